@@ -1,0 +1,1 @@
+"""What bench/pairs.py is made of: processes, conditions, figures."""

@@ -1,0 +1,61 @@
+"""Order statistics, paired ratios and their intervals. No dependency but the standard library."""
+
+import random
+import statistics
+
+BOOTSTRAP_ROUNDS = 2000
+
+
+def quantile(ordered, q):
+    """Nearest rank of a sorted list."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def latency_ms(samples_us):
+    """Mean and percentiles in ms of latencies in µs; None if there are none."""
+    if not samples_us:
+        return None
+    ordered = sorted(samples_us)
+    figures = {"n": len(ordered), "mean": statistics.fmean(ordered) / 1e3}
+    figures |= {key: quantile(ordered, q) / 1e3 for key, q in
+                (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
+    return {key: round(value, 4) for key, value in figures.items()}
+
+
+def median_with_interval(values, seed=1):
+    """Median and its 95 % bootstrap interval (percentile method)."""
+    if not values:
+        return None
+    draw = random.Random(seed)
+    medians = sorted(
+        statistics.median(draw.choices(values, k=len(values))) for _ in range(BOOTSTRAP_ROUNDS)
+    )
+    return {
+        "median": round(statistics.median(values), 4),
+        "lo": round(quantile(medians, 0.025), 4),
+        "hi": round(quantile(medians, 0.975), 4),
+        "n": len(values),
+    }
+
+
+def numbers(document, prefix=""):
+    """Every number of a JSON document by its path; list items go by their label or position."""
+    if isinstance(document, bool) or document is None or isinstance(document, str):
+        return {}
+    if isinstance(document, (int, float)):
+        return {prefix: document}
+    if isinstance(document, list):
+        items = ((d.get("label") or str(i) if isinstance(d, dict) else str(i), d)
+                 for i, d in enumerate(document))
+    else:
+        items = document.items()
+    found = {}
+    for key, value in items:
+        found |= numbers(value, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def growth(before, after):
+    """What counters of a status document grew by."""
+    old, new = numbers(before), numbers(after)
+    return {key: round(new[key] - old[key], 3) for key in new if new[key] != old.get(key, 0)}

@@ -1,0 +1,69 @@
+#include "bench/micro.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace heddle::bench {
+namespace {
+
+struct Row {
+  const char* name;
+  Figure figure;
+};
+
+}  // namespace
+
+double percentile(std::vector<double> samples, double p) {
+  const auto at = static_cast<size_t>(p * static_cast<double>(samples.size() - 1));
+  std::nth_element(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(at), samples.end());
+  return samples[at];
+}
+
+Figure summarize(std::vector<double> samples) {
+  return {percentile(samples, 0.5), percentile(samples, 0.75) - percentile(samples, 0.25),
+          samples.size()};
+}
+
+std::string dist() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
+
+int micro(const MicroOptions& options) {
+  const std::vector<double> hook = measure_hook_ns(options);
+  const std::vector<double> decisions = measure_decisions_per_s(options);
+  const LaunchSamples launches = measure_launches(options);
+  std::vector<double> gated_us;
+  for (const double ns : launches.gated) gated_us.push_back(ns / 1e3);
+  Figure p99 = summarize(gated_us);
+  p99.median = percentile(gated_us, 0.99);
+  const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
+                      {"lease_ns", summarize(launches.lease)},
+                      {"gate_rtt_us_p50", summarize(gated_us)},
+                      {"gate_rtt_us_p99", p99},
+                      {"hook_ns", summarize(hook)},
+                      {"decisions_per_s", summarize(decisions)}};
+
+  nlohmann::json document{{"driver", "simulated"}, {"quick", options.quick}};
+  std::printf("simulated driver; median (interquartile range, samples)\n");
+  for (const Row& row : rows) {
+    const Figure& f = row.figure;
+    std::printf("%-16s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);
+    document[row.name] = f.median;
+    document["spread"][row.name] = f.spread;
+    document["samples"][row.name] = f.rounds;
+  }
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    if (!(file << document.dump(2) << '\n')) {
+      throw std::runtime_error(options.json +
+                               ": cannot be written; check the path given to --json");
+    }
+  }
+  return 0;
+}
+
+}  // namespace heddle::bench

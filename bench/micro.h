@@ -1,0 +1,49 @@
+// `heddle-bench micro`: what a launch costs. Defined in --help (bench/main.cc); run from an
+// installed tree, because what is measured is what was installed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle::bench {
+
+struct MicroOptions {
+  std::string json;
+  bool quick = false;
+};
+
+// Both return an exit status, and throw std::runtime_error with the place and the remedy.
+int micro(const MicroOptions& options);
+int launch_loop(uint32_t count);
+
+struct Figure {
+  double median = 0;
+  double spread = 0;  // interquartile range
+  size_t rounds = 0;
+};
+
+// `samples` must not be empty.
+Figure summarize(std::vector<double> samples);
+double percentile(std::vector<double> samples, double p);
+
+// What a process under the shim and a daemon measured (micro_launch.cc). Nanoseconds.
+struct LaunchSamples {
+  std::vector<double> passthrough;  // per call, shim - direct, one per round
+  std::vector<double> lease;
+  std::vector<double> gated;  // one per launch, minus the median direct call
+};
+LaunchSamples measure_launches(const MicroOptions& options);
+
+// In this process, without shim and daemon (micro_core.cc).
+std::vector<double> measure_hook_ns(const MicroOptions& options);
+std::vector<double> measure_decisions_per_s(const MicroOptions& options);
+
+// The installed tree: the folder above the one of this executable.
+std::string dist();
+
+inline uint32_t scaled(const MicroOptions& options, uint32_t rounds) {
+  return options.quick ? rounds / 10 : rounds;
+}
+
+}  // namespace heddle::bench

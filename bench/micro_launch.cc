@@ -1,0 +1,292 @@
+// Launches through the installed shim beside direct ones, in one process: shim and simulated driver
+// are both loaded by path, and calls alternate between them. The daemon is a process of its own.
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
+
+#include "bench/micro.h"
+#include "ipc/socket.h"
+#include "shim/cuda/driver_api.h"
+
+namespace heddle::bench {
+namespace {
+
+constexpr const char* kPtx =
+    ".version 7.0\n.target sm_90\n.address_size 64\n.visible .entry heddle_null()\n{ ret; }\n";
+
+// Leases Q0 and gates everybody else, granting at once: what is left is the round trip.
+constexpr const char* kGatePolicy = R"(local function window(c)
+  if c.priority == 0 then return LEASE end
+  return GATE
+end
+return policy {
+  name = "gate", api = 1, version = "1.0.0",
+  hooks = {
+    client_init = window, client_active = window, client_idle = window,
+    enqueue = function(k) return RUN end,
+  },
+}
+)";
+
+constexpr uint32_t kBatch = 64;  // launches between two synchronizations: far below a ring
+
+[[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(what); }
+
+void check(CUresult result, const char* call) {
+  if (result != CUDA_SUCCESS) give_up(std::string(call) + " failed: " + std::to_string(result));
+}
+
+// The few entry points that are measured, of one object.
+struct Driver {
+  explicit Driver(const std::string& path) : object(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (object == nullptr) give_up(std::string(dlerror()) + "; run from an installed tree (dist/)");
+    load(init, "cuInit");
+    load(device_get, "cuDeviceGet");
+    load(context_create, "cuCtxCreate_v2");
+    load(module_load, "cuModuleLoadData");
+    load(get_function, "cuModuleGetFunction");
+    load(launch, "cuLaunchKernel");
+    load(synchronize, "cuCtxSynchronize");
+  }
+
+  template <class F>
+  void load(F*& function, const char* name) {
+    function = reinterpret_cast<F*>(dlsym(object, name));
+    if (function == nullptr) give_up(std::string(name) + ": not in the driver");
+  }
+
+  CUfunction prepare() {
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    CUfunction kernel;
+    check(init(0), "cuInit");
+    check(device_get(&device, 0), "cuDeviceGet");
+    check(context_create(&context, 0, device), "cuCtxCreate");
+    check(module_load(&module, kPtx), "cuModuleLoadData");
+    check(get_function(&kernel, module, "heddle_null"), "cuModuleGetFunction");
+    return kernel;
+  }
+
+  void launch_null(CUfunction kernel) const {
+    check(launch(kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr), "cuLaunchKernel");
+  }
+
+  void* object;
+  CUresult (*init)(unsigned);
+  CUresult (*device_get)(CUdevice*, int);
+  CUresult (*context_create)(CUcontext*, unsigned, CUdevice);
+  CUresult (*module_load)(CUmodule*, const void*);
+  CUresult (*get_function)(CUfunction*, CUmodule, const char*);
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, CUstream, void**, void**);
+  CUresult (*synchronize)();
+};
+
+template <class Body>
+double time_ns(Body&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
+
+// `shim - direct` per call, over rounds that take turns in who is first.
+template <class Shim, class Direct, class Between>
+std::vector<double> alternate(uint32_t rounds, uint32_t batch, Shim&& shim, Direct&& direct,
+                              Between&& between) {
+  std::vector<double> differences;
+  const auto many = [&](auto& call) {
+    const double ns = time_ns([&] {
+      for (uint32_t i = 0; i < batch; ++i) call();
+    });
+    between();
+    return ns / batch;
+  };
+  for (uint32_t round = 0; round < rounds; ++round) {
+    const bool shim_first = round % 2 == 0;
+    const double first = shim_first ? many(shim) : many(direct);
+    const double second = shim_first ? many(direct) : many(shim);
+    differences.push_back(shim_first ? first - second : second - first);
+  }
+  return differences;
+}
+
+// heddled with the policy above, and the simulated GPU's socket, in a folder that goes with it.
+class Daemon {
+ public:
+  Daemon() {
+    char name[] = "/tmp/heddle-bench-XXXXXX";
+    if (mkdtemp(name) == nullptr) give_up("/tmp: cannot be written");
+    folder_ = name;
+    socket_ = folder_ + "/heddled";
+    std::ofstream(folder_ + "/gate.lua") << kGatePolicy;
+    std::ofstream(folder_ + "/heddled.toml")
+        << "[daemon]\nsocket = \"" << socket_ << "\"\nlog_level = \"error\"\n[policy]\n"
+        << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n";
+    setenv(ipc::kSocketEnv, socket_.c_str(), 1);
+    setenv("HEDDLE_SIM_SOCKET", (folder_ + "/gpu").c_str(), 1);
+    setenv("HEDDLE_SIM_MODE", "mps", 1);
+    setenv("HEDDLE_REAL_LIBCUDA", (dist() + "/lib/heddle/sim/libcuda.so.1").c_str(), 1);
+    start();
+  }
+  ~Daemon() {
+    kill(pid_, SIGTERM);
+    waitpid(pid_, nullptr, 0);
+    std::filesystem::remove_all(folder_);
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // The one attached client, as `heddle ps` shows it.
+  static nlohmann::json client() {
+    FILE* pipe = popen((dist() + "/bin/heddle ps --json").c_str(), "r");
+    if (pipe == nullptr) give_up("heddle ps: cannot be started");
+    std::string text;
+    char part[4096];
+    while (size_t got = fread(part, 1, sizeof part, pipe)) text.append(part, got);
+    pclose(pipe);
+    const auto answer = nlohmann::json::parse(text, nullptr, false);
+    if (!answer.is_object() || answer["clients"].size() != 1) give_up("heddle ps: " + text);
+    return answer["clients"][0];
+  }
+
+ private:
+  void start() {
+    const std::string program = dist() + "/bin/heddled", config = folder_ + "/heddled.toml";
+    pid_ = fork();
+    if (pid_ == 0) {
+      execl(program.c_str(), program.c_str(), "--config", config.c_str(), nullptr);
+      _exit(127);
+    }
+    for (int tries = 0; tries < 500; ++tries) {
+      const int connection = ipc::connect_socket(socket_.c_str(), 0);
+      if (connection >= 0) {
+        close(connection);
+        return;
+      }
+      if (waitpid(pid_, nullptr, WNOHANG) == pid_) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    give_up(program + ": did not start; try it with --config " + config);
+  }
+
+  std::string folder_, socket_;
+  pid_t pid_ = -1;
+};
+
+// Shim and driver in this process, attached to the daemon at `priority`.
+struct Pair {
+  explicit Pair(const char* priority)
+      : environment(setenv("HEDDLE_PRIORITY", priority, 1)),
+        shim(dist() + "/lib/heddle/libcuda.so.1"),
+        direct(dist() + "/lib/heddle/sim/libcuda.so.1"),
+        kernel(shim.prepare()) {
+    // Warm: the client is attached, the kernel known, the ring in use.
+    for (uint32_t i = 0; i < 10 * kBatch; ++i) {
+      shim.launch_null(kernel);
+      if (i % kBatch == 0) shim.synchronize();
+    }
+    if (!Daemon::client()["managed"].get<bool>()) give_up("the shim did not attach to heddled");
+  }
+
+  int environment;
+  Driver shim, direct;
+  CUfunction kernel;
+};
+
+void measure_leased(const MicroOptions& options, LaunchSamples& out) {
+  Pair pair("0");
+  CUdevice device;
+  out.passthrough = alternate(
+      scaled(options, 2000), 1000, [&] { pair.shim.device_get(&device, 0); },
+      [&] { pair.direct.device_get(&device, 0); }, [] {});
+  out.lease = alternate(
+      scaled(options, 2000), kBatch, [&] { pair.shim.launch_null(pair.kernel); },
+      [&] { pair.direct.launch_null(pair.kernel); }, [&] { pair.shim.synchronize(); });
+  const nlohmann::json client = Daemon::client();
+  if (client["counters"]["dropped"] != 0) give_up("lease_ns: records were dropped");
+}
+
+void measure_gated(const MicroOptions& options, LaunchSamples& out) {
+  Pair pair("9");
+  std::vector<double> direct;
+  for (uint32_t i = 0; i < scaled(options, 20'000); ++i) {
+    out.gated.push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
+    direct.push_back(time_ns([&] { pair.direct.launch_null(pair.kernel); }));
+    if (i % kBatch == 0) pair.shim.synchronize();
+  }
+  const double launch = percentile(direct, 0.5);
+  for (double& ns : out.gated) ns -= launch;
+}
+
+// Runs `measure` in a process of its own, because a process attaches once, and takes over one
+// vector of its samples per member.
+template <class Measure>
+void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure) {
+  int ends[2];
+  if (pipe(ends) != 0) give_up("pipe: no descriptors left");
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    int status = 0;
+    try {
+      LaunchSamples mine;
+      measure(options, mine);
+      FILE* file = fdopen(ends[1], "w");
+      for (const auto* samples : {&mine.passthrough, &mine.lease, &mine.gated}) {
+        const size_t count = samples->size();
+        fwrite(&count, sizeof count, 1, file);
+        fwrite(samples->data(), sizeof(double), count, file);
+      }
+      fclose(file);
+    } catch (const std::exception& error) {
+      fprintf(stderr, "heddle-bench: %s\n", error.what());
+      status = 1;
+    }
+    _exit(status);
+  }
+  close(ends[1]);
+  FILE* file = fdopen(ends[0], "r");
+  for (auto* samples : {&out.passthrough, &out.lease, &out.gated}) {
+    size_t count = 0;
+    if (fread(&count, sizeof count, 1, file) != 1) break;
+    const size_t before = samples->size();
+    samples->resize(before + count);
+    if (fread(samples->data() + before, sizeof(double), count, file) != count) break;
+  }
+  fclose(file);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) give_up("a measuring process failed");
+}
+
+}  // namespace
+
+LaunchSamples measure_launches(const MicroOptions& options) {
+  const Daemon daemon;
+  LaunchSamples samples;
+  in_child(options, samples, measure_leased);
+  in_child(options, samples, measure_gated);
+  return samples;
+}
+
+int launch_loop(uint32_t count) {
+  Driver driver("libcuda.so.1");
+  const CUfunction kernel = driver.prepare();
+  for (uint32_t i = 0; i < count; ++i) {
+    driver.launch_null(kernel);
+    if (i % kBatch == kBatch - 1) check(driver.synchronize(), "cuCtxSynchronize");
+  }
+  check(driver.synchronize(), "cuCtxSynchronize");
+  return 0;
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,190 @@
+#include "bench/sim/driver.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace heddle::sim {
+
+Driver& driver() {
+  static Driver* const state = new Driver;
+  return *state;
+}
+
+Thread& this_thread() {
+  thread_local Thread thread;
+  if (thread.id == 0) thread.id = static_cast<int>(syscall(SYS_gettid));
+  return thread;
+}
+
+Thread::~Thread() {
+  if (default_streams.empty() || !driver().initialized) return;
+  std::lock_guard lock(driver().mutex);
+  for (auto& [context, stream] : default_streams) {
+    if (stream->tag == Stream::kTag) destroy_stream(stream);
+  }
+}
+
+// In a child of fork the mutex may be held by a thread that does not exist: it is not touched
+// there.
+Call::Call() : lock_(driver().mutex, std::defer_lock), error_(CUDA_ERROR_NOT_INITIALIZED) {
+  if (!driver().initialized) return;
+  lock_.lock();
+  error_ = CUDA_SUCCESS;
+}
+
+Context* Call::context() const {
+  const auto& stack = this_thread().contexts;
+  return stack.empty() || stack.back() == nullptr || stack.back()->tag != Context::kTag
+             ? nullptr
+             : stack.back();
+}
+
+Context* make_context(bool primary, unsigned flags) {
+  auto* context = new Context;
+  context->primary = primary;
+  context->flags = flags;
+  context->legacy = make_stream(context, 0, 0, true);
+  if (context->legacy == nullptr) return nullptr;
+  driver().contexts.push_back(context);
+  return context;
+}
+
+void destroy_context(Context* context) {
+  while (!context->streams.empty()) destroy_stream(context->streams.back());
+  context->tag = 0;
+  std::erase(driver().contexts, context);
+}
+
+Stream* make_stream(Context* context, unsigned flags, int priority, bool legacy) {
+  Driver& d = driver();
+  uint16_t slot = 0;
+  uint64_t issued = 0;
+  const auto drained = std::find_if(d.free_streams.begin(), d.free_streams.end(), [&](auto& free) {
+    return d.link.done(free.first) >= free.second;
+  });
+  if (drained != d.free_streams.end()) {
+    slot = drained->first;
+    issued = drained->second;
+    d.free_streams.erase(drained);
+  } else if (d.stream_slots < kWireStreams) {
+    slot = static_cast<uint16_t>(d.stream_slots++);
+  } else {
+    return nullptr;
+  }
+  auto* stream = new Stream;
+  stream->context = context;
+  stream->slot = slot;
+  stream->issued = issued;
+  stream->flags = flags;
+  stream->priority = std::clamp(priority, facts::kPriorityGreatest, facts::kPriorityLeast);
+  stream->legacy = legacy;
+  stream->blocking = (flags & 1) == 0;  // CU_STREAM_NON_BLOCKING
+  stream->id = d.next_id++;
+  Command open;
+  open.kind = CommandKind::kOpenStream;
+  open.stream = slot;
+  open.seq = issued;
+  open.priority = stream->priority;
+  d.link.push(open);
+  context->streams.push_back(stream);
+  return stream;
+}
+
+void destroy_stream(Stream* stream) {
+  if (stream->capture != nullptr) stream->capture->invalidated = true;
+  stream->tag = 0;
+  driver().free_streams.emplace_back(stream->slot, stream->issued);
+  std::erase(stream->context->streams, stream);
+}
+
+Stream* find_stream(Call& call, CUstream handle, NullStream null, CUresult& error) {
+  const bool per_thread =
+      handle == CU_STREAM_PER_THREAD || (handle == nullptr && null == NullStream::kPerThread);
+  const bool legacy = handle == CU_STREAM_LEGACY || (handle == nullptr && !per_thread);
+  error = CUDA_ERROR_INVALID_CONTEXT;
+  if (!per_thread && !legacy) {
+    Stream* stream = live<Stream>(handle);
+    error = stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    return stream;
+  }
+  Context* context = call.context();
+  if (context == nullptr) return nullptr;
+  error = CUDA_SUCCESS;
+  if (legacy) return context->legacy;
+  Stream*& mine = this_thread().default_streams[context];
+  if (mine == nullptr) mine = make_stream(context, 0, 0, false);
+  if (mine == nullptr) error = CUDA_ERROR_OUT_OF_MEMORY;
+  return mine;
+}
+
+bool outstanding(const Stream* stream) { return driver().link.done(stream->slot) < stream->issued; }
+
+namespace {
+
+void push(Stream* stream, Command& command) {
+  command.stream = stream->slot;
+  command.seq = ++stream->issued;
+  driver().link.push(command);
+}
+
+void push_wait(Stream* stream, const Stream* after) {
+  Command wait;
+  wait.after_stream = after->slot;
+  wait.after_seq = after->issued;
+  push(stream, wait);
+}
+
+}  // namespace
+
+// The rule: the legacy stream's work waits for all earlier work of the blocking streams of its
+// context, and theirs for it.
+void order_against_legacy(Stream* stream) {
+  Context* context = stream->context;
+  if (!stream->legacy) {
+    if (stream->blocking && outstanding(context->legacy)) push_wait(stream, context->legacy);
+    return;
+  }
+  for (Stream* other : context->streams) {
+    if (other != stream && other->blocking && outstanding(other)) push_wait(stream, other);
+  }
+}
+
+CUresult issue(Call& call, Stream* stream, Command& command) {
+  if (stream->capture != nullptr) return capture_node(stream, command);
+  if (stream->legacy) {
+    const CUresult error = check_legacy(stream->context);
+    if (error != CUDA_SUCCESS) return error;
+  }
+  while (stream->issued - driver().link.done(stream->slot) >= kStreamDepth) {
+    const CUresult error = wait_for(call, stream->slot, stream->issued - kStreamDepth + 1);
+    if (error != CUDA_SUCCESS) return error;
+    if (stream->tag != Stream::kTag) return CUDA_ERROR_INVALID_HANDLE;
+  }
+  order_against_legacy(stream);
+  push(stream, command);
+  return CUDA_SUCCESS;
+}
+
+CUresult wait_for(Call& call, uint16_t slot, uint64_t seq) {
+  call.unlock();
+  const bool ok = driver().link.wait(slot, seq);
+  call.lock();
+  return ok ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+}
+
+CUresult drain(Call& call, Context* context) {
+  std::vector<std::pair<uint16_t, uint64_t>> targets;
+  for (const Stream* stream : context->streams) targets.emplace_back(stream->slot, stream->issued);
+  // Destroyed streams still finish what they had.
+  for (const auto& free : driver().free_streams) targets.push_back(free);
+  for (const auto& [slot, seq] : targets) {
+    const CUresult error = wait_for(call, slot, seq);
+    if (error != CUDA_SUCCESS) return error;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace heddle::sim

@@ -1,0 +1,213 @@
+// State of the simulated driver in one process: contexts, streams, events, modules, captures.
+//
+// One lock guards it all; it is held while a launch is written into the ring (a few hundred
+// nanoseconds) and never while waiting. Objects are never freed to the allocator: a destroyed
+// handle is recognized by its cleared `tag` and refused, as a strict driver should.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bench/sim/link.h"
+#include "shim/cuda/driver_api.h"
+
+#define HEDDLE_SIM_API extern "C" __attribute__((visibility("default")))
+
+namespace heddle::sim {
+
+// Codes that the shim has no use for.
+inline constexpr CUresult kIllegalAddress = static_cast<CUresult>(700);
+inline constexpr CUresult kCaptureMerge = static_cast<CUresult>(902);
+inline constexpr CUresult kCaptureUnmatched = static_cast<CUresult>(903);
+inline constexpr CUresult kCaptureUnjoined = static_cast<CUresult>(904);
+inline constexpr CUresult kCapturedEvent = static_cast<CUresult>(907);
+inline constexpr CUresult kCaptureWrongThread = static_cast<CUresult>(908);
+
+// A device address = kDeviceBase + heap offset: no host mapping, so that following one crashes.
+inline constexpr CUdeviceptr kDeviceBase = 0x700000000000;
+
+struct Stream;
+struct Capture;
+
+struct Context {
+  static constexpr uint32_t kTag = 0x43747831;
+  uint32_t tag = kTag;
+  bool primary = false;
+  unsigned flags = 0;
+  Stream* legacy = nullptr;
+  std::vector<Stream*> streams;  // all, the legacy one too
+};
+
+struct Stream {
+  static constexpr uint32_t kTag = 0x53747231;
+  uint32_t tag = kTag;
+  Context* context = nullptr;
+  uint16_t slot = 0;
+  uint64_t issued = 0;
+  int priority = 0;
+  unsigned flags = 0;
+  bool legacy = false;
+  bool blocking = true;  // ordered against the legacy stream
+  uint64_t id = 0;
+  Capture* capture = nullptr;
+};
+
+struct Event {
+  static constexpr uint32_t kTag = 0x45767431;
+  uint32_t tag = kTag;
+  Context* context = nullptr;
+  unsigned flags = 0;
+  uint32_t timing = kNoTiming;
+  bool recorded = false;
+  uint16_t slot = 0;
+  uint64_t seq = 0;
+  uint64_t capture_id = 0;  // recorded in a capture: no query, no wait outside
+  Stream* captured_on = nullptr;
+};
+
+struct Function {
+  static constexpr uint32_t kTag = 0x46756e31;
+  uint32_t tag = kTag;
+  Context* context = nullptr;  // nullptr: a kernel of a library, usable in every context
+  CUmodule module = nullptr;
+  std::string name;
+  uint16_t wire_name = 0;
+};
+
+struct Module {  // and library
+  static constexpr uint32_t kTag = 0x4d6f6431;
+  uint32_t tag = kTag;
+  Context* context = nullptr;  // nullptr: a library
+  std::deque<Function> functions;
+};
+
+struct Graph {
+  static constexpr uint32_t kTag = 0x47726131;
+  uint32_t tag = kTag;
+  bool executable = false;
+  // In the order of capture, which is a topological one: a launch runs them one after the other.
+  std::vector<Command> nodes;
+};
+
+struct Capture {
+  uint64_t id = 0;
+  Stream* origin = nullptr;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  int thread = 0;  // gettid
+  bool invalidated = false;
+  std::vector<Stream*> streams;
+  std::vector<Stream*> unjoined;
+  std::vector<Command> nodes;
+};
+
+struct Thread {
+  std::vector<Context*> contexts;  // the stack; the last is current
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::map<Context*, Stream*> default_streams;
+  int id = 0;
+  ~Thread();
+};
+
+// A handle is live if it points to an object with its tag. NULL is never live.
+template <class T, class Handle>
+T* live(Handle handle) {
+  T* object = reinterpret_cast<T*>(handle);
+  return object != nullptr && object->tag == T::kTag ? object : nullptr;
+}
+
+struct Driver {
+  std::mutex mutex;
+  std::atomic<bool> initialized{false};
+  Link link;
+  std::deque<Context*> contexts;
+  Context* primary = nullptr;
+  int primary_references = 0;
+  unsigned primary_flags = 0;
+  std::vector<Capture*> captures;
+  uint64_t next_id = 1;
+  // Slots of the wire. A freed stream slot is used again when its work is done.
+  uint32_t stream_slots = 0;
+  std::vector<std::pair<uint16_t, uint64_t>> free_streams;
+  uint32_t timing_slots = 0;
+  std::vector<uint32_t> free_timings;
+  // Heap: allocations by offset, and copies' staging with the work that uses it.
+  std::map<uint64_t, uint64_t> allocations;
+  struct Staged {
+    uint16_t slot;
+    uint64_t seq;
+    uint64_t offset;
+  };
+  std::deque<Staged> staged;
+};
+
+Driver& driver();  // lives for ever
+Thread& this_thread();
+
+// Held by every entry point that touches the state. `error` says why the call must be refused.
+class Call {
+ public:
+  Call();
+  CUresult error() const { return error_; }
+  Context* context() const;  // the thread's current one, nullptr if none or destroyed
+  void unlock() { lock_.unlock(); }
+  void lock() { lock_.lock(); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  CUresult error_;
+};
+
+#define HEDDLE_SIM_CALL(call) \
+  ::heddle::sim::Call call;   \
+  if (call.error() != CUDA_SUCCESS) return call.error()
+
+enum class NullStream { kLegacy, kPerThread };
+
+// --- driver.cc: all with the lock held ---
+Context* make_context(bool primary, unsigned flags);
+void destroy_context(Context* context);  // drained
+Stream* make_stream(Context* context, unsigned flags, int priority, bool legacy);
+void destroy_stream(Stream* stream);
+// NULL and the two special handles need a current context; `error` says what is wrong.
+Stream* find_stream(Call& call, CUstream handle, NullStream null, CUresult& error);
+bool outstanding(const Stream* stream);
+// Puts a command into a stream, with what the legacy stream's rules require before it; into the
+// capture, if the stream is capturing. Waits (unlocked) while the stream is too deep.
+CUresult issue(Call& call, Stream* stream, Command& command);
+// What the legacy stream's rules require before the next command of this stream.
+void order_against_legacy(Stream* stream);
+// Waits, with the lock released.
+CUresult wait_for(Call& call, uint16_t slot, uint64_t seq);
+CUresult drain(Call& call, Context* context);
+
+// --- driver_capture.cc ---
+// Calls that would wait or synchronize while a capture forbids it: invalidates and refuses.
+CUresult check_unsafe();
+// Queries and waits on a capturing stream.
+CUresult check_not_capturing(Stream* stream);
+// Before any work on the legacy stream.
+CUresult check_legacy(Context* context);
+CUresult capture_node(Stream* stream, const Command& command);
+CUresult capture_record(Stream* stream, Event* event);
+CUresult capture_wait(Stream* stream, Event* event);
+void end_capture(Capture* capture);
+
+// --- driver_memory.cc ---
+uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
+// Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
+uint64_t locate(CUdeviceptr address, uint64_t bytes);
+
+// --- driver_table.cc ---
+struct Entry {
+  const char* name;
+  CUresult (*address)();
+};
+const Entry* find_entry(const std::string& name);  // nullptr if the driver has no such name
+// Counts a call that the simulated driver does not answer, and refuses it.
+CUresult unsupported(const char* name);
+
+}  // namespace heddle::sim

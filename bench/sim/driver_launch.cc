@@ -1,0 +1,143 @@
+// Kernel launches, in all their forms.
+#include <cstring>
+
+#include "bench/sim/demo_kernels.h"
+#include "bench/sim/driver.h"
+
+namespace heddle::sim {
+namespace {
+
+constexpr CUresult kCooperativeTooLarge = static_cast<CUresult>(720);
+
+// Keys of the `extra` array: CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE.
+const void* packed_parameters(void** extra) {
+  for (; extra != nullptr && extra[0] != nullptr; extra += 2) {
+    if (extra[0] == reinterpret_cast<void*>(1)) return extra[1];
+  }
+  return nullptr;
+}
+
+template <class T>
+T parameter(void** params, const void* packed, int index, int offset) {
+  T value;
+  const void* from = params != nullptr ? params[index] : static_cast<const char*>(packed) + offset;
+  memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// What the kernel does, and how long, from its name and parameters.
+CUresult describe(const Function& function, void** params, void** extra, Command& command) {
+  if (function.name == kNullKernel) return CUDA_SUCCESS;
+  if (function.name != kSpinKernel) return unsupported("cuLaunchKernel");
+  const void* packed = packed_parameters(extra);
+  if (params == nullptr && packed == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  command.kernel.block_ns = parameter<uint32_t>(params, packed, 1, kBlockNsOffset);
+  command.value = parameter<uint64_t>(params, packed, 2, kValueOffset);
+  const auto state = parameter<CUdeviceptr>(params, packed, 0, kStateOffset);
+  if (state == 0) return CUDA_SUCCESS;
+  command.dst = locate(state, sizeof(uint64_t));
+  return command.dst == kNoHeap || state % sizeof(uint64_t) != 0 ? kIllegalAddress : CUDA_SUCCESS;
+}
+
+struct Attributes {
+  bool cooperative = false;
+  bool prioritized = false;
+  int priority = 0;
+};
+
+CUresult read_attributes(const CUlaunchConfig& config, Attributes& read) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    switch (attribute.id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        read.cooperative = attribute.value.cooperative != 0;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        read.prioritized = true;
+        read.priority = attribute.value.priority;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        break;  // changes where or how early blocks run, which is not modelled
+      default:
+        return unsupported("cuLaunchKernelEx");
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult shape_of(const CUlaunchConfig& config, bool cooperative, KernelShape& shape) {
+  const uint64_t blocks = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
+  const uint64_t threads = uint64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
+  if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMaxBlockThreads ||
+      config.sharedMemBytes > kMaxSharedBytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  shape.blocks = static_cast<uint32_t>(blocks);
+  shape.threads = static_cast<uint32_t>(threads);
+  shape.registers = kDemoRegisters;
+  shape.shared_bytes = config.sharedMemBytes;
+  static const GpuModel model{GpuConfig{}};
+  return cooperative && model.waves(shape) > 1 ? kCooperativeTooLarge : CUDA_SUCCESS;
+}
+
+CUresult launch(const CUlaunchConfig* config, CUfunction handle, void** params, void** extra,
+                NullStream null) {
+  HEDDLE_SIM_CALL(call);
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Function* function = live<Function>(handle);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUresult error;
+  Stream* stream = find_stream(call, config->hStream, null, error);
+  if (stream == nullptr) return error;
+  if (function->context != nullptr && function->context != stream->context) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  Attributes attributes;
+  Command command;
+  command.kind = CommandKind::kKernel;
+  command.name = function->wire_name;
+  error = read_attributes(*config, attributes);
+  if (error == CUDA_SUCCESS) error = shape_of(*config, attributes.cooperative, command.kernel);
+  if (error == CUDA_SUCCESS) error = describe(*function, params, extra, command);
+  if (error != CUDA_SUCCESS) return error;
+  if (attributes.prioritized) command.priority = attributes.priority - stream->priority;
+  return issue(call, stream, command);
+}
+
+CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                unsigned bz, unsigned shared, CUstream stream, void** params, void** extra,
+                bool cooperative, NullStream null) {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  const CUlaunchConfig config{gx, gy,     gz,     bx,         by,
+                              bz, shared, stream, &attribute, cooperative ? 1U : 0U};
+  return launch(&config, f, params, extra, null);
+}
+
+}  // namespace
+}  // namespace heddle::sim
+
+using namespace heddle::sim;
+
+#define HEDDLE_LAUNCH(name, null)                                                                 \
+  HEDDLE_SIM_API CUresult cuLaunchKernel##name(                                                   \
+      CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+      unsigned shared, CUstream stream, void** params, void** extra) {                            \
+    return launch(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra, false, null);         \
+  }                                                                                               \
+  HEDDLE_SIM_API CUresult cuLaunchCooperativeKernel##name(                                        \
+      CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+      unsigned shared, CUstream stream, void** params) {                                          \
+    return launch(f, gx, gy, gz, bx, by, bz, shared, stream, params, nullptr, true, null);        \
+  }                                                                                               \
+  HEDDLE_SIM_API CUresult cuLaunchKernelEx##name(const CUlaunchConfig* config, CUfunction f,      \
+                                                 void** params, void** extra) {                   \
+    return launch(config, f, params, extra, null);                                                \
+  }
+
+HEDDLE_LAUNCH(, NullStream::kLegacy)
+HEDDLE_LAUNCH(_ptsz, NullStream::kPerThread)

@@ -1,0 +1,35 @@
+// The constants of the sharing model. Each comes from the named row of shared/FACTS.md quoted above
+// it; nothing else of FACTS is known to the model, so that the other rows can judge it
+// (tests/unit/gpu_model_test.cc).
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::sim::facts {
+
+// Opening line: "one NVIDIA H200 (132 SMs, driver 580.159.04, CUDA 13.0, ...)".
+inline constexpr uint32_t kSmCount = 132;
+inline constexpr int kDriverVersion = 13000;
+
+// The opportunity, "small kernel + sync every 200 µs": "slice is 2 ms; about 70 µs a switch when
+// the other side's queue is one deep". The row's latencies are held out.
+inline constexpr int64_t kSliceNs = 2'000'000;
+inline constexpr int64_t kSwitchNs = 70'000;
+
+// Costs, "`cuLaunchKernel`, empty kernel, back to back": "2.84 µs". The least time from one kernel
+// of a stream to the next.
+inline constexpr int64_t kLaunchNs = 2'840;
+
+// Stream priority and MPS: "There are 6 levels for ten queues" and "`CU_LAUNCH_ATTRIBUTE_PRIORITY`
+// −5": 0 is the least, -5 the greatest.
+inline constexpr int kPriorityLeast = 0;
+inline constexpr int kPriorityGreatest = -5;
+
+// Limits of one SM of compute capability 9.0. No row of FACTS: they are the architecture's own,
+// from NVIDIA's table of technical specifications per compute capability.
+inline constexpr uint32_t kThreadsPerSm = 2048;
+inline constexpr uint32_t kRegistersPerSm = 65536;
+inline constexpr uint32_t kSharedBytesPerSm = 228 * 1024;
+inline constexpr uint32_t kBlocksPerSm = 32;
+
+}  // namespace heddle::sim::facts

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Markdown tables from bench/results/*.json, so that no figure in a README is typed by hand.
+
+    table.py                          all tables
+    table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
+                                      <!-- table:NAME:end -->; --check only says whether it would
+
+Tables: `pairs`, `pairs-verdict` and `method` from pairs*.json, `launch-priority` from
+launch_priority*.json, and `steer-EXPERIMENT` for each experiment of steer*.json.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+NO_RESULT = "No result file yet."
+WORDS = {
+    "alone_hp": "latency-critical alone",
+    "alone_be": "best effort alone",
+    "default": "shared, nothing else",
+    "client_priority": "client priority",
+    "launch_priority": "launch priority only",
+    "heddle_alone_hp": "latency-critical alone, under heddle",
+    "heddle_alone_be": "best effort alone, under heddle",
+}
+STATES = {"timeslice": "time-sliced", "mps": "MPS"}
+
+
+def load(stem):
+    """Result files stem*.json, oldest first; timelines and such are no result files. Simulated
+    figures never reach these tables."""
+    found = []
+    for path in sorted(RESULTS.glob(f"{stem}*.json")):
+        document = json.loads(path.read_text())
+        if "benchmark" in document and document.get("mode") != "simulated":
+            found.append((path.name, document))
+    return sorted(found, key=lambda item: item[1]["date"])
+
+
+def markdown(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" + " ---: |" * (len(header) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def three(value):
+    """Three significant digits, without an exponent; a dash for nothing."""
+    if value is None:
+        return "–"
+    digits = max(0, 2 - len(str(int(abs(value)))) + 1) if abs(value) >= 1 else 3
+    return f"{value:.{digits}f}"
+
+
+def condition_name(name):
+    state, row = name.split("/")
+    words = [WORDS.get(part, f"`{part}`") for part in row.split("+")]
+    return f"{STATES[state]}: " + " + ".join(words)
+
+
+def newest_pairs(stem="pairs"):
+    """Each pair from the newest file that has repetitions of it."""
+    pairs = {}
+    for _, document in load(stem):
+        pairs |= {name: pair for name, pair in document["pairs"].items() if pair["repetitions"]}
+    return pairs
+
+
+def title(pair):
+    sides = [f"{pair[side]['model']} bs{pair[side]['batch']}" for side in ("hp", "be")]
+    idle = pair["idle_fraction"]
+    share = f", which leaves the GPU idle {idle['traced']:.0%} of its time" if idle else ""
+    return (f"**{sides[0]}** (latency-critical{share}) beside **{sides[1]}** (best effort), "
+            f"{pair['repetitions']} repetitions:")
+
+
+def pairs_table(stem="pairs"):
+    parts = []
+    for pair in newest_pairs(stem).values():
+        rows = []
+        for condition, f in pair["conditions"].items():
+            hp = f.get("hp_ms") or {}
+            over = {key: (f.get(key) or {}).get("median")
+                    for key in ("hp_mean_over_alone", "hp_p99_over_alone", "be_over_alone")}
+            rows.append([condition_name(condition), three(hp.get("mean")), three(hp.get("p99")),
+                         three(over["hp_mean_over_alone"]), three(over["hp_p99_over_alone"]),
+                         three(f.get("be_per_s")), three(over["be_over_alone"])])
+        parts.append(title(pair) + "\n\n" + markdown(
+            ["", "mean ms", "p99 ms", "mean ÷ alone", "p99 ÷ alone", "best effort / s",
+             "÷ alone"], rows))
+    return "\n\n".join(parts) or NO_RESULT
+
+
+def verdict_table():
+    rows = []
+    for name, pair in newest_pairs().items():
+        for condition, verdict in pair["verdict"].items():
+            found = {r["metric"]: r for r in pair["ratios"] if r["of"] == condition}
+            if not found:
+                continue
+            interval = {metric: f"{r['median']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
+                        for metric, r in found.items()}
+            share = (f"{verdict['be_share']:.3f} of {verdict['be_share_wanted']:.3f}"
+                     if "be_share" in verdict else "–")
+            outcome = {True: "yes", False: "no", None: "–"}[verdict["passes"]]
+            rows.append([f"{name}, {condition_name(condition)}", interval.get("hp_mean", "–"),
+                         interval.get("hp_p99", "–"), share, outcome])
+    return markdown(["against MPS + client priority", "mean, ratio", "p99, ratio",
+                     "best effort: got of wanted", "better on all"], rows) if rows else NO_RESULT
+
+
+def method():
+    lines = []
+    for file, document in load("pairs"):
+        equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
+                 f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
+                 for name, pair in document["pairs"].items()]
+        lines.append(f"- `bench/results/{file}`: {document['gpu']}, driver {document['driver']}, "
+                     f"{document['date'][:10]}, commit {document['commit']}, "
+                     f"seed {document['seed']}, blocks of {document['block_s']:g} s, "
+                     f"alternating {document['alternation']}; `{document['command']}`. "
+                     f"Output tensors: {'; '.join(equal)}.")
+    return "\n".join(lines) or NO_RESULT
+
+
+def word(equal):
+    return {True: "bit-equal", False: "DIFFERENT", None: "not compared"}[equal]
+
+
+UNITS = {"host_us": "host µs", "gpu_us": "GPU µs", "record_us": "record µs", "host_ns": "host ns",
+         "sync_us": "synchronize returned, µs", "query_us": "query saw it, µs",
+         "write_us": "stream write seen, µs"}
+
+
+def steer_tables():
+    tables = {}
+    for _, document in load("steer"):
+        for experiment in document["experiments"]:
+            metrics = [m for m in UNITS if any(m in case for case in experiment["cases"])]
+            header = [experiment["about"]]
+            for metric in metrics:
+                header += [f"{UNITS[metric]}: median", "p5–p95", "p99", "over control (95 %)"]
+            rows = [[case["name"]] + [cell for metric in metrics for cell in cells(case, metric)]
+                    for case in experiment["cases"]]
+            tables[f"steer-{experiment['name']}"] = markdown(header, rows)
+    return tables
+
+
+def cells(case, metric):
+    figures = case.get(metric)
+    if figures is None:
+        return ["–"] * 4
+    over = case.get(f"{metric}_over_control")
+    change = f"{over['p50']:+.3g} [{over['lo']:+.3g}, {over['hi']:+.3g}]" if over else "–"
+    return [three(figures["p50"]), f"{three(figures['p5'])}–{three(figures['p95'])}",
+            three(figures["p99"]), change]
+
+
+def tables():
+    return {"pairs": pairs_table(), "pairs-verdict": verdict_table(), "method": method(),
+            "launch-priority": pairs_table("launch_priority"), **steer_tables()}
+
+
+def replaced(text, found):
+    def fill(match):
+        return f"{match[1]}\n{found.get(match[2], NO_RESULT)}\n{match[3]}"
+
+    return re.sub(r"(<!-- table:([\w-]+):begin -->).*?(<!-- table:\2:end -->)", fill, text,
+                  flags=re.DOTALL)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", nargs="+", type=Path, default=[])
+    parser.add_argument("--check", action="store_true", help="change nothing; 1 if it would")
+    options = parser.parse_args()
+    found = tables()
+    if not options.write:
+        print("\n\n".join(f"## {name}\n\n{table}" for name, table in found.items()))
+        return 0
+    stale = False
+    for path in options.write:
+        old = path.read_text()
+        new = replaced(old, found)
+        stale |= new != old
+        if not options.check:
+            path.write_text(new)
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""A job without a GPU, so that bench/pairs.py can be tested anywhere: its "kernels" are sleeps
+under one lock that all mock jobs share.
+
+    mock_job.py MODEL BATCH      MODEL only seeds the digests; a larger BATCH has longer kernels
+"""
+
+import fcntl
+import hashlib
+import os
+import sys
+import time
+
+from protocol import reply_stream, serve
+
+
+class Job:
+    about = {"gpu": "mock"}
+
+    def __init__(self, name, batch):
+        self.name = name
+        self.kernel_s = 1e-3 if batch == 1 else 2e-3
+        self.gap_s = 2e-3 if batch == 1 else 0.0
+        self.device = open(os.environ["HEDDLE_MOCK_DEVICE"], "w")
+
+    def iterate(self):
+        fcntl.flock(self.device, fcntl.LOCK_EX)
+        time.sleep(self.kernel_s)
+        fcntl.flock(self.device, fcntl.LOCK_UN)
+        time.sleep(self.gap_s)
+
+    def hash(self, count):
+        return [hashlib.sha256(f"{self.name}{i}".encode()).hexdigest() for i in range(count)]
+
+    def profile(self, seconds, timeline):
+        begin, spans = time.time(), []
+        while time.time() < begin + seconds:
+            spans.append([round(time.time() * 1e6), self.kernel_s * 1e6, 0])
+            self.iterate()
+        answer = {
+            "wall_s": time.time() - begin,
+            "kernel_s": len(spans) * self.kernel_s,
+            "kernels": len(spans),
+            "iterations": len(spans),
+        }
+        return {**answer, "names": ["sleep"], "spans_us": spans} if timeline else answer
+
+
+if __name__ == "__main__":
+    replies = reply_stream()
+    serve(Job(sys.argv[1], int(sys.argv[2])), replies)

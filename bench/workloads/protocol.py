@@ -1,0 +1,58 @@
+"""How a measured job talks to bench/pairs.py: one command a line on stdin, one JSON line back.
+
+    go START SECONDS LEAD TAIL   iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
+                                 report the iterations that began in [START, START+SECONDS)
+    hash COUNT                   digests of every output tensor for COUNT seeded inputs
+    profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
+    quit
+
+Lead and tail keep both sides of a pair busy for the whole of the other's measured window. A job
+loads once and stays: an idle process costs memory only, and reloading would cost the alternation.
+"""
+
+import json
+import os
+import sys
+import time
+
+
+def reply_stream():
+    """The real stdout, kept for replies; whatever a library prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return out
+
+
+def go(iterate, start, seconds, lead, tail):
+    """Closed loop; latencies in whole µs and the span from first begin to last end."""
+    now = time.monotonic
+    while now() < start - lead:
+        time.sleep(max(0.0, min(0.01, start - lead - now())))
+    while now() < start:
+        iterate()
+    taken, first, last = [], now(), now()
+    while (begin := now()) < start + seconds:
+        iterate()
+        last = now()
+        taken.append(round((last - begin) * 1e6))
+    while now() < start + seconds + tail:
+        iterate()
+    return {"us": taken, "span_s": round(last - first, 6)}
+
+
+def serve(job, out):
+    """Runs commands until `quit` or end of file. `job` has iterate(), hash(n), profile(s, bool)."""
+    print(json.dumps({"ready": True, "pid": os.getpid(), **job.about}), file=out)
+    for line in sys.stdin:
+        command, *arguments = line.split()
+        if command == "quit":
+            break
+        if command == "go":
+            answer = go(job.iterate, *map(float, arguments))
+        elif command == "hash":
+            answer = {"sha256": job.hash(int(arguments[0]))}
+        elif command == "profile":
+            answer = job.profile(float(arguments[0]), arguments[1] == "1")
+        else:
+            answer = {"error": f"unknown command {command}"}
+        print(json.dumps(answer, separators=(",", ":")), file=out)

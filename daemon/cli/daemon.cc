@@ -1,0 +1,70 @@
+#include "daemon/cli/daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "ipc/limits.h"
+#include "ipc/socket.h"
+
+namespace heddle::cli {
+namespace {
+
+constexpr int kConnectMs = 1'000;
+constexpr int kAnswerMs = 5'000;
+
+Answer no_daemon(const std::string& path, int error) {
+  if (error == -EACCES || error == -EPERM) {
+    return {kRefused, path + ": no permission; ask an administrator, or see [daemon] mode", {}};
+  }
+  return {kNoDaemon,
+          path + ": no daemon (" + strerror(-error) + "); start heddled, or name its socket with " +
+              "--socket or " + ipc::kSocketEnv,
+          {}};
+}
+
+Answer exchange(int fd, const std::string& path, const server::Request& request) {
+  if (const int error = ipc::send_packet(fd, server::encode_request(request)); error != 0) {
+    return {kFailed, path + ": cannot ask: " + strerror(-error), {}};
+  }
+  pollfd readable{fd, POLLIN, 0};
+  if (poll(&readable, 1, kAnswerMs) != 1) {
+    return {kFailed, path + ": the daemon does not answer; see its log", {}};
+  }
+  std::vector<std::byte> buffer(ipc::kReplyBytes);
+  const ssize_t length = ipc::receive_packet(fd, buffer);
+  if (length <= 0) {
+    return {kFailed, path + ": the daemon hung up; use the heddle of its release", {}};
+  }
+  const Result<server::Reply> reply =
+      server::decode_reply({buffer.data(), static_cast<size_t>(length)});
+  if (!reply) return {kFailed, path + ": " + reply.error().message, {}};
+  const nlohmann::json document = nlohmann::json::parse(reply->json, nullptr, false);
+  if (document.is_discarded()) return {kFailed, path + ": the answer is no JSON", {}};
+  if (reply->ok) return {kOk, "", document};
+  const bool refused = document.value("code", "") == "refused";
+  return {refused ? kRefused : kFailed, reply->error, document};
+}
+
+}  // namespace
+
+Answer ask(const std::string& socket, const server::Request& request) {
+  std::string path = socket;
+  if (path.empty()) {
+    char buffer[256];
+    if (ipc::default_socket_path(buffer, sizeof buffer) < 0) {
+      return {kUsage, "the default socket path is too long; name one with --socket", {}};
+    }
+    path = buffer;
+  }
+  const int fd = ipc::connect_socket(path.c_str(), kConnectMs);
+  if (fd < 0) return no_daemon(path, fd);
+  Answer answer = exchange(fd, path, request);
+  close(fd);
+  return answer;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,31 @@
+// How the command line asks the daemon.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "daemon/server/messages.h"
+
+namespace heddle::cli {
+
+// Exit codes of every command but a successful `heddle run`, which becomes the program.
+enum ExitCode : int {
+  kOk = 0,
+  kFailed = 1,       // the daemon could not do it, or the program cannot be prepared
+  kUsage = 2,        // bad command line
+  kNoDaemon = 3,     // nobody listens on the socket
+  kRefused = 4,      // the caller may not do this
+  kCannotRun = 126,  // `run`: the program cannot be executed
+  kNotFound = 127,   // `run`: there is no such program
+};
+
+struct Answer {
+  ExitCode code = kOk;
+  std::string error;  // one line: place and remedy
+  nlohmann::json json;
+};
+
+// `socket`: empty for the default one.
+Answer ask(const std::string& socket, const server::Request& request);
+
+}  // namespace heddle::cli

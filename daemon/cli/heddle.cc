@@ -1,0 +1,185 @@
+// The heddle command line. Exit codes: daemon/cli/daemon.h, and `heddle --help`.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <string_view>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/policy_test.h"
+#include "daemon/cli/print.h"
+#include "daemon/cli/run.h"
+#include "ipc/limits.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+using server::Request;
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; `run` gives the program's "
+    "own, or 126/127 if it cannot be run.";
+
+struct Options {
+  std::string socket;
+  bool as_json = false;
+  RunOptions run;
+  std::string class_name;
+  std::string policy;
+  std::vector<std::string> params;
+  std::vector<std::string> tests;
+  std::string on_off;
+  int exit_code = kOk;
+};
+
+int usage(const std::string& what) {
+  std::cerr << "heddle: " << what << "; see heddle --help\n";
+  return kUsage;
+}
+
+using Printer = void (*)(std::ostream&, const json&);
+
+int show(const Options& options, Answer answer, Printer print) {
+  if (answer.code != kOk) {
+    if (options.as_json) {
+      std::cout << json{{"error", answer.error}, {"exit_code", answer.code}}.dump(2) << '\n';
+    }
+    std::cerr << "heddle: " << answer.error << '\n';
+    return answer.code;
+  }
+  if (options.as_json) {
+    std::cout << answer.json.dump(2) << '\n';
+  } else {
+    print(std::cout, answer.json);
+  }
+  return kOk;
+}
+
+int query(const Options& options, const Request& request, Printer print) {
+  Answer answer = ask(options.socket, request);
+  if (answer.code == kOk && request.kind == Request::Kind::kPs) {
+    answer.json["unattached"] = unattached_processes(answer.json);
+  }
+  return show(options, std::move(answer), print);
+}
+
+int run_program(Options& options) {
+  options.run.socket = options.socket;
+  if (options.class_name == "latency") options.run.priority = ipc::kPriorityLatency;
+  if (options.class_name == "batch") options.run.priority = ipc::kPriorityBatch;
+  if (options.run.command.empty()) return usage("run: which program? heddle run -- PROGRAM ...");
+  return run(options.run);
+}
+
+int set_params(const Options& options) {
+  Request request;
+  request.kind = Request::Kind::kPolicySet;
+  request.policy = options.policy;
+  for (const std::string& param : options.params) {
+    const size_t equals = param.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return usage("policy set: '" + param + "' is not NAME=VALUE");
+    }
+    request.params.emplace_back(param.substr(0, equals), param.substr(equals + 1));
+  }
+  return query(options, request, print_policy);
+}
+
+void add_run(CLI::App& app, Options& o) {
+  CLI::App* command = app.add_subcommand("run", "Run a program under heddle: run [...] -- CMD");
+  auto* by_class = command->add_option("--class", o.class_name, "latency (Q0) or batch (Q9)")
+                       ->check(CLI::IsMember({"latency", "batch"}));
+  command->add_option("--priority", o.run.priority, "0 (highest) to 9 (lowest)")
+      ->check(CLI::Range(0, ipc::kPriorities - 1))
+      ->excludes(by_class);
+  command->add_option("--label", o.run.label, "what heddle ps and policies call it");
+  command->add_flag("--sim", o.run.sim, "on the simulated GPU");
+  command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");
+  command->callback([&o] { o.exit_code = run_program(o); });
+}
+
+void add_queries(CLI::App& app, Options& o) {
+  app.add_subcommand("ps", "List clients")->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kPs;
+    o.exit_code = query(o, request, print_ps);
+  });
+  app.add_subcommand("status", "What the daemon does, and what went wrong")->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kStatus;
+    o.exit_code = query(o, request, print_status);
+  });
+  CLI::App* bypass =
+      app.add_subcommand("bypass", "on: every launch runs freely, no policy is asked");
+  bypass->add_option("state", o.on_off, "on or off")
+      ->required()
+      ->check(CLI::IsMember({"on", "off"}));
+  bypass->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kBypass;
+    request.bypass = o.on_off == "on";
+    o.exit_code = query(o, request, [](std::ostream& out, const json& answer) {
+      out << "bypass is " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n';
+    });
+  });
+}
+
+void add_policy(CLI::App& app, Options& o) {
+  CLI::App* policy = app.add_subcommand("policy", "List, load, set and test policies");
+  policy->require_subcommand(1)->fallthrough();
+  policy->add_subcommand("list", "What the policy directory holds")->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kPolicyList;
+    o.exit_code = query(o, request, print_policies);
+  });
+  CLI::App* load = policy->add_subcommand("load", "Make a policy live; builtin unloads");
+  load->add_option("policy", o.policy, "a name of the policy directory, or a path")->required();
+  load->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kPolicyLoad;
+    // The daemon has another working directory.
+    request.policy = o.policy.find('/') == std::string::npos
+                         ? o.policy
+                         : std::filesystem::absolute(o.policy).string();
+    o.exit_code = query(o, request, print_policy);
+  });
+  CLI::App* set = policy->add_subcommand("set", "Change parameters of the running policy");
+  set->add_option("policy", o.policy)->required();
+  set->add_option("params", o.params, "NAME=VALUE")->required();
+  set->callback([&o] { o.exit_code = set_params(o); });
+  CLI::App* test = policy->add_subcommand("test", "Run the tests beside policies; needs no daemon");
+  test->add_option("paths", o.tests, "test files, policies or directories");
+  test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.as_json); });
+  for (CLI::App* sub : policy->get_subcommands({})) sub->fallthrough();
+}
+
+}  // namespace
+}  // namespace heddle::cli
+
+int main(int argc, char** argv) {
+  using namespace heddle::cli;
+  Options options;
+  // What follows `--` is the program's, options and all.
+  int own = argc;
+  if (argc > 1 && std::string_view(argv[1]) == "run") {
+    for (int i = argc - 1; i > 1; --i) {
+      if (std::string_view(argv[i]) == "--") own = i;
+    }
+    for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
+  }
+  CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.add_option("--socket", options.socket, "the daemon's socket (default: HEDDLE_SOCKET)");
+  app.add_flag("--json", options.as_json, "answer as JSON");
+  add_run(app, options);
+  add_queries(app, options);
+  add_policy(app, options);
+  for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
+  try {
+    app.parse(own, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return options.exit_code;
+}

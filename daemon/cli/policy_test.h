@@ -1,0 +1,26 @@
+// `heddle policy test`: runs the tests that stand beside policies (NAME_test.lua), in virtual time:
+// the real core and the real policy, clients and GPU simulated (bench/sim/virtual.h). What tests
+// can say is in policies/README.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/result.h"
+
+namespace heddle::cli {
+
+struct PolicyTestResult {
+  std::string file, name;
+  std::string error;  // empty: passed
+  double ms = 0;      // of the host's time
+};
+
+// Runs one file. An error means that it could not be loaded.
+Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path);
+
+// Runs all *_test.lua in `paths`, files or directories (none: the current one), and prints a line
+// per test, or JSON. Returns the exit status: 0, 1 if a test failed, 2 if there was none to run.
+int run_policy_tests(const std::vector<std::string>& paths, bool json);
+
+}  // namespace heddle::cli

@@ -1,0 +1,37 @@
+// What policy tests can call: t and s of policies/README.md, as C functions of a sandbox.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/sim/virtual.h"
+#include "daemon/policy/lua_policy.h"
+
+namespace heddle::cli {
+
+struct Simulation {
+  std::unique_ptr<policy::LuaPolicy> policy, previous;  // the core may still hold the previous one
+  std::unique_ptr<sim::VirtualMachine> machine;
+};
+
+// One test file. Everything that C functions touch lives here, because a Lua error may not run
+// destructors; it is the host of its sandbox.
+struct TestFile {
+  std::string directory, chunk;
+  const std::string* source = nullptr;
+  std::vector<std::pair<std::string, int>> tests;  // name, function
+  std::vector<Simulation> simulations;
+  int methods_ref = LUA_NOREF, t_ref = LUA_NOREF, at_ref = LUA_NOREF;
+  std::string text, other;  // scratch, as is `order`
+  std::vector<const sim::LaunchRecord*> order;
+  policy::ParamValues params;
+
+  static TestFile& of(lua_State* L) { return *static_cast<TestFile*>(policy::Sandbox::of(L).host); }
+};
+
+// Compiles and runs the file, which registers its tests; for Sandbox::run.
+int open_test_file(lua_State* L);
+
+}  // namespace heddle::cli

@@ -1,0 +1,184 @@
+#include "daemon/cli/print.h"
+
+#include <ctype.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Row = std::vector<std::string>;
+
+// Clients choose their labels, and a terminal obeys control characters.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
+  return text.empty() ? "-" : text;
+}
+
+void print_table(std::ostream& out, const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows[0].size());
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      out << row[i];
+      if (i + 1 < row.size()) out << std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    out << '\n';
+  }
+}
+
+std::string milliseconds(const json& us) {
+  return std::to_string(std::llround(us.get<double>() / 1e3)) + " ms";
+}
+
+std::string window_text(const json& window) {
+  return window.is_string() ? window.get<std::string>() : window.dump() + " us";
+}
+
+std::string state_of(const json& client, const json& device) {
+  if (!client["managed"]) return "unmanaged: " + printable(client["reason"]);
+  std::string state = device["active"] ? "active" : "idle";
+  if (!client["connected"]) state += ", disconnected";
+  return state;
+}
+
+uint64_t self_launches(const json& client) {
+  uint64_t sum = 0;
+  for (const auto& [reason, count] : client["counters"]["self"].items()) {
+    sum += count.get<uint64_t>();
+  }
+  return sum;
+}
+
+bool has_gpu_open(const fs::path& process) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
+    const std::string target = fs::read_symlink(entry.path(), error).string();
+    constexpr std::string_view kDevice = "/dev/nvidia";
+    if (target.size() > kDevice.size() && target.compare(0, kDevice.size(), kDevice) == 0 &&
+        isdigit(static_cast<unsigned char>(target[kDevice.size()])) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void print_ps(std::ostream& out, const json& answer) {
+  std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
+                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "STATE"}};
+  for (const json& client : answer["clients"]) {
+    json devices = client["devices"];
+    if (devices.empty()) {
+      devices.push_back({{"device", 0},
+                         {"active", false},
+                         {"window", "lease"},
+                         {"queued", 0},
+                         {"launches", 0},
+                         {"granted", 0},
+                         {"gpu_us", 0}});
+    }
+    for (const json& device : devices) {
+      rows.push_back(
+          {client["id"].dump(), client["pid"].dump(), client["uid"].dump(), client["priority_text"],
+           printable(fs::path(client["exe"].get<std::string>()).filename().string()),
+           printable(client["label"]), device["device"].dump(), window_text(device["window"]),
+           device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
+           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
+           state_of(client, device)});
+    }
+  }
+  print_table(out, rows);
+  if (answer["truncated"])
+    out << "(more clients than one answer holds: " << answer["total"] << ")\n";
+  for (const json& process : answer["unattached"]) {
+    out << "not attached, and so not held back: pid " << process["pid"] << ' '
+        << printable(process["exe"]) << "; start it with heddle run\n";
+  }
+}
+
+void print_status(std::ostream& out, const json& answer) {
+  const json& policy = answer["policy"];
+  out << "daemon    pid " << answer["pid"] << ", up "
+      << std::llround(answer["uptime_s"].get<double>()) << " s, socket "
+      << answer["socket"].get<std::string>() << '\n'
+      << "mode      " << answer["mode"].get<std::string>() << '\n'
+      << "policy    " << printable(policy["name"]);
+  if (!policy["path"].get<std::string>().empty()) {
+    out << " (" << policy["path"].get<std::string>() << ", " << policy["hash"].get<std::string>()
+        << ')';
+  }
+  out << '\n';
+  if (!policy["error"].get<std::string>().empty()) {
+    out << "error     " << printable(policy["error"]) << '\n';
+  }
+  out << "bypass    " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n'
+      << "clients   " << answer["clients"] << '\n';
+  for (const json& device : answer["devices"]) {
+    const json& s = device["stats"];
+    out << "device " << device["index"] << "  " << device["sm_total"] << " SMs, "
+        << device["waiting"] << " waiting; posted " << s["posted"] << ", asked " << s["asked"]
+        << ", granted " << s["granted"] << " (built-in " << s["by_builtin"] << ", starved "
+        << s["starved"] << "), withdrawn " << s["withdrawn"] << ", policy faults "
+        << s["policy_faults"] << '\n';
+    const std::string fault = device["policy"].value("fault", "");
+    if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
+  }
+  const json& counters = answer["counters"];
+  if (counters["malformed"] != 0 || counters["let_go"] != 0) {
+    out << "clients wrote nonsense " << counters["malformed"] << " times; let go "
+        << counters["let_go"] << '\n';
+  }
+}
+
+void print_policies(std::ostream& out, const json& answer) {
+  std::vector<Row> rows{{"", "POLICY", "VERSION", "PARAMETERS"}};
+  for (const json& policy : answer["policies"]) {
+    std::string params;
+    for (const json& param : policy.value("params", json::array())) {
+      if (!params.empty()) params += ' ';
+      params += param["name"].get<std::string>() + '=' + param["value"].get<std::string>();
+    }
+    const std::string error = policy.value("error", "");
+    const std::string detail = error.empty() ? params : "error: " + error;
+    rows.push_back({policy["running"] ? "*" : " ", policy["name"], policy.value("version", "-"),
+                    printable(detail)});
+  }
+  print_table(out, rows);
+}
+
+void print_policy(std::ostream& out, const json& answer) {
+  const json& policy = answer["policy"];
+  out << "policy " << printable(policy["name"]) << " is live";
+  if (!policy["hash"].get<std::string>().empty())
+    out << " (" << policy["hash"].get<std::string>() << ')';
+  out << '\n';
+}
+
+json unattached_processes(const json& answer) {
+  std::set<std::string> attached;
+  for (const json& client : answer["clients"]) attached.insert(client["pid"].dump());
+  json all = json::array();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const std::string pid = entry.path().filename().string();
+    if (isdigit(static_cast<unsigned char>(pid[0])) == 0 || attached.count(pid) != 0) continue;
+    if (!has_gpu_open(entry.path())) continue;
+    all.push_back(
+        {{"pid", std::stol(pid)}, {"exe", fs::read_symlink(entry.path() / "exe", error).string()}});
+  }
+  return all;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,126 @@
+#include "daemon/cli/run.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "daemon/cli/daemon.h"
+#include "ipc/socket.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+int complain(ExitCode code, const std::string& what) {
+  std::cerr << "heddle: " << what << '\n';
+  return code;
+}
+
+// lib/heddle beside bin/heddle, as `cmake --install` lays it out.
+fs::path library_directory() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib/heddle";
+}
+
+void prepend(const char* variable, const std::string& value) {
+  const char* old = getenv(variable);
+  const std::string rest = old != nullptr && *old != '\0' ? std::string(":") + old : "";
+  setenv(variable, (value + rest).c_str(), 1);
+}
+
+// Where execvp will find the program: rules of the administrator may go by its path.
+std::string resolve(const std::string& program) {
+  std::error_code error;
+  if (program.find('/') != std::string::npos) return fs::weakly_canonical(program, error).string();
+  const char* path = getenv("PATH");
+  std::istringstream directories(path != nullptr ? path : "/usr/bin:/bin");
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    const fs::path candidate = fs::path(directory.empty() ? "." : directory) / program;
+    if (access(candidate.c_str(), X_OK) == 0) return fs::canonical(candidate, error).string();
+  }
+  return program;
+}
+
+void tell_priority(const RunOptions& options) {
+  server::Request request;
+  request.kind = server::Request::Kind::kEffective;
+  request.priority = options.priority;
+  request.label = options.label;
+  request.command = resolve(options.command[0]);
+  const Answer answer = ask(options.socket, request);
+  if (options.quiet) return;
+  if (answer.code == kNoDaemon) {
+    std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
+  } else if (answer.code != kOk) {
+    std::cerr << "heddle: " << answer.error << '\n';
+  } else {
+    std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule '"
+              << answer.json.value("rule", "") << "'\n";
+  }
+}
+
+// What would make the loader ignore the shim, or kill the program, is found here: preloading fails
+// with a line on standard error and an unmanaged program otherwise.
+int check_preload(const fs::path& shim) {
+  if (access(shim.c_str(), R_OK) != 0) {
+    return complain(kFailed, shim.string() + ": " + strerror(errno) +
+                                 "; heddle belongs into the bin/ of an install tree");
+  }
+  if (shim.string().find_first_of(": ") != std::string::npos) {
+    return complain(kFailed, shim.string() +
+                                 ": LD_PRELOAD takes no path with a space or a colon; "
+                                 "move the install tree");
+  }
+  void* loaded = dlopen(shim.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (loaded == nullptr) {
+    return complain(kFailed, std::string("the shim cannot be preloaded: ") + dlerror() +
+                                 "; it needs x86-64 and glibc 2.28 or newer");
+  }
+  dlclose(loaded);
+  return kOk;
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  const fs::path directory = library_directory();
+  const fs::path shim = directory / "libcuda.so.1";
+  if (const int code = check_preload(shim); code != kOk) return code;
+  tell_priority(options);
+
+  prepend("LD_PRELOAD", shim.string());
+  prepend("LD_LIBRARY_PATH", directory.string());
+  if (options.priority >= 0) {
+    setenv("HEDDLE_PRIORITY", std::to_string(options.priority).c_str(), 1);
+  }
+  if (!options.label.empty()) setenv("HEDDLE_LABEL", options.label.c_str(), 1);
+  if (!options.socket.empty()) {
+    setenv(ipc::kSocketEnv, fs::absolute(options.socket).c_str(), 1);
+  }
+  if (options.sim) {
+    const fs::path driver = directory / "sim/libcuda.so.1";
+    if (access(driver.c_str(), R_OK) != 0) {
+      return complain(kFailed, driver.string() + ": " + strerror(errno) +
+                                   "; this install tree has no simulated driver");
+    }
+    setenv("HEDDLE_REAL_LIBCUDA", driver.c_str(), 1);
+  }
+  std::vector<char*> arguments;
+  for (const std::string& word : options.command) {
+    arguments.push_back(const_cast<char*>(word.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  return complain(error == ENOENT ? kNotFound : kCannotRun,
+                  options.command[0] + ": cannot be run: " + strerror(error));
+}
+
+}  // namespace heddle::cli

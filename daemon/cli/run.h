@@ -1,0 +1,21 @@
+// `heddle run`: starts a program under the shim.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+struct RunOptions {
+  int priority = -1;  // -1: leave it to the administrator's rules
+  std::string label;
+  std::string socket;
+  bool sim = false;  // on the simulated GPU
+  bool quiet = false;
+  std::vector<std::string> command;
+};
+
+// Becomes the program; returns an exit code only if it cannot.
+int run(const RunOptions& options);
+
+}  // namespace heddle::cli

@@ -1,0 +1,28 @@
+// The built-in default: what happens where no policy speaks (DESIGN, "Who may launch").
+//
+// Of the active clients the most important runs free, equals at the top all do (FIKIT case C),
+// everyone below asks and is let go one launch at a time while nobody above has work outstanding.
+#pragma once
+
+#include "daemon/core/client.h"
+#include "daemon/core/scheduler.h"
+
+namespace heddle::core {
+
+// The standing allowance of a client, given whether someone strictly above it is active. Below Q4
+// even the most important client gets a finite window: what it submitted cannot be recalled.
+inline uint32_t builtin_window(int priority, bool someone_above, const Config& config) {
+  constexpr int kLeasedLowest = 4;
+  if (someone_above) return kWindowGated;
+  return priority <= kLeasedLowest ? kWindowLeased : static_cast<uint32_t>(config.window_low_us);
+}
+
+// Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what
+// programs that set none have. Only under MPS do kernels of two processes compete for SMs.
+inline int8_t builtin_launch_priority(int priority, const Config& config) {
+  constexpr int kHighest = -5;
+  if (!config.mps || !config.launch_priorities || priority >= -kHighest) return 0;
+  return static_cast<int8_t>(kHighest + priority);
+}
+
+}  // namespace heddle::core

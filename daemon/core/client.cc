@@ -1,0 +1,102 @@
+#include "daemon/core/client.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+namespace {
+
+// Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
+// for done. When its client is off the GPU and cannot report, it is given this much longer.
+constexpr TimeNs kEvidencePatienceNs = 20'000'000;
+// The same for a thread in a synchronizing call, which may have died there.
+constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
+
+}  // namespace
+
+double Outstanding::longest_us() const {
+  double longest = 0;
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
+    longest = std::max(longest, nodes_[n].work.predicted_us);
+  }
+  return longest;
+}
+
+bool Outstanding::add(uint16_t stream, const Work& work, Work& dropped) {
+  bool made_room = false;
+  if (free_ == kNone) {
+    if (nodes_.size() < kWorkMax) {
+      nodes_.emplace_back();
+      free_ = static_cast<uint32_t>(nodes_.size() - 1);
+    } else {
+      dropped = remove(head_);
+      made_room = true;
+    }
+  }
+  if (stream >= streams_.size()) streams_.resize(stream + 1u);
+  const uint32_t n = free_;
+  free_ = nodes_[n].next;
+  nodes_[n] = {work, tail_, kNone, kNone, stream};
+  (tail_ == kNone ? head_ : nodes_[tail_].next) = n;
+  tail_ = n;
+  Stream& s = streams_[stream];
+  (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
+  s.tail = n;
+  predicted_us_ += work.predicted_us;
+  return made_room;
+}
+
+// The node is always the head of its stream: streams complete in order, and the oldest of all is
+// the oldest of its stream.
+Work Outstanding::remove(uint32_t n) {
+  Node& node = nodes_[n];
+  Stream& s = streams_[node.stream];
+  s.head = node.stream_next;
+  if (s.head == kNone) s.tail = kNone;
+  (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
+  (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
+  node.next = free_;
+  free_ = n;
+  predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
+  return node.work;
+}
+
+bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
+  if (stream >= streams_.size()) return false;
+  const uint32_t n = streams_[stream].head;
+  if (n == kNone || nodes_[n].work.seq > seq) return false;
+  out = remove(n);
+  return true;
+}
+
+bool Outstanding::take_oldest(TimeNs until, Work& out) {
+  if (head_ == kNone || nodes_[head_].work.posted_at > until) return false;
+  out = remove(head_);
+  return true;
+}
+
+bool Client::busy(TimeNs now) const { return now < busy_deadline(); }
+
+TimeNs Client::busy_deadline() const {
+  if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
+  if (outstanding.empty()) return 0;
+  return leased() ? busy_until : busy_until + kEvidencePatienceNs;
+}
+
+double Client::remaining_us(TimeNs now) const {
+  if (!busy(now)) return 0;
+  const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
+  return leased() ? by_clock : std::max(by_clock, outstanding.predicted_us());
+}
+
+double Client::gap_left_us(TimeNs now) const {
+  const GapEstimate* gap = gap_estimate();
+  if (busy(now) || gap == nullptr) return 0;
+  return std::max(0.0, gap->low_us() - static_cast<double>(now - gap_start) / 1e3);
+}
+
+double Client::patience_us(double idle_us, double idle_us_max) const {
+  const GapEstimate* gap = gap_estimate();
+  return std::max(idle_us, std::min(idle_us_max, gap != nullptr ? gap->high_us() : 0));
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,128 @@
+// One client on one device: its kernels, the work it has outstanding, and when it was last busy.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/event.h"
+#include "daemon/core/policy.h"
+
+namespace heddle::core {
+
+// A kernel ID at a client.
+struct Kernel {
+  uint64_t id = 0;
+  std::string name;
+  uint32_t grid_blocks = 0, block_threads = 0, dynamic_smem_bytes = 0;
+  uint32_t waves = 1;  // of its blocks over the whole device
+  KernelStats* stats = nullptr;
+  float hinted_us = 0;  // last prediction that the client was told
+};
+
+// One launch that is on the device, or on its way there.
+struct Work {
+  uint64_t seq = 0;
+  TimeNs posted_at = 0;
+  double predicted_us = 0;
+  double waited_us = 0;
+  uint32_t kernel = kUnknownKernel;
+  LaunchKind kind = LaunchKind::kKernel;
+  bool granted = false;
+};
+
+// Work of one client in posting order, completed per stream. Bounded: the oldest work is taken for
+// done when a client that never synchronizes fills it.
+class Outstanding {
+ public:
+  static constexpr uint32_t kWorkMax = 4096;  // the driver itself queues about 1 024 launches
+
+  bool empty() const { return head_ == kNone; }
+  double predicted_us() const { return predicted_us_; }
+  double longest_us() const;
+
+  // Adds; returns true and the oldest in `dropped` if it had to make room.
+  bool add(uint16_t stream, const Work& work, Work& dropped);
+  // Removes the oldest of `stream` that is at most `seq`; false when there is none.
+  bool take(uint16_t stream, uint64_t seq, Work& out);
+  // Removes the oldest of all that was posted at or before `until`.
+  bool take_oldest(TimeNs until, Work& out);
+
+ private:
+  static constexpr uint32_t kNone = 0xffffffff;
+  struct Node {
+    Work work;
+    uint32_t prev = kNone, next = kNone;  // posting order; next also links the free list
+    uint32_t stream_next = kNone;
+    uint16_t stream = 0;
+  };
+  struct Stream {
+    uint32_t head = kNone, tail = kNone;
+  };
+  Work remove(uint32_t node);
+
+  std::vector<Node> nodes_;
+  std::vector<Stream> streams_;
+  uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
+  double predicted_us_ = 0;
+};
+
+struct Client {
+  ClientId id = 0;
+  uint64_t task = 0;
+  std::string name, label;
+  uint32_t pid = 0, uid = 0;
+  int priority = kPriorityLowest;
+  double share = 1, slo_ms = 0;
+
+  std::vector<Kernel> kernels;
+  Outstanding outstanding;
+  uint32_t queued = 0;                // launches waiting for a grant
+  std::vector<uint32_t> granted_seq;  // by thread: the last ask that was granted
+
+  // When all that is outstanding is predicted to be done, as if it ran one after the other.
+  TimeNs busy_until = 0;
+  // A thread is inside a synchronizing call since then: work is outstanding whatever was predicted,
+  // until the call returns. 0: none.
+  TimeNs waiting_since = 0;
+  bool unsynchronized = false;  // launched since a synchronizing call last returned
+  bool active = false;
+  // Not busy since then, and what ran last: the gap's start and its kernel.
+  TimeNs gap_start = 0;
+  uint32_t last_kernel = kUnknownKernel;
+  bool gap_open = false;
+  bool gap_synchronized = false;  // a synchronizing call opened it
+
+  double credit_us = 0;  // granted beyond single launches and not used yet
+  bool refused = false;
+  bool overridden = false;  // the policy chose the window, not the built-in
+  uint32_t override_us = 0;
+  uint32_t window_us = kWindowGated;
+  uint32_t epoch = 0;
+  bool window_sent = false;
+
+  uint64_t launches = 0, granted = 0;
+  double gpu_us = 0;
+
+  const Kernel* kernel(uint32_t index) const {
+    return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;
+  }
+  const GapEstimate* gap_estimate() const {
+    const Kernel* k = kernel(last_kernel);
+    return k != nullptr ? &k->stats->gap(gap_synchronized) : nullptr;
+  }
+  bool leased() const { return window_us == kWindowLeased; }
+
+  // True while work is, or must be taken to be, on the device.
+  bool busy(TimeNs now) const;
+  // When `busy` turns false if nothing is heard; INT64_MAX when only evidence can tell.
+  TimeNs busy_deadline() const;
+  // Predicted time still to run.
+  double remaining_us(TimeNs now) const;
+  // Predicted remaining gap: 0 while busy or unknown.
+  double gap_left_us(TimeNs now) const;
+  // How long it may be silent before it counts as idle.
+  double patience_us(double idle_us, double idle_us_max) const;
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,44 @@
+// What the scheduler core decides. Plain like core::Event, and carried out by whoever drives the
+// core: the server writes shared memory, the simulator starts a launch.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "daemon/core/event.h"
+
+namespace heddle::core {
+
+inline constexpr uint16_t kDecisionVersion = 1;
+
+enum class DecisionKind : uint16_t {
+  kGrant,   // thread `thread` of `client` may launch what it asked for with `ask_seq`
+  kWindow,  // the client's standing allowance changes
+  kHint,    // kernel `kernel` is now predicted to take `predicted_us`
+};
+
+// Who decided, for `heddle status` and `heddle explain`.
+enum class Decider : uint8_t { kPolicy, kBuiltin, kStarvation, kBypass };
+
+struct Decision {
+  uint16_t version = kDecisionVersion;
+  DecisionKind kind = DecisionKind::kGrant;
+  uint8_t device = 0;
+  Decider decider = Decider::kBuiltin;
+  TimeNs at = 0;
+  ClientId client = 0;
+  uint32_t ask_seq = 0;
+  uint16_t thread = 0;
+  int8_t launch_priority = 0;  // CU_LAUNCH_ATTRIBUTE_PRIORITY, 0: none
+  uint8_t managed = 1;         // kWindow: 0 when the policy refused the client
+  uint32_t partition = 0;      // 0: the whole device
+  uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask
+  uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
+  uint32_t epoch = 0;          // of the client's window
+  uint32_t kernel = 0;         // kHint
+  float predicted_us = 0;      // kHint
+};
+
+static_assert(std::is_trivially_copyable_v<Decision>);
+
+}  // namespace heddle::core

@@ -1,0 +1,379 @@
+// Decisions: windows, the policy's hooks, the built-in default, grants.
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+// While launches wait and the policy says IDLE it is asked again this often, so that a budget that
+// accrues with time, or a gap estimate that was wrong, lets something go.
+constexpr TimeNs kRetryNs = 1'000'000;
+
+// The core lets a launch go a little before the shim's own clock would.
+constexpr double kStarvationShare = 0.95;
+
+}  // namespace
+
+uint32_t Scheduler::State::slot_of(LaunchId id) const {
+  const uint32_t slot = static_cast<uint32_t>(id) - 1;
+  if (slot >= waiting.size() || waiting[slot].client == nullptr) return kNoSlot;
+  return waiting[slot].generation == static_cast<uint32_t>(id >> 32) ? slot : kNoSlot;
+}
+
+LaunchId Scheduler::State::id_of(uint32_t slot) const {
+  return LaunchId{waiting[slot].generation} << 32 | (slot + 1);
+}
+
+// Counts a fault; past fault_max within fault_span the policy is dropped for the built-in, which
+// then owns every waiting launch.
+bool Scheduler::State::faulted(HookResult result) {
+  if (result != HookResult::kFault) return false;
+  ++stats.policy_faults;
+  faults.push_back(clock);
+  while (to_us(clock - faults.front()) > config.fault_span_us) faults.pop_front();
+  if (faults.size() >= config.fault_max && policy != nullptr) {
+    policy = nullptr;
+    quarantined = true;
+    faults.clear();
+    queues.clear();
+    for (Waiting& w : waiting) w.queue = -1;
+    for (const ClientId id : client_ids) find(id)->overridden = find(id)->refused = false;
+    windows_dirty = dispatch_wanted = true;
+  }
+  return true;
+}
+
+// ---- windows ----------------------------------------------------------------------------------
+
+bool Scheduler::State::above_active(const Client& c) const {
+  return std::any_of(active.begin(), active.end(),
+                     [&](const Client* other) { return other->priority < c.priority; });
+}
+
+int Scheduler::State::highest_active() const {
+  int highest = kPriorityCount;
+  for (const Client* c : active) highest = std::min(highest, c->priority);
+  return highest;
+}
+
+void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
+  faulted(verdict.result);
+  c.overridden = verdict.result == HookResult::kDecided;
+  c.refused = c.overridden && verdict.refuse;
+  c.override_us = verdict.window_us;
+  windows_dirty = true;
+}
+
+void Scheduler::State::refresh_windows() {
+  windows_dirty = false;
+  for (const ClientId id : client_ids) {
+    Client& c = *find(id);
+    uint32_t us = builtin_window(c.priority, above_active(c), config);
+    if (bypass || c.refused) {
+      us = kWindowLeased;
+    } else if (c.overridden) {
+      us = c.override_us;
+    }
+    send_window(c, us);
+  }
+}
+
+void Scheduler::State::send_window(Client& c, uint32_t window_us) {
+  if (c.window_sent && c.window_us == window_us) return;
+  c.window_sent = true;
+  c.window_us = window_us;
+  c.credit_us = 0;  // credit dies with the epoch that it was given in
+  ++c.epoch;
+  Decision d;
+  d.kind = DecisionKind::kWindow;
+  d.device = config.device;
+  d.decider = bypass ? Decider::kBypass : c.overridden ? Decider::kPolicy : Decider::kBuiltin;
+  d.at = clock;
+  d.client = c.id;
+  d.window_us = window_us;
+  d.epoch = c.epoch;
+  d.managed = c.refused ? 0 : 1;
+  d.launch_priority = builtin_launch_priority(c.priority, config);
+  decisions.push_back(d);
+  // Whoever waits under an opened window would wait for nothing.
+  if (window_us != kWindowGated) dispatch_wanted = true;
+}
+
+bool Scheduler::State::set_window(ClientId id, uint32_t window_us) {
+  Client* c = find(id);
+  if (c == nullptr) return false;
+  c->overridden = true;
+  c->refused = false;
+  c->override_us = window_us;
+  windows_dirty = true;
+  return true;
+}
+
+// ---- asks and grants --------------------------------------------------------------------------
+
+void Scheduler::State::enqueue(uint32_t slot) {
+  if (policy == nullptr || bypass) return;
+  const EnqueueVerdict verdict = policy->enqueue(*this, id_of(slot));
+  if (faulted(verdict.result)) {
+    if (waiting[slot].queue >= 0)
+      queues[static_cast<size_t>(waiting[slot].queue)].remove(id_of(slot));
+    waiting[slot].queue = -1;
+  } else if (verdict.result == HookResult::kDecided && verdict.run) {
+    grant(id_of(slot), Decider::kPolicy, {});
+  }
+}
+
+void Scheduler::State::release(uint32_t slot) {
+  Waiting& w = waiting[slot];
+  if (w.queue >= 0 && static_cast<size_t>(w.queue) < queues.size()) {
+    queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
+  }
+  --w.client->queued;
+  --waiting_count;
+  w.client = nullptr;
+  ++w.generation;
+  waiting_free.push_back(slot);
+}
+
+bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
+  const uint32_t slot = slot_of(id);
+  if (slot == kNoSlot) return false;
+  const Waiting w = waiting[slot];
+  Client& c = *w.client;
+  release(slot);
+  Decision d;
+  d.kind = DecisionKind::kGrant;
+  d.device = config.device;
+  d.decider = decider;
+  d.at = clock;
+  d.client = c.id;
+  d.ask_seq = w.ask_seq;
+  d.thread = w.thread;
+  d.epoch = c.epoch;
+  d.credit_us = static_cast<uint32_t>(std::clamp(verdict.credit_us, 0.0, 1e6));
+  d.launch_priority = verdict.launch_priority != 0 ? static_cast<int8_t>(verdict.launch_priority)
+                                                   : builtin_launch_priority(c.priority, config);
+  decisions.push_back(d);
+  if (w.thread >= c.granted_seq.size()) c.granted_seq.resize(w.thread + 1u);
+  c.granted_seq[w.thread] = w.ask_seq;
+  c.credit_us = d.credit_us;
+  ++c.granted;
+  ++stats.granted;
+  if (decider == Decider::kBuiltin) ++stats.by_builtin;
+  last_served[c.id] = ++serve_count;
+  Work work;
+  work.seq = w.stream_seq;
+  work.posted_at = clock;
+  work.predicted_us = predict(c, w.kernel);
+  work.waited_us = to_us(clock - w.asked_at);
+  work.kernel = w.kernel;
+  work.kind = w.kind;
+  work.granted = true;
+  c.gap_open = false;
+  add_work(c, w.stream, work);
+  return true;
+}
+
+// The built-in's choice: the most important client that nobody above holds up; equals take turns by
+// client, so that threads buy no share, and a client's own asks are served in order of arrival.
+LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
+  uint32_t best = kNoSlot;
+  uint64_t best_served = 0;
+  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+    const Waiting& w = waiting[slot];
+    if (w.client == nullptr || (unplaced_only && w.queue >= 0)) continue;
+    const bool free_window = w.client->window_us != kWindowGated;
+    const double room = config.window_low_us - w.client->remaining_us(clock);
+    const bool fits = free_window ? room > 0 || w.client->leased()
+                                  : !busy(w.client->priority) && w.client->outstanding.empty();
+    if (!fits) continue;
+    const auto it = last_served.find(w.client->id);
+    const uint64_t served = it != last_served.end() ? it->second : 0;
+    const Waiting* b = best != kNoSlot ? &waiting[best] : nullptr;
+    const bool better =
+        b == nullptr || w.client->priority < b->client->priority ||
+        (w.client->priority == b->client->priority &&
+         (served < best_served || (served == best_served && w.arrival < b->arrival)));
+    if (better) {
+      best = slot;
+      best_served = served;
+    }
+  }
+  return best != kNoSlot ? id_of(best) : 0;
+}
+
+// One decision; false when there is nothing more to decide now.
+bool Scheduler::State::dispatch_once() {
+  if (bypass) {
+    for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+      if (waiting[slot].client != nullptr) return grant(id_of(slot), Decider::kBypass, {});
+    }
+    return false;
+  }
+  DispatchVerdict verdict;
+  if (policy != nullptr) verdict = policy->dispatch(*this);
+  if (verdict.result == HookResult::kDecided && verdict.run != 0) {
+    // A handle that went stale is the policy's mistake; a loop of them must not hang us.
+    if (grant(verdict.run, Decider::kPolicy, verdict)) return true;
+    verdict.result = HookResult::kFault;
+  }
+  const bool fault = faulted(verdict.result);
+  const bool idle = verdict.result == HookResult::kDecided && !fault;
+  // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
+  // everything when it said nothing.
+  const LaunchId pick = pick_builtin(idle);
+  return pick != 0 && grant(pick, Decider::kBuiltin, {});
+}
+
+void Scheduler::State::dispatch() {
+  uint32_t decided = 0;
+  while (waiting_count > 0 && decided < config.dispatch_max && dispatch_once()) ++decided;
+  retry_at = decided == config.dispatch_max ? clock : clock + kRetryNs;
+  if (windows_dirty) refresh_windows();
+}
+
+void Scheduler::State::starve() {
+  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+    const Waiting& w = waiting[slot];
+    if (w.client == nullptr) continue;
+    if (to_us(clock - w.asked_at) < config.starvation_us * kStarvationShare) continue;
+    ++stats.starved;
+    grant(id_of(slot), Decider::kStarvation, {});
+  }
+}
+
+std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
+  State& s = *state_;
+  s.decisions.clear();
+  s.clock = std::max(s.clock, now);
+  std::vector<Queue> old_queues = std::exchange(s.queues, {});
+  ok = next == nullptr || next->init(s) != HookResult::kFault;
+  if (!ok) {
+    s.queues = std::move(old_queues);
+    return s.decisions;
+  }
+  s.policy = next;
+  s.faults.clear();
+  for (const ClientId id : s.client_ids) {
+    Client& c = *s.find(id);
+    s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
+  }
+  for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {
+    s.waiting[slot].queue = -1;
+    if (s.waiting[slot].client != nullptr) s.enqueue(slot);
+  }
+  s.refresh_windows();
+  s.dispatch();
+  return s.decisions;
+}
+
+std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
+  State& s = *state_;
+  s.decisions.clear();
+  s.clock = std::max(s.clock, now);
+  s.bypass = on;
+  s.refresh_windows();
+  s.dispatch();
+  return s.decisions;
+}
+
+// ---- what policies see ------------------------------------------------------------------------
+
+void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
+                            LaunchView& v) const {
+  v.client = c.id;
+  v.kind = kind;
+  v.priority = c.priority;
+  v.predicted_us = predict(c, kernel);
+  v.wave_us = v.predicted_us;
+  if (const Kernel* k = c.kernel(kernel)) {
+    v.kernel_id = k->id;
+    v.kernel_name = k->name;
+    v.grid_blocks = k->grid_blocks;
+    v.block_threads = k->block_threads;
+    v.dynamic_smem_bytes = k->dynamic_smem_bytes;
+    v.wave_us = v.predicted_us / k->waves;
+    v.gap_after_us = k->stats->gap_synchronized.low_us();
+  }
+}
+
+bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
+  const uint32_t slot = slot_of(id);
+  if (slot == kNoSlot) return false;
+  const Waiting& w = waiting[slot];
+  fill(*w.client, w.kernel, w.kind, v);
+  v.seq = w.ask_seq;
+  v.wait_us = to_us(clock - w.asked_at);
+  v.run_us = 0;
+  return true;
+}
+
+bool Scheduler::State::client(ClientId id, ClientView& v) const {
+  const auto it = clients_by_id.find(id);
+  if (it == clients_by_id.end()) return false;
+  const Client& c = *it->second;
+  v = {c.id,    c.name,   c.label,     c.uid,    c.pid,   c.priority,
+       c.share, c.slo_ms, c.window_us, c.queued, c.active};
+  return true;
+}
+
+GpuView Scheduler::State::gpu() const {
+  GpuView v;
+  v.index = config.device;
+  v.sm_total = v.sm_free = config.sm_total;
+  v.switch_us = config.switch_us;
+  v.mps = config.mps;
+  const int highest = highest_active();
+  for (const Client* c : active) {
+    if (c->priority > highest) v.inflight_us += c->remaining_us(clock) + c->credit_us;
+  }
+  return v;
+}
+
+double Scheduler::State::gap_us(int priority) const {
+  double least = kUnlimitedUs;
+  for (const Client* c : active) {
+    if (c->priority < priority) least = std::min(least, c->gap_left_us(clock));
+  }
+  return least;
+}
+
+bool Scheduler::State::busy(int priority) const {
+  return std::any_of(active.begin(), active.end(), [&](const Client* c) {
+    return c->priority < priority && (c->queued > 0 || c->busy(clock));
+  });
+}
+
+QueueId Scheduler::State::queue_create(std::string_view name) {
+  for (size_t i = 0; i < queues.size(); ++i) {
+    if (queues[i].name() == name) return static_cast<QueueId>(i);
+  }
+  queues.emplace_back(name);
+  return static_cast<QueueId>(queues.size() - 1);
+}
+
+bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
+  const uint32_t slot = slot_of(id);
+  if (slot == kNoSlot || queue >= queues.size()) return false;
+  Waiting& w = waiting[slot];
+  if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id);
+  w.queue = static_cast<int32_t>(queue);
+  queues[queue].insert(id, key, w.arrival, predict(*w.client, w.kernel));
+  return true;
+}
+
+LaunchId Scheduler::State::queue_peek(QueueId queue) const {
+  return queue < queues.size() ? queues[queue].peek() : 0;
+}
+
+LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
+  return queue < queues.size() ? queues[queue].best_fit(us) : 0;
+}
+
+size_t Scheduler::State::queue_len(QueueId queue) const {
+  return queue < queues.size() ? queues[queue].size() : 0;
+}
+
+}  // namespace heddle::core

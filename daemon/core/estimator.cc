@@ -1,0 +1,59 @@
+#include "daemon/core/estimator.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heddle::core {
+namespace {
+
+constexpr double kMemory = 1.0 / 16;
+
+}  // namespace
+
+void Ewma::add(double x) {
+  ++count_;
+  const double weight = std::max(1.0 / count_, kMemory);
+  const double error = x - mean_;
+  mean_ += weight * error;
+  deviation_ += weight * (count_ == 1 ? 0 : std::abs(error) - deviation_);
+}
+
+void DurationEstimate::add(double us, bool exclusive) {
+  if (us <= 0) return;
+  if (exclusive) {
+    exclusive_.add(us);
+  } else {
+    shared_least_us_ = shared_least_us_ > 0 ? std::min(shared_least_us_, us) : us;
+  }
+}
+
+double DurationEstimate::us(double otherwise) const {
+  if (exclusive_.count() > 0) return exclusive_.mean();
+  return shared_least_us_ > 0 ? shared_least_us_ : otherwise;
+}
+
+void GapEstimate::add(double us) {
+  gaps_.add(us);
+  if (gaps_.count() <= kSamplesMin) {
+    low_us_ = gaps_.count() == 1 ? us : std::min(low_us_, us);
+    return;
+  }
+  // Stochastic approximation of the kMissShare quantile; at equilibrium the two steps balance.
+  const double step = gaps_.deviation() * 0.5;
+  low_us_ += us < low_us_ ? -step * (1 - kMissShare) : step * kMissShare;
+  low_us_ = std::clamp(low_us_, 0.0, gaps_.mean());
+}
+
+double GapEstimate::high_us() const {
+  // Four mean deviations are about three standard deviations of a normal distribution.
+  return known() ? gaps_.mean() + 4 * gaps_.deviation() : 0;
+}
+
+KernelStats& StatsTable::of(uint64_t task, uint64_t kernel_id) {
+  // Both are hashes already, so mixing them by an odd multiplier keeps them apart.
+  const uint64_t key = task * 0x9e3779b97f4a7c15u ^ kernel_id;
+  if (const auto it = table_.find(key); it != table_.end()) return it->second;
+  return table_.size() < kEntriesMax ? table_[key] : overflow_;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,89 @@
+// What is learned online about a kernel: how long it runs, and how long its client then stays away.
+//
+// Durations: FIKIT's SK, gaps: its SG (section 3.1), learned while serving instead of in a separate
+// measurement stage, and per task (label + executable + arguments), so that the next process of the
+// same task starts with what the last one taught.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "daemon/core/event.h"
+
+namespace heddle::core {
+
+// Mean and mean absolute deviation with a decaying memory of about 16 samples.
+class Ewma {
+ public:
+  void add(double x);
+  double mean() const { return mean_; }
+  double deviation() const { return deviation_; }
+  uint32_t count() const { return count_; }
+
+ private:
+  double mean_ = 0;
+  double deviation_ = 0;
+  uint32_t count_ = 0;
+};
+
+// Execution time alone on the device. A sample taken while another client had work counts only
+// until there is an exclusive one: sharing stretches it, so the least of those is kept.
+class DurationEstimate {
+ public:
+  void add(double us, bool exclusive);
+  bool known() const { return exclusive_.count() > 0 || shared_least_us_ > 0; }
+  double us(double otherwise) const;
+
+ private:
+  Ewma exclusive_;
+  double shared_least_us_ = 0;
+};
+
+// The idle time that follows a kernel. What a filler may rely on is not the mean but a low
+// quantile, followed online: a gap shorter than predicted pulls it down at once by more than a
+// longer one raises it, so a task whose gaps disappoint is trusted with shorter ones.
+class GapEstimate {
+ public:
+  // Share of gaps that may turn out shorter than predicted. A miss costs the more important client
+  // only what is left of the kernel in flight, so a quarter of them costs it little (5 % of a kernel
+  // where gaps spread by a quarter), and every share below gives up best-effort throughput.
+  static constexpr double kMissShare = 0.25;
+  static constexpr uint32_t kSamplesMin = 4;  // before that nothing is promised
+
+  void add(double us);
+  bool known() const { return gaps_.count() >= kSamplesMin; }
+  double low_us() const { return known() ? low_us_ : 0; }
+  double high_us() const;  // the client is hardly ever away for longer
+
+ private:
+  Ewma gaps_;
+  double low_us_ = 0;
+};
+
+struct KernelStats {
+  DurationEstimate duration;
+  // Two kinds of gap after one and the same kernel: its client goes on launching, or it synchronized
+  // first. The second is where the time is, and kernels repeat within an iteration, so that mixed
+  // together the short ones would hide the long ones.
+  GapEstimate gap_launching;
+  GapEstimate gap_synchronized;
+
+  GapEstimate& gap(bool synchronized) { return synchronized ? gap_synchronized : gap_launching; }
+  uint64_t launches = 0;
+};
+
+// All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
+class StatsTable {
+ public:
+  static constexpr size_t kEntriesMax = 1 << 17;  // about 20 MB
+
+  // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
+  KernelStats& of(uint64_t task, uint64_t kernel_id);
+
+ private:
+  std::unordered_map<uint64_t, KernelStats> table_;
+  KernelStats overflow_;
+};
+
+}  // namespace heddle::core

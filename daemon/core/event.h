@@ -1,0 +1,116 @@
+// What the scheduler core is told. One plain struct, trivially copyable, so that a recording is the
+// bytes of its events. Made by daemon/server from what clients wrote (copied and checked there),
+// by the virtual-time simulator, and by tests.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::core {
+
+// CLOCK_MONOTONIC in nanoseconds, or virtual time. The core never reads a clock.
+using TimeNs = int64_t;
+
+using ClientId = uint64_t;  // unique for the life of the daemon, never 0
+
+inline constexpr uint16_t kEventVersion = 1;
+inline constexpr uint32_t kUnknownKernel = 0xffffffff;
+inline constexpr uint16_t kEveryStream = 0xffff;
+inline constexpr int kPriorityCount = 10;  // Q0 (highest) to Q9 (lowest), FIKIT section 3.2
+inline constexpr int kPriorityLowest = kPriorityCount - 1;
+inline constexpr uint32_t kWindowGated = 0;
+inline constexpr uint32_t kWindowLeased = 0xffffffff;
+
+enum class EventKind : uint16_t {
+  kAttached,   // body: attached
+  kDetached,   // the process is gone, or left
+  kKernel,     // body: kernel; a kernel ID is first seen at a client
+  kPosted,     // body: launch; it was launched (or is about to be) without asking
+  kAsked,      // body: launch; thread `thread` waits for a grant of `ask_seq`
+  kWithdrawn,  // body: launch.ask_seq; the thread stopped waiting and launched by itself
+  kWaiting,    // body: done.stream; a thread entered a synchronizing call
+  kCompleted,  // body: done
+  kStreamEnd,  // body: done.stream
+  kTick,       // nothing but time
+};
+
+enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
+
+// Why a launch ran, or how it came to ask. Mirrors wire::Admission.
+enum class Admission : uint8_t {
+  kLease,
+  kWindow,
+  kCredit,
+  kAsk,
+  kSelfStarved,
+  kSelfStale,
+  kSelfPool,
+  kSelfCapturing,
+  kSelfExempt,
+  kBypass,
+  kUnmanaged,
+};
+
+enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
+
+struct AttachedBody {
+  uint64_t task;  // hash of label, executable and arguments: statistics are keyed by it
+  uint32_t pid;
+  uint32_t uid;
+  float share;   // weight among equals, 1 unless set
+  float slo_ms;  // 0: none
+  uint8_t priority;
+  char name[64];  // of the executable, NUL-terminated
+  char label[64];
+};
+
+struct KernelBody {
+  uint32_t index;  // the client's own
+  uint64_t id;     // ipc/kernel_id.h
+  uint32_t grid_blocks;
+  uint32_t block_threads;
+  uint32_t dynamic_smem_bytes;
+  uint32_t static_smem_bytes;
+  uint32_t registers;          // per thread, 0 if unknown
+  uint32_t max_blocks_per_sm;  // 0 if unknown
+  char name[128];
+};
+
+struct LaunchBody {
+  uint64_t stream_seq;  // counts a stream's work from 1
+  uint32_t kernel;      // client's index, or kUnknownKernel
+  uint32_t epoch;       // of the window that admitted it
+  uint32_t ask_seq;     // 0: did not ask
+  uint16_t stream;
+  uint16_t thread;
+  LaunchKind kind;
+  Admission admission;
+};
+
+struct DoneBody {
+  uint64_t stream_seq;  // everything of `stream` up to here is done
+  float duration_us;    // GPU time of launch `stream_seq`, 0 if it was not measured
+  uint16_t stream;      // kEveryStream: the whole device
+  Evidence evidence;
+};
+
+struct Event {
+  uint16_t version = kEventVersion;
+  EventKind kind = EventKind::kTick;
+  uint8_t device = 0;
+  TimeNs at = 0;
+  ClientId client = 0;
+  union {
+    AttachedBody attached;
+    KernelBody kernel;
+    LaunchBody launch;
+    DoneBody done;
+  };
+
+  Event() : launch{} {}
+  Event(EventKind k, TimeNs t, ClientId c) : kind(k), at(t), client(c), launch{} {}
+};
+
+static_assert(std::is_trivially_copyable_v<Event>);
+
+}  // namespace heddle::core

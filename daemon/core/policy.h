@@ -1,0 +1,143 @@
+// The seam between the scheduler core and whoever decides: the built-in default and Lua policies
+// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/README.md).
+//
+// A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
+// any handle. Nothing a policy returns can lose a launch: what it does not place, or places and
+// forgets, the built-in default finds (daemon/core/scheduler.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+
+namespace heddle::core {
+
+// Handles carry a generation in the upper half: a stale one matches nothing. 0 is never valid.
+using LaunchId = uint64_t;
+using QueueId = uint32_t;
+
+inline constexpr double kUnlimitedUs = std::numeric_limits<double>::infinity();
+
+// A waiting launch as policies see it (`k`). Times in µs.
+struct LaunchView {
+  ClientId client = 0;
+  uint64_t kernel_id = 0;        // 0: unknown
+  std::string_view kernel_name;  // "" if unknown; lives as long as the client
+  LaunchKind kind = LaunchKind::kKernel;
+  uint32_t seq = 0;  // the thread's ask number
+  uint32_t grid_blocks = 0;
+  uint32_t block_threads = 0;
+  uint32_t dynamic_smem_bytes = 0;
+  double predicted_us = 0;  // the default estimate while not learned
+  double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
+  double gap_after_us = 0;         // predicted idle time after it and a synchronize, 0 if unknown
+  double wait_us = 0;       // waiting so far; in `stopping`: waited
+  double run_us = 0;        // only in `stopping`: measured, 0 if not
+  int priority = kPriorityLowest;
+};
+
+// A client as policies see it (`c`).
+struct ClientView {
+  ClientId id = 0;
+  std::string_view name;
+  std::string_view label;
+  uint32_t uid = 0;
+  uint32_t pid = 0;
+  int priority = kPriorityLowest;
+  double share = 1;
+  double slo_ms = 0;       // 0: none
+  uint32_t window_us = 0;  // kWindowLeased: unlimited
+  uint32_t queued = 0;     // launches waiting
+  bool active = false;
+};
+
+// The device as policies see it (`g`).
+struct GpuView {
+  uint32_t index = 0;
+  uint32_t sm_total = 0;
+  uint32_t sm_free = 0;    // of no partition; sm_total until partitions exist
+  double inflight_us = 0;  // predicted time posted or granted below the highest active priority
+  double switch_us = 0;    // cost of letting another client in
+  bool mps = false;        // false: time-sliced
+};
+
+// Mechanisms that a policy may use inside a hook. Implemented by the Scheduler.
+class Gpu {
+ public:
+  virtual TimeNs now() const = 0;
+  virtual GpuView gpu() const = 0;
+  // False if the handle is stale.
+  virtual bool launch(LaunchId, LaunchView&) const = 0;
+  virtual bool client(ClientId, ClientView&) const = 0;
+  virtual std::span<const ClientId> clients() const = 0;
+
+  // Least predicted remaining gap of all clients strictly more important than `priority`: unlimited
+  // when none is active, 0 when any has work outstanding (FIKIT section 3.2, made relative).
+  virtual double gap_us(int priority) const = 0;
+  // True if a client strictly more important than `priority` has work outstanding.
+  virtual bool busy(int priority) const = 0;
+
+  // Queues of waiting launches, ascending key, ties by arrival. A launch is in one queue at most;
+  // inserting it again moves it. Queues belong to the policy generation that made them.
+  virtual QueueId queue_create(std::string_view name) = 0;  // the same name gives the same queue
+  virtual bool queue_insert(QueueId, LaunchId, double key) = 0;  // false: stale
+  virtual LaunchId queue_peek(QueueId) const = 0;                // 0: empty
+  // Lowest key first; among equal keys the longest predicted time that fits (FIKIT's BestPrioFit).
+  virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
+  virtual size_t queue_len(QueueId) const = 0;
+
+  // Changes a client's window at once; false if the client is gone.
+  virtual bool set_window(ClientId, uint32_t window_us) = 0;
+
+ protected:
+  ~Gpu() = default;
+};
+
+// What a hook said. kDefault: it is absent or returned nil; kFault: it failed, and the built-in
+// decides this once.
+enum class HookResult : uint8_t { kDefault, kFault, kDecided };
+
+struct WindowVerdict {
+  HookResult result = HookResult::kDefault;
+  bool refuse = false;
+  uint32_t window_us = kWindowGated;
+};
+
+struct EnqueueVerdict {
+  HookResult result = HookResult::kDefault;  // kDecided: inserted, or run
+  bool run = false;                          // grant at once
+};
+
+struct DispatchVerdict {
+  HookResult result = HookResult::kDefault;
+  LaunchId run = 0;  // 0: IDLE
+  uint32_t sm = 0;   // 0: all
+  int launch_priority = 0;
+  double credit_us = 0;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string_view name() const = 0;
+
+  virtual HookResult init(Gpu&) { return HookResult::kDefault; }
+  virtual WindowVerdict client_init(Gpu&, ClientId) { return {}; }
+  virtual WindowVerdict client_active(Gpu&, ClientId) { return {}; }
+  virtual WindowVerdict client_idle(Gpu&, ClientId) { return {}; }
+  virtual HookResult client_exit(Gpu&, ClientId) { return HookResult::kDefault; }
+  virtual EnqueueVerdict enqueue(Gpu&, LaunchId) { return {}; }
+  virtual DispatchVerdict dispatch(Gpu&) { return {}; }
+  // The launch has ended; `launch` is a copy, its handle is stale already.
+  virtual HookResult stopping(Gpu&, const LaunchView& launch) {
+    (void)launch;
+    return HookResult::kDefault;
+  }
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,41 @@
+// Queues of waiting launches: ascending key, ties by arrival. Made and filled by policies.
+//
+// A queue is a sorted vector: it holds one entry per waiting thread, so a few dozen, and moving
+// 24-byte entries beats any tree there. Nothing is allocated once a queue has been this long
+// before.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/core/policy.h"
+
+namespace heddle::core {
+
+class Queue {
+ public:
+  explicit Queue(std::string_view name) : name_(name) { entries_.reserve(64); }
+
+  std::string_view name() const { return name_; }
+  size_t size() const { return entries_.size(); }
+  void insert(LaunchId launch, double key, uint64_t arrival, double predicted_us);
+  bool remove(LaunchId launch);
+  LaunchId peek() const { return entries_.empty() ? 0 : entries_.front().launch; }
+
+  // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits, and there the
+  // longest predicted time.
+  LaunchId best_fit(double us) const;
+
+ private:
+  struct Entry {
+    double key;
+    uint64_t arrival;
+    LaunchId launch;
+    double predicted_us;
+  };
+  std::string name_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,425 @@
+// Events: what clients did, and what it says about who is busy, idle or expected back.
+#include "daemon/core/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+constexpr uint32_t kKernelIndexMax = 1 << 16;
+
+// A prediction is told to the client when it moves by this much.
+constexpr double kHintChange = 0.05;
+
+template <size_t N>
+std::string text(const char (&chars)[N]) {
+  return std::string(chars, strnlen(chars, N));
+}
+
+}  // namespace
+
+Client* Scheduler::State::find(ClientId id) {
+  const auto it = clients_by_id.find(id);
+  return it != clients_by_id.end() ? it->second.get() : nullptr;
+}
+
+double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
+  const Kernel* k = c.kernel(kernel);
+  return k != nullptr ? k->stats->duration.us(config.default_kernel_us) : config.default_kernel_us;
+}
+
+void Scheduler::State::on_attached(const Event& e) {
+  if (e.attached.priority >= kPriorityCount || e.client == 0 || find(e.client) != nullptr) {
+    ++stats.rejected;
+    return;
+  }
+  auto owned = std::make_unique<Client>();
+  Client& c = *owned;
+  c.id = e.client;
+  c.task = e.attached.task;
+  c.name = text(e.attached.name);
+  c.label = text(e.attached.label);
+  c.pid = e.attached.pid;
+  c.uid = e.attached.uid;
+  c.priority = e.attached.priority;
+  c.share = e.attached.share > 0 ? e.attached.share : 1;
+  c.slo_ms = e.attached.slo_ms;
+  clients_by_id.emplace(c.id, std::move(owned));
+  client_ids.push_back(c.id);
+  if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
+  windows_dirty = dispatch_wanted = true;
+}
+
+void Scheduler::State::on_detached(Client& c) {
+  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+    if (waiting[slot].client == &c) release(slot);
+  }
+  if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  std::erase(active, &c);
+  std::erase(client_ids, c.id);
+  last_served.erase(c.id);
+  clients_by_id.erase(c.id);
+  windows_dirty = dispatch_wanted = true;
+}
+
+void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
+  if (body.index >= kKernelIndexMax) {
+    ++stats.rejected;
+    return;
+  }
+  if (body.index >= c.kernels.size()) c.kernels.resize(body.index + 1);
+  Kernel& k = c.kernels[body.index];
+  k = {};
+  k.id = body.id;
+  k.name = text(body.name);
+  k.grid_blocks = body.grid_blocks;
+  k.block_threads = body.block_threads;
+  k.dynamic_smem_bytes = body.dynamic_smem_bytes;
+  const uint32_t resident = std::max(1u, body.max_blocks_per_sm) * config.sm_total;
+  k.waves = std::max(1u, (body.grid_blocks + resident - 1) / resident);
+  k.stats = &table.of(c.task, body.id);
+  send_hint(c, body.index);
+}
+
+void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
+  Kernel& k = c.kernels[kernel];
+  if (!k.stats->duration.known()) return;
+  const double us = k.stats->duration.us(0);
+  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us) return;
+  k.hinted_us = static_cast<float>(us);
+  Decision d;
+  d.kind = DecisionKind::kHint;
+  d.device = config.device;
+  d.at = clock;
+  d.client = c.id;
+  d.kernel = kernel;
+  d.predicted_us = k.hinted_us;
+  decisions.push_back(d);
+}
+
+// The observed gap corrects the estimate, whether or not anybody filled it. A gap that the client
+// spent waiting for a grant is none of its own making, so it ends when it asks.
+void Scheduler::State::touch(Client& c, TimeNs at) {
+  settle(c);
+  if (c.gap_open) {
+    const Kernel* last = c.kernel(c.last_kernel);
+    const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
+    if (last != nullptr && gap_us < config.idle_us_max) last->stats->gap(c.gap_synchronized).add(gap_us);
+    c.gap_open = false;
+    double below_us = 0;
+    for (const Client* other : active) {
+      if (other->priority > c.priority) below_us += other->remaining_us(clock);
+    }
+    if (below_us > 0) closing = {at, below_us + config.switch_us, c.priority, false};
+  } else if (const Kernel* last = c.kernel(c.last_kernel); last != nullptr && c.busy(clock)) {
+    last->stats->gap_launching.add(0);
+  }
+  if (!c.active) {
+    c.active = true;
+    active.push_back(&c);
+    windows_dirty = true;
+    if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
+  }
+}
+
+void Scheduler::State::add_work(Client& c, uint16_t stream, const Work& work) {
+  Work dropped;
+  if (c.outstanding.add(stream, work, dropped)) finish(c, dropped, clock, 0, false);
+  c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
+  c.last_kernel = work.kernel;
+  c.unsynchronized = true;
+  c.gap_synchronized = false;
+  ++c.launches;
+  if (const Kernel* k = c.kernel(work.kernel)) ++k->stats->launches;
+}
+
+void Scheduler::State::on_posted(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  ++stats.posted;
+  const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
+  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
+  if (b.admission == Admission::kSelfCapturing || !launch) return;
+  if (b.ask_seq != 0 && reconcile(c, b)) return;
+  touch(c, e.at);
+  // Between two records the window moved on: the launch is late, and in flight all the same.
+  if (b.epoch != c.epoch &&
+      (b.admission == Admission::kWindow || b.admission == Admission::kLease)) {
+    ++stats.late;
+  }
+  Work work;
+  work.seq = b.stream_seq;
+  work.posted_at = e.at;
+  work.kernel = b.kernel;
+  work.kind = b.kind;
+  work.predicted_us = predict(c, b.kernel);
+  if (b.admission == Admission::kCredit) {
+    c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
+    work.granted = true;
+  }
+  add_work(c, b.stream, work);
+}
+
+// A launch that asked and then went by itself. True if the grant crossed it: then its work is
+// accounted already.
+bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
+  if (const uint32_t slot = find_ask(c, b); slot != kNoSlot) {
+    ++stats.withdrawn;
+    release(slot);
+    return false;
+  }
+  return b.thread < c.granted_seq.size() && c.granted_seq[b.thread] == b.ask_seq;
+}
+
+uint32_t Scheduler::State::find_ask(const Client& c, const LaunchBody& b) const {
+  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+    const Waiting& w = waiting[slot];
+    if (w.client == &c && w.thread == b.thread && w.ask_seq == b.ask_seq) return slot;
+  }
+  return kNoSlot;
+}
+
+void Scheduler::State::on_asked(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  for (const Waiting& w : waiting) {
+    if (w.client == &c && w.thread == b.thread) {  // a thread has one ask at a time
+      ++stats.rejected;
+      return;
+    }
+  }
+  ++stats.asked;
+  touch(c, e.at);
+  uint32_t slot;
+  if (waiting_free.empty()) {
+    slot = static_cast<uint32_t>(waiting.size());
+    waiting.emplace_back();
+  } else {
+    slot = waiting_free.back();
+    waiting_free.pop_back();
+  }
+  Waiting& w = waiting[slot];
+  w.client = &c;
+  w.asked_at = e.at;
+  w.arrival = ++arrivals;
+  w.stream_seq = b.stream_seq;
+  w.kernel = b.kernel;
+  w.ask_seq = b.ask_seq;
+  w.queue = -1;
+  w.stream = b.stream;
+  w.thread = b.thread;
+  w.kind = b.kind;
+  ++c.queued;
+  ++waiting_count;
+  c.credit_us = 0;  // it would not ask if it had enough left
+  enqueue(slot);
+  dispatch_wanted = true;
+}
+
+void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
+  if (const uint32_t slot = find_ask(c, e.launch); slot != kNoSlot) {
+    ++stats.withdrawn;
+    release(slot);
+  } else {
+    ++stats.crossed;  // granted in the meantime: its work is in flight already
+  }
+}
+
+// Whatever was predicted: work is on the device until the call returns.
+void Scheduler::State::on_waiting(Client& c, TimeNs at) {
+  if (!c.unsynchronized || c.waiting_since != 0) return;
+  c.waiting_since = at;
+  c.gap_open = false;
+}
+
+// True if nobody else had work on the device since then: the sample is exclusive.
+bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
+  return std::none_of(active.begin(), active.end(), [&](const Client* other) {
+    return other != &c && (other->busy(clock) || other->gap_start > since);
+  });
+}
+
+void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
+                              bool evidence) {
+  const Kernel* k = c.kernel(work.kernel);
+  if (measured_us > 0 && k != nullptr) {
+    k->stats->duration.add(measured_us, alone_since(c, at - to_ns(measured_us)));
+    send_hint(c, work.kernel);
+  }
+  c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
+  if (evidence && c.priority > closing.priority && work.posted_at <= closing.at &&
+      !closing.counted && to_us(at - closing.at) > closing.bound_us) {
+    closing.counted = true;
+    ++stats.bound_violations;
+  }
+  if (policy == nullptr) return;
+  LaunchView view;
+  fill(c, work.kernel, work.kind, view);
+  view.run_us = measured_us;
+  view.wait_us = work.waited_us;
+  faulted(policy->stopping(*this, view));
+}
+
+void Scheduler::State::on_completed(Client& c, const Event& e) {
+  const DoneBody& b = e.done;
+  Work work;
+  bool any = false;
+  const TimeNs until = c.waiting_since != 0 ? c.waiting_since : e.at;
+  while (b.stream == kEveryStream ? c.outstanding.take_oldest(until, work)
+                                  : c.outstanding.take(b.stream, b.stream_seq, work)) {
+    any = true;
+    const bool measured = b.stream != kEveryStream && work.seq == b.stream_seq;
+    finish(c, work, e.at, measured ? b.duration_us : 0, true);
+  }
+  if (b.evidence == Evidence::kSynchronized) {
+    c.waiting_since = 0;
+    c.unsynchronized = !c.outstanding.empty();
+    c.gap_synchronized = !c.unsynchronized;
+  }
+  if (!any && b.evidence != Evidence::kSynchronized) return;
+  // What is left starts now at the earliest.
+  c.busy_until = e.at + to_ns(c.outstanding.predicted_us());
+  dispatch_wanted = true;
+  settle(c);
+  if (c.gap_open && c.outstanding.empty()) c.gap_start = std::min(c.gap_start, e.at);
+}
+
+// Opens the client's gap once nothing of it is on the device any more, and retires it when it is
+// away for longer than it ever is.
+void Scheduler::State::settle(Client& c) {
+  if (!c.active || c.busy(clock) || c.queued > 0) return;
+  if (!c.gap_open) {
+    c.gap_open = true;
+    c.gap_start = std::min(clock, c.busy_until);
+    c.waiting_since = 0;
+    Work work;  // evidence (c): the predicted end has passed
+    while (c.outstanding.take_oldest(kNever, work)) finish(c, work, clock, 0, false);
+    dispatch_wanted = true;
+  }
+  if (to_us(clock - c.gap_start) >= c.patience_us(config.idle_us, config.idle_us_max)) {
+    c.active = false;
+    std::erase(active, &c);
+    windows_dirty = dispatch_wanted = true;
+    if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
+  }
+}
+
+void Scheduler::State::settle_all() {
+  for (size_t i = active.size(); i-- > 0;) settle(*active[i]);
+}
+
+// ---- public -----------------------------------------------------------------------------------
+
+Scheduler::Scheduler(const Config& config) : state_(std::make_unique<State>(config)) {
+  state_->decisions.reserve(256);
+  state_->waiting.reserve(256);
+}
+
+Scheduler::~Scheduler() = default;
+
+std::span<const Decision> Scheduler::step(const Event& e) {
+  State& s = *state_;
+  s.decisions.clear();
+  ++s.stats.events;
+  s.clock = std::max(s.clock, e.at);
+  Client* c = s.find(e.client);
+  if (e.version != kEventVersion) {
+    ++s.stats.rejected;
+  } else if (e.kind == EventKind::kAttached) {
+    s.on_attached(e);
+  } else if (e.kind != EventKind::kTick && c == nullptr) {
+    ++s.stats.rejected;
+  } else {
+    switch (e.kind) {
+      case EventKind::kDetached:
+        s.on_detached(*c);
+        break;
+      case EventKind::kKernel:
+        s.on_kernel(*c, e.kernel);
+        break;
+      case EventKind::kPosted:
+        s.on_posted(*c, e);
+        break;
+      case EventKind::kAsked:
+        s.on_asked(*c, e);
+        break;
+      case EventKind::kWithdrawn:
+        s.on_withdrawn(*c, e);
+        break;
+      case EventKind::kWaiting:
+        s.on_waiting(*c, e.at);
+        break;
+      case EventKind::kCompleted:
+        s.on_completed(*c, e);
+        break;
+      case EventKind::kStreamEnd:
+      case EventKind::kTick:
+      case EventKind::kAttached:
+        break;
+    }
+  }
+  s.settle_all();
+  if (s.windows_dirty) s.refresh_windows();
+  if (s.waiting_count > 0) {
+    s.starve();
+    if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
+  }
+  s.dispatch_wanted = false;
+  return s.decisions;
+}
+
+TimeNs Scheduler::next_deadline() const {
+  const State& s = *state_;
+  TimeNs at = kNever;
+  for (const Client* c : s.active) {
+    if (c->busy(s.clock)) {
+      at = std::min(at, c->busy_deadline());
+    } else if (c->queued == 0) {
+      const double patience = c->patience_us(s.config.idle_us, s.config.idle_us_max);
+      at = std::min(at, c->gap_start + to_ns(patience));
+    }
+  }
+  if (s.waiting_count > 0) at = std::min(at, s.retry_at);
+  return at;
+}
+
+bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
+const Stats& Scheduler::stats() const { return state_->stats; }
+const Config& Scheduler::config() const { return state_->config; }
+size_t Scheduler::waiting() const { return state_->waiting_count; }
+bool Scheduler::bypassed() const { return state_->bypass; }
+
+std::vector<ClientStatus> Scheduler::clients() const {
+  const State& s = *state_;
+  std::vector<ClientStatus> all;
+  all.reserve(s.client_ids.size());
+  for (const ClientId id : s.client_ids) {
+    const Client& c = *s.clients_by_id.at(id);
+    ClientStatus status;
+    s.client(id, status.view);
+    status.name = c.name;
+    status.label = c.label;
+    status.view.name = {};
+    status.view.label = {};
+    status.launches = c.launches;
+    status.granted = c.granted;
+    status.outstanding_us = c.remaining_us(s.clock);
+    status.gpu_us = c.gpu_us;
+    status.kernels = static_cast<uint32_t>(c.kernels.size());
+    for (const ClientId other_id : s.client_ids) {
+      const Client& other = *s.clients_by_id.at(other_id);
+      if (other.priority <= c.priority) continue;
+      status.max_added_us =
+          std::max(status.max_added_us, other.outstanding.longest_us() + s.config.switch_us);
+    }
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,103 @@
+// The scheduler core of one device: a deterministic state machine, events in, decisions out.
+//
+// It knows no clock, thread, socket, Lua or CUDA. Three things drive it: the libuv server, the
+// virtual-time simulator, and tests. It has no failing calls: an event that makes no sense is
+// counted in Stats::rejected and changes nothing.
+//
+// Life of a waiting launch: kAsked -> policy.enqueue -> a policy's queue, or the built-in's ->
+// after each event, dispatch until IDLE -> kGrant -> in flight -> kCompleted -> policy.stopping.
+// The built-in default decides wherever a hook is absent, returns nil or fails, and serves what a
+// policy did not place. Nothing waits beyond the starvation bound, whatever a policy says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+#include "daemon/core/policy.h"
+
+namespace heddle::core {
+
+struct Config {
+  uint8_t device = 0;
+  uint32_t sm_total = 132;
+  bool mps = false;
+  double switch_us = 70;             // 10 under MPS, 70 time-sliced (FACTS)
+  double idle_us = 2'000;            // silence after which a client is idle ...
+  double idle_us_max = 50'000;       // ... or its predicted gap, if that is longer, up to this
+  double window_low_us = 2'000;      // window of the highest active priority below Q4
+  double default_kernel_us = 100;    // estimate for a kernel that was never measured
+  double starvation_us = 1'000'000;  // longest wait in an ask
+  uint32_t dispatch_max = 32;        // decisions per event
+  uint32_t fault_max = 8;            // faults of a policy within fault_span_us before quarantine
+  double fault_span_us = 10e6;
+  bool launch_priorities = true;  // Q0..Q4 get launch priority -5..-1 under MPS
+};
+
+struct Stats {
+  uint64_t events = 0;
+  uint64_t rejected = 0;  // events that made no sense
+  uint64_t posted = 0;
+  uint64_t late = 0;  // posted under an old epoch
+  uint64_t asked = 0;
+  uint64_t granted = 0;
+  uint64_t withdrawn = 0;   // the shim's bound, or a stale daemon, let them go
+  uint64_t crossed = 0;     // a grant and a withdrawal crossed
+  uint64_t starved = 0;     // granted by the starvation bound
+  uint64_t by_builtin = 0;  // grants that the built-in decided
+  uint64_t policy_faults = 0;
+  uint64_t bound_violations = 0;  // a gap was exceeded by more than the stated bound
+};
+
+struct ClientStatus {
+  ClientView view;
+  std::string name, label;
+  uint64_t launches = 0;
+  uint64_t granted = 0;
+  double outstanding_us = 0;
+  double gpu_us = 0;  // predicted or measured GPU time so far
+  uint32_t kernels = 0;
+  double max_added_us = 0;  // stated bound on the delay it may be caused per gap
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const Config& config);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Handles one event, then dispatches. The decisions stay valid until the next call.
+  std::span<const Decision> step(const Event& event);
+
+  // Swaps the policy between two decisions: waiting launches move, what is in flight ends under
+  // whoever granted it. nullptr: the built-in default. The policy must outlive its use. If init
+  // faults the running policy stays and `ok` is false.
+  std::span<const Decision> set_policy(Policy* policy, TimeNs now, bool& ok);
+
+  // Bypass grants every ask and leases every client without asking any policy.
+  std::span<const Decision> set_bypass(bool on, TimeNs now);
+
+  // The earliest time at which a kTick is wanted; INT64_MAX if none.
+  TimeNs next_deadline() const;
+
+  // True once the policy faulted fault_max times within fault_span_us and was dropped for the
+  // built-in; reading it clears it.
+  bool take_quarantined();
+
+  const Stats& stats() const;
+  const Config& config() const;
+  std::vector<ClientStatus> clients() const;
+  size_t waiting() const;
+  bool bypassed() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,127 @@
+// What the Scheduler keeps; shared by scheduler.cc (events) and dispatch.cc (policies and grants).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/builtin.h"
+#include "daemon/core/client.h"
+#include "daemon/core/queues.h"
+#include "daemon/core/scheduler.h"
+
+namespace heddle::core {
+
+// A launch that waits for a grant: one per waiting thread.
+struct Waiting {
+  Client* client = nullptr;  // nullptr: the slot is free
+  TimeNs asked_at = 0;
+  uint64_t arrival = 0;
+  uint64_t stream_seq = 0;
+  uint32_t generation = 1;
+  uint32_t kernel = kUnknownKernel;
+  uint32_t ask_seq = 0;
+  int32_t queue = -1;  // of the policy; -1: the built-in serves it
+  uint16_t stream = 0;
+  uint16_t thread = 0;
+  LaunchKind kind = LaunchKind::kKernel;
+};
+
+struct Scheduler::State final : Gpu {
+  explicit State(const Config& c) : config(c) {}
+
+  const Config config;
+  Stats stats;
+  StatsTable table;
+  TimeNs clock = 0;
+  std::vector<Decision> decisions;
+
+  std::unordered_map<ClientId, std::unique_ptr<Client>> clients_by_id;
+  std::vector<ClientId> client_ids;
+  std::vector<Client*> active;  // of which at most a few dozen at a time
+  bool windows_dirty = false;
+  bool dispatch_wanted = false;
+
+  std::vector<Waiting> waiting;
+  std::vector<uint32_t> waiting_free;
+  size_t waiting_count = 0;
+  uint64_t arrivals = 0;
+  uint64_t serve_count = 0;
+  std::unordered_map<ClientId, uint64_t> last_served;  // round-robin among equals
+
+  Policy* policy = nullptr;
+  std::vector<Queue> queues;
+  std::deque<TimeNs> faults;
+  bool quarantined = false;
+  bool bypass = false;
+  TimeNs retry_at = 0;  // next dispatch while launches wait and the policy said IDLE
+
+  // The last gap that a more important client closed while less important work ran.
+  struct {
+    TimeNs at = 0;
+    double bound_us = 0;
+    int priority = 0;
+    bool counted = false;
+  } closing;
+
+  // ---- scheduler.cc ----
+  void on_attached(const Event&);
+  void on_detached(Client&);
+  void on_kernel(Client&, const KernelBody&);
+  void on_posted(Client&, const Event&);
+  void on_asked(Client&, const Event&);
+  void on_withdrawn(Client&, const Event&);
+  bool reconcile(Client&, const LaunchBody&);
+  uint32_t find_ask(const Client&, const LaunchBody&) const;
+  void on_waiting(Client&, TimeNs at);
+  void on_completed(Client&, const Event&);
+  void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
+  void add_work(Client&, uint16_t stream, const Work&);
+  void finish(Client&, const Work&, TimeNs at, float measured_us, bool evidence);
+  void settle(Client&);  // opens gaps and retires clients as time passes
+  void settle_all();
+  double predict(const Client&, uint32_t kernel) const;
+  bool alone_since(const Client&, TimeNs since) const;
+  void send_hint(Client&, uint32_t kernel);
+  Client* find(ClientId);
+
+  // ---- dispatch.cc ----
+  void apply(Client&, const WindowVerdict&);
+  void refresh_windows();
+  void send_window(Client&, uint32_t window_us);
+  void enqueue(uint32_t slot);
+  void dispatch();
+  bool dispatch_once();
+  LaunchId pick_builtin(bool unplaced_only) const;
+  bool grant(LaunchId, Decider, const DispatchVerdict&);
+  void release(uint32_t slot);  // frees a waiting slot
+  void starve();
+  bool faulted(HookResult);
+  bool above_active(const Client&) const;
+  int highest_active() const;
+  uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
+  LaunchId id_of(uint32_t slot) const;
+  void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
+  static constexpr uint32_t kNoSlot = 0xffffffff;
+
+  // ---- Gpu ----
+  TimeNs now() const override { return clock; }
+  GpuView gpu() const override;
+  bool launch(LaunchId, LaunchView&) const override;
+  bool client(ClientId, ClientView&) const override;
+  std::span<const ClientId> clients() const override { return client_ids; }
+  double gap_us(int priority) const override;
+  bool busy(int priority) const override;
+  QueueId queue_create(std::string_view name) override;
+  bool queue_insert(QueueId, LaunchId, double key) override;
+  LaunchId queue_peek(QueueId) const override;
+  LaunchId queue_best_fit(QueueId, double us) const override;
+  size_t queue_len(QueueId) const override;
+  bool set_window(ClientId, uint32_t window_us) override;
+};
+
+inline TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
+inline double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+
+}  // namespace heddle::core

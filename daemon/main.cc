@@ -1,0 +1,91 @@
+// heddled: joins the server and the Lua policies.
+//
+// Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (socket in use, no permission);
+// 2 bad command line or configuration.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+
+#include "daemon/policy_store.h"
+#include "daemon/server/server.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kSystemConfig = "/etc/heddle/heddled.toml";
+
+// bin/heddled beside share/heddle/policies, as `cmake --install` lays it out.
+std::string installed_policies() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path().parent_path() / "share/heddle/policies").string();
+}
+
+Result<server::Config> read_config(const std::string& file, const std::string& socket,
+                                   const std::string& policy) {
+  Result<server::Config> config = server::Config{};
+  if (!file.empty()) {
+    config = server::load_config(file);
+  } else if (access(kSystemConfig, F_OK) == 0) {
+    config = server::load_config(kSystemConfig);
+  }
+  if (!config) return config;
+  if (!socket.empty()) config->socket = socket;
+  if (!policy.empty()) config->policy.name = policy;
+  if (config->policy.directory.empty()) config->policy.directory = installed_policies();
+  return config;
+}
+
+int run(const std::string& file, const std::string& socket, const std::string& policy,
+        bool check_only) {
+  Result<server::Config> config = read_config(file, socket, policy);
+  if (!config) {
+    std::cerr << "heddled: " << config.error().message << '\n';
+    return 2;
+  }
+  if (check_only) return 0;
+  if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
+
+  server::Log log(config->log_level);
+  FilePolicyStore store(config->policy);
+  Result<std::unique_ptr<server::Server>> made = server::Server::make(*config, store, log);
+  if (!made) {
+    std::cerr << "heddled: " << made.error().message << '\n';
+    return 1;
+  }
+  server::Server& server = **made;
+  server.handle_signals([&] {
+    const Result<server::Config> again = read_config(file, socket, policy);
+    if (!again) {
+      log.error("config_not_read", {{"error", again.error().message}});
+      return;
+    }
+    store.configure(again->policy);
+    server.load_policy(again->policy.name);
+  });
+  server.run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  CLI::App app("heddled: shares one GPU between programs that know nothing of each other");
+  std::string file, socket, policy;
+  bool check_only = false;
+  app.add_option("--config", file,
+                 "configuration (default: /etc/heddle/heddled.toml if there is one)");
+  app.add_option("--socket", socket, "overrides [daemon] socket");
+  app.add_option("--policy", policy, "overrides [policy] name");
+  app.add_flag("--check", check_only, "check the configuration and exit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return heddle::run(file, socket, policy, check_only);
+}

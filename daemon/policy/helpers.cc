@@ -1,0 +1,228 @@
+// The functions that policies may call.
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "daemon/policy/nearest.h"
+#include "daemon/policy/session.h"
+
+namespace heddle::policy {
+namespace {
+
+core::Gpu& check_gpu(lua_State* L, Session& s, const char* what) {
+  if (s.gpu == nullptr) luaL_error(L, "%s works inside hooks only", what);
+  return *s.gpu;
+}
+
+const QueueName& check_queue(lua_State* L, Session& s, const char* what) {
+  const char* name = luaL_checkstring(L, 1);
+  for (const QueueName& q : s.queues) {
+    if (q.interned == name) return q;
+  }
+  {
+    std::vector<std::string_view> known;
+    for (const QueueName& q : s.queues) known.emplace_back(q.name);
+    Sandbox::of(L).message =
+        std::string(what) + ": no queue '" + name + "'" +
+        (known.empty() ? "; queue.create it at the top level" : did_you_mean(name, known));
+  }
+  raise(L);
+  return s.queues.front();
+}
+
+double check_us(lua_State* L, int index, const char* what) {
+  const double us = luaL_checknumber(L, index);
+  if (std::isnan(us)) luaL_error(L, "%s: argument %d is not a number (NaN)", what, index);
+  return us;
+}
+
+int queue_create(lua_State* L) {
+  Session& s = Session::of(L);
+  if (!s.loading) return luaL_error(L, "queue.create belongs to the top level of the file");
+  const char* name = luaL_checkstring(L, 1);
+  for (const QueueName& q : s.queues) {
+    if (q.interned == name) return luaL_error(L, "queue '%s' is created twice", name);
+  }
+  if (s.queues.size() >= kQueuesMax) {
+    return luaL_error(L, "a policy has at most %d queues", static_cast<int>(kQueuesMax));
+  }
+  lua_pushvalue(L, 1);
+  luaL_ref(L, LUA_REGISTRYINDEX);  // keeps the interned name where it is
+  s.queues.push_back({name, name, 0});
+  return 0;
+}
+
+int queue_insert(lua_State* L) {
+  Session& s = Session::of(L);
+  core::Gpu& gpu = check_gpu(L, s, "queue.insert");
+  const QueueName& queue = check_queue(L, s, "queue.insert");
+  const LaunchObject& launch = check_launch(L, s, 2, "queue.insert");
+  const double key = check_us(L, 3, "queue.insert");
+  if (!gpu.queue_insert(queue.id, launch.id, key)) {
+    return luaL_error(L, "queue.insert: k is stale, the launch no longer waits");
+  }
+  s.inserted = true;
+  lua_pushlightuserdata(L, const_cast<Verdict*>(&kInserted));
+  return 1;
+}
+
+int push_launch_or_nil(lua_State* L, Session& s, core::LaunchId id) {
+  if (id != 0) {
+    push_launch(L, s, id);
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+int queue_peek(lua_State* L) {
+  Session& s = Session::of(L);
+  core::Gpu& gpu = check_gpu(L, s, "queue.peek");
+  return push_launch_or_nil(L, s, gpu.queue_peek(check_queue(L, s, "queue.peek").id));
+}
+
+int queue_best_fit(lua_State* L) {
+  Session& s = Session::of(L);
+  core::Gpu& gpu = check_gpu(L, s, "queue.best_fit");
+  const QueueName& queue = check_queue(L, s, "queue.best_fit");
+  return push_launch_or_nil(L, s, gpu.queue_best_fit(queue.id, check_us(L, 2, "queue.best_fit")));
+}
+
+int queue_len(lua_State* L) {
+  Session& s = Session::of(L);
+  core::Gpu& gpu = check_gpu(L, s, "queue.len");
+  lua_pushnumber(L, static_cast<double>(gpu.queue_len(check_queue(L, s, "queue.len").id)));
+  return 1;
+}
+
+int now_us(lua_State* L) {
+  const core::Gpu& gpu = check_gpu(L, Session::of(L), "now_us");
+  lua_pushnumber(L, static_cast<double>(gpu.now()) / 1e3);
+  return 1;
+}
+
+// trace(fmt, ...), by way of string.format, its upvalue.
+int trace(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 1);
+  size_t bytes = 0;
+  const char* line = lua_tolstring(L, -1, &bytes);
+  add_trace(Session::of(L), {line, std::min(bytes, kLineBytes)});
+  return 0;
+}
+
+// import "lib/name": a file of the policy directory that returns a table of functions. The text of
+// a file stays in `sources`, which outlives any error raised while it is compiled.
+bool good_import(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.back() == '/') return false;
+  return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_/") == name.npos;
+}
+
+bool read_import(Session& s, const char* name, std::string& message) {
+  if (!s.loading) {
+    message = "import belongs to the top level of the file";
+  } else if (!good_import(name)) {
+    message = std::string("import '") + name + "': a name is like lib/budget, without .lua";
+  } else if (s.directory.empty()) {
+    message = std::string("import '") + name + "': this policy has no directory";
+  } else if (s.sources.size() > kImportsMax) {
+    message = "a policy imports at most " + std::to_string(kImportsMax) + " files";
+  } else {
+    Result<std::string> text = read_source(s.directory + "/" + name + ".lua");
+    if (text) {
+      s.sources.push_back(std::move(*text));
+      return true;
+    }
+    message = text.error().message;
+  }
+  return false;
+}
+
+int import(lua_State* L) {
+  Session& s = Session::of(L);
+  const char* name = luaL_checkstring(L, 1);
+  lua_pushvalue(L, 1);
+  lua_rawget(L, lua_upvalueindex(1));
+  if (!lua_isnil(L, -1)) return 1;
+  if (!read_import(s, name, Sandbox::of(L).message)) return raise(L);
+  Sandbox::compile(L, s.sources.back(), lua_pushfstring(L, "%s.lua", name));
+  lua_call(L, 0, 1);
+  if (!lua_istable(L, -1)) return luaL_error(L, "%s.lua must return a table of functions", name);
+  lua_pushvalue(L, 1);
+  lua_pushvalue(L, -2);
+  lua_rawset(L, lua_upvalueindex(1));
+  return 1;
+}
+
+int verdict_tostring(lua_State* L) {
+  const Verdict* verdict = to_verdict(L, 1);
+  lua_pushstring(L, verdict != nullptr ? verdict->name : "?");
+  return 1;
+}
+
+}  // namespace
+
+const Verdict* to_verdict(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TLIGHTUSERDATA) return nullptr;
+  const void* value = lua_touserdata(L, index);
+  for (const Verdict* v : kVerdicts) {
+    if (v == value) return v;
+  }
+  return nullptr;
+}
+
+void add_trace(Session& s, std::string_view line) {
+  if (s.trace.size() < kTraceLines) s.trace.resize(kTraceLines);
+  s.trace[s.trace_count++ % kTraceLines].assign(line);
+  if (s.log) s.log(line);
+}
+
+Result<std::string> read_source(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(path + ": cannot be read; check that it exists and who owns it");
+  std::string text(kSourceBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kSourceBytes) return fail(path + ": over 256 KiB; a policy is a page of Lua");
+  return text;
+}
+
+void open_helpers(lua_State* L, Session& s) {
+  Sandbox::push_globals(L);
+  const int globals = lua_gettop(L);
+  constexpr luaL_Reg kQueue[] = {{"create", queue_create},
+                                 {"insert", queue_insert},
+                                 {"peek", queue_peek},
+                                 {"best_fit", queue_best_fit},
+                                 {"len", queue_len}};
+  lua_createtable(L, 0, 5);
+  for (const luaL_Reg& f : kQueue) {
+    lua_pushcfunction(L, f.func);
+    lua_setfield(L, -2, f.name);
+  }
+  lua_setfield(L, globals, "queue");
+  lua_pushcfunction(L, now_us);
+  lua_setfield(L, globals, "now_us");
+  lua_getfield(L, globals, "string");
+  lua_getfield(L, -1, "format");
+  lua_pushcclosure(L, trace, 1);
+  lua_setfield(L, globals, "trace");
+  lua_createtable(L, 0, 0);
+  lua_pushcclosure(L, import, 1);
+  lua_setfield(L, globals, "import");
+  for (const Verdict* verdict : kVerdicts) {
+    if (verdict == &kInserted) continue;
+    lua_pushlightuserdata(L, const_cast<Verdict*>(verdict));
+    lua_setfield(L, globals, verdict->name);
+  }
+  lua_pushlightuserdata(L, const_cast<Verdict*>(&kIdle));
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, verdict_tostring);
+  lua_setfield(L, -2, "__tostring");
+  lua_setmetatable(L, -2);
+  lua_settop(L, globals - 1);
+  s.trace.reserve(kTraceLines);
+}
+
+}  // namespace heddle::policy

@@ -1,0 +1,402 @@
+#include "daemon/policy/lua_policy.h"
+
+#ifndef XXH_INLINE_ALL
+#define XXH_INLINE_ALL
+#endif
+#include <xxhash.h>
+
+#include <cmath>
+#include <cstdio>
+#include <new>
+
+#include "daemon/policy/nearest.h"
+
+namespace heddle::policy {
+namespace {
+
+// Layout of the Lua stack between calls: the error handler, `p`, one function per hook.
+constexpr int kParamsIndex = 2;
+constexpr int kFirstHookIndex = 3;
+constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
+constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
+constexpr int kWindowResults = 3;  // WINDOW, us, reason
+constexpr double kLaunchPriorityLeast = 0, kLaunchPriorityGreatest = -5;
+constexpr double kCreditUsMax = 1e6;
+
+int on_params_newindex(lua_State* L) {
+  return luaL_error(L, "p is read-only; keep what you need in a local");
+}
+
+std::string content_hash(const std::deque<std::string>& sources) {
+  uint64_t hash = 0;
+  for (const std::string& text : sources) {
+    hash = XXH3_64bits_withSeed(text.data(), text.size(), hash);
+  }
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
+// Kinds of errors that Lua reports as text only.
+std::string_view error_kind(const std::string& message) {
+  return message.find(" is stale") != message.npos ? "stale" : "error";
+}
+
+// Parameters that differ from their default are named by the caller, so one that is unknown is the
+// caller's mistake.
+Result<void> override_params(Declaration& d, const ParamValues& values) {
+  for (const auto& entry : values) {
+    const auto& [name, value] = entry;
+    const auto param = std::find_if(d.params.begin(), d.params.end(),
+                                    [&](const Param& p) { return p.name == entry.first; });
+    if (param == d.params.end()) {
+      std::vector<std::string_view> known;
+      for (const Param& p : d.params) known.emplace_back(p.name);
+      return fail(d.name + ": no parameter '" + name + "'" + did_you_mean(name, known));
+    }
+    Result<std::string> checked = parse_param(*param, value);
+    if (!checked) return fail(d.name + ": " + checked.error().message);
+    param->value = std::move(*checked);
+  }
+  return {};
+}
+
+}  // namespace
+
+int LuaPolicy::load(lua_State* L) {
+  auto& self = *static_cast<LuaPolicy*>(lua_touserdata(L, 1));
+  Session& s = self.session_;
+  open_objects(L, s);
+  open_helpers(L, s);
+  open_declaration(L, self.declaration_);
+  Sandbox::compile(L, s.sources.front(), self.chunk_.c_str());
+  lua_call(L, 0, 1);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, self.declaration_.declared_ref);
+  if (lua_isnil(L, -1) || lua_rawequal(L, -1, -2) == 0) {
+    self.sandbox_.message = self.chunk_ + ": the file must end with return policy { ... }";
+    lua_pushstring(L, self.sandbox_.message.c_str());
+    return lua_error(L);
+  }
+  return 0;
+}
+
+int LuaPolicy::store_params(lua_State* L) {
+  const auto& self = *static_cast<const LuaPolicy*>(lua_touserdata(L, 1));
+  lua_rawgeti(L, LUA_REGISTRYINDEX, self.declaration_.values_ref);
+  for (const Param& param : self.declaration_.params) {
+    lua_pushstring(L, param.name.c_str());
+    push_param(L, param, param.value);
+    lua_rawset(L, -3);
+  }
+  return 0;
+}
+
+// Makes `p`: a userdata whose fields are the table of values, so that reading one calls no C.
+int LuaPolicy::make_frame(lua_State* L) {
+  auto& self = *static_cast<LuaPolicy*>(lua_touserdata(L, 1));
+  store_params(L);
+  (new (lua_newuserdata(L, sizeof(Object))) Object())->kind = Kind::kParams;
+  lua_createtable(L, 0, 2);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, self.declaration_.values_ref);
+  lua_setfield(L, -2, "__index");
+  lua_pushcfunction(L, on_params_newindex);
+  lua_setfield(L, -2, "__newindex");
+  lua_setmetatable(L, -2);
+  self.params_ref_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  return 0;
+}
+
+// What every hook call needs is on the stack already; this much fits without growing it.
+void LuaPolicy::push_frame() {
+  lua_State* L = sandbox_.lua();
+  lua_rawgeti(L, LUA_REGISTRYINDEX, params_ref_);
+  for (const int ref : declaration_.hook_refs) {
+    if (ref == LUA_NOREF) {
+      lua_pushnil(L);
+    } else {
+      lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
+    }
+  }
+}
+
+Result<void> LuaPolicy::set_param(std::string_view name, std::string_view value) {
+  if (auto done = override_params(declaration_, {{std::string(name), std::string(value)}}); !done) {
+    return done;
+  }
+  if (sandbox_.run(store_params, this) != Sandbox::Stop::kNone) {
+    return fail(declaration_.name + ": " + sandbox_.error());
+  }
+  return {};
+}
+
+Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const ParamValues& values,
+                                               const Limits& limits) {
+  if (source.text.size() > kSourceBytes) {
+    return fail(source.chunk + ": over 256 KiB; a policy is a page of Lua");
+  }
+  std::unique_ptr<LuaPolicy> policy(new LuaPolicy(limits));
+  LuaPolicy& p = *policy;
+  if (p.sandbox_.lua() == nullptr) return fail(source.chunk + ": no memory for a Lua state");
+  p.chunk_ = source.chunk;
+  p.session_.directory = source.directory;
+  p.session_.sources.push_back(source.text);
+  p.sandbox_.host = &p.session_;
+  if (p.sandbox_.run(LuaPolicy::load, &p) != Sandbox::Stop::kNone) return fail(p.sandbox_.error());
+  p.session_.loading = false;
+  p.hash_ = content_hash(p.session_.sources);
+  if (auto done = override_params(p.declaration_, values); !done) {
+    return tl::unexpected(done.error());
+  }
+  if (p.sandbox_.run(LuaPolicy::make_frame, &p) != Sandbox::Stop::kNone) {
+    return fail(p.sandbox_.error());
+  }
+  p.push_frame();
+  return policy;
+}
+
+Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& path,
+                                                    const ParamValues& values,
+                                                    const Limits& limits) {
+  Result<std::string> text = read_source(path);
+  if (!text) return tl::unexpected(text.error());
+  const size_t slash = path.rfind('/');
+  Source source;
+  source.text = std::move(*text);
+  source.chunk = slash == path.npos ? path : path.substr(slash + 1);
+  source.directory = slash == path.npos ? "." : path.substr(0, slash);
+  return load_policy(source, values, limits);
+}
+
+std::vector<std::string> LuaPolicy::trace_lines() const {
+  std::vector<std::string> lines;
+  const uint64_t count = session_.trace_count;
+  for (uint64_t i = count > kTraceLines ? count - kTraceLines : 0; i < count; ++i) {
+    lines.push_back(session_.trace[i % kTraceLines]);
+  }
+  return lines;
+}
+
+// ---- calling ----------------------------------------------------------------------------------
+
+void LuaPolicy::begin(Hook hook, core::Gpu& gpu) {
+  running_ = hook;
+  session_.gpu = &gpu;
+  session_.inserted = false;
+  ++session_.call;
+  lua_pushvalue(sandbox_.lua(), kFirstHookIndex + static_cast<int>(hook));
+}
+
+bool LuaPolicy::finish(int args, int results) {
+  const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
+  session_.gpu = nullptr;
+  if (stop == Sandbox::Stop::kNone) return true;
+  const std::string_view kind = stop == Sandbox::Stop::kFuel     ? "fuel"
+                                : stop == Sandbox::Stop::kMemory ? "memory"
+                                                                 : error_kind(sandbox_.error());
+  record(kind, sandbox_.error(), sandbox_.traceback());
+  return false;
+}
+
+void LuaPolicy::end() {
+  lua_settop(sandbox_.lua(), kTop);
+  if (session_.call % kCallsPerCollection == 0) sandbox_.collect();
+}
+
+void LuaPolicy::record(std::string_view kind, std::string message, std::string traceback) {
+  fault_.kind = kind;
+  fault_.hook = kHookNames[static_cast<size_t>(running_)];
+  fault_.message = std::move(message);
+  fault_.traceback = std::move(traceback);
+  ++fault_.count;
+}
+
+bool LuaPolicy::bad_verdict(std::string_view wanted) {
+  lua_State* L = sandbox_.lua();
+  const Verdict* verdict = to_verdict(L, kTop + 1);
+  std::string message = chunk_ + ": ";
+  message += kHookNames[static_cast<size_t>(running_)];
+  message += " returned ";
+  message += verdict != nullptr ? verdict->name : luaL_typename(L, kTop + 1);
+  message += "; return ";
+  message += wanted;
+  record("verdict", std::move(message), "");
+  return false;
+}
+
+void LuaPolicy::read_reason(int index) {
+  lua_State* L = sandbox_.lua();
+  if (lua_type(L, index) != LUA_TSTRING) {
+    reason_.clear();
+    return;
+  }
+  size_t bytes = 0;
+  const char* text = lua_tolstring(L, index, &bytes);
+  reason_.assign(text, std::min(bytes, kLineBytes));
+}
+
+bool LuaPolicy::read_window(core::WindowVerdict& v) {
+  lua_State* L = sandbox_.lua();
+  const int first = kTop + 1;
+  if (lua_isnil(L, first)) return true;
+  const Verdict* verdict = to_verdict(L, first);
+  v.result = core::HookResult::kDecided;
+  if (verdict == &kLease) {
+    v.window_us = core::kWindowLeased;
+  } else if (verdict == &kGate || verdict == &kRefuse) {
+    v.window_us = core::kWindowGated;
+    v.refuse = verdict == &kRefuse;
+  } else if (verdict == &kWindow && lua_type(L, first + 1) == LUA_TNUMBER) {
+    const double us = lua_tonumber(L, first + 1);
+    if (!(us >= 0 && us < core::kWindowLeased)) return bad_verdict("WINDOW, us with us >= 0");
+    v.window_us = static_cast<uint32_t>(us);
+    read_reason(first + 2);
+    return true;
+  } else {
+    return bad_verdict("LEASE, GATE, WINDOW, us or REFUSE, reason");
+  }
+  read_reason(first + 1);
+  return true;
+}
+
+// RUN, k [, sm [, stream_priority [, credit_us]]], with a reason after any of them.
+bool LuaPolicy::read_run(core::DispatchVerdict& v) {
+  lua_State* L = sandbox_.lua();
+  const LaunchObject* launch = to_launch(L, session_, kTop + 2);
+  if (launch == nullptr || launch->id == 0) return bad_verdict("RUN, k with a k of this hook call");
+  double numbers[3] = {0, 0, 0};
+  int index = kTop + 3;
+  for (double& number : numbers) {
+    if (lua_type(L, index) == LUA_TSTRING) break;
+    if (lua_type(L, index) == LUA_TNUMBER) {
+      number = lua_tonumber(L, index);
+    } else if (!lua_isnil(L, index)) {
+      return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
+    }
+    ++index;
+  }
+  read_reason(index);
+  if (numbers[0] != 0) return bad_verdict("no sm: this build has no SM partitions");
+  if (!(numbers[1] <= kLaunchPriorityLeast && numbers[1] >= kLaunchPriorityGreatest)) {
+    return bad_verdict("a stream_priority from -5 to 0");
+  }
+  if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
+  v.run = launch->id;
+  v.launch_priority = static_cast<int>(numbers[1]);
+  v.credit_us = numbers[2];
+  return true;
+}
+
+// ---- hooks ------------------------------------------------------------------------------------
+
+core::HookResult LuaPolicy::init(core::Gpu& gpu) {
+  for (QueueName& queue : session_.queues) queue.id = gpu.queue_create(queue.name);
+  if (!has(Hook::kInit)) return core::HookResult::kDefault;
+  begin(Hook::kInit, gpu);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  const bool ok = finish(1, 0);
+  end();
+  return ok ? core::HookResult::kDefault : core::HookResult::kFault;
+}
+
+core::WindowVerdict LuaPolicy::window_hook(Hook hook, core::Gpu& gpu, core::ClientId client) {
+  core::WindowVerdict verdict;
+  if (!has(hook)) return verdict;
+  begin(hook, gpu);
+  push_client(sandbox_.lua(), session_, client);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  if (!finish(2, kWindowResults) || !read_window(verdict)) {
+    verdict = {};
+    verdict.result = core::HookResult::kFault;
+  }
+  end();
+  return verdict;
+}
+
+core::WindowVerdict LuaPolicy::client_init(core::Gpu& gpu, core::ClientId client) {
+  return window_hook(Hook::kClientInit, gpu, client);
+}
+core::WindowVerdict LuaPolicy::client_active(core::Gpu& gpu, core::ClientId client) {
+  return window_hook(Hook::kClientActive, gpu, client);
+}
+core::WindowVerdict LuaPolicy::client_idle(core::Gpu& gpu, core::ClientId client) {
+  return window_hook(Hook::kClientIdle, gpu, client);
+}
+
+core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {
+  if (!has(Hook::kClientExit)) return core::HookResult::kDefault;
+  begin(Hook::kClientExit, gpu);
+  push_client(sandbox_.lua(), session_, client);
+  const bool ok = finish(1, 0);
+  end();
+  return ok ? core::HookResult::kDefault : core::HookResult::kFault;
+}
+
+core::EnqueueVerdict LuaPolicy::enqueue(core::Gpu& gpu, core::LaunchId launch) {
+  core::EnqueueVerdict verdict;
+  if (!has(Hook::kEnqueue)) return verdict;
+  begin(Hook::kEnqueue, gpu);
+  push_launch(sandbox_.lua(), session_, launch);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  verdict.result = core::HookResult::kFault;
+  if (finish(2, LUA_MULTRET)) {
+    lua_State* L = sandbox_.lua();
+    const Verdict* said = to_verdict(L, kTop + 1);
+    verdict.run = said == &kRun;
+    if (verdict.run || session_.inserted) {
+      verdict.result = core::HookResult::kDecided;
+    } else if (lua_isnoneornil(L, kTop + 1)) {
+      verdict.result = core::HookResult::kDefault;
+      if (lua_isnone(L, kTop + 1) && !told_unplaced_) {  // nil would have been said on purpose
+        told_unplaced_ = true;
+        add_trace(session_, chunk_ +
+                                ": enqueue neither inserted nor returned anything; the "
+                                "built-in takes such launches");
+      }
+    } else {
+      bad_verdict("queue.insert(...) or RUN");
+    }
+  }
+  end();
+  return verdict;
+}
+
+core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
+  core::DispatchVerdict verdict;
+  verdict_ = {};
+  if (!has(Hook::kDispatch)) return verdict;
+  begin(Hook::kDispatch, gpu);
+  push_gpu(sandbox_.lua(), session_);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  bool ok = finish(2, kRunResults);
+  lua_State* L = sandbox_.lua();
+  if (ok && !lua_isnil(L, kTop + 1)) {
+    const Verdict* said = to_verdict(L, kTop + 1);
+    verdict.result = core::HookResult::kDecided;
+    if (said == &kRun) {
+      ok = read_run(verdict);
+    } else if (said == &kIdle) {
+      read_reason(kTop + 2);
+    } else {
+      ok = bad_verdict("RUN, k or IDLE, reason");
+    }
+    if (said != nullptr) verdict_ = said->name;
+  }
+  if (!ok) {
+    verdict = {};
+    verdict.result = core::HookResult::kFault;
+  }
+  end();
+  return verdict;
+}
+
+core::HookResult LuaPolicy::stopping(core::Gpu& gpu, const core::LaunchView& launch) {
+  if (!has(Hook::kStopping)) return core::HookResult::kDefault;
+  begin(Hook::kStopping, gpu);
+  push_ended_launch(sandbox_.lua(), session_, launch);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  const bool ok = finish(2, 0);
+  end();
+  return ok ? core::HookResult::kDefault : core::HookResult::kFault;
+}
+
+}  // namespace heddle::policy

@@ -1,0 +1,118 @@
+// A policy written in Lua, as the core's Policy. One Lua state per generation: reloading makes a
+// new LuaPolicy and swaps it in, so nothing of the old one is left over. Used on the core's thread.
+//
+// A hook that fails, for whatever reason, returns HookResult::kFault: the built-in decides this
+// once, and last_fault() says what happened.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/core/policy.h"
+#include "daemon/policy/declaration.h"
+#include "daemon/policy/limits.h"
+#include "daemon/policy/sandbox.h"
+#include "daemon/policy/session.h"
+#include "daemon/result.h"
+
+namespace heddle::policy {
+
+struct Fault {
+  std::string kind;  // "error", "fuel", "memory", "verdict" or "stale"
+  std::string hook;
+  std::string message;  // "gapfill.lua:12: ...; remedy"
+  std::string traceback;
+  uint64_t count = 0;  // of all kinds since the load; 0: none yet
+};
+
+struct Source {
+  std::string text;
+  std::string chunk;      // the file's name, as errors show it
+  std::string directory;  // where import looks; empty: imports fail
+};
+
+// Parameter values as text, as they stand in TOML or on the command line.
+using ParamValues = std::map<std::string, std::string>;
+
+class LuaPolicy final : public core::Policy {
+ public:
+  ~LuaPolicy() override = default;
+
+  std::string_view name() const override { return declaration_.name; }
+  const std::string& version() const { return declaration_.version; }
+  // Of the text and all that it imports, 16 hexadecimal digits: what audit and quarantine name.
+  const std::string& content_hash() const { return hash_; }
+  const std::vector<Param>& params() const { return declaration_.params; }
+  // Live; between hook calls only.
+  Result<void> set_param(std::string_view name, std::string_view value);
+
+  const Fault& last_fault() const { return fault_; }
+  // The reason that came with the last verdict, "" if it had none.
+  const std::string& last_reason() const { return reason_; }
+  // What dispatch said last: "RUN", "IDLE", or "" for the built-in.
+  std::string_view last_verdict() const { return verdict_; }
+  // The newest lines of trace(), oldest first.
+  std::vector<std::string> trace_lines() const;
+  // Gets every trace line and each notice once; it must not call back.
+  void set_log(std::function<void(std::string_view)> log) { session_.log = std::move(log); }
+  size_t memory_used() const { return sandbox_.memory_used(); }
+
+  core::HookResult init(core::Gpu& gpu) override;
+  core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
+  core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
+  core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
+  core::HookResult client_exit(core::Gpu& gpu, core::ClientId client) override;
+  core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
+  core::DispatchVerdict dispatch(core::Gpu& gpu) override;
+  core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
+
+ private:
+  friend Result<std::unique_ptr<LuaPolicy>> load_policy(const Source&, const ParamValues&,
+                                                        const Limits&);
+  explicit LuaPolicy(const Limits& limits) : limits_(limits), sandbox_(limits) {}
+  static int load(lua_State* L);
+  static int store_params(lua_State* L);
+  static int make_frame(lua_State* L);
+  void push_frame();
+
+  bool has(Hook hook) const {
+    return declaration_.hook_refs[static_cast<size_t>(hook)] != LUA_NOREF;
+  }
+  void begin(Hook hook, core::Gpu& gpu);  // pushes the function
+  bool finish(int args, int results);     // calls it; false on a fault
+  void end();
+  core::WindowVerdict window_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
+  bool read_window(core::WindowVerdict& verdict);
+  bool read_run(core::DispatchVerdict& verdict);
+  void read_reason(int index);
+  bool bad_verdict(std::string_view wanted);
+  void record(std::string_view kind, std::string message, std::string traceback);
+
+  const Limits limits_;
+  Session session_;
+  Sandbox sandbox_;
+  Declaration declaration_;
+  int params_ref_ = LUA_NOREF;  // what hooks get as `p`
+  std::string hash_;
+  Fault fault_;
+  std::string chunk_;
+  std::string reason_;
+  std::string_view verdict_;
+  Hook running_ = Hook::kInit;
+  bool told_unplaced_ = false;
+};
+
+// Compiles, lints and runs the top level. The error is one line: place, what is wrong, remedy.
+Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const ParamValues& values = {},
+                                               const Limits& limits = {});
+
+// Reads the file and loads it; imports come from its directory.
+Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& path,
+                                                    const ParamValues& values = {},
+                                                    const Limits& limits = {});
+
+}  // namespace heddle::policy

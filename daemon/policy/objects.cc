@@ -1,0 +1,369 @@
+#include "daemon/policy/objects.h"
+
+#include <new>
+#include <type_traits>
+
+#include "daemon/policy/nearest.h"
+#include "daemon/policy/session.h"
+
+namespace heddle::policy {
+namespace {
+
+constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "p"};
+
+// Raised where an object is used after the hook call that it was handed out in.
+int raise_stale(lua_State* L, const Object& object) {
+  return luaL_error(L, "%s is stale: kept past its hook; keep its fields instead",
+                    kKindNames[static_cast<size_t>(object.kind)]);
+}
+
+Object* to_object(lua_State* L, int index) {
+  // Userdata of any other kind cannot exist in this state.
+  return lua_type(L, index) == LUA_TUSERDATA ? static_cast<Object*>(lua_touserdata(L, index))
+                                             : nullptr;
+}
+
+Object& check(lua_State* L, int index, Kind kind) {
+  Object* object = to_object(L, index);
+  if (object == nullptr || object->kind != kind) {
+    luaL_error(L, "argument %d is no %s; call methods with a colon", index,
+               kKindNames[static_cast<size_t>(kind)]);
+  }
+  const Session& s = Session::of(L);
+  if (s.gpu == nullptr || object->call != s.call) raise_stale(L, *object);
+  return *object;
+}
+
+core::LaunchView& launch_view(lua_State* L, Session& s, Object& object) {
+  auto& launch = static_cast<LaunchObject&>(object);
+  if (!launch.filled) {
+    if (!s.gpu->launch(launch.id, launch.view)) raise_stale(L, object);
+    launch.filled = true;
+  }
+  return launch.view;
+}
+
+core::ClientView& client_view(lua_State* L, Session& s, Object& object) {
+  auto& client = static_cast<ClientObject&>(object);
+  if (!client.filled) {
+    if (!s.gpu->client(client.id, client.view)) raise_stale(L, object);
+    client.filled = true;
+  }
+  return client.view;
+}
+
+core::GpuView& gpu_view(Session& s, Object& object) {
+  auto& gpu = static_cast<GpuObject&>(object);
+  if (!gpu.filled) {
+    gpu.view = s.gpu->gpu();
+    gpu.filled = true;
+  }
+  return gpu.view;
+}
+
+void push(lua_State* L, double v) { lua_pushnumber(L, v); }
+void push(lua_State* L, std::string_view v) { lua_pushlstring(L, v.data(), v.size()); }
+void push(lua_State* L, bool v) { lua_pushboolean(L, v ? 1 : 0); }
+void push(lua_State* L, core::LaunchKind v) {
+  constexpr std::string_view kNames[] = {"kernel", "graph", "copy", "memset"};
+  push(L, kNames[static_cast<size_t>(v)]);
+}
+template <class T>
+requires std::is_integral_v<T>
+void push(lua_State* L, T v) { lua_pushnumber(L, static_cast<double>(v)); }
+
+template <auto kMember>
+void push_launch_field(lua_State* L, Session& s, Object& o) {
+  push(L, launch_view(L, s, o).*kMember);
+}
+template <auto kMember>
+void push_client_field(lua_State* L, Session& s, Object& o) {
+  push(L, client_view(L, s, o).*kMember);
+}
+template <auto kMember>
+void push_gpu_field(lua_State* L, Session& s, Object& o) {
+  push(L, gpu_view(s, o).*kMember);
+}
+template <size_t kMethod>
+void push_method(lua_State* L, Session& s, Object&) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.method_refs[kMethod]);
+}
+void push_absent(lua_State* L, Session&, Object&) { lua_pushnil(L); }
+
+template <class T, size_t N>
+T& hand_out(lua_State* L, Session& s, Ring<T, N>& ring) {
+  T& object = *ring.objects[ring.next];
+  lua_rawgeti(L, LUA_REGISTRYINDEX, ring.refs[ring.next]);
+  if (++ring.next == N) ring.next = 0;
+  object.call = s.call;
+  object.filled = false;
+  return object;
+}
+
+void push_kernel_of(lua_State* L, Session& s, Object& o) {
+  const core::LaunchView view = launch_view(L, s, o);
+  LaunchObject& kernel = hand_out(L, s, s.kernels);
+  kernel.view = view;
+  kernel.filled = true;
+}
+void push_client_of(lua_State* L, Session& s, Object& o) {
+  push_client(L, s, launch_view(L, s, o).client);
+}
+void push_mode(lua_State* L, Session& s, Object& o) {
+  push(L, std::string_view(gpu_view(s, o).mps ? "mps" : "timeslice"));
+}
+void push_kernel_id(lua_State* L, Session& s, Object& o) {
+  lua_pushfstring(L, "%p", reinterpret_cast<void*>(launch_view(L, s, o).kernel_id));
+}
+void push_window(lua_State* L, Session& s, Object& o) {
+  const uint32_t us = client_view(L, s, o).window_us;
+  push(L, us == core::kWindowLeased ? core::kUnlimitedUs : static_cast<double>(us));
+}
+
+using core::ClientView;
+using core::GpuView;
+using core::LaunchView;
+
+enum Method : size_t { kGapUs, kBusy, kClients, kLeaseIt, kWindowIt, kGateIt };
+
+constexpr Field kLaunchFields[] = {
+    {"client", push_client_of},
+    {"kernel", push_kernel_of},
+    {"kind", push_launch_field<&LaunchView::kind>},
+    {"seq", push_launch_field<&LaunchView::seq>},
+    {"grid_blocks", push_launch_field<&LaunchView::grid_blocks>},
+    {"block_threads", push_launch_field<&LaunchView::block_threads>},
+    {"dynamic_smem", push_launch_field<&LaunchView::dynamic_smem_bytes>},
+    {"predicted_us", push_launch_field<&LaunchView::predicted_us>},
+    {"wave_us", push_launch_field<&LaunchView::wave_us>},
+    {"gap_after_us", push_launch_field<&LaunchView::gap_after_us>},
+    {"wait_us", push_launch_field<&LaunchView::wait_us>},
+    {"run_us", push_launch_field<&LaunchView::run_us>},
+    {"priority", push_launch_field<&LaunchView::priority>},
+    {"right_size", push_absent},
+    {"is_collective", push_absent},
+};
+constexpr Field kKernelFields[] = {
+    {"name", push_launch_field<&LaunchView::kernel_name>},
+    {"id", push_kernel_id},
+    {"mean_us", push_launch_field<&LaunchView::predicted_us>},
+    {"gap_us", push_launch_field<&LaunchView::gap_after_us>},
+    {"right_size", push_absent},
+};
+constexpr Field kClientFields[] = {
+    {"id", push_client_field<&ClientView::id>},
+    {"name", push_client_field<&ClientView::name>},
+    {"label", push_client_field<&ClientView::label>},
+    {"uid", push_client_field<&ClientView::uid>},
+    {"pid", push_client_field<&ClientView::pid>},
+    {"priority", push_client_field<&ClientView::priority>},
+    {"share", push_client_field<&ClientView::share>},
+    {"slo_ms", push_client_field<&ClientView::slo_ms>},
+    {"window_us", push_window},
+    {"queued", push_client_field<&ClientView::queued>},
+    {"active", push_client_field<&ClientView::active>},
+    {"lease", push_method<kLeaseIt>},
+    {"window", push_method<kWindowIt>},
+    {"gate", push_method<kGateIt>},
+};
+constexpr Field kGpuFields[] = {
+    {"index", push_gpu_field<&GpuView::index>},
+    {"sm_total", push_gpu_field<&GpuView::sm_total>},
+    {"sm_free", push_gpu_field<&GpuView::sm_free>},
+    {"inflight_us", push_gpu_field<&GpuView::inflight_us>},
+    {"switch_us", push_gpu_field<&GpuView::switch_us>},
+    {"mode", push_mode},
+    {"gap_us", push_method<kGapUs>},
+    {"busy", push_method<kBusy>},
+    {"clients", push_method<kClients>},
+};
+
+std::span<const Field> fields_of(Kind kind) {
+  switch (kind) {
+    case Kind::kLaunch:
+      return kLaunchFields;
+    case Kind::kKernel:
+      return kKernelFields;
+    case Kind::kClient:
+      return kClientFields;
+    case Kind::kGpu:
+    case Kind::kParams:
+      break;
+  }
+  return kGpuFields;
+}
+
+int raise_unknown(lua_State* L, const Object& object, const char* key) {
+  std::vector<std::string_view> known;
+  for (const Field& f : fields_of(object.kind)) known.emplace_back(f.name);
+  const char* kind = kKindNames[static_cast<size_t>(object.kind)];
+  Sandbox::of(L)
+      .message.assign(kind)
+      .append(" has no field '")
+      .append(key)
+      .append("'")
+      .append(did_you_mean(key, known));
+  return 0;
+}
+
+int on_index(lua_State* L) {
+  Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
+  Session& s = Session::of(L);
+  if (s.gpu == nullptr || object.call != s.call) return raise_stale(L, object);
+  const char* key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "?";
+  const Field* field = s.fields[static_cast<size_t>(object.kind)].find(key);
+  if (field == nullptr) {
+    raise_unknown(L, object, key);
+    return raise(L);
+  }
+  field->push(L, s, object);
+  return 1;
+}
+
+int on_newindex(lua_State* L) {
+  const Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
+  return luaL_error(L, "%s is read-only; keep what you need in a local",
+                    kKindNames[static_cast<size_t>(object.kind)]);
+}
+
+int on_tostring(lua_State* L) {
+  const Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
+  lua_pushstring(L, kKindNames[static_cast<size_t>(object.kind)]);
+  return 1;
+}
+
+int gap_us(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_pushnumber(L, Session::of(L).gpu->gap_us(static_cast<int>(luaL_checknumber(L, 2))));
+  return 1;
+}
+
+int busy(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_pushboolean(L, Session::of(L).gpu->busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
+  return 1;
+}
+
+// The iterator's control value is the last client, which knows its place.
+int next_client(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  Session& s = Session::of(L);
+  size_t place = 0;
+  if (!lua_isnil(L, 2)) place = static_cast<ClientObject&>(check(L, 2, Kind::kClient)).place + 1;
+  const auto clients = s.gpu->clients();
+  if (place >= clients.size()) return 0;
+  push_client(L, s, clients[place], place);
+  return 1;
+}
+
+int clients(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, Session::of(L).method_refs[7]);
+  lua_pushvalue(L, 1);
+  return 2;
+}
+
+int set_window(lua_State* L, uint32_t window_us) {
+  auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  client.filled = false;
+  if (!Session::of(L).gpu->set_window(client.id, window_us)) return raise_stale(L, client);
+  return 0;
+}
+int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased); }
+int gate_it(lua_State* L) { return set_window(L, core::kWindowGated); }
+int window_it(lua_State* L) {
+  const double us = luaL_checknumber(L, 2);
+  if (!(us >= 0 && us < core::kWindowLeased))
+    return luaL_error(L, "a window is 0 to 4294967294 µs");
+  return set_window(L, static_cast<uint32_t>(us));
+}
+
+template <class T, size_t N>
+void fill_ring(lua_State* L, Session& s, Ring<T, N>& ring, Kind kind) {
+  for (size_t i = 0; i < N; ++i) {
+    ring.objects[i] = new (lua_newuserdata(L, sizeof(T))) T();
+    ring.objects[i]->kind = kind;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(kind)]);
+    lua_setmetatable(L, -2);
+    ring.refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+}
+
+void make_metatable(lua_State* L, Session& s, Kind kind) {
+  const size_t k = static_cast<size_t>(kind);
+  lua_createtable(L, 0, 3);
+  lua_pushcfunction(L, on_index);
+  lua_setfield(L, -2, "__index");
+  lua_pushcfunction(L, on_newindex);
+  lua_setfield(L, -2, "__newindex");
+  lua_pushcfunction(L, on_tostring);
+  lua_setfield(L, -2, "__tostring");
+  for (const Field& f : fields_of(kind)) {
+    lua_pushstring(L, f.name);  // the reference keeps the interned name where it is
+    s.fields[k].add(lua_tostring(L, -1), &f);
+    luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  s.metatable_refs[k] = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+}  // namespace
+
+void FieldTable::add(const char* interned, const Field* field) {
+  size_t i = slot(interned);
+  while (keys_[i] != nullptr) i = (i + 1) % kSlots;
+  keys_[i] = interned;
+  fields_[i] = field;
+}
+
+void open_objects(lua_State* L, Session& s) {
+  constexpr lua_CFunction kMethods[] = {gap_us,    busy,    clients, lease_it,
+                                        window_it, gate_it, nullptr, next_client};
+  for (size_t i = 0; i < s.method_refs.size(); ++i) {
+    if (kMethods[i] == nullptr) continue;
+    lua_pushcfunction(L, kMethods[i]);
+    s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu}) {
+    make_metatable(L, s, kind);
+  }
+  fill_ring(L, s, s.launches, Kind::kLaunch);
+  fill_ring(L, s, s.kernels, Kind::kKernel);
+  fill_ring(L, s, s.clients, Kind::kClient);
+  fill_ring(L, s, s.gpus, Kind::kGpu);
+}
+
+void push_launch(lua_State* L, Session& s, core::LaunchId id) {
+  hand_out(L, s, s.launches).id = id;
+}
+
+void push_ended_launch(lua_State* L, Session& s, const core::LaunchView& view) {
+  LaunchObject& launch = hand_out(L, s, s.launches);
+  launch.id = 0;
+  launch.view = view;
+  launch.filled = true;
+}
+
+void push_client(lua_State* L, Session& s, core::ClientId id, size_t place) {
+  ClientObject& client = hand_out(L, s, s.clients);
+  client.id = id;
+  client.place = place;
+}
+
+void push_gpu(lua_State* L, Session& s) { hand_out(L, s, s.gpus); }
+
+LaunchObject* to_launch(lua_State* L, const Session& s, int index) {
+  Object* object = to_object(L, index);
+  if (object == nullptr || object->kind != Kind::kLaunch || object->call != s.call) return nullptr;
+  return static_cast<LaunchObject*>(object);
+}
+
+LaunchObject& check_launch(lua_State* L, Session& s, int index, const char* what) {
+  Object* object = to_object(L, index);
+  if (object == nullptr || object->kind != Kind::kLaunch) {
+    luaL_error(L, "%s: argument %d is no launch", what, index);
+  }
+  if (s.gpu == nullptr || object->call != s.call) raise_stale(L, *object);
+  return static_cast<LaunchObject&>(*object);
+}
+
+}  // namespace heddle::policy

@@ -1,0 +1,88 @@
+// The objects that hooks see: k (launch), kn (kernel), c (client), g (GPU). Userdata with read-only
+// fields, made once and handed out again and again from rings, so that a hook call allocates
+// nothing. Each remembers the hook call that it was handed out in; used in a later one it raises
+// "stale".
+#pragma once
+
+#include <array>
+#include <luajit-2.1/lua.hpp>
+#include <string_view>
+
+#include "daemon/core/policy.h"
+
+namespace heddle::policy {
+
+struct Session;
+
+enum class Kind : uint32_t { kLaunch, kKernel, kClient, kGpu, kParams };
+inline constexpr size_t kKinds = 4;  // with fields of their own; `p` reads a table
+
+struct Object {
+  Kind kind = Kind::kGpu;
+  bool filled = false;
+  uint64_t call = 0;  // number of the hook call
+};
+
+struct LaunchObject : Object {  // kLaunch and kKernel
+  core::LaunchId id = 0;        // 0: it has ended
+  core::LaunchView view;
+};
+
+struct ClientObject : Object {
+  core::ClientId id = 0;
+  size_t place = 0;  // in Gpu::clients(), for g:clients()
+  core::ClientView view;
+};
+
+struct GpuObject : Object {
+  core::GpuView view;
+};
+
+// One field or method of a kind. `push` leaves one value on the stack.
+struct Field {
+  const char* name;
+  void (*push)(lua_State*, Session&, Object&);
+};
+
+// Finds a field by the address of its interned name: no hashing, no comparison of text.
+class FieldTable {
+ public:
+  void add(const char* interned, const Field* field);
+  const Field* find(const char* interned) const {
+    for (size_t i = slot(interned);; i = (i + 1) % kSlots) {
+      if (keys_[i] == interned) return fields_[i];
+      if (keys_[i] == nullptr) return nullptr;
+    }
+  }
+
+ private:
+  static constexpr size_t kSlots = 64;
+  static size_t slot(const char* p) {
+    return (reinterpret_cast<uintptr_t>(p) >> 3) * 0x9e3779b97f4a7c15u >> 58;
+  }
+  std::array<const char*, kSlots> keys_{};
+  std::array<const Field*, kSlots> fields_{};
+};
+
+// Userdata of one kind, referenced by the registry's numbers first .. first + N - 1.
+template <class T, size_t N>
+struct Ring {
+  std::array<T*, N> objects{};
+  std::array<int, N> refs{};
+  size_t next = 0;
+};
+
+// Makes the rings and metatables; inside a protected call.
+void open_objects(lua_State* L, Session& session);
+
+void push_launch(lua_State* L, Session& session, core::LaunchId id);
+void push_ended_launch(lua_State* L, Session& session, const core::LaunchView& view);
+void push_client(lua_State* L, Session& session, core::ClientId id, size_t place = 0);
+void push_gpu(lua_State* L, Session& session);
+
+// The launch, client at `index` if it is one and of this hook call; else nullptr, or an error for
+// which `what` names the place.
+LaunchObject* to_launch(lua_State* L, const Session& session, int index);
+LaunchObject& check_launch(lua_State* L, Session& session, int index, const char* what);
+
+}  // namespace heddle::policy

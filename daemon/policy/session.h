@@ -1,0 +1,70 @@
+// What the C functions of one policy share: the running hook call, the objects, the queues.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/core/policy.h"
+#include "daemon/policy/limits.h"
+#include "daemon/policy/objects.h"
+#include "daemon/policy/sandbox.h"
+
+namespace heddle::policy {
+
+// Verdicts are light userdata, the addresses of these, so that no number or string passes for one.
+struct Verdict {
+  const char* name;
+};
+inline constexpr Verdict kLease{"LEASE"}, kWindow{"WINDOW"}, kGate{"GATE"}, kRefuse{"REFUSE"},
+    kRun{"RUN"}, kIdle{"IDLE"}, kInserted{"INSERTED"};
+inline constexpr const Verdict* kVerdicts[] = {&kLease, &kWindow, &kGate,    &kRefuse,
+                                               &kRun,   &kIdle,   &kInserted};
+
+struct QueueName {
+  const char* interned;
+  std::string name;
+  core::QueueId id;
+};
+
+struct Session {
+  // The device of the running hook call; nullptr while loading and between calls.
+  core::Gpu* gpu = nullptr;
+  uint64_t call = 0;
+  bool inserted = false;  // queue.insert worked in this call
+  bool loading = true;
+  std::vector<QueueName> queues;
+
+  std::string directory;            // for import; empty: none
+  std::deque<std::string> sources;  // all text that was loaded: the file, then its imports
+
+  std::function<void(std::string_view)> log;
+  std::vector<std::string> trace;  // a ring of kTraceLines
+  uint64_t trace_count = 0;
+
+  std::array<FieldTable, kKinds> fields;
+  std::array<int, kKinds> metatable_refs{};
+  Ring<LaunchObject, 256> launches;
+  Ring<LaunchObject, 16> kernels;
+  Ring<ClientObject, 64> clients;
+  Ring<GpuObject, 1> gpus;
+  std::array<int, 8> method_refs{};
+
+  static Session& of(lua_State* L) { return *static_cast<Session*>(Sandbox::of(L).host); }
+};
+
+// Adds queue, trace, now_us, import and the verdicts to the globals; inside a protected call.
+void open_helpers(lua_State* L, Session& session);
+
+void add_trace(Session& session, std::string_view line);
+
+// The name of a verdict, or nullptr if the value at `index` is none.
+const Verdict* to_verdict(lua_State* L, int index);
+
+// Reads a text file of at most kSourceBytes.
+Result<std::string> read_source(const std::string& path);
+
+}  // namespace heddle::policy

@@ -1,0 +1,218 @@
+#include "daemon/policy_store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Whoever can write a policy decides for everybody on this GPU.
+std::string ownership_problem(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return path + ": cannot be read; check the path";
+  if (info.st_uid != 0 && info.st_uid != geteuid()) {
+    return path + ": owned by neither root nor the daemon's user; chown it";
+  }
+  if ((info.st_mode & S_IWOTH) != 0) return path + ": anybody can write it; run chmod o-w on it";
+  return "";
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream stream(path);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+bool is_policy_file(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  return path.extension() == ".lua" &&
+         (stem.size() < 5 || stem.compare(stem.size() - 5, 5, "_test") != 0);
+}
+
+json params_json(const policy::LuaPolicy& policy) {
+  json all = json::array();
+  for (const policy::Param& param : policy.params()) {
+    all.push_back({{"name", param.name},
+                   {"value", param.value},
+                   {"default", param.default_value},
+                   {"doc", param.doc}});
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const {
+  std::string path = name_or_path;
+  if (path.find('/') == std::string::npos) {
+    path = settings_.directory + "/" + path + (fs::path(path).extension() == ".lua" ? "" : ".lua");
+  }
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error) return fail(path + ": no such policy; heddle policy list shows what there is");
+  for (const std::string& part : {parent_of(real.string()), real.string()}) {
+    const std::string problem = ownership_problem(part);
+    if (!problem.empty()) return fail(problem);
+  }
+  // The name as given, not what a link points at: the link is what will be changed.
+  return fs::absolute(path).lexically_normal().string();
+}
+
+policy::ParamValues FilePolicyStore::values_of(const std::string& path) const {
+  policy::ParamValues values;
+  const Result<std::string> configured = find(settings_.name);
+  if (configured && *configured == path) {
+    values.insert(settings_.params.begin(), settings_.params.end());
+  }
+  const auto live = set_.find(path);
+  if (live == set_.end()) return values;
+  for (const auto& [name, value] : live->second) values[name] = value;
+  return values;
+}
+
+Result<server::Generation> FilePolicyStore::load_file(const std::string& path,
+                                                      const policy::ParamValues& values) {
+  const policy::Source source{read_text(path), fs::path(path).filename().string(), parent_of(path)};
+  Result<std::unique_ptr<policy::LuaPolicy>> first = policy::load_policy(source, values);
+  if (!first) return tl::unexpected<Error>(std::move(first.error()));
+  server::Generation generation;
+  generation.name = std::string((*first)->name());
+  generation.path = path;
+  generation.hash = (*first)->content_hash();
+  generation.make = [source, values, path,
+                     hash = generation.hash]() -> Result<std::unique_ptr<core::Policy>> {
+    Result<std::unique_ptr<policy::LuaPolicy>> made = policy::load_policy(source, values);
+    if (!made) return tl::unexpected<Error>(std::move(made.error()));
+    if ((*made)->content_hash() != hash) {
+      return fail(path + ": an import changed while it was loaded; load it again");
+    }
+    return std::move(*made);
+  };
+  return generation;
+}
+
+Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path) {
+  pending_ = {};
+  if (name_or_path == "builtin") {
+    wanted_.clear();
+    return server::Generation{};
+  }
+  const Result<std::string> path = find(name_or_path);
+  if (!path) return tl::unexpected<Error>(path.error());
+  if (running_.path.empty()) wanted_ = *path;  // mended by a save, it comes to life
+  Result<server::Generation> loaded = load_file(*path, values_of(*path));
+  if (loaded) quarantined_.erase(loaded->hash);  // whoever asks for it by name gets it
+  return loaded;
+}
+
+Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
+                                                        const Params& params) {
+  if (name != running_.name || running_.path.empty()) {
+    return fail(name + ": not the running policy; run heddle policy load " + name + " first");
+  }
+  policy::ParamValues values = values_of(running_.path);
+  for (const auto& [param, value] : params) values[param] = value;
+  Result<server::Generation> loaded = load_file(running_.path, values);
+  if (loaded) pending_ = {running_.path, values};
+  return loaded;
+}
+
+void FilePolicyStore::adopted(const server::Generation& generation) {
+  running_ = generation;
+  if (generation.path.empty()) return;
+  wanted_ = generation.path;
+  seen_ = generation.hash;
+  if (pending_.first == generation.path) set_[pending_.first] = pending_.second;
+  pending_ = {};
+}
+
+std::optional<Result<server::Generation>> FilePolicyStore::changed() {
+  std::error_code error;
+  // Between the two halves of a rename there is no file; the second half comes as a change.
+  if (wanted_.empty() || !fs::exists(wanted_, error)) return std::nullopt;
+  const Result<std::string> path = find(wanted_);
+  Result<server::Generation> loaded = path ? load_file(*path, values_of(*path))
+                                           : Result<server::Generation>(tl::unexpect, path.error());
+  const std::string found = loaded ? loaded->hash : loaded.error().message + read_text(wanted_);
+  if (found == seen_) return std::nullopt;
+  seen_ = found;
+  if (loaded && (loaded->hash == running_.hash || quarantined_.count(loaded->hash) != 0)) {
+    return std::nullopt;
+  }
+  return loaded;
+}
+
+std::vector<std::string> FilePolicyStore::directories() const {
+  if (!settings_.watch) return {};
+  std::vector<std::string> all{settings_.directory};
+  if (!wanted_.empty() && parent_of(wanted_) != settings_.directory) {
+    all.push_back(parent_of(wanted_));
+  }
+  for (size_t i = all.size(); i-- > 0;) all.push_back(all[i] + "/lib");
+  std::erase_if(all, [](const std::string& path) {
+    std::error_code error;
+    return !fs::is_directory(path, error) || !ownership_problem(path).empty();
+  });
+  return all;
+}
+
+json FilePolicyStore::list() const {
+  json all = json::array();
+  all.push_back({{"name", "builtin"}, {"running", running_.path.empty()}});
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(settings_.directory, error)) {
+    if (is_policy_file(entry.path())) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    json one{{"name", file.stem().string()},
+             {"path", file.string()},
+             {"running", running_.path == file.string()}};
+    const auto policy = policy::load_policy_file(file.string(), values_of(file.string()));
+    if (policy) {
+      one["version"] = (*policy)->version();
+      one["hash"] = (*policy)->content_hash();
+      one["params"] = params_json(**policy);
+    } else {
+      one["error"] = policy.error().message;
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+json FilePolicyStore::status() const {
+  return {{"directory", settings_.directory},
+          {"watch", settings_.watch},
+          {"wanted", wanted_},
+          {"quarantined", quarantined_}};
+}
+
+json FilePolicyStore::describe(const core::Policy& instance) const {
+  const auto* policy = dynamic_cast<const policy::LuaPolicy*>(&instance);
+  if (policy == nullptr) return json::object();
+  const policy::Fault& fault = policy->last_fault();
+  return {
+      {"name", policy->name()},
+      {"version", policy->version()},
+      {"params", params_json(*policy)},
+      {"verdict", policy->last_verdict()},
+      {"reason", policy->last_reason()},
+      {"faults", fault.count},
+      {"fault", fault.count == 0 ? "" : fault.kind + " in " + fault.hook + ": " + fault.message}};
+}
+
+}  // namespace heddle

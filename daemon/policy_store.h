@@ -1,0 +1,47 @@
+// The policy directory: finds, checks, loads and lists Lua policies for the server.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/policy/lua_policy.h"
+#include "daemon/server/config.h"
+#include "daemon/server/policy_store.h"
+
+namespace heddle {
+
+class FilePolicyStore final : public server::PolicyStore {
+ public:
+  explicit FilePolicyStore(server::PolicySettings settings) : settings_(std::move(settings)) {}
+
+  // New settings take effect with the next load.
+  void configure(server::PolicySettings settings) { settings_ = std::move(settings); }
+
+  Result<server::Generation> load(const std::string& name_or_path) override;
+  Result<server::Generation> with_params(const std::string& name, const Params& params) override;
+  void adopted(const server::Generation& generation) override;
+  std::optional<Result<server::Generation>> changed() override;
+  void quarantine(const std::string& hash) override { quarantined_.insert(hash); }
+  std::vector<std::string> directories() const override;
+  nlohmann::json list() const override;
+  nlohmann::json status() const override;
+  nlohmann::json describe(const core::Policy& instance) const override;
+
+ private:
+  Result<std::string> find(const std::string& name_or_path) const;
+  policy::ParamValues values_of(const std::string& path) const;
+  Result<server::Generation> load_file(const std::string& path, const policy::ParamValues& values);
+
+  server::PolicySettings settings_;
+  server::Generation running_;
+  // The file that is to run: of the running policy, or the one that could not be loaded yet.
+  std::string wanted_;
+  std::string seen_;  // what changed() found last: a content hash, or an error
+  std::map<std::string, policy::ParamValues> set_;       // live parameters, by path
+  std::pair<std::string, policy::ParamValues> pending_;  // becomes part of set_ once adopted
+  std::set<std::string> quarantined_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,229 @@
+#include "daemon/server/client.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "ipc/kernel_id.h"
+#include "ipc/ring.h"
+#include "ipc/slot.h"
+
+namespace heddle::server {
+namespace {
+
+template <size_t N>
+void copy_text(char (&out)[N], const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  memcpy(out, text.data(), length);
+  out[length] = '\0';
+}
+
+std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+// Words that the launch path reads are stored only when they change: a store takes the cache line
+// away from every launching thread.
+template <class Word, class Value>
+void store_changed(Word& word, Value value) {
+  if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
+}
+
+}  // namespace
+
+template <class T>
+SharedMemory<T>::~SharedMemory() {
+  if (memory_ != nullptr) munmap(static_cast<void*>(memory_), sizeof(T));
+  close_descriptor();
+}
+
+template <class T>
+int SharedMemory<T>::make(const char* name, int (*seal)(int)) {
+  fd_ = ipc::make_memory(name, sizeof(T));
+  if (fd_ < 0) return fd_;
+  void* at = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (at == MAP_FAILED) return -errno;
+  memory_ = static_cast<T*>(at);  // atomics of a fresh memfd are zero as they lie
+  return seal(fd_);
+}
+
+template <class T>
+void SharedMemory<T>::close_descriptor() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+template class SharedMemory<ipc::ControlMemory>;
+template class SharedMemory<ipc::ClientMemory>;
+
+Result<std::unique_ptr<Client>> Client::make(Identity identity) {
+  std::unique_ptr<Client> client(new Client(std::move(identity)));
+  int error = client->control_.make("heddle-control", ipc::seal_control_memory);
+  if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
+  if (error != 0) {
+    return fail(std::string("shared memory: ") + strerror(-error) +
+                "; check the daemon's limits on memory and open files");
+  }
+  ipc::ControlMemory::Header& header = client->control_->header;
+  header.magic = ipc::kControlMagic;
+  header.version = ipc::kProtocolVersion;
+  return client;
+}
+
+int Client::send_attached(int socket, int doorbell) {
+  ipc::Attached attached;
+  attached.managed = 1;
+  attached.priority = static_cast<uint32_t>(identity_.priority);
+  attached.client_id = identity_.id;
+  copy_text(attached.rule, identity_.rule);
+  const int fds[] = {control_.fd(), client_.fd(), doorbell};
+  const int error =
+      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)), fds);
+  control_.close_descriptor();
+  client_.close_descriptor();
+  return error;
+}
+
+bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
+  const size_t before = claims.size();
+  const auto used = static_cast<uint16_t>(
+      std::min(client_->counters.threads_used.load(std::memory_order_acquire), ipc::kThreads));
+  for (uint16_t thread = 0; thread < used; ++thread) {
+    if (!collect_thread(thread, now, claims)) return false;
+  }
+  if (claims.size() == before) return true;
+  last_active = now;
+  // A completion may cover a launch that another thread posted after its ring was read here. It was
+  // published before the completion, so that a second look finds it; the claims are then sorted.
+  for (uint16_t thread = 0; used > 1 && thread < used; ++thread) {
+    if (!drain_ring(thread, now, claims)) return false;
+  }
+  return true;
+}
+
+bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
+  const ipc::ThreadBlock& block = client_->threads[thread];
+  Cursor& cursor = cursors_[thread];
+  alignas(64) std::byte copy[ipc::kRecordBytes];
+  Claim claim;
+  claim.thread = thread;
+  // The ask before the ring: what the thread posted before it asked is then surely seen.
+  if (ipc::slot_poll(block, cursor.ask, claim.seq, copy)) {
+    if (!ipc::read_record(copy, claim.fields)) return false;
+    cursor.ask = claim.seq;
+    claim.source = Claim::Source::kAsk;
+    claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+    claims.push_back(claim);
+  }
+  const uint32_t open = intake_.open_ask(thread);
+  if (open != 0 && ipc::slot_withdrawn(block, open)) {
+    claim.source = Claim::Source::kWithdrawal;
+    claim.seq = open;
+    claim.fields = {};
+    claim.at = now;
+    claims.push_back(claim);
+  }
+  return drain_ring(thread, now, claims);
+}
+
+bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
+  ipc::ThreadBlock& block = client_->threads[thread];
+  Cursor& cursor = cursors_[thread];
+  bool sound = true;
+  const int taken = ipc::ring_drain(block.ring_head, control_->grants[thread].ring_tail,
+                                    cursor.ring, block.ring, [&](const std::byte* copy) {
+                                      Claim claim;
+                                      claim.thread = thread;
+                                      if (!ipc::read_record(copy, claim.fields)) {
+                                        sound = false;
+                                        return;
+                                      }
+                                      claim.at =
+                                          plausible_time(claim.fields.at_ns, cursor.last_at, now);
+                                      cursor.last_at = claim.at;
+                                      claims.push_back(claim);
+                                    });
+  return sound && taken >= 0;
+}
+
+void Client::apply(const core::Decision& d) {
+  if (d.kind == core::DecisionKind::kGrant) {
+    if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return;
+    intake_.granted(d.thread);
+    ipc::GrantSlot& slot = control_->grants[d.thread];
+    const ipc::Grant grant{d.credit_us, d.epoch, d.partition, d.launch_priority};
+    if (ipc::slot_answer(client_->threads[d.thread], slot, d.ask_seq, grant)) {
+      ipc::futex_wake(&slot.granted);
+    }
+  } else if (d.kind == core::DecisionKind::kWindow) {
+    ipc::DeviceWindow& window = control_->windows[d.device];
+    window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
+    window.partition.store(d.partition, std::memory_order_relaxed);
+    window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    refused = d.managed == 0;
+  } else if (d.kernel < ipc::kKernels) {
+    control_->kernels[d.kernel].predicted_us.store(d.predicted_us, std::memory_order_release);
+  }
+}
+
+void Client::heartbeat(core::TimeNs now) {
+  control_->header.heartbeat_ns.store(now, std::memory_order_release);
+}
+
+void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
+
+void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
+
+void Client::set_sleep(ipc::Sleep sleep) {
+  // Sequentially consistent: the rings are read next, and the client stores before it looks here.
+  control_->sleeping.store(sleep, std::memory_order_seq_cst);
+}
+
+void Client::add_kernel(const core::KernelBody& kernel) {
+  if (kernel.index >= ipc::kKernels) {
+    intake_.count_malformed();
+    return;
+  }
+  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
+  auto& slot = kernels_[kernel.index];
+  if (!slot) slot = std::make_unique<Kernel>();
+  slot->body = kernel;
+  slot->samples = 0;
+  store_changed(control_->kernels[kernel.index].measure, 1u);
+}
+
+void Client::measured(uint32_t kernel) {
+  if (!knows_kernel(kernel) || kernels_[kernel]->samples >= kSamples) return;
+  if (++kernels_[kernel]->samples == kSamples) control_->kernels[kernel].measure.store(0);
+}
+
+std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) const {
+  core::Event event(core::EventKind::kAttached, now, identity_.id);
+  event.device = device;
+  core::AttachedBody& body = event.attached;
+  body = {};
+  const std::string task = identity_.label + '\n' + identity_.command;
+  body.task = XXH3_64bits(task.data(), task.size());
+  body.pid = static_cast<uint32_t>(identity_.pid);
+  body.uid = identity_.uid;
+  body.share = 1;
+  body.priority = static_cast<uint8_t>(identity_.priority);
+  copy_text(body.name, base_name(identity_.exe));
+  copy_text(body.label, identity_.label);
+  std::vector<core::Event> events{event};
+  for (const auto& kernel : kernels_) {
+    if (!kernel) continue;
+    core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
+    known.device = device;
+    known.kernel = kernel->body;
+  }
+  return events;
+}
+
+void Client::let_go(std::string reason) {
+  unmanaged_reason_ = std::move(reason);
+  set_bypass(true);
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,132 @@
+// One attached process: its two shared memories, the daemon's private cursors into them, and what
+// is known of it. Owned by Engine; loop thread only.
+//
+// The client's memory is hostile: everything is copied once and checked as a copy, and no value in
+// it is used as an index before it was compared with a limit.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+#include "daemon/result.h"
+#include "daemon/server/intake.h"
+#include "ipc/layout.h"
+#include "ipc/socket.h"
+
+namespace heddle::server {
+
+// A mapping of shared memory, and until it was handed over also its descriptor.
+template <class T>
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Makes a zeroed memory, maps it, then seals it. 0 or -errno.
+  int make(const char* name, int (*seal)(int));
+  void close_descriptor();
+
+  int fd() const { return fd_; }
+  T* operator->() const { return memory_; }
+  T& operator*() const { return *memory_; }
+
+ private:
+  T* memory_ = nullptr;
+  int fd_ = -1;
+};
+
+struct Identity {
+  core::ClientId id = 0;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  int priority = ipc::kPriorityDefault;
+  std::string rule;
+  std::string label;
+  std::string command;
+  std::string exe;
+  uint32_t driver_version = 0;
+};
+
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> make(Identity identity);
+
+  const Identity& identity() const { return identity_; }
+  Intake& intake() { return intake_; }
+  const Intake& intake() const { return intake_; }
+  const ipc::ClientMemory& memory() const { return *client_; }
+  ipc::ControlMemory& control() { return *control_; }
+
+  // Sends ipc::Attached with the descriptors, then closes the daemon's copies. 0 or -errno.
+  int send_attached(int socket, int doorbell);
+
+  // Appends everything new in rings and ask slots. False: the client's memory is impossible (a ring
+  // head beyond reach, a record that does not decode), and it is to be let go.
+  bool collect(core::TimeNs now, std::vector<Claim>& claims);
+
+  // Carries out one decision of the core.
+  void apply(const core::Decision& decision);
+  void heartbeat(core::TimeNs now);
+  void set_bypass(bool on);
+  void set_sleep(ipc::Sleep sleep);
+  void set_contended(bool on);
+
+  void add_kernel(const core::KernelBody& kernel);
+  bool knows_kernel(uint32_t index) const {
+    return index < kernels_.size() && kernels_[index] != nullptr;
+  }
+  // One more sample of the kernel arrived: after enough of them it is not timed any more.
+  void measured(uint32_t kernel);
+
+  // Tells a core about the client and all its kernels: the events, in order.
+  std::vector<core::Event> introduction(uint8_t device, core::TimeNs now) const;
+
+  bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
+  void put_on_device(uint8_t device) { devices_ = static_cast<uint16_t>(devices_ | 1u << device); }
+  uint16_t devices() const { return devices_; }
+
+  // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
+  void let_go(std::string reason);
+  bool managed() const { return unmanaged_reason_.empty(); }
+  const std::string& unmanaged_reason() const { return unmanaged_reason_; }
+
+  core::TimeNs last_active = 0;  // of the newest thing collected
+  bool connected = true;         // its socket is open
+  bool refused = false;          // by the policy
+
+ private:
+  explicit Client(Identity identity) : identity_(std::move(identity)), intake_(identity_.id) {}
+  bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+
+  // Samples after which a kernel's duration counts as known; the shim then only times now and then.
+  static constexpr uint8_t kSamples = 16;
+
+  struct Kernel {
+    core::KernelBody body;
+    uint8_t samples = 0;
+  };
+  struct Cursor {
+    uint32_t ring = 0;
+    uint32_t ask = 0;  // last one copied
+    core::TimeNs last_at = 0;
+  };
+
+  const Identity identity_;
+  SharedMemory<ipc::ControlMemory> control_;
+  SharedMemory<ipc::ClientMemory> client_;
+  Intake intake_;
+  std::array<Cursor, ipc::kThreads> cursors_{};
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+  uint16_t devices_ = 0;
+  std::string unmanaged_reason_;
+};
+
+}  // namespace heddle::server

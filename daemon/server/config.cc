@@ -1,0 +1,308 @@
+#include "daemon/server/config.h"
+
+#include <pwd.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+namespace heddle::server {
+namespace {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
+// for, so that the list of known keys cannot drift from the code that reads them.
+class Section {
+ public:
+  Section(const toml::table& table, std::string name, const std::string& file)
+      : table_(table), name_(std::move(name)), file_(file) {}
+
+  void number(std::string_view key, double least, double most, double& out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::optional<double> value = node->value<double>();
+    if (!value || !node->is_number() || *value < least || *value > most) {
+      std::ostringstream range;
+      range << "a number from " << least << " to " << most;
+      return bad(*node, key, range.str());
+    }
+    out = *value;
+  }
+
+  template <class T>
+  void integer(std::string_view key, double least, double most, T& out) {
+    double value = 0;
+    if (find(key) == nullptr) return;
+    number(key, least, most, value);
+    if (value != std::floor(value)) return bad(*find(key), key, "a whole number");
+    out = static_cast<T>(value);
+  }
+
+  void text(std::string_view key, std::string& out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    if (!node->is_string()) return bad(*node, key, "a string in quotes");
+    out = *node->value<std::string>();
+  }
+
+  void text(std::string_view key, std::optional<std::string>& out) {
+    std::string value;
+    if (find(key) == nullptr) return;
+    text(key, value);
+    out = value;
+  }
+
+  void flag(std::string_view key, bool& out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    if (!node->is_boolean()) return bad(*node, key, "true or false");
+    out = *node->value<bool>();
+  }
+
+  template <class T>
+  void choice(std::string_view key, const std::vector<std::pair<std::string_view, T>>& choices,
+              T& out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    std::string wanted;
+    for (const auto& [word, value] : choices) {
+      if (node->value<std::string_view>() == word) {
+        out = value;
+        return;
+      }
+      wanted += (wanted.empty() ? "\"" : " or \"") + std::string(word) + "\"";
+    }
+    bad(*node, key, wanted);
+  }
+
+  // Q0 to Q9, or the name of a class.
+  void priority(std::string_view key, std::optional<int>& out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::optional<std::string_view> word = node->value<std::string_view>();
+    const std::optional<int64_t> number = node->value<int64_t>();
+    if (node->is_integer() && *number >= 0 && *number < core::kPriorityCount) {
+      out = static_cast<int>(*number);
+    } else if (word == "latency") {
+      out = 0;
+    } else if (word == "batch") {
+      out = core::kPriorityLowest;
+    } else {
+      bad(*node, key, "0 (highest) to 9 (lowest), \"latency\" or \"batch\"");
+    }
+  }
+
+  const toml::node* find(std::string_view key) {
+    known_.push_back(key);
+    return table_.get(key);
+  }
+
+  void bad(const toml::node& node, std::string_view key, const std::string& wanted) {
+    problem(node.source(), name_ + "." + std::string(key) + " must be " + wanted);
+  }
+
+  void problem(const toml::source_region& where, const std::string& what) {
+    if (!error_.empty()) return;
+    error_ = file_ + ":" + std::to_string(where.begin.line) + ": " + what;
+  }
+
+  std::string finish() {
+    for (const auto& [key, node] : table_) {
+      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+      const std::string near = nearest(key.str(), known_);
+      problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
+                                std::string(key.str()) +
+                                (near.empty() ? "; see examples/heddled.toml for all keys"
+                                              : "; did you mean \"" + near + "\"?"));
+    }
+    return error_;
+  }
+
+ private:
+  const toml::table& table_;
+  const std::string name_;
+  const std::string& file_;
+  std::vector<std::string_view> known_;
+  std::string error_;
+};
+
+std::string read_daemon(const toml::table& table, const std::string& file, Config& config) {
+  Section s(table, "daemon", file);
+  s.text("socket", config.socket);
+  if (const toml::node* node = s.find("mode")) {
+    const std::string digits = node->value<std::string>().value_or("");
+    if (digits.size() < 3 || digits.size() > 4 ||
+        digits.find_first_not_of("01234567") != std::string::npos) {
+      s.bad(*node, "mode", "an octal mode in quotes, such as \"0666\"");
+    } else {
+      config.socket_mode = static_cast<mode_t>(std::stoul(digits, nullptr, 8));
+    }
+  }
+  s.choice<LogLevel>("log_level",
+                     {{"debug", LogLevel::kDebug},
+                      {"info", LogLevel::kInfo},
+                      {"warning", LogLevel::kWarning},
+                      {"error", LogLevel::kError}},
+                     config.log_level);
+  s.integer("spin_us", 0, 10'000, config.spin_us);
+  return s.finish();
+}
+
+std::string read_gpu(const toml::table& table, const std::string& file, Config& config) {
+  Section s(table, "gpu", file);
+  core::Config& core = config.core;
+  s.choice<GpuMode>(
+      "mode",
+      {{"auto", GpuMode::kAuto}, {"mps", GpuMode::kMps}, {"timeslice", GpuMode::kTimeslice}},
+      config.gpu_mode);
+  if (s.find("switch_us") != nullptr) s.number("switch_us", 0, 1e6, config.switch_us.emplace(0));
+  s.number("idle_us", 100, 1e7, core.idle_us);
+  s.number("idle_us_max", 100, 1e7, core.idle_us_max);
+  s.number("window_low_us", 0, 1e6, core.window_low_us);
+  s.number("default_kernel_us", 1, 1e6, core.default_kernel_us);
+  double starvation_ms = core.starvation_us / 1e3;
+  s.number("starvation_ms", 1, 600'000, starvation_ms);
+  core.starvation_us = starvation_ms * 1e3;
+  s.flag("launch_priorities", core.launch_priorities);
+  return s.finish();
+}
+
+std::string read_policy(const toml::table& table, const std::string& file, Config& config) {
+  Section s(table, "policy", file);
+  s.text("name", config.policy.name);
+  s.text("directory", config.policy.directory);
+  s.flag("watch", config.policy.watch);
+  const toml::node* params = s.find("params");
+  if (params == nullptr) return s.finish();
+  if (!params->is_table()) {
+    s.bad(*params, "params", "a table, such as { quantum_us = 300 }");
+    return s.finish();
+  }
+  for (const auto& [key, node] : *params->as_table()) {
+    std::ostringstream value;
+    if (node.is_string()) {
+      value << *node.value<std::string_view>();
+    } else if (node.is_boolean()) {
+      value << (*node.value<bool>() ? "true" : "false");
+    } else if (node.is_integer()) {
+      value << *node.value<int64_t>();
+    } else if (node.is_floating_point()) {
+      value << *node.value<double>();
+    } else {
+      s.bad(node, std::string("params.") + std::string(key.str()), "a number, string or boolean");
+    }
+    config.policy.params.emplace_back(key.str(), value.str());
+  }
+  return s.finish();
+}
+
+std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
+  Rule rule;
+  Section s(table, "rule", file);
+  s.text("name", rule.name);
+  if (const toml::node* node = s.find("uid")) {
+    const auto number = node->value<int64_t>();
+    const auto user = node->value<std::string>();
+    const passwd* entry = user ? getpwnam(user->c_str()) : nullptr;
+    if (node->is_integer() && *number >= 0 && *number < 0xffffffff) {
+      rule.uid = static_cast<uid_t>(*number);
+    } else if (entry != nullptr) {
+      rule.uid = entry->pw_uid;
+    } else {
+      s.bad(*node, "uid", "a user id or the name of a user of this host");
+    }
+  }
+  s.text("exe", rule.exe);
+  s.text("label", rule.label);
+  s.priority("priority", rule.priority);
+  s.priority("claim", rule.claim);
+  if (rule.priority.has_value() == rule.claim.has_value()) {
+    s.problem(table.source(),
+              "a rule needs either priority (given) or claim (the most it may ask)");
+  }
+  if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
+  config.rules.push_back(rule);
+  return s.finish();
+}
+
+std::string read_all(const toml::table& root, const std::string& file, Config& config) {
+  Section s(root, "", file);
+  using Reader = std::string (*)(const toml::table&, const std::string&, Config&);
+  const std::pair<std::string_view, Reader> readers[] = {
+      {"daemon", read_daemon}, {"gpu", read_gpu}, {"policy", read_policy}};
+  for (const auto& [key, reader] : readers) {
+    const toml::node* node = s.find(key);
+    if (node == nullptr) continue;
+    if (!node->is_table()) {
+      s.problem(node->source(), std::string(key) + " must be a [" + std::string(key) + "] table");
+    } else if (std::string error = reader(*node->as_table(), file, config); !error.empty()) {
+      return error;
+    }
+  }
+  if (const toml::node* rules = s.find("rule")) {
+    if (!rules->is_array_of_tables()) s.problem(rules->source(), "write rules as [[rule]]");
+    if (const toml::array* array = rules->as_array()) {
+      for (const toml::node& rule : *array) {
+        if (!rule.is_table()) continue;
+        std::string error = read_rule(*rule.as_table(), file, config);
+        if (!error.empty()) return error;
+      }
+    }
+  }
+  return s.finish();
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string_view>& names) {
+  std::string_view best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string_view name : names) {
+    const bool begun = word.size() >= 3 && name.substr(0, word.size()) == word;
+    const size_t distance = begun ? 0 : edit_distance(word, name);
+    if (distance >= least) continue;
+    least = distance;
+    best = name;
+  }
+  return std::string(best);
+}
+
+Result<Config> parse_config(std::string_view text, const std::string& file) {
+  Config config;
+  try {
+    const toml::table root = toml::parse(text, file);
+    const std::string error = read_all(root, file, config);
+    if (!error.empty()) return fail(error);
+  } catch (const toml::parse_error& error) {
+    return fail(file + ":" + std::to_string(error.source().begin.line) + ": " +
+                std::string(error.description()) + "; see examples/heddled.toml");
+  }
+  return config;
+}
+
+Result<Config> load_config(const std::string& file) {
+  std::ifstream stream(file);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    return fail(file + ": cannot be read; check the path given to --config and its permissions");
+  }
+  return parse_config(text.str(), file);
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,62 @@
+// The daemon's configuration: TOML, every key optional, defaults as in examples/heddled.toml (which
+// documents them). An unknown key or a bad value is an error with file, line and remedy: a typo
+// must not silently leave a default in force.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/scheduler.h"
+#include "daemon/result.h"
+#include "daemon/server/log.h"
+
+namespace heddle::server {
+
+// Who gets which priority. A rule matches when all that it names match; the first match decides.
+struct Rule {
+  std::string name;
+  std::optional<uid_t> uid;
+  std::optional<std::string> exe;    // glob over the executable's path, as the kernel reports it
+  std::optional<std::string> label;  // glob; a label is what a program says of itself
+  std::optional<int> priority;       // given, whatever the program claims
+  std::optional<int> claim;          // the most important priority that it may claim
+};
+
+enum class GpuMode : uint8_t { kAuto, kMps, kTimeslice };
+
+struct PolicySettings {
+  std::string name = "builtin";  // a name in `directory`, a path, or "builtin"
+  std::string directory;         // default: share/heddle/policies beside the executable's bin/
+  bool watch = true;
+  // Parameters of the policy as `name=value` pairs, checked by the policy.
+  std::vector<std::pair<std::string, std::string>> params;
+};
+
+struct Config {
+  std::string socket;  // empty: ipc::default_socket_path
+  mode_t socket_mode = 0666;
+  LogLevel log_level = LogLevel::kInfo;
+  uint32_t spin_us = 50;
+
+  GpuMode gpu_mode = GpuMode::kAuto;
+  std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced
+  core::Config core;                // device, sm_total and mps are filled in per device
+
+  PolicySettings policy;
+  std::vector<Rule> rules;
+};
+
+// Parses `text`; `file` names it in errors.
+Result<Config> parse_config(std::string_view text, const std::string& file);
+Result<Config> load_config(const std::string& file);
+
+// The nearest of `names` to `word`, or "" if none is near.
+std::string nearest(std::string_view word, const std::vector<std::string_view>& names);
+
+}  // namespace heddle::server

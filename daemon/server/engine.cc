@@ -1,0 +1,269 @@
+// Clients and the launch path; policies are in generations.cc.
+#include "daemon/server/engine.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace heddle::server {
+namespace {
+
+// A client that sent this much nonsense is broken or hostile.
+constexpr uint64_t kMalformedMax = 1'000;
+
+// Less important work that waits from ask to ask counts as waiting in between, so that the word on
+// which more important clients report finely does not flicker.
+constexpr core::TimeNs kContendedNs = 5'000'000;
+
+// A client that launched within this time may launch any moment.
+constexpr core::TimeNs kRecentNs = 50'000'000;
+
+}  // namespace
+
+Engine::Engine(const Config& config, PolicyStore& store, Log& log)
+    : config_(config), store_(store), log_(log) {
+  if (config.gpu_mode != GpuMode::kAuto) {
+    mps_ = config.gpu_mode == GpuMode::kMps;
+  }
+  claims_.reserve(ipc::kRingRecords);
+  batch_.reserve(ipc::kRingRecords);
+}
+
+// Policies may be asked for as long as a scheduler lives, so that schedulers go first.
+Engine::~Engine() {
+  for (Device& device : devices_) device.scheduler.reset();
+}
+
+// ---- clients ----------------------------------------------------------------------------------
+
+void Engine::learn_gpu(uint32_t sm_count, bool mps) {
+  if (gpu_known_) return;
+  gpu_known_ = true;
+  if (sm_count != 0) sm_total_ = sm_count;
+  if (config_.gpu_mode == GpuMode::kAuto) mps_ = mps;
+  log_.info("gpu_learned", {{"mode", mps_ ? "mps" : "timeslice"}, {"sm_total", sm_total_}});
+}
+
+Client* Engine::find(core::ClientId id) {
+  const auto it = clients_.find(id);
+  return it != clients_.end() ? it->second.get() : nullptr;
+}
+
+Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
+  Client& client = *owned;
+  clients_.emplace(client.identity().id, std::move(owned));
+  polled_.push_back(&client);
+  ipc::ControlMemory::Header& header = client.control().header;
+  header.starvation_ms.store(static_cast<uint32_t>(config_.core.starvation_us / 1e3));
+  header.spin_us.store(config_.spin_us);
+  client.heartbeat(now);
+  client.set_bypass(bypass_);
+  client.set_contended(contended_below_ > client.identity().priority);
+  if (asleep_) client.set_sleep(ipc::kWakeOnAny);
+  introduce(client, 0, now);
+  return client;
+}
+
+void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
+  core::Scheduler& scheduler = device(index, now);
+  client.put_on_device(index);
+  for (const core::Event& event : client.introduction(index, now)) step(scheduler, event);
+}
+
+core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
+  Device& device = devices_[index];
+  if (device.scheduler) return *device.scheduler;
+  core::Config config = config_.core;
+  config.device = index;
+  config.sm_total = sm_total_;
+  config.mps = mps_;
+  config.switch_us = config_.switch_us.value_or(mps_ ? 10 : 70);
+  device.scheduler = std::make_unique<core::Scheduler>(config);
+  if (generation_.make) {
+    Result<std::unique_ptr<core::Policy>> policy = generation_.make();
+    bool ok = policy.has_value();
+    if (ok && *policy) apply(device.scheduler->set_policy(policy->get(), now, ok));
+    if (ok) {
+      device.policy = std::move(*policy);
+    } else {
+      policy_error_ = policy ? generation_.path + ": init failed" : policy.error().message;
+      log_.error("policy_failed", {{"device", index}, {"error", policy_error_}});
+    }
+  }
+  if (bypass_) apply(device.scheduler->set_bypass(true, now));
+  return *device.scheduler;
+}
+
+void Engine::remove_from_devices(Client& client, core::TimeNs now) {
+  std::erase(polled_, &client);
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (!client.on_device(index)) continue;
+    core::Event event(core::EventKind::kDetached, now, client.identity().id);
+    event.device = index;
+    step(*devices_[index].scheduler, event);
+  }
+}
+
+void Engine::detach(core::ClientId id, core::TimeNs now) {
+  Client* client = find(id);
+  if (client == nullptr) return;
+  // What a dying process wrote last still counts: a launch that is on the GPU runs to its end.
+  if (client->managed()) {
+    poll(now, [](Client&) {});
+  }
+  if (client->managed()) remove_from_devices(*client, now);
+  clients_.erase(id);
+}
+
+void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now) {
+  ++counters_.let_go;
+  log_.warning(
+      "client_let_go",
+      {{"client", client.identity().id}, {"pid", client.identity().pid}, {"reason", reason}});
+  client.let_go(reason);
+  remove_from_devices(client, now);
+}
+
+void Engine::register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now) {
+  client.add_kernel(kernel);
+  if (!client.managed() || !client.knows_kernel(kernel.index)) return;
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (!client.on_device(index)) continue;
+    core::Event event(core::EventKind::kKernel, now, client.identity().id);
+    event.device = index;
+    event.kernel = kernel;
+    step(*devices_[index].scheduler, event);
+  }
+}
+
+// ---- the launch path --------------------------------------------------------------------------
+
+bool Engine::collect(core::TimeNs now) {
+  batch_.clear();
+  asks_in_batch_ = false;
+  uint32_t order = 0;
+  for (size_t i = polled_.size(); i-- > 0;) {
+    Client& client = *polled_[i];
+    claims_.clear();
+    if (!client.collect(now, claims_)) {
+      client.intake().count_malformed();
+      ++counters_.malformed;
+      let_go(client, "its shared memory is not what the shim writes; restart the program", now);
+      continue;
+    }
+    for (const Claim& claim : claims_) {
+      asks_in_batch_ |= claim.source == Claim::Source::kAsk;
+      batch_.push_back({&client, claim, order++});
+    }
+  }
+  return !batch_.empty();
+}
+
+void Engine::handle() {
+  if (batch_.size() > 1) {
+    std::sort(batch_.begin(), batch_.end(), [](const Waiting& a, const Waiting& b) {
+      return a.claim.at != b.claim.at ? a.claim.at < b.claim.at : a.order < b.order;
+    });
+  }
+  core::TimeNs now = 0;
+  for (const Waiting& waiting : batch_) {
+    Client& client = *waiting.client;
+    if (!client.managed()) continue;  // let go while the batch was handled
+    const Claim& claim = waiting.claim;
+    const uint64_t malformed = client.intake().malformed();
+    now = claim.at;
+    for (const core::Event& event :
+         client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
+      if (!client.on_device(event.device)) introduce(client, event.device, event.at);
+      if (event.kind == core::EventKind::kCompleted && event.done.duration_us > 0) {
+        client.measured(claim.fields.kernel);
+      }
+      step(*devices_[event.device].scheduler, event);
+    }
+    if (client.intake().malformed() != malformed) note_malformed(client, malformed);
+  }
+  counters_.claims += batch_.size();
+  update_contended(now);
+  check_quarantine(now);
+}
+
+void Engine::note_malformed(Client& client, uint64_t before) {
+  ++counters_.malformed;
+  if (before == 0) {
+    log_.warning("client_malformed", {{"client", client.identity().id},
+                                      {"pid", client.identity().pid},
+                                      {"hint", "counted from now on, see heddle ps"}});
+  }
+  if (client.intake().malformed() >= kMalformedMax) {
+    let_go(client, "too many impossible records; restart the program", batch_.back().claim.at);
+  }
+}
+
+void Engine::step(core::Scheduler& scheduler, const core::Event& event) {
+  apply(scheduler.step(event));
+}
+
+void Engine::apply(std::span<const core::Decision> decisions) {
+  for (const core::Decision& decision : decisions) {
+    Client* client = find(decision.client);
+    if (client != nullptr && decision.device < ipc::kDevices) client->apply(decision);
+  }
+}
+
+void Engine::tick(core::TimeNs now) {
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    core::Scheduler* scheduler = devices_[index].scheduler.get();
+    if (scheduler == nullptr || scheduler->next_deadline() > now) continue;
+    core::Event event(core::EventKind::kTick, now, 0);
+    event.device = index;
+    step(*scheduler, event);
+  }
+  update_contended(now);
+  check_quarantine(now);
+}
+
+core::TimeNs Engine::next_deadline() const {
+  core::TimeNs at = std::numeric_limits<core::TimeNs>::max();
+  for (const Device& device : devices_) {
+    if (device.scheduler) at = std::min(at, device.scheduler->next_deadline());
+  }
+  return at;
+}
+
+void Engine::heartbeat(core::TimeNs now) {
+  for (const auto& [id, client] : clients_) client->heartbeat(now);
+}
+
+// A client is contended while somebody less important waits for a grant.
+void Engine::update_contended(core::TimeNs now) {
+  int lowest = -1;
+  for (const Client* client : polled_) {
+    if (client->intake().asking()) lowest = std::max(lowest, client->identity().priority);
+  }
+  if (lowest >= contended_below_) {
+    contended_until_ = now + kContendedNs;
+  } else if (now < contended_until_) {
+    return;
+  }
+  if (lowest == contended_below_) return;
+  contended_below_ = lowest;
+  for (Client* client : polled_) client->set_contended(client->identity().priority < lowest);
+}
+
+bool Engine::fall_asleep(core::TimeNs now) {
+  const auto recent = [now](const Client* c) { return now - c->last_active < kRecentNs; };
+  const auto launching = std::count_if(polled_.begin(), polled_.end(), recent);
+  asleep_ = true;
+  for (Client* client : polled_) {
+    // Alone at work, a client's posts change nobody's fate; the others still ring for anything.
+    const bool alone = launching == 1 && recent(client);
+    client->set_sleep(alone ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+  }
+  return launching == 1;
+}
+
+void Engine::wake_up() {
+  asleep_ = false;
+  for (Client* client : polled_) client->set_sleep(ipc::kAwake);
+}
+
+}  // namespace heddle::server

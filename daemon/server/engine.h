@@ -1,0 +1,140 @@
+// The server without its loop and sockets: clients, schedulers, policy generations, and the way
+// from what a client wrote to what the core decides and back. Loop thread only; it makes no system
+// call but futex wake-ups, and is told the time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/scheduler.h"
+#include "daemon/server/client.h"
+#include "daemon/server/config.h"
+#include "daemon/server/log.h"
+#include "daemon/server/policy_store.h"
+
+namespace heddle::server {
+
+struct EngineCounters {
+  uint64_t claims = 0;
+  uint64_t let_go = 0;  // clients whose memory was impossible
+  uint64_t malformed = 0;
+  uint64_t reloads = 0;
+  uint64_t reload_errors = 0;
+};
+
+class Engine {
+ public:
+  struct Device {
+    std::unique_ptr<core::Scheduler> scheduler;
+    std::unique_ptr<core::Policy> policy;  // null: the built-in
+  };
+
+  Engine(const Config& config, PolicyStore& store, Log& log);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // ---- clients ----
+  // What the first client says of the GPU decides the mode, unless the configuration does.
+  void learn_gpu(uint32_t sm_count, bool mps);
+  Client& attach(std::unique_ptr<Client> client, core::TimeNs now);
+  void detach(core::ClientId id, core::TimeNs now);  // the process is gone
+  void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
+  Client* find(core::ClientId id);
+  const std::unordered_map<core::ClientId, std::unique_ptr<Client>>& clients() const {
+    return clients_;
+  }
+  core::ClientId next_id() { return ++last_id_; }
+
+  // ---- the launch path ----
+  // Takes everything that clients wrote since, and carries out what follows. False: nothing new.
+  // An unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
+  template <class Fetch>
+  bool poll(core::TimeNs now, Fetch&& fetch_kernels) {
+    if (!collect(now)) return false;
+    for (const Waiting& waiting : batch_) {
+      if (waiting.claim.fields.kernel < ipc::kKernels &&
+          !waiting.client->knows_kernel(waiting.claim.fields.kernel)) {
+        fetch_kernels(*waiting.client);
+      }
+    }
+    handle();
+    return true;
+  }
+  void tick(core::TimeNs now);  // steps every device whose deadline has passed
+  core::TimeNs next_deadline() const;
+  void heartbeat(core::TimeNs now);
+  // Before a nap: says how each client must wake the daemon. True if a lone client is launching
+  // without needing any decision: then the rings want to be drained every few ms.
+  bool fall_asleep(core::TimeNs now);
+  void wake_up();
+  bool asks_pending() const { return asks_in_batch_; }
+
+  // ---- policy ----
+  // Puts the generation to work on every device between two decisions, or on none.
+  Result<void> adopt(const Generation& generation, core::TimeNs now);
+  Result<void> load_policy(const std::string& name, core::TimeNs now);
+  Result<void> set_params(const std::string& name, const PolicyStore::Params& params,
+                          core::TimeNs now);
+  void reload_changed(core::TimeNs now);
+  void set_bypass(bool on, core::TimeNs now);
+  bool bypass() const { return bypass_; }
+
+  const Generation& generation() const { return generation_; }
+  const std::string& policy_error() const { return policy_error_; }
+  const std::array<Device, ipc::kDevices>& devices() const { return devices_; }
+  const EngineCounters& counters() const { return counters_; }
+  bool mps() const { return mps_; }
+
+ private:
+  struct Waiting {
+    Client* client;
+    Claim claim;
+    uint32_t order;
+  };
+
+  bool collect(core::TimeNs now);
+  void handle();
+  void step(core::Scheduler& scheduler, const core::Event& event);
+  void apply(std::span<const core::Decision> decisions);
+  core::Scheduler& device(uint8_t index, core::TimeNs now);
+  void introduce(Client& client, uint8_t device, core::TimeNs now);
+  void note_malformed(Client& client, uint64_t before);
+  void let_go(Client& client, const std::string& reason, core::TimeNs now);
+  void remove_from_devices(Client& client, core::TimeNs now);
+  void update_contended(core::TimeNs now);
+  void check_quarantine(core::TimeNs now);
+  Result<void> policy_failed(Error error);
+
+  const Config config_;
+  PolicyStore& store_;
+  Log& log_;
+  bool gpu_known_ = false;
+  bool mps_ = false;
+  uint32_t sm_total_ = 132;
+  bool bypass_ = false;
+  bool asleep_ = false;
+  core::ClientId last_id_ = 0;
+
+  std::unordered_map<core::ClientId, std::unique_ptr<Client>> clients_;
+  std::vector<Client*> polled_;  // the managed ones
+  std::array<Device, ipc::kDevices> devices_;
+
+  std::vector<Claim> claims_;
+  std::vector<Waiting> batch_;
+  bool asks_in_batch_ = false;
+
+  int contended_below_ = -1;  // the least important priority that waits, -1: none
+  core::TimeNs contended_until_ = 0;
+
+  Generation generation_;
+  std::string policy_error_;
+  EngineCounters counters_;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,141 @@
+#include "daemon/server/intake.h"
+
+#include <algorithm>
+
+namespace heddle::server {
+namespace {
+
+constexpr float kDurationMaxUs = 60e6F;
+
+bool is_launch(wire::Kind kind) { return kind <= wire::Kind::MEMSET; }
+
+bool ran_by_itself(wire::Admission admission) {
+  return admission >= wire::Admission::SELF_STARVED && admission <= wire::Admission::SELF_EXEMPT;
+}
+
+}  // namespace
+
+core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now) {
+  const core::TimeNs oldest = std::max(floor, now - kClaimAgeMax);
+  if (at_ns >= static_cast<uint64_t>(now)) return now;
+  return std::clamp(static_cast<core::TimeNs>(at_ns), std::min(oldest, now), now);
+}
+
+core::Event& Intake::emit(core::EventKind kind, const Claim& claim) {
+  core::Event& event = events_[count_++];
+  event = core::Event(kind, claim.at, id_);
+  event.device = claim.fields.device;
+  return event;
+}
+
+void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
+  const ipc::RecordFields& f = claim.fields;
+  event.launch.stream_seq = f.stream_seq;
+  event.launch.kernel = known ? f.kernel : core::kUnknownKernel;
+  event.launch.epoch = f.epoch;
+  event.launch.ask_seq = f.ask_seq;
+  event.launch.stream = f.stream;
+  event.launch.thread = claim.thread;
+  event.launch.kind = static_cast<core::LaunchKind>(f.kind);
+  event.launch.admission = static_cast<core::Admission>(f.admission);
+}
+
+bool Intake::plausible(const Claim& claim) {
+  const ipc::RecordFields& f = claim.fields;
+  if (claim.source == Claim::Source::kWithdrawal) return true;
+  if (f.device >= ipc::kDevices) return false;
+  if (f.kernel >= ipc::kKernels && f.kernel != ipc::kNoKernel) return false;
+  const bool all_streams = f.kind == wire::Kind::COMPLETION || f.kind == wire::Kind::WAIT;
+  if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;
+  if (!(f.duration_us >= 0 && f.duration_us <= kDurationMaxUs)) return false;
+  if (claim.source == Claim::Source::kRecord) return true;
+  return claim.seq != 0 && f.ask_seq == claim.seq && f.kind <= wire::Kind::GRAPH;
+}
+
+std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
+  count_ = 0;
+  if (!plausible(claim)) {
+    ++malformed_;
+    return {};
+  }
+  const ipc::RecordFields& f = claim.fields;
+  if (claim.source == Claim::Source::kAsk) {
+    take_ask(claim, known);
+  } else if (claim.source == Claim::Source::kWithdrawal) {
+    if (threads_[claim.thread].open == claim.seq) withdraw(claim);
+  } else if (is_launch(f.kind)) {
+    take_launch(claim, known);
+  } else if (f.kind == wire::Kind::COMPLETION) {
+    core::DoneBody& done = emit(core::EventKind::kCompleted, claim).done;
+    // Nothing is done that was not posted.
+    done.stream_seq =
+        f.stream == ipc::kAllStreams ? f.stream_seq : std::min(f.stream_seq, newest_[f.stream]);
+    done.duration_us = done.stream_seq == f.stream_seq ? f.duration_us : 0;
+    done.stream = f.stream;
+    done.evidence = static_cast<core::Evidence>(f.evidence);
+  } else if (f.kind == wire::Kind::WAIT) {
+    core::DoneBody& done = emit(core::EventKind::kWaiting, claim).done;
+    done = {f.stream_seq, 0, f.stream, core::Evidence::kNone};
+  } else {  // STREAM_END
+    core::DoneBody& done = emit(core::EventKind::kStreamEnd, claim).done;
+    done = {f.stream_seq, 0, f.stream, core::Evidence::kNone};
+    newest_[f.stream] = 0;  // the slot's next stream counts from 1 again
+    for (Thread& thread : threads_) {
+      if (thread.posted) (*thread.posted)[f.stream] = 0;
+    }
+  }
+  return {events_.data(), count_};
+}
+
+void Intake::take_launch(const Claim& claim, bool known) {
+  const ipc::RecordFields& f = claim.fields;
+  Thread& thread = threads_[claim.thread];
+  if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
+  uint64_t& last = (*thread.posted)[f.stream];
+  // Streams beyond the last slot share it, so that their counts interleave.
+  if (f.stream_seq == 0 || (f.stream_seq <= last && f.stream != ipc::kStreams - 1)) {
+    ++malformed_;
+    return;
+  }
+  last = f.stream_seq;
+  newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
+  if (f.ask_seq != 0 && f.ask_seq == thread.granted) {
+    // In flight since the grant. If the thread had stopped waiting, the two crossed.
+    if (!ran_by_itself(f.admission)) return;
+    core::Event& crossed = emit(core::EventKind::kWithdrawn, claim);
+    fill_launch(crossed, claim, known);
+    return;
+  }
+  if (f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);
+  fill_launch(emit(core::EventKind::kPosted, claim), claim, known);
+}
+
+void Intake::take_ask(const Claim& claim, bool known) {
+  const ipc::RecordFields& f = claim.fields;
+  Thread& thread = threads_[claim.thread];
+  if (thread.open != 0) withdraw(claim);  // it asks anew, so it stopped waiting for the other
+  newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
+  thread.open = claim.seq;
+  ++asking_;
+  thread.device = f.device;
+  fill_launch(emit(core::EventKind::kAsked, claim), claim, known);
+}
+
+void Intake::withdraw(const Claim& claim) {
+  Thread& thread = threads_[claim.thread];
+  core::Event& event = emit(core::EventKind::kWithdrawn, claim);
+  event.device = thread.device;
+  event.launch.ask_seq = thread.open;
+  event.launch.thread = claim.thread;
+  thread.open = 0;
+  --asking_;
+}
+
+void Intake::granted(uint16_t thread) {
+  if (threads_[thread].open == 0) return;
+  threads_[thread].granted = threads_[thread].open;
+  threads_[thread].open = 0;
+  --asking_;
+}
+
+}  // namespace heddle::server

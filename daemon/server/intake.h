@@ -1,0 +1,81 @@
+// What one client claims, checked. A claim is a private copy of something that the client wrote
+// into shared memory; the intake turns it into core events, or calls it malformed. Pure: no shared
+// memory, no clock, no system call.
+//
+// Claims arrive in the order of their (clamped) times, over all threads of all clients.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "daemon/core/event.h"
+#include "ipc/limits.h"
+#include "ipc/record.h"
+
+namespace heddle::server {
+
+struct Claim {
+  enum class Source : uint8_t {
+    kRecord,      // from the thread's ring
+    kAsk,         // from its ask slot
+    kWithdrawal,  // the ask slot says SELF
+  };
+  Source source = Source::kRecord;
+  uint16_t thread = 0;
+  uint32_t seq = 0;  // kAsk, kWithdrawal
+  core::TimeNs at = 0;
+  ipc::RecordFields fields;
+};
+
+// A client that was not heard for longer than this is taken to have acted this long ago.
+inline constexpr core::TimeNs kClaimAgeMax = 1'000'000'000;
+
+// When the client says it happened, as far as that is possible: not in the future, not before
+// `floor` (what the same thread said last), not absurdly long ago.
+core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now);
+
+class Intake {
+ public:
+  explicit Intake(core::ClientId id) : id_(id) {}
+
+  // At most two events, valid until the next call. `known` says whether the kernel index was
+  // registered. Empty and malformed() one higher: the claim is impossible.
+  std::span<const core::Event> take(const Claim& claim, bool known);
+
+  // The ask that the daemon owes an answer: 0 if the thread waits for none.
+  uint32_t open_ask(uint16_t thread) const { return threads_[thread].open; }
+  bool asking() const { return asking_ != 0; }  // any thread
+  void granted(uint16_t thread);
+
+  uint64_t malformed() const { return malformed_; }
+  void count_malformed() { ++malformed_; }
+
+ private:
+  struct Thread {
+    uint32_t open = 0;     // ask that the core knows and did not grant
+    uint32_t granted = 0;  // the last one that it granted
+    uint8_t device = 0;    // of the open ask
+    // Last sequence number per stream: a thread's own launches only ever go forward. Made with the
+    // thread's first launch.
+    std::unique_ptr<std::array<uint64_t, ipc::kStreams>> posted;
+  };
+
+  bool plausible(const Claim& claim);
+  void take_launch(const Claim& claim, bool known);
+  void take_ask(const Claim& claim, bool known);
+  void withdraw(const Claim& claim);
+  core::Event& emit(core::EventKind kind, const Claim& claim);
+  void fill_launch(core::Event& event, const Claim& claim, bool known);
+
+  const core::ClientId id_;
+  std::array<Thread, ipc::kThreads> threads_;
+  std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
+  uint32_t asking_ = 0;                           // threads with an open ask
+  uint64_t malformed_ = 0;
+  std::array<core::Event, 2> events_;
+  size_t count_ = 0;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,74 @@
+#include "daemon/server/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ansicolor_sink.h>
+
+namespace heddle::server {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+}  // namespace
+
+std::string quoted(std::string_view text) {
+  std::string out;
+  bool escaped = text.empty() || text.find_first_of(" \"=\\") != std::string_view::npos;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      constexpr char kHex[] = "0123456789abcdef";
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      escaped = true;
+    } else {
+      out += c;
+    }
+  }
+  return escaped ? '"' + out + '"' : out;
+}
+
+Log::Log(LogLevel least)
+    : logger_(std::make_unique<spdlog::logger>(
+          "heddled", std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>())) {
+  logger_->set_level(to_spdlog(least));
+  logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e level=%l %v");
+  logger_->flush_on(spdlog::level::debug);
+}
+
+Log::~Log() = default;
+
+void Log::write(LogLevel level, std::string_view event, Fields fields) {
+  if (!logger_->should_log(to_spdlog(level))) return;
+  std::string line = "event=" + std::string(event);
+  for (const Field& field : fields) {
+    line += ' ';
+    line += field.key;
+    line += '=';
+    if (const auto* text = std::get_if<std::string_view>(&field.value)) {
+      line += quoted(*text);
+    } else if (const auto* number = std::get_if<int64_t>(&field.value)) {
+      line += std::to_string(*number);
+    } else {
+      line += fmt::format("{:.3f}", std::get<double>(field.value));
+    }
+  }
+  logger_->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+}  // namespace heddle::server

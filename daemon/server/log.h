@@ -1,0 +1,63 @@
+// Structured logs: one event a line, `level=info event=client_attached pid=7 ...`. Levels say who
+// must read them: error: the administrator must act; warning: should look; info: what happened;
+// debug: for who develops heddle. Nothing on the launch path logs.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace spdlog {
+class logger;
+}
+
+namespace heddle::server {
+
+enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
+
+// A key and its value. The text is only read during the call that it is passed to.
+struct Field {
+  Field(std::string_view k, std::string_view v) : key(k), value(v) {}
+  Field(std::string_view k, const char* v) : key(k), value(std::string_view(v)) {}
+  Field(std::string_view k, const std::string& v) : key(k), value(std::string_view(v)) {}
+  Field(std::string_view k, bool v) : key(k), value(v ? int64_t{1} : int64_t{0}) {}
+  Field(std::string_view k, double v) : key(k), value(v) {}
+  template <std::integral T>
+  Field(std::string_view k, T v) : key(k), value(static_cast<int64_t>(v)) {}
+
+  std::string_view key;
+  std::variant<std::string_view, int64_t, double> value;
+};
+
+// Writes to standard error. Text that came from a client is quoted and escaped, so that a label
+// cannot forge a line.
+class Log {
+ public:
+  using Fields = std::initializer_list<Field>;
+
+  explicit Log(LogLevel least);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  void debug(std::string_view event, Fields fields = {}) { write(LogLevel::kDebug, event, fields); }
+  void info(std::string_view event, Fields fields = {}) { write(LogLevel::kInfo, event, fields); }
+  void warning(std::string_view event, Fields fields = {}) {
+    write(LogLevel::kWarning, event, fields);
+  }
+  void error(std::string_view event, Fields fields = {}) { write(LogLevel::kError, event, fields); }
+
+ private:
+  void write(LogLevel level, std::string_view event, Fields fields);
+
+  std::unique_ptr<spdlog::logger> logger_;
+};
+
+// `text` as it stands if it needs no quoting, else in double quotes with escapes.
+std::string quoted(std::string_view text);
+
+}  // namespace heddle::server

@@ -1,0 +1,197 @@
+#include "daemon/server/messages.h"
+
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "ipc/heddle.capnp.h"
+#include "ipc/limits.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr int kNestingMax = 8;
+constexpr size_t kParamsMax = 64;
+
+std::string cut(capnp::Text::Reader text, size_t most) {
+  return std::string(text.cStr(), std::min<size_t>(text.size(), most));
+}
+
+AttachMessage decode_attach(wire::Attach::Reader in) {
+  AttachMessage out;
+  out.protocol_version = in.getProtocolVersion();
+  out.label = cut(in.getLabel(), ipc::kLabelBytes);
+  out.command = cut(in.getCommand(), ipc::kMessageBytes);
+  out.priority = in.getPriority();
+  out.driver_version = in.getDriverVersion();
+  out.sm_count = std::min(in.getSmCount(), 4096u);
+  out.mps = in.getMps();
+  return out;
+}
+
+uint32_t product(uint32_t x, uint32_t y, uint32_t z) {
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  const uint64_t xy = std::min(kMost, uint64_t{x} * y);
+  return static_cast<uint32_t>(std::min<uint64_t>(kMost, xy * std::min<uint64_t>(z, 1u << 31)));
+}
+
+core::KernelBody decode_kernel(wire::RegisterKernel::Reader in) {
+  core::KernelBody out{};
+  out.index = in.getIndex();
+  out.id = in.getId();
+  out.grid_blocks = product(in.getGridX(), in.getGridY(), in.getGridZ());
+  out.block_threads = product(in.getBlockX(), in.getBlockY(), in.getBlockZ());
+  out.dynamic_smem_bytes = in.getDynamicSmemBytes();
+  out.static_smem_bytes = in.getStaticSmemBytes();
+  out.registers = in.getRegistersPerThread();
+  out.max_blocks_per_sm = std::min(in.getMaxBlocksPerSm(), 64u);
+  const std::string name = cut(in.getName(), sizeof out.name - 1);
+  std::memcpy(out.name, name.data(), name.size());
+  return out;
+}
+
+Result<Message> decode_request(wire::Request::Reader in) {
+  Request out;
+  switch (in.which()) {
+    case wire::Request::PS:
+      out.kind = Request::Kind::kPs;
+      break;
+    case wire::Request::STATUS:
+      out.kind = Request::Kind::kStatus;
+      break;
+    case wire::Request::POLICY_LIST:
+      out.kind = Request::Kind::kPolicyList;
+      break;
+    case wire::Request::POLICY_LOAD:
+      out.kind = Request::Kind::kPolicyLoad;
+      out.policy = cut(in.getPolicyLoad(), ipc::kMessageBytes);
+      break;
+    case wire::Request::POLICY_SET: {
+      out.kind = Request::Kind::kPolicySet;
+      out.policy = cut(in.getPolicySet().getPolicy(), ipc::kMessageBytes);
+      const auto params = in.getPolicySet().getParams();
+      if (params.size() > kParamsMax) return fail("request: too many parameters; at most 64");
+      for (const auto param : params) {
+        out.params.emplace_back(cut(param.getName(), ipc::kMessageBytes),
+                                cut(param.getValue(), ipc::kMessageBytes));
+      }
+      break;
+    }
+    case wire::Request::BYPASS:
+      out.kind = Request::Kind::kBypass;
+      out.bypass = in.getBypass();
+      break;
+    case wire::Request::EFFECTIVE:
+      out.kind = Request::Kind::kEffective;
+      out.priority = in.getEffective().getPriority();
+      out.label = cut(in.getEffective().getLabel(), ipc::kLabelBytes);
+      out.command = cut(in.getEffective().getCommand(), ipc::kMessageBytes);
+      break;
+    default:
+      return fail("request: this daemon does not know it; use the heddle of the same version");
+  }
+  return out;
+}
+
+// Calls `read` with the message in `packet`; an exception of the decoder becomes an error.
+template <class T, class Read>
+Result<T> decode(std::span<const std::byte> packet, Read&& read) {
+  if (packet.size() % sizeof(capnp::word) != 0) return fail("message: not whole words");
+  try {
+    capnp::ReaderOptions limits;
+    limits.traversalLimitInWords = 2 * packet.size() / sizeof(capnp::word) + 64;
+    limits.nestingLimit = kNestingMax;
+    capnp::FlatArrayMessageReader reader(
+        kj::arrayPtr(reinterpret_cast<const capnp::word*>(packet.data()),
+                     packet.size() / sizeof(capnp::word)),
+        limits);
+    return read(reader.getRoot<wire::Message>());
+  } catch (const kj::Exception& exception) {
+    return fail(std::string("message: malformed: ") + exception.getDescription().cStr());
+  }
+}
+
+std::vector<std::byte> to_bytes(capnp::MessageBuilder& message) {
+  const kj::Array<capnp::word> words = capnp::messageToFlatArray(message);
+  const kj::ArrayPtr<const kj::byte> bytes = words.asBytes();
+  std::vector<std::byte> out(bytes.size());
+  std::memcpy(out.data(), bytes.begin(), bytes.size());
+  return out;
+}
+
+void fill_request(wire::Request::Builder out, const Request& in) {
+  switch (in.kind) {
+    case Request::Kind::kPs:
+      return out.setPs();
+    case Request::Kind::kStatus:
+      return out.setStatus();
+    case Request::Kind::kPolicyList:
+      return out.setPolicyList();
+    case Request::Kind::kPolicyLoad:
+      return out.setPolicyLoad(in.policy.c_str());
+    case Request::Kind::kBypass:
+      return out.setBypass(in.bypass);
+    case Request::Kind::kPolicySet: {
+      auto group = out.initPolicySet();
+      group.setPolicy(in.policy.c_str());
+      auto params = group.initParams(static_cast<unsigned>(in.params.size()));
+      for (unsigned i = 0; i < params.size(); ++i) {
+        params[i].setName(in.params[i].first.c_str());
+        params[i].setValue(in.params[i].second.c_str());
+      }
+      return;
+    }
+    case Request::Kind::kEffective: {
+      auto group = out.initEffective();
+      group.setPriority(static_cast<int8_t>(in.priority));
+      group.setLabel(in.label.c_str());
+      group.setCommand(in.command.c_str());
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Result<Message> decode_message(std::span<const std::byte> packet) {
+  return decode<Message>(packet, [](wire::Message::Reader message) -> Result<Message> {
+    switch (message.which()) {
+      case wire::Message::ATTACH:
+        return decode_attach(message.getAttach());
+      case wire::Message::REGISTER_KERNEL:
+        return decode_kernel(message.getRegisterKernel());
+      case wire::Message::REQUEST:
+        return decode_request(message.getRequest());
+      default:
+        return fail("message: not one that a daemon takes");
+    }
+  });
+}
+
+std::vector<std::byte> encode_reply(const Reply& in) {
+  capnp::MallocMessageBuilder message;
+  auto reply = message.initRoot<wire::Message>().initReply();
+  reply.setOk(in.ok);
+  reply.setError(in.error.c_str());
+  reply.setJson(in.json.c_str());
+  return to_bytes(message);
+}
+
+std::vector<std::byte> encode_request(const Request& request) {
+  capnp::MallocMessageBuilder message;
+  fill_request(message.initRoot<wire::Message>().initRequest(), request);
+  return to_bytes(message);
+}
+
+Result<Reply> decode_reply(std::span<const std::byte> packet) {
+  return decode<Reply>(packet, [](wire::Message::Reader message) -> Result<Reply> {
+    if (!message.isReply()) return fail("message: not a reply");
+    const auto reply = message.getReply();
+    return Reply{reply.getOk(), reply.getError().cStr(), reply.getJson().cStr()};
+  });
+}
+
+}  // namespace heddle::server

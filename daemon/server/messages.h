@@ -1,0 +1,64 @@
+// Control messages, decoded into plain structs. Everything a peer sent is hostile: limits on size,
+// traversal and nesting, and Cap'n Proto's exceptions end here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/core/event.h"
+#include "daemon/result.h"
+
+namespace heddle::server {
+
+struct AttachMessage {
+  uint32_t protocol_version = 0;
+  std::string label;
+  std::string command;
+  int priority = -1;
+  uint32_t driver_version = 0;
+  uint32_t sm_count = 0;
+  bool mps = false;
+};
+
+struct Request {
+  enum class Kind : uint8_t {
+    kPs,
+    kStatus,
+    kPolicyList,
+    kPolicyLoad,
+    kPolicySet,
+    kBypass,
+    kEffective
+  };
+  Kind kind = Kind::kStatus;
+  std::string policy;  // kPolicyLoad, kPolicySet
+  std::vector<std::pair<std::string, std::string>> params;
+  bool bypass = false;
+  int priority = -1;  // kEffective
+  std::string label;
+  std::string command;
+};
+
+using Message = std::variant<AttachMessage, core::KernelBody, Request>;
+
+// `packet` must lie at an 8-byte boundary.
+Result<Message> decode_message(std::span<const std::byte> packet);
+
+struct Reply {
+  bool ok = false;
+  std::string error;
+  std::string json;
+};
+
+std::vector<std::byte> encode_reply(const Reply& reply);
+
+// The command line's side.
+std::vector<std::byte> encode_request(const Request& request);
+Result<Reply> decode_reply(std::span<const std::byte> packet);
+
+}  // namespace heddle::server

@@ -1,0 +1,226 @@
+#include "daemon/server/requests.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "daemon/server/rules.h"
+#include "ipc/limits.h"
+
+namespace heddle::server {
+namespace {
+
+using nlohmann::json;
+
+// Room in a reply for the message around the document.
+constexpr size_t kDocumentMax = ipc::kReplyBytes - 1024;
+
+// Text that clients chose may be any bytes; JSON has only UTF-8.
+std::string dump(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Reply done(const json& document) { return {true, "", dump(document)}; }
+
+Reply failed(const std::string& error, const char* code = "failed") {
+  return {false, error, dump({{"code", code}})};
+}
+
+json window_json(uint32_t window_us) {
+  if (window_us == core::kWindowLeased) return "lease";
+  if (window_us == core::kWindowGated) return "gate";
+  return window_us;
+}
+
+json counters_json(const Client& client) {
+  static constexpr const char* kNames[] = {"starved", "stale",  "pool",     "capturing",
+                                           "exempt",  "bypass", "unmanaged"};
+  const ipc::ClientMemory& memory = client.memory();
+  json self = json::object();
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    const size_t admission = static_cast<size_t>(wire::Admission::SELF_STARVED) + i;
+    self[kNames[i]] = memory.counters.self[admission].load(std::memory_order_relaxed);
+  }
+  uint64_t dropped = 0;
+  const uint32_t threads =
+      std::min(memory.counters.threads_used.load(std::memory_order_relaxed), ipc::kThreads);
+  for (uint32_t t = 0; t < threads; ++t) {
+    dropped += memory.threads[t].dropped.load(std::memory_order_relaxed);
+  }
+  return {{"launches", memory.counters.launches.load(std::memory_order_relaxed)},
+          {"self", self},
+          {"threads", threads},
+          {"dropped", dropped},
+          {"marker_errors", memory.counters.marker_errors.load(std::memory_order_relaxed)},
+          {"malformed", client.intake().malformed()}};
+}
+
+json client_json(const Client& client) {
+  const Identity& who = client.identity();
+  return {{"id", who.id},
+          {"pid", who.pid},
+          {"uid", who.uid},
+          {"exe", who.exe},
+          {"label", who.label},
+          {"command", who.command.substr(0, 256)},
+          {"priority", who.priority},
+          {"priority_text", priority_text(who.priority)},
+          {"rule", who.rule},
+          {"managed", client.managed() && !client.refused},
+          {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
+          {"connected", client.connected},
+          {"driver_version", who.driver_version},
+          {"counters", counters_json(client)},
+          {"devices", json::array()}};
+}
+
+json ps_json(const Engine& engine) {
+  std::map<core::ClientId, json> clients;
+  for (const auto& [id, client] : engine.clients()) clients[id] = client_json(*client);
+  for (size_t index = 0; index < engine.devices().size(); ++index) {
+    const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
+    if (scheduler == nullptr) continue;
+    for (const core::ClientStatus& status : scheduler->clients()) {
+      const auto it = clients.find(status.view.id);
+      if (it == clients.end()) continue;
+      it->second["devices"].push_back({{"device", index},
+                                       {"active", status.view.active},
+                                       {"window", window_json(status.view.window_us)},
+                                       {"queued", status.view.queued},
+                                       {"launches", status.launches},
+                                       {"granted", status.granted},
+                                       {"outstanding_us", status.outstanding_us},
+                                       {"gpu_us", status.gpu_us},
+                                       {"kernels", status.kernels},
+                                       {"max_added_us", status.max_added_us}});
+    }
+  }
+  json list = json::array();
+  size_t bytes = 0;
+  for (auto& [id, client] : clients) {
+    bytes += dump(client).size() + 1;
+    if (bytes > kDocumentMax) break;
+    list.push_back(std::move(client));
+  }
+  const bool truncated = list.size() < clients.size();
+  return {{"clients", std::move(list)}, {"total", clients.size()}, {"truncated", truncated}};
+}
+
+json device_json(const Engine::Device& device, const PolicyStore& store) {
+  const core::Scheduler& scheduler = *device.scheduler;
+  const core::Stats& s = scheduler.stats();
+  return {{"index", scheduler.config().device},
+          {"sm_total", scheduler.config().sm_total},
+          {"switch_us", scheduler.config().switch_us},
+          {"waiting", scheduler.waiting()},
+          {"policy", device.policy ? store.describe(*device.policy) : json::object()},
+          {"stats",
+           {{"events", s.events},
+            {"rejected", s.rejected},
+            {"posted", s.posted},
+            {"late", s.late},
+            {"asked", s.asked},
+            {"granted", s.granted},
+            {"withdrawn", s.withdrawn},
+            {"crossed", s.crossed},
+            {"starved", s.starved},
+            {"by_builtin", s.by_builtin},
+            {"policy_faults", s.policy_faults},
+            {"bound_violations", s.bound_violations}}}};
+}
+
+json policy_json(const Engine& engine, const PolicyStore& store) {
+  const Generation& g = engine.generation();
+  json policy = store.status();
+  policy["name"] = g.name;
+  policy["path"] = g.path;
+  policy["hash"] = g.hash;
+  policy["error"] = engine.policy_error();
+  policy["reloads"] = engine.counters().reloads;
+  policy["reload_errors"] = engine.counters().reload_errors;
+  return policy;
+}
+
+json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
+                 const PolicyStore& store) {
+  json devices = json::array();
+  for (const Engine::Device& device : engine.devices()) {
+    if (device.scheduler) devices.push_back(device_json(device, store));
+  }
+  return {{"pid", getpid()},
+          {"protocol", ipc::kProtocolVersion},
+          {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
+          {"socket", facts.socket},
+          {"mode", engine.mps() ? "mps" : "timeslice"},
+          {"spin_us", facts.config->spin_us},
+          {"bypass", engine.bypass()},
+          {"policy", policy_json(engine, store)},
+          {"devices", std::move(devices)},
+          {"clients", engine.clients().size()},
+          {"counters",
+           {{"claims", engine.counters().claims},
+            {"malformed", engine.counters().malformed},
+            {"let_go", engine.counters().let_go},
+            {"connections", facts.connections},
+            {"naps", facts.naps}}}};
+}
+
+bool may_change(const ipc::Peer& peer) { return peer.uid == 0 || peer.uid == geteuid(); }
+
+Reply refusal() {
+  return failed(
+      "refused: only root and the daemon's own user may change anything; ask an administrator, or "
+      "use sudo",
+      "refused");
+}
+
+Reply after_change(const Result<void>& result, const Engine& engine, const PolicyStore& store) {
+  if (!result) return failed(result.error().message);
+  return done({{"policy", policy_json(engine, store)}});
+}
+
+}  // namespace
+
+std::string executable_of(pid_t pid) {
+  char path[4096];
+  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
+  const ssize_t length = readlink(link.c_str(), path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
+}
+
+Reply answer(const Request& request, const ipc::Peer& peer, core::TimeNs now,
+             const ServerFacts& facts, Engine& engine, PolicyStore& store) {
+  using Kind = Request::Kind;
+  const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
+                       request.kind == Kind::kBypass;
+  if (changes && !may_change(peer)) return refusal();
+  switch (request.kind) {
+    case Kind::kPs:
+      return done(ps_json(engine));
+    case Kind::kStatus:
+      return done(status_json(now, facts, engine, store));
+    case Kind::kPolicyList:
+      return done({{"policies", store.list()}, {"running", engine.generation().name}});
+    case Kind::kPolicyLoad:
+      return after_change(engine.load_policy(request.policy, now), engine, store);
+    case Kind::kPolicySet:
+      return after_change(engine.set_params(request.policy, request.params, now), engine, store);
+    case Kind::kBypass:
+      engine.set_bypass(request.bypass, now);
+      return done({{"bypass", engine.bypass()}});
+    case Kind::kEffective: {
+      // The asking process becomes the program, so that its own executable says nothing yet.
+      const std::string exe = request.command.substr(0, request.command.find(' '));
+      const Grade grade = server::grade(facts.config->rules, geteuid(),
+                                        {peer.uid, exe, request.label, request.priority});
+      return done({{"priority", grade.priority},
+                   {"priority_text", priority_text(grade.priority)},
+                   {"rule", grade.rule}});
+    }
+  }
+  return failed("request: unknown");
+}
+
+}  // namespace heddle::server

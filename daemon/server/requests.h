@@ -1,0 +1,28 @@
+// Answers to the command line: JSON documents, which `heddle` formats. Anybody may look; only root
+// and the daemon's own user may change anything.
+#pragma once
+
+#include <string>
+
+#include "daemon/server/engine.h"
+#include "daemon/server/messages.h"
+#include "ipc/socket.h"
+
+namespace heddle::server {
+
+// What the answers say of the process rather than of its engine.
+struct ServerFacts {
+  std::string socket;
+  core::TimeNs started_at = 0;
+  uint64_t naps = 0;
+  uint64_t connections = 0;
+  const Config* config = nullptr;
+};
+
+Reply answer(const Request& request, const ipc::Peer& peer, core::TimeNs now,
+             const ServerFacts& facts, Engine& engine, PolicyStore& store);
+
+// The path of the executable of `pid`, "" if it cannot be read.
+std::string executable_of(pid_t pid);
+
+}  // namespace heddle::server

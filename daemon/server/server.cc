@@ -1,0 +1,200 @@
+// The loop; who connects and what they say is in sessions.cc.
+#include "daemon/server/server.h"
+
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "daemon/server/notify.h"
+
+namespace heddle::server {
+namespace {
+
+// A deadline nearer than this is waited for awake: going to sleep and back costs as much.
+constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
+// While awake, descriptors are looked at this often.
+constexpr core::TimeNs kLookNs = 100'000;
+// The core is not ticked more often than this, whatever deadline it names.
+constexpr core::TimeNs kTickMinNs = 10'000;
+// A lone client's rings are drained this often: 1 024 records are over 3 ms of launches.
+constexpr core::TimeNs kDrainNs = 2'000'000;
+// An editor's save is several events; a policy is live well within a second all the same.
+constexpr uint64_t kDebounceMs = 100;
+constexpr int kBacklog = 128;
+
+void relax() { __builtin_ia32_pause(); }
+
+std::string listen_error(const std::string& path, int error) {
+  const char* remedy = "check the directory and its permissions, or set [daemon] socket";
+  if (error == -EADDRINUSE)
+    remedy = "another heddled serves it; stop that one, or set another [daemon] socket";
+  if (error == -EEXIST) remedy = "a file that is no socket is in the way; remove it";
+  return path + ": cannot listen: " + strerror(-error) + "; " + remedy;
+}
+
+}  // namespace
+
+core::TimeNs monotonic_now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& store, Log& log) {
+  std::string path = config.socket;
+  if (path.empty()) {
+    char buffer[256];
+    const int length = ipc::default_socket_path(buffer, sizeof buffer);
+    if (length < 0) return fail("the default socket path is too long; set [daemon] socket");
+    path = buffer;
+  }
+  const int listener = ipc::listen_socket(path.c_str(), config.socket_mode, kBacklog);
+  if (listener < 0) return fail(listen_error(path, listener));
+  const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  std::unique_ptr<Server> server(new Server(config, store, log, path, listener, doorbell, timer));
+  if (doorbell < 0 || timer < 0) {
+    return fail("eventfd or timerfd: out of descriptors; raise the daemon's limit on open files");
+  }
+  server->accepting_ = std::make_unique<FdWatch>(&server->loop_.loop, listener,
+                                                 [s = server.get()] { s->accept_all(); });
+  const auto clear = [](int fd) {
+    uint64_t count;
+    while (read(fd, &count, sizeof count) > 0) {
+    }
+  };
+  server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbell,
+                                              [clear, doorbell] { clear(doorbell); });
+  server->timing_ =
+      std::make_unique<FdWatch>(&server->loop_.loop, timer, [clear, timer] { clear(timer); });
+  server->load_policy(config.policy.name);
+  return server;
+}
+
+Server::Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
+               int doorbell, int timer)
+    : config_(config),
+      store_(store),
+      log_(log),
+      listener_(listener),
+      doorbell_(doorbell),
+      timer_(timer),
+      engine_(config, store, log),
+      stopper_([this] { stopping_ = true; }) {
+  facts_.socket = std::move(path);
+  facts_.started_at = monotonic_now();
+  facts_.config = &config_;
+  uv_async_init(&loop_.loop, stopper_.get(),
+                [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
+  debounce_ = std::make_unique<Timer>(&loop_.loop, [this] {
+    engine_.reload_changed(monotonic_now());
+    watch_policies();
+  });
+}
+
+Server::~Server() {
+  // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
+  unlink(facts_.socket.c_str());
+}
+
+void Server::stop() { uv_async_send(stopper_.get()); }
+
+void Server::handle_signals(std::function<void()> hangup) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    signals_.push_back(
+        std::make_unique<SignalWatch>(&loop_.loop, number, [this] { stopping_ = true; }));
+  }
+  signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, std::move(hangup)));
+}
+
+void Server::load_policy(const std::string& name) {
+  // The engine logs what went wrong and keeps it for `heddle status`.
+  (void)engine_.load_policy(name, monotonic_now());
+  watch_policies();
+}
+
+void Server::watch_policies() {
+  const std::vector<std::string> wanted = store_.directories();
+  std::erase_if(directories_, [&](const auto& entry) {
+    return std::find(wanted.begin(), wanted.end(), entry.first) == wanted.end();
+  });
+  for (const std::string& path : wanted) {
+    if (directories_.count(path) != 0) continue;
+    auto watch = std::make_unique<DirectoryWatch>(&loop_.loop, path,
+                                                  [this] { debounce_->start(kDebounceMs); });
+    if (watch->error() != 0) {
+      log_.warning("policy_not_watched", {{"directory", path},
+                                          {"error", uv_strerror(watch->error())},
+                                          {"hint", "use heddle policy load after a change"}});
+    }
+    directories_.emplace(path, std::move(watch));
+  }
+}
+
+void Server::run() {
+  log_.info("ready", {{"socket", facts_.socket},
+                      {"policy", engine_.generation().name},
+                      {"spin_us", config_.spin_us}});
+  notify_service_manager("READY=1");
+  while (!stopping_) {
+    const core::TimeNs now = monotonic_now();
+    if (!spin(now)) nap(now);
+  }
+  notify_service_manager("STOPPING=1");
+  const core::TimeNs now = monotonic_now();
+  engine_.poll(now, [](Client&) {});
+  engine_.set_bypass(true, now);
+  log_.info("stopped", {{"clients", engine_.clients().size()}});
+}
+
+// One turn without sleep; false if nothing is to be expected soon.
+bool Server::spin(core::TimeNs now) {
+  const bool heard = engine_.poll(now, [this](Client& client) { poll_kernels(client); });
+  if (heard) last_event_ = now;
+  core::TimeNs deadline = engine_.next_deadline();
+  if (deadline <= now && now - last_tick_ >= kTickMinNs) {
+    last_tick_ = now;
+    engine_.tick(now);
+    deadline = engine_.next_deadline();
+  }
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
+    engine_.heartbeat(now);
+  }
+  const bool busy = now - last_event_ < core::TimeNs{config_.spin_us} * 1'000;
+  if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
+  if (now - last_look_ >= kLookNs) {
+    last_look_ = now;
+    uv_run(&loop_.loop, UV_RUN_NOWAIT);
+  } else if (!heard) {
+    relax();
+  }
+  return true;
+}
+
+void Server::nap(core::TimeNs now) {
+  const bool drain = engine_.fall_asleep(now);
+  if (engine_.poll(monotonic_now(), [this](Client& client) { poll_kernels(client); })) {
+    last_event_ = now;
+  } else {
+    core::TimeNs until = engine_.next_deadline();
+    if (!engine_.clients().empty()) until = std::min(until, next_heartbeat_);
+    if (drain) until = std::min(until, now + kDrainNs);
+    // An absolute time; 0 disarms.
+    itimerspec when{};
+    if (until != std::numeric_limits<core::TimeNs>::max()) {
+      when.it_value = {until / 1'000'000'000, until % 1'000'000'000};
+    }
+    timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    ++facts_.naps;
+    uv_run(&loop_.loop, UV_RUN_ONCE);
+  }
+  engine_.wake_up();
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,116 @@
+// heddled's loop: sockets, liveness, naps. One thread runs it; stop() is for any thread.
+//
+// While anything happened within spin_us the loop polls all clients' shared memory without
+// sleeping, and looks at its descriptors now and then. Then it says in each client's `sleeping`
+// word how to wake it, looks once more (Dekker: the client stores first and looks at the word
+// next), and sleeps in libuv until the doorbell, the core's next deadline or the next heartbeat.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/result.h"
+#include "daemon/server/config.h"
+#include "daemon/server/engine.h"
+#include "daemon/server/handles.h"
+#include "daemon/server/log.h"
+#include "daemon/server/messages.h"
+#include "daemon/server/policy_store.h"
+#include "daemon/server/requests.h"
+#include "ipc/socket.h"
+
+namespace heddle::server {
+
+class Server {
+ public:
+  // Binds the socket and loads the configured policy (if it cannot be loaded, the built-in runs
+  // and `heddle status` says why). `store` and `log` must outlive the server.
+  static Result<std::unique_ptr<Server>> make(const Config& config, PolicyStore& store, Log& log);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Serves until stop(). Before it returns every gate is open, so that clients run on, and the
+  // socket is gone.
+  void run();
+  void stop();
+
+  // SIGTERM and SIGINT stop the server; SIGHUP calls `hangup` on the loop.
+  void handle_signals(std::function<void()> hangup);
+  // Loads a policy by name, from the loop thread or before run().
+  void load_policy(const std::string& name);
+
+  const std::string& socket_path() const { return facts_.socket; }
+
+ private:
+  // A libuv loop that outlives all handles.
+  struct Loop {
+    Loop() { uv_loop_init(&loop); }
+    ~Loop() {
+      uv_run(&loop, UV_RUN_DEFAULT);  // close callbacks
+      uv_loop_close(&loop);
+    }
+    uv_loop_t loop;
+  };
+  struct Connection {
+    Descriptor fd;
+    ipc::Peer peer;
+    Descriptor pidfd;
+    core::ClientId client = 0;  // 0 until it attaches
+    bool complained = false;
+    std::unique_ptr<FdWatch> watch;
+  };
+  struct Process {  // of a client; it lives as long as its pidfd says so
+    Descriptor pidfd;
+    int connection = -1;  // descriptor of its socket, -1 once that is closed
+    std::unique_ptr<FdWatch> watch;
+  };
+
+  Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
+         int doorbell, int timer);
+
+  bool spin(core::TimeNs now);
+  void nap(core::TimeNs now);
+  void poll_kernels(Client& client);
+  void accept_all();
+  void on_readable(int fd);
+  bool receive(Connection& connection);  // false: the peer is gone, or talks nonsense
+  void on_message(Connection& connection, Message message);
+  void on_attach(Connection& connection, const AttachMessage& message);
+  void refuse(Connection& connection, const std::string& reason);
+  void on_request(Connection& connection, const Request& request);
+  void disconnect(int fd);
+  void process_gone(core::ClientId id);
+  void watch_policies();
+
+  const Config config_;
+  PolicyStore& store_;
+  Log& log_;
+  ServerFacts facts_;
+  Loop loop_;
+  Descriptor listener_, doorbell_, timer_;
+  Engine engine_;
+
+  std::unique_ptr<FdWatch> accepting_, waking_, timing_;
+  std::unique_ptr<Timer> debounce_;
+  Handle<uv_async_t> stopper_;
+  std::vector<std::unique_ptr<SignalWatch>> signals_;
+  std::map<std::string, std::unique_ptr<DirectoryWatch>> directories_;
+  std::unordered_map<int, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
+
+  bool stopping_ = false;
+  core::TimeNs last_event_ = 0;  // when something came that may want an answer soon
+  core::TimeNs last_tick_ = 0;   // of the core
+  core::TimeNs last_look_ = 0;   // at descriptors
+  core::TimeNs next_heartbeat_ = 0;
+  alignas(8) std::byte packet_[ipc::kMessageBytes];
+};
+
+core::TimeNs monotonic_now();
+
+}  // namespace heddle::server

@@ -1,0 +1,198 @@
+// Who connects, what they say, and when they are gone.
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/server/rules.h"
+#include "daemon/server/server.h"
+
+namespace heddle::server {
+namespace {
+
+// Packets of one peer that are read in a row, so that a flood does not starve the others.
+constexpr int kPacketsInARow = 64;
+
+// Each client costs about 100 KiB and two descriptors; each connection one or two.
+constexpr size_t kClientsMax = 1'024;
+constexpr size_t kConnectionsMax = 2 * kClientsMax;
+
+}  // namespace
+
+void Server::accept_all() {
+  while (true) {
+    Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() < 0) {
+      if (errno == EMFILE || errno == ENFILE) {
+        log_.error("connection_refused",
+                   {{"error", strerror(errno)}, {"hint", "raise the limit on open files"}});
+      }
+      return;
+    }
+    ++facts_.connections;
+    auto connection = std::make_unique<Connection>();
+    if (connections_.size() >= kConnectionsMax || ipc::peer_of(fd.get(), connection->peer) != 0) {
+      continue;
+    }
+    const int number = fd.get();
+    connection->pidfd = Descriptor(connection->peer.pidfd);
+    connection->fd = std::move(fd);
+    connection->watch =
+        std::make_unique<FdWatch>(&loop_.loop, number, [this, number] { on_readable(number); });
+    connections_.emplace(number, std::move(connection));
+  }
+}
+
+void Server::on_readable(int fd) {
+  const auto it = connections_.find(fd);
+  if (it != connections_.end() && !receive(*it->second)) disconnect(fd);
+}
+
+// The launch path met a kernel that it does not know: its registration may still lie in the socket.
+// Nobody is disconnected here, because claims of the client are in hand.
+void Server::poll_kernels(Client& client) {
+  const auto process = processes_.find(client.identity().id);
+  if (process == processes_.end()) return;
+  const auto connection = connections_.find(process->second->connection);
+  if (connection != connections_.end()) receive(*connection->second);
+}
+
+bool Server::receive(Connection& connection) {
+  for (int i = 0; i < kPacketsInARow; ++i) {
+    const ssize_t length = ipc::receive_packet(connection.fd.get(), packet_);
+    if (length == -EAGAIN) return true;
+    Result<Message> message = fail("message: too long");
+    if (length > 0) {
+      message = decode_message({packet_, static_cast<size_t>(length)});
+    } else if (length != -EMSGSIZE) {
+      return false;
+    }
+    if (message) {
+      on_message(connection, std::move(*message));
+      continue;
+    }
+    if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
+    if (!connection.complained) {
+      connection.complained = true;
+      log_.warning("message_malformed", {{"pid", connection.peer.pid},
+                                         {"uid", connection.peer.uid},
+                                         {"error", message.error().message}});
+    }
+    if (connection.client == 0) return false;
+  }
+  return true;
+}
+
+// An attached connection carries kernels and nothing else; anything that could end a client would
+// do so under the feet of the launch path.
+void Server::on_message(Connection& connection, Message message) {
+  Client* client = engine_.find(connection.client);
+  if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
+    if (client != nullptr) engine_.register_kernel(*client, *kernel, monotonic_now());
+  } else if (connection.client != 0) {
+    if (client != nullptr) client->intake().count_malformed();
+  } else if (const auto* attach = std::get_if<AttachMessage>(&message)) {
+    on_attach(connection, *attach);
+  } else {
+    on_request(connection, std::get<Request>(message));
+  }
+}
+
+void Server::refuse(Connection& connection, const std::string& reason) {
+  ipc::Attached answer;
+  memcpy(answer.reason, reason.data(), std::min(reason.size(), sizeof answer.reason - 1));
+  // A peer that does not read its answer stays unmanaged as well.
+  (void)ipc::send_packet(connection.fd.get(),
+                         std::as_bytes(std::span<const ipc::Attached>(&answer, 1)));
+  log_.warning("client_refused",
+               {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", reason}});
+}
+
+void Server::on_attach(Connection& connection, const AttachMessage& message) {
+  if (message.protocol_version != ipc::kProtocolVersion) {
+    return refuse(connection, "the shim speaks protocol " +
+                                  std::to_string(message.protocol_version) + ", the daemon " +
+                                  std::to_string(ipc::kProtocolVersion) +
+                                  "; install both from the same release");
+  }
+  if (engine_.clients().size() >= kClientsMax) {
+    return refuse(connection, "the daemon has as many clients as it takes; end some programs");
+  }
+  for (const auto& [id, client] : engine_.clients()) {
+    if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
+    if (!client->managed()) return refuse(connection, client->unmanaged_reason());
+    process_gone(id);  // the same process comes again: its old memories are of no use any more
+    break;
+  }
+  engine_.learn_gpu(message.sm_count, message.mps);
+  Identity identity;
+  identity.id = engine_.next_id();
+  identity.pid = connection.peer.pid;
+  identity.uid = connection.peer.uid;
+  identity.label = message.label;
+  identity.command = message.command;
+  identity.exe = executable_of(connection.peer.pid);
+  identity.driver_version = message.driver_version;
+  const Grade grade = server::grade(config_.rules, geteuid(),
+                                    {identity.uid, identity.exe, identity.label, message.priority});
+  identity.priority = grade.priority;
+  identity.rule = grade.rule;
+  const core::ClientId id = identity.id;
+  Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
+  if (!made) return refuse(connection, made.error().message);
+
+  Client& client = engine_.attach(std::move(*made), monotonic_now());
+  if (client.send_attached(connection.fd.get(), doorbell_.get()) != 0) {
+    return engine_.detach(id, monotonic_now());
+  }
+  connection.client = id;
+  auto process = std::make_unique<Process>();
+  process->connection = connection.fd.get();
+  process->pidfd = std::move(connection.pidfd);
+  if (process->pidfd.get() >= 0) {
+    process->watch = std::make_unique<FdWatch>(&loop_.loop, process->pidfd.get(),
+                                               [this, id] { process_gone(id); });
+  }
+  processes_.emplace(id, std::move(process));
+  log_.info("client_attached", {{"client", id},
+                                {"pid", client.identity().pid},
+                                {"uid", client.identity().uid},
+                                {"exe", client.identity().exe},
+                                {"label", client.identity().label},
+                                {"priority", client.identity().priority},
+                                {"rule", client.identity().rule}});
+}
+
+void Server::on_request(Connection& connection, const Request& request) {
+  Reply reply = answer(request, connection.peer, monotonic_now(), facts_, engine_, store_);
+  std::vector<std::byte> packet = encode_reply(reply);
+  if (packet.size() > ipc::kReplyBytes) {
+    packet = encode_reply({false, "the answer is too long for one packet", "{}"});
+  }
+  // Whoever does not take the answer has gone; its connection says so next.
+  (void)ipc::send_packet(connection.fd.get(), packet);
+  watch_policies();
+}
+
+void Server::disconnect(int fd) {
+  const auto it = connections_.find(fd);
+  const core::ClientId id = it->second->client;
+  connections_.erase(it);
+  const auto process = processes_.find(id);
+  if (process == processes_.end()) return;
+  process->second->connection = -1;
+  if (Client* client = engine_.find(id)) client->connected = false;
+  // Without a pidfd the socket is all there is to go by.
+  if (process->second->pidfd.get() < 0) process_gone(id);
+}
+
+void Server::process_gone(core::ClientId id) {
+  const auto process = processes_.find(id);
+  if (process == processes_.end()) return;
+  const int connection = process->second->connection;
+  processes_.erase(process);
+  engine_.detach(id, monotonic_now());
+  if (connection >= 0) connections_.erase(connection);
+  log_.info("client_gone", {{"client", id}});
+}
+
+}  // namespace heddle::server

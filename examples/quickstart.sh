@@ -1,0 +1,32 @@
+#!/bin/bash
+# Two programs share a GPU: a latency-critical one and a best-effort one. Alone, shared without
+# heddle, under policies/priority.lua, under policies/gapfill.lua; the policy is switched while both
+# run, by saving a file. Without an NVIDIA GPU it runs on the simulated one, and so it does today
+# with one: real programs on a real GPU are bench/pairs.py.
+#
+#   examples/quickstart.sh [--seed N] [--seconds S] [--five-seeds] [--short]
+#
+# Installs (tests/setup.sh), builds and installs dist/ first; --installed takes dist/ as it is.
+# Results: out/quickstart/result.json and report.html. Exits 1, and says why, if sharing did not
+# become better.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+arguments=() installed=false
+for argument in "$@"; do
+  if [ "$argument" = --installed ]; then installed=true; else arguments+=("$argument"); fi
+done
+
+if ! $installed; then
+  tests/setup.sh
+  echo "build: release, installed to dist/ (build/quickstart.log)"
+  mkdir -p build
+  if ! { cmake --preset release && cmake --build --preset release &&
+         cmake --install build/release; } >build/quickstart.log 2>&1; then
+    tail -n 40 build/quickstart.log >&2
+    echo "build failed (above: the end of build/quickstart.log)" >&2
+    exit 1
+  fi
+fi
+exec python3 examples/quickstart/main.py "${arguments[@]}"

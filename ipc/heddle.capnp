@@ -1,0 +1,134 @@
+@0xd1f0c3b7a5e49268;
+# What shim, daemon and command line say to each other.
+#
+# Two carriers use this schema. Control messages (Message) travel as single packets of a Unix
+# SOCK_SEQPACKET socket. Launch records (Record) travel through the shared-memory rings of
+# ipc/layout.h as one bare 64-byte segment: a root pointer and up to seven data words.
+#
+# Times are nanoseconds of CLOCK_MONOTONIC, which all processes of one host share. Durations are
+# microseconds where they are predictions.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("heddle::wire");
+
+# ---- shared memory ---------------------------------------------------------------------------
+
+enum Kind {
+  kernel @0;      # one kernel launch
+  graph @1;       # one graph launch: a unit whose cost is learned
+  copy @2;        # recorded, never gated
+  memset @3;      # recorded, never gated
+  wait @4;        # a thread enters a synchronizing call: the queue drains and a gap follows
+  completion @5;  # work up to streamSeq is done
+  streamEnd @6;   # the stream is destroyed; its slot may be used again
+}
+
+enum Admission {
+  lease @0;           # posted under an unlimited window
+  window @1;          # posted under a finite window
+  credit @2;          # posted under the credit of an earlier grant
+  ask @3;             # the thread waits in its ask slot
+  selfStarved @4;     # waited longer than the starvation bound
+  selfStale @5;       # the daemon's heartbeat stopped, or it went away
+  selfPool @6;        # no free ring, kernel or stream slot
+  selfCapturing @7;   # the stream is capturing: nothing runs yet
+  selfExempt @8;      # must never be held back (shim/README.md)
+  bypass @9;          # heddle bypass on
+  unmanaged @10;      # the client was refused
+}
+
+enum Evidence {
+  none @0;
+  synchronized @1;  # a synchronizing call returned
+  marker @2;        # an event recorded behind the work was seen complete
+  failed @3;        # the driver refused the launch: it never ran
+}
+
+struct Record {
+  atNs @0 :UInt64;         # when the call was entered, or when the completion was seen
+  streamSeq @1 :UInt64;    # counts the work of one stream from 1; completion: all up to here
+  kernel @2 :UInt32;       # index into the client's kernel table, or kNoKernel
+  stream @3 :UInt16;       # stream slot; completion: kAllStreams covers the device
+  kind @4 :Kind;
+  epoch @5 :UInt32;        # of the window that admitted it: an old one makes the launch late
+  askSeq @6 :UInt32;       # counts a thread's asks from 1; 0 where the launch did not ask
+  admission @7 :Admission;
+  device @8 :UInt8;
+  evidence @9 :Evidence;
+  durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured
+}
+
+# ---- socket ----------------------------------------------------------------------------------
+
+struct Message {
+  union {
+    attach @0 :Attach;
+    registerKernel @1 :RegisterKernel;
+    request @2 :Request;
+    reply @3 :Reply;
+  }
+}
+
+struct Attach {
+  # First message of a shim. The daemon answers with the fixed struct ipc::Attached (ipc/layout.h)
+  # and three descriptors: the shim only ever builds Cap'n Proto, so that no decoder can throw or
+  # abort inside an application. Identity (uid, pid) comes from the socket, never from here.
+  protocolVersion @0 :UInt32;
+  label @1 :Text;           # HEDDLE_LABEL, may be empty
+  command @2 :Text;         # executable and arguments: the task key, with the label (FIKIT 3.2)
+  priority @3 :Int8 = -1;   # HEDDLE_PRIORITY, 0 to 9; -1 leaves it to the administrator's rules
+  driverVersion @4 :UInt32; # cuDriverGetVersion
+  deviceCount @5 :UInt32;
+  smCount @6 :UInt32;       # of device 0, 0 if unknown
+  mps @7 :Bool;             # the process talks to an MPS server
+}
+
+struct RegisterKernel {
+  # Sent once per kernel ID, before its first record. A lost one costs the name, nothing else.
+  index @0 :UInt32;
+  id @1 :UInt64;            # ipc/kernel_id.h; equal in every process
+  name @2 :Text;
+  gridX @3 :UInt32;
+  gridY @4 :UInt32;
+  gridZ @5 :UInt32;
+  blockX @6 :UInt32;
+  blockY @7 :UInt32;
+  blockZ @8 :UInt32;
+  dynamicSmemBytes @9 :UInt32;
+  clusterBlocks @10 :UInt32;
+  registersPerThread @11 :UInt32;  # 0 if unknown
+  staticSmemBytes @12 :UInt32;
+  maxBlocksPerSm @13 :UInt32;      # occupancy; 0 if unknown
+  isGraph @14 :Bool;
+}
+
+struct Param {
+  name @0 :Text;
+  value @1 :Text;
+}
+
+struct Request {
+  # A question or order of the heddle command line.
+  union {
+    ps @0 :Void;
+    status @1 :Void;
+    policyList @2 :Void;
+    policyLoad @3 :Text;       # a name of the policy directory, or a path; "builtin" unloads
+    policySet :group {
+      policy @4 :Text;
+      params @5 :List(Param);
+    }
+    bypass @6 :Bool;
+    effective :group {         # what priority would a process of mine get?
+      priority @7 :Int8 = -1;
+      label @8 :Text;
+      command @9 :Text;
+    }
+  }
+}
+
+struct Reply {
+  ok @0 :Bool;
+  error @1 :Text;   # one line: place and remedy
+  json @2 :Text;    # the answer as one JSON document; the command line formats it
+}

@@ -1,0 +1,119 @@
+// The two shared memories between one client and the daemon, as fixed layouts.
+//
+// Control (daemon to client): made by the daemon, mapped, then sealed SHRINK|GROW|FUTURE_WRITE, so
+// that the client can map it only for reading; futex waits work there.
+// Client (client to daemon): made by the daemon, sealed SHRINK|GROW|SEAL, written by the client.
+// The daemon treats it as hostile: cursors of its own, every record copied before it is decoded.
+//
+// Nothing here is a mutex, and no state needs its owner to be alive: a process may die between any
+// two stores. Atomics are lock-free and address-free; all are zero in a fresh memfd.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ipc/limits.h"
+
+namespace heddle::ipc {
+
+inline constexpr uint32_t kControlMagic = 0x68646c43;  // "hdlC"
+
+// How much the daemon wants to be woken (ControlHeader::sleeping). The shim rings the doorbell
+// eventfd only for these.
+enum Sleep : uint32_t {
+  kAwake = 0,      // polling: never ring
+  kWakeOnAsk = 1,  // no launch of this client can change another's fate: ring for asks
+  kWakeOnAny = 2,  // ring for every record
+};
+
+// One per device. `word` is epoch << 32 | window_us: read and replaced as one.
+struct alignas(64) DeviceWindow {
+  std::atomic<uint64_t> word;
+  std::atomic<int32_t>
+      launch_priority;              // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
+  std::atomic<uint32_t> partition;  // for posted launches, 0: the whole device
+};
+
+constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
+  return uint64_t{epoch} << 32 | window_us;
+}
+constexpr uint32_t window_epoch(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word); }
+
+// The answer to a thread's ask. `granted` is the futex word and equals the ask's sequence number
+// once it is granted; the fields before it are valid then, until the thread's next ask.
+struct alignas(64) GrantSlot {
+  std::atomic<uint32_t> credit_us;  // further predicted time that may be launched without asking
+  std::atomic<uint32_t> epoch;      // credit dies when the window's epoch moves on
+  std::atomic<uint32_t> partition;  // 0: the whole device
+  std::atomic<int32_t> launch_priority;  // 0: none
+  std::atomic<uint32_t> granted;
+  std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
+};
+
+// What the launch path knows of a kernel. Index = the client's kernel index.
+struct KernelHint {
+  std::atomic<float> predicted_us;  // 0: not learned yet
+  std::atomic<uint32_t> measure;    // nonzero: the daemon wants this kernel timed
+};
+
+struct ControlMemory {
+  struct alignas(64) Header {
+    uint32_t magic;
+    uint32_t version;
+    std::atomic<int64_t> heartbeat_ns;    // CLOCK_MONOTONIC, every kHeartbeatPeriodNs
+    std::atomic<uint32_t> bypass;         // nonzero: launch freely
+    std::atomic<uint32_t> starvation_ms;  // longest wait in an ask
+    std::atomic<uint32_t> spin_us;        // how long a waiter spins before it sleeps
+    std::atomic<uint32_t> contended;      // nonzero: someone less important waits: report finely
+  } header;
+  alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
+  DeviceWindow windows[kDevices];
+  GrantSlot grants[kThreads];
+  KernelHint kernels[kKernels];
+};
+
+enum class AskState : uint32_t { kIdle = 0, kAsked = 1, kSelf = 2 };
+
+// One per launching thread. The first line holds all that the daemon polls.
+struct ThreadBlock {
+  alignas(64) std::atomic<uint32_t> ring_head;  // records published; slot = head % kRingRecords
+  std::atomic<uint32_t> waiting;   // nonzero: in FUTEX_WAIT on GrantSlot::granted, wake it
+  std::atomic<uint64_t> ask_word;  // AskState << 32 | sequence
+  std::atomic<uint32_t> dropped;   // records that found the ring full
+  alignas(64) std::byte ask_record[kRecordBytes];
+  alignas(64) std::byte ring[kRingRecords][kRecordBytes];
+};
+
+constexpr uint64_t pack_ask(AskState state, uint32_t seq) {
+  return uint64_t{static_cast<uint32_t>(state)} << 32 | seq;
+}
+
+struct ClientMemory {
+  struct alignas(64) Counters {
+    std::atomic<uint32_t> threads_used;  // high-water mark of ThreadBlocks, at most kThreads
+    // For `heddle ps`: read, never believed for a decision.
+    std::atomic<uint64_t> launches;  // posted and granted
+    std::atomic<uint64_t> self[16];  // by Admission: launches that did not wait for a grant
+    std::atomic<uint64_t> marker_errors;
+  } counters;
+  ThreadBlock threads[kThreads];
+};
+
+// The daemon's answer to wire::Attach: one packet of exactly this, with three descriptors when
+// managed, in this order: control memfd, client memfd, doorbell eventfd.
+struct Attached {
+  uint32_t magic = kControlMagic;
+  uint32_t version = kProtocolVersion;
+  uint32_t managed = 0;   // 0: launch freely, see reason
+  uint32_t priority = 0;  // the effective one
+  uint64_t client_id = 0;
+  char rule[128] = {};    // the rule that gave the priority
+  char reason[256] = {};  // why not managed, with the remedy
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<float>::is_always_lock_free);
+static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
+
+}  // namespace heddle::ipc

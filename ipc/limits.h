@@ -1,0 +1,56 @@
+// Every limit that shim and daemon share, each with its reason. Changing one changes the layout:
+// raise kProtocolVersion with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle::ipc {
+
+// Raised whenever the schema or the shared-memory layout changes incompatibly. A shim whose version
+// differs from the daemon's stays unmanaged and says so; it never guesses.
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Threads of one process that launch at the same time. Each has a ring and an ask slot; a thread
+// that finds none launches unmanaged (SelfReason kPool), which is counted.
+inline constexpr uint32_t kThreads = 64;
+
+// Records per ring; a power of two. 1 024 launches are over 3 ms of back-to-back submission, three
+// times the daemon's longest nap while a client is active.
+inline constexpr uint32_t kRingRecords = 1024;
+
+// One record is one cache line and one Cap'n Proto segment (ipc/record.h).
+inline constexpr size_t kRecordBytes = 64;
+
+// Distinct kernel IDs of one client. Beyond it a launch is recorded as kNoKernel: still gated and
+// accounted at the default estimate, but not learned.
+inline constexpr uint32_t kKernels = 8192;
+inline constexpr uint32_t kNoKernel = 0xffffffff;
+
+// Streams of one client that are told apart. Beyond it streams share slot kStreams - 1.
+inline constexpr uint32_t kStreams = 256;
+inline constexpr uint16_t kAllStreams = 0xffff;  // a completion that covers the whole device
+
+inline constexpr uint32_t kDevices = 16;
+
+// Priorities are FIKIT's: Q0 is the highest, Q9 the lowest (FIKIT section 3.2).
+inline constexpr int kPriorities = 10;
+inline constexpr int kPriorityLatency = 0;  // --class latency
+inline constexpr int kPriorityBatch = 9;    // --class batch
+inline constexpr int kPriorityDefault = 5;
+
+// A control message travels as one SOCK_SEQPACKET packet.
+inline constexpr size_t kMessageBytes = 8 * 1024;  // client to daemon
+inline constexpr size_t kReplyBytes = 160 * 1024;  // daemon to client; under the 208 KiB default
+inline constexpr size_t kKernelNameBytes = 512;    // longer names are cut; the hash sees all of it
+inline constexpr size_t kLabelBytes = 128;
+
+// A heartbeat older than this means that the daemon is gone or stopped: waiters leave by SELF.
+inline constexpr int64_t kHeartbeatStaleNs = 500'000'000;
+inline constexpr int64_t kHeartbeatPeriodNs = 100'000'000;
+
+// Window values (ipc/layout.h). A finite window is below kWindowLease.
+inline constexpr uint32_t kWindowGate = 0;
+inline constexpr uint32_t kWindowLease = 0xffffffff;
+
+}  // namespace heddle::ipc

@@ -1,0 +1,54 @@
+// A single-producer, single-consumer ring of fixed records in shared memory.
+//
+// The producer is one thread of a client that may die between any two stores; the consumer is the
+// daemon, which trusts neither cursor nor contents. Parametrized on the atomic word and on a fault
+// hook that runs between stores, so that tests and a model checker drive this very code.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "ipc/limits.h"
+
+namespace heddle::ipc {
+
+struct NoFault {
+  static void at(const char*) {}
+};
+
+// Called by the thread that owns the ring. Publishes what `build(std::byte*)` writes; false if the
+// ring is full (the record is dropped: completions are cumulative, so a later one covers it).
+template <class Fault = NoFault, class Word, class Build>
+bool ring_push(Word& head_word, const Word& tail_word, std::byte (*ring)[kRecordBytes],
+               Build&& build) {
+  const uint32_t head = head_word.load(std::memory_order_relaxed);
+  if (head - tail_word.load(std::memory_order_acquire) >= kRingRecords) return false;
+  build(ring[head % kRingRecords]);
+  Fault::at("ring: record written, not published");
+  // Sequentially consistent: the reader's `sleeping` word is read next (see ring_doorbell).
+  head_word.store(head + 1, std::memory_order_seq_cst);
+  return true;
+}
+
+// Called by the daemon. Copies each new record out, then hands the copy to `take(const
+// std::byte*)`. `cursor` is private to the daemon. Returns the number taken, or -1 if the client's
+// head is impossible (more than a ring ahead): the client is not to be believed any more.
+template <class Fault = NoFault, class Word, class Take>
+int ring_drain(const Word& head_word, Word& tail_word, uint32_t& cursor,
+               const std::byte (*ring)[kRecordBytes], Take&& take) {
+  const uint32_t head = head_word.load(std::memory_order_seq_cst);
+  const uint32_t fresh = head - cursor;
+  if (fresh > kRingRecords) return -1;
+  for (uint32_t i = 0; i < fresh; ++i) {
+    alignas(64) std::byte copy[kRecordBytes];
+    std::memcpy(copy, ring[cursor % kRingRecords], kRecordBytes);
+    ++cursor;
+    tail_word.store(cursor, std::memory_order_release);
+    Fault::at("ring: record copied");
+    take(static_cast<const std::byte*>(copy));
+  }
+  return static_cast<int>(fresh);
+}
+
+}  // namespace heddle::ipc

@@ -1,0 +1,93 @@
+// The ask slot: how one thread asks for a launch and learns the answer.
+//
+//   client  ask_word: IDLE -> ASKED(seq) -> IDLE        the grant came
+//                                       \-> SELF(seq)   it did not come in time: launched anyway
+//   daemon  granted : ... -> seq
+//
+// Each thread has one ask at a time, so order within a thread holds by construction. A grant may
+// cross a time-out: then both SELF(seq) and granted == seq stand, the launch ran once, and the
+// daemon reconciles when it sees SELF. Parametrized like ipc/ring.h.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "ipc/layout.h"
+#include "ipc/ring.h"
+
+namespace heddle::ipc {
+
+struct Grant {
+  uint32_t credit_us = 0;
+  uint32_t epoch = 0;
+  uint32_t partition = 0;
+  int32_t launch_priority = 0;
+};
+
+// ---- client side, by the thread that owns the slot ----
+
+template <class Fault = NoFault, class Build>
+void slot_ask(ThreadBlock& block, uint32_t seq, Build&& build) {
+  build(block.ask_record);
+  Fault::at("slot: ask written, not published");
+  block.ask_word.store(pack_ask(AskState::kAsked, seq), std::memory_order_seq_cst);
+}
+
+inline bool slot_granted(const GrantSlot& grant, uint32_t seq) {
+  return grant.granted.load(std::memory_order_acquire) == seq;
+}
+
+inline Grant slot_grant(const GrantSlot& grant) {
+  return {grant.credit_us.load(std::memory_order_relaxed),
+          grant.epoch.load(std::memory_order_relaxed),
+          grant.partition.load(std::memory_order_relaxed),
+          grant.launch_priority.load(std::memory_order_relaxed)};
+}
+
+inline void slot_close(ThreadBlock& block, uint32_t seq) {
+  block.ask_word.store(pack_ask(AskState::kIdle, seq), std::memory_order_release);
+}
+
+inline void slot_withdraw(ThreadBlock& block, uint32_t seq) {
+  block.ask_word.store(pack_ask(AskState::kSelf, seq), std::memory_order_seq_cst);
+}
+
+// ---- daemon side ----
+
+// Copies the record of an ask that is newer than `last_seen`; false if there is none. A word that
+// changes while the record is copied is not believed: the next poll looks again.
+template <class Fault = NoFault>
+bool slot_poll(const ThreadBlock& block, uint32_t last_seen, uint32_t& seq, std::byte* copy) {
+  const uint64_t word = block.ask_word.load(std::memory_order_seq_cst);
+  seq = static_cast<uint32_t>(word);
+  if (word != pack_ask(AskState::kAsked, seq) || seq == last_seen) return false;
+  // Word by word and acquiring, because the thread may be writing its next ask meanwhile.
+  const auto* words = reinterpret_cast<const uint64_t*>(block.ask_record);
+  for (size_t i = 0; i < kRecordBytes / sizeof(uint64_t); ++i) {
+    const uint64_t value = __atomic_load_n(words + i, __ATOMIC_ACQUIRE);
+    std::memcpy(copy + i * sizeof value, &value, sizeof value);
+  }
+  Fault::at("slot: ask copied");
+  return block.ask_word.load(std::memory_order_relaxed) == word;
+}
+
+// True if the thread gave up waiting for `seq` and launched by itself.
+inline bool slot_withdrawn(const ThreadBlock& block, uint32_t seq) {
+  return block.ask_word.load(std::memory_order_acquire) == pack_ask(AskState::kSelf, seq);
+}
+
+// Publishes the grant; true if the thread sleeps and must be woken by FUTEX_WAKE on
+// `grant.granted`.
+template <class Fault = NoFault>
+bool slot_answer(const ThreadBlock& block, GrantSlot& grant, uint32_t seq, const Grant& answer) {
+  grant.credit_us.store(answer.credit_us, std::memory_order_relaxed);
+  grant.epoch.store(answer.epoch, std::memory_order_relaxed);
+  grant.partition.store(answer.partition, std::memory_order_relaxed);
+  grant.launch_priority.store(answer.launch_priority, std::memory_order_relaxed);
+  Fault::at("slot: answer written, not published");
+  grant.granted.store(seq, std::memory_order_seq_cst);
+  return block.waiting.load(std::memory_order_seq_cst) != 0;
+}
+
+}  // namespace heddle::ipc

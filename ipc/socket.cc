@@ -1,0 +1,202 @@
+#include "ipc/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+namespace heddle::ipc {
+namespace {
+
+constexpr int kMaxFds = 4;
+
+int fill_address(const char* path, sockaddr_un& address) {
+  const size_t length = strlen(path);
+  if (length == 0 || length >= sizeof address.sun_path) return -ENAMETOOLONG;
+  memset(&address, 0, sizeof address);
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path, length);
+  return 0;
+}
+
+// Connects, waiting for a full backlog to drain: AF_UNIX says EAGAIN at once and cannot be polled.
+int connect_within(int fd, const sockaddr_un& address, int timeout_ms) {
+  constexpr int kStepMs = 5;
+  for (int waited = 0;; waited += kStepMs) {
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return 0;
+    if (errno != EAGAIN && errno != EINTR) return -errno;
+    if (waited >= timeout_ms) return -ETIMEDOUT;
+    poll(nullptr, 0, kStepMs);
+  }
+}
+
+bool somebody_listens(const sockaddr_un& address) {
+  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;
+  const bool refused =
+      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      (errno == ECONNREFUSED || errno == ENOENT);
+  close(probe);
+  return !refused;
+}
+
+}  // namespace
+
+int default_socket_path(char* path, size_t size) {
+  const char* named = getenv(kSocketEnv);
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  int length;
+  if (named != nullptr && *named != '\0') {
+    length = snprintf(path, size, "%s", named);
+  } else if (geteuid() != 0 && access(kSystemSocket, F_OK) != 0 && runtime != nullptr) {
+    length = snprintf(path, size, "%s/heddle.sock", runtime);
+  } else {
+    length = snprintf(path, size, "%s", kSystemSocket);
+  }
+  return length >= 0 && static_cast<size_t>(length) < size ? length : -ENAMETOOLONG;
+}
+
+int connect_socket(const char* path, int timeout_ms) {
+  sockaddr_un address;
+  if (const int error = fill_address(path, address)) return error;
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -errno;
+  const int error = connect_within(fd, address, timeout_ms);
+  if (error != 0) {
+    close(fd);
+    return error;
+  }
+  return fd;
+}
+
+int listen_socket(const char* path, mode_t mode, int backlog) {
+  sockaddr_un address;
+  if (const int error = fill_address(path, address)) return error;
+  struct stat existing;
+  if (lstat(path, &existing) == 0) {
+    if (!S_ISSOCK(existing.st_mode)) return -EEXIST;
+    if (somebody_listens(address)) return -EADDRINUSE;
+    unlink(path);
+  }
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -errno;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      chmod(path, mode) != 0 || listen(fd, backlog) != 0) {
+    const int error = -errno;
+    close(fd);
+    return error;
+  }
+  return fd;
+}
+
+int send_packet(int socket, std::span<const std::byte> packet, std::span<const int> fds) {
+  if (fds.size() > kMaxFds) return -EINVAL;
+  iovec part{const_cast<std::byte*>(packet.data()), packet.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? -errno : 0;
+}
+
+ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> fds) {
+  for (int& fd : fds) fd = -1;
+  iovec part{buffer.data(), buffer.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t received;
+  do {
+    received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return -errno;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      if (i < fds.size()) {
+        fds[i] = fd;
+      } else {
+        close(fd);
+      }
+    }
+  }
+  return (message.msg_flags & MSG_TRUNC) != 0 ? -EMSGSIZE : received;
+}
+
+int peer_of(int socket, Peer& peer) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -errno;
+  peer = {credentials.pid, credentials.uid, credentials.gid,
+          static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0u))};
+  return 0;
+}
+
+int make_memory(const char* name, size_t bytes) {
+  const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return -errno;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    const int error = -errno;
+    close(fd);
+    return error;
+  }
+  return fd;
+}
+
+int seal_client_memory(int fd) {
+  return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : -errno;
+}
+
+int seal_control_memory(int fd) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+  return fcntl(fd, F_ADD_SEALS, kSeals) == 0 ? 0 : -errno;
+}
+
+int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns) {
+  const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  return syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0) == 0 ? 0 : -errno;
+}
+
+int futex_wake(const void* word) {
+  const long woken = syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+  return woken >= 0 ? static_cast<int>(woken) : -errno;
+}
+
+}  // namespace heddle::ipc

@@ -1,0 +1,56 @@
+// The Unix socket: SOCK_SEQPACKET, so that a packet is a message and a send is atomic between
+// threads. No exceptions, no allocation: the shim uses it too. Errors are errno values, negated.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace heddle::ipc {
+
+// Default socket, unless HEDDLE_SOCKET or the configuration names another: /run/heddle/heddle.sock
+// for root's daemon, $XDG_RUNTIME_DIR/heddle.sock for a user's.
+inline constexpr const char* kSocketEnv = "HEDDLE_SOCKET";
+inline constexpr const char* kSystemSocket = "/run/heddle/heddle.sock";
+
+// The path to use, written into `path` (`size` bytes). Returns its length, or -ENAMETOOLONG.
+int default_socket_path(char* path, size_t size);
+
+// A connected, close-on-exec descriptor, or -errno. Does not block on a full backlog longer than
+// `timeout_ms`.
+int connect_socket(const char* path, int timeout_ms);
+
+// A listening, non-blocking, close-on-exec descriptor with the given mode, or -errno. A stale
+// socket file that nobody listens on is replaced; -EADDRINUSE if somebody does.
+int listen_socket(const char* path, mode_t mode, int backlog);
+
+// Sends one packet, with at most 4 descriptors. 0 or -errno (-EAGAIN instead of blocking).
+int send_packet(int socket, std::span<const std::byte> packet, std::span<const int> fds = {});
+
+// Receives one packet into `buffer`. Returns its length, 0 at end of file, or -errno; -EMSGSIZE if
+// the packet did not fit. Up to `fds.size()` descriptors are stored, close-on-exec, -1 elsewhere;
+// surplus ones are closed.
+ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> fds = {});
+
+// Who is at the other end, from SO_PEERCRED; `pidfd` is -1 where the kernel has none (below 5.3).
+// The pidfd, not the socket, says whether the process lives: a forked child keeps the socket open.
+struct Peer {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  int pidfd = -1;
+};
+int peer_of(int socket, Peer& peer);
+
+// A memfd of `bytes`, or -errno; and its seals.
+int make_memory(const char* name, size_t bytes);
+int seal_client_memory(int fd);   // SHRINK | GROW | SEAL
+int seal_control_memory(int fd);  // SHRINK | GROW | FUTURE_WRITE | SEAL: map it for writing first
+
+// Futex on a word in shared memory (not PRIVATE).
+int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns);
+int futex_wake(const void* word);
+
+}  // namespace heddle::ipc

@@ -1,0 +1,91 @@
+-- Best effort runs in gaps that are predicted to be long enough.
+
+-- An important client with kernels of 800 µs and gaps, learned before `be` comes.
+local function learned(t, options)
+  local s = t.sim { policy = options.policy or "gapfill.lua", params = options.params }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = options.be_us, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 800, gap_us = options.gap_us, at = 20000 }
+  s:run(40000)
+  return s
+end
+
+test("best effort waits while more important work runs", function(t)
+  local s = t.sim { sm = 132, policy = "gapfill.lua", params = { quantum_us = 300 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:launch { client = "lc", us = 800, sync = true }
+  s:launch { client = "be", us = 100, at = 5 }
+  s:at(10):expect { running = "lc", waiting = "be", verdict = IDLE }
+end)
+
+test("a kernel that fits runs in the gap, and the next iteration is not late", function(t)
+  local s = learned(t, { be_us = 100, gap_us = 1000 })
+  s:loop { client = "be", us = 100, kernel = "kernel" }
+  s:run(50000)
+  t.ok(s:stats("be").launches > 50, "best effort makes progress")
+  t.below(s:stats("lc").p99_us, 800 * 1.15, "p99 of lc")
+end)
+
+test("a kernel longer than the gap stays out", function(t)
+  local s = learned(t, { be_us = 2000, gap_us = 300 })
+  local before = s:stats("be").launches
+  s:launch { client = "be", us = 2000 }
+  s:run(50000)
+  t.eq(s:stats("be").launches, before, "launches of be")
+  t.below(s:stats("lc").max_us, 800 * 1.05, "slowest iteration of lc")
+end)
+
+test("work in flight stays below the quantum", function(t)
+  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 250 } }
+  s:client { name = "top", priority = 0 }
+  s:loop { client = "top", us = 100, gap_us = 20000, count = 6 }
+  s:run(110000)
+  for i = 1, 4 do
+    s:client { name = "be" .. i, priority = 9 }
+    s:launch { client = "be" .. i, us = 100, at = 110000, blocks = 8 }
+  end
+  s:at(110050):expect { running = { "be1", "be2" }, waiting = { "be3", "be4" } }
+end)
+
+test("of the kernels that fit the longest goes", function(t)
+  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 310 } }  -- one at a time
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "short", priority = 9 }
+  s:client { name = "long", priority = 9 }
+  s:loop { client = "short", us = 50, count = 4 }
+  s:loop { client = "long", us = 300, count = 4, at = 5000 }
+  s:loop { client = "lc", us = 800, gap_us = 600, at = 30000 }
+  s:run(50000)
+  local log = s:log()
+  local last, period = log[#log].at_us, log[#log].at_us - log[#log - 1].at_us
+  local next_start = last + period * math.ceil((50100 - last) / period)
+  -- Both ask while lc runs; then its gap opens.
+  s:launch { client = "short", us = 50, at = next_start + 100 }
+  s:launch { client = "long", us = 300, at = next_start + 110 }
+  s:run(5000)
+  local first
+  for _, launch in ipairs(s:log()) do
+    if launch.at_us > next_start and launch.client ~= "lc" then
+      first = first or launch.client
+    end
+  end
+  t.eq(first, "long", "who went first")
+end)
+
+test("overrun_pct lets best effort progress where no gap fits", function(t)
+  local progress = {}
+  for _, pct in ipairs { 0, 10 } do
+    local s = learned(t, { be_us = 200, gap_us = 40, params = { overrun_pct = pct } })
+    local before = s:stats("be").launches
+    s:loop { client = "be", us = 200 }
+    s:run(200000)
+    progress[pct] = s:stats("be").launches - before
+  end
+  t.eq(progress[0], 0, "launches without overrun")
+  -- 10 % of 200 ms, and the 2 ms that were saved up, are 110 kernels of 200 µs.
+  t.ok(progress[10] > 50, "best effort progresses, " .. progress[10])
+  t.below(progress[10], 150, "launches with overrun")
+end)

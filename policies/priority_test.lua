@@ -1,0 +1,41 @@
+-- Strict priorities: nobody runs while someone more important has work.
+
+test("less important work waits while more important work runs", function(t)
+  local s = t.sim { policy = "priority.lua" }
+  s:client { name = "high", priority = 0 }
+  s:client { name = "low", priority = 9 }
+  s:loop { client = "high", us = 800, gap_us = 100, count = 4 }
+  s:launch { client = "low", us = 100, at = 10 }
+  s:at(400):expect { running = "high", waiting = "low", verdict = IDLE,
+                     reason = "a more important client runs" }
+  s:run(700)
+  t.eq(s:stats("low").launches, 1, "launches of low in the gap")
+end)
+
+test("the most important of those that wait goes first", function(t)
+  local s = t.sim { policy = "priority.lua" }
+  s:client { name = "top", priority = 0 }
+  s:client { name = "q7", priority = 7 }
+  s:client { name = "q5", priority = 5 }
+  s:launch { client = "top", us = 400, sync = true }
+  s:launch { client = "q7", us = 100, at = 10 }
+  s:launch { client = "q5", us = 100, at = 20 }
+  s:run(2000)
+  local log = s:log()
+  t.eq(#log, 3, "launches")
+  t.eq(log[2].client, "q5", "the second to run")
+  t.eq(log[3].client, "q7", "the third to run")
+end)
+
+test("work in flight below the top is limited", function(t)
+  local s = t.sim { policy = "priority.lua", params = { inflight_us = 250 } }
+  s:client { name = "top", priority = 0 }
+  s:launch { client = "top", us = 20, sync = true }
+  for i = 1, 4 do
+    s:client { name = "be" .. i, priority = 9 }
+    s:launch { client = "be" .. i, us = 100, at = 100, blocks = 8 }
+  end
+  -- None was measured before, so each counts as 100 µs.
+  s:at(150):expect { running = { "be1", "be2" }, waiting = { "be3", "be4" },
+                     reason = "enough in flight" }
+end)

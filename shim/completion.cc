@@ -1,0 +1,271 @@
+#include "shim/completion.h"
+
+#include "shim/driver.h"
+
+namespace heddle::shim {
+namespace {
+
+template <class T>
+bool raise(std::atomic<T>& mark, T to) {
+  T seen = mark.load(std::memory_order_relaxed);
+  while (seen < to) {
+    if (mark.compare_exchange_weak(seen, to, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+ipc::RecordFields completion_of(const StreamSlot& slot, uint64_t seq, wire::Evidence evidence) {
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = seq;
+  fields.stream = slot.index;
+  fields.kind = wire::Kind::COMPLETION;
+  fields.device = static_cast<uint8_t>(slot.device);
+  fields.evidence = evidence;
+  return fields;
+}
+
+// An event that cannot be used ends markers on this stream: evidence is lost, the launch is not.
+void give_up_events(Inside& in, StreamSlot& slot) {
+  slot.markable.store(false, std::memory_order_relaxed);
+  slot.marker_head = slot.marker_tail;
+  for (Pair& pair : slot.pairs) {
+    if (pair.state.load(std::memory_order_relaxed) == Pair::kRecorded) {
+      pair.state.store(Pair::kFree, std::memory_order_relaxed);
+      slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+  in.count_marker_error();
+}
+
+bool record(CUevent event, StreamRef stream) {
+  const auto record = stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz)
+                                        : HEDDLE_REAL(cuEventRecord);
+  return record(event, stream.handle) == CUDA_SUCCESS;
+}
+
+// Events belong to the context that is current when they are made, and a stream takes only those
+// of its own.
+bool make_event(const StreamSlot& slot, CUevent& event, unsigned flags) {
+  if (event != nullptr) return true;
+  CUcontext current = nullptr;
+  HEDDLE_REAL(cuCtxGetCurrent)(&current);
+  if (current == slot.context && HEDDLE_REAL(cuEventCreate)(&event, flags) == CUDA_SUCCESS) {
+    return true;
+  }
+  event = nullptr;
+  return false;
+}
+
+Pair* oldest_recorded(StreamSlot& slot) {
+  Pair* oldest = nullptr;
+  for (Pair& pair : slot.pairs) {
+    if (pair.state.load(std::memory_order_acquire) == Pair::kRecorded &&
+        (oldest == nullptr || pair.seq < oldest->seq)) {
+      oldest = &pair;
+    }
+  }
+  return oldest;
+}
+
+// Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
+// their launches: a completion covers all before it. `slot.events` is held.
+void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
+  while (Pair* pair = oldest_recorded(slot)) {
+    if (pair->seq > seq) return;
+    float ms = 0;
+    if (HEDDLE_REAL(cuEventElapsedTime)(&ms, pair->begin, pair->end) == CUDA_SUCCESS && ms > 0) {
+      ipc::RecordFields fields = completion_of(slot, pair->seq, wire::Evidence::MARKER);
+      fields.kernel = pair->kernel;
+      fields.duration_us = ms * 1e3f;
+      in.post(fields, true);
+      raise(slot.done, pair->seq);
+      raise(slot.done_ns, pair->posted_ns);
+    }
+    pair->state.store(Pair::kFree, std::memory_order_release);
+    slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void advance(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
+  const bool news = raise(slot.done, reach.seq);
+  raise(slot.done_ns, reach.posted_ns);
+  if (news || always) in.post(completion_of(slot, reach.seq, evidence), true);
+  if (slot.done.load(std::memory_order_relaxed) < slot.posted.load(std::memory_order_seq_cst)) {
+    return;
+  }
+  clear_active(slot);
+  // A launch may have been posted in between.
+  if (slot.done.load(std::memory_order_relaxed) < slot.posted.load(std::memory_order_seq_cst)) {
+    set_active(slot);
+  }
+}
+
+// Pairs that completed by themselves; `slot.events` is held. The oldest is asked about first: if
+// it is not done, none is.
+void poll_pairs(Inside& in, StreamSlot& slot) {
+  while (const Pair* pair = oldest_recorded(slot)) {
+    const CUresult result = HEDDLE_REAL(cuEventQuery)(pair->end);
+    if (result == CUDA_ERROR_NOT_READY) return;
+    if (result != CUDA_SUCCESS) return give_up_events(in, slot);
+    harvest(in, slot, pair->seq);
+  }
+}
+
+// Lossy table of the application's events.
+struct EventPlace {
+  std::atomic<CUevent> event{nullptr};
+  std::atomic<uint32_t> slot{0};
+  std::atomic<uint64_t> seq{0};
+  std::atomic<int64_t> posted_ns{0};
+};
+constexpr size_t kEventPlaces = 1024;
+constinit EventPlace event_places[kEventPlaces];
+
+EventPlace& place_of(CUevent event) {
+  return event_places[(reinterpret_cast<uint64_t>(event) * 0x9e3779b97f4a7c15u) >> 54];
+}
+static_assert(kEventPlaces == size_t{1} << (64 - 54));
+
+}  // namespace
+
+Reach reach_of(const StreamSlot& slot) {
+  return {slot.submitted.load(std::memory_order_relaxed),
+          slot.posted_ns.load(std::memory_order_relaxed)};
+}
+
+void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
+  if (slot.pairs_out.load(std::memory_order_relaxed) > 0 && slot.events.try_lock()) {
+    if (EventPermit permit; permit) harvest(in, slot, reach.seq);
+    slot.events.unlock();
+  }
+  advance(in, slot, reach, evidence, always);
+}
+
+void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
+  if (!slot.markable.load(std::memory_order_relaxed)) return;
+  const Reach reach = reach_of(slot);
+  if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed)) return;
+  const EventPermit permit;
+  if (!permit || !slot.events.try_lock()) return;
+  if (slot.marker_tail - slot.marker_head < StreamSlot::kMarkers) {
+    Marker& marker = slot.markers[slot.marker_tail % StreamSlot::kMarkers];
+    if (make_event(slot, marker.event, CU_EVENT_DISABLE_TIMING) && record(marker.event, stream)) {
+      marker.seq = reach.seq;
+      marker.posted_ns = reach.posted_ns;
+      ++slot.marker_tail;
+      slot.marked_ns.store(reach.posted_ns, std::memory_order_relaxed);
+    } else {
+      give_up_events(in, slot);
+    }
+  }
+  slot.events.unlock();
+}
+
+void poll_stream(Inside& in, StreamSlot& slot) {
+  if (!slot.markable.load(std::memory_order_relaxed)) return;
+  const EventPermit permit;
+  if (!permit || !slot.events.try_lock()) return;
+  if (slot.pairs_out.load(std::memory_order_relaxed) > 0) poll_pairs(in, slot);
+  Reach reach{};
+  while (slot.marker_head != slot.marker_tail) {
+    const Marker& marker = slot.markers[slot.marker_head % StreamSlot::kMarkers];
+    const CUresult result = HEDDLE_REAL(cuEventQuery)(marker.event);
+    if (result == CUDA_ERROR_NOT_READY) break;
+    if (result != CUDA_SUCCESS) {
+      give_up_events(in, slot);
+      break;
+    }
+    reach = {marker.seq, marker.posted_ns};
+    ++slot.marker_head;
+  }
+  slot.events.unlock();
+  if (reach.seq != 0) advance(in, slot, reach, wire::Evidence::MARKER, false);
+}
+
+bool poll_all(Inside& in) {
+  bool waiting = false;
+  for_each_active([&](StreamSlot& slot) {
+    poll_stream(in, slot);
+    waiting |= slot.marker_head != slot.marker_tail ||
+               slot.pairs_out.load(std::memory_order_relaxed) > 0;
+  });
+  return waiting;
+}
+
+float outstanding_us(int device) {
+  int64_t total_ns = 0;
+  for_each_active([&](const StreamSlot& slot) {
+    if (slot.device != device) return;
+    const int64_t ns = slot.posted_ns.load(std::memory_order_relaxed) -
+                       slot.done_ns.load(std::memory_order_relaxed);
+    if (ns > 0) total_ns += ns;
+  });
+  return static_cast<float>(total_ns) / 1e3f;
+}
+
+int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint32_t kernel) {
+  if (!slot.markable.load(std::memory_order_relaxed) ||
+      slot.pairs_out.load(std::memory_order_relaxed) >= StreamSlot::kPairs) {
+    return -1;
+  }
+  const EventPermit permit;
+  if (!permit || !slot.events.try_lock()) return -1;
+  int found = -1;
+  for (int i = 0; i < StreamSlot::kPairs && found < 0; ++i) {
+    Pair& pair = slot.pairs[i];
+    if (pair.state.load(std::memory_order_acquire) != Pair::kFree) continue;
+    if (!make_event(slot, pair.begin, CU_EVENT_DEFAULT) ||
+        !make_event(slot, pair.end, CU_EVENT_DEFAULT) || !record(pair.begin, stream)) {
+      give_up_events(in, slot);
+      break;
+    }
+    pair.seq = reach.seq;
+    pair.posted_ns = reach.posted_ns;
+    pair.kernel = kernel;
+    pair.state.store(Pair::kOpen, std::memory_order_relaxed);
+    slot.pairs_out.fetch_add(1, std::memory_order_relaxed);
+    found = i;
+  }
+  slot.events.unlock();
+  return found;
+}
+
+void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool launched) {
+  Pair& open = slot.pairs[pair];
+  if (open.state.load(std::memory_order_relaxed) != Pair::kOpen) return;  // its stream has ended
+  const EventPermit permit;
+  const bool recorded = launched && permit && record(open.end, stream);
+  if (recorded) {
+    open.state.store(Pair::kRecorded, std::memory_order_release);
+    return;
+  }
+  if (launched && permit) in.count_marker_error();
+  open.state.store(Pair::kFree, std::memory_order_release);
+  slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq, int64_t posted_ns) {
+  EventPlace& place = place_of(event);
+  place.event.store(nullptr, std::memory_order_relaxed);
+  place.slot.store(slot.index, std::memory_order_release);
+  place.seq.store(seq, std::memory_order_release);
+  place.posted_ns.store(posted_ns, std::memory_order_release);
+  place.event.store(event, std::memory_order_release);
+}
+
+void event_destroyed(CUevent event) {
+  CUevent expected = event;
+  place_of(event).event.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
+}
+
+StreamSlot* event_reach(CUevent event, Reach& reach) {
+  EventPlace& place = place_of(event);
+  if (place.event.load(std::memory_order_acquire) != event) return nullptr;
+  StreamSlot& slot = slot_at(place.slot.load(std::memory_order_acquire));
+  reach = {place.seq.load(std::memory_order_acquire),
+           place.posted_ns.load(std::memory_order_acquire)};
+  return place.event.load(std::memory_order_relaxed) == event ? &slot : nullptr;
+}
+
+}  // namespace heddle::shim

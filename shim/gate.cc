@@ -1,0 +1,257 @@
+#include "shim/gate.h"
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+
+namespace heddle::shim {
+namespace {
+
+using wire::Admission;
+
+// Every so many launches of a thread one is timed, so that durations stay calibrated. A prime:
+// a program whose iterations have a round number of launches gets each of its kernels timed.
+constexpr uint32_t kTimedEvery = 127;
+
+// A leased client looks at its timed pairs this often: a query costs more than the launch's own
+// bookkeeping.
+constexpr uint32_t kPollEvery = 16;
+
+// A windowed client marks its work this many times a window.
+constexpr int64_t kMarksPerWindow = 4;
+
+// A waiter asks about its own work at this pace, awake and asleep; without any it sleeps longer.
+constexpr int64_t kPollNs = 2'000;
+constexpr int64_t kNapBusyNs = 60'000;
+constexpr int64_t kNapIdleNs = 2'000'000;
+
+constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
+
+bool is_stale(const ipc::ControlMemory& control, int64_t now) {
+  const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
+  return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;
+}
+
+void note_submitted(StreamSlot& stream, uint64_t seq) {
+  // Two threads of one stream may race: the smaller may win, and evidence comes a launch later.
+  if (stream.submitted.load(std::memory_order_relaxed) < seq) {
+    stream.submitted.store(seq, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+Turn::Turn(const Launch& launch) {
+  if (!in_) return;
+  if (anything_captures() && stream_captures(launch.stream)) {
+    in_.count(Admission::SELF_CAPTURING);
+    in_.leave();
+    return;
+  }
+  stream_ = &stream_slot(launch.stream, in_.thread().index);
+  if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
+    stream_ = nullptr;
+    in_.leave();
+    return;
+  }
+  admit(launch);
+  const uint32_t count = ++in_.thread().launches;
+  const bool measure =
+      kernel_.index < ipc::kKernels &&
+      (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
+       in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
+  if (!launch.quiet && (measure || count % kTimedEvery == 0)) {
+    pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
+  }
+  if (!launch.may_raise) priority_ = 0;
+}
+
+void Turn::admit(const Launch& launch) {
+  ref_ = launch.stream;
+  graph_ = launch.graph;
+  quiet_ = launch.quiet;
+  kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
+  const ipc::ControlMemory& control = in_.control();
+  predicted_us_ = kernel_.index < ipc::kKernels
+                      ? control.kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed)
+                      : 0;
+  if (!(predicted_us_ > 0)) predicted_us_ = kDefaultKernelUs;
+  const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
+  window_us_ = ipc::window_us(word);
+  epoch_ = ipc::window_epoch(word);
+  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
+  if (kernel_.exempt) return post(Admission::SELF_EXEMPT);
+  if (window_us_ == ipc::kWindowLease) {
+    if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
+        in_.thread().launches % kPollEvery == 0) {
+      poll_stream(in_, *stream_);
+    }
+    return post(Admission::LEASE);
+  }
+  if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
+  if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
+  ask();
+}
+
+bool Turn::fits_window(uint32_t window_us) {
+  const auto window = static_cast<float>(window_us);
+  if (outstanding_us(stream_->device) < window) return true;
+  poll_all(in_);
+  return outstanding_us(stream_->device) < window;
+}
+
+bool Turn::use_credit(uint32_t epoch) {
+  ThreadSlot& thread = in_.thread();
+  if (thread.credit_us < predicted_us_ || thread.credit_epoch != epoch ||
+      thread.credit_device != stream_->device) {
+    return false;
+  }
+  thread.credit_us -= predicted_us_;
+  priority_ = thread.credit_priority;
+  return true;
+}
+
+void Turn::take_sequence() {
+  const auto predicted_ns = static_cast<int64_t>(predicted_us_ * 1e3f);
+  reach_.seq = stream_->posted.fetch_add(1, std::memory_order_seq_cst) + 1;
+  // Plain, not locked: two threads that race on one stream lose a prediction, no more.
+  reach_.posted_ns = stream_->posted_ns.load(std::memory_order_relaxed) + predicted_ns;
+  stream_->posted_ns.store(reach_.posted_ns, std::memory_order_relaxed);
+  set_active(*stream_);
+}
+
+ipc::RecordFields Turn::record(Admission admission) {
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = reach_.seq;
+  fields.kernel = kernel_.index;
+  fields.stream = stream_->index;
+  fields.kind = graph_ ? wire::Kind::GRAPH : wire::Kind::KERNEL;
+  fields.epoch = epoch_;
+  fields.ask_seq = ask_seq_;
+  fields.admission = admission;
+  fields.device = static_cast<uint8_t>(stream_->device);
+  return fields;
+}
+
+void Turn::post(Admission admission) {
+  if (admission == Admission::LEASE || admission == Admission::WINDOW) {
+    priority_ = in_.control().windows[stream_->device].launch_priority.load(
+        std::memory_order_relaxed);
+  }
+  if (reach_.seq == 0) take_sequence();
+  in_.post(record(admission));
+  in_.count(admission);
+}
+
+void Turn::ask() {
+  if (is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
+  ThreadSlot& thread = in_.thread();
+  // What runs before this launch is what the daemon waits to hear about.
+  if (!quiet_) place_marker(in_, *stream_, ref_);
+  if (++thread.ask_seq == 0) ++thread.ask_seq;
+  ask_seq_ = thread.ask_seq;
+  thread.credit_us = 0;
+  take_sequence();
+  const ipc::RecordFields fields = record(Admission::ASK);
+  ipc::ThreadBlock& block = in_.block();
+  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  in_.ring(ipc::kWakeOnAsk, static_cast<int64_t>(fields.at_ns));
+  const Admission admission = wait(ask_seq_);
+  if (admission == Admission::ASK) {
+    use_grant(ipc::slot_grant(in_.grant()));
+    ipc::slot_close(block, ask_seq_);
+    in_.count(admission);
+  } else {
+    ipc::slot_withdraw(block, ask_seq_);
+    post(admission);
+  }
+}
+
+void Turn::use_grant(const ipc::Grant& grant) {
+  ThreadSlot& thread = in_.thread();
+  thread.credit_us = static_cast<float>(grant.credit_us);
+  thread.credit_epoch = grant.epoch;
+  thread.credit_priority = grant.launch_priority;
+  thread.credit_device = stream_->device;
+  priority_ = grant.launch_priority;
+}
+
+// Waits until the ask is granted, or must not be waited for any longer; says which.
+Admission Turn::wait(uint32_t seq) {
+  const ipc::ControlMemory::Header& header = in_.control().header;
+  const ipc::GrantSlot& grant = in_.grant();
+  std::atomic<uint32_t>& waiting = in_.block().waiting;
+  const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
+  const int64_t start = now_ns();
+  const int64_t bound_ns = int64_t{bound_ms != 0 ? bound_ms : kStarvationMs} * 1'000'000;
+  const int64_t spin_until =
+      start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
+  int64_t polled = start;
+  bool busy = true;
+  for (;;) {
+    for (int i = 0; i < 16; ++i) {
+      if (ipc::slot_granted(grant, seq)) return Admission::ASK;
+      __builtin_ia32_pause();
+    }
+    const int64_t now = now_ns();
+    if (in_.session().detached.load(std::memory_order_relaxed)) return Admission::SELF_STALE;
+    if (header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
+    if (now - start >= bound_ns) return Admission::SELF_STARVED;
+    if (is_stale(in_.control(), now)) return Admission::SELF_STALE;
+    if (now - polled >= kPollNs) {
+      busy = poll_all(in_);
+      polled = now;
+    }
+    if (now < spin_until) continue;
+    waiting.store(1, std::memory_order_seq_cst);
+    const uint32_t seen = grant.granted.load(std::memory_order_seq_cst);
+    if (seen != seq && !in_.session().detached.load(std::memory_order_seq_cst)) {
+      const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
+      ipc::futex_wait(&grant.granted, seen, std::min(nap, start + bound_ns - now));
+    }
+    waiting.store(0, std::memory_order_relaxed);
+  }
+}
+
+CUresult Turn::launched(CUresult result) {
+  if (stream_ == nullptr) return result;
+  if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
+  if (result != CUDA_SUCCESS) {
+    // It never ran: nothing of it is outstanding.
+    stream_->posted_ns.fetch_sub(static_cast<int64_t>(predicted_us_ * 1e3f),
+                                 std::memory_order_relaxed);
+    ipc::RecordFields fields = record(Admission::LEASE);
+    fields.kind = wire::Kind::COMPLETION;
+    fields.evidence = wire::Evidence::FAILED;
+    in_.post(fields, true);
+    return result;
+  }
+  note_submitted(*stream_, reach_.seq);
+  if (quiet_ || pair_ >= 0 || window_us_ == ipc::kWindowLease) return result;
+  const bool mark =
+      window_us_ == ipc::kWindowGate
+          ? in_.thread().credit_us < predicted_us_  // the grant is used up
+          : (stream_->posted_ns.load(std::memory_order_relaxed) -
+             stream_->marked_ns.load(std::memory_order_relaxed)) *
+                    kMarksPerWindow >= int64_t{window_us_} * 1'000;
+  if (mark) place_marker(in_, *stream_, ref_);
+  return result;
+}
+
+void note_activity(StreamRef ref, wire::Kind kind) {
+  Inside in;
+  if (!in || (anything_captures() && stream_captures(ref))) return;
+  StreamSlot& stream = stream_slot(ref, in.thread().index);
+  if (stream.device < 0 || stream.device >= static_cast<int>(ipc::kDevices)) return;
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = stream.posted.fetch_add(1, std::memory_order_seq_cst) + 1;
+  fields.stream = stream.index;
+  fields.kind = kind;
+  fields.device = static_cast<uint8_t>(stream.device);
+  note_submitted(stream, fields.stream_seq);
+  in.post(fields);
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,68 @@
+// Who may launch, decided on the caller's thread (DESIGN, "Who may launch").
+//
+// A wrapper makes a Turn, which returns when the launch may go, calls the driver, and tells the
+// Turn what came of it. Without a session, a free thread slot or a managed stream the Turn does
+// nothing, and the launch goes straight to the driver.
+#pragma once
+
+#include "ipc/kernel_id.h"
+#include "ipc/slot.h"
+#include "shim/completion.h"
+#include "shim/kernels.h"
+
+namespace heddle::shim {
+
+struct Launch {
+  StreamRef stream;
+  void* handle = nullptr;  // CUfunction, CUkernel or CUgraphExec
+  ipc::LaunchShape shape;
+  bool graph = false;
+  bool quiet = false;      // programmatic dependent launch: no event may be put beside it
+  bool may_raise = false;  // its launch priority may be chosen
+};
+
+class Turn {
+ public:
+  explicit Turn(const Launch& launch);
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
+  int priority() const { return priority_; }
+
+  // The driver refused the launch with that priority, and took it without.
+  void priority_refused() { in_.count_marker_error(); }
+
+  // Called once, with what the driver said. Returns it.
+  CUresult launched(CUresult result);
+
+ private:
+  void admit(const Launch& launch);
+  bool fits_window(uint32_t window_us);
+  bool use_credit(uint32_t epoch);
+  void post(wire::Admission admission);
+  void ask();
+  wire::Admission wait(uint32_t seq);
+  void use_grant(const ipc::Grant& grant);
+  ipc::RecordFields record(wire::Admission admission);
+  void take_sequence();
+
+  Inside in_;
+  StreamSlot* stream_ = nullptr;  // nullptr: not managed
+  StreamRef ref_;
+  KernelRef kernel_;
+  Reach reach_{};
+  float predicted_us_ = 0;
+  uint32_t epoch_ = 0;
+  uint32_t ask_seq_ = 0;
+  uint32_t window_us_ = 0;
+  int priority_ = 0;
+  int pair_ = -1;
+  bool graph_ = false;
+  bool quiet_ = false;
+};
+
+// A copy or memset was submitted to `stream`: recorded, never held back. Called before the driver.
+void note_activity(StreamRef stream, wire::Kind kind);
+
+}  // namespace heddle::shim

@@ -1,0 +1,383 @@
+// The helper thread: attaches, watches the socket for the daemon's end, and attaches again.
+//
+// It makes no call to the driver. Old mappings stay until no thread is inside them; waiters of a
+// daemon that went away are woken and leave by SELF.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+#include "shim/driver.h"
+#include "shim/inside.h"
+#include "shim/kernels.h"
+#include "shim/log.h"
+#include "shim/messages.h"
+#include "shim/session.h"
+#include "shim/spin.h"
+#include "shim/streams.h"
+
+namespace heddle::shim {
+
+namespace {
+
+constexpr int kBackoffMinMs = 20;
+constexpr int kBackoffMaxMs = 500;
+constexpr int kReplyMs = 2000;         // a stopped daemon answers later than that, or never
+constexpr int64_t kFirstAttachNs = 100'000'000;
+constexpr int kRecycleMs = 100;        // between looks at sessions that somebody was still in
+constexpr size_t kStackBytes = 256 * 1024;
+constexpr int kDescriptorsFrom = 500;  // out of the way of programs that count on low numbers
+
+constinit Guarded nobody{};
+constinit Session sessions[16];
+constinit uint64_t generations = 0;
+constinit Spin init_lock;
+constinit bool can_unmap = false;
+constinit AttachFacts attach_facts{};
+
+}  // namespace
+
+constinit std::atomic<Guarded*> guarded{&nobody};
+
+int64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+namespace {
+
+// ---- attaching ----------------------------------------------------------------------------------
+
+uint64_t inode_of(int fd) {
+  struct stat file;
+  return fstat(fd, &file) == 0 ? file.st_ino : 0;
+}
+
+// False if the application closed our socket and the number means something else by now.
+bool owns_socket(const Session& session) { return inode_of(session.socket) == session.socket_inode; }
+
+int move_up(int fd) {
+  const int up = fcntl(fd, F_DUPFD_CLOEXEC, kDescriptorsFrom);
+  if (up < 0) return fd;
+  close(fd);
+  return up;
+}
+
+void* map(int fd, size_t bytes, int protection) {
+  struct stat file;
+  if (fd < 0 || fstat(fd, &file) != 0 || static_cast<size_t>(file.st_size) < bytes) return nullptr;
+  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  madvise(memory, bytes, MADV_DONTFORK);  // a child has no business in it
+  return memory;
+}
+
+void unmap(Session& session) {
+  if (session.control != nullptr) {
+    munmap(const_cast<ipc::ControlMemory*>(session.control), sizeof *session.control);
+  }
+  if (session.client != nullptr) munmap(session.client, sizeof *session.client);
+  session.control = nullptr;
+  session.client = nullptr;
+}
+
+void close_session(Session& session) {
+  unmap(session);
+  if (session.socket >= 0 && owns_socket(session)) close(session.socket);
+  if (session.doorbell >= 0) close(session.doorbell);
+  session.socket = session.doorbell = -1;
+  session.state = Session::State::kFree;
+}
+
+int connect_daemon() {
+  char path[108];
+  if (ipc::default_socket_path(path, sizeof path) < 0) return -1;
+  const int fd = ipc::connect_socket(path, kReplyMs);
+  return fd < 0 ? -1 : move_up(fd);
+}
+
+bool send_attach(int socket) {
+  Packet packet;
+  build_attach(packet, attach_facts);
+  return ipc::send_packet(socket, packet.span()) == 0;
+}
+
+// Waits for the daemon's answer and takes its descriptors.
+bool receive_answer(Session& session, ipc::Attached& answer) {
+  pollfd readable{session.socket, POLLIN, 0};
+  if (poll(&readable, 1, kReplyMs) <= 0) return false;
+  int fds[3];
+  const ssize_t size = ipc::receive_packet(
+      session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
+  if (size == static_cast<ssize_t>(sizeof answer) && answer.managed != 0) {
+    session.control = static_cast<const ipc::ControlMemory*>(
+        map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
+    session.client = static_cast<ipc::ClientMemory*>(
+        map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
+    if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
+  } else {
+    if (fds[2] >= 0) close(fds[2]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (fds[i] >= 0) close(fds[i]);
+  }
+  return size == static_cast<ssize_t>(sizeof answer);
+}
+
+void publish(Session* session) {
+  session->state = Session::State::kLive;
+  guard().current.store(session, std::memory_order_release);
+}
+
+// True if the session is live; otherwise it is free again.
+bool attach(Session& session) {
+  session.socket = connect_daemon();
+  if (session.socket < 0) return false;
+  session.socket_inode = inode_of(session.socket);
+  session.generation = ++generations;
+  session.detached.store(false, std::memory_order_relaxed);
+  session.rung_ns.store(0, std::memory_order_relaxed);
+  ipc::Attached answer{};
+  bool ok = send_attach(session.socket) && receive_answer(session, answer);
+  answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
+  if (!ok) {
+    log_line("the daemon does not answer");
+  } else if (answer.magic != ipc::kControlMagic || answer.version != ipc::kProtocolVersion) {
+    log_line("the daemon speaks protocol %u, this shim %u; launching unmanaged", answer.version,
+             ipc::kProtocolVersion);
+    ok = false;
+  } else if (answer.managed == 0) {
+    log_line("not managed: %s", answer.reason);
+    ok = false;
+  } else if (session.control == nullptr || session.client == nullptr || session.doorbell < 0) {
+    log_line("the daemon's memory cannot be mapped; launching unmanaged");
+    ok = false;
+  }
+  if (!ok || !register_all(session.socket, &session, publish)) {
+    close_session(session);
+    return false;
+  }
+  log_line("attached as client %llu at Q%u (%s)", static_cast<unsigned long long>(answer.client_id),
+           answer.priority, answer.rule);
+  return true;
+}
+
+// ---- retiring -----------------------------------------------------------------------------------
+
+// Unmaps what nobody is inside any more. After membarrier() every thread either has announced its
+// stay where anyone_inside() sees it, or sees that the session is not current.
+bool recycle() {
+  bool left = false;
+  for (Session& session : sessions) {
+    if (session.state != Session::State::kRetired) continue;
+    if (can_unmap && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+        !anyone_inside(session)) {
+      close_session(session);
+    } else {
+      left = true;
+    }
+  }
+  return left;
+}
+
+void retire(Session& session) {
+  session.detached.store(true, std::memory_order_seq_cst);
+  Session* expected = &session;
+  guard().current.compare_exchange_strong(expected, nullptr);
+  session.state = Session::State::kRetired;
+  wake_waiters(session);
+  log_line("detached from client connection %llu", static_cast<unsigned long long>(session.generation));
+}
+
+// Returns when the daemon, or our end of the socket, is gone.
+void watch(Session& session) {
+  for (;;) {
+    const bool left = recycle();
+    pollfd end{session.socket, POLLIN, 0};
+    const int ready = poll(&end, 1, left && can_unmap ? kRecycleMs : -1);
+    if (ready < 0 && errno != EINTR) return;
+    if (ready <= 0) continue;
+    if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || !owns_socket(session)) return;
+    std::byte ignored[64];
+    const ssize_t size = ipc::receive_packet(session.socket, ignored);
+    if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;
+  }
+}
+
+Session* free_session() {
+  for (Session& session : sessions) {
+    if (session.state == Session::State::kFree) return &session;
+  }
+  return nullptr;
+}
+
+void announce_tried() {
+  guard().tried.store(1, std::memory_order_release);
+  ipc::futex_wake(&guard().tried);
+}
+
+void* helper_main(void*) {
+  can_unmap =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
+    Session* session = free_session();
+    const bool attached = session != nullptr && attach(*session);
+    announce_tried();
+    if (attached) {
+      watch(*session);
+      retire(*session);
+      backoff_ms = kBackoffMinMs;
+    }
+    poll(nullptr, 0, backoff_ms);
+    recycle();
+  }
+  return nullptr;
+}
+
+// ---- the first cuInit ---------------------------------------------------------------------------
+
+std::string_view command_line() {
+  static constinit char text[4096];
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const ssize_t size = read(fd, text, sizeof text);
+  close(fd);
+  if (size <= 0) return {};
+  const auto length = static_cast<size_t>(size) - (text[size - 1] == '\0' ? 1 : 0);
+  std::replace(text, text + length, '\0', ' ');
+  return {text, length};
+}
+
+// An MPS control daemon listens in the pipe directory of this process.
+bool mps_runs() {
+  const char* directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  char path[256];
+  snprintf(path, sizeof path, "%s/control",
+           directory != nullptr && *directory != '\0' ? directory : "/tmp/nvidia-mps");
+  return access(path, F_OK) == 0;
+}
+
+int wanted_priority() {
+  const char* text = getenv("HEDDLE_PRIORITY");
+  if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
+  return text[0] - '0';
+}
+
+void gather_facts() {
+  const char* label = getenv("HEDDLE_LABEL");
+  attach_facts.label = label != nullptr ? label : "";
+  attach_facts.command = command_line();
+  attach_facts.priority = wanted_priority();
+  attach_facts.mps = mps_runs();
+  int value = 0;
+  if (HEDDLE_REAL(cuDriverGetVersion)(&value) == CUDA_SUCCESS) {
+    attach_facts.driver_version = static_cast<uint32_t>(value);
+  }
+  if (HEDDLE_REAL(cuDeviceGetCount)(&value) == CUDA_SUCCESS) {
+    attach_facts.device_count = static_cast<uint32_t>(value);
+  }
+  if (HEDDLE_REAL(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0) ==
+      CUDA_SUCCESS) {
+    attach_facts.sm_count = static_cast<uint32_t>(value);
+  }
+}
+
+// The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
+// nothing tells a child apart, and the process stays unmanaged.
+bool make_guard_page() {
+  if (guarded.load(std::memory_order_relaxed) != &nobody) return true;
+  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  if (madvise(page, bytes, MADV_WIPEONFORK) != 0) {
+    munmap(page, bytes);
+    return false;
+  }
+  guarded.store(static_cast<Guarded*>(page), std::memory_order_release);
+  return true;
+}
+
+// Drops what a fork left behind. In the first process of all there is nothing to drop.
+void forget_parent() {
+  for (Session& session : sessions) {
+    if (session.state == Session::State::kFree) continue;
+    session.control = nullptr;  // MADV_DONTFORK: not mapped here
+    session.client = nullptr;
+    close_session(session);
+  }
+  forget_threads();
+  forget_streams();
+  forget_kernels();
+}
+
+bool start_helper() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t helper;
+  int error = pthread_create(&helper, &attributes, helper_main, nullptr);
+  // Much thread-local storage in the process can make a small stack too small.
+  if (error == EINVAL) error = pthread_create(&helper, nullptr, helper_main, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error == 0) pthread_setname_np(helper, "heddle");
+  return error == 0;
+}
+
+bool disabled() {
+  const char* value = getenv("HEDDLE_DISABLE");
+  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+// False if a lock that a fork caught in another thread's hands never comes free.
+bool lock_init() {
+  for (int i = 0; i < 200; ++i) {
+    if (init_lock.try_lock()) return true;
+    poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+void on_driver_initialized() {
+  if (guard().initialized.load(std::memory_order_acquire) != 0 || disabled()) return;
+  if (!lock_init()) return;
+  const bool first = guard().initialized.load(std::memory_order_relaxed) == 0;
+  bool started = false;
+  if (first && make_guard_page()) {
+    guard().initialized.store(1, std::memory_order_release);
+    forget_parent();
+    create_thread_key();
+    gather_facts();
+    started = start_helper();
+    if (!started) log_line("no helper thread; launching unmanaged");
+  }
+  init_lock.unlock();
+  if (!started) return;
+  const int64_t until = now_ns() + kFirstAttachNs;
+  for (int64_t left = kFirstAttachNs; left > 0 && guard().tried.load(std::memory_order_acquire) == 0;
+       left = until - now_ns()) {
+    ipc::futex_wait(&guard().tried, 0, left);
+  }
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,179 @@
+#include "shim/inside.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "ipc/ring.h"
+#include "ipc/socket.h"
+
+namespace heddle::shim {
+
+extern "C" {
+__attribute__((visibility("default"))) constinit uint32_t heddle_shim_bypass = 0;
+}
+
+namespace {
+
+// A ring within this time of the last one finds the daemon still on its way up, or polling: it
+// polls for longer than this before it sleeps again.
+constexpr int64_t kRungNs = 20'000;
+
+// Launches are added to the shared counter in lots, so that threads do not fight for its line.
+constexpr uint32_t kReportLaunches = 64;
+
+constinit ThreadSlot slots[ipc::kThreads];
+static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
+
+constinit __thread ThreadSlot* my_slot = nullptr;
+constinit pthread_key_t exit_key = 0;
+constinit bool exit_key_made = false;
+
+// Launches of threads that found no slot; added to the shared counter by the next that has one.
+constinit std::atomic<uint64_t> without_slot{0};
+
+// Runs at thread exit, and hands the slot to whoever comes next.
+void release_slot(void* value) {
+  auto* slot = static_cast<ThreadSlot*>(value);
+  if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
+  slot->owner.store(nullptr, std::memory_order_relaxed);
+  my_slot = nullptr;
+  guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
+}
+
+ThreadSlot* claim_slot() {
+  std::atomic<uint64_t>& used = guard().threads;
+  uint64_t seen = used.load(std::memory_order_relaxed);
+  for (;;) {
+    if (~seen == 0) return nullptr;
+    const auto index = static_cast<uint32_t>(__builtin_ctzll(~seen));
+    if (!used.compare_exchange_weak(seen, seen | uint64_t{1} << index, std::memory_order_acquire)) {
+      continue;
+    }
+    ThreadSlot& slot = slots[index];
+    slot.index = index;
+    slot.generation = 0;
+    slot.owner.store(&my_slot, std::memory_order_relaxed);
+    my_slot = &slot;
+    if (exit_key_made) pthread_setspecific(exit_key, &slot);
+    return &slot;
+  }
+}
+
+void raise(std::atomic<uint32_t>& mark, uint32_t to) {
+  uint32_t seen = mark.load(std::memory_order_relaxed);
+  while (seen < to && !mark.compare_exchange_weak(seen, to, std::memory_order_relaxed)) {
+  }
+}
+
+// Announces the stay, then looks whether the session is still the current one. The compiler must
+// keep the order; the processor may not, which membarrier() in helper.cc makes up for.
+bool announce(ThreadSlot& slot, Session* session) {
+  slot.inside.store(session, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (guard().current.load(std::memory_order_acquire) == session) return true;
+  slot.inside.store(nullptr, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace
+
+void Inside::enter(Session* session) {
+  ThreadSlot* slot = my_slot;
+  if (slot != nullptr && slot->generation == session->generation) [[likely]] {
+    if (!announce(*slot, session)) return;
+  } else {
+    slot = adopt(session);
+    if (slot == nullptr) return;
+  }
+  thread_ = slot;
+  session_ = session;
+}
+
+// First stay of this thread in this session. A slot that a fork left behind has another owner.
+ThreadSlot* Inside::adopt(Session* session) {
+  ThreadSlot* slot = my_slot;
+  if (slot == nullptr || slot->owner.load(std::memory_order_relaxed) != &my_slot) {
+    slot = claim_slot();
+    if (slot == nullptr) {
+      without_slot.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+  }
+  if (!announce(*slot, session)) return nullptr;
+  slot->generation = session->generation;
+  slot->credit_us = 0;
+  raise(session->client->counters.threads_used, slot->index + 1);
+  return slot;
+}
+
+void Inside::post(const ipc::RecordFields& fields, bool urgent) {
+  ipc::ThreadBlock& own = block();
+  const ipc::GrantSlot& theirs = grant();
+  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, own.ring,
+                                     [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) -
+                          theirs.ring_tail.load(std::memory_order_relaxed);
+  const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
+  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny, fields.at_ns != 0
+           ? static_cast<int64_t>(fields.at_ns) : now_ns());
+}
+
+void Inside::ring(ipc::Sleep least, int64_t at_ns) {
+  // Sequentially consistent, after the sequentially consistent store that published the record:
+  // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
+  if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]] return;
+  const int64_t rung = session_->rung_ns.load(std::memory_order_relaxed);
+  if (least == ipc::kWakeOnAny && at_ns - rung < kRungNs) return;
+  session_->rung_ns.store(at_ns, std::memory_order_relaxed);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+}
+
+void Inside::count(wire::Admission admission) {
+  auto& counters = session_->client->counters;
+  if (admission > wire::Admission::ASK) {
+    counters.self[static_cast<size_t>(admission)].fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (++thread_->unreported < kReportLaunches) return;
+  counters.launches.fetch_add(thread_->unreported, std::memory_order_relaxed);
+  thread_->unreported = 0;
+  if (without_slot.load(std::memory_order_relaxed) != 0) {
+    counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
+        without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+}
+
+void Inside::count_marker_error() {
+  session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+void create_thread_key() {
+  if (!exit_key_made) exit_key_made = pthread_key_create(&exit_key, release_slot) == 0;
+}
+
+void forget_threads() {
+  for (ThreadSlot& slot : slots) {
+    slot.owner.store(nullptr, std::memory_order_relaxed);
+    slot.inside.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+bool anyone_inside(const Session& session) {
+  for (const ThreadSlot& slot : slots) {
+    if (slot.inside.load(std::memory_order_acquire) == &session) return true;
+  }
+  return false;
+}
+
+void wake_waiters(const Session& session) {
+  for (const ThreadSlot& slot : slots) {
+    if (slot.inside.load(std::memory_order_relaxed) == &session) {
+      ipc::futex_wake(&session.control->grants[slot.index].granted);
+    }
+  }
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,81 @@
+// A thread's stay inside a session: its slot, its ring, its records.
+//
+// Entering costs a few loads and one plain store; no lock, no fence: the helper thread pays for
+// both sides with membarrier() before it unmaps anything. A stay does not nest, and covers no
+// synchronizing call of the driver.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ipc/record.h"
+#include "shim/session.h"
+
+namespace heddle::shim {
+
+// Process-local half of a ThreadBlock; slot i uses ThreadBlock i and GrantSlot i of every session.
+struct alignas(64) ThreadSlot {
+  std::atomic<Session*> inside{nullptr};
+  std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
+  uint64_t generation = 0;                  // of the session it last used
+  uint32_t index = 0;
+  uint32_t ask_seq = 0;
+  uint32_t launches = 0;
+  uint32_t unreported = 0;  // launches not yet added to the shared counter
+  // What is left of the last grant's credit.
+  float credit_us = 0;
+  uint32_t credit_epoch = 0;
+  int32_t credit_priority = 0;
+  int credit_device = 0;
+};
+
+extern "C" uint32_t heddle_shim_bypass;
+
+class Inside {
+ public:
+  Inside() {
+    if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return;
+    if (Session* session = guard().current.load(std::memory_order_acquire)) enter(session);
+  }
+  ~Inside() { leave(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  explicit operator bool() const { return session_ != nullptr; }
+  void leave() {
+    if (session_ == nullptr) return;
+    thread_->inside.store(nullptr, std::memory_order_release);
+    session_ = nullptr;
+  }
+
+  ThreadSlot& thread() const { return *thread_; }
+  Session& session() const { return *session_; }
+  const ipc::ControlMemory& control() const { return *session_->control; }
+  ipc::ThreadBlock& block() const { return session_->client->threads[thread_->index]; }
+  const ipc::GrantSlot& grant() const { return session_->control->grants[thread_->index]; }
+
+  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be
+  // woken: for every record, or only for `urgent` ones. A full ring drops the record, counted.
+  void post(const ipc::RecordFields& fields, bool urgent = false);
+  // Rings if the daemon's `sleeping` word is at least `least`.
+  void ring(ipc::Sleep least, int64_t at_ns);
+  // Counts one launch under `admission`, for `heddle ps`.
+  void count(wire::Admission admission);
+  void count_marker_error();
+
+ private:
+  void enter(Session* session);
+  static ThreadSlot* adopt(Session* session);
+
+  ThreadSlot* thread_ = nullptr;
+  Session* session_ = nullptr;
+};
+
+// ---- for the helper thread and for on_driver_initialized ----
+
+void create_thread_key();                  // once a process
+void forget_threads();                     // in a forked child
+bool anyone_inside(const Session& session);  // after a membarrier()
+void wake_waiters(const Session& session);
+
+}  // namespace heddle::shim

@@ -1,0 +1,327 @@
+#include "shim/kernels.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+#include "shim/driver.h"
+#include "shim/messages.h"
+#include "shim/spin.h"
+#include "shim/streams.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr size_t kEntries = 2 * ipc::kKernels;
+constexpr size_t kProbes = 64;
+constexpr size_t kNameArenaBytes = 1 << 20;
+constexpr uint64_t kFreeTag = 0;
+constexpr uint64_t kDeadTag = 1;  // purged, or being written: never matches
+// Stands for a module at a graph, whose handle lives and dies by itself.
+const CUmodule kGraph = reinterpret_cast<CUmodule>(1);
+
+// Tables start as zeros, so that untouched pages cost nothing.
+constexpr ipc::LaunchShape kZero{{0, 0, 0}, {0, 0, 0}, 0, 0};
+
+// Written under the registry's lock, read without: a reader believes what it read if the tag is
+// the same before and after.
+struct alignas(64) Known {
+  std::atomic<uint64_t> tag{kFreeTag};
+  void* handle = nullptr;
+  CUmodule module = nullptr;  // nullptr: unknown
+  ipc::LaunchShape shape = kZero;
+  uint32_t index = 0;
+  uint32_t exempt = 0;
+};
+static_assert(sizeof(Known) == 64);
+
+struct Registered {
+  uint64_t id = 0;
+  uint32_t name = 0;  // offset in the arena
+  uint32_t name_length = 0;
+  ipc::LaunchShape shape = kZero;
+  uint32_t registers = 0;
+  uint32_t static_smem_bytes = 0;
+  uint32_t blocks_per_sm = 0;
+  bool graph = false;
+};
+
+constinit Known entries[kEntries];
+constinit Registered registry[ipc::kKernels];
+constinit std::atomic<uint32_t> registered{0};
+constinit uint16_t by_id[kEntries] = {};  // index + 1, open addressing by kernel ID
+constinit char names[kNameArenaBytes] = {};
+constinit size_t names_used = 0;
+constinit Spin registry_lock;
+
+uint64_t tag_of(void* handle, const ipc::LaunchShape& shape) {
+  uint64_t words[4];
+  memcpy(words, &shape, sizeof words);
+  uint64_t hash = reinterpret_cast<uint64_t>(handle) * 0x9e3779b97f4a7c15u;
+  for (const uint64_t word : words) {
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
+  }
+  return hash | 2;  // neither kFreeTag nor kDeadTag
+}
+
+size_t home_of(uint64_t tag) { return static_cast<size_t>(tag >> 16) % kEntries; }
+
+bool find(uint64_t tag, void* handle, const ipc::LaunchShape& shape, KernelRef& kernel) {
+  size_t place = home_of(tag);
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    const Known& entry = entries[place];
+    const uint64_t seen = entry.tag.load(std::memory_order_acquire);
+    if (seen == kFreeTag) return false;
+    if (seen == tag && entry.handle == handle && entry.shape == shape) {
+      kernel = {entry.index, entry.exempt != 0};
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (entry.tag.load(std::memory_order_relaxed) == tag) return true;
+    }
+    place = (place + 1) % kEntries;
+  }
+  return false;
+}
+
+// What first sight learns from the driver.
+struct Sight {
+  char name[ipc::kKernelNameBytes] = {};
+  KernelFacts facts;
+  CUmodule module = nullptr;
+  bool exempt = false;
+};
+
+// Collectives spin for their peers: holding one rank back would hang the set.
+bool is_exempt(const char* name) {
+  for (const char* part : {"ncclDevKernel", "ncclKernel", "nvshmem"}) {
+    if (strstr(name, part) != nullptr) return true;
+  }
+  return false;
+}
+
+// A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it.
+CUfunction resolve(void* handle, const char*& name) {
+  const auto function = static_cast<CUfunction>(handle);
+  if (HEDDLE_REAL(cuFuncGetName)(&name, function) == CUDA_SUCCESS && name != nullptr) {
+    return function;
+  }
+  const auto kernel = static_cast<CUkernel>(handle);
+  if (HEDDLE_REAL(cuKernelGetName)(&name, kernel) != CUDA_SUCCESS) name = nullptr;
+  CUfunction of_kernel = nullptr;
+  if (name == nullptr || anything_captures()) return nullptr;
+  if (HEDDLE_REAL(cuKernelGetFunction)(&of_kernel, kernel) != CUDA_SUCCESS) return nullptr;
+  return of_kernel;
+}
+
+void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
+  const char* name = nullptr;
+  const CUfunction function = resolve(handle, name);
+  const size_t length = name != nullptr ? strlen(name) : 0;
+  const size_t kept = std::min(length, sizeof sight.name - 1);
+  if (kept > 0) memcpy(sight.name, name, kept);
+  sight.facts.name = {sight.name, kept};
+  sight.facts.shape = shape;
+  // The hash sees all of the name, however long.
+  sight.facts.id = ipc::kernel_id({name != nullptr ? name : "", length}, shape);
+  sight.exempt = name != nullptr && is_exempt(name);
+  if (function == nullptr) return;
+  // A lazy load may synchronize the context: it must not happen while others wait for this launch.
+  if (!anything_captures() && driver_has(kEntry_cuFuncLoad)) HEDDLE_REAL(cuFuncLoad)(function);
+  HEDDLE_REAL(cuFuncGetModule)(&sight.module, function);
+  int value = 0;
+  const auto attribute = HEDDLE_REAL(cuFuncGetAttribute);
+  if (attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS) {
+    sight.facts.registers = static_cast<uint32_t>(value);
+  }
+  if (attribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == CUDA_SUCCESS) {
+    sight.facts.static_smem_bytes = static_cast<uint32_t>(value);
+  }
+  const uint32_t threads = shape.block[0] * shape.block[1] * shape.block[2];
+  if (HEDDLE_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+          &value, function, static_cast<int>(threads), shape.dynamic_smem_bytes) == CUDA_SUCCESS) {
+    sight.facts.blocks_per_sm = static_cast<uint32_t>(value);
+  }
+}
+
+void name_sight(Sight& sight, const char* format, uint64_t hash) {
+  const int length = snprintf(sight.name, sizeof sight.name, format,
+                              static_cast<unsigned long long>(hash));
+  sight.facts.name = {sight.name, static_cast<size_t>(length)};
+  sight.facts.graph = true;
+  sight.module = kGraph;
+  sight.facts.id = ipc::kernel_id(sight.facts.name, sight.facts.shape);
+}
+
+// Sends one registration; a full socket is waited for, briefly.
+bool send_registration(int socket, const KernelFacts& facts, int patience_ms) {
+  Packet packet;
+  build_kernel(packet, facts);
+  int error = ipc::send_packet(socket, packet.span());
+  while (error == -EAGAIN && patience_ms-- > 0) {
+    pollfd writable{socket, POLLOUT, 0};
+    poll(&writable, 1, 1);
+    error = ipc::send_packet(socket, packet.span());
+  }
+  return error == 0;
+}
+
+KernelFacts facts_of(uint32_t index) {
+  const Registered& r = registry[index];
+  return {r.id,        {names + r.name, r.name_length}, r.shape, index, r.registers,
+          r.static_smem_bytes, r.blocks_per_sm,         r.graph};
+}
+
+// The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
+// registry's lock is held.
+uint32_t index_of(const KernelFacts& facts, bool& is_new) {
+  is_new = false;
+  size_t place = static_cast<size_t>(facts.id) % kEntries;
+  for (; by_id[place] != 0; place = (place + 1) % kEntries) {
+    if (registry[by_id[place] - 1].id == facts.id) return by_id[place] - 1u;
+  }
+  const uint32_t index = registered.load(std::memory_order_relaxed);
+  if (index == ipc::kKernels) return ipc::kNoKernel;
+  const bool fits = facts.name.size() < kNameArenaBytes - names_used;
+  const size_t length = fits ? facts.name.size() : 0;
+  memcpy(names + names_used, facts.name.data(), length);
+  registry[index] = {facts.id,        static_cast<uint32_t>(names_used),
+                     static_cast<uint32_t>(length), facts.shape,
+                     facts.registers, facts.static_smem_bytes,
+                     facts.blocks_per_sm, facts.graph};
+  names_used += length;
+  by_id[place] = static_cast<uint16_t>(index + 1);
+  registered.store(index + 1, std::memory_order_release);
+  is_new = true;
+  return index;
+}
+
+void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
+  size_t place = home_of(tag);
+  for (size_t probe = 0; probe < kProbes; ++probe, place = (place + 1) % kEntries) {
+    Known& entry = entries[place];
+    if (entry.tag.load(std::memory_order_relaxed) > kDeadTag) continue;
+    entry.tag.store(kDeadTag, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    entry.handle = handle;
+    entry.module = sight.module;
+    entry.shape = sight.facts.shape;
+    entry.index = kernel.index;
+    entry.exempt = kernel.exempt;
+    entry.tag.store(tag, std::memory_order_release);
+    return;
+  }
+}
+
+KernelRef add(const Session* session, uint64_t tag, void* handle, Sight& sight) {
+  const Held held(registry_lock);
+  KernelRef kernel;
+  if (find(tag, handle, sight.facts.shape, kernel)) return kernel;
+  bool is_new;
+  kernel = {index_of(sight.facts, is_new), sight.exempt};
+  if (is_new && session != nullptr) {
+    sight.facts.index = kernel.index;
+    constexpr int kPatienceMs = 2;
+    send_registration(session->socket, sight.facts, kPatienceMs);
+  }
+  insert(tag, handle, sight, kernel);
+  return kernel;
+}
+
+template <class Match>
+void purge(Match&& match) {
+  const Held held(registry_lock);
+  for (Known& entry : entries) {
+    if (entry.tag.load(std::memory_order_relaxed) > kDeadTag && match(entry)) {
+      entry.tag.store(kDeadTag, std::memory_order_release);
+    }
+  }
+}
+
+}  // namespace
+
+KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
+  const uint64_t tag = tag_of(handle, shape);
+  KernelRef kernel;
+  if (find(tag, handle, shape, kernel)) [[likely]] return kernel;
+  Sight sight;
+  sight.facts.shape = shape;
+  if (graph) {
+    // It was instantiated out of our sight: known by its handle alone.
+    name_sight(sight, "graph@%llx", reinterpret_cast<uint64_t>(handle));
+  } else {
+    look_at_kernel(handle, shape, sight);
+  }
+  return add(&in.session(), tag, handle, sight);
+}
+
+void name_graph(CUgraphExec exec, CUgraph graph) {
+  constexpr size_t kNodes = 1024;  // the rest counts by number only
+  CUgraphNode nodes[kNodes];
+  size_t count = 0;
+  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return;
+  uint64_t hash = count;
+  size_t seen = std::min(count, kNodes);
+  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
+  for (size_t i = 0; i < std::min(seen, kNodes); ++i) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+    if (HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS) continue;
+    hash = XXH3_64bits_withSeed(&type, sizeof type, hash);
+    CUDA_KERNEL_NODE_PARAMS_v2 params{};
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL ||
+        HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(nodes[i], &params) != CUDA_SUCCESS) {
+      continue;
+    }
+    hash = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash);
+    const char* name = nullptr;
+    const bool named =
+        params.func != nullptr
+            ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
+            : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
+    if (named && name != nullptr) hash = XXH3_64bits_withSeed(name, strlen(name), hash);
+  }
+  Sight sight;
+  name_sight(sight, "graph:%016llx", hash);
+  purge_handle(exec);
+  // A session's socket is not ours to use outside a stay; the next launch is one.
+  const Inside in;
+  add(in ? &in.session() : nullptr, tag_of(exec, sight.facts.shape), exec, sight);
+}
+
+void purge_module(CUmodule module) {
+  purge([&](const Known& entry) { return entry.module == module || entry.module == nullptr; });
+}
+
+void purge_handle(void* handle) {
+  purge([&](const Known& entry) { return entry.handle == handle; });
+}
+
+void purge_kernels() {
+  purge([](const Known& entry) { return entry.module != kGraph; });
+}
+
+void forget_kernels() {
+  registry_lock.unlock();
+  purge([](const Known&) { return true; });
+}
+
+bool register_all(int socket, Session* session, void (*publish)(Session*)) {
+  constexpr int kPatienceMs = 2000;
+  uint32_t sent = 0;
+  for (;;) {
+    while (sent < registered.load(std::memory_order_acquire)) {
+      if (!send_registration(socket, facts_of(sent), kPatienceMs)) return false;
+      ++sent;
+    }
+    const Held held(registry_lock);
+    if (sent == registered.load(std::memory_order_relaxed)) {
+      publish(session);
+      return true;
+    }
+  }
+}
+
+}  // namespace heddle::shim

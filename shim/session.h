@@ -1,0 +1,49 @@
+// One connection to a daemon: its two shared memories, and which of them is the current one.
+//
+// The helper thread (helper.cc) makes sessions, publishes one in `guarded->current`, and retires it
+// when the daemon goes away. Launching threads only ever read that pointer, through Inside
+// (inside.h), which keeps a session mapped while they are in it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ipc/layout.h"
+
+namespace heddle::shim {
+
+struct Session {
+  const ipc::ControlMemory* control = nullptr;
+  ipc::ClientMemory* client = nullptr;
+  int socket = -1;
+  int doorbell = -1;
+  uint64_t socket_inode = 0;  // tells our socket from one that took its number
+  uint64_t generation = 0;    // never 0, never used twice in a process
+  std::atomic<bool> detached{false};
+  std::atomic<int64_t> rung_ns{0};  // when the doorbell was last rung
+
+  enum class State : uint8_t { kFree, kLive, kRetired } state = State::kFree;
+};
+
+// What a forked child must not believe: it lies in a page with MADV_WIPEONFORK, so that a child
+// finds zeros, sees no session and passes straight through until its own cuInit succeeds.
+struct Guarded {
+  std::atomic<Session*> current;
+  std::atomic<uint64_t> threads;      // bitmap of the thread slots in use (inside.h)
+  std::atomic<uint32_t> initialized;  // cuInit succeeded in this process
+  std::atomic<uint32_t> tried;        // futex word: the first attach succeeded or failed
+};
+
+// Points at a page of zeros from the start, so that no reader needs to ask whether it is there.
+extern constinit std::atomic<Guarded*> guarded;
+
+inline Guarded& guard() { return *guarded.load(std::memory_order_relaxed); }
+
+// Called after every successful cuInit, on its thread. The first time it starts the helper thread
+// and waits, for a bounded time, until that has attached or failed, so that short programs are
+// managed too. HEDDLE_DISABLE=1 makes it do nothing.
+void on_driver_initialized();
+
+int64_t now_ns();
+
+}  // namespace heddle::shim

@@ -1,0 +1,120 @@
+// The streams of this process: their slots, what was posted to each, and what is known to be done.
+//
+// Any thread looks a stream up at a launch, without a lock. A slot keeps its sequence numbers when
+// another stream takes it over, so that they never go back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ipc/limits.h"
+#include "shim/calls.h"
+#include "shim/spin.h"
+
+namespace heddle::shim {
+
+// A stream as a call named it: in the _ptsz variants NULL is the thread's own default stream.
+struct StreamRef {
+  CUstream handle = nullptr;
+  bool per_thread = false;
+};
+
+// An untimed event behind everything posted up to `seq`.
+struct Marker {
+  CUevent event = nullptr;
+  uint64_t seq = 0;
+  int64_t posted_ns = 0;
+};
+
+// Two timed events around one launch.
+struct Pair {
+  enum State : uint8_t { kFree, kOpen, kRecorded };
+  CUevent begin = nullptr;
+  CUevent end = nullptr;
+  uint64_t seq = 0;
+  int64_t posted_ns = 0;
+  uint32_t kernel = ipc::kNoKernel;
+  std::atomic<State> state{kFree};
+};
+
+struct alignas(64) StreamSlot {
+  static constexpr uint32_t kMarkers = 8;
+  static constexpr int kPairs = 8;
+
+  // Written at each launch.
+  std::atomic<uint64_t> posted{0};     // sequence numbers handed out
+  std::atomic<uint64_t> submitted{0};  // the newest whose driver call has returned
+  std::atomic<int64_t> posted_ns{0};   // predicted time of all that was posted
+  std::atomic<int64_t> marked_ns{0};   // posted_ns at the newest marker
+  // Written when something is seen to be done.
+  std::atomic<uint64_t> done{0};
+  std::atomic<int64_t> done_ns{0};
+  // Constant while the slot is taken.
+  CUcontext context = nullptr;
+  uint16_t index = 0;
+  int device = 0;
+  std::atomic<bool> markable{false};  // false after an error, and where slots are shared
+
+  Spin events;  // guards what follows; only ever tried on the launch path
+  std::atomic<int> pairs_out{0};  // neither free nor harvested
+  uint32_t marker_head = 0, marker_tail = 0;
+  Marker markers[kMarkers];
+  Pair pairs[kPairs];
+};
+
+// The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
+StreamSlot& stream_slot(StreamRef stream, uint32_t thread);
+
+// Frees the slot of a stream that is destroyed, or of all streams of a context; calls `ended` with
+// each before it is free. Its events are destroyed.
+void end_stream(CUstream stream, void (*ended)(StreamSlot&));
+void end_context(CUcontext context, void (*ended)(StreamSlot&));
+
+// Streams with predicted work that is not known to be done.
+void set_active(StreamSlot& slot);
+void clear_active(StreamSlot& slot);
+template <class Visit>
+void for_each_active(Visit&& visit);
+
+// In a forked child: handles of the parent mean nothing.
+void forget_streams();
+
+// ---- captures: while any stream of the process captures, no event is queried or recorded --------
+
+void capture_begins(StreamRef stream);  // before the driver is called
+void capture_failed(StreamRef stream);  // the driver refused
+void capture_ends(StreamRef stream);    // the driver ended it
+void stream_gone(CUstream stream);      // with its capture, if it had one
+bool anything_captures();
+bool stream_captures(StreamRef stream);
+
+// Permission to touch events: denied while anything captures, and a capture that begins waits
+// until the permission is given back.
+class EventPermit {
+ public:
+  EventPermit();
+  ~EventPermit();
+  EventPermit(const EventPermit&) = delete;
+  EventPermit& operator=(const EventPermit&) = delete;
+  explicit operator bool() const { return given_; }
+
+ private:
+  bool given_;
+};
+
+// ---- implementation detail of the template above --------------------------------------------------
+
+extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];
+StreamSlot& slot_at(uint32_t index);
+
+template <class Visit>
+void for_each_active(Visit&& visit) {
+  for (uint32_t word = 0; word < ipc::kStreams / 64; ++word) {
+    uint64_t bits = active_streams[word].load(std::memory_order_relaxed);
+    for (; bits != 0; bits &= bits - 1) {
+      visit(slot_at(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits))));
+    }
+  }
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,207 @@
+// Entry points that launch: kernels, cooperative kernels, graphs.
+#include <string.h>
+
+#include "shim/driver.h"
+#include "shim/gate.h"
+
+namespace heddle::shim {
+namespace {
+
+// After so many refusals launches keep the priority that the application gave them.
+constexpr uint32_t kRefusalsMax = 8;
+constexpr unsigned kAttributesMax = 16;
+constinit std::atomic<uint32_t> refusals{0};
+
+bool may_raise() { return refusals.load(std::memory_order_relaxed) < kRefusalsMax; }
+
+template <bool kPerThread>
+auto real_ex() {
+  return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
+}
+
+CUlaunchAttribute priority_attribute(int priority) {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  attribute.value.priority = priority;
+  return attribute;
+}
+
+// Launches with a priority; if the driver refuses that, `plain` once.
+template <bool kPerThread, class Plain>
+CUresult launch_raised(Turn& turn, CUlaunchConfig config, CUfunction f, void** params, void** extra,
+                       Plain&& plain) {
+  CUlaunchAttribute attributes[kAttributesMax];
+  memcpy(attributes, config.attrs, config.numAttrs * sizeof *attributes);
+  attributes[config.numAttrs++] = priority_attribute(turn.priority());
+  config.attrs = attributes;
+  const CUresult result = real_ex<kPerThread>()(&config, f, params, extra);
+  if (result == CUDA_SUCCESS) return result;
+  refusals.fetch_add(1, std::memory_order_relaxed);
+  turn.priority_refused();
+  return plain();
+}
+
+template <bool kPerThread>
+CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
+  launch.may_raise = may_raise();
+  Turn turn(launch);
+  const auto plain = [&] {
+    const auto real = kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
+    return real(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
+  if (turn.priority() == 0) [[likely]] return turn.launched(plain());
+  const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
+  return turn.launched(launch_raised<kPerThread>(turn, config, f, params, extra, plain));
+}
+
+template <bool kPerThread>
+CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
+  Turn turn({{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}});
+  const auto real = kPerThread ? HEDDLE_REAL(cuLaunchCooperativeKernel_ptsz)
+                               : HEDDLE_REAL(cuLaunchCooperativeKernel);
+  return turn.launched(real(f, gx, gy, gz, bx, by, bz, smem, stream, params));
+}
+
+// What the attributes of a launch mean for us.
+void read_attributes(const CUlaunchConfig& config, Launch& launch) {
+  launch.may_raise = may_raise() && config.numAttrs < kAttributesMax;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttributeValue& value = config.attrs[i].value;
+    switch (config.attrs[i].id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        if (value.cooperative != 0) launch.may_raise = false;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        launch.may_raise = false;  // the application chose one
+        break;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        if (value.programmaticStreamSerializationAllowed == 0) break;
+        [[fallthrough]];
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        launch.quiet = true;
+        launch.may_raise = false;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        break;
+    }
+  }
+}
+
+template <bool kPerThread>
+CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) {
+  const auto plain = [&] { return real_ex<kPerThread>()(config, f, params, extra); };
+  if (config == nullptr) return plain();
+  Launch launch{{config->hStream, kPerThread},
+                f,
+                {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                 {config->blockDimX, config->blockDimY, config->blockDimZ},
+                 config->sharedMemBytes,
+                 1}};
+  read_attributes(*config, launch);
+  Turn turn(launch);
+  if (turn.priority() == 0) return turn.launched(plain());
+  return turn.launched(launch_raised<kPerThread>(turn, *config, f, params, extra, plain));
+}
+
+// The calls from before cuLaunchKernel, whose block shape lies in the function.
+template <class Real>
+CUresult launch_grid(CUfunction f, CUstream stream, int width, int height, Real&& real) {
+  ipc::LaunchShape shape;
+  shape.grid[0] = static_cast<uint32_t>(width);
+  shape.grid[1] = static_cast<uint32_t>(height);
+  Turn turn({{stream, false}, f, shape});
+  return turn.launched(real());
+}
+
+template <bool kPerThread>
+CUresult launch_graph(CUgraphExec exec, CUstream stream) {
+  Launch launch{{stream, kPerThread}, exec, {}};
+  launch.graph = true;
+  Turn turn(launch);
+  const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
+  return turn.launched(real(exec, stream));
+}
+
+CUresult named(CUresult result, const CUgraphExec* exec, CUgraph graph) {
+  if (result == CUDA_SUCCESS && exec != nullptr) name_graph(*exec, graph);
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+#define HEDDLE_LAUNCH_ARGUMENTS f, gx, gy, gz, bx, by, bz, smem, stream, params
+
+extern "C" {
+
+CUresult cuLaunchKernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
+  return launch_kernel<false>(HEDDLE_LAUNCH_ARGUMENTS, extra);
+}
+CUresult cuLaunchKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
+  return launch_kernel<true>(HEDDLE_LAUNCH_ARGUMENTS, extra);
+}
+CUresult cuLaunchCooperativeKernel(HEDDLE_LAUNCH_PARAMETERS) noexcept {
+  return launch_cooperative<false>(HEDDLE_LAUNCH_ARGUMENTS);
+}
+CUresult cuLaunchCooperativeKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS) noexcept {
+  return launch_cooperative<true>(HEDDLE_LAUNCH_ARGUMENTS);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params,
+                          void** extra) noexcept {
+  return launch_ex<false>(config, f, params, extra);
+}
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** params,
+                               void** extra) noexcept {
+  return launch_ex<true>(config, f, params, extra);
+}
+CUresult cuLaunch(CUfunction f) noexcept {
+  return launch_grid(f, nullptr, 1, 1, [&] { return HEDDLE_REAL(cuLaunch)(f); });
+}
+CUresult cuLaunchGrid(CUfunction f, int width, int height) noexcept {
+  return launch_grid(f, nullptr, width, height,
+                     [&] { return HEDDLE_REAL(cuLaunchGrid)(f, width, height); });
+}
+CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) noexcept {
+  return launch_grid(f, stream, width, height,
+                     [&] { return HEDDLE_REAL(cuLaunchGridAsync)(f, width, height, stream); });
+}
+
+// cuLaunchCooperativeKernelMultiDevice is not wrapped: its ranks wait for each other.
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept {
+  return launch_graph<false>(exec, stream);
+}
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept {
+  return launch_graph<true>(exec, stream);
+}
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
+                            size_t size) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiate)(exec, graph, node, log, size), exec, graph);
+}
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
+                               size_t size) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiate_v2)(exec, graph, node, log, size), exec, graph);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                     unsigned long long flags) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags), exec, graph);
+}
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* params) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithParams)(exec, graph, params), exec, graph);
+}
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                           void* params) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithParams_ptsz)(exec, graph, params), exec, graph);
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
+  purge_handle(exec);
+  return HEDDLE_REAL(cuGraphExecDestroy)(exec);
+}
+
+}  // extern "C"

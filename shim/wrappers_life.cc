@@ -1,0 +1,169 @@
+// Entry points that begin and end things: the driver, look-ups, modules, captures, streams, contexts.
+#include "shim/driver.h"
+#include "shim/inside.h"
+#include "shim/kernels.h"
+#include "shim/streams.h"
+
+namespace heddle::shim {
+namespace {
+
+// Tells the daemon that a stream's slot is free.
+void post_end(StreamSlot& slot) {
+  Inside in;
+  if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = slot.posted.load(std::memory_order_relaxed);
+  fields.stream = slot.index;
+  fields.kind = wire::Kind::STREAM_END;
+  fields.device = static_cast<uint8_t>(slot.device);
+  in.post(fields);
+}
+
+void context_ends(CUcontext context) {
+  end_context(context, post_end);
+  purge_kernels();
+}
+
+void stream_ends(CUstream stream) {
+  stream_gone(stream);
+  end_stream(stream, post_end);
+}
+
+// The primary context of a device, if it is there.
+void primary_ends(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  if (HEDDLE_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS ||
+      active == 0) {
+    return;
+  }
+  CUcontext context = nullptr;
+  if (HEDDLE_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) return;
+  HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+  context_ends(context);
+}
+
+template <class Real>
+CUresult begin_capture(StreamRef stream, Real&& real) {
+  capture_begins(stream);
+  const CUresult result = real();
+  if (result != CUDA_SUCCESS) capture_failed(stream);
+  return result;
+}
+
+// A failed end may or may not have ended the capture: the stream says which.
+template <class Real>
+CUresult end_capture(StreamRef stream, Real&& real) {
+  const CUresult result = real();
+  if (result == CUDA_SUCCESS || !stream_captures(stream)) capture_ends(stream);
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+extern "C" {
+
+CUresult cuInit(unsigned flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuInit)(flags);
+  if (result == CUDA_SUCCESS) on_driver_initialized();
+  return result;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuGetProcAddress)(symbol, pfn, version, flags);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) *pfn = replacement(*pfn);
+  return result;
+}
+CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags,
+                             CUdriverProcAddressQueryResult* status) noexcept {
+  const CUresult result = HEDDLE_REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) *pfn = replacement(*pfn);
+  return result;
+}
+
+CUresult cuModuleUnload(CUmodule module) noexcept {
+  purge_module(module);
+  return HEDDLE_REAL(cuModuleUnload)(module);
+}
+CUresult cuLibraryUnload(CUlibrary library) noexcept {
+  purge_kernels();
+  return HEDDLE_REAL(cuLibraryUnload)(library);
+}
+
+CUresult cuStreamBeginCapture(CUstream stream) noexcept {
+  return begin_capture({stream, false},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture)(stream); });
+}
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) noexcept {
+  return begin_capture({stream, true},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_ptsz)(stream); });
+}
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, false},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_v2)(stream, mode); });
+}
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, true},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode); });
+}
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                     const void* edges, size_t count,
+                                     CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, false}, [&] {
+    return HEDDLE_REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode);
+  });
+}
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                          const void* edges, size_t count,
+                                          CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, true}, [&] {
+    return HEDDLE_REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode);
+  });
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept {
+  return end_capture({stream, false},
+                     [&] { return HEDDLE_REAL(cuStreamEndCapture)(stream, graph); });
+}
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept {
+  return end_capture({stream, true},
+                     [&] { return HEDDLE_REAL(cuStreamEndCapture_ptsz)(stream, graph); });
+}
+
+CUresult cuStreamDestroy(CUstream stream) noexcept {
+  stream_ends(stream);
+  return HEDDLE_REAL(cuStreamDestroy)(stream);
+}
+CUresult cuStreamDestroy_v2(CUstream stream) noexcept {
+  stream_ends(stream);
+  return HEDDLE_REAL(cuStreamDestroy_v2)(stream);
+}
+CUresult cuCtxDestroy(CUcontext context) noexcept {
+  context_ends(context);
+  return HEDDLE_REAL(cuCtxDestroy)(context);
+}
+CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
+  context_ends(context);
+  return HEDDLE_REAL(cuCtxDestroy_v2)(context);
+}
+CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept {
+  primary_ends(device);
+  return HEDDLE_REAL(cuDevicePrimaryCtxReset)(device);
+}
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) noexcept {
+  primary_ends(device);
+  return HEDDLE_REAL(cuDevicePrimaryCtxReset_v2)(device);
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) noexcept {
+  primary_ends(device);
+  return HEDDLE_REAL(cuDevicePrimaryCtxRelease)(device);
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept {
+  primary_ends(device);
+  return HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+}
+
+}  // extern "C"

@@ -1,0 +1,205 @@
+// Entry points that wait, and what makes their return evidence: events of the application.
+#include "shim/completion.h"
+#include "shim/driver.h"
+
+namespace heddle::shim {
+namespace {
+
+ipc::RecordFields wait_record(uint16_t stream, int device, uint64_t seq) {
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = seq;
+  fields.stream = stream;
+  fields.kind = wire::Kind::WAIT;
+  fields.device = static_cast<uint8_t>(device);
+  return fields;
+}
+
+bool has_device(const StreamSlot& slot) {
+  return slot.device >= 0 && slot.device < static_cast<int>(ipc::kDevices);
+}
+
+// One synchronizing call of one stream: the wait is announced, and its return is evidence. Even a
+// call that failed ends the wait, with nothing new.
+class Wait {
+ public:
+  explicit Wait(StreamRef stream) {
+    Inside in;
+    if (in && !anything_captures()) begin(in, stream_slot(stream, in.thread().index));
+    if (slot_ != nullptr) reach_ = reach_of(*slot_);
+  }
+  explicit Wait(CUevent event) {
+    Inside in;
+    if (!in || anything_captures()) return;
+    if (StreamSlot* slot = event_reach(event, reach_)) begin(in, *slot);
+  }
+
+  CUresult returned(CUresult result) {
+    if (slot_ == nullptr) return result;
+    Inside in;
+    if (!in) return result;
+    const Reach reach = result == CUDA_SUCCESS
+                            ? reach_
+                            : Reach{slot_->done.load(std::memory_order_relaxed), 0};
+    complete(in, *slot_, reach, wire::Evidence::SYNCHRONIZED, true);
+    return result;
+  }
+
+ private:
+  void begin(Inside& in, StreamSlot& slot) {
+    if (!has_device(slot)) return;
+    slot_ = &slot;
+    in.post(wait_record(slot.index, slot.device, slot.submitted.load(std::memory_order_relaxed)));
+  }
+
+  StreamSlot* slot_ = nullptr;
+  Reach reach_{};
+};
+
+// A call that asked and found the work done.
+CUresult queried(CUresult result, StreamSlot* slot, Reach reach) {
+  if (result != CUDA_SUCCESS || slot == nullptr || !has_device(*slot)) return result;
+  Inside in;
+  if (in) complete(in, *slot, reach, wire::Evidence::SYNCHRONIZED, false);
+  return result;
+}
+
+template <class Real>
+CUresult query_stream(StreamRef stream, Real&& real) {
+  StreamSlot* slot = nullptr;
+  Reach reach{};
+  if (Inside in; in && !anything_captures()) {
+    slot = &stream_slot(stream, in.thread().index);
+    reach = reach_of(*slot);
+  }
+  return queried(real(stream.handle), slot, reach);
+}
+
+// All streams of a context. One record says that the device drains; each stream reports its own.
+template <class Real>
+CUresult synchronize_context(CUcontext context, Real&& real) {
+  struct Seen {
+    StreamSlot* slot;
+    Reach reach;
+  };
+  constexpr size_t kSeen = 32;  // the rest is reported by a later call
+  Seen seen[kSeen];
+  size_t count = 0;
+  StreamSlot* first = nullptr;
+  if (Inside in; in && !anything_captures()) {
+    first = &stream_slot({nullptr, false}, in.thread().index);
+    for_each_active([&](StreamSlot& slot) {
+      if (slot.context == context && count < kSeen) seen[count++] = {&slot, reach_of(slot)};
+    });
+    if (has_device(*first)) in.post(wait_record(ipc::kAllStreams, first->device, 0));
+  }
+  const CUresult result = real();
+  if (first == nullptr || !has_device(*first)) return result;
+  if (Inside in; in) {
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+      complete(in, *seen[i].slot, seen[i].reach, wire::Evidence::SYNCHRONIZED, true);
+    }
+    // The wait ends in any case.
+    if (count == 0 || result != CUDA_SUCCESS) {
+      const Reach nothing{first->done.load(std::memory_order_relaxed), 0};
+      complete(in, *first, nothing, wire::Evidence::SYNCHRONIZED, true);
+    }
+  }
+  return result;
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  HEDDLE_REAL(cuCtxGetCurrent)(&context);
+  return context;
+}
+
+CUresult note_event(CUresult result, CUevent event, StreamRef stream) {
+  if (result != CUDA_SUCCESS) return result;
+  Inside in;
+  if (!in || anything_captures()) return result;
+  const StreamSlot& slot = stream_slot(stream, in.thread().index);
+  const Reach reach = reach_of(slot);
+  event_recorded(event, slot, reach.seq, reach.posted_ns);
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+extern "C" {
+
+CUresult cuStreamSynchronize(CUstream stream) noexcept {
+  Wait wait(StreamRef{stream, false});
+  return wait.returned(HEDDLE_REAL(cuStreamSynchronize)(stream));
+}
+CUresult cuStreamSynchronize_ptsz(CUstream stream) noexcept {
+  Wait wait(StreamRef{stream, true});
+  return wait.returned(HEDDLE_REAL(cuStreamSynchronize_ptsz)(stream));
+}
+CUresult cuEventSynchronize(CUevent event) noexcept {
+  Wait wait(event);
+  return wait.returned(HEDDLE_REAL(cuEventSynchronize)(event));
+}
+CUresult cuCtxSynchronize() noexcept {
+  return synchronize_context(current(), [] { return HEDDLE_REAL(cuCtxSynchronize)(); });
+}
+CUresult cuCtxSynchronize_v2(CUcontext context) noexcept {
+  return synchronize_context(context, [&] { return HEDDLE_REAL(cuCtxSynchronize_v2)(context); });
+}
+
+CUresult cuStreamQuery(CUstream stream) noexcept {
+  return query_stream({stream, false}, HEDDLE_REAL(cuStreamQuery));
+}
+CUresult cuStreamQuery_ptsz(CUstream stream) noexcept {
+  return query_stream({stream, true}, HEDDLE_REAL(cuStreamQuery_ptsz));
+}
+CUresult cuEventQuery(CUevent event) noexcept {
+  Reach reach{};
+  StreamSlot* slot = event_reach(event, reach);
+  return queried(HEDDLE_REAL(cuEventQuery)(event), slot, reach);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) noexcept {
+  return note_event(HEDDLE_REAL(cuEventRecord)(event, stream), event, {stream, false});
+}
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) noexcept {
+  return note_event(HEDDLE_REAL(cuEventRecord_ptsz)(event, stream), event, {stream, true});
+}
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) noexcept {
+  return note_event(HEDDLE_REAL(cuEventRecordWithFlags)(event, stream, flags), event,
+                    {stream, false});
+}
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) noexcept {
+  return note_event(HEDDLE_REAL(cuEventRecordWithFlags_ptsz)(event, stream, flags), event,
+                    {stream, true});
+}
+CUresult cuEventDestroy(CUevent event) noexcept {
+  event_destroyed(event);
+  return HEDDLE_REAL(cuEventDestroy)(event);
+}
+CUresult cuEventDestroy_v2(CUevent event) noexcept {
+  event_destroyed(event);
+  return HEDDLE_REAL(cuEventDestroy_v2)(event);
+}
+
+// ---- synchronous copies: to or from the host they return when the default stream is done --------
+
+#define HEDDLE_WAITING_COPY(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                                 \
+  CUresult name parameters noexcept {                                \
+    Wait wait(StreamRef{nullptr, per_thread});                       \
+    return wait.returned(HEDDLE_REAL(name) arguments);               \
+  }
+#pragma GCC visibility push(default)
+// clang-format off
+HEDDLE_WAITING_COPY(cuMemcpyHtoD_v2, false, (CUdeviceptr to, const void* from, size_t bytes), (to, from, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyHtoD_v2_ptds, true, (CUdeviceptr to, const void* from, size_t bytes), (to, from, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2, false, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2_ptds, true, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+// clang-format on
+#pragma GCC visibility pop
+
+}  // extern "C"

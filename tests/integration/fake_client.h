@@ -1,0 +1,77 @@
+// A client without a shim or a GPU: attaches, maps the memories, posts and asks. Each has a process
+// of its own (which only connects and waits), because the daemon knows clients by process and by
+// whether it lives; the test itself writes the shared memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "daemon/server/messages.h"
+#include "ipc/layout.h"
+#include "ipc/record.h"
+
+namespace heddle::testing {
+
+class FakeClient {
+ public:
+  struct Options {
+    int priority = 5;
+    std::string label = {};
+    uint32_t version = ipc::kProtocolVersion;
+  };
+
+  FakeClient(const std::string& socket, const Options& options);
+  ~FakeClient();
+  FakeClient(const FakeClient&) = delete;
+  FakeClient& operator=(const FakeClient&) = delete;
+
+  const ipc::Attached& attached() const { return attached_; }
+  const ipc::ControlMemory& control() const { return *control_; }
+  ipc::ClientMemory& memory() { return *memory_; }
+  pid_t pid() const { return pid_; }
+
+  void register_kernel(uint32_t index, uint64_t id, const std::string& name);
+  bool send_raw(std::span<const std::byte> packet);
+
+  // A record as the shim writes it; time, and for launches the sequence number, are filled in.
+  bool post(uint16_t thread, ipc::RecordFields fields);
+  void ask(uint16_t thread, uint32_t seq, uint32_t kernel = ipc::kNoKernel);
+  void withdraw(uint16_t thread, uint32_t seq);
+  bool granted(uint16_t thread, uint32_t seq) const;
+  bool wait_granted(uint16_t thread, uint32_t seq);
+  uint32_t window(uint8_t device = 0) const;
+  // Everything posted so far is done.
+  void complete_all(uint16_t thread);
+  void ring();
+
+  void kill_process();
+  void close_socket();
+  void reconnect();  // the same process attaches anew
+
+ private:
+  void connect();
+  void attach();
+  void unmap();
+
+  const Options options_;
+  pid_t pid_ = -1;
+  int helper_ = -1;  // the process answers each byte with a connected socket
+  int socket_ = -1;
+  int doorbell_ = -1;
+  ipc::Attached attached_;
+  const ipc::ControlMemory* control_ = nullptr;
+  ipc::ClientMemory* memory_ = nullptr;
+  uint64_t stream_seq_ = 0;
+};
+
+// Asks the daemon as `heddle` does.
+server::Reply request(const std::string& socket, const server::Request& request);
+
+// True as soon as `condition` holds; false if it does not within ten seconds.
+bool eventually(const std::function<bool()>& condition);
+
+}  // namespace heddle::testing

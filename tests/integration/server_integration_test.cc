@@ -1,0 +1,407 @@
+// The real server on a thread, with fake clients in processes of their own. No GPU, shim or Lua.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "daemon/server/server.h"
+#include "tests/integration/fake_client.h"
+
+namespace heddle::testing {
+namespace {
+
+using nlohmann::json;
+using server::Request;
+
+// Holds every launch until opened, then serves by priority, and notes whom it served. Shared with
+// the test's thread, so that it outlives generations.
+struct Valve {
+  std::atomic<bool> open{false};
+  std::atomic<uint32_t> served{0};
+  std::array<std::atomic<int>, 16> order{};
+  std::atomic<bool> faulty{false};
+};
+
+class ValvePolicy : public core::Policy {
+ public:
+  explicit ValvePolicy(Valve& valve) : valve_(valve) {}
+  std::string_view name() const override { return "valve"; }
+  core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
+    return {core::HookResult::kDecided, false, core::kWindowGated};
+  }
+  core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
+    return {core::HookResult::kDecided, false, core::kWindowGated};
+  }
+  core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
+    if (valve_.faulty) return {core::HookResult::kFault, false};
+    core::LaunchView view;
+    gpu.launch(id, view);
+    gpu.queue_insert(gpu.queue_create("all"), id, view.priority);
+    return {core::HookResult::kDecided, false};
+  }
+  core::DispatchVerdict dispatch(core::Gpu& gpu) override {
+    core::DispatchVerdict verdict;
+    verdict.result = core::HookResult::kDecided;
+    if (!valve_.open) return verdict;
+    verdict.run = gpu.queue_peek(gpu.queue_create("all"));
+    core::LaunchView view;
+    if (gpu.launch(verdict.run, view)) valve_.order[valve_.served++ % 16] = view.priority;
+    return verdict;
+  }
+
+ private:
+  Valve& valve_;
+};
+
+// Policies of one file in a directory: its first word is the policy.
+class FileStore : public server::PolicyStore {
+ public:
+  FileStore(std::string directory, Valve& valve)
+      : directory_(std::move(directory)), valve_(valve) {}
+
+  Result<server::Generation> load(const std::string& name) override {
+    server::Generation generation;
+    generation.name = generation.hash = name;
+    if (name == "valve") {
+      generation.make = [this]() -> Result<std::unique_ptr<core::Policy>> {
+        return std::make_unique<ValvePolicy>(valve_);
+      };
+    } else if (name != "builtin") {
+      return fail(name + ":1: no such policy");
+    }
+    return generation;
+  }
+  Result<server::Generation> with_params(const std::string& name, const Params&) override {
+    return load(name);
+  }
+  void adopted(const server::Generation&) override {}
+  std::optional<Result<server::Generation>> changed() override {
+    std::ifstream file(directory_ + "/current");
+    std::string word;
+    file >> word;
+    if (word.empty() || word == seen_) return std::nullopt;
+    seen_ = word;
+    return load(word);
+  }
+  void quarantine(const std::string& hash) override { quarantined_ = hash; }
+  std::vector<std::string> directories() const override { return {directory_}; }
+  json list() const override { return json::array({"builtin", "valve"}); }
+  json status() const override { return {{"quarantined", quarantined_}}; }
+  json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
+
+ private:
+  const std::string directory_;
+  Valve& valve_;
+  std::string seen_, quarantined_;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+    config_.socket = directory_ + "/s";
+    ASSERT_EQ(mkdir((directory_ + "/policies").c_str(), 0700), 0);
+    store_.emplace(directory_ + "/policies", valve_);
+  }
+  void TearDown() override {
+    stop();
+    const std::string command = "rm -r " + directory_;
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  void start(const std::string& policy = "builtin") {
+    config_.policy.name = policy;
+    auto made = server::Server::make(config_, *store_, log_);
+    ASSERT_TRUE(made) << made.error().message;
+    server_ = std::move(*made);
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    server_->stop();
+    thread_.join();
+    server_.reset();
+  }
+  json ask_daemon(Request::Kind kind) {
+    Request r;
+    r.kind = kind;
+    const server::Reply reply = request(config_.socket, r);
+    EXPECT_TRUE(reply.ok) << reply.error;
+    return reply.ok ? json::parse(reply.json) : json();
+  }
+  json load(const std::string& policy) {
+    Request r;
+    r.kind = Request::Kind::kPolicyLoad;
+    r.policy = policy;
+    const server::Reply reply = request(config_.socket, r);
+    return {{"ok", reply.ok}, {"error", reply.error}};
+  }
+  json status() { return ask_daemon(Request::Kind::kStatus); }
+  json ps() { return ask_daemon(Request::Kind::kPs)["clients"]; }
+  json stats() { return status()["devices"].at(0)["stats"]; }
+
+  std::string directory_;
+  Valve valve_;
+  server::Log log_{server::LogLevel::kOff};
+  server::Config config_;
+  std::optional<FileStore> store_;
+  std::unique_ptr<server::Server> server_;
+  std::thread thread_;
+};
+
+TEST_F(ServerTest, GrantsAnAsk) {
+  start();
+  FakeClient client(config_.socket, {.priority = 9});
+  ASSERT_EQ(client.attached().managed, 1u);
+  EXPECT_EQ(client.attached().priority, 9u);
+  client.register_kernel(0, 42, "axpy");
+  for (uint32_t seq = 1; seq <= 100; ++seq) {
+    client.ask(0, seq, 0);
+    ASSERT_TRUE(client.wait_granted(0, seq)) << seq;
+    client.complete_all(0);
+  }
+  EXPECT_EQ(stats()["granted"], 100);
+  EXPECT_EQ(ps().at(0)["devices"].at(0)["kernels"], 1);
+}
+
+TEST_F(ServerTest, LeasesTheMoreImportantAndGatesTheOther) {
+  start();
+  FakeClient high(config_.socket, {.priority = 0});
+  FakeClient low(config_.socket, {.priority = 9});
+  high.post(0, {});
+  EXPECT_TRUE(eventually([&] {
+    high.post(0, {});
+    return high.window() == ipc::kWindowLease && low.window() == ipc::kWindowGate;
+  }));
+}
+
+TEST_F(ServerTest, SeesPostsOfALoneClientWithoutItsDoorbell) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  for (uint64_t i = 0; i < 5'000; ++i) {
+    ASSERT_TRUE(eventually([&] { return client.post(0, {}); })) << "the ring stays full";
+  }
+  EXPECT_TRUE(eventually([&] { return stats()["posted"] == 5'000; }));
+}
+
+TEST_F(ServerTest, ServesByPriorityUnderAPolicy) {
+  start("valve");
+  FakeClient low(config_.socket, {.priority = 9});
+  FakeClient middle(config_.socket, {.priority = 5});
+  FakeClient high(config_.socket, {.priority = 1});
+  low.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  middle.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 2; }));
+  EXPECT_TRUE(eventually([&] { return middle.control().header.contended.load() != 0; }));
+  EXPECT_EQ(low.control().header.contended.load(), 0u);
+  high.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 3; }));
+  EXPECT_FALSE(high.granted(0, 1));
+  valve_.open = true;
+  EXPECT_TRUE(high.wait_granted(0, 1));
+  EXPECT_TRUE(middle.wait_granted(0, 1));
+  EXPECT_TRUE(low.wait_granted(0, 1));
+  EXPECT_EQ(valve_.order[0], 1);
+  EXPECT_EQ(valve_.order[1], 5);
+  EXPECT_EQ(valve_.order[2], 9);
+}
+
+TEST_F(ServerTest, ForgetsAClientThatIsKilledWhileItAsks) {
+  start("valve");
+  FakeClient other(config_.socket, {.priority = 5});
+  {
+    FakeClient client(config_.socket, {.priority = 5});
+    client.ask(0, 1);
+    ASSERT_TRUE(eventually([&] { return status()["devices"].at(0)["waiting"] == 1; }));
+    client.kill_process();
+    EXPECT_TRUE(eventually([&] { return status()["clients"] == 1; }));
+  }
+  EXPECT_EQ(status()["devices"].at(0)["waiting"], 0);
+  valve_.open = true;
+  other.ask(0, 1);
+  EXPECT_TRUE(other.wait_granted(0, 1));
+}
+
+TEST_F(ServerTest, KeepsAClientWhoseSocketClosesWhileItsProcessLives) {
+  start();
+  FakeClient client(config_.socket, {.priority = 5});
+  client.close_socket();
+  ASSERT_TRUE(eventually([&] { return ps().at(0)["connected"] == false; }));
+  client.ask(0, 1);
+  EXPECT_TRUE(client.wait_granted(0, 1));
+  const uint64_t id = client.attached().client_id;
+  client.reconnect();
+  EXPECT_NE(client.attached().client_id, id);
+  EXPECT_EQ(ps().size(), 1u);
+  client.ask(0, 1);
+  EXPECT_TRUE(client.wait_granted(0, 1));
+}
+
+TEST_F(ServerTest, RefusesAnotherProtocolVersion) {
+  start();
+  FakeClient client(config_.socket, {.version = ipc::kProtocolVersion + 1});
+  EXPECT_EQ(client.attached().managed, 0u);
+  EXPECT_NE(std::strstr(client.attached().reason, "same release"), nullptr);
+  EXPECT_EQ(status()["clients"], 0);
+}
+
+TEST_F(ServerTest, LetsGoOfAClientWhoseRingHeadIsImpossible) {
+  start();
+  FakeClient hostile(config_.socket, {.priority = 0});
+  FakeClient honest(config_.socket, {.priority = 5});
+  hostile.memory().threads[0].ring_head.store(5'000'000);
+  hostile.ring();
+  EXPECT_TRUE(eventually([&] { return hostile.control().header.bypass.load() == 1; }));
+  EXPECT_EQ(status()["counters"]["let_go"], 1);
+  honest.ask(0, 1);
+  EXPECT_TRUE(honest.wait_granted(0, 1));
+  hostile.reconnect();
+  EXPECT_EQ(hostile.attached().managed, 0u);
+}
+
+TEST_F(ServerTest, SurvivesGarbageFromHostileClients) {
+  start();
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 engine(seed);
+  const auto random = [&engine] { return static_cast<uint32_t>(engine()); };
+  FakeClient honest(config_.socket, {.priority = 5});
+  for (uint32_t round = 0; round < 20; ++round) {
+    FakeClient hostile(config_.socket, {.priority = 0});
+    std::vector<std::byte> packet(8 * (1 + random() % 100));
+    for (std::byte& byte : packet) byte = static_cast<std::byte>(random());
+    hostile.send_raw(packet);
+    ipc::ClientMemory& memory = hostile.memory();
+    memory.counters.threads_used.store(random());
+    for (uint32_t i = 0; i < 200; ++i) {
+      ipc::RecordFields fields;
+      fields.stream = static_cast<uint16_t>(random());
+      fields.device = static_cast<uint8_t>(random() % 20);
+      fields.kernel = random() % 3 == 0 ? random() : random() % ipc::kKernels;
+      fields.kind = static_cast<wire::Kind>(random() % 7);
+      fields.ask_seq = random() % 3;
+      fields.admission = static_cast<wire::Admission>(random() % 11);
+      fields.evidence = static_cast<wire::Evidence>(random() % 4);
+      const uint32_t bits = random();
+      std::memcpy(&fields.duration_us, &bits, sizeof bits);
+      hostile.post(static_cast<uint16_t>(random() % 4), fields);
+    }
+    hostile.ask(static_cast<uint16_t>(random() % 4), random());
+    if (round % 2 == 0) {
+      auto* bytes = reinterpret_cast<unsigned char*>(memory.threads[0].ring);
+      for (size_t i = 0; i < 4'096; ++i) bytes[i] = static_cast<unsigned char>(random());
+      memory.threads[0].ring_head.fetch_add(16);
+      hostile.ring();
+    }
+    honest.ask(0, round + 1);
+    ASSERT_TRUE(honest.wait_granted(0, round + 1)) << "round " << round;
+    honest.complete_all(0);
+  }
+  EXPECT_TRUE(eventually([&] { return status()["clients"] == 1; }));
+}
+
+TEST_F(ServerTest, TakesAWithdrawnAskOutOfTheQueue) {
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  client.withdraw(0, 1);
+  client.ring();
+  EXPECT_TRUE(eventually([&] { return stats()["withdrawn"] == 1; }));
+  EXPECT_EQ(status()["devices"].at(0)["waiting"], 0);
+}
+
+TEST_F(ServerTest, SwapsThePolicyWhileALaunchWaits) {
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_FALSE(client.granted(0, 1));
+  EXPECT_TRUE(load("builtin")["ok"]);
+  EXPECT_TRUE(client.wait_granted(0, 1));
+}
+
+TEST_F(ServerTest, ReloadsWhenAFileIsSavedAndKeepsWhatRunsOnError) {
+  start();
+  std::ofstream(directory_ + "/policies/current") << "valve";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "valve"; }));
+  // As editors do it: a new file, renamed over the old one.
+  std::ofstream(directory_ + "/policies/new") << "broken";
+  ASSERT_EQ(
+      rename((directory_ + "/policies/new").c_str(), (directory_ + "/policies/current").c_str()),
+      0);
+  EXPECT_TRUE(
+      eventually([&] { return status()["policy"]["error"] == "broken:1: no such policy"; }));
+  EXPECT_EQ(status()["policy"]["name"], "valve");
+}
+
+TEST_F(ServerTest, QuarantinesAPolicyThatKeepsFaulting) {
+  valve_.faulty = true;
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  for (uint32_t seq = 1; seq <= 20; ++seq) {
+    client.ask(0, seq);
+    ASSERT_TRUE(client.wait_granted(0, seq));
+    client.complete_all(0);
+  }
+  const json policy = status()["policy"];
+  EXPECT_EQ(policy["name"], "builtin");
+  EXPECT_EQ(policy["quarantined"], "valve");
+  EXPECT_NE(policy["error"].get<std::string>().find("quarantined"), std::string::npos);
+}
+
+TEST_F(ServerTest, BypassGrantsEverything) {
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  Request on;
+  on.kind = Request::Kind::kBypass;
+  on.bypass = true;
+  EXPECT_TRUE(request(config_.socket, on).ok);
+  EXPECT_TRUE(client.wait_granted(0, 1));
+  EXPECT_EQ(client.control().header.bypass.load(), 1u);
+  EXPECT_EQ(client.window(), ipc::kWindowLease);
+}
+
+TEST_F(ServerTest, OpensEveryGateWhenItStops) {
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  stop();
+  EXPECT_TRUE(client.granted(0, 1));
+  EXPECT_EQ(client.window(), ipc::kWindowLease);
+  EXPECT_EQ(client.control().header.bypass.load(), 1u);
+  EXPECT_NE(access(config_.socket.c_str(), F_OK), 0);
+}
+
+TEST_F(ServerTest, RefusesASocketInUse) {
+  start();
+  auto second = server::Server::make(config_, *store_, log_);
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("another heddled"), std::string::npos);
+  EXPECT_EQ(status()["clients"], 0) << "the first one still serves";
+}
+
+TEST_F(ServerTest, ReplacesTheSocketOfADaemonThatDied) {
+  const int dead = ipc::listen_socket(config_.socket.c_str(), 0600, 1);
+  ASSERT_GE(dead, 0);
+  close(dead);  // the file stays, nobody listens
+  start();
+  EXPECT_EQ(status()["clients"], 0);
+}
+
+}  // namespace
+}  // namespace heddle::testing

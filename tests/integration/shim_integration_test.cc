@@ -1,0 +1,355 @@
+// The built shim in a real process, between a fake driver and a fake daemon.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ipc/kernel_id.h"
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Admission;
+using wire::Evidence;
+using wire::Kind;
+
+constexpr uint64_t kLease = ipc::pack_window(1, ipc::kWindowLease);
+constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
+
+class Shim : public ::testing::Test {
+ protected:
+  Shim() : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
+  ~Shim() override { unlink(path_.c_str()); }
+
+  std::vector<std::string> environment() {
+    return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
+  }
+  // An attached application.
+  void start(Application& app, uint64_t word) {
+    app.send("init");
+    daemon_.accept(word);
+    ASSERT_EQ(app.receive(), "0");
+  }
+  // Makes kernels known, so that none is measured.
+  void predict(float us) {
+    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].predicted_us = us;
+  }
+  std::vector<ipc::RecordFields> records(Kind kind) {
+    std::vector<ipc::RecordFields> some;
+    for (const auto& record : daemon_.records()) {
+      if (record.kind == kind) some.push_back(record);
+    }
+    return some;
+  }
+
+  std::string path_;
+  FakeDaemon daemon_;
+};
+
+TEST_F(Shim, PassesThroughWhatItDoesNotWrap) {
+  Application app({"HEDDLE_DISABLE=1"});
+  EXPECT_EQ(app("init"), "0");
+  EXPECT_EQ(app("alloc"), "2");      // the driver's own answer
+  EXPECT_EQ(app("missing"), "500");  // CUDA_ERROR_NOT_FOUND
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("get fake_launches"), "1");
+  EXPECT_FALSE(daemon_.pending(50)) << "disabled, and attached all the same";
+}
+
+TEST_F(Shim, ReplacesProcAddressesByPointer) {
+  Application app({"HEDDLE_DISABLE=1"});
+  EXPECT_EQ(app("proc cuLaunchKernel 0 cuLaunchKernel"), "same");
+  EXPECT_EQ(app("proc cuLaunchKernel 2 cuLaunchKernel_ptsz"), "same");
+  EXPECT_EQ(app("proc cuMemAlloc 0 cuMemAlloc_v2"), "real");
+}
+
+TEST_F(Shim, SaysWhoItIsWhenItAttaches) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(daemon_.label, "a label");
+  EXPECT_EQ(daemon_.priority, 7);
+  EXPECT_NE(daemon_.command.find("shim_client an argument"), std::string::npos);
+}
+
+TEST_F(Shim, PostsLeasedLaunchesAndRegistersTheirKernelOnce) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("second"), "0");
+  const auto kernels = daemon_.registrations();
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].name, "first_kernel");
+  EXPECT_EQ(kernels[0].id, ipc::kernel_id("first_kernel", {{8, 1, 1}, {128, 1, 1}, 0, 1}));
+  EXPECT_EQ(kernels[1].name, "second_kernel");
+  const auto launches = records(Kind::KERNEL);
+  ASSERT_EQ(launches.size(), 3u);
+  for (size_t i = 0; i < launches.size(); ++i) {
+    EXPECT_EQ(launches[i].admission, Admission::LEASE);
+    EXPECT_EQ(launches[i].epoch, 1u);
+    EXPECT_EQ(launches[i].stream_seq, launches[0].stream_seq + i);
+  }
+  EXPECT_EQ(launches[2].kernel, kernels[1].index);
+}
+
+TEST_F(Shim, ReportsMeasuredDurationsUntilTheKernelIsKnown) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch");
+  app("sync");
+  auto completions = records(Kind::COMPLETION);
+  ASSERT_EQ(completions.size(), 2u);
+  EXPECT_FLOAT_EQ(completions[0].duration_us, 250);
+  EXPECT_EQ(completions[0].kernel, 0u);
+  EXPECT_EQ(completions[1].evidence, Evidence::SYNCHRONIZED);
+  predict(250);
+  app("launch");
+  app("sync");
+  completions = records(Kind::COMPLETION);
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].duration_us, 0);
+}
+
+TEST_F(Shim, AnnouncesAWaitAndItsEnd) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  const uint64_t seq = records(Kind::KERNEL).at(0).stream_seq;
+  app("sync 64");
+  const auto seen = daemon_.records();
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].kind, Kind::WAIT);
+  EXPECT_EQ(seen[1].kind, Kind::COMPLETION);
+  EXPECT_EQ(seen[1].stream_seq, seq);
+  EXPECT_EQ(seen[1].stream, seen[0].stream);
+}
+
+TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  app.send("launch");
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_EQ(ask.admission, Admission::ASK);
+  EXPECT_EQ(ask.epoch, 1u);
+  daemon_.grant(ask);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(app("get fake_launches"), "1");
+  EXPECT_TRUE(records(Kind::KERNEL).empty()) << "the ask is its record";
+}
+
+TEST_F(Shim, SpendsCreditWithoutAskingWhileTheEpochStands) {
+  Application app(environment());
+  start(app, kGate);
+  predict(100);
+  app.send("launch");
+  daemon_.grant(daemon_.wait_for_ask(), 200);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(app("launch"), "0");
+  const auto launches = records(Kind::KERNEL);
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].admission, Admission::CREDIT);
+  daemon_.control().windows[0].word = ipc::pack_window(2, ipc::kWindowGate);
+  app.send("launch");  // 100 us are left, but of an old epoch
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
+TEST_F(Shim, ReportsItsMarkersWhileItWaits) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  app("set fake_busy 1");
+  app.send("launch");
+  const auto first = daemon_.wait_for_ask();
+  daemon_.grant(first);
+  app.receive();
+  // The marker behind the grant is complete when the next launch asks about it.
+  app("set fake_busy 0");
+  app.send("launch");
+  const auto second = daemon_.wait_for_ask();
+  std::vector<ipc::RecordFields> done;
+  while (done.empty()) done = records(Kind::COMPLETION);
+  EXPECT_EQ(done[0].evidence, Evidence::MARKER);
+  EXPECT_EQ(done[0].stream_seq, first.stream_seq);
+  daemon_.grant(second);
+  app.receive();
+}
+
+TEST_F(Shim, LaunchesByItselfAfterTheStarvationBound) {
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().header.starvation_ms = 20;
+  EXPECT_EQ(app("launch"), "0");
+  const auto launches = records(Kind::KERNEL);
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].admission, Admission::SELF_STARVED);
+  EXPECT_NE(launches[0].ask_seq, 0u);
+  const auto self = static_cast<size_t>(Admission::SELF_STARVED);
+  EXPECT_EQ(daemon_.client().counters.self[self], 1u);
+}
+
+TEST_F(Shim, DoesNotWaitForADaemonWhoseHeartStopped) {
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().header.starvation_ms = 60'000;
+  daemon_.control().header.heartbeat_ns = 1;
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_STALE);
+}
+
+TEST_F(Shim, LetsAWaiterGoWhenTheDaemonDies_AndAttachesAgain) {
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().header.starvation_ms = 60'000;
+  app.send("launch");
+  daemon_.wait_for_ask();
+  daemon_.hang_up();
+  EXPECT_EQ(app.receive(), "0");
+  daemon_.accept(kLease);
+  // Which registrations the old daemon saw does not matter: the new one gets all of them.
+  std::vector<Registration> kernels;
+  while (kernels.empty()) kernels = daemon_.registrations();
+  EXPECT_EQ(kernels[0].name, "first_kernel");
+  std::vector<ipc::RecordFields> launches;
+  while (launches.empty()) {  // the new session is taken up at a launch
+    EXPECT_EQ(app("launch"), "0");
+    launches = records(Kind::KERNEL);
+  }
+  EXPECT_EQ(launches[0].admission, Admission::LEASE);
+}
+
+TEST_F(Shim, AsksBeyondItsWindow) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 250));
+  predict(100);
+  app("set fake_busy 1");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(app("launch"), "0");
+  for (const auto& launch : records(Kind::KERNEL)) EXPECT_EQ(launch.admission, Admission::WINDOW);
+  app.send("launch");
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+  app("set fake_busy 0");
+  EXPECT_EQ(app("launch"), "0");  // its markers say that there is room again
+  EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
+}
+
+TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
+  Application app(environment());
+  start(app, kGate);
+  app("capture 64");
+  const std::string before = app("get fake_event_calls");
+  EXPECT_EQ(app("launch 64"), "0");  // neither held nor recorded
+  EXPECT_EQ(app("get fake_event_calls"), before);
+  EXPECT_TRUE(daemon_.records().empty());
+  const auto self = static_cast<size_t>(Admission::SELF_CAPTURING);
+  EXPECT_EQ(daemon_.client().counters.self[self], 1u);
+  app("end_capture 64");
+  app.send("launch 64");
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
+TEST_F(Shim, PutsNothingBesideAProgrammaticDependentLaunch) {
+  Application app(environment());
+  start(app, kLease);
+  daemon_.control().windows[0].launch_priority = -5;
+  EXPECT_EQ(app("pdl"), "0");
+  EXPECT_EQ(app("get fake_event_calls"), "0");
+  EXPECT_EQ(app("get fake_priority"), "0");
+}
+
+TEST_F(Shim, LaunchesAtThePriorityItIsTold_AndPlainlyWhenThatIsRefused) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  daemon_.control().windows[0].launch_priority = -5;
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("get fake_priority"), "-5");
+  app("set fake_fail 1");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("get fake_launches"), "2");
+}
+
+TEST_F(Shim, TellsOfALaunchThatTheDriverRefused) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("set fake_fail 701");
+  EXPECT_EQ(app("launch"), "701");
+  const auto done = records(Kind::COMPLETION);
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].evidence, Evidence::FAILED);
+}
+
+TEST_F(Shim, NeverHoldsBackACollective) {
+  Application app(environment());
+  start(app, kGate);
+  EXPECT_EQ(app("nccl"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_EXEMPT);
+}
+
+TEST_F(Shim, TellsStreamsApart) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch 64");
+  app("launch 128");
+  app("launch");
+  app("per_thread");
+  std::vector<uint16_t> streams;
+  for (const auto& launch : records(Kind::KERNEL)) streams.push_back(launch.stream);
+  std::sort(streams.begin(), streams.end());
+  EXPECT_EQ(std::unique(streams.begin(), streams.end()) - streams.begin(), 4);
+  app("destroy 64");
+  EXPECT_EQ(records(Kind::STREAM_END).size(), 1u);
+}
+
+TEST_F(Shim, AForkedChildPassesStraightThrough) {
+  Application app(environment());
+  start(app, kGate);
+  EXPECT_EQ(app("fork"), "0");  // would wait for a grant if it were managed
+  EXPECT_TRUE(daemon_.records().empty());
+}
+
+TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("threads 80"), "80");
+  EXPECT_EQ(app("get fake_launches"), "80");
+  EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
+  EXPECT_EQ(app("threads 40"), "40");
+  EXPECT_EQ(records(Kind::KERNEL).size(), 40u);
+}
+
+TEST_F(Shim, ObeysBothBypasses) {
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().header.bypass = 1;
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::BYPASS);
+  daemon_.control().header.bypass = 0;
+  app("bypass 1");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_TRUE(daemon_.records().empty());
+}
+
+TEST_F(Shim, ARefusedClientLaunchesFreely) {
+  Application app(environment());
+  app.send("init");
+  daemon_.refuse();
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(app("launch"), "0");
+}
+
+TEST_F(Shim, StartsWithoutADaemon) {
+  Application app({"HEDDLE_SOCKET=/nonexistent/heddle.sock"});
+  EXPECT_EQ(app("init"), "0");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("sync"), "0");
+}
+
+}  // namespace
+}  // namespace heddle::shim_test

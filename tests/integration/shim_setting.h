@@ -1,0 +1,77 @@
+// A daemon that does what a test says, and an application under the shim that does the same.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/layout.h"
+#include "ipc/record.h"
+
+namespace heddle::shim_test {
+
+struct Registration {
+  uint32_t index;
+  uint64_t id;
+  std::string name;
+};
+
+// Serves one client at a time, on the test's own thread: nothing happens but inside its calls.
+class FakeDaemon {
+ public:
+  explicit FakeDaemon(const std::string& socket_path);
+  ~FakeDaemon();
+
+  // Accepts the next client, makes its memories with `word` as its window, and answers.
+  void accept(uint64_t word);
+  void refuse();      // the same, with managed = 0
+  void hang_up();     // as a daemon that dies
+  bool pending(int timeout_ms);  // does a client knock?
+
+  ipc::ControlMemory& control() { return *control_; }
+  ipc::ClientMemory& client() { return *client_; }
+
+  // All records published since the last call, of all threads.
+  std::vector<ipc::RecordFields> records();
+  // Waits until thread 0 asks; the record. Fails the test after 5 s.
+  ipc::RecordFields wait_for_ask();
+  void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0);
+  std::vector<Registration> registrations();
+
+  std::string command, label;
+  int priority = -2;
+
+ private:
+  int receive_attach();
+  int listener_ = -1;
+  int socket_ = -1;
+  int doorbell_ = -1;
+  ipc::ControlMemory* control_ = nullptr;
+  ipc::ClientMemory* client_ = nullptr;
+  uint32_t cursors_[ipc::kThreads] = {};
+  uint32_t asked_ = 0;
+};
+
+class Application {
+ public:
+  // `environment`: NAME=value, on top of the test's own.
+  explicit Application(std::vector<std::string> environment);
+  ~Application();
+
+  void send(const std::string& command);
+  std::string receive();
+  std::string operator()(const std::string& command) {
+    send(command);
+    return receive();
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+  int to_ = -1;
+  FILE* from_ = nullptr;
+};
+
+}  // namespace heddle::shim_test

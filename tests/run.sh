@@ -1,0 +1,78 @@
+#!/bin/bash
+# From a clean clone to one line: sets up, builds and installs the release, runs every test that
+# needs no GPU, then the unit and integration tests again under ASan + UBSan and under TSan.
+#
+#   tests/run.sh            the last line reads 'N passed, N failed' (', N skipped')
+#   JOBS=1 tests/run.sh     with less than all cores
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+jobs=${JOBS:-$(nproc)}
+started=$SECONDS
+passed=0 failed=0 skipped=0
+
+step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
+
+# Runs a command; what it prints is kept in build/run.log and shown only when it fails.
+quietly() {
+  if ! "$@" >build/run.log 2>&1; then
+    tail -n 60 build/run.log
+    echo "failed: $*"
+    return 1
+  fi
+}
+
+# ctest's own words go to the terminal; the numbers come from its JUnit file.
+run_tests() {
+  local preset=$1 report=$PWD/build/$1/junit.xml tests failures skips
+  shift
+  rm -f "$report"
+  ctest --preset "$preset" -j "$jobs" --output-junit "$report" "$@"
+  tests=$(grep -o '<testcase ' "$report" | wc -l)
+  failures=$(grep -o 'status="fail"' "$report" | wc -l)
+  skips=$(grep -oE 'status="(notrun|disabled)"' "$report" | wc -l)
+  passed=$((passed + tests - failures - skips))
+  failed=$((failed + failures))
+  skipped=$((skipped + skips))
+  [ "$tests" -gt 0 ] || failed=$((failed + 1))
+}
+
+build() {
+  local preset=$1
+  shift
+  quietly cmake --preset "$preset" && quietly cmake --build --preset "$preset" -j "$jobs" "$@"
+}
+
+mkdir -p build
+step "set-up"
+if tests/setup.sh; then
+  step "release: build and install"
+  if build release && rm -rf dist && quietly cmake --install build/release; then
+    step "release: tests"
+    if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+      run_tests release
+    else
+      gpu=$(ctest --preset release -N -L gpu | sed -n 's/^Total Tests: //p')
+      skipped=$((skipped + ${gpu:-0}))
+      echo "no NVIDIA GPU here: ${gpu:-0} tests with the label gpu are skipped"
+      run_tests release -LE gpu
+    fi
+  else
+    failed=$((failed + 1))
+  fi
+  for preset in asan tsan; do
+    step "$preset: core, ipc and server; unit and integration tests"
+    if build "$preset" --target heddle_tests_unit heddle_tests_integration; then
+      run_tests "$preset"
+    else
+      failed=$((failed + 1))
+    fi
+  done
+else
+  failed=1
+fi
+
+echo
+summary="$passed passed, $failed failed"
+[ "$skipped" = 0 ] || summary="$summary, $skipped skipped"
+echo "$summary"
+[ "$failed" = 0 ]

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Shape of the tree: entries, lengths, READMEs, names of places that do not belong here.
+
+With --format: clang-format leaves every C++ file as it is (skipped unless it is version 14).
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import tree
+
+# The top level, and nothing else.
+ENTRIES = {
+    "README.md", "CMakeLists.txt", "CMakePresets.json", "ipc", "shim", "daemon", "policies",
+    "profiles", "bench", "examples", "tests", ".ci", ".clang-format", ".clang-tidy",
+    ".editorconfig", ".gitignore", ".gitattributes", "compile_commands.json",
+}
+
+LINES_MAX = 500
+COLUMNS_MAX = 100
+README_LINES_MAX = 60
+# Longer files, each with its reason.
+LONG_FILES = {
+    "shim/cuda/entry_points.inc": "generated: one line per driver entry point",
+}
+# Longer READMEs: the policy guide is a reference, bench/README.md carries measurements.
+LONG_READMES = {"policies/README.md", "bench/README.md"}
+
+SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
+
+# Package registries and mirrors: the machine's own configuration names them, we never do.
+HOSTS = re.compile(
+    r"\b(?:(?:deb|archive|security|snapshot|ftp|registry|files|index|proxy|download|mirrors?)"
+    r"(?:\.[a-z0-9-]+)+|pypi|ghcr|quay|nvcr)\.(?:org|com|io|net)\b")
+
+
+def lengths(path, text):
+    lines = text.splitlines()
+    name = str(path)
+    if path.suffix in SOURCES and len(lines) > LINES_MAX and name not in LONG_FILES:
+        yield f"{name}: {len(lines)} lines, at most {LINES_MAX}"
+    if path.suffix in SOURCES:
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS_MAX:
+                yield f"{name}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"
+    if path.name == "README.md" and len(path.parts) > 1 and name not in LONG_READMES:
+        if len(lines) > README_LINES_MAX:
+            yield f"{name}: {len(lines)} lines; a README is one screen ({README_LINES_MAX})"
+
+
+def stale_names(path, text):
+    """Paths of this project that a README names in backticks and that are gone."""
+    if path.name != "README.md":
+        return
+    for name in re.findall(r"`([a-z][\w./-]*/[\w./-]*)`", text):
+        if name.split("/")[0] in ENTRIES and not (tree.ROOT / name).exists():
+            yield f"{path}: names {name}, which is not there"
+
+
+def missing():
+    for entry in sorted(tree.ROOT.iterdir()):
+        if entry.name not in ENTRIES | tree.OUTPUTS:
+            yield f"{entry.name}: does not belong at the top level"
+        if entry.is_dir() and entry.name in ENTRIES and not entry.name.startswith("."):
+            if not (entry / "README.md").is_file():
+                yield f"{entry.name}/: has no README.md"
+
+
+def shape():
+    problems = list(missing())
+    for path in tree.files():
+        try:
+            text = (tree.ROOT / path).read_text()
+        except UnicodeDecodeError:
+            continue
+        problems += lengths(path, text)
+        problems += stale_names(path, text)
+        for number, line in enumerate(text.splitlines(), 1):
+            if HOSTS.search(line):
+                problems.append(f"{path}:{number}: names a registry host")
+    tree.report(problems)
+
+
+def format_check():
+    tool = shutil.which("clang-format-14") or shutil.which("clang-format")
+    asked = [tool, "--version"] if tool else ["true"]
+    if "version 14." not in subprocess.run(asked, capture_output=True, text=True).stdout:
+        print("clang-format 14 is not here")
+        sys.exit(77)
+    problems = []
+    for path in tree.files(".h", ".cc"):
+        if subprocess.run([tool, "--dry-run", "-Werror", tree.ROOT / path],
+                          capture_output=True).returncode:
+            problems.append(f"{path}: run clang-format -i on it")
+    tree.report(problems)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--format"]:
+        format_check()
+    shape()

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""DESIGN's dependency rule: which folder may include what.
+
+Dependencies point one way. A folder that is not named here falls under its nearest named parent.
+"""
+
+import re
+
+import tree
+
+# Folder -> what of this project its files may include, besides themselves.
+PROJECT = {
+    "ipc": [],
+    "shim": ["ipc"],
+    "daemon/core": [],
+    "daemon/policy": ["daemon/core", "daemon/result.h"],
+    "daemon/server": ["daemon/core", "ipc", "daemon/result.h"],
+    # The command line speaks the server's messages, and simulates in `policy test`.
+    "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/server/messages.h", "bench/sim",
+                   "daemon/result.h"],
+    "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server"],
+    "bench/sim": ["daemon/core", "shim/cuda"],
+    "bench/workloads": ["shim/cuda"],
+    "bench": ["ipc", "daemon", "shim/cuda"],
+    "tests": ["ipc", "shim", "daemon", "bench"],
+}
+
+# Borrowed headers -> the folders that may include them. tests/ may include anything.
+BORROWED = {
+    r"uv\.h": ["daemon/server", "daemon"],
+    r"(lua|lualib|lauxlib|luajit)(\.h|\.hpp)|luajit-2\.1/.*": ["daemon/policy"],
+    r"(capnp|kj)/.*|ipc/heddle\.capnp\.h": ["ipc", "shim", "daemon/server", "daemon/cli"],
+    r"cuda(_runtime)?(_api)?\.h": ["bench/workloads"],
+    r"spdlog/.*|fmt/.*": ["daemon/server", "daemon/cli", "daemon"],
+    r"toml\+\+/.*": ["daemon/server", "daemon"],
+    r"nlohmann/.*": ["daemon/server", "daemon/cli", "daemon", "bench"],
+    r"CLI/.*": ["daemon/cli", "daemon", "bench"],
+    r"tl/expected\.hpp": ["daemon"],
+    r"xxhash\.h": ["ipc", "daemon/server", "daemon/policy"],
+    r"benchmark/.*": ["bench"],
+}
+
+# The core is sans-IO: it knows no clock, thread or system call.
+CORE_FORBIDDEN = r"chrono|thread|mutex|condition_variable|future|iostream|fstream|.*\.h"
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def folder_of(path, names):
+    """The longest of `names` that holds `path`, or None."""
+    holding = [name for name in names if path == name or path.startswith(name + "/")]
+    return max(holding, key=len, default=None)
+
+
+def problem_with(path, included, quoted):
+    folder = folder_of(path, PROJECT)
+    if folder in (None, "tests"):
+        return None
+    for pattern, allowed in BORROWED.items():
+        if re.fullmatch(pattern, included):
+            return None if folder in allowed else f"{included} belongs to {', '.join(allowed)}"
+    if quoted and "/" in included:
+        if folder == folder_of(included, PROJECT):
+            return None
+        if any(included == a or included.startswith(a + "/") for a in PROJECT[folder]):
+            return None
+        return f"{folder} may not depend on {included}"
+    if folder == "daemon/core" and re.fullmatch(CORE_FORBIDDEN, included):
+        return f"the core is sans-IO: no {included}"
+    return None
+
+
+def main():
+    problems = []
+    for path in tree.files(".h", ".cc", ".cu", ".inc"):
+        for number, line in enumerate((tree.ROOT / path).read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            problem = problem_with(str(path), match[2], match[1] == '"')
+            if problem:
+                problems.append(f"{path}:{number}: {problem}")
+    tree.report(problems)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,638 @@
+// The scheduler core as a state machine: events in, decisions out, time an argument.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/queues.h"
+#include "daemon/core/scheduler.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr TimeNs kUs = 1'000;
+constexpr TimeNs kMs = 1'000'000;
+
+// Drives one Scheduler and remembers the last window and grant of every client.
+class CoreTest : public ::testing::Test {
+ protected:
+  CoreTest() { reset({}); }
+
+  void reset(Config config) { core_ = std::make_unique<Scheduler>(config); }
+
+  void take(std::span<const Decision> decisions) {
+    for (const Decision& d : decisions) {
+      if (d.kind == DecisionKind::kWindow) window_[d.client] = d;
+      if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
+      if (d.kind == DecisionKind::kHint) hint_[d.kernel] = d.predicted_us;
+    }
+  }
+
+  void step(const Event& e) { take(core_->step(e)); }
+
+  void attach(ClientId id, int priority) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.task = id;
+    e.attached.priority = static_cast<uint8_t>(priority);
+    e.attached.share = 1;
+    step(e);
+  }
+
+  void kernel(ClientId id, uint32_t index, uint64_t kernel_id) {
+    Event e(EventKind::kKernel, now_, id);
+    e.kernel = {};
+    e.kernel.index = index;
+    e.kernel.id = kernel_id;
+    e.kernel.grid_blocks = 132;
+    step(e);
+  }
+
+  Event launch(EventKind kind, ClientId id, Admission admission, uint16_t thread = 0) {
+    Event e(kind, now_, id);
+    e.launch = {};
+    e.launch.kernel = 0;
+    e.launch.stream_seq = ++stream_seq_[id];
+    e.launch.thread = thread;
+    e.launch.epoch = window_[id].epoch;
+    e.launch.admission = admission;
+    if (kind == EventKind::kAsked) e.launch.ask_seq = ++ask_seq_[{id, thread}];
+    return e;
+  }
+
+  void post(ClientId id) { step(launch(EventKind::kPosted, id, Admission::kLease)); }
+  void ask(ClientId id, uint16_t thread = 0) {
+    step(launch(EventKind::kAsked, id, Admission::kAsk, thread));
+  }
+
+  void done(ClientId id, float duration_us = 0, Evidence evidence = Evidence::kSynchronized) {
+    Event e(EventKind::kCompleted, now_, id);
+    e.done = {stream_seq_[id], duration_us, 0, evidence};
+    step(e);
+  }
+
+  void tick(TimeNs ns) {
+    now_ += ns;
+    step(Event(EventKind::kTick, now_, 0));
+  }
+
+  uint32_t window(ClientId id) { return window_[id].window_us; }
+
+  // Teaches client `id` that its kernel takes `run_us` and is followed by `gap_us`.
+  void teach(ClientId id, double run_us, double gap_us, int rounds = 40) {
+    for (int i = 0; i < rounds; ++i) {
+      post(id);
+      now_ += static_cast<TimeNs>(run_us * 1e3);
+      done(id, static_cast<float>(run_us));
+      now_ += static_cast<TimeNs>(gap_us * 1e3);
+    }
+  }
+
+  std::unique_ptr<Scheduler> core_;
+  TimeNs now_ = kMs;
+  std::map<ClientId, Decision> window_;
+  std::vector<Decision> grants_;
+  std::map<uint32_t, float> hint_;
+  std::map<ClientId, uint64_t> stream_seq_;
+  std::map<std::pair<ClientId, uint16_t>, uint32_t> ask_seq_;
+};
+
+TEST_F(CoreTest, LeasesALatencyClientAndBoundsABatchClientThatIsAlone) {
+  attach(1, 0);
+  attach(2, 9);
+  EXPECT_EQ(window(1), kWindowLeased);
+  EXPECT_EQ(window(2), 2000u);
+}
+
+TEST_F(CoreTest, RevokesTheWindowWhenHigherPriorityStartsWork) {
+  attach(1, 0);
+  attach(2, 9);
+  const uint32_t before = window_[2].epoch;
+  post(1);
+  EXPECT_EQ(window(2), kWindowGated);
+  EXPECT_GT(window_[2].epoch, before);
+}
+
+TEST_F(CoreTest, OpensTheWindowAgainOnceHigherPriorityIsIdle) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  now_ += 100 * kUs;
+  done(1);
+  EXPECT_EQ(window(2), kWindowGated);
+  tick(3 * kMs);
+  EXPECT_EQ(window(2), 2000u);
+}
+
+TEST_F(CoreTest, EqualsAtTheTopAllRunFree) {
+  attach(1, 3);
+  attach(2, 3);
+  post(1);
+  post(2);
+  EXPECT_EQ(window(1), kWindowLeased);
+  EXPECT_EQ(window(2), kWindowLeased);
+}
+
+TEST_F(CoreTest, HoldsAnAskWhileHigherPriorityWorkIsOutstanding) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 100);
+  post(1);
+  ask(2);
+  EXPECT_TRUE(grants_.empty());
+  tick(400 * kUs);
+  EXPECT_TRUE(grants_.empty());
+  done(1, 400);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 2u);
+  EXPECT_EQ(grants_[0].ask_seq, 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kBuiltin);
+}
+
+TEST_F(CoreTest, AThreadInsideASynchronizeKeepsItsClientBusyBeyondThePrediction) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 100);
+  post(1);
+  step(Event(EventKind::kWaiting, now_, 1));
+  ask(2);
+  tick(5 * kMs);  // ten times the prediction
+  EXPECT_TRUE(grants_.empty());
+  done(1);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(CoreTest, PredictedEndOpensTheGapWithoutAnyMarker) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 100);
+  post(1);
+  ask(2);
+  tick(501 * kUs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(CoreTest, ServesTheMoreImportantAskFirst) {
+  attach(1, 0);
+  attach(2, 9);
+  attach(3, 6);
+  post(1);
+  ask(2);
+  ask(3);
+  now_ += 50 * kUs;
+  done(1);
+  ASSERT_GE(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 3u);
+}
+
+TEST_F(CoreTest, ThreadsBuyNoShareAmongEquals) {
+  attach(1, 0);
+  attach(2, 9);
+  attach(3, 9);
+  post(1);
+  for (uint16_t thread = 0; thread < 6; ++thread) ask(2, thread);
+  ask(3);
+  std::map<ClientId, int> first_two;
+  now_ += 50 * kUs;
+  done(1);
+  for (const Decision& d : grants_) ++first_two[d.client];
+  EXPECT_EQ(first_two[3], 1);
+  EXPECT_EQ(first_two[2], 1);
+}
+
+TEST_F(CoreTest, NothingWaitsBeyondTheStarvationBound) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  step(Event(EventKind::kWaiting, now_, 1));
+  ask(2);
+  for (int i = 0; i < 94; ++i) tick(10 * kMs);
+  EXPECT_TRUE(grants_.empty());
+  tick(20 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kStarvation);
+  EXPECT_EQ(core_->stats().starved, 1u);
+}
+
+TEST_F(CoreTest, HintsWhatItLearnedAndLearnsOnlyAlone) {
+  attach(1, 0);
+  kernel(1, 0, 11);
+  teach(1, 500, 100, 3);
+  EXPECT_NEAR(hint_[0], 500, 1);
+  // The next process of the same task starts with it.
+  core_->step(Event(EventKind::kDetached, now_, 1));
+  hint_.clear();
+  attach(1, 0);
+  kernel(1, 0, 11);
+  EXPECT_NEAR(hint_[0], 500, 1);
+}
+
+TEST_F(CoreTest, BypassGrantsEveryAskAndLeasesEveryone) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  EXPECT_TRUE(grants_.empty());
+  take(core_->set_bypass(true, now_));
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kBypass);
+  EXPECT_EQ(window(2), kWindowLeased);
+}
+
+TEST_F(CoreTest, AGrantThatCrossedATimeOutCountsItsWorkOnce) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  ASSERT_EQ(grants_.size(), 1u);
+  Event withdrawn = launch(EventKind::kWithdrawn, 2, Admission::kSelfStarved);
+  withdrawn.launch.ask_seq = 1;
+  step(withdrawn);
+  EXPECT_EQ(core_->stats().crossed, 1u);
+  Event record = launch(EventKind::kPosted, 2, Admission::kSelfStarved);
+  record.launch.ask_seq = 1;
+  const uint64_t launches = core_->clients()[1].launches;
+  step(record);
+  EXPECT_EQ(core_->clients()[1].launches, launches);
+}
+
+TEST_F(CoreTest, AWithdrawnAskIsForgotten) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  Event withdrawn = launch(EventKind::kWithdrawn, 2, Admission::kSelfStarved);
+  withdrawn.launch.ask_seq = 1;
+  step(withdrawn);
+  EXPECT_EQ(core_->waiting(), 0u);
+  now_ += 50 * kUs;
+  done(1);
+  EXPECT_TRUE(grants_.empty());
+}
+
+TEST_F(CoreTest, ADeadClientsAskIsForgottenAndOthersGoOn) {
+  attach(1, 0);
+  attach(2, 9);
+  attach(3, 9);
+  post(1);
+  ask(2);
+  ask(3);
+  step(Event(EventKind::kDetached, now_, 2));
+  EXPECT_EQ(core_->waiting(), 1u);
+  step(Event(EventKind::kDetached, now_, 1));
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 3u);
+}
+
+TEST_F(CoreTest, LaunchPriorityFollowsTheQueueUnderMpsOnly) {
+  Config config;
+  config.mps = true;
+  reset(config);
+  attach(1, 0);
+  attach(2, 4);
+  attach(3, 9);
+  EXPECT_EQ(window_[1].launch_priority, -5);
+  EXPECT_EQ(window_[2].launch_priority, -1);
+  EXPECT_EQ(window_[3].launch_priority, 0);
+  reset({});
+  attach(1, 0);
+  EXPECT_EQ(window_[1].launch_priority, 0);
+}
+
+TEST_F(CoreTest, RejectsWhatMakesNoSense) {
+  attach(1, 0);
+  attach(2, 9);
+  attach(1, 0);   // twice
+  attach(7, 12);  // no such priority
+  post(99);       // nobody
+  Event old(EventKind::kTick, now_, 0);
+  old.version = 77;
+  step(old);
+  EXPECT_EQ(core_->stats().rejected, 4u);
+  post(1);
+  ask(2);
+  ask(2);  // a thread that waits cannot ask again
+  EXPECT_EQ(core_->stats().rejected, 5u);
+  EXPECT_EQ(core_->waiting(), 1u);
+}
+
+// ---- policies ----
+
+// A policy made of functions, so that each test says only what matters to it.
+struct TestPolicy : Policy {
+  std::function<EnqueueVerdict(Gpu&, LaunchId)> on_enqueue;
+  std::function<DispatchVerdict(Gpu&)> on_dispatch;
+  std::function<WindowVerdict(Gpu&, ClientId)> on_init;
+  std::vector<LaunchView> stopped;
+
+  std::string_view name() const override { return "test"; }
+  WindowVerdict client_init(Gpu& g, ClientId c) override {
+    return on_init ? on_init(g, c) : WindowVerdict{};
+  }
+  EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
+    return on_enqueue ? on_enqueue(g, k) : EnqueueVerdict{};
+  }
+  DispatchVerdict dispatch(Gpu& g) override {
+    return on_dispatch ? on_dispatch(g) : DispatchVerdict{};
+  }
+  HookResult stopping(Gpu&, const LaunchView& k) override {
+    stopped.push_back(k);
+    return HookResult::kDecided;
+  }
+};
+
+class PolicyTest : public CoreTest {
+ protected:
+  void use(Policy& policy) {
+    bool ok = false;
+    take(core_->set_policy(&policy, now_, ok));
+    ASSERT_TRUE(ok);
+  }
+  TestPolicy policy_;
+};
+
+TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
+  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+    return EnqueueVerdict{g.queue_insert(g.queue_create("q"), k, 0) ? HookResult::kDecided
+                                                                    : HookResult::kFault};
+  };
+  bool open = false;
+  policy_.on_dispatch = [&](Gpu& g) {
+    return DispatchVerdict{HookResult::kDecided, open ? g.queue_peek(g.queue_create("q")) : 0};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  EXPECT_TRUE(grants_.empty());
+  open = true;
+  tick(2 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kPolicy);
+}
+
+TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kBuiltin);
+}
+
+TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kFault}; };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  for (int i = 0; i < 10; ++i) {
+    post(1);
+    ask(2);
+    now_ += 50 * kUs;
+    done(1);
+    now_ += 50 * kUs;
+    done(2);
+  }
+  EXPECT_EQ(grants_.size(), 10u);
+  EXPECT_EQ(core_->stats().policy_faults, 8u);
+  EXPECT_TRUE(core_->take_quarantined());
+  EXPECT_FALSE(core_->take_quarantined());
+}
+
+TEST_F(PolicyTest, AStaleHandleIsAFaultNotASecondRun) {
+  LaunchId kept = 0;
+  policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
+    if (kept == 0) kept = k;
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  policy_.on_dispatch = [&](Gpu&) { return DispatchVerdict{HookResult::kDecided, kept}; };
+  use(policy_);
+  attach(1, 9);
+  attach(2, 0);
+  post(2);
+  ask(1);
+  EXPECT_EQ(grants_.size(), 1u);
+  done(2);
+  done(1);
+  post(2);
+  ask(1);
+  EXPECT_EQ(core_->stats().policy_faults, 1u);
+  std::set<uint32_t> seqs;
+  for (const Decision& d : grants_) EXPECT_TRUE(seqs.insert(d.ask_seq).second);
+}
+
+TEST_F(PolicyTest, ReplacingAPolicyLosesNothing) {
+  TestPolicy greedy;
+  greedy.on_enqueue = [](Gpu& g, LaunchId k) {
+    g.queue_insert(g.queue_create("never"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  greedy.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
+  use(greedy);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  EXPECT_TRUE(grants_.empty());
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(PolicyTest, ClientInitChoosesTheWindow) {
+  policy_.on_init = [](Gpu&, ClientId) {
+    return WindowVerdict{HookResult::kDecided, false, kWindowGated};
+  };
+  use(policy_);
+  attach(1, 0);
+  EXPECT_EQ(window(1), kWindowGated);
+}
+
+TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {
+  use(policy_);
+  attach(1, 0);
+  kernel(1, 0, 11);
+  post(1);
+  now_ += 500 * kUs;
+  done(1, 480);
+  ASSERT_EQ(policy_.stopped.size(), 1u);
+  EXPECT_NEAR(policy_.stopped[0].run_us, 480, 1);
+}
+
+TEST_F(PolicyTest, GapIsRelativeToPriorityAndCorrectedOnline) {
+  double gap = -1, top = -1;
+  policy_.on_dispatch = [&](Gpu& g) {
+    gap = g.gap_us(9);
+    top = g.gap_us(0);
+    return DispatchVerdict{HookResult::kDecided, 0};
+  };
+  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 1500);
+  post(1);
+  ask(2);
+  EXPECT_EQ(gap, 0);
+  EXPECT_EQ(top, kUnlimitedUs);
+  now_ += 500 * kUs;
+  done(1, 500);
+  EXPECT_NEAR(gap, 1500, 50);
+  tick(1000 * kUs);
+  EXPECT_NEAR(gap, 500, 50);
+  tick(5 * kMs);
+  EXPECT_EQ(gap, kUnlimitedUs);  // idle
+  // Shorter gaps than predicted pull the estimate down.
+  teach(1, 500, 300, 30);
+  post(1);
+  now_ += 500 * kUs;
+  done(1, 500);
+  EXPECT_LT(gap, 400);
+}
+
+// ---- estimators and queues ----
+
+TEST(GapEstimateTest, MissesAboutTheShareItPromises) {
+  std::mt19937 random(20261120);
+  std::lognormal_distribution<double> gaps(std::log(6500), 0.2);
+  GapEstimate estimate;
+  int misses = 0;
+  constexpr int kRounds = 20'000;
+  for (int i = 0; i < kRounds; ++i) {
+    const double gap = gaps(random);
+    if (estimate.known() && gap < estimate.low_us()) ++misses;
+    estimate.add(gap);
+  }
+  EXPECT_NEAR(static_cast<double>(misses) / kRounds, GapEstimate::kMissShare, 0.03);
+  EXPECT_GT(estimate.high_us(), 8000);
+}
+
+TEST(DurationEstimateTest, PrefersExclusiveSamples) {
+  DurationEstimate estimate;
+  estimate.add(900, false);
+  estimate.add(700, false);
+  EXPECT_EQ(estimate.us(100), 700);
+  estimate.add(500, true);
+  estimate.add(2000, false);
+  EXPECT_EQ(estimate.us(100), 500);
+}
+
+TEST(QueueTest, BestFitTakesTheLowestKeyThenTheLongestThatFits) {
+  Queue queue("q");
+  queue.insert(1, 9, 1, 100);
+  queue.insert(2, 5, 2, 300);
+  queue.insert(3, 5, 3, 200);
+  queue.insert(4, 5, 4, 900);
+  EXPECT_EQ(queue.peek(), 2u);
+  EXPECT_EQ(queue.best_fit(500), 2u);
+  EXPECT_EQ(queue.best_fit(250), 3u);
+  EXPECT_EQ(queue.best_fit(150), 1u);
+  EXPECT_EQ(queue.best_fit(50), 0u);
+  EXPECT_TRUE(queue.remove(2));
+  EXPECT_EQ(queue.best_fit(500), 3u);
+}
+
+// ---- the core under random events: nothing lost, nothing twice, nobody forgotten ----
+
+TEST(SchedulerRandomTest, EveryAskIsGrantedOnceOrWithdrawn) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    Scheduler core({});
+    TimeNs now = kMs;
+    struct Thread {
+      uint32_t seq = 0;
+      bool waiting = false;
+      TimeNs since = 0;
+    };
+    std::map<ClientId, std::map<uint16_t, Thread>> threads;
+    std::map<ClientId, uint64_t> stream_seq;
+    const auto handle = [&](std::span<const Decision> decisions) {
+      for (const Decision& d : decisions) {
+        if (d.kind != DecisionKind::kGrant) continue;
+        Thread& t = threads.at(d.client).at(d.thread);
+        ASSERT_TRUE(t.waiting);
+        ASSERT_EQ(t.seq, d.ask_seq);
+        t.waiting = false;
+      }
+    };
+    for (int i = 0; i < 5000; ++i) {
+      now += random() % (200 * kUs);
+      const ClientId id = 1 + random() % 6;
+      const auto known = threads.find(id);
+      Event e(EventKind::kTick, now, id);
+      if (known == threads.end()) {
+        e.kind = EventKind::kAttached;
+        e.attached = {};
+        e.attached.priority = static_cast<uint8_t>(random() % kPriorityCount);
+        threads[id];
+      } else if (random() % 200 == 0) {
+        e.kind = EventKind::kDetached;
+        threads.erase(known);
+      } else {
+        const auto thread = static_cast<uint16_t>(random() % 3);
+        Thread& t = known->second[thread];
+        e.launch = {};
+        e.launch.thread = thread;
+        e.launch.kernel = static_cast<uint32_t>(random() % 4);
+        switch (random() % 4) {
+          case 0:
+            if (t.waiting) break;
+            e.kind = EventKind::kAsked;
+            e.launch.ask_seq = ++t.seq;
+            e.launch.stream_seq = ++stream_seq[id];
+            t.waiting = true;
+            t.since = now;
+            break;
+          case 1:
+            e.kind = EventKind::kPosted;
+            e.launch.stream_seq = ++stream_seq[id];
+            break;
+          case 2:
+            e.kind = EventKind::kCompleted;
+            e.done = {stream_seq[id], 0, 0, Evidence::kSynchronized};
+            break;
+          default:
+            break;
+        }
+      }
+      handle(core.step(e));
+      for (const auto& [client, owned] : threads) {
+        for (const auto& [index, t] : owned) {
+          ASSERT_TRUE(!t.waiting || now - t.since < 1'000 * kMs);
+        }
+      }
+    }
+    // Left alone, everything that waits is let go.
+    for (int i = 0; i < 200; ++i) handle(core.step(Event(EventKind::kTick, now += 10 * kMs, 0)));
+    EXPECT_EQ(core.waiting(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::core

@@ -1,0 +1,396 @@
+// What shim and daemon share: records, rings, ask slots, kernel IDs. The socket and the sealed
+// memories are in socket_test.cc.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "ipc/kernel_id.h"
+#include "ipc/layout.h"
+#include "ipc/record.h"
+#include "ipc/ring.h"
+#include "ipc/slot.h"
+
+namespace heddle::ipc {
+namespace {
+
+// HEDDLE_SEED repeats a run; otherwise every run is a new one.
+uint64_t seed_of_run() {
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("HEDDLE_SEED");
+    const uint64_t value =
+        given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    std::printf("HEDDLE_SEED=%llu\n", static_cast<unsigned long long>(value));
+    return value;
+  }();
+  return seed;
+}
+
+struct alignas(64) Slot {
+  std::byte bytes[kRecordBytes];
+};
+
+RecordFields random_fields(std::mt19937_64& random) {
+  RecordFields fields;
+  fields.at_ns = random();
+  fields.stream_seq = random();
+  fields.kernel = static_cast<uint32_t>(random());
+  fields.stream = static_cast<uint16_t>(random());
+  fields.kind = static_cast<wire::Kind>(random() % 7);
+  fields.epoch = static_cast<uint32_t>(random());
+  fields.ask_seq = static_cast<uint32_t>(random());
+  fields.admission = static_cast<wire::Admission>(random() % 11);
+  fields.device = static_cast<uint8_t>(random());
+  fields.evidence = static_cast<wire::Evidence>(random() % 4);
+  fields.duration_us = static_cast<float>(random() % 1'000'000) / 8;
+  return fields;
+}
+
+void expect_equal(const RecordFields& a, const RecordFields& b) {
+  EXPECT_EQ(a.at_ns, b.at_ns);
+  EXPECT_EQ(a.stream_seq, b.stream_seq);
+  EXPECT_EQ(a.kernel, b.kernel);
+  EXPECT_EQ(a.stream, b.stream);
+  EXPECT_EQ(a.kind, b.kind);
+  EXPECT_EQ(a.epoch, b.epoch);
+  EXPECT_EQ(a.ask_seq, b.ask_seq);
+  EXPECT_EQ(a.admission, b.admission);
+  EXPECT_EQ(a.device, b.device);
+  EXPECT_EQ(a.evidence, b.evidence);
+  EXPECT_EQ(a.duration_us, b.duration_us);
+}
+
+TEST(Record, ComesBackAsItWasBuilt) {
+  std::mt19937_64 random(seed_of_run());
+  Slot slot;
+  for (int i = 0; i < 10'000; ++i) {
+    const RecordFields sent = random_fields(random);
+    build_record(slot.bytes, sent);
+    RecordFields got;
+    ASSERT_TRUE(read_record(slot.bytes, got));
+    expect_equal(sent, got);
+  }
+}
+
+TEST(Record, RejectsRandomBytes) {
+  std::mt19937_64 random(seed_of_run());
+  Slot slot;
+  for (int i = 0; i < 100'000; ++i) {
+    for (size_t at = 0; at < kRecordBytes; at += sizeof(uint64_t)) {
+      const uint64_t word = random();
+      std::memcpy(slot.bytes + at, &word, sizeof word);
+    }
+    RecordFields got;
+    ASSERT_FALSE(read_record(slot.bytes, got));
+  }
+}
+
+// One random byte in a well-formed record: what is still accepted has known enumerants only.
+TEST(Record, NeverYieldsUnknownEnumerants) {
+  std::mt19937_64 random(seed_of_run());
+  Slot slot;
+  int accepted = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    build_record(slot.bytes, random_fields(random));
+    slot.bytes[8 + random() % (kRecordBytes - 8)] = static_cast<std::byte>(random());
+    RecordFields got;
+    if (!read_record(slot.bytes, got)) continue;
+    ++accepted;
+    ASSERT_LE(static_cast<int>(got.kind), static_cast<int>(wire::Kind::STREAM_END));
+    ASSERT_LE(static_cast<int>(got.admission), static_cast<int>(wire::Admission::UNMANAGED));
+    ASSERT_LE(static_cast<int>(got.evidence), static_cast<int>(wire::Evidence::FAILED));
+  }
+  EXPECT_GT(accepted, 50'000);
+  EXPECT_LT(accepted, 100'000);
+}
+
+TEST(Record, RejectsEveryOtherRootPointer) {
+  Slot slot;
+  build_record(slot.bytes, {});
+  for (size_t bit = 0; bit < 64; ++bit) {
+    Slot broken = slot;
+    broken.bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    RecordFields got;
+    EXPECT_FALSE(read_record(broken.bytes, got)) << "bit " << bit;
+  }
+  const Slot zero{};
+  RecordFields got;
+  EXPECT_FALSE(read_record(zero.bytes, got));
+}
+
+// A ring with its two cursors, as client and daemon share it.
+struct Ring {
+  std::atomic<uint32_t> head{0};
+  std::atomic<uint32_t> tail{0};
+  alignas(64) std::byte records[kRingRecords][kRecordBytes];
+
+  // Fills the record with one value, so that a torn copy shows.
+  template <class Fault = NoFault>
+  bool push(uint64_t value) {
+    return ring_push<Fault>(head, tail, records, [&](std::byte* slot) {
+      for (size_t at = 0; at < kRecordBytes; at += sizeof value) {
+        std::memcpy(slot + at, &value, sizeof value);
+      }
+    });
+  }
+  template <class Take>
+  int drain(uint32_t& cursor, Take&& take) {
+    return ring_drain(head, tail, cursor, records, [&](const std::byte* copy) {
+      uint64_t first;
+      std::memcpy(&first, copy, sizeof first);
+      for (size_t at = 0; at < kRecordBytes; at += sizeof first) {
+        ASSERT_EQ(std::memcmp(copy + at, &first, sizeof first), 0) << "torn record";
+      }
+      take(first);
+    });
+  }
+};
+
+struct Killed {};
+
+// Stops its thread where the ring or slot says that a process may die. Armed by the test.
+struct DiesHere {
+  static inline bool armed = false;
+  static void at(const char*) {
+    if (armed) throw Killed{};
+  }
+};
+
+TEST(Ring, DeliversEveryRecordInOrderAcrossWraps) {
+  auto ring = std::make_unique<Ring>();
+  ring->head = ring->tail = 0xffffff00;  // the cursors wrap around 32 bits soon
+  uint32_t cursor = 0xffffff00;
+  uint64_t sent = 0, expected = 0;
+  std::mt19937_64 random(seed_of_run());
+  for (int round = 0; round < 500; ++round) {
+    for (uint64_t n = random() % 40; n > 0; --n) ASSERT_TRUE(ring->push(sent++));
+    ASSERT_GE(ring->drain(cursor, [&](uint64_t value) { EXPECT_EQ(value, expected++); }), 0);
+  }
+  EXPECT_EQ(expected, sent);
+}
+
+TEST(Ring, RefusesARecordWhenFullAndKeepsTheOldOnes) {
+  auto ring = std::make_unique<Ring>();
+  for (uint64_t i = 0; i < kRingRecords; ++i) ASSERT_TRUE(ring->push(i));
+  EXPECT_FALSE(ring->push(999'999));
+  uint32_t cursor = 0;
+  uint64_t expected = 0;
+  EXPECT_EQ(ring->drain(cursor, [&](uint64_t value) { EXPECT_EQ(value, expected++); }),
+            static_cast<int>(kRingRecords));
+  EXPECT_TRUE(ring->push(1));
+}
+
+TEST(Ring, DoesNotBelieveAnImpossibleHead) {
+  auto ring = std::make_unique<Ring>();
+  ring->head = kRingRecords + 1;
+  uint32_t cursor = 0;
+  EXPECT_EQ(ring->drain(cursor, [](uint64_t) { FAIL(); }), -1);
+  ring->head = 0xffffffff;  // behind the cursor
+  EXPECT_EQ(ring->drain(cursor, [](uint64_t) { FAIL(); }), -1);
+}
+
+TEST(Ring, HidesARecordWhoseProducerDiedBeforePublishing) {
+  auto ring = std::make_unique<Ring>();
+  uint32_t cursor = 0;
+  for (uint64_t i = 0; i < 3 * kRingRecords; ++i) {
+    DiesHere::armed = true;
+    EXPECT_THROW(ring->push<DiesHere>(~i), Killed);
+    DiesHere::armed = false;
+    EXPECT_EQ(ring->drain(cursor, [](uint64_t) { FAIL(); }), 0);
+    ASSERT_TRUE(ring->push<DiesHere>(i));
+    EXPECT_EQ(ring->drain(cursor, [&](uint64_t value) { EXPECT_EQ(value, i); }), 1);
+  }
+}
+
+TEST(Ring, LosesNothingBetweenTwoThreads) {
+  auto ring = std::make_unique<Ring>();
+  constexpr uint64_t kRecords = 100'000;
+  std::thread client([&] {
+    for (uint64_t i = 0; i < kRecords; ++i) {
+      while (!ring->push(i)) std::this_thread::yield();
+    }
+  });
+  uint32_t cursor = 0;
+  uint64_t expected = 0;
+  while (expected < kRecords) {
+    const int taken = ring->drain(cursor, [&](uint64_t value) { EXPECT_EQ(value, expected++); });
+    EXPECT_GE(taken, 0);
+    if (taken == 0) std::this_thread::yield();
+  }
+  client.join();
+}
+
+// One thread's ask slot, its grant slot, and what either side does with them.
+struct Slots {
+  ThreadBlock block{};
+  GrantSlot grant{};
+
+  // The record is written by relaxed atomic words: the shim is another process, but here the
+  // daemon may read a record that it will then not believe, and ThreadSanitizer would see a race.
+  void ask(uint32_t seq) {
+    Slot record;
+    build_record(record.bytes, {.ask_seq = seq});
+    slot_ask(block, seq, [&](std::byte* slot) {
+      for (size_t at = 0; at < kRecordBytes; at += sizeof(uint64_t)) {
+        uint64_t word;
+        std::memcpy(&word, record.bytes + at, sizeof word);
+        __atomic_store_n(reinterpret_cast<uint64_t*>(slot + at), word, __ATOMIC_RELAXED);
+      }
+    });
+  }
+  // The ask that the daemon sees now, 0 if none; a malformed record fails the test.
+  uint32_t poll(uint32_t last_seen) {
+    Slot copy;
+    uint32_t seq = 0;
+    if (!slot_poll(block, last_seen, seq, copy.bytes)) return 0;
+    RecordFields fields;
+    EXPECT_TRUE(read_record(copy.bytes, fields));
+    EXPECT_EQ(fields.ask_seq, seq) << "the record of another ask";
+    return seq;
+  }
+};
+
+TEST(AskSlot, CarriesOneAskAndItsGrant) {
+  auto slots = std::make_unique<Slots>();
+  EXPECT_EQ(slots->poll(0), 0u) << "fresh memory holds no ask";
+  EXPECT_FALSE(slot_granted(slots->grant, 1));
+  slots->ask(1);
+  EXPECT_EQ(slots->poll(0), 1u);
+  EXPECT_EQ(slots->poll(1), 0u) << "seen once";
+  EXPECT_FALSE(slot_answer(slots->block, slots->grant, 1, {300, 7, 2, -5})) << "nobody sleeps";
+  ASSERT_TRUE(slot_granted(slots->grant, 1));
+  const Grant got = slot_grant(slots->grant);
+  EXPECT_EQ(got.credit_us, 300u);
+  EXPECT_EQ(got.epoch, 7u);
+  EXPECT_EQ(got.partition, 2u);
+  EXPECT_EQ(got.launch_priority, -5);
+  slot_close(slots->block, 1);
+  EXPECT_EQ(slots->poll(1), 0u);
+  EXPECT_FALSE(slot_withdrawn(slots->block, 1));
+}
+
+TEST(AskSlot, SaysWhenTheWaiterMustBeWoken) {
+  auto slots = std::make_unique<Slots>();
+  slots->ask(1);
+  slots->block.waiting = 1;
+  EXPECT_TRUE(slot_answer(slots->block, slots->grant, 1, {}));
+}
+
+TEST(AskSlot, ShowsBothWhenGrantAndWithdrawalCross) {
+  auto slots = std::make_unique<Slots>();
+  slots->ask(1);
+  EXPECT_EQ(slots->poll(0), 1u);
+  slot_withdraw(slots->block, 1);
+  slot_answer(slots->block, slots->grant, 1, {});
+  EXPECT_TRUE(slot_withdrawn(slots->block, 1));
+  EXPECT_TRUE(slot_granted(slots->grant, 1));
+  slots->ask(2);
+  EXPECT_FALSE(slot_granted(slots->grant, 2)) << "a late grant is not taken for the next ask";
+  EXPECT_EQ(slots->poll(1), 2u);
+}
+
+TEST(AskSlot, HidesAnAskWhoseThreadDiedBeforePublishing) {
+  auto slots = std::make_unique<Slots>();
+  slots->ask(1);
+  EXPECT_EQ(slots->poll(0), 1u);
+  slot_close(slots->block, 1);
+  DiesHere::armed = true;
+  EXPECT_THROW(slot_ask<DiesHere>(slots->block, 2, [](std::byte* slot) { build_record(slot, {}); }),
+               Killed);
+  DiesHere::armed = false;
+  EXPECT_EQ(slots->poll(1), 0u);
+}
+
+TEST(AskSlot, HidesAGrantWhoseDaemonDiedBeforePublishing) {
+  auto slots = std::make_unique<Slots>();
+  slots->ask(1);
+  DiesHere::armed = true;
+  EXPECT_THROW(slot_answer<DiesHere>(slots->block, slots->grant, 1, {.credit_us = 5}), Killed);
+  DiesHere::armed = false;
+  EXPECT_FALSE(slot_granted(slots->grant, 1));
+}
+
+// Asks in turn; every fourth ask or so gives up if the grant does not come at once. Returns the
+// number of grants.
+uint32_t ask_impatiently(Slots& slots, uint32_t asks, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  uint32_t granted = 0;
+  for (uint32_t seq = 1; seq <= asks; ++seq) {
+    slots.ask(seq);
+    const bool impatient = random() % 4 == 0;
+    uint64_t patience = random() % 8;
+    while (!slot_granted(slots.grant, seq) && !(impatient && patience-- == 0)) {
+      std::this_thread::yield();
+    }
+    if (!slot_granted(slots.grant, seq)) {
+      slot_withdraw(slots.block, seq);
+      continue;
+    }
+    const Grant got = slot_grant(slots.grant);
+    EXPECT_EQ(got.credit_us, seq * 3) << "the grant of another ask";
+    EXPECT_EQ(got.epoch, seq + 1);
+    slot_close(slots.block, seq);
+    ++granted;
+  }
+  return granted;
+}
+
+TEST(AskSlot, AGrantIsForItsAskThoughOthersWereWithdrawn) {
+  auto slots = std::make_unique<Slots>();
+  constexpr uint32_t kAsks = 20'000;
+  std::atomic<bool> done{false};
+  uint32_t granted = 0;
+  std::thread client([&] {
+    granted = ask_impatiently(*slots, kAsks, seed_of_run());
+    done = true;
+  });
+  uint32_t last_seen = 0;
+  while (!done) {
+    const uint32_t seq = slots->poll(last_seen);
+    if (seq == 0) {
+      std::this_thread::yield();
+      continue;
+    }
+    EXPECT_GT(seq, last_seen);
+    last_seen = seq;
+    slot_answer(slots->block, slots->grant, seq, {.credit_us = seq * 3, .epoch = seq + 1});
+  }
+  client.join();
+  EXPECT_GT(granted, kAsks / 2);
+}
+
+TEST(Layout, FitsTheMemoryBudgetOfAProcess) {
+  EXPECT_LE(sizeof(ControlMemory) + sizeof(ClientMemory), size_t{8} << 20);
+  EXPECT_EQ(offsetof(ThreadBlock, ask_record) % 64, 0u);
+  EXPECT_EQ(window_us(pack_window(3, kWindowLease)), kWindowLease);
+  EXPECT_EQ(window_epoch(pack_window(3, kWindowLease)), 3u);
+}
+
+// Committed values: profiles and statistics outlive the process that made them.
+TEST(KernelId, IsTheSameInEveryProcessAndVersion) {
+  const LaunchShape shape{{64, 2, 1}, {256, 1, 1}, 1024, 1};
+  EXPECT_EQ(kernel_id("saxpy", shape), 16150208441832496230u);
+  EXPECT_EQ(kernel_id("", {}), 14679155840589381696u);
+}
+
+TEST(KernelId, DependsOnTheNameAndEveryPartOfTheShape) {
+  const LaunchShape shape{{64, 2, 1}, {256, 1, 1}, 1024, 1};
+  const uint64_t id = kernel_id("saxpy", shape);
+  EXPECT_NE(kernel_id("saxpz", shape), id);
+  for (size_t part = 0; part < sizeof(LaunchShape) / sizeof(uint32_t); ++part) {
+    uint32_t words[sizeof(LaunchShape) / sizeof(uint32_t)];
+    std::memcpy(words, &shape, sizeof shape);
+    ++words[part];
+    LaunchShape other;
+    std::memcpy(&other, words, sizeof other);
+    EXPECT_NE(kernel_id("saxpy", other), id) << "part " << part;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::ipc

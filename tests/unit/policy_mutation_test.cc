@@ -1,0 +1,86 @@
+// Each shipped policy's tests must fail under named mutations of that policy
+// (policies/mutations.txt): a test that no mutation fails tests nothing.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "daemon/cli/policy_test.h"
+#include "daemon/policy/session.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Mutation {
+  std::string policy, text, becomes, test;
+};
+
+void PrintTo(const Mutation& m, std::ostream* out) { *out << m.policy << ": " << m.test; }
+
+std::vector<Mutation> read_mutations() {
+  std::ifstream file(std::string(HEDDLE_POLICIES) + "/mutations.txt");
+  std::vector<Mutation> all;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::vector<std::string> parts;
+    std::istringstream in(line);
+    for (std::string part; std::getline(in, part, '|');) {
+      const size_t first = part.find_first_not_of(' ');
+      const size_t last = part.find_last_not_of(' ');
+      parts.push_back(first == part.npos ? "" : part.substr(first, last - first + 1));
+    }
+    parts.resize(4);
+    all.push_back({parts[0], parts[1], parts[2], parts[3]});
+  }
+  return all;
+}
+
+class PolicyMutation : public ::testing::TestWithParam<Mutation> {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "heddle-mutation-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string error_of(const std::string& test) {
+    const std::string stem = fs::path(GetParam().policy).stem().string();
+    const auto results = run_policy_test_file((directory_ / (stem + "_test.lua")).string());
+    if (!results) return "not loaded: " + results.error().message;
+    for (const PolicyTestResult& r : *results) {
+      if (r.name == test) return r.error;
+    }
+    return "no such test";
+  }
+
+  fs::path directory_;
+};
+
+TEST_P(PolicyMutation, FailsItsTest) {
+  const Mutation& m = GetParam();
+  const fs::path from = HEDDLE_POLICIES;
+  fs::copy(from, directory_, fs::copy_options::recursive);
+  EXPECT_EQ(error_of(m.test), "") << "the test fails without the mutation";
+
+  auto text = policy::read_source((from / m.policy).string());
+  ASSERT_TRUE(text);
+  const size_t at = text->find(m.text);
+  ASSERT_NE(at, text->npos) << m.policy << " does not contain: " << m.text;
+  text->replace(at, m.text.size(), m.becomes);
+  std::ofstream(directory_ / m.policy) << *text;
+  const std::string error = error_of(m.test);
+  EXPECT_NE(error, "") << m.policy << ": '" << m.text << "' as '" << m.becomes << "' passes";
+  // It must fail by what happens, not because the mutation is no Lua.
+  EXPECT_EQ(error.find("syntax"), error.npos) << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, PolicyMutation, ::testing::ValuesIn(read_mutations()));
+
+}  // namespace
+}  // namespace heddle::cli

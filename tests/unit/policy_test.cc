@@ -1,0 +1,486 @@
+// The Lua engine: what a policy can say, what happens when it is wrong, and what it cannot reach.
+#include "daemon/policy/lua_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+namespace heddle::policy {
+namespace {
+
+using core::HookResult;
+using core::LaunchId;
+using core::LaunchView;
+
+// Waiting launches that exist as long as the test says, and queues as simple as can be.
+class FakeGpu final : public core::Gpu {
+ public:
+  core::TimeNs now() const override { return now_ns; }
+  core::GpuView gpu() const override { return view; }
+  bool launch(LaunchId id, LaunchView& out) const override {
+    const auto found = launches.find(id);
+    if (found != launches.end()) out = found->second;
+    return found != launches.end();
+  }
+  bool client(core::ClientId id, core::ClientView& out) const override {
+    if (id == 0 || id > 3) return false;
+    out = {};
+    out.id = id;
+    out.name = "app";
+    out.priority = static_cast<int>(id);
+    return true;
+  }
+  std::span<const core::ClientId> clients() const override { return ids; }
+  double gap_us(int) const override { return gap; }
+  bool busy(int) const override { return false; }
+  core::QueueId queue_create(std::string_view name) override {
+    names.emplace_back(name);
+    queues.emplace_back();
+    return static_cast<core::QueueId>(names.size() - 1);
+  }
+  bool queue_insert(core::QueueId q, LaunchId id, double key) override {
+    if (!launches.contains(id)) return false;
+    queues[q].emplace(key, id);
+    return true;
+  }
+  LaunchId queue_peek(core::QueueId q) const override {
+    return queues[q].empty() ? 0 : queues[q].begin()->second;
+  }
+  LaunchId queue_best_fit(core::QueueId q, double us) const override {
+    for (const auto& [key, id] : queues[q]) {
+      if (launches.at(id).predicted_us <= us) return id;
+    }
+    return 0;
+  }
+  size_t queue_len(core::QueueId q) const override { return queues[q].size(); }
+  bool set_window(core::ClientId id, uint32_t us) override {
+    window_set = {id, us};
+    return id <= 3;
+  }
+
+  core::TimeNs now_ns = 5'000;
+  core::GpuView view{0, 132, 132, 0, 10, true};
+  double gap = 400;
+  std::map<LaunchId, LaunchView> launches;
+  std::vector<core::ClientId> ids{1, 2, 3};
+  std::vector<std::string> names;
+  std::vector<std::multimap<double, LaunchId>> queues;
+  std::pair<core::ClientId, uint32_t> window_set{0, 0};
+};
+
+Source text(std::string body) { return {std::move(body), "test.lua", ""}; }
+
+// A policy with the given hooks.
+std::string with_hooks(const std::string& hooks, const std::string& before = "") {
+  return before + "\nreturn policy { name = \"test\", api = 1, version = \"1\", hooks = { " +
+         hooks + " } }";
+}
+
+std::string load_error(const std::string& body) {
+  const auto policy = load_policy(text(body));
+  return policy ? "" : policy.error().message;
+}
+
+void expect_contains(const std::string& whole, std::string_view part) {
+  EXPECT_NE(whole.find(part), whole.npos) << "'" << whole << "' lacks '" << part << "'";
+}
+
+class PolicyTest : public ::testing::Test {
+ protected:
+  PolicyTest() {
+    LaunchView k;
+    k.client = 1;
+    k.predicted_us = 100;
+    k.priority = 9;
+    k.kernel_name = "gemm";
+    gpu_.launches[7] = k;
+  }
+
+  void load(const std::string& body, const ParamValues& values = {}) {
+    auto loaded = load_policy(text(body), values);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    policy_ = std::move(*loaded);
+    ASSERT_EQ(policy_->init(gpu_), HookResult::kDefault);
+  }
+
+  // Loads a policy whose dispatch is `body`, and calls it.
+  core::DispatchVerdict dispatch(const std::string& body, const std::string& before = "") {
+    load(with_hooks("dispatch = function(g, p) " + body + " end", before));
+    return policy_ ? policy_->dispatch(gpu_) : core::DispatchVerdict{};
+  }
+
+  void expect_fault(std::string_view kind, std::string_view message) {
+    ASSERT_NE(policy_, nullptr);
+    EXPECT_EQ(policy_->last_fault().kind, kind);
+    expect_contains(policy_->last_fault().message, message);
+  }
+
+  FakeGpu gpu_;
+  std::unique_ptr<LuaPolicy> policy_;
+};
+
+// ---- verdicts ---------------------------------------------------------------------------------
+
+TEST_F(PolicyTest, RunsWhatDispatchNames) {
+  load(
+      with_hooks("enqueue = function(k) return queue.insert('q', k, k.priority) end, "
+                 "dispatch = function(g) return RUN, queue.peek('q'), nil, -2, 50, 'why' end",
+                 "queue.create('q')"));
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDecided);
+  const auto verdict = policy_->dispatch(gpu_);
+  EXPECT_EQ(verdict.result, HookResult::kDecided);
+  EXPECT_EQ(verdict.run, 7u);
+  EXPECT_EQ(verdict.launch_priority, -2);
+  EXPECT_EQ(verdict.credit_us, 50);
+  EXPECT_EQ(policy_->last_reason(), "why");
+}
+
+TEST_F(PolicyTest, IdleKeepsItsReason) {
+  const auto verdict = dispatch("return IDLE, 'gap too short'");
+  EXPECT_EQ(verdict.result, HookResult::kDecided);
+  EXPECT_EQ(verdict.run, 0u);
+  EXPECT_EQ(policy_->last_reason(), "gap too short");
+  EXPECT_EQ(policy_->last_verdict(), "IDLE");
+}
+
+TEST_F(PolicyTest, NilAndAbsentHooksLeaveTheDecisionToTheBuiltin) {
+  EXPECT_EQ(dispatch("return nil").result, HookResult::kDefault);
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDefault);
+  EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kDefault);
+}
+
+TEST_F(PolicyTest, WindowVerdicts) {
+  load(
+      with_hooks("client_init = function(c) if c.id == 1 then return LEASE end "
+                 "if c.id == 2 then return WINDOW, 750 end return REFUSE, 'full' end, "
+                 "client_active = function(c) return GATE end, "
+                 "client_idle = function(c) c:window(20) end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 1).window_us, core::kWindowLeased);
+  EXPECT_EQ(policy_->client_init(gpu_, 2).window_us, 750u);
+  EXPECT_TRUE(policy_->client_init(gpu_, 3).refuse);
+  EXPECT_EQ(policy_->last_reason(), "full");
+  EXPECT_EQ(policy_->client_active(gpu_, 1).window_us, core::kWindowGated);
+  EXPECT_EQ(policy_->client_idle(gpu_, 2).result, HookResult::kDefault);
+  EXPECT_EQ(gpu_.window_set, (std::pair<core::ClientId, uint32_t>{2, 20}));
+}
+
+TEST_F(PolicyTest, BadVerdictsAreFaults) {
+  for (const char* body :
+       {"return 1", "return 'RUN'", "return {}", "return LEASE", "return RUN", "return RUN, 7",
+        "return RUN, g", "return RUN, p", "return true", "return function() end"}) {
+    EXPECT_EQ(dispatch(body).result, HookResult::kFault) << body;
+    expect_fault("verdict", "test.lua: dispatch returned");
+  }
+  load(with_hooks("client_init = function(c) return WINDOW, 0/0 end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault);
+}
+
+TEST_F(PolicyTest, EnqueueThatPlacesNothingIsToldOnce) {
+  load(with_hooks("enqueue = function(k) if k.priority == 0 then return RUN end end"));
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDefault);
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDefault);
+  ASSERT_EQ(policy_->trace_lines().size(), 1u);
+  expect_contains(policy_->trace_lines()[0], "neither inserted nor returned");
+}
+
+// ---- objects ----------------------------------------------------------------------------------
+
+TEST_F(PolicyTest, FieldsAndMethods) {
+  dispatch(
+      "local ids = 0 for c in g:clients() do ids = ids * 10 + c.id end "
+      "trace('%d %s %g %g %s', ids, g.mode, g:gap_us(3), now_us(), tostring(g:busy(1)))");
+  ASSERT_EQ(policy_->trace_lines().size(), 1u);
+  EXPECT_EQ(policy_->trace_lines()[0], "123 mps 400 5 false");
+}
+
+TEST_F(PolicyTest, AnUnknownFieldNamesTheNearest) {
+  EXPECT_EQ(dispatch("return IDLE, g.inflite_us").result, HookResult::kFault);
+  expect_fault("error", "test.lua:2: g has no field 'inflite_us'; did you mean 'inflight_us'?");
+}
+
+TEST_F(PolicyTest, ObjectsKeptPastTheirHookAreStale) {
+  load(
+      with_hooks("enqueue = function(k) kept = k return RUN end, "
+                 "dispatch = function(g) return IDLE, kept.kind end",
+                 "local kept"));
+  policy_->enqueue(gpu_, 7);
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+  expect_fault("stale", "test.lua:2: k is stale");
+}
+
+TEST_F(PolicyTest, AStaleLaunchCannotBeRunOrInserted) {
+  load(
+      with_hooks("enqueue = function(k) kept = k return RUN end, "
+                 "dispatch = function(g) return RUN, kept end, "
+                 "stopping = function(k) queue.insert('q', k, 1) end",
+                 "local kept queue.create('q')"));
+  policy_->enqueue(gpu_, 7);
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+  EXPECT_EQ(policy_->stopping(gpu_, gpu_.launches[7]), HookResult::kFault);
+}
+
+TEST_F(PolicyTest, ALaunchThatLeftDuringTheHookIsStale) {
+  load(
+      with_hooks("dispatch = function(g) local k = queue.peek('q') return RUN, k, k.wait_us end, "
+                 "enqueue = function(k) return queue.insert('q', k, 1) end",
+                 "queue.create('q')"));
+  policy_->enqueue(gpu_, 7);
+  gpu_.launches.clear();
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+  expect_fault("stale", "k is stale");
+}
+
+TEST_F(PolicyTest, ObjectsAreReadOnly) {
+  EXPECT_EQ(dispatch("g.mode = 1").result, HookResult::kFault);
+  EXPECT_EQ(dispatch("p.quantum_us = 1").result, HookResult::kFault);
+}
+
+TEST_F(PolicyTest, AnObjectOfTheWrongKindIsAnError) {
+  for (const char* body : {"g.gap_us(p, 1)", "queue.insert('q', g, 1)", "queue.insert('q', p, 1)",
+                           "g.gap_us(1, 1)", "g.clients(nil)", "queue.peek('r')", "queue.peek(g)",
+                           "queue.insert('q', nil, 0/0)", "queue.best_fit('q', 0/0)"}) {
+    EXPECT_EQ(dispatch(body, "queue.create('q')").result, HookResult::kFault) << body;
+  }
+}
+
+// ---- loading ----------------------------------------------------------------------------------
+
+TEST(PolicyLoad, ErrorsNameThePlaceAndTheRemedy) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"x = 1", "test.lua:1: assignment to global 'x'; write local x"},
+      {"\nlocal y = quueue", "test.lua:2: unknown global 'quueue'; did you mean 'queue'?"},
+      {"local function f() return pcall(f) end", "test.lua:1: pcall: an error ends the hook"},
+      {"partition.take(1)", "this build has no SM partitions"},
+      {"return 1 +", "test.lua:1:"},
+      {"return {}", "must end with return policy"},
+      {"", "must end with return policy"},
+      {with_hooks("dipatch = function() end"), "unknown hook 'dipatch'; did you mean 'dispatch'?"},
+      {with_hooks("tick = function() end"), "this build does not call it"},
+      {with_hooks("dispatch = 1"), "must be a function"},
+      {with_hooks("enqueue = function(k) queue.insert('q', k, 1) end"), "enqueue never returns"},
+      {"return policy { nane = 1 }", "unknown key 'nane'; did you mean 'name'?"},
+      {"return policy { name = 'a', version = '1', api = 2, hooks = {} }", "api must be 1"},
+      {"return policy { name = 'a', version = '1', api = 1, hooks = {}, "
+       "params = { q = { type = 'int', min = 1, max = 5, default = 9 } } }",
+       "outside 1 to 5"},
+      {"return policy { name = 'a', version = '1', api = 1, hooks = {}, "
+       "params = { q = { type = 'inn', default = 9 } } }",
+       "unknown type 'inn'; did you mean 'int'?"},
+      {"error({})", "an error without text"},
+      {"import 'lib/x'", "this policy has no directory"},
+      {"import '../x'", "a name is like lib/budget"},
+      {"queue.insert('q', 1, 1)", "works inside hooks only"},
+  };
+  for (const auto& [body, message] : cases) {
+    const std::string error = load_error(body);
+    EXPECT_NE(error.find(message), error.npos) << body << "\n gives: " << error;
+    EXPECT_EQ(error.find('\n'), error.npos) << error;
+  }
+}
+
+TEST(PolicyLoad, BytecodeIsRefused) {
+  lua_State* L = luaL_newstate();
+  luaL_loadstring(L, "return 1");
+  std::string code;
+  lua_dump(
+      L,
+      [](lua_State*, const void* p, size_t n, void* out) {
+        static_cast<std::string*>(out)->append(static_cast<const char*>(p), n);
+        return 0;
+      },
+      &code);
+  lua_close(L);
+  ASSERT_EQ(code[0], '\x1b');
+  EXPECT_NE(load_error(code), "");
+}
+
+TEST(PolicyLoad, EqualTextHasEqualHash) {
+  const auto a = load_policy(text(with_hooks("")));
+  const auto b = load_policy(text(with_hooks("")));
+  const auto c = load_policy(text(with_hooks("") + " "));
+  ASSERT_TRUE(a && b && c);
+  EXPECT_EQ((*a)->content_hash(), (*b)->content_hash());
+  EXPECT_NE((*a)->content_hash(), (*c)->content_hash());
+}
+
+TEST_F(PolicyTest, ParametersAreCheckedAndLive) {
+  const std::string body =
+      "return policy { name = 'test', api = 1, version = '1', "
+      "params = { quantum_us = { type = 'int', min = 20, max = 500, default = 300, doc = 'd' }, "
+      "on = { type = 'bool', default = true } }, "
+      "hooks = { dispatch = function(g, p) "
+      "return IDLE, tostring(p.quantum_us) .. tostring(p.on) end } }";
+  load(body, {{"quantum_us", "40"}});
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "40true");
+  EXPECT_TRUE(policy_->set_param("on", "false"));
+  EXPECT_TRUE(policy_->set_param("quantum_us", "50"));
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "50false");
+  for (const char* bad : {"19", "501", "2.5", "x", "", "nan", "1e999"}) {
+    EXPECT_FALSE(policy_->set_param("quantum_us", bad)) << bad;
+  }
+  expect_contains(policy_->set_param("quantum", "40").error().message, "did you mean 'quantum_us'");
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "50false");
+}
+
+TEST_F(PolicyTest, AnUnknownParameterIsAnError) {
+  EXPECT_EQ(dispatch("return IDLE, p.nothing").result, HookResult::kFault);
+  expect_fault("error", "unknown parameter 'nothing'");
+}
+
+// ---- escapes that must stay closed --------------------------------------------------------------
+
+TEST(PolicySandbox, WhatIsNotListedIsOutOfReach) {
+  for (const char* name :
+       {"load",         "loadstring",     "loadfile", "dofile", "pcall",    "xpcall", "coroutine",
+        "getmetatable", "setmetatable",   "rawget",   "rawset", "rawequal", "rawlen", "setfenv",
+        "getfenv",      "collectgarbage", "newproxy", "ffi",    "jit",      "debug",  "io",
+        "os",           "package",        "require",  "module", "_G",       "print",  "gcinfo"}) {
+    const std::string error = load_error(std::string("local x = ") + name);
+    expect_contains(error, "test.lua:1: ");
+  }
+  for (const char* name :
+       {"string.dump", "string.match", "string.gmatch", "string.gsub", "string.gfind",
+        "math.randomseed", "table.foreach", "(''):dump", "(''):gsub", "(''):match"}) {
+    EXPECT_NE(load_error(std::string("local x = ") + name + " x()"), "") << name;
+  }
+}
+
+struct Escape {
+  const char* body;
+  const char* kind;  // of the fault
+};
+
+void PrintTo(const Escape& escape, std::ostream* out) { *out << escape.kind; }
+
+class PolicyEscape : public PolicyTest, public ::testing::WithParamInterface<Escape> {};
+
+TEST_P(PolicyEscape, EndsAsAFaultInTimeAndTheNextCallWorks) {
+  const std::string hook =
+      std::string("if now_us() < 10 then ") + GetParam().body + " end return IDLE, 'fine'";
+  ASSERT_NO_FATAL_FAILURE(load(with_hooks("dispatch = function(g, p) " + hook + " end")));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 1.0) << "generous: these run for minutes when open";
+  EXPECT_EQ(policy_->last_fault().kind, GetParam().kind) << policy_->last_fault().message;
+  EXPECT_EQ(policy_->last_fault().hook, "dispatch");
+  gpu_.now_ns = 20'000;
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kDecided);
+  EXPECT_EQ(policy_->last_reason(), "fine");
+  EXPECT_LT(policy_->memory_used(), Limits{}.memory_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PolicyEscape,
+    ::testing::Values(
+        Escape{"while true do end", "fuel"}, Escape{"repeat until false", "fuel"},
+        Escape{"for i = 1, 1e12 do end", "fuel"}, Escape{"::again:: goto again", "fuel"},
+        Escape{"local function f() return f() end f()", "fuel"},
+        Escape{"local function f() return 1 + f() end f()", "memory"},
+        Escape{"string.find(('a'):rep(5000), '.-.-.-.-b$')", "error"},
+        Escape{"for i = 1, 1e9 do string.find(('a'):rep(4000), ('a'):rep(63) .. 'b') end", "fuel"},
+        Escape{"string.rep('x', 1e9)", "error"}, Escape{"('x'):rep(2^40)", "error"},
+        Escape{"local t = {} for i = 1, 1000 do t[i] = ('x'):rep(60000) end table.concat(t)",
+               "memory"},
+        Escape{"local t = {} for i = 1, 2000 do t[i] = 'x' end table.concat(t)", "error"},
+        Escape{"local s = 'x' while true do s = s .. s end", "memory"},
+        Escape{"local s = ('x'):rep(60000) s = s .. s .. s .. s while true do local u = s .. 'a' "
+               "end",
+               "fuel"},
+        Escape{"local t = {} while true do t = { t } end", "fuel"},
+        Escape{"local t = {} for i = 1, 1e9 do t[i] = i end", "memory"},
+        Escape{"local t = {} for i = 1, 8000 do t[i] = i end "
+               "while true do table.insert(t, 1, 0) table.remove(t, 1) end",
+               "fuel"},
+        Escape{"string.format(('%s'):rep(1000), 1)", "error"}, Escape{"error({})", "error"},
+        Escape{"error(p)", "error"}, Escape{"error()", "error"},
+        Escape{"unpack({}, 1, 1e8)", "error"}, Escape{"return g.nothing", "error"}));
+
+TEST(PolicySandbox, LoadingIsBoundedToo) {
+  expect_contains(load_error("while true do end"), "out of fuel");
+  expect_contains(load_error("local t = {} for i = 1, 1e9 do t[i] = {} end"), "out of memory");
+}
+
+TEST_F(PolicyTest, EveryHookFaultsAlone) {
+  const std::string loop = "function() while true do end end";
+  std::string hooks;
+  for (const std::string_view name : kHookNames) {
+    if (name == "enqueue") {
+      hooks += "enqueue = function() while true do end return RUN end, ";
+    } else if (name != "init") {
+      hooks += std::string(name) + " = " + loop + ", ";
+    }
+  }
+  load(with_hooks(hooks));
+  EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault);
+  EXPECT_EQ(policy_->client_active(gpu_, 1).result, HookResult::kFault);
+  EXPECT_EQ(policy_->client_idle(gpu_, 1).result, HookResult::kFault);
+  EXPECT_EQ(policy_->client_exit(gpu_, 1), HookResult::kFault);
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kFault);
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+  EXPECT_EQ(policy_->stopping(gpu_, gpu_.launches[7]), HookResult::kFault);
+  EXPECT_EQ(policy_->last_fault().count, 7u);
+  auto looping = load_policy(text(with_hooks("init = " + loop)));
+  ASSERT_TRUE(looping);
+  EXPECT_EQ((*looping)->init(gpu_), HookResult::kFault);
+}
+
+TEST_F(PolicyTest, AFaultKeepsTheTraceback) {
+  dispatch("inner()", "local function inner() error('boom') end");
+  expect_fault("error", "boom");
+  expect_contains(policy_->last_fault().traceback, "test.lua:1");
+}
+
+TEST_F(PolicyTest, GarbageIsCollectedUnderLoad) {
+  load(
+      with_hooks("dispatch = function(g) local t = { g.inflight_us, 2, 3, {} } "
+                 "return IDLE, 'a' .. tostring(t[2]) end"));
+  for (int i = 0; i < 200'000; ++i) {
+    ASSERT_EQ(policy_->dispatch(gpu_).result, HookResult::kDecided)
+        << i << ": " << policy_->last_fault().message;
+  }
+  EXPECT_LT(policy_->memory_used(), size_t{1} << 20);
+}
+
+TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
+  for (const char* name : {"fifo", "priority", "gapfill"}) {
+    gpu_ = FakeGpu();
+    gpu_.launches[7] = {};
+    gpu_.launches[7].client = 1;
+    gpu_.launches[7].predicted_us = 100;
+    auto loaded = load_policy_file(std::string(HEDDLE_POLICIES) + "/" + name + ".lua");
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    policy_ = std::move(*loaded);
+    policy_->init(gpu_);
+    policy_->enqueue(gpu_, 7);
+    policy_->dispatch(gpu_);
+    const size_t before = policy_->memory_used();
+    std::vector<double> ns;
+    for (int i = 0; i < 4000; ++i) {
+      for (auto& queue : gpu_.queues) queue.clear();
+      const auto start = std::chrono::steady_clock::now();
+      policy_->enqueue(gpu_, 7);
+      policy_->dispatch(gpu_);
+      const std::chrono::duration<double, std::nano> took =
+          std::chrono::steady_clock::now() - start;
+      ns.push_back(took.count());
+      policy_->stopping(gpu_, gpu_.launches[7]);
+    }
+    std::nth_element(ns.begin(), ns.begin() + 2000, ns.end());
+    std::printf("%s: enqueue + dispatch p50 %.0f ns\n", name, ns[2000]);
+    EXPECT_EQ(policy_->last_fault().count, 0u) << policy_->last_fault().message;
+    EXPECT_LE(policy_->memory_used(), before) << name;
+    EXPECT_LT(ns[2000], 10'000) << "ten times the target, for slow and instrumented builds";
+  }
+}
+
+}  // namespace
+}  // namespace heddle::policy

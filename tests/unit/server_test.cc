@@ -1,0 +1,241 @@
+// The parts of the server that need neither loop nor socket.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "daemon/server/config.h"
+#include "daemon/server/intake.h"
+#include "daemon/server/log.h"
+#include "daemon/server/messages.h"
+#include "daemon/server/rules.h"
+
+namespace heddle::server {
+namespace {
+
+std::string error_of(const std::string& text) {
+  const Result<Config> config = parse_config(text, "heddled.toml");
+  return config ? "" : config.error().message;
+}
+
+TEST(Config, EmptyGivesTheDefaults) {
+  const Result<Config> config = parse_config("", "heddled.toml");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->spin_us, 50u);
+  EXPECT_EQ(config->policy.name, "builtin");
+  EXPECT_EQ(config->core.starvation_us, 1e6);
+}
+
+TEST(Config, ReadsEverySection) {
+  const Result<Config> config = parse_config(R"(
+[daemon]
+mode = "0660"
+spin_us = 20
+[gpu]
+mode = "mps"
+starvation_ms = 250
+[policy]
+name = "gapfill"
+params = { quantum_us = 300, fast = true }
+[[rule]]
+name = "services"
+exe = "/usr/lib/serving/*"
+priority = "latency"
+[[rule]]
+uid = 1000
+claim = 3
+)",
+                                             "heddled.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->socket_mode, 0660u);
+  EXPECT_EQ(config->gpu_mode, GpuMode::kMps);
+  EXPECT_EQ(config->core.starvation_us, 250e3);
+  ASSERT_EQ(config->policy.params.size(), 2u);
+  EXPECT_EQ(config->policy.params[1].second, "300");
+  ASSERT_EQ(config->rules.size(), 2u);
+  EXPECT_EQ(config->rules[0].priority, 0);
+  EXPECT_EQ(config->rules[1].name, "rule 2");
+}
+
+TEST(Config, NamesPlaceAndRemedyOfWhatIsWrong) {
+  EXPECT_EQ(error_of("[daemon]\nspin = 3\n"),
+            "heddled.toml:2: unknown key daemon.spin; did you mean \"spin_us\"?");
+  EXPECT_EQ(error_of("[gpu]\nmode = \"msp\"\n"),
+            "heddled.toml:2: gpu.mode must be \"auto\" or \"mps\" or \"timeslice\"");
+  EXPECT_EQ(error_of("[gpu]\nidle_us = \"x\"\n"),
+            "heddled.toml:2: gpu.idle_us must be a number from 100 to 1e+07");
+  EXPECT_EQ(error_of("[polcy]\n"), "heddled.toml:1: unknown key polcy; did you mean \"policy\"?");
+  EXPECT_NE(error_of("[daemon\n").find("heddled.toml:1: "), std::string::npos);
+  EXPECT_NE(error_of("[[rule]]\nlabel = \"x\"\n").find("either priority"), std::string::npos);
+  EXPECT_NE(error_of("[[rule]]\npriority = 10\n").find("0 (highest) to 9"), std::string::npos);
+}
+
+TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
+  EXPECT_EQ(grade({}, 7, {0, "", "", 0}).priority, 0);
+  EXPECT_EQ(grade({}, 7, {7, "", "", 2}).priority, 2);
+  EXPECT_EQ(grade({}, 7, {8, "", "", 2}).priority, 5);
+  EXPECT_EQ(grade({}, 7, {8, "", "", 9}).priority, 9);
+  EXPECT_EQ(grade({}, 7, {8, "", "", -1}).priority, 5);
+  EXPECT_EQ(grade({}, 7, {0, "", "", -100}).priority, 5);
+  EXPECT_EQ(grade({}, 7, {0, "", "", 0}).rule, "default: root may claim any");
+}
+
+TEST(Rules, TheFirstMatchDecides) {
+  Rule given{"given", {}, "/opt/*", {}, 1, {}};
+  Rule claim{"claim", 8, {}, "team-*", {}, 3};
+  const std::vector<Rule> rules{given, claim};
+  EXPECT_EQ(grade(rules, 7, {8, "/opt/x", "team-a", 9}).priority, 1);
+  EXPECT_EQ(grade(rules, 7, {8, "/bin/x", "team-a", 0}).priority, 3);
+  EXPECT_EQ(grade(rules, 7, {8, "/bin/x", "other", 0}).priority, 5);
+}
+
+TEST(Rules, EveryListingSaysWhichEndIsWhich) {
+  EXPECT_EQ(priority_text(0), "Q0 (highest)");
+  EXPECT_EQ(priority_text(5), "Q5");
+  EXPECT_EQ(priority_text(9), "Q9 (lowest)");
+}
+
+TEST(Log, TextOfClientsCannotForgeALine) {
+  EXPECT_EQ(quoted("plain"), "plain");
+  EXPECT_EQ(quoted(""), "\"\"");
+  EXPECT_EQ(quoted("a b"), "\"a b\"");
+  EXPECT_EQ(quoted("a\nlevel=error"), "\"a\\x0alevel=error\"");
+  EXPECT_EQ(quoted("\""), "\"\\\"\"");
+}
+
+TEST(Messages, RequestsSurviveTheWire) {
+  Request request;
+  request.kind = Request::Kind::kPolicySet;
+  request.policy = "gapfill";
+  request.params = {{"quantum_us", "300"}};
+  const std::vector<std::byte> packet = encode_request(request);
+  const Result<Message> message = decode_message(packet);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(std::get<Request>(*message).params, request.params);
+}
+
+TEST(Messages, AnyBytesAreAnErrorOrAMessageButNeverMore) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Request request;
+  request.kind = Request::Kind::kPolicySet;
+  request.params = {{"a", "b"}, {"c", "d"}};
+  const std::vector<std::byte> sound = encode_request(request);
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<std::byte> packet = sound;
+    for (uint32_t i = 0; i < 1 + random() % 8; ++i) {
+      packet[random() % packet.size()] = static_cast<std::byte>(random());
+    }
+    packet.resize(random() % 4 == 0 ? random() % packet.size() : packet.size());
+    (void)decode_message(packet);  // the sanitizers judge
+  }
+}
+
+class IntakeTest : public ::testing::Test {
+ protected:
+  Claim launch(uint64_t seq, uint16_t thread = 0) {
+    Claim claim;
+    claim.thread = thread;
+    claim.at = ++now_;
+    claim.fields.stream_seq = seq;
+    claim.fields.kernel = 3;
+    return claim;
+  }
+  Claim ask(uint32_t seq, uint64_t stream_seq) {
+    Claim claim = launch(stream_seq);
+    claim.source = Claim::Source::kAsk;
+    claim.seq = claim.fields.ask_seq = seq;
+    claim.fields.admission = wire::Admission::ASK;
+    return claim;
+  }
+  Claim completion(uint64_t seq) {
+    Claim claim = launch(seq);
+    claim.fields.kind = wire::Kind::COMPLETION;
+    claim.fields.duration_us = 10;
+    return claim;
+  }
+  std::vector<core::EventKind> kinds(const Claim& claim) {
+    std::vector<core::EventKind> all;
+    for (const core::Event& event : intake_.take(claim, true)) all.push_back(event.kind);
+    return all;
+  }
+  using K = core::EventKind;
+  using Kinds = std::vector<core::EventKind>;
+
+  core::TimeNs now_ = 0;
+  Intake intake_{1};
+};
+
+TEST_F(IntakeTest, AnUnregisteredKernelIsUnknown) {
+  EXPECT_EQ(intake_.take(launch(1), false)[0].launch.kernel, core::kUnknownKernel);
+  EXPECT_EQ(intake_.take(launch(2), true)[0].launch.kernel, 3u);
+}
+
+TEST_F(IntakeTest, AStreamsLaunchesOnlyGoForward) {
+  EXPECT_EQ(kinds(launch(5)), Kinds{K::kPosted});
+  EXPECT_EQ(kinds(launch(5)), Kinds{});
+  EXPECT_EQ(kinds(launch(4)), Kinds{});
+  EXPECT_EQ(kinds(launch(0)), Kinds{});
+  EXPECT_EQ(intake_.malformed(), 3u);
+  EXPECT_EQ(kinds(launch(4, 1)), Kinds{K::kPosted}) << "another thread's, drained later";
+}
+
+TEST_F(IntakeTest, NothingIsDoneThatWasNotPosted) {
+  intake_.take(launch(5), true);
+  const core::DoneBody beyond = intake_.take(completion(9), true)[0].done;
+  EXPECT_EQ(beyond.stream_seq, 5u);
+  EXPECT_EQ(beyond.duration_us, 0);
+  EXPECT_EQ(intake_.take(completion(5), true)[0].done.duration_us, 10);
+}
+
+TEST_F(IntakeTest, ImpossibleFieldsAreMalformed) {
+  const auto rejected = [&](auto change) {
+    Claim claim = launch(100 + intake_.malformed());
+    change(claim.fields);
+    return kinds(claim).empty();
+  };
+  EXPECT_TRUE(rejected([](auto& f) { f.stream = ipc::kStreams; }));
+  EXPECT_TRUE(rejected([](auto& f) { f.stream = ipc::kAllStreams; }));
+  EXPECT_TRUE(rejected([](auto& f) { f.device = ipc::kDevices; }));
+  EXPECT_TRUE(rejected([](auto& f) { f.kernel = ipc::kKernels; }));
+  EXPECT_TRUE(rejected([](auto& f) { f.duration_us = -1; }));
+  EXPECT_TRUE(rejected([](auto& f) { f.duration_us = std::numeric_limits<float>::quiet_NaN(); }));
+  EXPECT_EQ(intake_.malformed(), 6u);
+}
+
+TEST_F(IntakeTest, AStarvedLaunchLeavesTheQueueAndIsInFlight) {
+  EXPECT_EQ(kinds(ask(1, 1)), Kinds{K::kAsked});
+  EXPECT_TRUE(intake_.asking());
+  Claim self = launch(1);
+  self.fields.ask_seq = 1;
+  self.fields.admission = wire::Admission::SELF_STARVED;
+  EXPECT_EQ(kinds(self), (Kinds{K::kWithdrawn, K::kPosted}));
+  EXPECT_FALSE(intake_.asking());
+}
+
+TEST_F(IntakeTest, AGrantThatCrossedATimeOutCountsOnce) {
+  kinds(ask(1, 1));
+  intake_.granted(0);
+  Claim self = launch(1);
+  self.fields.ask_seq = 1;
+  self.fields.admission = wire::Admission::SELF_STARVED;
+  EXPECT_EQ(kinds(self), Kinds{K::kWithdrawn}) << "in flight since the grant";
+}
+
+TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
+  kinds(ask(1, 1));
+  EXPECT_EQ(kinds(ask(2, 2)), (Kinds{K::kWithdrawn, K::kAsked}));
+  EXPECT_EQ(intake_.open_ask(0), 2u);
+}
+
+TEST(PlausibleTime, StaysBetweenWhatWasSaidAndNow) {
+  const core::TimeNs now = 5'000'000'000;
+  EXPECT_EQ(plausible_time(4'500'000'000, 0, now), 4'500'000'000);
+  EXPECT_EQ(plausible_time(~uint64_t{0}, 0, now), now);
+  EXPECT_EQ(plausible_time(1, 0, now), now - kClaimAgeMax);
+  EXPECT_EQ(plausible_time(4'500'000'000, 4'600'000'000, now), 4'600'000'000);
+}
+
+}  // namespace
+}  // namespace heddle::server
