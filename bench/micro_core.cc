@@ -184,12 +184,13 @@ std::vector<double> measure_decisions_per_s(const MicroOptions& options) {
   const auto memory = std::make_unique<ipc::ClientMemory>();
   const auto control = std::make_unique<ipc::ControlMemory>();
   std::vector<uint32_t> asked(kThreads, 0), seen(kThreads, 0);
-  uint32_t granted = 0;
+  uint32_t granted = 0, by_others = 0;
   std::vector<double> rates;
 
   const auto answer = [&](std::span<const core::Decision> decisions) {
     for (const core::Decision& decision : decisions) {
       if (decision.kind != core::DecisionKind::kGrant) continue;
+      if (decision.decider != core::Decider::kPolicy) ++by_others;
       ipc::slot_answer(memory->threads[decision.thread], control->grants[decision.thread],
                        decision.ask_seq, {decision.credit_us, decision.epoch});
       ++granted;
@@ -220,13 +221,21 @@ std::vector<double> measure_decisions_per_s(const MicroOptions& options) {
   for (uint32_t round = 0; round < scaled(options, 200); ++round) {
     const uint32_t before = granted;
     const double start = now_ns();
+    uint32_t turn = 0;
     while (granted - before < kAsksPerRound) {
+      if (turn++ % 100 == 0) {  // the important client stays active: all others must ask
+        answer(bench.important_launches());
+        answer(bench.important_completes(10));
+      }
       for (uint16_t t = 0; t < kThreads; ++t) client_side(t);
       for (uint16_t t = 0; t < kThreads; ++t) daemon_side(t);
       bench.pass(10 * kMicrosecond);
       if (now_ns() - start > 5e9) throw std::runtime_error("decisions_per_s: asks go unanswered");
     }
     rates.push_back((granted - before) / ((now_ns() - start) / 1e9));
+  }
+  if (by_others > granted / 100) {
+    throw std::runtime_error("decisions_per_s: priority.lua did not decide");
   }
   return rates;
 }

@@ -22,7 +22,7 @@ test("best effort waits while more important work runs", function(t)
 end)
 
 test("a kernel that fits runs in the gap, and the next iteration is not late", function(t)
-  local s = learned(t, { be_us = 100, gap_us = 1000 })
+  local s = learned(t, { be_us = 100, gap_us = 1000, params = { share_pct = 0 } })
   s:loop { client = "be", us = 100, kernel = "kernel" }
   s:run(50000)
   t.ok(s:stats("be").launches > 50, "best effort makes progress")
@@ -30,7 +30,7 @@ test("a kernel that fits runs in the gap, and the next iteration is not late", f
 end)
 
 test("a kernel longer than the gap stays out", function(t)
-  local s = learned(t, { be_us = 2000, gap_us = 300 })
+  local s = learned(t, { be_us = 2000, gap_us = 300, params = { share_pct = 0 } })
   local before = s:stats("be").launches
   s:launch { client = "be", us = 2000 }
   s:run(50000)
@@ -75,17 +75,34 @@ test("of the kernels that fit the longest goes", function(t)
   t.eq(first, "long", "who went first")
 end)
 
-test("overrun_pct lets best effort progress where no gap fits", function(t)
+test("share_pct lets best effort progress where no gap fits", function(t)
   local progress = {}
-  for _, pct in ipairs { 0, 10 } do
-    local s = learned(t, { be_us = 200, gap_us = 40, params = { overrun_pct = pct } })
+  for _, pct in ipairs { 0, 50 } do
+    local s = learned(t, { be_us = 400, gap_us = 200, params = { share_pct = pct } })
     local before = s:stats("be").launches
-    s:loop { client = "be", us = 200 }
+    s:loop { client = "be", us = 400 }
     s:run(200000)
     progress[pct] = s:stats("be").launches - before
   end
-  t.eq(progress[0], 0, "launches without overrun")
-  -- 10 % of 200 ms, and the 2 ms that were saved up, are 110 kernels of 200 µs.
-  t.ok(progress[10] > 50, "best effort progresses, " .. progress[10])
-  t.below(progress[10], 150, "launches with overrun")
+  t.eq(progress[0], 0, "launches without a share")
+  -- A fifth of 200 ms is idle at most, and half of that is 50 kernels of 400 µs.
+  t.ok(progress[50] > 25, "best effort progresses, " .. progress[50])
+  t.below(progress[50], 60, "launches with a share")
+end)
+
+test("what fits gaps counts towards the share", function(t)
+  local s = learned(t, { be_us = 300, gap_us = 1000, params = { share_pct = 30 } })
+  s:loop { client = "be", us = 300 }
+  s:run(100000)
+  -- 55 gaps of 1 ms hold three kernels each, which is more than the share: none outlasts a gap.
+  t.ok(s:stats("be").launches > 150, "best effort fills the gaps, " .. s:stats("be").launches)
+  t.below(s:stats("be").launches, 200, "launches of be")
+end)
+
+test("a kernel that would outlast a gap by more than overrun_max_us stays out", function(t)
+  local s = learned(t, { be_us = 400, gap_us = 200, params = { overrun_max_us = 100 } })
+  local before = s:stats("be").launches
+  s:loop { client = "be", us = 400 }
+  s:run(200000)
+  t.eq(s:stats("be").launches, before, "launches of be")
 end)

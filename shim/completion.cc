@@ -39,8 +39,8 @@ void give_up_events(Inside& in, StreamSlot& slot) {
 }
 
 bool record(CUevent event, StreamRef stream) {
-  const auto record = stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz)
-                                        : HEDDLE_REAL(cuEventRecord);
+  const auto record =
+      stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
   return record(event, stream.handle) == CUDA_SUCCESS;
 }
 
@@ -187,8 +187,8 @@ bool poll_all(Inside& in) {
   bool waiting = false;
   for_each_active([&](StreamSlot& slot) {
     poll_stream(in, slot);
-    waiting |= slot.marker_head != slot.marker_tail ||
-               slot.pairs_out.load(std::memory_order_relaxed) > 0;
+    waiting |=
+        slot.marker_head != slot.marker_tail || slot.pairs_out.load(std::memory_order_relaxed) > 0;
   });
   return waiting;
 }

@@ -13,6 +13,7 @@
 
 #include <atomic>
 
+#include "shim/cache.h"
 #include "shim/log.h"
 
 namespace heddle::shim {
@@ -22,8 +23,8 @@ constexpr const char* kLibrary = "libcuda.so.1";
 
 // Where drivers lie when nothing else says so.
 constexpr const char* kPlaces[] = {
-    "/usr/local/nvidia/lib64", "/usr/lib/nvidia/lib64", "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib64",              "/usr/lib/wsl/lib",
+    "/usr/local/nvidia/lib64", "/usr/lib/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+    "/usr/lib/wsl/lib",
 };
 
 constexpr const char* const kNames[] = {
@@ -175,29 +176,6 @@ void* replacement(void* address) {
     if (table[place].real == address) return table[place].ours;
     if (table[place].real == nullptr) return address;
   }
-}
-
-bool find_in_cache(const char* image, size_t size, const char* library, unsigned skip,
-                   const char*& path) {
-  static constexpr char kMagic[] = "glibc-ld.so.cache1.1";
-  constexpr size_t kHeader = 48, kEntry = 24;
-  constexpr uint32_t kX86_64 = 0x0303;  // FLAG_X8664_LIB64 | FLAG_ELF_LIBC6
-  const void* start = memmem(image, size, kMagic, sizeof kMagic - 1);
-  if (start == nullptr) return false;
-  const char* base = static_cast<const char*>(start);
-  const size_t room = size - static_cast<size_t>(base - image);
-  if (room < kHeader || image[size - 1] != '\0') return false;
-  uint32_t count;
-  memcpy(&count, base + 20, sizeof count);
-  for (uint32_t i = 0; i < count && kHeader + (i + 1) * kEntry <= room; ++i) {
-    uint32_t entry[3];  // flags, offset of the name, offset of the path
-    memcpy(entry, base + kHeader + i * kEntry, sizeof entry);
-    if (entry[0] != kX86_64 || entry[1] >= room || entry[2] >= room) continue;
-    if (strcmp(base + entry[1], library) != 0 || skip-- > 0) continue;
-    path = base + entry[2];
-    return true;
-  }
-  return false;
 }
 
 }  // namespace heddle::shim

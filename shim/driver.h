@@ -19,7 +19,7 @@ enum Entry : uint32_t {
 extern "C" void* heddle_slots[];  // trampolines.S
 
 // The driver's own `name`, callable at once.
-#define HEDDLE_REAL(name)            \
+#define HEDDLE_REAL(name)             \
   (reinterpret_cast<decltype(&name)>( \
       __atomic_load_n(&heddle_slots[::heddle::shim::kEntry_##name], __ATOMIC_RELAXED)))
 
@@ -30,10 +30,5 @@ bool driver_has(Entry entry);
 // otherwise `address` itself. Matched by pointer, never by name, so that version and stream
 // semantics are right by construction.
 void* replacement(void* address);
-
-// Finds a library's path in an image of ld.so.cache; false if it lists none. `skip` counts the
-// entries to pass over. Exposed for tests.
-bool find_in_cache(const char* image, size_t size, const char* library, unsigned skip,
-                   const char*& path);
 
 }  // namespace heddle::shim

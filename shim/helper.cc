@@ -35,9 +35,9 @@ namespace {
 
 constexpr int kBackoffMinMs = 20;
 constexpr int kBackoffMaxMs = 500;
-constexpr int kReplyMs = 2000;         // a stopped daemon answers later than that, or never
+constexpr int kReplyMs = 2000;  // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
-constexpr int kRecycleMs = 100;        // between looks at sessions that somebody was still in
+constexpr int kRecycleMs = 100;  // between looks at sessions that somebody was still in
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr int kDescriptorsFrom = 500;  // out of the way of programs that count on low numbers
 
@@ -68,7 +68,9 @@ uint64_t inode_of(int fd) {
 }
 
 // False if the application closed our socket and the number means something else by now.
-bool owns_socket(const Session& session) { return inode_of(session.socket) == session.socket_inode; }
+bool owns_socket(const Session& session) {
+  return inode_of(session.socket) == session.socket_inode;
+}
 
 int move_up(int fd) {
   const int up = fcntl(fd, F_DUPFD_CLOEXEC, kDescriptorsFrom);
@@ -121,11 +123,11 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   pollfd readable{session.socket, POLLIN, 0};
   if (poll(&readable, 1, kReplyMs) <= 0) return false;
   int fds[3];
-  const ssize_t size = ipc::receive_packet(
-      session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
+  const ssize_t size =
+      ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
   if (size == static_cast<ssize_t>(sizeof answer) && answer.managed != 0) {
-    session.control = static_cast<const ipc::ControlMemory*>(
-        map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
+    session.control =
+        static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
         map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
@@ -200,7 +202,8 @@ void retire(Session& session) {
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
   wake_waiters(session);
-  log_line("detached from client connection %llu", static_cast<unsigned long long>(session.generation));
+  log_line("detached from client connection %llu",
+           static_cast<unsigned long long>(session.generation));
 }
 
 // Returns when the daemon, or our end of the socket, is gone.
@@ -231,8 +234,7 @@ void announce_tried() {
 }
 
 void* helper_main(void*) {
-  can_unmap =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
     Session* session = free_session();
     const bool attached = session != nullptr && attach(*session);
@@ -374,8 +376,8 @@ void on_driver_initialized() {
   init_lock.unlock();
   if (!started) return;
   const int64_t until = now_ns() + kFirstAttachNs;
-  for (int64_t left = kFirstAttachNs; left > 0 && guard().tried.load(std::memory_order_acquire) == 0;
-       left = until - now_ns()) {
+  for (int64_t left = kFirstAttachNs;
+       left > 0 && guard().tried.load(std::memory_order_acquire) == 0; left = until - now_ns()) {
     ipc::futex_wait(&guard().tried, 0, left);
   }
 }

@@ -116,14 +116,15 @@ void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) -
                           theirs.ring_tail.load(std::memory_order_relaxed);
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
-  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny, fields.at_ns != 0
-           ? static_cast<int64_t>(fields.at_ns) : now_ns());
+  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny,
+       fields.at_ns != 0 ? static_cast<int64_t>(fields.at_ns) : now_ns());
 }
 
 void Inside::ring(ipc::Sleep least, int64_t at_ns) {
   // Sequentially consistent, after the sequentially consistent store that published the record:
   // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
-  if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]] return;
+  if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
+    return;
   const int64_t rung = session_->rung_ns.load(std::memory_order_relaxed);
   if (least == ipc::kWakeOnAny && at_ns - rung < kRungNs) return;
   session_->rung_ns.store(at_ns, std::memory_order_relaxed);

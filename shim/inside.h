@@ -73,8 +73,8 @@ class Inside {
 
 // ---- for the helper thread and for on_driver_initialized ----
 
-void create_thread_key();                  // once a process
-void forget_threads();                     // in a forked child
+void create_thread_key();                    // once a process
+void forget_threads();                       // in a forked child
 bool anyone_inside(const Session& session);  // after a membarrier()
 void wake_waiters(const Session& session);
 

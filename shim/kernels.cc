@@ -148,8 +148,8 @@ void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
 }
 
 void name_sight(Sight& sight, const char* format, uint64_t hash) {
-  const int length = snprintf(sight.name, sizeof sight.name, format,
-                              static_cast<unsigned long long>(hash));
+  const int length =
+      snprintf(sight.name, sizeof sight.name, format, static_cast<unsigned long long>(hash));
   sight.facts.name = {sight.name, static_cast<size_t>(length)};
   sight.facts.graph = true;
   sight.module = kGraph;
@@ -171,8 +171,14 @@ bool send_registration(int socket, const KernelFacts& facts, int patience_ms) {
 
 KernelFacts facts_of(uint32_t index) {
   const Registered& r = registry[index];
-  return {r.id,        {names + r.name, r.name_length}, r.shape, index, r.registers,
-          r.static_smem_bytes, r.blocks_per_sm,         r.graph};
+  return {r.id,
+          {names + r.name, r.name_length},
+          r.shape,
+          index,
+          r.registers,
+          r.static_smem_bytes,
+          r.blocks_per_sm,
+          r.graph};
 }
 
 // The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
@@ -188,10 +194,14 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
   const bool fits = facts.name.size() < kNameArenaBytes - names_used;
   const size_t length = fits ? facts.name.size() : 0;
   memcpy(names + names_used, facts.name.data(), length);
-  registry[index] = {facts.id,        static_cast<uint32_t>(names_used),
-                     static_cast<uint32_t>(length), facts.shape,
-                     facts.registers, facts.static_smem_bytes,
-                     facts.blocks_per_sm, facts.graph};
+  registry[index] = {facts.id,
+                     static_cast<uint32_t>(names_used),
+                     static_cast<uint32_t>(length),
+                     facts.shape,
+                     facts.registers,
+                     facts.static_smem_bytes,
+                     facts.blocks_per_sm,
+                     facts.graph};
   names_used += length;
   by_id[place] = static_cast<uint16_t>(index + 1);
   registered.store(index + 1, std::memory_order_release);
@@ -246,7 +256,8 @@ void purge(Match&& match) {
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
   const uint64_t tag = tag_of(handle, shape);
   KernelRef kernel;
-  if (find(tag, handle, shape, kernel)) [[likely]] return kernel;
+  if (find(tag, handle, shape, kernel)) [[likely]]
+    return kernel;
   Sight sight;
   sight.facts.shape = shape;
   if (graph) {
@@ -277,10 +288,9 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
     }
     hash = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash);
     const char* name = nullptr;
-    const bool named =
-        params.func != nullptr
-            ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
-            : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
+    const bool named = params.func != nullptr
+                           ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
+                           : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
     if (named && name != nullptr) hash = XXH3_64bits_withSeed(name, strlen(name), hash);
   }
   Sight sight;

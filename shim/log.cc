@@ -23,8 +23,8 @@ constinit std::atomic<uint32_t> lines{0};
 // application that closes what it does not know.
 void write_line(const char* target, const char* line, size_t length) {
   const bool to_stderr = strcmp(target, "stderr") == 0;
-  const int fd = to_stderr ? STDERR_FILENO
-                           : open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int fd =
+      to_stderr ? STDERR_FILENO : open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return;
   [[maybe_unused]] const ssize_t written = write(fd, line, length);
   if (!to_stderr) close(fd);
@@ -44,7 +44,8 @@ void log_line(const char* format, ...) {
     int length = snprintf(line, sizeof line, "heddle shim [%d]: ", static_cast<int>(getpid()));
     va_list arguments;
     va_start(arguments, format);
-    length += vsnprintf(line + length, sizeof line - static_cast<size_t>(length), format, arguments);
+    length +=
+        vsnprintf(line + length, sizeof line - static_cast<size_t>(length), format, arguments);
     va_end(arguments);
     if (length > static_cast<int>(sizeof line) - 2) length = static_cast<int>(sizeof line) - 2;
     line[length++] = '\n';

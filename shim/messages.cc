@@ -25,8 +25,7 @@ template <class Fill>
 void build(Packet& packet, size_t room, Fill&& fill) {
   memset(packet.bytes, 0, room);
   auto* words = reinterpret_cast<capnp::word*>(packet.bytes);
-  capnp::FlatMessageBuilder message(
-      kj::arrayPtr(words + 1, room / sizeof(capnp::word) - 1));
+  capnp::FlatMessageBuilder message(kj::arrayPtr(words + 1, room / sizeof(capnp::word) - 1));
   fill(message.initRoot<wire::Message>());
   const uint32_t table[2] = {0, static_cast<uint32_t>(message.getSegmentsForOutput()[0].size())};
   memcpy(packet.bytes, table, sizeof table);

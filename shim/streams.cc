@@ -131,7 +131,8 @@ StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 
 StreamSlot& stream_slot(StreamRef stream, uint32_t thread) {
   const uint64_t key = key_of(stream, thread);
-  if (StreamSlot* slot = find(key)) [[likely]] return *slot;
+  if (StreamSlot* slot = find(key)) [[likely]]
+    return *slot;
   const Held held(keys_lock);
   StreamSlot* slot = find(key);
   return slot != nullptr ? *slot : take(key, stream);
@@ -207,8 +208,8 @@ bool anything_captures() { return capture_count.load(std::memory_order_relaxed) 
 
 bool stream_captures(StreamRef stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto ask = stream.per_thread ? HEDDLE_REAL(cuStreamIsCapturing_ptsz)
-                                     : HEDDLE_REAL(cuStreamIsCapturing);
+  const auto ask =
+      stream.per_thread ? HEDDLE_REAL(cuStreamIsCapturing_ptsz) : HEDDLE_REAL(cuStreamIsCapturing);
   // The legacy stream answers with an error while another stream of its context captures; then
   // nothing may be put into it either.
   return ask(stream.handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;

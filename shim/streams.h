@@ -33,7 +33,7 @@ struct Pair {
   CUevent end = nullptr;
   uint64_t seq = 0;
   int64_t posted_ns = 0;
-  uint32_t kernel = ipc::kNoKernel;
+  uint32_t kernel = 0;
   std::atomic<State> state{kFree};
 };
 
@@ -55,7 +55,7 @@ struct alignas(64) StreamSlot {
   int device = 0;
   std::atomic<bool> markable{false};  // false after an error, and where slots are shared
 
-  Spin events;  // guards what follows; only ever tried on the launch path
+  Spin events;                    // guards what follows; only ever tried on the launch path
   std::atomic<int> pairs_out{0};  // neither free nor harvested
   uint32_t marker_head = 0, marker_tail = 0;
   Marker markers[kMarkers];
@@ -102,7 +102,8 @@ class EventPermit {
   bool given_;
 };
 
-// ---- implementation detail of the template above --------------------------------------------------
+// ---- implementation detail of the template above
+// --------------------------------------------------
 
 extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];
 StreamSlot& slot_at(uint32_t index);

@@ -7,16 +7,16 @@ using heddle::wire::Kind;
 
 // Without a stream the call goes to the default stream of its variant.
 #define HEDDLE_ACTIVITY(name, kind, per_thread, stream, parameters, arguments) \
-  CUresult name parameters noexcept;                                          \
-  CUresult name parameters noexcept {                                         \
-    note_activity({stream, per_thread}, kind);                                \
-    return HEDDLE_REAL(name) arguments;                                       \
+  CUresult name parameters noexcept;                                           \
+  CUresult name parameters noexcept {                                          \
+    note_activity({stream, per_thread}, kind);                                 \
+    return HEDDLE_REAL(name) arguments;                                        \
   }
-#define HEDDLE_ASYNC(name, kind, parameters, arguments)                \
-  HEDDLE_ACTIVITY(name, kind, false, stream, parameters, arguments)    \
+#define HEDDLE_ASYNC(name, kind, parameters, arguments)             \
+  HEDDLE_ACTIVITY(name, kind, false, stream, parameters, arguments) \
   HEDDLE_ACTIVITY(name##_ptsz, kind, true, stream, parameters, arguments)
-#define HEDDLE_DEFAULT_STREAM(name, kind, parameters, arguments)        \
-  HEDDLE_ACTIVITY(name, kind, false, nullptr, parameters, arguments)    \
+#define HEDDLE_DEFAULT_STREAM(name, kind, parameters, arguments)     \
+  HEDDLE_ACTIVITY(name, kind, false, nullptr, parameters, arguments) \
   HEDDLE_ACTIVITY(name##_ptds, kind, true, nullptr, parameters, arguments)
 
 #pragma GCC visibility push(default)

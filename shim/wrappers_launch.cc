@@ -50,7 +50,8 @@ CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
     const auto real = kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
     return real(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };
-  if (turn.priority() == 0) [[likely]] return turn.launched(plain());
+  if (turn.priority() == 0) [[likely]]
+    return turn.launched(plain());
   const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
   return turn.launched(launch_raised<kPerThread>(turn, config, f, params, extra, plain));
 }

@@ -1,4 +1,5 @@
-// Entry points that begin and end things: the driver, look-ups, modules, captures, streams, contexts.
+// Entry points that begin and end things: the driver, look-ups, modules, captures, streams,
+// contexts.
 #include "shim/driver.h"
 #include "shim/inside.h"
 #include "shim/kernels.h"
@@ -95,8 +96,7 @@ CUresult cuLibraryUnload(CUlibrary library) noexcept {
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) noexcept {
-  return begin_capture({stream, false},
-                       [&] { return HEDDLE_REAL(cuStreamBeginCapture)(stream); });
+  return begin_capture({stream, false}, [&] { return HEDDLE_REAL(cuStreamBeginCapture)(stream); });
 }
 CUresult cuStreamBeginCapture_ptsz(CUstream stream) noexcept {
   return begin_capture({stream, true},

@@ -38,9 +38,8 @@ class Wait {
     if (slot_ == nullptr) return result;
     Inside in;
     if (!in) return result;
-    const Reach reach = result == CUDA_SUCCESS
-                            ? reach_
-                            : Reach{slot_->done.load(std::memory_order_relaxed), 0};
+    const Reach reach =
+        result == CUDA_SUCCESS ? reach_ : Reach{slot_->done.load(std::memory_order_relaxed), 0};
     complete(in, *slot_, reach, wire::Evidence::SYNCHRONIZED, true);
     return result;
   }

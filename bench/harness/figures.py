@@ -58,4 +58,5 @@ def numbers(document, prefix=""):
 def growth(before, after):
     """What counters of a status document grew by."""
     old, new = numbers(before), numbers(after)
-    return {key: round(new[key] - old[key], 3) for key in new if new[key] != old.get(key, 0)}
+    return {key: round(new[key] - old.get(key, 0), 3) for key in new
+            if new[key] != old.get(key, 0)}

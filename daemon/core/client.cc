@@ -45,13 +45,13 @@ bool Outstanding::add(uint16_t stream, const Work& work, Work& dropped) {
   return made_room;
 }
 
-// The node is always the head of its stream: streams complete in order, and the oldest of all is
-// the oldest of its stream.
-Work Outstanding::remove(uint32_t n) {
+// The node is the head of its stream unless another is named before it: streams complete in order,
+// and the oldest of all is the oldest of its stream.
+Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   Node& node = nodes_[n];
   Stream& s = streams_[node.stream];
-  s.head = node.stream_next;
-  if (s.head == kNone) s.tail = kNone;
+  (before_in_stream == kNone ? s.head : nodes_[before_in_stream].stream_next) = node.stream_next;
+  if (s.tail == n) s.tail = before_in_stream;
   (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
   (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
   node.next = free_;
@@ -66,6 +66,17 @@ bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
   if (n == kNone || nodes_[n].work.seq > seq) return false;
   out = remove(n);
   return true;
+}
+
+bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
+  if (stream >= streams_.size()) return false;
+  uint32_t before = kNone;
+  for (uint32_t n = streams_[stream].head; n != kNone; before = n, n = nodes_[n].stream_next) {
+    if (nodes_[n].work.seq != seq) continue;
+    out = remove(n, before);
+    return true;
+  }
+  return false;
 }
 
 bool Outstanding::take_oldest(TimeNs until, Work& out) {

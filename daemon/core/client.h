@@ -45,6 +45,8 @@ class Outstanding {
   bool add(uint16_t stream, const Work& work, Work& dropped);
   // Removes the oldest of `stream` that is at most `seq`; false when there is none.
   bool take(uint16_t stream, uint64_t seq, Work& out);
+  // Removes launch `seq` of `stream` alone; false if it is not there.
+  bool drop(uint16_t stream, uint64_t seq, Work& out);
   // Removes the oldest of all that was posted at or before `until`.
   bool take_oldest(TimeNs until, Work& out);
 
@@ -59,7 +61,7 @@ class Outstanding {
   struct Stream {
     uint32_t head = kNone, tail = kNone;
   };
-  Work remove(uint32_t node);
+  Work remove(uint32_t node, uint32_t before_in_stream = kNone);
 
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
@@ -90,6 +92,7 @@ struct Client {
   // Not busy since then, and what ran last: the gap's start and its kernel.
   TimeNs gap_start = 0;
   uint32_t last_kernel = kUnknownKernel;
+  double idle_us = 0;  // all gaps so far
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 

@@ -346,6 +346,17 @@ bool Scheduler::State::busy(int priority) const {
   });
 }
 
+double Scheduler::State::idle_us(int priority) const {
+  double least = kUnlimitedUs;
+  for (const ClientId id : client_ids) {
+    const Client& c = *clients_by_id.at(id);
+    if (c.priority >= priority) continue;
+    const double open_us = c.gap_open ? to_us(clock - c.gap_start) : 0;
+    least = std::min(least, c.idle_us + open_us);
+  }
+  return least != kUnlimitedUs ? least : to_us(clock);
+}
+
 QueueId Scheduler::State::queue_create(std::string_view name) {
   for (size_t i = 0; i < queues.size(); ++i) {
     if (queues[i].name() == name) return static_cast<QueueId>(i);

@@ -81,6 +81,9 @@ class Gpu {
   virtual double gap_us(int priority) const = 0;
   // True if a client strictly more important than `priority` has work outstanding.
   virtual bool busy(int priority) const = 0;
+  // For how long, in all, those clients have left the GPU to others: the least of their sums of
+  // gaps since they attached. Only differences mean anything; they are what best effort may be owed.
+  virtual double idle_us(int priority) const = 0;
 
   // Queues of waiting launches, ascending key, ties by arrival. A launch is in one queue at most;
   // inserting it again moves it. Queues belong to the policy generation that made them.

@@ -111,6 +111,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   if (c.gap_open) {
     const Kernel* last = c.kernel(c.last_kernel);
     const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
+    c.idle_us += gap_us;
     if (last != nullptr && gap_us < config.idle_us_max) last->stats->gap(c.gap_synchronized).add(gap_us);
     c.gap_open = false;
     double below_us = 0;
@@ -268,6 +269,13 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
 void Scheduler::State::on_completed(Client& c, const Event& e) {
   const DoneBody& b = e.done;
   Work work;
+  if (b.evidence == Evidence::kFailed) {  // it never ran; what came before it may still run
+    if (c.outstanding.drop(b.stream, b.stream_seq, work)) {
+      c.busy_until -= to_ns(work.predicted_us);
+    }
+    dispatch_wanted = true;
+    return;
+  }
   bool any = false;
   const TimeNs until = c.waiting_since != 0 ? c.waiting_since : e.at;
   while (b.stream == kEveryStream ? c.outstanding.take_oldest(until, work)

@@ -113,6 +113,7 @@ struct Scheduler::State final : Gpu {
   std::span<const ClientId> clients() const override { return client_ids; }
   double gap_us(int priority) const override;
   bool busy(int priority) const override;
+  double idle_us(int priority) const override;
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;
   LaunchId queue_peek(QueueId) const override;

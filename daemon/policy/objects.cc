@@ -124,7 +124,7 @@ using core::ClientView;
 using core::GpuView;
 using core::LaunchView;
 
-enum Method : size_t { kGapUs, kBusy, kClients, kLeaseIt, kWindowIt, kGateIt };
+enum Method : size_t { kGapUs, kBusy, kClients, kLeaseIt, kWindowIt, kGateIt, kIdleUs };
 
 constexpr Field kLaunchFields[] = {
     {"client", push_client_of},
@@ -175,6 +175,7 @@ constexpr Field kGpuFields[] = {
     {"mode", push_mode},
     {"gap_us", push_method<kGapUs>},
     {"busy", push_method<kBusy>},
+    {"idle_us", push_method<kIdleUs>},
     {"clients", push_method<kClients>},
 };
 
@@ -241,6 +242,12 @@ int gap_us(lua_State* L) {
 int busy(lua_State* L) {
   check(L, 1, Kind::kGpu);
   lua_pushboolean(L, Session::of(L).gpu->busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
+  return 1;
+}
+
+int idle_us(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_pushnumber(L, Session::of(L).gpu->idle_us(static_cast<int>(luaL_checknumber(L, 2))));
   return 1;
 }
 
@@ -317,9 +324,8 @@ void FieldTable::add(const char* interned, const Field* field) {
 
 void open_objects(lua_State* L, Session& s) {
   constexpr lua_CFunction kMethods[] = {gap_us,    busy,    clients, lease_it,
-                                        window_it, gate_it, nullptr, next_client};
+                                        window_it, gate_it, idle_us, next_client};
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
-    if (kMethods[i] == nullptr) continue;
     lua_pushcfunction(L, kMethods[i]);
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
   }

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -169,11 +170,23 @@ void* Sandbox::allocate(void* self, void* block, size_t old_size, size_t new_siz
   const bool grows = new_size > old_size;
   if (grows && (new_size > s.limits_.block_bytes ||
                 s.used_ - old_size + new_size > s.limits_.memory_bytes)) {
+    s.note_place();
     return nullptr;
   }
   void* moved = std::realloc(block, new_size);
   if (moved != nullptr) s.used_ += new_size - old_size;
   return moved;
+}
+
+void Sandbox::note_place() {
+  lua_Debug at{};
+  for (int level = 0; lua_ != nullptr && lua_getstack(lua_, level, &at) != 0; ++level) {
+    lua_getinfo(lua_, "Sl", &at);
+    if (at.currentline <= 0) continue;  // a builtin: its caller is the place
+    std::snprintf(refused_at_, sizeof refused_at_, "%s:%d: ", at.short_src, at.currentline);
+    return;
+  }
+  refused_at_[0] = '\0';
 }
 
 int Sandbox::setup(lua_State* L) {
@@ -242,8 +255,12 @@ void Sandbox::on_count(lua_State* L, lua_Debug*) {
     // Sticky: raised again at every instruction until the call has ended.
     lua_sethook(L, on_count, LUA_MASKCOUNT, 1);
   }
-  luaL_error(L, "out of fuel; bound the loop, a hook has %d instructions",
-             static_cast<int>(s.fuel_));
+  // A Lua hook has no frame of its own: level 0 is the function that loops.
+  luaL_where(L, 0);
+  lua_pushfstring(L, "out of fuel; bound the loop, a hook has %d instructions",
+                  static_cast<int>(s.fuel_));
+  lua_concat(L, 2);
+  lua_error(L);
 }
 
 int Sandbox::on_error(lua_State* L) {
@@ -266,8 +283,10 @@ Sandbox::Stop Sandbox::fail_with(int status) {
   const char* what = text ? lua_tolstring(lua_, -1, &bytes) : nullptr;
   error_.assign(what != nullptr ? what : "an error without text", what != nullptr ? bytes : 21);
   if (status == LUA_ERRMEM && !tripped_) {
-    error_ = "out of memory; a policy has " + std::to_string(limits_.memory_bytes >> 20) +
-             " MiB, a string or table " + std::to_string(limits_.block_bytes >> 10) + " KiB";
+    error_ = refused_at_;
+    error_ += "out of memory; a policy has " + std::to_string(limits_.memory_bytes >> 20) +
+              " MiB, a string or table " + std::to_string(limits_.block_bytes >> 10) + " KiB";
+    traceback_.clear();  // nobody could make one
   }
   lua_pop(lua_, 1);
   return tripped_ ? Stop::kFuel : status == LUA_ERRMEM ? Stop::kMemory : Stop::kError;

@@ -32,8 +32,8 @@ std::atomic<int>& control(const char* name) {
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
 int launch(CUfunction f, CUstream stream, bool per_thread) {
-  const auto call = reinterpret_cast<Launch>(
-      dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
+  const auto call =
+      reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
   return call(f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
 }
 
@@ -109,7 +109,8 @@ int answer(char* line) {
     delete[] threads;
     return static_cast<int>(done);
   }
-  if (sscanf(line, "set %63s %ld", name, &number) == 2) return control(name) = static_cast<int>(number);
+  if (sscanf(line, "set %63s %ld", name, &number) == 2)
+    return control(name) = static_cast<int>(number);
   if (sscanf(line, "get %63s", name) == 1) return control(name);
   return -1;
 }

@@ -17,11 +17,11 @@ std::atomic<uint64_t> events{0x10000};
 }  // namespace
 
 // Controls, for shim_client.
-FAKE std::atomic<int> fake_busy;          // nonzero: no event is complete
-FAKE std::atomic<int> fake_launches;      // calls that succeeded
-FAKE std::atomic<int> fake_priority;      // of the last launch that had one
-FAKE std::atomic<int> fake_fail;          // result of the next launch
-FAKE std::atomic<int> fake_event_calls;   // records and queries
+FAKE std::atomic<int> fake_busy;         // nonzero: no event is complete
+FAKE std::atomic<int> fake_launches;     // calls that succeeded
+FAKE std::atomic<int> fake_priority;     // of the last launch that had one
+FAKE std::atomic<int> fake_fail;         // result of the next launch
+FAKE std::atomic<int> fake_event_calls;  // records and queries
 FAKE std::atomic<int> fake_capturing;
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_fail{0},
     fake_event_calls{0}, fake_capturing{0};
@@ -103,8 +103,7 @@ FAKE CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int, uint64_t 
     *pfn = reinterpret_cast<void*>(cuMemAlloc_v2);
   }
   if (status != nullptr) {
-    *status = *pfn != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
-                              : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    *status = *pfn != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   }
   return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -20,7 +20,8 @@ constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
 
 class Shim : public ::testing::Test {
  protected:
-  Shim() : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
+  Shim()
+      : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
   ~Shim() override { unlink(path_.c_str()); }
 
   std::vector<std::string> environment() {

@@ -170,7 +170,8 @@ std::vector<Registration> FakeDaemon::registrations() {
   return all;
 }
 
-// ---- the application ------------------------------------------------------------------------------
+// ---- the application
+// ------------------------------------------------------------------------------
 
 Application::Application(std::vector<std::string> environment) {
   int in[2], out[2];

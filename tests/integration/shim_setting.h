@@ -26,8 +26,8 @@ class FakeDaemon {
 
   // Accepts the next client, makes its memories with `word` as its window, and answers.
   void accept(uint64_t word);
-  void refuse();      // the same, with managed = 0
-  void hang_up();     // as a daemon that dies
+  void refuse();                 // the same, with managed = 0
+  void hang_up();                // as a daemon that dies
   bool pending(int timeout_ms);  // does a client knock?
 
   ipc::ControlMemory& control() { return *control_; }

@@ -27,7 +27,7 @@ def main():
     print(done.stdout, done.stderr, sep="")
     if done.returncode:
         sys.exit(done.returncode)
-    printed = done.stdout[done.stdout.index("simulated GPU"):].split("\n\nout/quickstart")[0]
+    printed = done.stdout.split("\n\nout/quickstart")[0]
     readme = tree.ROOT / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     block, _, after = rest.partition(END)

@@ -1,6 +1,8 @@
 """The source tree as the tidy tests see it: every file that is not a build output."""
 
 import pathlib
+import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -9,14 +11,15 @@ OUTPUTS = {".git", ".deps", "build", "dist", "out", "__pycache__"}
 
 def files(*suffixes):
     """Paths relative to the root, sorted; all files if no suffix is given."""
-    found = []
-    for path in ROOT.rglob("*"):
-        relative = path.relative_to(ROOT)
-        if OUTPUTS & set(relative.parts) or not path.is_file():
-            continue
-        if not suffixes or path.suffix in suffixes:
-            found.append(relative)
-    return sorted(found)
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT,
+                                capture_output=True, text=True, check=True).stdout.split("\0")
+        found = [pathlib.Path(name) for name in listed if name]
+    else:
+        found = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
+    return sorted(path for path in found
+                  if (not suffixes or path.suffix in suffixes) and (ROOT / path).is_file()
+                  and not OUTPUTS & set(path.parts))
 
 
 def report(problems):

@@ -38,6 +38,7 @@ class FakeGpu final : public core::Gpu {
   std::span<const core::ClientId> clients() const override { return ids; }
   double gap_us(int) const override { return gap; }
   bool busy(int) const override { return false; }
+  double idle_us(int) const override { return 0; }
   core::QueueId queue_create(std::string_view name) override {
     names.emplace_back(name);
     queues.emplace_back();
@@ -372,6 +373,7 @@ TEST_P(PolicyEscape, EndsAsAFaultInTimeAndTheNextCallWorks) {
   EXPECT_LT(took.count(), 1.0) << "generous: these run for minutes when open";
   EXPECT_EQ(policy_->last_fault().kind, GetParam().kind) << policy_->last_fault().message;
   EXPECT_EQ(policy_->last_fault().hook, "dispatch");
+  expect_contains(policy_->last_fault().message, "test.lua:1: ");
   gpu_.now_ns = 20'000;
   EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kDecided);
   EXPECT_EQ(policy_->last_reason(), "fine");
@@ -405,8 +407,9 @@ INSTANTIATE_TEST_SUITE_P(
         Escape{"unpack({}, 1, 1e8)", "error"}, Escape{"return g.nothing", "error"}));
 
 TEST(PolicySandbox, LoadingIsBoundedToo) {
-  expect_contains(load_error("while true do end"), "out of fuel");
-  expect_contains(load_error("local t = {} for i = 1, 1e9 do t[i] = {} end"), "out of memory");
+  expect_contains(load_error("while true do end"), "test.lua:1: out of fuel");
+  expect_contains(load_error("local t = {} for i = 1, 1e9 do t[i] = {} end"),
+                  "test.lua:1: out of memory");
 }
 
 TEST_F(PolicyTest, EveryHookFaultsAlone) {

@@ -1,0 +1,141 @@
+// Pieces of the shim that need no driver: its messages, and finding a library in ld.so.cache.
+// The rest is tested in a real process: tests/integration/shim_integration_test.cc.
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "ipc/heddle.capnp.h"
+#include "shim/cache.h"
+#include "shim/messages.h"
+
+namespace heddle::shim {
+namespace {
+
+template <class Check>
+void decode(const Packet& packet, Check&& check) {
+  ASSERT_EQ(packet.size % sizeof(capnp::word), 0u);
+  capnp::FlatArrayMessageReader reader(kj::arrayPtr(
+      reinterpret_cast<const capnp::word*>(packet.bytes), packet.size / sizeof(capnp::word)));
+  check(reader.getRoot<wire::Message>());
+}
+
+TEST(ShimMessages, AttachCarriesItsFacts) {
+  Packet packet;
+  build_attach(packet, {"label", "python train.py", 9, 13000, 2, 132, true});
+  decode(packet, [](wire::Message::Reader message) {
+    ASSERT_TRUE(message.isAttach());
+    const auto attach = message.getAttach();
+    EXPECT_EQ(attach.getProtocolVersion(), ipc::kProtocolVersion);
+    EXPECT_STREQ(attach.getLabel().cStr(), "label");
+    EXPECT_STREQ(attach.getCommand().cStr(), "python train.py");
+    EXPECT_EQ(attach.getPriority(), 9);
+    EXPECT_EQ(attach.getDriverVersion(), 13000u);
+    EXPECT_EQ(attach.getDeviceCount(), 2u);
+    EXPECT_EQ(attach.getSmCount(), 132u);
+    EXPECT_TRUE(attach.getMps());
+  });
+}
+
+TEST(ShimMessages, CutsWhatIsTooLong) {
+  const std::string longest(100'000, 'x');
+  Packet packet;
+  build_attach(packet, {longest, longest});
+  decode(packet, [](wire::Message::Reader message) {
+    EXPECT_EQ(message.getAttach().getLabel().size(), ipc::kLabelBytes);
+    EXPECT_GE(message.getAttach().getCommand().size(), 1024u);
+  });
+  KernelFacts kernel;
+  kernel.name = longest;
+  build_kernel(packet, kernel);
+  decode(packet, [](wire::Message::Reader message) {
+    EXPECT_EQ(message.getRegisterKernel().getName().size(), ipc::kKernelNameBytes);
+  });
+}
+
+TEST(ShimMessages, KernelCarriesItsShape) {
+  KernelFacts kernel{77, "gemm", {{1, 2, 3}, {4, 5, 6}, 7, 8}, 9, 10, 11, 12, true};
+  Packet packet;
+  build_kernel(packet, kernel);
+  decode(packet, [](wire::Message::Reader message) {
+    ASSERT_TRUE(message.isRegisterKernel());
+    const auto out = message.getRegisterKernel();
+    EXPECT_EQ(out.getId(), 77u);
+    EXPECT_STREQ(out.getName().cStr(), "gemm");
+    EXPECT_EQ(out.getGridZ(), 3u);
+    EXPECT_EQ(out.getBlockX(), 4u);
+    EXPECT_EQ(out.getDynamicSmemBytes(), 7u);
+    EXPECT_EQ(out.getClusterBlocks(), 8u);
+    EXPECT_EQ(out.getIndex(), 9u);
+    EXPECT_EQ(out.getRegistersPerThread(), 10u);
+    EXPECT_EQ(out.getStaticSmemBytes(), 11u);
+    EXPECT_EQ(out.getMaxBlocksPerSm(), 12u);
+    EXPECT_TRUE(out.getIsGraph());
+  });
+}
+
+// ---- ld.so.cache: header of 48 bytes, entries of 24, strings -----------------------------------
+
+struct Listed {
+  uint32_t flags;
+  std::string library, path;
+};
+
+constexpr uint32_t kX86_64 = 0x0303;
+
+std::string cache_of(const std::vector<Listed>& entries) {
+  std::string head = "glibc-ld.so.cache1.1";
+  const auto put = [](std::string& out, uint32_t value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  put(head, static_cast<uint32_t>(entries.size()));
+  head.resize(48);
+  std::string table, strings;
+  const size_t base = 48 + 24 * entries.size();
+  for (const Listed& entry : entries) {
+    put(table, entry.flags);
+    put(table, static_cast<uint32_t>(base + strings.size()));
+    strings += entry.library + '\0';
+    put(table, static_cast<uint32_t>(base + strings.size()));
+    strings += entry.path + '\0';
+    table.resize(table.size() + 12);
+  }
+  return head + table + strings;
+}
+
+std::string found(const std::string& image, unsigned skip = 0) {
+  const char* path = nullptr;
+  return find_in_cache(image.data(), image.size(), "libcuda.so.1", skip, path) ? path : "";
+}
+
+TEST(ShimDriver, FindsTheLibraryInTheLoadersCache) {
+  const std::string image = cache_of({{kX86_64, "libc.so.6", "/lib/libc.so.6"},
+                                      {0x0003, "libcuda.so.1", "/usr/lib32/libcuda.so.1"},
+                                      {kX86_64, "libcuda.so.1", "/compat/libcuda.so.1"},
+                                      {kX86_64, "libcuda.so.1", "/usr/lib/libcuda.so.1"}});
+  EXPECT_EQ(found(image), "/compat/libcuda.so.1");
+  EXPECT_EQ(found(image, 1), "/usr/lib/libcuda.so.1");
+  EXPECT_EQ(found(image, 2), "");
+}
+
+TEST(ShimDriver, FindsTheNewCacheBehindAnOldOne) {
+  const std::string old = "ld.so-1.7.0\0\0\0\0\0 something from before 2.2";
+  EXPECT_EQ(found(old + cache_of({{kX86_64, "libcuda.so.1", "/x/libcuda.so.1"}})),
+            "/x/libcuda.so.1");
+}
+
+TEST(ShimDriver, SurvivesACutOrMeaninglessCache) {
+  const std::string image = cache_of({{kX86_64, "libcuda.so.1", "/x/libcuda.so.1"}});
+  for (size_t size = 0; size < image.size(); ++size) EXPECT_EQ(found(image.substr(0, size)), "");
+  std::string wild = image;
+  memset(wild.data() + 48 + 4, 0xff, 8);  // offsets far outside
+  EXPECT_EQ(found(wild), "");
+  wild = image;
+  memset(wild.data() + 20, 0xff, 4);  // more entries than there is room for
+  EXPECT_EQ(found(wild), "/x/libcuda.so.1");
+}
+
+}  // namespace
+}  // namespace heddle::shim
