@@ -60,8 +60,10 @@ bool somebody_listens(const sockaddr_un& address) {
 }  // namespace
 
 int default_socket_path(char* path, size_t size) {
-  const char* named = getenv(kSocketEnv);
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  return socket_path(getenv(kSocketEnv), getenv("XDG_RUNTIME_DIR"), path, size);
+}
+
+int socket_path(const char* named, const char* runtime, char* path, size_t size) {
   int length;
   if (named != nullptr && *named != '\0') {
     length = snprintf(path, size, "%s", named);
@@ -136,8 +138,11 @@ ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> f
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  // Whoever wants no descriptors is given none: closing one that a peer made up may block (FUSE).
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
   ssize_t received;
   do {
     received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
@@ -191,7 +196,11 @@ int seal_control_memory(int fd) {
 
 int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-  return syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0) == 0 ? 0 : -errno;
+  const int before = errno;  // an application's, which called something else
+  const int result =
+      syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0) == 0 ? 0 : -errno;
+  errno = before;
+  return result;
 }
 
 int futex_wake(const void* word) {

@@ -17,6 +17,8 @@ inline constexpr const char* kSystemSocket = "/run/heddle/heddle.sock";
 
 // The path to use, written into `path` (`size` bytes). Returns its length, or -ENAMETOOLONG.
 int default_socket_path(char* path, size_t size);
+// The same, for a thread that must not read the environment: with what the two variables said.
+int socket_path(const char* named, const char* runtime, char* path, size_t size);
 
 // A connected, close-on-exec descriptor, or -errno. Does not block on a full backlog longer than
 // `timeout_ms`.

@@ -5,16 +5,17 @@
 -- eager PyTorch, best effort still gets share_pct of the time that those above leave idle.
 queue.create("be")
 
+local saved_us_max = 3000                     -- a pause must not save up a burst
 local owed_us, seen_us = 0, 0                 -- to best effort, of idle time that was seen so far
 
 local function settle(idle_us, p)
   local earned = math.max(idle_us - seen_us, 0) * p.share_pct / 100
-  owed_us = math.min(owed_us + earned, p.overrun_max_us)
+  owed_us = math.min(owed_us + earned, saved_us_max)
   seen_us = idle_us
 end
 
 local function run(k, p, why)
-  owed_us = math.max(owed_us - k.predicted_us, -p.overrun_max_us)
+  owed_us = math.max(owed_us - k.predicted_us, -saved_us_max)
   return RUN, k, why
 end
 
@@ -23,10 +24,10 @@ return policy {
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most predicted best-effort work in flight; one longer launch goes alone" },
-    share_pct = { type = "number", min = 0, max = 100, default = 50,
+    share_pct = { type = "number", min = 0, max = 100, default = 60,
                   doc = "least share of the idle time of those above, even if no gap fits" },
-    overrun_max_us = { type = "int", min = 0, max = 100000, default = 3000,
-                       doc = "most by which one launch may outlast a gap for that share" },
+    overrun_max_us = { type = "int", min = 0, max = 100000, default = 1000,
+                       doc = "most that a launch for that share may then hold up those above" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -46,8 +47,10 @@ return policy {
 
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
       if owed_us <= 0 then return IDLE, "no gap that fits" end
-      k = queue.best_fit("be", math.min(math.max(room, 0) + p.overrun_max_us, most))
-      if not k then return IDLE, "too long for any gap" end
+      if k.predicted_us > most then return IDLE, "enough in flight" end
+      -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
+      local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
+      if hold_us > p.overrun_max_us then return IDLE, "too long for any gap" end
       return run(k, p, "owed")
     end,
   },

@@ -99,7 +99,7 @@ test("what fits gaps counts towards the share", function(t)
   t.below(s:stats("be").launches, 200, "launches of be")
 end)
 
-test("a kernel that would outlast a gap by more than overrun_max_us stays out", function(t)
+test("a kernel that would hold up others beyond overrun_max_us stays out", function(t)
   local s = learned(t, { be_us = 400, gap_us = 200, params = { overrun_max_us = 100 } })
   local before = s:stats("be").launches
   s:loop { client = "be", us = 400 }

@@ -1,5 +1,7 @@
 #include "shim/completion.h"
 
+#include <algorithm>
+
 #include "shim/driver.h"
 
 namespace heddle::shim {
@@ -68,6 +70,8 @@ Pair* oldest_recorded(StreamSlot& slot) {
   return oldest;
 }
 
+constexpr float kShortestKernelUs = 1;
+
 // Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
 // their launches: a completion covers all before it. `slot.events` is held.
 void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
@@ -77,7 +81,7 @@ void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
     if (HEDDLE_REAL(cuEventElapsedTime)(&ms, pair->begin, pair->end) == CUDA_SUCCESS && ms > 0) {
       ipc::RecordFields fields = completion_of(slot, pair->seq, wire::Evidence::MARKER);
       fields.kernel = pair->kernel;
-      fields.duration_us = ms * 1e3f;
+      fields.duration_us = std::max(ms * 1e3f - pair->lead_us, kShortestKernelUs);
       in.post(fields, true);
       raise(slot.done, pair->seq);
       raise(slot.done_ns, pair->posted_ns);
@@ -121,6 +125,7 @@ struct EventPlace {
 };
 constexpr size_t kEventPlaces = 1024;
 constinit EventPlace event_places[kEventPlaces];
+const CUevent kBusyEvent = reinterpret_cast<CUevent>(1);  // being written; no event's handle
 
 EventPlace& place_of(CUevent event) {
   return event_places[(reinterpret_cast<uint64_t>(event) * 0x9e3779b97f4a7c15u) >> 54];
@@ -136,7 +141,7 @@ Reach reach_of(const StreamSlot& slot) {
 
 void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0 && slot.events.try_lock()) {
-    if (EventPermit permit; permit) harvest(in, slot, reach.seq);
+    if (const EventPermit permit(in); permit) harvest(in, slot, reach.seq);
     slot.events.unlock();
   }
   advance(in, slot, reach, evidence, always);
@@ -146,7 +151,7 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
   if (!slot.markable.load(std::memory_order_relaxed)) return;
   const Reach reach = reach_of(slot);
   if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed)) return;
-  const EventPermit permit;
+  const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   if (slot.marker_tail - slot.marker_head < StreamSlot::kMarkers) {
     Marker& marker = slot.markers[slot.marker_tail % StreamSlot::kMarkers];
@@ -164,7 +169,7 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
 
 void poll_stream(Inside& in, StreamSlot& slot) {
   if (!slot.markable.load(std::memory_order_relaxed)) return;
-  const EventPermit permit;
+  const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0) poll_pairs(in, slot);
   Reach reach{};
@@ -209,7 +214,7 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
       slot.pairs_out.load(std::memory_order_relaxed) >= StreamSlot::kPairs) {
     return -1;
   }
-  const EventPermit permit;
+  const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return -1;
   int found = -1;
   for (int i = 0; i < StreamSlot::kPairs && found < 0; ++i) {
@@ -223,6 +228,7 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
     pair.seq = reach.seq;
     pair.posted_ns = reach.posted_ns;
     pair.kernel = kernel;
+    pair.begun_ns = now_ns();
     pair.state.store(Pair::kOpen, std::memory_order_relaxed);
     slot.pairs_out.fetch_add(1, std::memory_order_relaxed);
     found = i;
@@ -234,7 +240,12 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
 void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool launched) {
   Pair& open = slot.pairs[pair];
   if (open.state.load(std::memory_order_relaxed) != Pair::kOpen) return;  // its stream has ended
-  const EventPermit permit;
+  const EventPermit permit(in);
+  // Where the GPU was idle, the first event ended before the launch call did: the kernel began that
+  // much later. Launch-bound programs would otherwise seem to keep the GPU twice as busy.
+  const int64_t returned_ns = now_ns();
+  const bool idle = launched && permit && HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
+  open.lead_us = idle ? static_cast<float>(returned_ns - open.begun_ns) * 1e-3f : 0;
   const bool recorded = launched && permit && record(open.end, stream);
   if (recorded) {
     open.state.store(Pair::kRecorded, std::memory_order_release);
@@ -247,15 +258,17 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
 
 void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq, int64_t posted_ns) {
   EventPlace& place = place_of(event);
-  place.event.store(nullptr, std::memory_order_relaxed);
+  // Two events of one place: one writer at a time, the other's evidence is lost.
+  if (place.event.exchange(kBusyEvent, std::memory_order_acquire) == kBusyEvent) return;
   place.slot.store(slot.index, std::memory_order_release);
   place.seq.store(seq, std::memory_order_release);
   place.posted_ns.store(posted_ns, std::memory_order_release);
   place.event.store(event, std::memory_order_release);
 }
 
-void event_destroyed(CUevent event) {
+void event_forgotten(CUevent event) {
   CUevent expected = event;
+  if (place_of(event).event.load(std::memory_order_relaxed) != event) return;
   place_of(event).event.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
 }
 

@@ -48,7 +48,7 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
 // Remembers where the application recorded an event, so that its synchronization is evidence. A
 // lossy table: what was pushed out is evidence lost, nothing else.
 void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq, int64_t posted_ns);
-void event_destroyed(CUevent event);
+void event_forgotten(CUevent event);  // destroyed, or recorded anew
 // The stream and reach of an event; nullptr if unknown.
 StreamSlot* event_reach(CUevent event, Reach& reach);
 

@@ -158,7 +158,7 @@ void Turn::ask() {
   const ipc::RecordFields fields = record(Admission::ASK);
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
-  in_.ring(ipc::kWakeOnAsk, static_cast<int64_t>(fields.at_ns));
+  in_.ring(ipc::kWakeOnAsk);
   const Admission admission = wait(ask_seq_);
   if (admission == Admission::ASK) {
     use_grant(ipc::slot_grant(in_.grant()));

@@ -35,7 +35,8 @@ namespace {
 
 constexpr int kBackoffMinMs = 20;
 constexpr int kBackoffMaxMs = 500;
-constexpr int kReplyMs = 2000;  // a stopped daemon answers later than that, or never
+constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line in its log
+constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
 constexpr int kRecycleMs = 100;  // between looks at sessions that somebody was still in
 constexpr size_t kStackBytes = 256 * 1024;
@@ -47,6 +48,15 @@ constinit uint64_t generations = 0;
 constinit Spin init_lock;
 constinit bool can_unmap = false;
 constinit AttachFacts attach_facts{};
+
+// The environment as the first cuInit found it: the application may change it at any time, and
+// reading it meanwhile on another thread can crash.
+struct Environment {
+  char socket[128];  // longer than any address, so that what was cut is refused
+  char runtime[128];
+  char label[ipc::kLabelBytes + 1];
+};
+constinit Environment environment{};
 
 }  // namespace
 
@@ -107,7 +117,7 @@ void close_session(Session& session) {
 
 int connect_daemon() {
   char path[108];
-  if (ipc::default_socket_path(path, sizeof path) < 0) return -1;
+  if (ipc::socket_path(environment.socket, environment.runtime, path, sizeof path) < 0) return -1;
   const int fd = ipc::connect_socket(path, kReplyMs);
   return fd < 0 ? -1 : move_up(fd);
 }
@@ -145,16 +155,19 @@ void publish(Session* session) {
   guard().current.store(session, std::memory_order_release);
 }
 
-// True if the session is live; otherwise it is free again.
-bool attach(Session& session) {
+enum class Attach : uint8_t { kLive, kFailed, kRefused };
+
+// The session is live, or free again.
+Attach attach(Session& session) {
   session.socket = connect_daemon();
-  if (session.socket < 0) return false;
+  if (session.socket < 0) return Attach::kFailed;
   session.socket_inode = inode_of(session.socket);
   session.generation = ++generations;
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};
-  bool ok = send_attach(session.socket) && receive_answer(session, answer);
+  const bool answered = send_attach(session.socket) && receive_answer(session, answer);
+  bool ok = answered;
   answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
   if (!ok) {
     log_line("the daemon does not answer");
@@ -171,11 +184,11 @@ bool attach(Session& session) {
   }
   if (!ok || !register_all(session.socket, &session, publish)) {
     close_session(session);
-    return false;
+    return answered && answer.managed == 0 ? Attach::kRefused : Attach::kFailed;
   }
   log_line("attached as client %llu at Q%u (%s)", static_cast<unsigned long long>(answer.client_id),
            answer.priority, answer.rule);
-  return true;
+  return Attach::kLive;
 }
 
 // ---- retiring -----------------------------------------------------------------------------------
@@ -237,14 +250,14 @@ void* helper_main(void*) {
   can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
     Session* session = free_session();
-    const bool attached = session != nullptr && attach(*session);
+    const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
     announce_tried();
-    if (attached) {
+    if (attached == Attach::kLive) {
       watch(*session);
       retire(*session);
       backoff_ms = kBackoffMinMs;
     }
-    poll(nullptr, 0, backoff_ms);
+    poll(nullptr, 0, attached == Attach::kRefused ? kRefusedMs : backoff_ms);
     recycle();
   }
   return nullptr;
@@ -279,9 +292,18 @@ int wanted_priority() {
   return text[0] - '0';
 }
 
+template <size_t N>
+void remember(char (&out)[N], const char* name) {
+  const char* value = getenv(name);
+  out[0] = '\0';
+  if (value != nullptr) strncpy(out, value, N - 1);
+}
+
 void gather_facts() {
-  const char* label = getenv("HEDDLE_LABEL");
-  attach_facts.label = label != nullptr ? label : "";
+  remember(environment.socket, ipc::kSocketEnv);
+  remember(environment.runtime, "XDG_RUNTIME_DIR");
+  remember(environment.label, "HEDDLE_LABEL");
+  attach_facts.label = environment.label;
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.mps = mps_runs();

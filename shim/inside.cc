@@ -1,8 +1,11 @@
 #include "shim/inside.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
@@ -15,8 +18,8 @@ __attribute__((visibility("default"))) constinit uint32_t heddle_shim_bypass = 0
 
 namespace {
 
-// A ring within this time of the last one finds the daemon still on its way up, or polling: it
-// polls for longer than this before it sleeps again.
+// A ring within this time of the last one finds the daemon still on its way up, or polling; never
+// longer than half of what it polls before it sleeps again.
 constexpr int64_t kRungNs = 20'000;
 
 // Launches are added to the shared counter in lots, so that threads do not fight for its line.
@@ -37,6 +40,7 @@ void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
+  slot->inside.store(nullptr, std::memory_order_release);  // a cancelled thread may not have left
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
 }
@@ -69,6 +73,7 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
 // Announces the stay, then looks whether the session is still the current one. The compiler must
 // keep the order; the processor may not, which membarrier() in helper.cc makes up for.
 bool announce(ThreadSlot& slot, Session* session) {
+  if (slot.inside.load(std::memory_order_relaxed) != nullptr) return false;
   slot.inside.store(session, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (guard().current.load(std::memory_order_acquire) == session) return true;
@@ -76,35 +81,30 @@ bool announce(ThreadSlot& slot, Session* session) {
   return false;
 }
 
+// This thread's slot. One that a fork left behind has another owner.
+ThreadSlot* own_slot() {
+  ThreadSlot* slot = my_slot;
+  if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
+  slot = claim_slot();
+  if (slot == nullptr) without_slot.fetch_add(1, std::memory_order_relaxed);
+  return slot;
+}
+
 }  // namespace
 
 void Inside::enter(Session* session) {
   ThreadSlot* slot = my_slot;
-  if (slot != nullptr && slot->generation == session->generation) [[likely]] {
-    if (!announce(*slot, session)) return;
-  } else {
-    slot = adopt(session);
-    if (slot == nullptr) return;
+  if (slot == nullptr || slot->generation != session->generation) [[unlikely]]
+    slot = own_slot();
+  if (slot == nullptr || !announce(*slot, session)) return;
+  // Only from here on does the session stay the one that it is.
+  if (slot->generation != session->generation) [[unlikely]] {
+    slot->generation = session->generation;
+    slot->credit_us = 0;
+    raise(session->client->counters.threads_used, slot->index + 1);
   }
   thread_ = slot;
   session_ = session;
-}
-
-// First stay of this thread in this session. A slot that a fork left behind has another owner.
-ThreadSlot* Inside::adopt(Session* session) {
-  ThreadSlot* slot = my_slot;
-  if (slot == nullptr || slot->owner.load(std::memory_order_relaxed) != &my_slot) {
-    slot = claim_slot();
-    if (slot == nullptr) {
-      without_slot.fetch_add(1, std::memory_order_relaxed);
-      return nullptr;
-    }
-  }
-  if (!announce(*slot, session)) return nullptr;
-  slot->generation = session->generation;
-  slot->credit_us = 0;
-  raise(session->client->counters.threads_used, slot->index + 1);
-  return slot;
 }
 
 void Inside::post(const ipc::RecordFields& fields, bool urgent) {
@@ -116,20 +116,25 @@ void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) -
                           theirs.ring_tail.load(std::memory_order_relaxed);
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
-  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny,
-       fields.at_ns != 0 ? static_cast<int64_t>(fields.at_ns) : now_ns());
+  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
 }
 
-void Inside::ring(ipc::Sleep least, int64_t at_ns) {
+void Inside::ring(ipc::Sleep least) {
   // Sequentially consistent, after the sequentially consistent store that published the record:
   // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
   if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
     return;
-  const int64_t rung = session_->rung_ns.load(std::memory_order_relaxed);
-  if (least == ipc::kWakeOnAny && at_ns - rung < kRungNs) return;
-  session_->rung_ns.store(at_ns, std::memory_order_relaxed);
+  // The time now, not the record's: this thread may have been off its processor in between.
+  const int64_t now = now_ns();
+  const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
+  const int64_t polls_ns =
+      int64_t{control().header.spin_us.load(std::memory_order_relaxed)} * 1'000;
+  if (least == ipc::kWakeOnAny && since < std::min(kRungNs, polls_ns / 2)) return;
+  session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
+  const int before = errno;  // the application's
   [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+  errno = before;
 }
 
 void Inside::count(wire::Admission admission) {

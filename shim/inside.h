@@ -1,8 +1,8 @@
 // A thread's stay inside a session: its slot, its ring, its records.
 //
 // Entering costs a few loads and one plain store; no lock, no fence: the helper thread pays for
-// both sides with membarrier() before it unmaps anything. A stay does not nest, and covers no
-// synchronizing call of the driver.
+// both sides with membarrier() before it unmaps anything. A stay does not nest: what a profiler's
+// callback or a signal handler calls inside one passes through. It covers no synchronizing call.
 #pragma once
 
 #include <atomic>
@@ -58,14 +58,13 @@ class Inside {
   // woken: for every record, or only for `urgent` ones. A full ring drops the record, counted.
   void post(const ipc::RecordFields& fields, bool urgent = false);
   // Rings if the daemon's `sleeping` word is at least `least`.
-  void ring(ipc::Sleep least, int64_t at_ns);
+  void ring(ipc::Sleep least);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission);
   void count_marker_error();
 
  private:
   void enter(Session* session);
-  static ThreadSlot* adopt(Session* session);
 
   ThreadSlot* thread_ = nullptr;
   Session* session_ = nullptr;

@@ -209,21 +209,26 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
   return index;
 }
 
+// Where nothing is free, an older one gives way, so that what runs now is always found.
 void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
+  static constinit size_t evicted = 0;
   size_t place = home_of(tag);
-  for (size_t probe = 0; probe < kProbes; ++probe, place = (place + 1) % kEntries) {
-    Known& entry = entries[place];
-    if (entry.tag.load(std::memory_order_relaxed) > kDeadTag) continue;
-    entry.tag.store(kDeadTag, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    entry.handle = handle;
-    entry.module = sight.module;
-    entry.shape = sight.facts.shape;
-    entry.index = kernel.index;
-    entry.exempt = kernel.exempt;
-    entry.tag.store(tag, std::memory_order_release);
-    return;
+  for (size_t probe = 0; entries[place].tag.load(std::memory_order_relaxed) > kDeadTag; ++probe) {
+    if (probe + 1 == kProbes) {
+      place = (home_of(tag) + evicted++ % kProbes) % kEntries;
+      break;
+    }
+    place = (place + 1) % kEntries;
   }
+  Known& entry = entries[place];
+  entry.tag.store(kDeadTag, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  entry.handle = handle;
+  entry.module = sight.module;
+  entry.shape = sight.facts.shape;
+  entry.index = kernel.index;
+  entry.exempt = kernel.exempt;
+  entry.tag.store(tag, std::memory_order_release);
 }
 
 KernelRef add(const Session* session, uint64_t tag, void* handle, Sight& sight) {

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +21,19 @@ constexpr uint32_t kLinesPerSecond = 20;
 constinit std::atomic<int64_t> second{0};
 constinit std::atomic<uint32_t> lines{0};
 
+// HEDDLE_LOG as the first line found it: the helper thread must not read an environment that the
+// application may be changing.
+constinit pthread_once_t asked = PTHREAD_ONCE_INIT;
+constinit char target[PATH_MAX] = {};
+
+void ask_target() {
+  const char* named = getenv("HEDDLE_LOG");
+  if (named != nullptr && strlen(named) < sizeof target) strcpy(target, named);
+}
+
 // Opened for each line: a descriptor kept open could be closed, and its number reused, by an
 // application that closes what it does not know.
-void write_line(const char* target, const char* line, size_t length) {
+void write_line(const char* line, size_t length) {
   const bool to_stderr = strcmp(target, "stderr") == 0;
   const int fd =
       to_stderr ? STDERR_FILENO : open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -33,8 +45,8 @@ void write_line(const char* target, const char* line, size_t length) {
 }  // namespace
 
 void log_line(const char* format, ...) {
-  const char* target = getenv("HEDDLE_LOG");
-  if (target == nullptr || *target == '\0') return;
+  pthread_once(&asked, ask_target);
+  if (*target == '\0') return;
   const int saved_errno = errno;
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -49,7 +61,7 @@ void log_line(const char* format, ...) {
     va_end(arguments);
     if (length > static_cast<int>(sizeof line) - 2) length = static_cast<int>(sizeof line) - 2;
     line[length++] = '\n';
-    write_line(target, line, static_cast<size_t>(length));
+    write_line(line, static_cast<size_t>(length));
   }
   errno = saved_errno;
 }

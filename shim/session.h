@@ -39,6 +39,9 @@ extern constinit std::atomic<Guarded*> guarded;
 
 inline Guarded& guard() { return *guarded.load(std::memory_order_relaxed); }
 
+// False before the first cuInit, and in a forked child, where a lock may have been left taken.
+inline bool is_initialized() { return guard().initialized.load(std::memory_order_relaxed) != 0; }
+
 // Called after every successful cuInit, on its thread. The first time it starts the helper thread
 // and waits, for a bounded time, until that has attached or failed, so that short programs are
 // managed too. HEDDLE_DISABLE=1 makes it do nothing.

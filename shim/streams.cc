@@ -19,8 +19,12 @@ constinit Spin keys_lock;
 
 constexpr uint32_t kCaptures = 64;
 constinit std::atomic<uint64_t> captures[kCaptures] = {};
-constinit std::atomic<uint32_t> capture_count{0};
-constinit std::atomic<uint32_t> permits{0};
+// Read at each launch, so that it has a line to itself; and each thread counts its own permits.
+struct alignas(64) Count {
+  std::atomic<uint32_t> value{0};
+};
+constinit Count capture_count;
+constinit Count permits[ipc::kThreads];
 
 bool is_legacy(StreamRef stream) {
   return stream.handle == CU_STREAM_LEGACY || (stream.handle == nullptr && !stream.per_thread);
@@ -60,14 +64,17 @@ StreamSlot* find(uint64_t key) {
   return nullptr;
 }
 
-void destroy_events(StreamSlot& slot) {
+void destroy_events(StreamSlot& slot, bool gone) {
+  const auto destroy = [gone](CUevent event) {
+    if (event != nullptr && !gone) HEDDLE_REAL(cuEventDestroy_v2)(event);
+  };
   for (Marker& marker : slot.markers) {
-    if (marker.event != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(marker.event);
+    destroy(marker.event);
     marker = {};
   }
   for (Pair& pair : slot.pairs) {
-    if (pair.begin != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(pair.begin);
-    if (pair.end != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(pair.end);
+    destroy(pair.begin);
+    destroy(pair.end);
     pair.begin = pair.end = nullptr;
     pair.state.store(Pair::kFree, std::memory_order_relaxed);
   }
@@ -100,12 +107,12 @@ StreamSlot& take(uint64_t key, StreamRef stream) {
   return slot;
 }
 
-void end_slot(uint32_t place, void (*ended)(StreamSlot&)) {
+void end_slot(uint32_t place, bool gone, void (*ended)(StreamSlot&)) {
   StreamSlot& slot = slots[place];
   slot.markable.store(false, std::memory_order_relaxed);
   {
     const Held held(slot.events);
-    destroy_events(slot);
+    destroy_events(slot, gone);
   }
   ended(slot);
   slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -115,10 +122,11 @@ void end_slot(uint32_t place, void (*ended)(StreamSlot&)) {
 }
 
 bool remove_capture(uint64_t key) {
+  if (key == 0) return false;  // a free entry
   for (auto& capture : captures) {
     uint64_t expected = key;
     if (capture.compare_exchange_strong(expected, 0)) {
-      capture_count.fetch_sub(1, std::memory_order_seq_cst);
+      capture_count.value.fetch_sub(1, std::memory_order_seq_cst);
       return true;
     }
   }
@@ -138,20 +146,23 @@ StreamSlot& stream_slot(StreamRef stream, uint32_t thread) {
   return slot != nullptr ? *slot : take(key, stream);
 }
 
+StreamSlot* known_stream(StreamRef stream, uint32_t thread) { return find(key_of(stream, thread)); }
+
 void end_stream(CUstream stream, void (*ended)(StreamSlot&)) {
   const auto key = reinterpret_cast<uint64_t>(stream);
+  if (key == kFreeKey) return;
   const Held held(keys_lock);
   if (const StreamSlot* slot = find(key)) {
-    end_slot(static_cast<uint32_t>(slot - slots), ended);
+    end_slot(static_cast<uint32_t>(slot - slots), false, ended);
   }
 }
 
-void end_context(CUcontext context, void (*ended)(StreamSlot&)) {
+void end_context(CUcontext context, bool gone, void (*ended)(StreamSlot&)) {
   const Held held(keys_lock);
   for (uint32_t place = 0; place < kOwnSlots; ++place) {
     const uint64_t key = keys[place].load(std::memory_order_relaxed);
     if (key != kFreeKey && key != kDeadKey && slots[place].context == context) {
-      end_slot(place, ended);
+      end_slot(place, gone, ended);
     }
   }
 }
@@ -183,28 +194,30 @@ void forget_streams() {
   }
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);
   for (auto& capture : captures) capture.store(0, std::memory_order_relaxed);
-  capture_count.store(0, std::memory_order_relaxed);
-  permits.store(0, std::memory_order_relaxed);
+  capture_count.value.store(0, std::memory_order_relaxed);
+  for (auto& permit : permits) permit.value.store(0, std::memory_order_relaxed);
 }
 
 // ---- captures -----------------------------------------------------------------------------------
 
 void capture_begins(StreamRef stream) {
   const uint64_t key = key_of(stream, 0);
-  capture_count.fetch_add(1, std::memory_order_seq_cst);
+  capture_count.value.fetch_add(1, std::memory_order_seq_cst);
   for (auto& capture : captures) {
     uint64_t expected = 0;
     if (capture.compare_exchange_strong(expected, key)) break;
     // With no entry left the count stays raised: markers rest for good, which is safe.
   }
-  while (permits.load(std::memory_order_seq_cst) != 0) sched_yield();
+  for (auto& permit : permits) {
+    while (permit.value.load(std::memory_order_seq_cst) != 0) sched_yield();
+  }
 }
 
 void capture_failed(StreamRef stream) { remove_capture(key_of(stream, 0)); }
 void capture_ends(StreamRef stream) { remove_capture(key_of(stream, 0)); }
 void stream_gone(CUstream stream) { remove_capture(reinterpret_cast<uint64_t>(stream)); }
 
-bool anything_captures() { return capture_count.load(std::memory_order_relaxed) != 0; }
+bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
 
 bool stream_captures(StreamRef stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -215,14 +228,15 @@ bool stream_captures(StreamRef stream) {
   return ask(stream.handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-EventPermit::EventPermit() {
-  permits.fetch_add(1, std::memory_order_seq_cst);
-  given_ = capture_count.load(std::memory_order_seq_cst) == 0;
-  if (!given_) permits.fetch_sub(1, std::memory_order_release);
+EventPermit::EventPermit(const Inside& in) : given_(&permits[in.thread().index].value) {
+  given_->fetch_add(1, std::memory_order_seq_cst);
+  if (capture_count.value.load(std::memory_order_seq_cst) == 0) return;
+  given_->fetch_sub(1, std::memory_order_release);
+  given_ = nullptr;
 }
 
 EventPermit::~EventPermit() {
-  if (given_) permits.fetch_sub(1, std::memory_order_release);
+  if (given_ != nullptr) given_->fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace heddle::shim

@@ -9,6 +9,7 @@
 
 #include "ipc/limits.h"
 #include "shim/calls.h"
+#include "shim/inside.h"
 #include "shim/spin.h"
 
 namespace heddle::shim {
@@ -33,6 +34,8 @@ struct Pair {
   CUevent end = nullptr;
   uint64_t seq = 0;
   int64_t posted_ns = 0;
+  int64_t begun_ns = 0;  // when `begin` was recorded
+  float lead_us = 0;     // for how long the GPU then waited for the launch itself
   uint32_t kernel = 0;
   std::atomic<State> state{kFree};
 };
@@ -65,10 +68,14 @@ struct alignas(64) StreamSlot {
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
 StreamSlot& stream_slot(StreamRef stream, uint32_t thread);
 
+// The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
+// shares one: what is known of one stream is then no evidence about the slot.
+StreamSlot* known_stream(StreamRef stream, uint32_t thread);
+
 // Frees the slot of a stream that is destroyed, or of all streams of a context; calls `ended` with
-// each before it is free. Its events are destroyed.
+// each before it is free. Its events are destroyed, or dropped if their context is `gone` already.
 void end_stream(CUstream stream, void (*ended)(StreamSlot&));
-void end_context(CUcontext context, void (*ended)(StreamSlot&));
+void end_context(CUcontext context, bool gone, void (*ended)(StreamSlot&));
 
 // Streams with predicted work that is not known to be done.
 void set_active(StreamSlot& slot);
@@ -92,14 +99,14 @@ bool stream_captures(StreamRef stream);
 // until the permission is given back.
 class EventPermit {
  public:
-  EventPermit();
+  explicit EventPermit(const Inside& in);
   ~EventPermit();
   EventPermit(const EventPermit&) = delete;
   EventPermit& operator=(const EventPermit&) = delete;
-  explicit operator bool() const { return given_; }
+  explicit operator bool() const { return given_ != nullptr; }
 
  private:
-  bool given_;
+  std::atomic<uint32_t>* given_;
 };
 
 // ---- implementation detail of the template above

@@ -36,9 +36,12 @@ CUresult launch_raised(Turn& turn, CUlaunchConfig config, CUfunction f, void** p
   config.attrs = attributes;
   const CUresult result = real_ex<kPerThread>()(&config, f, params, extra);
   if (result == CUDA_SUCCESS) return result;
-  refusals.fetch_add(1, std::memory_order_relaxed);
-  turn.priority_refused();
-  return plain();
+  const CUresult without = plain();
+  if (without == CUDA_SUCCESS) {  // otherwise it was not for the priority
+    refusals.fetch_add(1, std::memory_order_relaxed);
+    turn.priority_refused();
+  }
+  return without;
 }
 
 template <bool kPerThread>
@@ -66,8 +69,9 @@ CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
 
 // What the attributes of a launch mean for us.
 void read_attributes(const CUlaunchConfig& config, Launch& launch) {
-  launch.may_raise = may_raise() && config.numAttrs < kAttributesMax;
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
+  launch.may_raise = may_raise() && config.numAttrs < kAttributesMax &&
+                     (config.attrs != nullptr || config.numAttrs == 0);
+  for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
     const CUlaunchAttributeValue& value = config.attrs[i].value;
     switch (config.attrs[i].id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
@@ -128,7 +132,7 @@ CUresult launch_graph(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult named(CUresult result, const CUgraphExec* exec, CUgraph graph) {
-  if (result == CUDA_SUCCESS && exec != nullptr) name_graph(*exec, graph);
+  if (result == CUDA_SUCCESS && exec != nullptr && is_initialized()) name_graph(*exec, graph);
   return result;
 }
 
@@ -201,7 +205,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
   return named(HEDDLE_REAL(cuGraphInstantiateWithParams_ptsz)(exec, graph, params), exec, graph);
 }
 CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
-  purge_handle(exec);
+  if (is_initialized()) purge_handle(exec);
   return HEDDLE_REAL(cuGraphExecDestroy)(exec);
 }
 

@@ -21,32 +21,54 @@ void post_end(StreamSlot& slot) {
   in.post(fields);
 }
 
-void context_ends(CUcontext context) {
-  end_context(context, post_end);
+void context_ends(CUcontext context, bool gone = false) {
+  if (!is_initialized()) return;
+  end_context(context, gone, post_end);
   purge_kernels();
 }
 
 void stream_ends(CUstream stream) {
+  if (stream == nullptr || !is_initialized()) return;
   stream_gone(stream);
   end_stream(stream, post_end);
 }
 
-// The primary context of a device, if it is there.
-void primary_ends(CUdevice device) {
+bool primary_is_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;
-  if (HEDDLE_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS ||
-      active == 0) {
-    return;
-  }
+  return HEDDLE_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS &&
+         active != 0;
+}
+
+// The primary context of a device, nullptr if it is not there.
+CUcontext primary_of(CUdevice device) {
   CUcontext context = nullptr;
-  if (HEDDLE_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) return;
+  if (!is_initialized() || !primary_is_active(device) ||
+      HEDDLE_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
   HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
-  context_ends(context);
+  return context;
+}
+
+template <class Real>
+CUresult reset_primary(CUdevice device, Real&& real) {
+  if (const CUcontext context = primary_of(device)) context_ends(context);
+  return real(device);
+}
+
+// Only the last release ends the context, and its events with it.
+template <class Real>
+CUresult release_primary(CUdevice device, Real&& real) {
+  const CUcontext context = primary_of(device);
+  const CUresult result = real(device);
+  if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
+  return result;
 }
 
 template <class Real>
 CUresult begin_capture(StreamRef stream, Real&& real) {
+  if (!is_initialized()) return real();
   capture_begins(stream);
   const CUresult result = real();
   if (result != CUDA_SUCCESS) capture_failed(stream);
@@ -57,6 +79,7 @@ CUresult begin_capture(StreamRef stream, Real&& real) {
 template <class Real>
 CUresult end_capture(StreamRef stream, Real&& real) {
   const CUresult result = real();
+  if (!is_initialized()) return result;
   if (result == CUDA_SUCCESS || !stream_captures(stream)) capture_ends(stream);
   return result;
 }
@@ -87,11 +110,11 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64
 }
 
 CUresult cuModuleUnload(CUmodule module) noexcept {
-  purge_module(module);
+  if (is_initialized()) purge_module(module);
   return HEDDLE_REAL(cuModuleUnload)(module);
 }
 CUresult cuLibraryUnload(CUlibrary library) noexcept {
-  purge_kernels();
+  if (is_initialized()) purge_kernels();
   return HEDDLE_REAL(cuLibraryUnload)(library);
 }
 
@@ -150,20 +173,16 @@ CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
   return HEDDLE_REAL(cuCtxDestroy_v2)(context);
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept {
-  primary_ends(device);
-  return HEDDLE_REAL(cuDevicePrimaryCtxReset)(device);
+  return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset));
 }
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) noexcept {
-  primary_ends(device);
-  return HEDDLE_REAL(cuDevicePrimaryCtxReset_v2)(device);
+  return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset_v2));
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) noexcept {
-  primary_ends(device);
-  return HEDDLE_REAL(cuDevicePrimaryCtxRelease)(device);
+  return release_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxRelease));
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept {
-  primary_ends(device);
-  return HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+  return release_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2));
 }
 
 }  // extern "C"

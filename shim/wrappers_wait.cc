@@ -1,6 +1,7 @@
 // Entry points that wait, and what makes their return evidence: events of the application.
 #include "shim/completion.h"
 #include "shim/driver.h"
+#include "shim/gate.h"
 
 namespace heddle::shim {
 namespace {
@@ -25,7 +26,8 @@ class Wait {
  public:
   explicit Wait(StreamRef stream) {
     Inside in;
-    if (in && !anything_captures()) begin(in, stream_slot(stream, in.thread().index));
+    if (!in || anything_captures()) return;
+    if (StreamSlot* slot = known_stream(stream, in.thread().index)) begin(in, *slot);
     if (slot_ != nullptr) reach_ = reach_of(*slot_);
   }
   explicit Wait(CUevent event) {
@@ -68,8 +70,8 @@ CUresult query_stream(StreamRef stream, Real&& real) {
   StreamSlot* slot = nullptr;
   Reach reach{};
   if (Inside in; in && !anything_captures()) {
-    slot = &stream_slot(stream, in.thread().index);
-    reach = reach_of(*slot);
+    slot = known_stream(stream, in.thread().index);
+    if (slot != nullptr) reach = reach_of(*slot);
   }
   return queried(real(stream.handle), slot, reach);
 }
@@ -113,13 +115,21 @@ CUcontext current() {
   return context;
 }
 
-CUresult note_event(CUresult result, CUevent event, StreamRef stream) {
-  if (result != CUDA_SUCCESS) return result;
-  Inside in;
-  if (!in || anything_captures()) return result;
-  const StreamSlot& slot = stream_slot(stream, in.thread().index);
-  const Reach reach = reach_of(slot);
-  event_recorded(event, slot, reach.seq, reach.posted_ns);
+// What was submitted before the call is before the event; what another thread submits meanwhile
+// may not be. Where the event stood before is forgotten first, whatever becomes of the call.
+template <class Real>
+CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
+  event_forgotten(event);
+  const StreamSlot* slot = nullptr;
+  Reach reach{};
+  if (Inside in; in && !anything_captures()) {
+    slot = known_stream(stream, in.thread().index);
+    if (slot != nullptr) reach = reach_of(*slot);
+  }
+  const CUresult result = real();
+  if (result == CUDA_SUCCESS && slot != nullptr) {
+    event_recorded(event, *slot, reach.seq, reach.posted_ns);
+  }
   return result;
 }
 
@@ -162,25 +172,28 @@ CUresult cuEventQuery(CUevent event) noexcept {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) noexcept {
-  return note_event(HEDDLE_REAL(cuEventRecord)(event, stream), event, {stream, false});
+  return record_event(event, {stream, false},
+                      [&] { return HEDDLE_REAL(cuEventRecord)(event, stream); });
 }
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) noexcept {
-  return note_event(HEDDLE_REAL(cuEventRecord_ptsz)(event, stream), event, {stream, true});
+  return record_event(event, {stream, true},
+                      [&] { return HEDDLE_REAL(cuEventRecord_ptsz)(event, stream); });
 }
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) noexcept {
-  return note_event(HEDDLE_REAL(cuEventRecordWithFlags)(event, stream, flags), event,
-                    {stream, false});
+  return record_event(event, {stream, false},
+                      [&] { return HEDDLE_REAL(cuEventRecordWithFlags)(event, stream, flags); });
 }
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) noexcept {
-  return note_event(HEDDLE_REAL(cuEventRecordWithFlags_ptsz)(event, stream, flags), event,
-                    {stream, true});
+  return record_event(event, {stream, true}, [&] {
+    return HEDDLE_REAL(cuEventRecordWithFlags_ptsz)(event, stream, flags);
+  });
 }
 CUresult cuEventDestroy(CUevent event) noexcept {
-  event_destroyed(event);
+  event_forgotten(event);
   return HEDDLE_REAL(cuEventDestroy)(event);
 }
 CUresult cuEventDestroy_v2(CUevent event) noexcept {
-  event_destroyed(event);
+  event_forgotten(event);
   return HEDDLE_REAL(cuEventDestroy_v2)(event);
 }
 
@@ -192,10 +205,23 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
     Wait wait(StreamRef{nullptr, per_thread});                       \
     return wait.returned(HEDDLE_REAL(name) arguments);               \
   }
+// A small copy from the host travels with the commands and returns before its turn has come: it is
+// activity, and no evidence.
+#define HEDDLE_COPY_FROM_HOST(name, per_thread)                            \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept;  \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept { \
+    constexpr size_t kInlineBytes = 64 * 1024;                             \
+    if (bytes <= kInlineBytes) {                                           \
+      note_activity({nullptr, per_thread}, heddle::wire::Kind::COPY);      \
+      return HEDDLE_REAL(name)(to, from, bytes);                           \
+    }                                                                      \
+    Wait wait(StreamRef{nullptr, per_thread});                             \
+    return wait.returned(HEDDLE_REAL(name)(to, from, bytes));              \
+  }
 #pragma GCC visibility push(default)
+HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2, false)
+HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2_ptds, true)
 // clang-format off
-HEDDLE_WAITING_COPY(cuMemcpyHtoD_v2, false, (CUdeviceptr to, const void* from, size_t bytes), (to, from, bytes))
-HEDDLE_WAITING_COPY(cuMemcpyHtoD_v2_ptds, true, (CUdeviceptr to, const void* from, size_t bytes), (to, from, bytes))
 HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2, false, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
 HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2_ptds, true, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
 // clang-format on

@@ -68,6 +68,33 @@ class NoMps:
         pass
 
 
+def cores():
+    """CPUs by physical core, where the host tells; else neighbours are taken for siblings."""
+    online = sorted(os.sched_getaffinity(0))
+    groups = {}
+    for cpu in online:
+        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        groups.setdefault(path.read_text() if path.exists() else str(cpu), []).append(cpu)
+    if all(len(group) == 1 for group in groups.values()):
+        return [online[i:i + 2] for i in range(0, len(online), 2)]
+    return list(groups.values())
+
+
+def placement():
+    """A physical core each for both sides and the daemon, alike in every condition: a thread that
+    spins (a synchronizing program, heddled) slows whoever shares its core by half, which would be
+    measured as a difference between conditions. None where there are too few."""
+    free = cores()
+    if len(free) < 6:
+        return {}
+    return {"hp": free[1], "be": free[3], "daemon": free[5]}
+
+
+def pinned(side):
+    cpus = placement().get(side)
+    return ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
+
+
 class Daemon:
     """heddled with a generated configuration; policies are switched by the command line."""
 
@@ -95,7 +122,7 @@ class Daemon:
         self.log = self.folder / "heddled.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [self.heddled, "--config", config], stdout=log, stderr=log,
+                pinned("daemon") + [self.heddled, "--config", config], stdout=log, stderr=log,
                 env=os.environ | self.env, start_new_session=True)
         deadline = time.monotonic() + 10
         while not self.answers():
@@ -173,11 +200,11 @@ class Daemon:
 class Job:
     """One process that speaks workloads/protocol.py; starting it does not wait for it."""
 
-    def __init__(self, name, command, env, log):
+    def __init__(self, name, side, command, env, log):
         self.name, self.log = name, log
         with open(log, "wb") as errors:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                pinned(side) + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
                 bufsize=1, env=os.environ | env, start_new_session=True)
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()

@@ -7,6 +7,7 @@ import platform
 import shutil
 import statistics
 
+from .processes import placement
 from .figures import growth, latency_ms, median_with_interval  # noqa: F401 (growth: for pairs.py)
 
 BE_SHARE_OF_IDLE = 0.4  # what best effort must get of hp's idle time, as a share of its own rate
@@ -28,6 +29,7 @@ def skeleton(options, rows, pairs):
         "seed": options.seed,
         "block_s": options.block_s,
         "alternation": "mps and timeslice apart" if options.apart else "all conditions",
+        "pinned_cpus": placement(),
         "conditions": [row.about() for row in rows],
         "jobs": {},
         "daemon": {},

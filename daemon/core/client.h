@@ -92,7 +92,6 @@ struct Client {
   // Not busy since then, and what ran last: the gap's start and its kernel.
   TimeNs gap_start = 0;
   uint32_t last_kernel = kUnknownKernel;
-  double idle_us = 0;  // all gaps so far
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 
@@ -103,6 +102,7 @@ struct Client {
   uint32_t window_us = kWindowGated;
   uint32_t epoch = 0;
   bool window_sent = false;
+  TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
   double gpu_us = 0;

@@ -78,11 +78,20 @@ void Scheduler::State::refresh_windows() {
     }
     send_window(c, us);
   }
+  // What was left to the built-in because its client had a window is the policy's once it has none.
+  for (uint32_t slot = 0; waiting_count > 0 && slot < waiting.size(); ++slot) {
+    const Client* c = waiting[slot].client;
+    if (c != nullptr && waiting[slot].queue < 0 && c->window_sent_at == clock &&
+        c->window_us == kWindowGated) {
+      enqueue(slot);
+    }
+  }
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us) {
   if (c.window_sent && c.window_us == window_us) return;
   c.window_sent = true;
+  c.window_sent_at = clock;
   c.window_us = window_us;
   c.credit_us = 0;  // credit dies with the epoch that it was given in
   ++c.epoch;
@@ -247,7 +256,7 @@ void Scheduler::State::starve() {
 std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
   State& s = *state_;
   s.decisions.clear();
-  s.clock = std::max(s.clock, now);
+  s.advance(now);
   std::vector<Queue> old_queues = std::exchange(s.queues, {});
   ok = next == nullptr || next->init(s) != HookResult::kFault;
   if (!ok) {
@@ -272,7 +281,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
 std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   State& s = *state_;
   s.decisions.clear();
-  s.clock = std::max(s.clock, now);
+  s.advance(now);
   s.bypass = on;
   s.refresh_windows();
   s.dispatch();
@@ -347,14 +356,12 @@ bool Scheduler::State::busy(int priority) const {
 }
 
 double Scheduler::State::idle_us(int priority) const {
-  double least = kUnlimitedUs;
-  for (const ClientId id : client_ids) {
-    const Client& c = *clients_by_id.at(id);
-    if (c.priority >= priority) continue;
-    const double open_us = c.gap_open ? to_us(clock - c.gap_start) : 0;
-    least = std::min(least, c.idle_us + open_us);
+  TimeNs idle = 0;
+  for (size_t p = static_cast<size_t>(std::clamp(priority, 0, kPriorityCount)); p < busy_ns.size();
+       ++p) {
+    idle += busy_ns[p];
   }
-  return least != kUnlimitedUs ? least : to_us(clock);
+  return to_us(idle);
 }
 
 QueueId Scheduler::State::queue_create(std::string_view name) {

@@ -46,9 +46,9 @@ class DurationEstimate {
 class GapEstimate {
  public:
   // Share of gaps that may turn out shorter than predicted. A miss costs the more important client
-  // only what is left of the kernel in flight, so a quarter of them costs it little (5 % of a kernel
-  // where gaps spread by a quarter), and every share below gives up best-effort throughput.
-  static constexpr double kMissShare = 0.25;
+  // only what is left of the kernel in flight, so that a third of them costs it little (7 % of a
+  // kernel where gaps spread by a quarter), and every share below gives up best-effort throughput.
+  static constexpr double kMissShare = 0.35;
   static constexpr uint32_t kSamplesMin = 4;  // before that nothing is promised
 
   void add(double us);
@@ -63,9 +63,9 @@ class GapEstimate {
 
 struct KernelStats {
   DurationEstimate duration;
-  // Two kinds of gap after one and the same kernel: its client goes on launching, or it synchronized
-  // first. The second is where the time is, and kernels repeat within an iteration, so that mixed
-  // together the short ones would hide the long ones.
+  // Two kinds of gap after one and the same kernel: its client goes on launching, or it
+  // synchronized first. The second is where the time is, and kernels repeat within an iteration, so
+  // that mixed together the short ones would hide the long ones.
   GapEstimate gap_launching;
   GapEstimate gap_synchronized;
 

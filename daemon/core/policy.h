@@ -35,7 +35,7 @@ struct LaunchView {
   uint32_t dynamic_smem_bytes = 0;
   double predicted_us = 0;  // the default estimate while not learned
   double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
-  double gap_after_us = 0;         // predicted idle time after it and a synchronize, 0 if unknown
+  double gap_after_us = 0;  // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;       // waiting so far; in `stopping`: waited
   double run_us = 0;        // only in `stopping`: measured, 0 if not
   int priority = kPriorityLowest;
@@ -81,8 +81,8 @@ class Gpu {
   virtual double gap_us(int priority) const = 0;
   // True if a client strictly more important than `priority` has work outstanding.
   virtual bool busy(int priority) const = 0;
-  // For how long, in all, those clients have left the GPU to others: the least of their sums of
-  // gaps since they attached. Only differences mean anything; they are what best effort may be owed.
+  // For how long so far no such client had work outstanding. Only differences mean anything: they
+  // are what best effort may be owed.
   virtual double idle_us(int priority) const = 0;
 
   // Queues of waiting launches, ascending key, ties by arrival. A launch is in one queue at most;

@@ -111,8 +111,8 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   if (c.gap_open) {
     const Kernel* last = c.kernel(c.last_kernel);
     const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
-    c.idle_us += gap_us;
-    if (last != nullptr && gap_us < config.idle_us_max) last->stats->gap(c.gap_synchronized).add(gap_us);
+    if (last != nullptr && gap_us < config.idle_us_max)
+      last->stats->gap(c.gap_synchronized).add(gap_us);
     c.gap_open = false;
     double below_us = 0;
     for (const Client* other : active) {
@@ -321,6 +321,19 @@ void Scheduler::State::settle_all() {
   for (size_t i = active.size(); i-- > 0;) settle(*active[i]);
 }
 
+void Scheduler::State::advance(TimeNs to) {
+  if (to <= clock) return;
+  busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
+  clock = to;
+}
+
+void Scheduler::State::note_busy() {
+  highest_busy = kPriorityCount;
+  for (const Client* c : active) {
+    if (c->busy(clock)) highest_busy = std::min(highest_busy, c->priority);
+  }
+}
+
 // ---- public -----------------------------------------------------------------------------------
 
 Scheduler::Scheduler(const Config& config) : state_(std::make_unique<State>(config)) {
@@ -334,7 +347,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   State& s = *state_;
   s.decisions.clear();
   ++s.stats.events;
-  s.clock = std::max(s.clock, e.at);
+  s.advance(e.at);
   Client* c = s.find(e.client);
   if (e.version != kEventVersion) {
     ++s.stats.rejected;
@@ -378,6 +391,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
     if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
   }
   s.dispatch_wanted = false;
+  s.note_busy();
   return s.decisions;
 }
 

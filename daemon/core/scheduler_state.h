@@ -1,6 +1,7 @@
 // What the Scheduler keeps; shared by scheduler.cc (events) and dispatch.cc (policies and grants).
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <unordered_map>
@@ -40,6 +41,9 @@ struct Scheduler::State final : Gpu {
   std::unordered_map<ClientId, std::unique_ptr<Client>> clients_by_id;
   std::vector<ClientId> client_ids;
   std::vector<Client*> active;  // of which at most a few dozen at a time
+  // How long each priority was the highest with work outstanding; last: nobody had any.
+  std::array<TimeNs, kPriorityCount + 1> busy_ns{};
+  int highest_busy = kPriorityCount;
   bool windows_dirty = false;
   bool dispatch_wanted = false;
 
@@ -76,6 +80,8 @@ struct Scheduler::State final : Gpu {
   uint32_t find_ask(const Client&, const LaunchBody&) const;
   void on_waiting(Client&, TimeNs at);
   void on_completed(Client&, const Event&);
+  void advance(TimeNs to);  // time passes
+  void note_busy();
   void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
   void add_work(Client&, uint16_t stream, const Work&);
   void finish(Client&, const Work&, TimeNs at, float measured_us, bool evidence);

@@ -178,15 +178,16 @@ void* Sandbox::allocate(void* self, void* block, size_t old_size, size_t new_siz
   return moved;
 }
 
+// Level 0 is where it stopped: neither the allocator nor a debug hook has a frame of its own.
 void Sandbox::note_place() {
   lua_Debug at{};
   for (int level = 0; lua_ != nullptr && lua_getstack(lua_, level, &at) != 0; ++level) {
     lua_getinfo(lua_, "Sl", &at);
-    if (at.currentline <= 0) continue;  // a builtin: its caller is the place
-    std::snprintf(refused_at_, sizeof refused_at_, "%s:%d: ", at.short_src, at.currentline);
+    if (at.currentline <= 0) continue;  // a builtin, in C or in Lua: its caller is the place
+    std::snprintf(stopped_at_, sizeof stopped_at_, "%s:%d: ", at.short_src, at.currentline);
     return;
   }
-  refused_at_[0] = '\0';
+  stopped_at_[0] = '\0';
 }
 
 int Sandbox::setup(lua_State* L) {
@@ -255,11 +256,9 @@ void Sandbox::on_count(lua_State* L, lua_Debug*) {
     // Sticky: raised again at every instruction until the call has ended.
     lua_sethook(L, on_count, LUA_MASKCOUNT, 1);
   }
-  // A Lua hook has no frame of its own: level 0 is the function that loops.
-  luaL_where(L, 0);
-  lua_pushfstring(L, "out of fuel; bound the loop, a hook has %d instructions",
+  s.note_place();
+  lua_pushfstring(L, "%sout of fuel; bound the loop, a hook has %d instructions", s.stopped_at_,
                   static_cast<int>(s.fuel_));
-  lua_concat(L, 2);
   lua_error(L);
 }
 
@@ -283,7 +282,7 @@ Sandbox::Stop Sandbox::fail_with(int status) {
   const char* what = text ? lua_tolstring(lua_, -1, &bytes) : nullptr;
   error_.assign(what != nullptr ? what : "an error without text", what != nullptr ? bytes : 21);
   if (status == LUA_ERRMEM && !tripped_) {
-    error_ = refused_at_;
+    error_ = stopped_at_;
     error_ += "out of memory; a policy has " + std::to_string(limits_.memory_bytes >> 20) +
               " MiB, a string or table " + std::to_string(limits_.block_bytes >> 10) + " KiB";
     traceback_.clear();  // nobody could make one

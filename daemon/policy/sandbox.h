@@ -68,8 +68,8 @@ class Sandbox {
 
  private:
   static void* allocate(void* self, void* block, size_t old_size, size_t new_size);
-  // Keeps where the Lua code is that memory is refused to: after unwinding nothing tells any more.
-  // It allocates nothing.
+  // Keeps the line that runs out of memory or fuel: after unwinding nothing tells any more. It
+  // allocates nothing.
   void note_place();
   static void on_count(lua_State* L, lua_Debug*);
   static int on_error(lua_State* L);
@@ -91,7 +91,7 @@ class Sandbox {
   int globals_ref_ = LUA_NOREF;
   int linter_ref_ = LUA_NOREF;
   std::string error_, traceback_;
-  char refused_at_[LUA_IDSIZE + 16] = "";
+  char stopped_at_[LUA_IDSIZE + 16] = "";
 };
 
 // Raises `message` of the sandbox with the place of the caller in front.

@@ -161,6 +161,7 @@ std::string read_daemon(const toml::table& table, const std::string& file, Confi
                       {"error", LogLevel::kError}},
                      config.log_level);
   s.integer("spin_us", 0, 10'000, config.spin_us);
+  s.integer("contended_spin_us", 0, 100'000, config.contended_spin_us);
   return s.finish();
 }
 

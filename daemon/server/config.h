@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ struct Config {
   mode_t socket_mode = 0666;
   LogLevel log_level = LogLevel::kInfo;
   uint32_t spin_us = 50;
+  // While somebody waits for a grant: longer where a core can be spared for it.
+  uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
   GpuMode gpu_mode = GpuMode::kAuto;
   std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced

@@ -84,6 +84,8 @@ class Engine {
   void reload_changed(core::TimeNs now);
   void set_bypass(bool on, core::TimeNs now);
   bool bypass() const { return bypass_; }
+  // Somebody waits for a grant, or did a moment ago.
+  bool contended() const { return contended_below_ >= 0; }
 
   const Generation& generation() const { return generation_; }
   const std::string& policy_error() const { return policy_error_; }

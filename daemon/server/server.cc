@@ -166,7 +166,8 @@ bool Server::spin(core::TimeNs now) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
   }
-  const bool busy = now - last_event_ < core::TimeNs{config_.spin_us} * 1'000;
+  const uint32_t patience_us = engine_.contended() ? config_.contended_spin_us : config_.spin_us;
+  const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
   if (now - last_look_ >= kLookNs) {
     last_look_ = now;

@@ -93,7 +93,7 @@ int answer(char* line) {
   }
   if (strcmp(word, "fork") == 0) return in_child(first);
   if (strcmp(word, "bypass") == 0) {
-    *symbol<volatile unsigned>("heddle_shim_bypass") = static_cast<unsigned>(number);
+    std::atomic_ref(*symbol<unsigned>("heddle_shim_bypass")) = static_cast<unsigned>(number);
     return 0;
   }
   if (strcmp(word, "threads") == 0) {  // one launch each, all alive at once until the last is done

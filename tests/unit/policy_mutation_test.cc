@@ -2,6 +2,7 @@
 // (policies/mutations.txt): a test that no mutation fails tests nothing.
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -38,6 +39,21 @@ std::vector<Mutation> read_mutations() {
     all.push_back({parts[0], parts[1], parts[2], parts[3]});
   }
   return all;
+}
+
+// Policy and mutation, in the letters that a test's name may have.
+std::string name_of(const ::testing::TestParamInfo<Mutation>& info) {
+  const Mutation& m = info.param;
+  const std::string becomes = m.becomes.empty() ? "nothing" : m.becomes;
+  std::string name;
+  for (const char c : fs::path(m.policy).stem().string() + " " + m.text + " becomes " + becomes) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      name += c;
+    } else if (name.back() != '_') {
+      name += '_';
+    }
+  }
+  return name;
 }
 
 class PolicyMutation : public ::testing::TestWithParam<Mutation> {
@@ -80,7 +96,7 @@ TEST_P(PolicyMutation, FailsItsTest) {
   EXPECT_EQ(error.find("syntax"), error.npos) << error;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shipped, PolicyMutation, ::testing::ValuesIn(read_mutations()));
+INSTANTIATE_TEST_SUITE_P(Shipped, PolicyMutation, ::testing::ValuesIn(read_mutations()), name_of);
 
 }  // namespace
 }  // namespace heddle::cli

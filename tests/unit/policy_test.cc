@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <optional>
 
 namespace heddle::policy {
 namespace {
 
+using namespace std::string_literals;
 using core::HookResult;
 using core::LaunchId;
 using core::LaunchView;
@@ -82,8 +84,15 @@ std::string with_hooks(const std::string& hooks, const std::string& before = "")
          hooks + " } }";
 }
 
+// For what ends by fuel or memory, however slow the build and the machine.
+Limits patient() {
+  Limits limits;
+  limits.cpu_ms = 1000;
+  return limits;
+}
+
 std::string load_error(const std::string& body) {
-  const auto policy = load_policy(text(body));
+  const auto policy = load_policy(text(body), {}, patient());
   return policy ? "" : policy.error().message;
 }
 
@@ -103,7 +112,7 @@ class PolicyTest : public ::testing::Test {
   }
 
   void load(const std::string& body, const ParamValues& values = {}) {
-    auto loaded = load_policy(text(body), values);
+    auto loaded = load_policy(text(body), values, limits_);
     ASSERT_TRUE(loaded) << loaded.error().message;
     policy_ = std::move(*loaded);
     ASSERT_EQ(policy_->init(gpu_), HookResult::kDefault);
@@ -122,6 +131,7 @@ class PolicyTest : public ::testing::Test {
   }
 
   FakeGpu gpu_;
+  Limits limits_;
   std::unique_ptr<LuaPolicy> policy_;
 };
 
@@ -366,14 +376,14 @@ class PolicyEscape : public PolicyTest, public ::testing::WithParamInterface<Esc
 TEST_P(PolicyEscape, EndsAsAFaultInTimeAndTheNextCallWorks) {
   const std::string hook =
       std::string("if now_us() < 10 then ") + GetParam().body + " end return IDLE, 'fine'";
+  if (GetParam().kind == "memory"s) limits_ = patient();
   ASSERT_NO_FATAL_FAILURE(load(with_hooks("dispatch = function(g, p) " + hook + " end")));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // what others do on the machine does not count
   EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count(), 1.0) << "generous: these run for minutes when open";
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC) << "generous: these run for minutes when open";
   EXPECT_EQ(policy_->last_fault().kind, GetParam().kind) << policy_->last_fault().message;
   EXPECT_EQ(policy_->last_fault().hook, "dispatch");
-  expect_contains(policy_->last_fault().message, "test.lua:1: ");
+  if (GetParam().kind != "error"s) expect_contains(policy_->last_fault().message, "test.lua:2: ");
   gpu_.now_ns = 20'000;
   EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kDecided);
   EXPECT_EQ(policy_->last_reason(), "fine");
@@ -404,7 +414,8 @@ INSTANTIATE_TEST_SUITE_P(
                "fuel"},
         Escape{"string.format(('%s'):rep(1000), 1)", "error"}, Escape{"error({})", "error"},
         Escape{"error(p)", "error"}, Escape{"error()", "error"},
-        Escape{"unpack({}, 1, 1e8)", "error"}, Escape{"return g.nothing", "error"}));
+        Escape{"unpack({}, 1, 1e8)", "error"}, Escape{"return g.nothing", "error"}),
+    [](const auto& info) { return info.param.kind + std::to_string(info.index); });
 
 TEST(PolicySandbox, LoadingIsBoundedToo) {
   expect_contains(load_error("while true do end"), "test.lua:1: out of fuel");

@@ -1,0 +1,254 @@
+// The core under policies: their hooks, their mistakes, and what the built-in does then.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+// A policy made of functions, so that each test says only what matters to it.
+struct TestPolicy : Policy {
+  std::function<EnqueueVerdict(Gpu&, LaunchId)> on_enqueue;
+  std::function<DispatchVerdict(Gpu&)> on_dispatch;
+  std::function<WindowVerdict(Gpu&, ClientId)> on_init;
+  std::vector<LaunchView> stopped;
+
+  std::string_view name() const override { return "test"; }
+  WindowVerdict client_init(Gpu& g, ClientId c) override {
+    return on_init ? on_init(g, c) : WindowVerdict{};
+  }
+  EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
+    return on_enqueue ? on_enqueue(g, k) : EnqueueVerdict{};
+  }
+  DispatchVerdict dispatch(Gpu& g) override {
+    return on_dispatch ? on_dispatch(g) : DispatchVerdict{};
+  }
+  HookResult stopping(Gpu&, const LaunchView& k) override {
+    stopped.push_back(k);
+    return HookResult::kDecided;
+  }
+};
+
+class PolicyTest : public CoreTest {
+ protected:
+  void use(Policy& policy) {
+    bool ok = false;
+    take(core_->set_policy(&policy, now_, ok));
+    ASSERT_TRUE(ok);
+  }
+  TestPolicy policy_;
+};
+
+TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
+  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+    return EnqueueVerdict{g.queue_insert(g.queue_create("q"), k, 0) ? HookResult::kDecided
+                                                                    : HookResult::kFault};
+  };
+  bool open = false;
+  policy_.on_dispatch = [&](Gpu& g) {
+    return DispatchVerdict{HookResult::kDecided, open ? g.queue_peek(g.queue_create("q")) : 0};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  EXPECT_TRUE(grants_.empty());
+  open = true;
+  tick(2 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kPolicy);
+}
+
+TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kBuiltin);
+}
+
+TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kFault}; };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  for (int i = 0; i < 10; ++i) {
+    post(1);
+    ask(2);
+    now_ += 50 * kUs;
+    done(1);
+    now_ += 50 * kUs;
+    done(2);
+  }
+  EXPECT_EQ(grants_.size(), 10u);
+  EXPECT_EQ(core_->stats().policy_faults, 8u);
+  EXPECT_TRUE(core_->take_quarantined());
+  EXPECT_FALSE(core_->take_quarantined());
+}
+
+TEST_F(PolicyTest, AStaleHandleIsAFaultNotASecondRun) {
+  LaunchId kept = 0;
+  policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
+    if (kept == 0) kept = k;
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  policy_.on_dispatch = [&](Gpu&) { return DispatchVerdict{HookResult::kDecided, kept}; };
+  use(policy_);
+  attach(1, 9);
+  attach(2, 0);
+  post(2);
+  ask(1);
+  EXPECT_EQ(grants_.size(), 1u);
+  done(2);
+  done(1);
+  post(2);
+  ask(1);
+  EXPECT_EQ(core_->stats().policy_faults, 1u);
+  std::set<uint32_t> seqs;
+  for (const Decision& d : grants_) EXPECT_TRUE(seqs.insert(d.ask_seq).second);
+}
+
+TEST_F(PolicyTest, ReplacingAPolicyLosesNothing) {
+  TestPolicy greedy;
+  greedy.on_enqueue = [](Gpu& g, LaunchId k) {
+    g.queue_insert(g.queue_create("never"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  greedy.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
+  use(greedy);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  now_ += 50 * kUs;
+  done(1);
+  EXPECT_TRUE(grants_.empty());
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(PolicyTest, ClientInitChoosesTheWindow) {
+  policy_.on_init = [](Gpu&, ClientId) {
+    return WindowVerdict{HookResult::kDecided, false, kWindowGated};
+  };
+  use(policy_);
+  attach(1, 0);
+  EXPECT_EQ(window(1), kWindowGated);
+}
+
+TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {
+  use(policy_);
+  attach(1, 0);
+  kernel(1, 0, 11);
+  post(1);
+  now_ += 500 * kUs;
+  done(1, 480);
+  ASSERT_EQ(policy_.stopped.size(), 1u);
+  EXPECT_NEAR(policy_.stopped[0].run_us, 480, 1);
+}
+
+TEST_F(PolicyTest, GapIsRelativeToPriorityAndCorrectedOnline) {
+  double gap = -1, top = -1;
+  policy_.on_dispatch = [&](Gpu& g) {
+    gap = g.gap_us(9);
+    top = g.gap_us(0);
+    return DispatchVerdict{HookResult::kDecided, 0};
+  };
+  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 1500);
+  post(1);
+  ask(2);
+  EXPECT_EQ(gap, 0);
+  EXPECT_EQ(top, kUnlimitedUs);
+  now_ += 500 * kUs;
+  done(1, 500);
+  EXPECT_NEAR(gap, 1500, 50);
+  tick(1000 * kUs);
+  EXPECT_NEAR(gap, 500, 50);
+  tick(5 * kMs);
+  EXPECT_EQ(gap, kUnlimitedUs);  // idle
+  // Shorter gaps than predicted pull the estimate down.
+  teach(1, 500, 300, 30);
+  post(1);
+  now_ += 500 * kUs;
+  done(1, 500);
+  EXPECT_LT(gap, 400);
+}
+
+TEST_F(PolicyTest, IdleTimeCountsWhileNobodyAboveHasWork) {
+  double idle_low = 0, idle_high = 0;
+  policy_.on_dispatch = [&](Gpu& g) {
+    idle_low = g.idle_us(9);
+    idle_high = g.idle_us(0);
+    return DispatchVerdict{HookResult::kDecided, 0};
+  };
+  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  attach(3, 0);  // idle all the time: it takes nothing from anybody
+  kernel(1, 0, 11);
+  teach(1, 600, 400);
+  post(1);
+  ask(2);
+  const double low = idle_low, high = idle_high;
+  for (int i = 0; i < 10; ++i) {
+    now_ += 600 * kUs;
+    done(1, 600);
+    tick(400 * kUs);
+    post(1);
+  }
+  now_ += 600 * kUs;
+  done(1, 600);
+  EXPECT_NEAR(idle_low - low, 10 * 400, 50);
+  EXPECT_NEAR(idle_high - high, 10 * 1000 + 600, 50);
+}
+
+TEST_F(PolicyTest, AnAskUnderAWindowIsThePolicysOnceTheWindowCloses) {
+  int placed = 0;
+  policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
+    LaunchView v;
+    ClientView c;
+    if (!g.launch(k, v) || !g.client(v.client, c) || c.window_us > 0) return EnqueueVerdict{};
+    ++placed;
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return EnqueueVerdict{HookResult::kDecided};
+  };
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  for (int i = 0; i < 40; ++i) post(2);  // fills its window of 2 ms
+  ask(2);
+  EXPECT_EQ(placed, 0);
+  EXPECT_TRUE(grants_.empty());
+  post(1);
+  EXPECT_EQ(window(2), kWindowGated);
+  EXPECT_EQ(placed, 1);
+}
+
+}  // namespace
+}  // namespace heddle::core
