@@ -24,10 +24,10 @@ return policy {
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most predicted best-effort work in flight; one longer launch goes alone" },
-    share_pct = { type = "number", min = 0, max = 100, default = 60,
+    share_pct = { type = "number", min = 0, max = 100, default = 75,
                   doc = "least share of the idle time of those above, even if no gap fits" },
-    overrun_max_us = { type = "int", min = 0, max = 100000, default = 1000,
-                       doc = "most that a launch for that share may then hold up those above" },
+    overrun_max_us = { type = "int", min = 0, max = 100000, default = 500,
+                       doc = "most that a launch for that share may hold up those above" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -50,7 +50,8 @@ return policy {
       if k.predicted_us > most then return IDLE, "enough in flight" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
-      if hold_us > p.overrun_max_us then return IDLE, "too long for any gap" end
+      local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
+      if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       return run(k, p, "owed")
     end,
   },

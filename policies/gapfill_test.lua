@@ -99,10 +99,16 @@ test("what fits gaps counts towards the share", function(t)
   t.below(s:stats("be").launches, 200, "launches of be")
 end)
 
-test("a kernel that would hold up others beyond overrun_max_us stays out", function(t)
-  local s = learned(t, { be_us = 400, gap_us = 200, params = { overrun_max_us = 100 } })
-  local before = s:stats("be").launches
-  s:loop { client = "be", us = 400 }
-  s:run(200000)
-  t.eq(s:stats("be").launches, before, "launches of be")
+test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
+  local progress = {}
+  for _, us in ipairs { 100, 1000 } do
+    local s = learned(t, { be_us = 400, gap_us = 200, params = { overrun_max_us = us } })
+    local before = s:stats("be").launches
+    s:loop { client = "be", us = 400 }
+    s:run(200000)
+    progress[us] = s:stats("be").launches - before
+  end
+  -- It is 300 µs too long, and is let go after 32 times that.
+  t.near(progress[100], 200 / 9.6, 4, "launches of be")
+  t.ok(progress[1000] > 2 * progress[100], "a higher limit lets more go, " .. progress[1000])
 end)
