@@ -26,7 +26,7 @@ return policy {
                    doc = "most predicted best-effort work in flight; one longer launch goes alone" },
     share_pct = { type = "number", min = 0, max = 100, default = 75,
                   doc = "least share of the idle time of those above, even if no gap fits" },
-    overrun_max_us = { type = "int", min = 0, max = 100000, default = 500,
+    overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
   },
   hooks = {
@@ -48,6 +48,7 @@ return policy {
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
       if owed_us <= 0 then return IDLE, "no gap that fits" end
       if k.predicted_us > most then return IDLE, "enough in flight" end
+      if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer

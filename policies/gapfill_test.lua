@@ -91,12 +91,21 @@ test("share_pct lets best effort progress where no gap fits", function(t)
 end)
 
 test("what fits gaps counts towards the share", function(t)
-  local s = learned(t, { be_us = 300, gap_us = 1000, params = { share_pct = 30 } })
-  s:loop { client = "be", us = 300 }
+  local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30 } })
+  s:client { name = "short", priority = 9 }
+  s:loop { client = "short", us = 100 }
+  s:loop { client = "be", us = 900 }
   s:run(100000)
-  -- 55 gaps of 1 ms hold three kernels each, which is more than the share: none outlasts a gap.
-  t.ok(s:stats("be").launches > 150, "best effort fills the gaps, " .. s:stats("be").launches)
-  t.below(s:stats("be").launches, 200, "launches of be")
+  t.ok(s:stats("short").launches > 150, "the short fill the gaps, " .. s:stats("short").launches)
+  -- Which is more than the share: the long get no more than what was owed before, three.
+  t.below(s:stats("be").launches - 8, 7, "launches of be")
+end)
+
+test("a kernel that fits a whole gap waits for the next one", function(t)
+  local s = learned(t, { be_us = 600, gap_us = 1000, params = { share_pct = 100 } })
+  s:loop { client = "be", us = 600 }
+  s:run(100000)
+  t.near(s:stats("be").launches - 8, 100000 / 1800, 6, "launches of be: one a gap")
 end)
 
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)

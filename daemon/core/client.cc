@@ -99,10 +99,13 @@ double Client::remaining_us(TimeNs now) const {
   return leased() ? by_clock : std::max(by_clock, outstanding.predicted_us());
 }
 
-double Client::gap_left_us(TimeNs now) const {
+double Client::gap_length_us(TimeNs now) const {
   const GapEstimate* gap = gap_estimate();
-  if (busy(now) || gap == nullptr) return 0;
-  return std::max(0.0, gap->low_us() - static_cast<double>(now - gap_start) / 1e3);
+  return busy(now) || gap == nullptr ? 0 : gap->low_us();
+}
+
+double Client::gap_left_us(TimeNs now) const {
+  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - gap_start) / 1e3);
 }
 
 double Client::patience_us(double idle_us, double idle_us_max) const {

@@ -122,7 +122,9 @@ struct Client {
   TimeNs busy_deadline() const;
   // Predicted time still to run.
   double remaining_us(TimeNs now) const;
-  // Predicted remaining gap: 0 while busy or unknown.
+  // Predicted length of the present gap: 0 while busy or unknown.
+  double gap_length_us(TimeNs now) const;
+  // What is left of it.
   double gap_left_us(TimeNs now) const;
   // How long it may be silent before it counts as idle.
   double patience_us(double idle_us, double idle_us_max) const;

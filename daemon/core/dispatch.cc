@@ -349,6 +349,14 @@ double Scheduler::State::gap_us(int priority) const {
   return least;
 }
 
+double Scheduler::State::gap_length_us(int priority) const {
+  double least = kUnlimitedUs;
+  for (const Client* c : active) {
+    if (c->priority < priority) least = std::min(least, c->gap_length_us(clock));
+  }
+  return least;
+}
+
 bool Scheduler::State::busy(int priority) const {
   return std::any_of(active.begin(), active.end(), [&](const Client* c) {
     return c->priority < priority && (c->queued > 0 || c->busy(clock));

@@ -118,6 +118,7 @@ struct Scheduler::State final : Gpu {
   bool client(ClientId, ClientView&) const override;
   std::span<const ClientId> clients() const override { return client_ids; }
   double gap_us(int priority) const override;
+  double gap_length_us(int priority) const override;
   bool busy(int priority) const override;
   double idle_us(int priority) const override;
   QueueId queue_create(std::string_view name) override;

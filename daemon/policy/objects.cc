@@ -124,7 +124,17 @@ using core::ClientView;
 using core::GpuView;
 using core::LaunchView;
 
-enum Method : size_t { kGapUs, kBusy, kClients, kLeaseIt, kWindowIt, kGateIt, kIdleUs };
+enum Method : size_t {
+  kGapUs,
+  kBusy,
+  kClients,
+  kLeaseIt,
+  kWindowIt,
+  kGateIt,
+  kIdleUs,
+  kGapLengthUs,
+  kNextClient
+};
 
 constexpr Field kLaunchFields[] = {
     {"client", push_client_of},
@@ -174,6 +184,7 @@ constexpr Field kGpuFields[] = {
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
     {"gap_us", push_method<kGapUs>},
+    {"gap_length_us", push_method<kGapLengthUs>},
     {"busy", push_method<kBusy>},
     {"idle_us", push_method<kIdleUs>},
     {"clients", push_method<kClients>},
@@ -239,6 +250,12 @@ int gap_us(lua_State* L) {
   return 1;
 }
 
+int gap_length_us(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_pushnumber(L, Session::of(L).gpu->gap_length_us(static_cast<int>(luaL_checknumber(L, 2))));
+  return 1;
+}
+
 int busy(lua_State* L) {
   check(L, 1, Kind::kGpu);
   lua_pushboolean(L, Session::of(L).gpu->busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
@@ -265,7 +282,7 @@ int next_client(lua_State* L) {
 
 int clients(lua_State* L) {
   check(L, 1, Kind::kGpu);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, Session::of(L).method_refs[7]);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, Session::of(L).method_refs[kNextClient]);
   lua_pushvalue(L, 1);
   return 2;
 }
@@ -323,8 +340,8 @@ void FieldTable::add(const char* interned, const Field* field) {
 }
 
 void open_objects(lua_State* L, Session& s) {
-  constexpr lua_CFunction kMethods[] = {gap_us,    busy,    clients, lease_it,
-                                        window_it, gate_it, idle_us, next_client};
+  constexpr lua_CFunction kMethods[] = {gap_us,  busy,    clients,       lease_it,   window_it,
+                                        gate_it, idle_us, gap_length_us, next_client};
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
     lua_pushcfunction(L, kMethods[i]);
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -39,6 +39,7 @@ class FakeGpu final : public core::Gpu {
   }
   std::span<const core::ClientId> clients() const override { return ids; }
   double gap_us(int) const override { return gap; }
+  double gap_length_us(int) const override { return gap; }
   bool busy(int) const override { return false; }
   double idle_us(int) const override { return 0; }
   core::QueueId queue_create(std::string_view name) override {
@@ -85,11 +86,7 @@ std::string with_hooks(const std::string& hooks, const std::string& before = "")
 }
 
 // For what ends by fuel or memory, however slow the build and the machine.
-Limits patient() {
-  Limits limits;
-  limits.cpu_ms = 1000;
-  return limits;
-}
+Limits patient() { return {.cpu_ms = 1000}; }
 
 std::string load_error(const std::string& body) {
   const auto policy = load_policy(text(body), {}, patient());
