@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (socket in use, no permission);
 // 2 bad command line or configuration.
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +40,14 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   return config;
 }
 
+// Three descriptors a client: the usual soft limit of 1 024 would be short of kClientsMax.
+void raise_descriptor_limit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int run(const std::string& file, const std::string& socket, const std::string& policy,
         bool check_only) {
   Result<server::Config> config = read_config(file, socket, policy);
@@ -49,6 +58,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   if (check_only) return 0;
   if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
 
+  raise_descriptor_limit();
   server::Log log(config->log_level);
   FilePolicyStore store(config->policy);
   Result<std::unique_ptr<server::Server>> made = server::Server::make(*config, store, log);

@@ -57,9 +57,11 @@ class Engine {
   template <class Fetch>
   bool poll(core::TimeNs now, Fetch&& fetch_kernels) {
     if (!collect(now)) return false;
+    const Client* fetched = nullptr;  // a client's claims lie together
     for (const Waiting& waiting : batch_) {
-      if (waiting.claim.fields.kernel < ipc::kKernels &&
+      if (waiting.client != fetched && waiting.claim.fields.kernel < ipc::kKernels &&
           !waiting.client->knows_kernel(waiting.claim.fields.kernel)) {
+        fetched = waiting.client;
         fetch_kernels(*waiting.client);
       }
     }

@@ -1,8 +1,9 @@
 // The loop; who connects and what they say is in sessions.cc.
 #include "daemon/server/server.h"
 
+#include <fcntl.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,35 +56,39 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
   }
   const int listener = ipc::listen_socket(path.c_str(), config.socket_mode, kBacklog);
   if (listener < 0) return fail(listen_error(path, listener));
-  const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int doorbells = epoll_create1(EPOLL_CLOEXEC);
   const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  std::unique_ptr<Server> server(new Server(config, store, log, path, listener, doorbell, timer));
-  if (doorbell < 0 || timer < 0) {
-    return fail("eventfd or timerfd: out of descriptors; raise the daemon's limit on open files");
+  std::unique_ptr<Server> server(new Server(config, store, log, path, listener, doorbells, timer));
+  if (doorbells < 0 || timer < 0) {
+    return fail("epoll or timerfd: out of descriptors; raise the daemon's limit on open files");
   }
   server->accepting_ = std::make_unique<FdWatch>(&server->loop_.loop, listener,
                                                  [s = server.get()] { s->accept_all(); });
-  const auto clear = [](int fd) {
-    uint64_t count;
-    while (read(fd, &count, sizeof count) > 0) {
+  // Clients hold the doorbells' other ends and may do anything to them, so none is ever read: each
+  // reports its edges to a private epoll, which is only asked what rang.
+  server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbells, [doorbells] {
+    epoll_event rang[64];
+    while (epoll_wait(doorbells, rang, 64, 0) == 64) {
     }
-  };
-  server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbell,
-                                              [clear, doorbell] { clear(doorbell); });
-  server->timing_ =
-      std::make_unique<FdWatch>(&server->loop_.loop, timer, [clear, timer] { clear(timer); });
+  });
+  server->timing_ = std::make_unique<FdWatch>(&server->loop_.loop, timer, [timer] {
+    uint64_t count;
+    while (read(timer, &count, sizeof count) > 0) {
+    }
+  });
   server->load_policy(config.policy.name);
   return server;
 }
 
 Server::Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
-               int doorbell, int timer)
+               int doorbells, int timer)
     : config_(config),
       store_(store),
       log_(log),
       listener_(listener),
-      doorbell_(doorbell),
+      doorbells_(doorbells),
       timer_(timer),
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       engine_(config, store, log),
       stopper_([this] { stopping_ = true; }) {
   facts_.socket = std::move(path);

@@ -66,12 +66,13 @@ class Server {
   };
   struct Process {  // of a client; it lives as long as its pidfd says so
     Descriptor pidfd;
+    Descriptor doorbell;  // its own: a client can then muffle nobody but itself
     int connection = -1;  // descriptor of its socket, -1 once that is closed
     std::unique_ptr<FdWatch> watch;
   };
 
   Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
-         int doorbell, int timer);
+         int doorbells, int timer);
 
   bool spin(core::TimeNs now);
   void nap(core::TimeNs now);
@@ -92,7 +93,8 @@ class Server {
   Log& log_;
   ServerFacts facts_;
   Loop loop_;
-  Descriptor listener_, doorbell_, timer_;
+  Descriptor listener_, doorbells_, timer_;
+  Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
   Engine engine_;
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;

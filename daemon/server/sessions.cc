@@ -1,5 +1,8 @@
 // Who connects, what they say, and when they are gone.
+#include <fcntl.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,7 +15,7 @@ namespace {
 // Packets of one peer that are read in a row, so that a flood does not starve the others.
 constexpr int kPacketsInARow = 64;
 
-// Each client costs about 100 KiB and two descriptors; each connection one or two.
+// Each client costs about 100 KiB and three descriptors; each connection one or two.
 constexpr size_t kClientsMax = 1'024;
 constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
@@ -22,9 +25,13 @@ void Server::accept_all() {
   while (true) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
-      if (errno == EMFILE || errno == ENFILE) {
+      if ((errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
         log_.error("connection_refused",
                    {{"error", strerror(errno)}, {"hint", "raise the limit on open files"}});
+        // Turned away, or the listener would stay readable and the loop would never sleep.
+        spare_ = Descriptor();
+        Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
       }
       return;
     }
@@ -140,14 +147,20 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
   if (!made) return refuse(connection, made.error().message);
 
+  Descriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event edges{EPOLLIN | EPOLLET, {}};
+  if (epoll_ctl(doorbells_.get(), EPOLL_CTL_ADD, doorbell.get(), &edges) != 0) {
+    return refuse(connection, "out of descriptors; raise the daemon's limit on open files");
+  }
   Client& client = engine_.attach(std::move(*made), monotonic_now());
-  if (client.send_attached(connection.fd.get(), doorbell_.get()) != 0) {
+  if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
     return engine_.detach(id, monotonic_now());
   }
   connection.client = id;
   auto process = std::make_unique<Process>();
   process->connection = connection.fd.get();
   process->pidfd = std::move(connection.pidfd);
+  process->doorbell = std::move(doorbell);
   if (process->pidfd.get() >= 0) {
     process->watch = std::make_unique<FdWatch>(&loop_.loop, process->pidfd.get(),
                                                [this, id] { process_gone(id); });
@@ -189,6 +202,7 @@ void Server::process_gone(core::ClientId id) {
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   const int connection = process->second->connection;
+  epoll_ctl(doorbells_.get(), EPOLL_CTL_DEL, process->second->doorbell.get(), nullptr);
   processes_.erase(process);
   engine_.detach(id, monotonic_now());
   if (connection >= 0) connections_.erase(connection);
