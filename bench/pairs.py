@@ -77,7 +77,8 @@ class State:
                     command = self.daemon.prefix(role, f"{pair}-{role}") + command
                     env["HEDDLE_SOCKET"] = str(self.daemon.socket)
                 log = self.folder / f"{pair}.{role}.log"
-                self.jobs[pair, role] = Job(f"{pair} {role}", "hp" if "hp" in role else "be", command, env, log)
+                side = "hp" if "hp" in role else "be"
+                self.jobs[pair, role] = Job(f"{pair} {role}", side, command, env, log)
 
     def stop(self):
         for job in self.jobs.values():

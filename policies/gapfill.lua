@@ -23,8 +23,8 @@ return policy {
   name = "gapfill", api = 1, version = "1.0.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
-                   doc = "most predicted best-effort work in flight; one longer launch goes alone" },
-    share_pct = { type = "number", min = 0, max = 100, default = 75,
+                   doc = "most best-effort work in flight; one longer launch goes alone" },
+    share_pct = { type = "number", min = 0, max = 100, default = 90,
                   doc = "least share of the idle time of those above, even if no gap fits" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },

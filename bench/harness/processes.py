@@ -204,8 +204,8 @@ class Job:
         self.name, self.log = name, log
         with open(log, "wb") as errors:
             self.process = subprocess.Popen(
-                pinned(side) + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                bufsize=1, env=os.environ | env, start_new_session=True)
+                pinned(side) + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True, bufsize=1, env=os.environ | env, start_new_session=True)
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self.about = None

@@ -197,7 +197,6 @@ void Owner::sleep_until(TimeNs wake) {
     return client->region().head.load() != client->taken;
   });
   if (!published) {
-    if (log_ != nullptr && wake - monotonic_ns() > 20'000'000) fflush(log_);
     std::vector<pollfd> polled{{listener_, POLLIN, 0}};
     for (auto& client : clients_) {
       polled.push_back({client->doorbell(), POLLIN, 0});

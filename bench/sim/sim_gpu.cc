@@ -71,6 +71,9 @@ int main() {
       fprintf(stderr, "heddle-sim-gpu: HEDDLE_SIM_LOG=%s: %m\n", path);
       return 2;
     }
+    // Written when a client leaves: on a busy disk one write can stop the GPU for a second.
+    constexpr size_t kLogBytes = 64 << 20;
+    setvbuf(log, nullptr, _IOFBF, kLogBytes);
   }
   const std::string path = heddle::sim::socket_path();
   const int listener = listen_at(path);

@@ -79,8 +79,8 @@ class Gpu {
   // Least predicted remaining gap of all clients strictly more important than `priority`: unlimited
   // when none is active, 0 when any has work outstanding (FIKIT section 3.2, made relative).
   virtual double gap_us(int priority) const = 0;
-  // The same for the whole length of those gaps, from their start: what fits into it may as well wait
-  // for the next one.
+  // The same for the whole length of those gaps, from their start: what fits into it may as well
+  // wait for the next one.
   virtual double gap_length_us(int priority) const = 0;
   // True if a client strictly more important than `priority` has work outstanding.
   virtual bool busy(int priority) const = 0;
