@@ -71,8 +71,8 @@ def newest_pairs(stem="pairs"):
 def title(pair):
     sides = [f"{pair[side]['model']} bs{pair[side]['batch']}" for side in ("hp", "be")]
     idle = pair["idle_fraction"]
-    share = (f", alone leaving the GPU idle {idle['untraced']:.0%} of its time, {idle['traced']:.0%} "
-             "under the profiler") if idle else ""
+    share = (f", alone leaving the GPU idle {idle['untraced']:.0%} of its time, "
+             f"{idle['traced']:.0%} under the profiler") if idle else ""
     return (f"**{sides[0]}** (latency-critical{share}) beside **{sides[1]}** (best effort), "
             f"{pair['repetitions']} repetitions:")
 
@@ -104,13 +104,14 @@ def verdict_table(stem="pairs"):
                 continue
             interval = {metric: f"{r['median']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
                         for metric, r in found.items()}
-            share = (f"{verdict['be_share']:.3f} of {verdict['be_share_wanted']:.3f} ({untraced:.3f})"
-                     if "be_share" in verdict else "–")
+            share = (f"{verdict['be_share']:.3f} of {verdict['be_share_wanted']:.3f} "
+                     f"({untraced:.3f})" if "be_share" in verdict else "–")
             outcome = {True: "yes", False: "no", None: "–"}[verdict["passes"]]
             rows.append([f"{name}, {condition_name(condition)}", interval.get("hp_mean", "–"),
                          interval.get("hp_p99", "–"), share, outcome])
-    return markdown(["against MPS + client priority", "mean, ratio", "p99, ratio",
-                     "best effort: got of wanted (by untraced idle)", "better on all"], rows) if rows else NO_RESULT
+    header = ["against MPS + client priority", "mean, ratio", "p99, ratio",
+              "best effort: got of wanted (by untraced idle)", "better on all"]
+    return markdown(header, rows) if rows else NO_RESULT
 
 
 def method():

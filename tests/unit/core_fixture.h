@@ -78,6 +78,14 @@ class CoreTest : public ::testing::Test {
     step(Event(EventKind::kTick, now_, 0));
   }
 
+  // Client 1 (Q0) has work on the device, and client 2 (Q9) waits for a grant.
+  void contend() {
+    attach(1, 0);
+    attach(2, 9);
+    post(1);
+    ask(2);
+  }
+
   uint32_t window(ClientId id) { return window_[id].window_us; }
 
   // Teaches client `id` that its kernel takes `run_us` and is followed by `gap_us`.

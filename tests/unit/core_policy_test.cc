@@ -39,6 +39,13 @@ class PolicyTest : public CoreTest {
     take(core_->set_policy(&policy, now_, ok));
     ASSERT_TRUE(ok);
   }
+  // Every ask goes into one queue, where the policy may leave it.
+  void place_all() {
+    policy_.on_enqueue = [](Gpu& g, LaunchId k) {
+      g.queue_insert(g.queue_create("q"), k, 0);
+      return EnqueueVerdict{HookResult::kDecided};
+    };
+  }
   TestPolicy policy_;
 };
 
@@ -52,10 +59,7 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
     return DispatchVerdict{HookResult::kDecided, open ? g.queue_peek(g.queue_create("q")) : 0};
   };
   use(policy_);
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   now_ += 50 * kUs;
   done(1);
   EXPECT_TRUE(grants_.empty());
@@ -68,10 +72,7 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
 TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
   use(policy_);
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   now_ += 50 * kUs;
   done(1);
   ASSERT_EQ(grants_.size(), 1u);
@@ -128,10 +129,7 @@ TEST_F(PolicyTest, ReplacingAPolicyLosesNothing) {
   };
   greedy.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
   use(greedy);
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   now_ += 50 * kUs;
   done(1);
   EXPECT_TRUE(grants_.empty());
@@ -167,10 +165,7 @@ TEST_F(PolicyTest, GapIsRelativeToPriorityAndCorrectedOnline) {
     top = g.gap_us(0);
     return DispatchVerdict{HookResult::kDecided, 0};
   };
-  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
-    g.queue_insert(g.queue_create("q"), k, 0);
-    return EnqueueVerdict{HookResult::kDecided};
-  };
+  place_all();
   use(policy_);
   attach(1, 0);
   attach(2, 9);
@@ -202,10 +197,7 @@ TEST_F(PolicyTest, IdleTimeCountsWhileNobodyAboveHasWork) {
     idle_high = g.idle_us(0);
     return DispatchVerdict{HookResult::kDecided, 0};
   };
-  policy_.on_enqueue = [](Gpu& g, LaunchId k) {
-    g.queue_insert(g.queue_create("q"), k, 0);
-    return EnqueueVerdict{HookResult::kDecided};
-  };
+  place_all();
   use(policy_);
   attach(1, 0);
   attach(2, 9);

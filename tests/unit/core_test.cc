@@ -132,6 +132,21 @@ TEST_F(CoreTest, NothingWaitsBeyondTheStarvationBound) {
   EXPECT_EQ(core_->stats().starved, 1u);
 }
 
+TEST_F(CoreTest, ALaunchThatTheDriverRefusedEndsAlone) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 11);
+  teach(1, 500, 100);
+  post(1);
+  post(1);
+  done(1, 0, Evidence::kFailed);  // the second of two
+  ask(2);
+  tick(400 * kUs);
+  EXPECT_TRUE(grants_.empty());  // the first still runs
+  tick(101 * kUs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
 TEST_F(CoreTest, HintsWhatItLearnedAndLearnsOnlyAlone) {
   attach(1, 0);
   kernel(1, 0, 11);
@@ -146,10 +161,7 @@ TEST_F(CoreTest, HintsWhatItLearnedAndLearnsOnlyAlone) {
 }
 
 TEST_F(CoreTest, BypassGrantsEveryAskAndLeasesEveryone) {
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   EXPECT_TRUE(grants_.empty());
   take(core_->set_bypass(true, now_));
   ASSERT_EQ(grants_.size(), 1u);
@@ -158,10 +170,7 @@ TEST_F(CoreTest, BypassGrantsEveryAskAndLeasesEveryone) {
 }
 
 TEST_F(CoreTest, AGrantThatCrossedATimeOutCountsItsWorkOnce) {
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   now_ += 50 * kUs;
   done(1);
   ASSERT_EQ(grants_.size(), 1u);
@@ -177,10 +186,7 @@ TEST_F(CoreTest, AGrantThatCrossedATimeOutCountsItsWorkOnce) {
 }
 
 TEST_F(CoreTest, AWithdrawnAskIsForgotten) {
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   Event withdrawn = launch(EventKind::kWithdrawn, 2, Admission::kSelfStarved);
   withdrawn.launch.ask_seq = 1;
   step(withdrawn);
