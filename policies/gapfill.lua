@@ -6,16 +6,19 @@
 queue.create("be")
 
 local saved_us_max = 3000                     -- a pause must not save up a burst
-local owed_us, seen_us = 0, 0                 -- to best effort, of idle time that was seen so far
+local owed_us, seen_us = {}, {}               -- by priority: of the idle time that was seen so far
+for q = 0, 9 do owed_us[q], seen_us[q] = 0, 0 end
 
-local function settle(idle_us, p)
-  local earned = math.max(idle_us - seen_us, 0) * p.share_pct / 100
-  owed_us = math.min(owed_us + earned, saved_us_max)
-  seen_us = idle_us
+local function owed(q, idle_us, p)
+  local earned_us = (idle_us - seen_us[q]) * p.share_pct / 100
+  owed_us[q] = math.min(owed_us[q] + earned_us, saved_us_max)
+  seen_us[q] = idle_us
+  return owed_us[q]
 end
 
-local function run(k, p, why)
-  owed_us = math.max(owed_us - k.predicted_us, -saved_us_max)
+local function run(k, why)
+  local q = k.priority
+  owed_us[q] = math.max(owed_us[q] - k.predicted_us, -saved_us_max)
   return RUN, k, why
 end
 
@@ -38,22 +41,22 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
-      settle(g:idle_us(k.priority), p)
+      local owed_now_us = owed(k.priority, g:idle_us(k.priority), p)
       local inflight = g.inflight_us
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
       local room = math.min(g:gap_us(k.priority) - g.switch_us - inflight, most)
       local fits = queue.best_fit("be", room)
-      if fits then return run(fits, p, "fits") end
+      if fits then return run(fits, "fits") end
 
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
-      if owed_us <= 0 then return IDLE, "no gap that fits" end
+      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       if k.predicted_us > most then return IDLE, "enough in flight" end
       if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      return run(k, p, "owed")
+      return run(k, "owed")
     end,
   },
 }
