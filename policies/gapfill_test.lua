@@ -12,6 +12,15 @@ local function learned(t, options)
   return s
 end
 
+-- Launches of 400 µs that best effort makes in 200 ms beside gaps of 200 µs, too short for any.
+local function progress(t, params)
+  local s = learned(t, { be_us = 400, gap_us = 200, params = params })
+  local before = s:stats("be").launches
+  s:loop { client = "be", us = 400 }
+  s:run(200000)
+  return s:stats("be").launches - before
+end
+
 test("best effort waits while more important work runs", function(t)
   local s = t.sim { sm = 132, policy = "gapfill.lua", params = { quantum_us = 300 } }
   s:client { name = "lc", priority = 0 }
@@ -76,18 +85,11 @@ test("of the kernels that fit the longest goes", function(t)
 end)
 
 test("share_pct lets best effort progress where no gap fits", function(t)
-  local progress = {}
-  for _, pct in ipairs { 0, 50 } do
-    local s = learned(t, { be_us = 400, gap_us = 200, params = { share_pct = pct } })
-    local before = s:stats("be").launches
-    s:loop { client = "be", us = 400 }
-    s:run(200000)
-    progress[pct] = s:stats("be").launches - before
-  end
-  t.eq(progress[0], 0, "launches without a share")
+  t.eq(progress(t, { share_pct = 0 }), 0, "launches without a share")
   -- A fifth of 200 ms is idle at most, and half of that is 50 kernels of 400 µs.
-  t.ok(progress[50] > 25, "best effort progresses, " .. progress[50])
-  t.below(progress[50], 60, "launches with a share")
+  local launches = progress(t, { share_pct = 50 })
+  t.ok(launches > 25, "best effort progresses, " .. launches)
+  t.below(launches, 60, "launches with a share")
 end)
 
 test("what fits gaps counts towards the share", function(t)
@@ -109,15 +111,8 @@ test("a kernel that fits a whole gap waits for the next one", function(t)
 end)
 
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
-  local progress = {}
-  for _, us in ipairs { 100, 1000 } do
-    local s = learned(t, { be_us = 400, gap_us = 200, params = { overrun_max_us = us } })
-    local before = s:stats("be").launches
-    s:loop { client = "be", us = 400 }
-    s:run(200000)
-    progress[us] = s:stats("be").launches - before
-  end
   -- It is 300 µs too long, and is let go after 32 times that.
-  t.near(progress[100], 200 / 9.6, 4, "launches of be")
-  t.ok(progress[1000] > 2 * progress[100], "a higher limit lets more go, " .. progress[1000])
+  local held, free = progress(t, { overrun_max_us = 100 }), progress(t, { overrun_max_us = 1000 })
+  t.near(held, 200 / 9.6, 4, "launches of be")
+  t.ok(free > 2 * held, "a higher limit lets more go, " .. free)
 end)
