@@ -341,20 +341,21 @@ GpuView Scheduler::State::gpu() const {
   return v;
 }
 
-double Scheduler::State::gap_us(int priority) const {
+// Over all active clients strictly above `priority`; unlimited where there is none.
+double Scheduler::State::least_above(int priority, double (Client::*time)(TimeNs) const) const {
   double least = kUnlimitedUs;
   for (const Client* c : active) {
-    if (c->priority < priority) least = std::min(least, c->gap_left_us(clock));
+    if (c->priority < priority) least = std::min(least, (c->*time)(clock));
   }
   return least;
 }
 
+double Scheduler::State::gap_us(int priority) const {
+  return least_above(priority, &Client::gap_left_us);
+}
+
 double Scheduler::State::gap_length_us(int priority) const {
-  double least = kUnlimitedUs;
-  for (const Client* c : active) {
-    if (c->priority < priority) least = std::min(least, c->gap_length_us(clock));
-  }
-  return least;
+  return least_above(priority, &Client::gap_length_us);
 }
 
 bool Scheduler::State::busy(int priority) const {

@@ -105,6 +105,7 @@ struct Scheduler::State final : Gpu {
   void starve();
   bool faulted(HookResult);
   bool above_active(const Client&) const;
+  double least_above(int priority, double (Client::*time)(TimeNs) const) const;
   int highest_active() const;
   uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
   LaunchId id_of(uint32_t slot) const;

@@ -244,27 +244,18 @@ int on_tostring(lua_State* L) {
   return 1;
 }
 
-int gap_us(lua_State* L) {
+// g:gap_us(prio) and its like: a time in microseconds, relative to a priority.
+template <double (core::Gpu::*kQuestion)(int) const>
+int time_above(lua_State* L) {
   check(L, 1, Kind::kGpu);
-  lua_pushnumber(L, Session::of(L).gpu->gap_us(static_cast<int>(luaL_checknumber(L, 2))));
-  return 1;
-}
-
-int gap_length_us(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  lua_pushnumber(L, Session::of(L).gpu->gap_length_us(static_cast<int>(luaL_checknumber(L, 2))));
+  const int priority = static_cast<int>(luaL_checknumber(L, 2));
+  lua_pushnumber(L, (Session::of(L).gpu->*kQuestion)(priority));
   return 1;
 }
 
 int busy(lua_State* L) {
   check(L, 1, Kind::kGpu);
   lua_pushboolean(L, Session::of(L).gpu->busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
-  return 1;
-}
-
-int idle_us(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  lua_pushnumber(L, Session::of(L).gpu->idle_us(static_cast<int>(luaL_checknumber(L, 2))));
   return 1;
 }
 
@@ -340,8 +331,15 @@ void FieldTable::add(const char* interned, const Field* field) {
 }
 
 void open_objects(lua_State* L, Session& s) {
-  constexpr lua_CFunction kMethods[] = {gap_us,  busy,    clients,       lease_it,   window_it,
-                                        gate_it, idle_us, gap_length_us, next_client};
+  constexpr lua_CFunction kMethods[] = {time_above<&core::Gpu::gap_us>,
+                                        busy,
+                                        clients,
+                                        lease_it,
+                                        window_it,
+                                        gate_it,
+                                        time_above<&core::Gpu::idle_us>,
+                                        time_above<&core::Gpu::gap_length_us>,
+                                        next_client};
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
     lua_pushcfunction(L, kMethods[i]);
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
