@@ -42,8 +42,7 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
 // Ends it behind the launch, or gives it up if the launch failed.
 void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool launched);
 
-// ---- events of the application
-// -------------------------------------------------------------------
+// ---- events of the application ----
 
 // Remembers where the application recorded an event, so that its synchronization is evidence. A
 // lossy table: what was pushed out is evidence lost, nothing else.

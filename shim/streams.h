@@ -109,8 +109,7 @@ class EventPermit {
   std::atomic<uint32_t>* given_;
 };
 
-// ---- implementation detail of the template above
-// --------------------------------------------------
+// ---- implementation detail of the template above ----
 
 extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];
 StreamSlot& slot_at(uint32_t index);
