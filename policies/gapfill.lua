@@ -27,7 +27,7 @@ return policy {
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
-    share_pct = { type = "number", min = 0, max = 100, default = 75,
+    share_pct = { type = "number", min = 0, max = 100, default = 100,
                   doc = "least share of the idle time of those above, even if no gap fits" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },

@@ -71,6 +71,10 @@ Pair* oldest_recorded(StreamSlot& slot) {
 }
 
 constexpr float kShortestKernelUs = 1;
+// What a bracket of two events takes beside its kernel, as against a queue of such kernels, on a
+// stream without and with work before it (bench/workloads/steer.cu, `brackets`).
+constexpr float kIdleBracketUs = 0.3f;
+constexpr float kBusyBracketUs = 1.4f;
 
 // Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
 // their launches: a completion covers all before it. `slot.events` is held.
@@ -241,13 +245,14 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
   Pair& open = slot.pairs[pair];
   if (open.state.load(std::memory_order_relaxed) != Pair::kOpen) return;  // its stream has ended
   const EventPermit permit(in);
-  // Where the GPU was idle, the first event ended before the launch call did: the kernel began that
-  // much later. Launch-bound programs would otherwise seem to keep the GPU twice as busy.
   const int64_t returned_ns = now_ns();
-  const bool idle = launched && permit && HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
-  open.lead_us = idle ? static_cast<float>(returned_ns - open.begun_ns) * 1e-3f : 0;
-  const bool recorded = launched && permit && record(open.end, stream);
-  if (recorded) {
+  if (launched && permit && record(open.end, stream)) {
+    // Where the GPU was idle, the first event was over before the launch call was: the kernel began
+    // that much later. Launch-bound programs would otherwise seem to keep the GPU twice as busy.
+    // Asked last, for the first event needs a microsecond to be over, and asking costs as much.
+    const bool idle = HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
+    const float led_us = static_cast<float>(returned_ns - open.begun_ns) * 1e-3f;
+    open.lead_us = idle ? led_us + kIdleBracketUs : kBusyBracketUs;
     open.state.store(Pair::kRecorded, std::memory_order_release);
     return;
   }

@@ -35,7 +35,7 @@ struct Pair {
   uint64_t seq = 0;
   int64_t posted_ns = 0;
   int64_t begun_ns = 0;  // when `begin` was recorded
-  float lead_us = 0;     // for how long the GPU then waited for the launch itself
+  float lead_us = 0;     // of what the events will tell, the part that is not the kernel's
   uint32_t kernel = 0;
   std::atomic<State> state{kFree};
 };
