@@ -238,10 +238,12 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   c.gap_open = false;
 }
 
-// True if nobody else had work on the device since then: the sample is exclusive.
+// True if nobody else had work on the device since then. A sample is exclusive if that is so since
+// its launch: when the kernel ran is not known any better, for evidence may come much later.
 bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
-  return std::none_of(active.begin(), active.end(), [&](const Client* other) {
-    return other != &c && (other->busy(clock) || other->gap_start > since);
+  return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
+    const Client& other = *entry.second;
+    return &other != &c && (other.busy(clock) || other.gap_start > since);
   });
 }
 
@@ -249,7 +251,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
                               bool evidence) {
   const Kernel* k = c.kernel(work.kernel);
   if (measured_us > 0 && k != nullptr) {
-    k->stats->duration.add(measured_us, alone_since(c, at - to_ns(measured_us)));
+    k->stats->duration.add(measured_us, alone_since(c, work.posted_at));
     send_hint(c, work.kernel);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
