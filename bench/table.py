@@ -6,7 +6,8 @@
                                       <!-- table:NAME:end -->; --check only says whether it would
 
 Tables: `pairs`, `pairs-verdict` and `method` from pairs*.json, `launch-priority` from
-launch_priority*.json, and `steer-EXPERIMENT` for each experiment of steer*.json.
+launch_priority*.json, `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and
+`preload` from overhead*.json, `matrix` from matrix*.json, `blast-radius` from blast_radius*.json.
 """
 
 import argparse
@@ -161,8 +162,68 @@ def cells(case, metric):
             three(figures["p99"]), change]
 
 
+def percent(value):
+    return f"{value:+.2%}"
+
+
+def interval(figure):
+    middle = figure.get("value", figure.get("median"))
+    return f"{percent(middle)} [{percent(figure['lo'])}, {percent(figure['hi'])}]"
+
+
+def overhead_table():
+    """Each service and policy from the newest file that has it."""
+    rows = {}
+    for _, document in load("overhead"):
+        for name, service in document["services"].items():
+            for policy, found in service["policies"].items():
+                verdict = {True: "yes", False: "no", None: "not shown"}[found["passes"]]
+                rows[name, policy] = [
+                    f"{name}, `{policy}`", f"{found['off_us']:.0f}",
+                    f"{found['difference_us']:+.1f}", interval(found["typical"]),
+                    interval(found["mean"]), str(found["pairs"]), verdict]
+    header = ["alone at the top priority", "bypassed, µs", "median difference, µs",
+              "typical [95 %]", "mean [95 %]", "pairs", "at most +1 %"]
+    return markdown(header, rows.values()) if rows else NO_RESULT
+
+
+def preload_table():
+    rows = {}
+    for _, document in load("overhead"):
+        for name, found in document["preload"].items():
+            cells = [interval(found["over_bare"][kind]) if found["over_bare"][kind] else "–"
+                     for kind in ("disabled", "managed")]
+            rows[name] = [name, f"{found['bare_us']:.0f}", *cells, str(found["rounds"])]
+    header = ["processes taking turns", "bare, µs", "preloaded and disabled [95 %]",
+              "managed [95 %]", "rounds"]
+    return markdown(header, rows.values()) if rows else NO_RESULT
+
+
+def matrix_table():
+    """Each program from the newest file that ran it."""
+    programs = {}
+    for _, document in load("matrix"):
+        programs |= {name: program for name, program in document["programs"].items()
+                     if program["verdict"]["result"] != "not run"}
+    rows = []
+    for name, program in programs.items():
+        verdict = program["verdict"]
+        outputs = verdict.get("outputs", {})
+        count = verdict.get("launches")
+        launches = "–" if not count else {True: "equal", False: "DIFFERENT",
+                                          None: "bare differs"}[count["equal"]]
+        remarks = [" ".join(text.split())[:200].replace("|", "/")
+                   for text in verdict.get("why", []) + verdict.get("notes", [])]
+        rows.append([program["about"], *(outputs.get(key, "–").split(":")[0] for key in
+                                         ("alone", "gated", "absent", "killed")),
+                     launches, verdict["result"] + ("; " + "; ".join(remarks) if remarks else "")])
+    header = ["program", "alone", "gated", "no daemon", "daemon killed", "launches", "verdict"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
 def tables():
-    return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
+    return {"overhead": overhead_table(), "preload": preload_table(), "matrix": matrix_table(),
+            "pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "mps-verdict": verdict_table("mps"), "method": method(),
             "launch-priority": pairs_table("launch_priority"), **steer_tables()}
 

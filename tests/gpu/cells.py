@@ -41,8 +41,9 @@ class Running:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.put(line.strip())
         self.lines.put(None)
 
     def next_line(self, deadline):
@@ -74,6 +75,7 @@ class Running:
         except ProcessLookupError:
             pass
         self.process.wait()
+        self.dismiss()
 
 
 class Cell:

@@ -114,7 +114,7 @@ class Matrix:
         self.started = time.monotonic()
         self.lock = threading.Lock()
         self.result = {
-            "benchmark": "framework-matrix", "mode": "simulated" if options.sim else "measured",
+            "benchmark": "framework-matrix", "mode": "simulated" if options.sim else "real",
             "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
             "driver": options.gpu[1], "gpus": options.gpu[2], "command": options.command,
             "sharing": "mps" if options.mps else "time-sliced", "programs": {}, "errors": []}
