@@ -7,7 +7,8 @@
 
 Tables: `pairs`, `pairs-verdict` and `method` from pairs*.json, `launch-priority` from
 launch_priority*.json, `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and
-`preload` from overhead*.json, `matrix` from matrix*.json, `blast-radius` from blast_radius*.json.
+`preload` from overhead*.json, `matrix` from matrix*.json, `samples` from samples*.json,
+`blast-radius` from blast_radius*.json.
 """
 
 import argparse
@@ -221,9 +222,26 @@ def matrix_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
+def samples_text():
+    """How many ran alike, and each that did not by name, from the newest verdict of each."""
+    programs = {}
+    for _, document in load("samples"):
+        programs |= {name: found for name, found in document["programs"].items()
+                     if found["verdict"] != "not run"}
+    if not programs:
+        return NO_RESULT
+    of = {word: sorted(name for name, found in programs.items() if found["verdict"] == word)
+          for word in ("alike", "differs", "bare fails")}
+    lines = [f"{len(of['alike'])} of the {len(of['alike']) + len(of['differs'])} samples that run "
+             f"bare ran alike under heddle; {len(of['bare fails'])} do not run bare on this host: "
+             + (", ".join(of["bare fails"]) or "none") + "."]
+    lines += [f"- {name} differs: {'; '.join(programs[name]['why'])}" for name in of["differs"]]
+    return "\n".join(lines)
+
+
 def tables():
-    return {"overhead": overhead_table(), "preload": preload_table(), "matrix": matrix_table(),
-            "pairs": pairs_table(), "pairs-verdict": verdict_table(),
+    return {"samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
+            "matrix": matrix_table(), "pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "mps-verdict": verdict_table("mps"), "method": method(),
             "launch-priority": pairs_table("launch_priority"), **steer_tables()}
 

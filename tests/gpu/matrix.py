@@ -37,6 +37,7 @@ import verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+import pairs  # noqa: E402
 from harness import report  # noqa: E402
 from harness.processes import Mps, NoMps  # noqa: E402
 
@@ -212,15 +213,6 @@ def gpus():
     return [*lines[0].split(", "), len(lines)]
 
 
-def commit():
-    query = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(query, text=True, capture_output=True)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
-
-
 def chosen(pool, patterns):
     found = [item for item in pool
              if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns.split(","))]
@@ -250,7 +242,7 @@ def parse(arguments):
     options.dist = options.dist.resolve()
     options.command = shlex.join(["tests/gpu/matrix.py", *arguments])
     options.gpu = ["simulated", "-", 0] if options.sim else gpus()
-    options.commit = options.commit or commit()
+    options.commit = options.commit or pairs.commit()
     options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
         conditions = (chosen(catalog.CONDITIONS, options.conditions) if options.conditions
