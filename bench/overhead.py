@@ -120,8 +120,6 @@ class Overhead:
             self.daemon = Daemon(self.options.dist, self.folder / "heddle", self.options.mps,
                                  self.mps.env, self.options.config)
             try:
-                if self.options.mps:
-                    self.mps.folder.mkdir()
                 self.mps.start()
                 self.daemon.start()
                 for name in self.options.only:

@@ -239,11 +239,37 @@ def samples_text():
     return "\n".join(lines)
 
 
+BLAST = {"mps": "MPS, no heddle", "mps+heddle": "MPS, `gapfill`",
+         "timeslice": "time-sliced, no heddle", "timeslice+heddle": "time-sliced, `gapfill`"}
+
+
+def blast_table():
+    conditions = {}
+    for _, document in load("blast_radius"):
+        conditions |= document["conditions"]
+    rows = []
+    for name, found in conditions.items():
+        s = found["summary"]
+        seconds = {key: "–" if s[key] is None else f"{s[key]:.2f} s"
+                   for key in ("after_s", "works_again_s")}
+        rows.append([
+            BLAST[name], ", ".join(s["fault"]) or "–",
+            ", ".join(f"{fate} ({count} of {s['trials']})" for fate, count in s["fates"].items()),
+            ", ".join(s["error"]) or "–", seconds["after_s"], ", ".join(s["after_reset"]) or "–",
+            seconds["works_again_s"], three((s["longest_after_us"] or 0) / 1e3 or None),
+            {"False": "the same", "True": "a new one"}.get("".join(s["mps_server_replaced"]), "–")])
+    header = ["", "best effort gets", "the latency-critical one", "its error", "after",
+              "after cudaDeviceReset", "a restarted one works after", "longest iteration then, ms",
+              "MPS server"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
 def tables():
-    return {"samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "matrix": matrix_table(), "pairs": pairs_table(), "pairs-verdict": verdict_table(),
+    return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "mps-verdict": verdict_table("mps"), "method": method(),
-            "launch-priority": pairs_table("launch_priority"), **steer_tables()}
+            "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
+            "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
+            "blast-radius": blast_table(), **steer_tables()}
 
 
 def replaced(text, found):

@@ -93,10 +93,12 @@ CATALOG = [
 BUSY = Program("busy", "busy.cu", "the latency-critical neighbour")
 COUNTER = "libcount.so"
 
-# What --sim runs: programs/mock.py, which needs no GPU and behaves as its argument says.
-MOCKS = [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
-                 env={"HEDDLE_MOCK": how})
-         for how in ("good", "varies", "differs", "crashes", "hangs", "skips")]
+# What --sim runs: a program on the simulated GPU, and programs/mock.py, which needs none and
+# behaves as HEDDLE_MOCK says.
+MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30)]
+MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
+                  env={"HEDDLE_MOCK": how})
+          for how in ("good", "varies", "differs", "crashes", "hangs", "skips")]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ by programs/count_launches.cc in a run of its own without and with heddle.
     matrix.py --dist dist --out bench/results/matrix.json
     matrix.py --dist dist --only 'graph*,torch_compile' --conditions bare,bare_again,gated
     matrix.py --dist dist --resume bench/results/matrix.json --out bench/results/matrix.json
-    matrix.py --sim --out /tmp/matrix.json            mock programs, no GPU: the logic alone
+    matrix.py --sim --out /tmp/matrix.json            mocks and the simulated GPU: the logic alone
 
 CUDA C++ programs are built first, all at once (nvcc -arch=sm_90). Nothing is fatal: what breaks is
 recorded with the end of its log, and the file is written after every cell.
@@ -43,7 +43,6 @@ from harness.processes import Mps, NoMps  # noqa: E402
 
 CELL_MIN_S = 10  # no further cell is begun with less time left
 BUILD_TIMEOUT_S = 150
-SIM_BUSY = [sys.executable, "-c", "print('ready', flush=True); input()"]
 
 
 class Host:
@@ -58,9 +57,19 @@ class Host:
         self.env = self.server.env | {
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "OMP_NUM_THREADS": "2",
             "TRITON_CACHE_DIR": str(cache / "triton"), "TORCHINDUCTOR_COMPILE_THREADS": "4"}
-        self.busy = SIM_BUSY if options.sim else [str(self.binaries / catalog.BUSY.binary)]
+        self.busy = [str(self.binaries / catalog.BUSY.binary)]
+        if options.sim:
+            self.simulate(folder)
         self.nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         self.problems = {}  # binary -> why it is not there
+
+    def simulate(self, folder):
+        """The simulated GPU and a demo program on it as the busy neighbour."""
+        driver = self.dist / "lib/heddle/sim"
+        self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
+                     "LD_LIBRARY_PATH": str(driver), "HEDDLE_SIM_MODE": "timeslice",
+                     "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
+        self.busy = [str(self.dist / "libexec/heddle/heddle-demo"), "latency", "--seconds", "600"]
 
     def toolkit(self):
         return Path(self.nvcc).resolve().parents[1]
@@ -139,8 +148,6 @@ class Matrix:
                 host.build(self.programs, self.options.arch)
                 self.say(f"built; {len(host.problems)} problems")
                 self.result["errors"] += [f"{n}: {p}" for n, p in host.problems.items()]
-            if self.options.mps:
-                host.server.folder.mkdir()
             host.server.start()
             try:
                 self.run_all(host)

@@ -166,8 +166,6 @@ class Samples:
         with tempfile.TemporaryDirectory(prefix="hs-") as folder:
             folder = Path(folder)
             mps = (Mps if self.options.mps else NoMps)(folder / "mps")
-            if self.options.mps:
-                mps.folder.mkdir()
             daemon = Daemon(self.options.dist, folder / "d", self.options.mps, mps.env,
                             ["daemon.contended_spin_us = 100"], "gapfill", None)
             mps.start()

@@ -79,6 +79,11 @@ def notes(cells):
         seen = sum(count["counted"].values())
         if seen != bare["launches"]:
             yield f"the program knows of {bare['launches']} launches, {seen} were counted"
+    alone = cells.get("alone")
+    if ok(alone) and alone.get("launches") and alone.get("shim"):
+        seen = alone["shim"].get("launches")
+        if seen != alone["launches"]:
+            yield f"alone: heddled knows of {seen} launches, the program of {alone['launches']}"
     if ok(count) and not count.get("counted"):
         yield "no launches could be counted"
 
