@@ -92,22 +92,24 @@ class Cell:
         self.found = {"program": program.name, "condition": condition.name}
 
     def run(self):
-        """The cell's row of the result: "outcome" is ok, skipped, failed, or hung."""
+        """The cell's row of the result: "outcome" is ok, skipped, failed, hung, or not run: what
+        surrounds the program could not be had."""
         running = None
         begin = time.monotonic()
         try:
             self.prepare()
             running = Running(self.command(), self.env, self.folder / "program.log")
             self.follow(running, time.monotonic() + self.timeout_s)
-        except (HostError, OSError, subprocess.SubprocessError) as error:
-            self.found |= {"outcome": "failed", "error": str(error)[-2000:]}
+        except (HostError, OSError, subprocess.SubprocessError, ValueError) as error:
+            self.found |= {"outcome": "failed" if running else "not run",
+                           "error": str(error)[-2000:]}
         finally:
             for process in filter(None, (running, self.busy)):
                 process.kill()
             if self.daemon:
                 self.daemon.stop()
         self.found["wall_s"] = round(time.monotonic() - begin, 2)
-        if self.found["outcome"] in ("failed", "hung"):
+        if self.found["outcome"] not in ("ok", "skipped"):
             self.found["log"] = self.logs()
         return self.found
 

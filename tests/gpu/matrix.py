@@ -34,88 +34,14 @@ from pathlib import Path
 import catalog
 import cells
 import verdicts
+from host import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import pairs  # noqa: E402
 from harness import report  # noqa: E402
-from harness.processes import Mps, NoMps  # noqa: E402
 
 CELL_MIN_S = 10  # no further cell is begun with less time left
-BUILD_TIMEOUT_S = 150
-
-
-class Host:
-    """What every cell needs: the install tree, built programs, the environment of one GPU state."""
-
-    def __init__(self, options, folder):
-        self.dist, self.mps = options.dist, options.mps
-        self.folder = folder
-        self.binaries = options.build or folder / "bin"
-        self.server = (Mps if options.mps else NoMps)(folder / "mps")
-        cache = folder / "cache"
-        self.env = self.server.env | {
-            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "OMP_NUM_THREADS": "2",
-            "TRITON_CACHE_DIR": str(cache / "triton"), "TORCHINDUCTOR_COMPILE_THREADS": "4"}
-        self.busy = [str(self.binaries / catalog.BUSY.binary)]
-        if options.sim:
-            self.simulate(folder)
-        self.nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        self.problems = {}  # binary -> why it is not there
-
-    def simulate(self, folder):
-        """The simulated GPU and a demo program on it as the busy neighbour."""
-        driver = self.dist / "lib/heddle/sim"
-        self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
-                     "LD_LIBRARY_PATH": str(driver), "HEDDLE_SIM_MODE": "timeslice",
-                     "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
-        self.busy = [str(self.dist / "libexec/heddle/heddle-demo"), "latency", "--seconds", "600"]
-
-    def toolkit(self):
-        return Path(self.nvcc).resolve().parents[1]
-
-    def build(self, programs, arch):
-        """Every binary that is wanted and not there yet, in parallel."""
-        self.binaries.mkdir(parents=True, exist_ok=True)
-        jobs = {p.binary: self.compile_command(p, arch) for p in [*programs, catalog.BUSY]
-                if p.binary and self.has_headers(p)}
-        jobs[catalog.COUNTER] = self.counter_command()
-        jobs = {name: job for name, job in jobs.items() if not (self.binaries / name).exists()}
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            for name, problem in zip(jobs, pool.map(compile_one, jobs.values())):
-                if problem:
-                    self.problems[name] = problem
-
-    def has_headers(self, program):
-        for header in program.needs:
-            if not (self.toolkit() / "include" / header).exists():
-                self.problems[program.binary] = f"not installed: {header}"
-                return False
-        return True
-
-    def compile_command(self, program, arch):
-        return [self.nvcc, "-O2", "-std=c++17", f"-arch={arch}",
-                str(catalog.PROGRAMS / program.source), *program.flags,
-                "-o", str(self.binaries / program.binary)]
-
-    def counter_command(self):
-        toolkit = self.toolkit()
-        extra = toolkit / "extras/CUPTI"
-        libraries = [toolkit / "lib64", extra / "lib64"]
-        return ["g++", "-shared", "-fPIC", "-O2", "-std=c++17",
-                str(catalog.PROGRAMS / "count_launches.cc"), f"-I{toolkit}/include",
-                f"-I{extra}/include", *(f"-L{path}" for path in libraries),
-                *(f"-Wl,-rpath,{path}" for path in libraries), "-lcupti",
-                "-o", str(self.binaries / catalog.COUNTER)]
-
-
-def compile_one(command):
-    """None, or the end of what the compiler said."""
-    try:
-        done = subprocess.run(command, text=True, capture_output=True, timeout=BUILD_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"does not build: {error}"
-    return None if done.returncode == 0 else f"does not build:\n{done.stderr[-2000:]}"
 
 
 class Matrix:
@@ -179,7 +105,7 @@ class Matrix:
             rows.append({"program": program.name, "condition": "bare", "outcome": outcome,
                          "reason": problem, "error": problem})
         for condition in [] if problem else self.conditions:
-            if condition.counted and not program.counted:
+            if condition.counted and not (program.counted and host.can_count()):
                 continue
             rows.append(self.run_cell(program, condition, host))
             self.keep(program, rows)
