@@ -21,7 +21,6 @@ import fnmatch
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
