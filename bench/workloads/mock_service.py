@@ -4,7 +4,6 @@ HEDDLE_MOCK_COST (a share) longer, unless a word of its own says that heddle is 
 
 import ctypes
 import os
-import sys
 import time
 
 import protocol

@@ -9,7 +9,7 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 # Alike in every process. NVLink multicast stays off: it can put a shared host's GPUs out of use.
 PINNED = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "0", "NCCL_NVLS_ENABLE": "0",
           "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1",
-          "PYTHONDONTWRITEBYTECODE": "1"}
+          "PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 @dataclass(frozen=True)

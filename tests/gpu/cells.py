@@ -24,7 +24,7 @@ from harness.processes import Daemon, HostError, tail  # noqa: E402
 
 RESTART_S = 0.3
 BUSY_READY_S = 40
-LOG_LINES = 15
+LOG_LINES = 40
 SKIPPED = 77
 
 
@@ -67,6 +67,14 @@ class Running:
             return self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
+
+    def interrupt(self):
+        """Asks a program that hangs where it is: Python prints all its threads' stacks."""
+        self.process.send_signal(signal.SIGABRT)
+        try:
+            self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            pass
 
     def kill(self):
         """Ends the whole process group, also what the program has left behind."""
@@ -123,7 +131,7 @@ class Cell:
             self.env["HEDDLE_SOCKET"] = str(self.folder / "absent.sock")
         if self.condition.daemon in ("present", "killed"):
             self.daemon = Daemon(self.host.dist, self.folder / "d", self.host.mps, self.host.env,
-                                 ["daemon.contended_spin_us = 100"], "gapfill", None)
+                                 ["daemon.contended_spin_us = 100"], self.host.policy, None)
             self.daemon.start()
             self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
         if self.condition.beside:
@@ -167,8 +175,10 @@ class Cell:
                     running.dismiss()
             status = running.end(deadline)
         except TimeoutError:
-            self.found |= {"outcome": "hung", "after_s": self.timeout_s}
+            self.found |= {"outcome": "hung", "after_s": self.timeout_s,
+                           "threads": threads_of(running.process.pid)}
             self.look(running)
+            running.interrupt()
             return
         finally:
             if killer:
@@ -215,7 +225,19 @@ class Cell:
         names = ("program.log", "shim.log", "d/heddled.log", "busy.log")
         found = {name: tail(self.folder / name, LOG_LINES) for name in names
                  if (self.folder / name).exists()}
-        return {name: text[-3000:] for name, text in found.items() if text}
+        return {name: text[-4000:] for name, text in found.items() if text}
+
+
+def threads_of(pid):
+    """Name, state, and what the kernel has it wait for, of each thread of a process."""
+    found = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        try:
+            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+            found.append(f"{name} {rest.split()[0]} {(task / 'wchan').read_text()}")
+        except (OSError, IndexError):
+            pass  # gone meanwhile
+    return found[:60]
 
 
 def counted(folder):

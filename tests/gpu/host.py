@@ -22,7 +22,7 @@ class Host:
     """What every cell needs: the install tree, built programs, the environment of one GPU state."""
 
     def __init__(self, options, folder):
-        self.dist, self.mps = options.dist, options.mps
+        self.dist, self.mps, self.policy = options.dist, options.mps, options.policy
         self.folder = folder
         self.binaries = options.build or folder / "bin"
         self.server = (Mps if options.mps else NoMps)(folder / "mps")

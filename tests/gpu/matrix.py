@@ -52,7 +52,8 @@ class Matrix:
             "benchmark": "framework-matrix", "mode": "simulated" if options.sim else "real",
             "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
             "driver": options.gpu[1], "gpus": options.gpu[2], "command": options.command,
-            "sharing": "mps" if options.mps else "time-sliced", "programs": {}, "errors": []}
+            "sharing": "mps" if options.mps else "time-sliced", "policy": options.policy,
+            "programs": {}, "errors": []}
         if options.resume and options.resume.exists():
             self.result["programs"] = json.loads(options.resume.read_text())["programs"]
 
@@ -166,6 +167,7 @@ def parse(arguments):
     add("--resume", type=Path, help="a result: what is alike or skipped there is not run again")
     add("--build", type=Path, help="folder for built programs, kept (default: a fresh one)")
     add("--arch", default="sm_90")
+    add("--policy", default="gapfill", help="a shipped policy")
     add("--mps", action="store_true", help="under an MPS server of our own")
     add("--logs", type=Path, help="folder for all logs")
     add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))

@@ -97,7 +97,7 @@ class Cells(unittest.TestCase):
     def run_cell(self, how, timeout_s=8, condition=BARE, **env):
         program = next(p for p in catalog.MOCKS if p.name == f"mock_{how}")
         host = SimpleNamespace(env=env, binaries=None, dist=Path("/nowhere"), mps=False,
-                               busy=["no_such_program"])
+                               policy="fifo", busy=["no_such_program"])
         folder = Path(self.folder.name) / condition.name
         return cells.Cell(program, condition, folder, host, timeout_s).run()
 
@@ -119,6 +119,8 @@ class Cells(unittest.TestCase):
         found = self.run_cell("hangs", timeout_s=0.5, HEDDLE_PRIORITY="9")
         self.assertEqual((found["outcome"], found["half"]), ("hung", True))
         self.assertLess(found["wall_s"], 5)
+        self.assertTrue(found["threads"])
+        self.assertIn("mock.py", found["log"]["program.log"])  # the stack of where it hangs
 
     def test_a_neighbour_that_does_not_start_says_nothing_about_the_program(self):
         beside = catalog.Condition("gated", beside=True)
