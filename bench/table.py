@@ -5,10 +5,10 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs`, `pairs-verdict` and `method` from pairs*.json, `launch-priority` from
-launch_priority*.json, `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and
-`preload` from overhead*.json, `matrix` from matrix*.json, `samples` from samples*.json,
-`blast-radius` from blast_radius*.json.
+Tables: `pairs` and `pairs-verdict` from pairs*.json, `launch-priority` and its verdict from
+launch_priority*.json, `method` from both, `steer-EXPERIMENT` for each experiment of steer*.json,
+`overhead` and `preload` from overhead*.json, `matrix` from matrix*.json, `samples` from
+samples*.json, `blast-radius` from blast_radius*.json.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def verdict_table(stem="pairs"):
 
 def method():
     lines = []
-    for file, document in load("pairs") + load("mps"):
+    for file, document in load("pairs") + load("launch_priority"):
         equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
                  f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
                  for name, pair in document["pairs"].items()]
@@ -266,7 +266,7 @@ def blast_table():
 
 def tables():
     return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
-            "mps-verdict": verdict_table("mps"), "method": method(),
+            "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), **steer_tables()}

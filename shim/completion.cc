@@ -74,7 +74,7 @@ constexpr float kShortestKernelUs = 1;
 // What a bracket of two events takes beside its kernel, as against a queue of such kernels, on a
 // stream without and with work before it (bench/workloads/steer.cu, `brackets`).
 constexpr float kIdleBracketUs = 0.3f;
-constexpr float kBusyBracketUs = 1.4f;
+constexpr float kBusyBracketUs = 1.2f;
 
 // Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
 // their launches: a completion covers all before it. `slot.events` is held.

@@ -28,7 +28,8 @@ class Ewma {
 };
 
 // Execution time alone on the device. A sample taken while another client had work counts only
-// until there is an exclusive one: sharing stretches it, so what is kept follows the least of those.
+// until there is an exclusive one: sharing stretches it, so what is kept follows the least of
+// those.
 class DurationEstimate {
  public:
   void add(double us, bool exclusive);

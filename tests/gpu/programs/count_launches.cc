@@ -1,7 +1,7 @@
 // Counts a program's launches at the driver itself, with and without heddle: the driver loads this
 // library when CUDA_INJECTION64_PATH names it, and CUPTI calls back on each launching entry point
-// of the real driver. The program is unchanged; the counts stand in $HEDDLE_COUNT_FILE.<pid>, a mapped
-// file, so that a process that is killed or leaves by _exit has counted too.
+// of the real driver. The program is unchanged; the counts stand in $HEDDLE_COUNT_FILE.<pid>, a
+// mapped file, so that a process that is killed or leaves by _exit has counted too.
 //
 //   g++ -shared -fPIC -O2 count_launches.cc -I$CUDA/include -L$CUDA/lib64 -lcupti -o libcount.so
 #include <cupti.h>
