@@ -16,6 +16,8 @@ extern "C" {
 __attribute__((visibility("default"))) constinit uint32_t heddle_shim_bypass = 0;
 }
 
+constinit ThreadSlot thread_slots[ipc::kThreads];
+
 namespace {
 
 // A ring within this time of the last one finds the daemon still on its way up, or polling; never
@@ -25,7 +27,6 @@ constexpr int64_t kRungNs = 20'000;
 // Launches are added to the shared counter in lots, so that threads do not fight for its line.
 constexpr uint32_t kReportLaunches = 64;
 
-constinit ThreadSlot slots[ipc::kThreads];
 static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
 
 constinit __thread ThreadSlot* my_slot = nullptr;
@@ -40,7 +41,9 @@ void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
-  slot->inside.store(nullptr, std::memory_order_release);  // a cancelled thread may not have left
+  // A cancelled thread may not have left, nor launched.
+  slot->in_hand.store(0, std::memory_order_relaxed);
+  slot->inside.store(nullptr, std::memory_order_release);
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
 }
@@ -54,8 +57,9 @@ ThreadSlot* claim_slot() {
     if (!used.compare_exchange_weak(seen, seen | uint64_t{1} << index, std::memory_order_acquire)) {
       continue;
     }
-    ThreadSlot& slot = slots[index];
+    ThreadSlot& slot = thread_slots[index];
     slot.index = index;
+    ++slot.owners;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
     my_slot = &slot;
@@ -133,7 +137,11 @@ void Inside::ring(ipc::Sleep least) {
   session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
   const int before = errno;  // the application's
-  [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+  if (file_id(session_->doorbell) == session_->doorbell_id) {
+    [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+  } else {  // the application closed it, and its own file may be there
+    session_->detached.store(true, std::memory_order_relaxed);
+  }
   errno = before;
 }
 
@@ -161,21 +169,22 @@ void create_thread_key() {
 }
 
 void forget_threads() {
-  for (ThreadSlot& slot : slots) {
+  for (ThreadSlot& slot : thread_slots) {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);
+    slot.in_hand.store(0, std::memory_order_relaxed);
   }
 }
 
 bool anyone_inside(const Session& session) {
-  for (const ThreadSlot& slot : slots) {
+  for (const ThreadSlot& slot : thread_slots) {
     if (slot.inside.load(std::memory_order_acquire) == &session) return true;
   }
   return false;
 }
 
 void wake_waiters(const Session& session) {
-  for (const ThreadSlot& slot : slots) {
+  for (const ThreadSlot& slot : thread_slots) {
     if (slot.inside.load(std::memory_order_relaxed) == &session) {
       ipc::futex_wake(&session.control->grants[slot.index].granted);
     }

@@ -19,6 +19,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
   uint64_t generation = 0;                  // of the session it last used
   uint32_t index = 0;
+  uint32_t owners = 0;  // how many threads have had it; the present one is the last
   uint32_t ask_seq = 0;
   uint32_t launches = 0;
   uint32_t unreported = 0;  // launches not yet added to the shared counter
@@ -27,7 +28,20 @@ struct alignas(64) ThreadSlot {
   uint32_t credit_epoch = 0;
   int32_t credit_priority = 0;
   int credit_device = 0;
+  // The launch that this thread has in hand, from before it takes its number until the driver has
+  // it: stream index << kStreamShift | a number that its own is not below. 0: none.
+  std::atomic<uint64_t> in_hand{0};
+  std::atomic<int64_t> in_hand_ns{0};  // its predicted time
+  static constexpr int kStreamShift = 48;
 };
+extern ThreadSlot thread_slots[ipc::kThreads];
+
+// The slots in use. A thread that took a number before the caller read it is among them.
+template <class Visit>
+void for_each_thread(Visit&& visit) {
+  uint64_t used = guard().threads.load(std::memory_order_relaxed);
+  for (; used != 0; used &= used - 1) visit(thread_slots[__builtin_ctzll(used)]);
+}
 
 extern "C" uint32_t heddle_shim_bypass;
 

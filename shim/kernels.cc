@@ -97,8 +97,9 @@ struct Sight {
 
 // Collectives spin for their peers: holding one rank back would hang the set.
 bool is_exempt(const char* name) {
-  for (const char* part : {"ncclDevKernel", "ncclKernel", "nvshmem"}) {
-    if (strstr(name, part) != nullptr) return true;
+  for (const char* part : {"ncclDevKernel", "ncclKernel", "nvshmem", "allreduce", "all_reduce",
+                           "cross_device_reduce"}) {
+    if (strcasestr(name, part) != nullptr) return true;
   }
   return false;
 }

@@ -1,7 +1,5 @@
 // The built shim in a real process, between a fake driver and a fake daemon.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,40 +12,6 @@ namespace {
 using wire::Admission;
 using wire::Evidence;
 using wire::Kind;
-
-constexpr uint64_t kLease = ipc::pack_window(1, ipc::kWindowLease);
-constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
-
-class Shim : public ::testing::Test {
- protected:
-  Shim()
-      : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
-  ~Shim() override { unlink(path_.c_str()); }
-
-  std::vector<std::string> environment() {
-    return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
-  }
-  // An attached application.
-  void start(Application& app, uint64_t word) {
-    app.send("init");
-    daemon_.accept(word);
-    ASSERT_EQ(app.receive(), "0");
-  }
-  // Makes kernels known, so that none is measured.
-  void predict(float us) {
-    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].predicted_us = us;
-  }
-  std::vector<ipc::RecordFields> records(Kind kind) {
-    std::vector<ipc::RecordFields> some;
-    for (const auto& record : daemon_.records()) {
-      if (record.kind == kind) some.push_back(record);
-    }
-    return some;
-  }
-
-  std::string path_;
-  FakeDaemon daemon_;
-};
 
 TEST_F(Shim, PassesThroughWhatItDoesNotWrap) {
   Application app({"HEDDLE_DISABLE=1"});
