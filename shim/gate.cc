@@ -79,7 +79,7 @@ Turn::Turn(const Launch& launch) {
 void Turn::admit(const Launch& launch) {
   ref_ = launch.stream;
   graph_ = launch.graph;
-  quiet_ = launch.programmatic || launch.exempt;
+  quiet_ = launch.programmatic;
   if (launch.programmatic) note_followed(stream_->kernel.load(std::memory_order_relaxed) - 1);
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
@@ -91,6 +91,14 @@ void Turn::admit(const Launch& launch) {
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
   if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
+  // Also where nothing would hold it: the daemon must know that others are waited for. Its time is
+  // not its own, and teaches nothing.
+  if (kernel_.exempt || launch.exempt ||
+      (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
+    quiet_ = true;
+    predicted_us_ = 0;
+    return post(Admission::SELF_EXEMPT);
+  }
   if (window_us_ == ipc::kWindowLease) {
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         in_.thread().launches % kPollEvery == 0) {
@@ -98,10 +106,7 @@ void Turn::admit(const Launch& launch) {
     }
     return post(Admission::LEASE);
   }
-  if (kernel_.exempt || launch.exempt || stream_->signals.load(std::memory_order_relaxed) ||
-      (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
-    return post(Admission::SELF_EXEMPT);
-  }
+  if (stream_->signals.load(std::memory_order_relaxed)) return post(Admission::SELF_EXEMPT);
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
   if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
   ask();

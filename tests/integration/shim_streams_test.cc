@@ -73,6 +73,22 @@ TEST_F(Shim, ReportsEachStreamOnTheDeviceOfItsContext) {
   EXPECT_EQ(launches.at(1).device, 1);
 }
 
+TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  daemon_.control().windows[1].word = kGate;
+  app.send("@launch 4096");
+  const auto ask = daemon_.wait_for_ask(1);
+  EXPECT_EQ(ask.device, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(app("launch 64"), "0");
+  app("sync 64");
+  EXPECT_EQ(app("get fake_launches"), "4");
+  daemon_.grant(ask, 0, 0, 1);
+  EXPECT_EQ(app("result"), "0");
+}
+
 TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
   Application app(environment());
   start(app, ipc::pack_window(1, 1));  // marks every launch
