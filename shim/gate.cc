@@ -181,7 +181,7 @@ void Turn::ask() {
   take_sequence();
   const ipc::RecordFields fields = record(Admission::ASK);
   ipc::ThreadBlock& block = in_.block();
-  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
   const Admission admission = wait(ask_seq_);
   if (admission == Admission::ASK) {

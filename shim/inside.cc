@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
@@ -33,6 +34,14 @@ constinit __thread ThreadSlot* my_slot = nullptr;
 constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
 
+// Made when a slot is first claimed, and never destroyed.
+alignas(
+    ipc::RecordWriter) constinit std::byte writers[ipc::kThreads][sizeof(ipc::RecordWriter)] = {};
+
+ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
+  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index]));
+}
+
 // Launches of threads that found no slot; added to the shared counter by the next that has one.
 constinit std::atomic<uint64_t> without_slot{0};
 
@@ -59,7 +68,7 @@ ThreadSlot* claim_slot() {
     }
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
-    ++slot.owners;
+    if (slot.owners++ == 0) new (writers[index]) ipc::RecordWriter;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
     my_slot = &slot;
@@ -105,20 +114,24 @@ void Inside::enter(Session* session) {
   if (slot->generation != session->generation) [[unlikely]] {
     slot->generation = session->generation;
     slot->credit_us = 0;
+    slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
     raise(session->client->counters.threads_used, slot->index + 1);
   }
   thread_ = slot;
   session_ = session;
 }
 
+void Inside::write(std::byte* slot, const ipc::RecordFields& fields) const {
+  writer_of(*thread_).write(slot, fields);
+}
+
 void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   ipc::ThreadBlock& own = block();
   const ipc::GrantSlot& theirs = grant();
-  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, own.ring,
-                                     [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, thread_->tail_seen, own.ring,
+                                     [&](std::byte* slot) { write(slot, fields); });
   if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) -
-                          theirs.ring_tail.load(std::memory_order_relaxed);
+  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
   ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
 }
@@ -138,7 +151,7 @@ void Inside::ring(ipc::Sleep least) {
   const uint64_t one = 1;
   const int before = errno;  // the application's
   if (file_id(session_->doorbell) == session_->doorbell_id) {
-    [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = ::write(session_->doorbell, &one, sizeof one);
   } else {  // the application closed it, and its own file may be there
     session_->detached.store(true, std::memory_order_relaxed);
   }

@@ -33,6 +33,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> in_hand{0};
   std::atomic<int64_t> in_hand_ns{0};  // its predicted time
   static constexpr int kStreamShift = 48;
+  uint32_t tail_seen = 0;  // of this session's ring
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
 
@@ -68,6 +69,8 @@ class Inside {
   ipc::ThreadBlock& block() const { return session_->client->threads[thread_->index]; }
   const ipc::GrantSlot& grant() const { return session_->control->grants[thread_->index]; }
 
+  // Builds a record in a slot of the shared memory.
+  void write(std::byte* slot, const ipc::RecordFields& fields) const;
   // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be
   // woken: for every record, or only for `urgent` ones. A full ring drops the record, counted.
   void post(const ipc::RecordFields& fields, bool urgent = false);
