@@ -112,11 +112,25 @@ void Turn::admit(const Launch& launch) {
   ask();
 }
 
+// Adds up what the streams have outstanding. A thread that launches alone knows how much it has
+// added since; what ended meanwhile it learns when that is used up.
 bool Turn::fits_window(uint32_t window_us) {
-  const auto window = static_cast<float>(window_us);
-  if (outstanding_us(stream_->device) < window) return true;
-  poll_all(in_);
-  return outstanding_us(stream_->device) < window;
+  ThreadSlot& thread = in_.thread();
+  const bool alone = guard().threads.load(std::memory_order_relaxed) == uint64_t{1} << thread.index;
+  const bool known = alone && thread.room_epoch == epoch_ && thread.room_device == stream_->device;
+  if (!known || thread.room_us <= 0) {
+    const auto window = static_cast<float>(window_us);
+    thread.room_us = window - outstanding_us(stream_->device);
+    if (thread.room_us <= 0) {
+      poll_all(in_);
+      thread.room_us = window - outstanding_us(stream_->device);
+    }
+    thread.room_epoch = epoch_;
+    thread.room_device = stream_->device;
+  }
+  if (thread.room_us <= 0) return false;
+  thread.room_us -= predicted_us_;
+  return true;
 }
 
 bool Turn::use_credit(uint32_t epoch) {

@@ -113,7 +113,7 @@ void Inside::enter(Session* session) {
   // Only from here on does the session stay the one that it is.
   if (slot->generation != session->generation) [[unlikely]] {
     slot->generation = session->generation;
-    slot->credit_us = 0;
+    slot->credit_us = slot->room_us = 0;
     slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
     raise(session->client->counters.threads_used, slot->index + 1);
   }
@@ -133,10 +133,10 @@ void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
   const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
-  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+  ring(filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
-void Inside::ring(ipc::Sleep least) {
+void Inside::ring(ipc::Sleep least, bool seldom) {
   // Sequentially consistent, after the sequentially consistent store that published the record:
   // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
   if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
@@ -146,7 +146,7 @@ void Inside::ring(ipc::Sleep least) {
   const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
   const int64_t polls_ns =
       int64_t{control().header.spin_us.load(std::memory_order_relaxed)} * 1'000;
-  if (least == ipc::kWakeOnAny && since < std::min(kRungNs, polls_ns / 2)) return;
+  if (seldom && since < std::min(kRungNs, polls_ns / 2)) return;
   session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
   const int before = errno;  // the application's

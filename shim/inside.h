@@ -28,6 +28,10 @@ struct alignas(64) ThreadSlot {
   uint32_t credit_epoch = 0;
   int32_t credit_priority = 0;
   int credit_device = 0;
+  // What was left of the window at this thread's last launch, while no other thread launches.
+  float room_us = 0;
+  uint32_t room_epoch = 0;
+  int room_device = 0;
   // The launch that this thread has in hand, from before it takes its number until the driver has
   // it: stream index << kStreamShift | a number that its own is not below. 0: none.
   std::atomic<uint64_t> in_hand{0};
@@ -71,11 +75,12 @@ class Inside {
 
   // Builds a record in a slot of the shared memory.
   void write(std::byte* slot, const ipc::RecordFields& fields) const;
-  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be
-  // woken: for every record, or only for `urgent` ones. A full ring drops the record, counted.
+  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be woken
+  // for every record; now and then only, unless it is `urgent`. A full ring drops the record,
+  // counted.
   void post(const ipc::RecordFields& fields, bool urgent = false);
-  // Rings if the daemon's `sleeping` word is at least `least`.
-  void ring(ipc::Sleep least);
+  // Rings if the daemon's `sleeping` word is at least `least`; not again at once if `seldom`.
+  void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission);
   void count_marker_error();

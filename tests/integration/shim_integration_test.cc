@@ -94,6 +94,28 @@ TEST_F(Shim, AnnouncesAWaitAndItsEnd) {
   EXPECT_EQ(seen[1].stream, seen[0].stream);
 }
 
+TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  daemon_.control().header.spin_us = 50;
+  daemon_.rung();
+  daemon_.control().sleeping = ipc::kWakeOnAsk;
+  app("launch 64");
+  app("sync 64");
+  EXPECT_FALSE(daemon_.rung()) << "nobody is concerned";
+  daemon_.control().windows[0].word = kGate;
+  app.send("launch 64");
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_TRUE(daemon_.rung());
+  daemon_.grant(ask);
+  app.receive();
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  app("sync 64");
+  EXPECT_TRUE(daemon_.rung());
+}
+
 TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {
   Application app(environment());
   start(app, kGate);

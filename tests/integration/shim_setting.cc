@@ -161,6 +161,11 @@ void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int lau
   }
 }
 
+bool FakeDaemon::rung() {
+  uint64_t count = 0;
+  return read(doorbell_, &count, sizeof count) == sizeof count;
+}
+
 std::vector<Registration> FakeDaemon::registrations() {
   std::vector<Registration> all;
   while (readable(socket_, 0)) {
