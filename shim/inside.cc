@@ -133,7 +133,9 @@ void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
   const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
-  ring(filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
+  // Who must ask wakes the daemon with what it reports before: its next ask finds it up.
+  const bool early = urgent && asks(fields.device);
+  ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
 void Inside::ring(ipc::Sleep least, bool seldom) {
