@@ -160,7 +160,10 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kernel = b.kernel;
   work.kind = b.kind;
   work.predicted_us = predict(c, b.kernel);
-  if (b.admission == Admission::kCredit) {
+  if (b.admission == Admission::kSelfExempt) {
+    c.awaits_others = true;
+    work.predicted_us = 0;  // its time is not its own
+  } else if (b.admission == Admission::kCredit) {
     c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
     work.granted = true;
   }
@@ -290,6 +293,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     c.waiting_since = 0;
     c.unsynchronized = !c.outstanding.empty();
     c.gap_synchronized = !c.unsynchronized;
+    c.awaits_others &= c.unsynchronized;
   }
   if (!any && b.evidence != Evidence::kSynchronized) return;
   // What is left starts now at the earliest.

@@ -79,6 +79,22 @@ TEST_F(CoreTest, AThreadInsideASynchronizeKeepsItsClientBusyBeyondThePrediction)
   EXPECT_EQ(grants_.size(), 1u);
 }
 
+TEST_F(CoreTest, AClientThatWaitsForItsPeersInACollectiveHoldsNobodyUp) {
+  attach(1, 0);
+  attach(2, 9);
+  step(launch(EventKind::kPosted, 1, Admission::kSelfExempt));
+  step(Event(EventKind::kWaiting, now_, 1));
+  ask(2);
+  tick(kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+  done(1);
+  post(1);  // work of its own is another matter
+  step(Event(EventKind::kWaiting, now_, 1));
+  ask(2);
+  tick(10 * kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
 TEST_F(CoreTest, PredictedEndOpensTheGapWithoutAnyMarker) {
   attach(1, 0);
   attach(2, 9);
