@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/print.h"
 #include "ipc/socket.h"
 
 namespace heddle::cli {
@@ -61,8 +62,8 @@ void tell_priority(const RunOptions& options) {
   } else if (answer.code != kOk) {
     std::cerr << "heddle: " << answer.error << '\n';
   } else {
-    std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule '"
-              << answer.json.value("rule", "") << "'\n";
+    std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
+              << rule_text(answer.json) << '\n';
   }
 }
 

@@ -76,6 +76,7 @@ struct Client {
   uint32_t pid = 0, uid = 0;
   int priority = kPriorityLowest;
   double share = 1, slo_ms = 0;
+  uint32_t window_max_us = kWindowLeased;
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;

@@ -71,11 +71,9 @@ void Scheduler::State::refresh_windows() {
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
     uint32_t us = builtin_window(c.priority, above_active(c), config);
-    if (bypass || c.refused) {
-      us = kWindowLeased;
-    } else if (c.overridden) {
-      us = c.override_us;
-    }
+    if (c.overridden) us = c.override_us;
+    us = std::min(us, c.window_max_us);
+    if (bypass || c.refused) us = kWindowLeased;
     send_window(c, us);
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
@@ -194,7 +192,7 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     const Waiting& w = waiting[slot];
     if (w.client == nullptr || (unplaced_only && w.queue >= 0)) continue;
     const bool free_window = w.client->window_us != kWindowGated;
-    const double room = config.window_low_us - w.client->remaining_us(clock);
+    const double room = w.client->window_us - w.client->remaining_us(clock);
     const bool fits = free_window ? room > 0 || w.client->leased()
                                   : !busy(w.client->priority) && w.client->outstanding.empty();
     if (!fits) continue;
