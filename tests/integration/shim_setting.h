@@ -25,7 +25,7 @@ class FakeDaemon {
   ~FakeDaemon();
 
   // Accepts the next client, makes its memories with `word` as its window, and answers.
-  void accept(uint64_t word);
+  void accept(uint64_t word, uint32_t flags = 0);
   void refuse();                 // the same, with managed = 0
   void hang_up();                // as a daemon that dies
   bool pending(int timeout_ms);  // does a client knock?
