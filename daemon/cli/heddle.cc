@@ -17,8 +17,9 @@ using nlohmann::json;
 using server::Request;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; `run` gives the program's "
-    "own, or 126/127 if it cannot be run.";
+    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; 5 the "
+    "program's loader would not take the shim; `run` gives the program's own, or 126/127 if it "
+    "cannot be run.";
 
 struct Options {
   std::string socket;
@@ -95,6 +96,8 @@ void add_run(CLI::App& app, Options& o) {
   command->add_option("--label", o.run.label, "what heddle ps and policies call it");
   command->add_flag("--sim", o.run.sim, "on the simulated GPU");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");
+  command->add_flag("--children", o.run.children,
+                    "the program is static, 32-bit or privileged, and starts others that are not");
   command->callback([&o] { o.exit_code = run_program(o); });
 }
 
