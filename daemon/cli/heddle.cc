@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/doctor.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/run.h"
@@ -112,6 +113,8 @@ void add_queries(CLI::App& app, Options& o) {
     request.kind = Request::Kind::kStatus;
     o.exit_code = query(o, request, print_status);
   });
+  app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
+      ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
   CLI::App* bypass =
       app.add_subcommand("bypass", "on: every launch runs freely, no policy is asked");
   bypass->add_option("state", o.on_off, "on or off")
@@ -172,6 +175,7 @@ int main(int argc, char** argv) {
   }
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
+  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
   app.require_subcommand(1);
   app.add_option("--socket", options.socket, "the daemon's socket (default: HEDDLE_SOCKET)");
   app.add_flag("--json", options.as_json, "answer as JSON");

@@ -17,13 +17,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Row = std::vector<std::string>;
 
-// Clients choose their labels, and a terminal obeys control characters.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
-  return text.empty() ? "-" : text;
-}
-
 void print_table(std::ostream& out, const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows) {
@@ -78,6 +71,13 @@ bool has_gpu_open(const fs::path& process) {
 }
 
 }  // namespace
+
+// Clients choose their labels, and a terminal obeys control characters.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
+  return text.empty() ? "-" : text;
+}
 
 // "inference (share 2, fail closed)": the rule, and what it gives besides the priority.
 std::string rule_text(const json& grade) {

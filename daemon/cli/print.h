@@ -7,6 +7,9 @@
 
 namespace heddle::cli {
 
+// Text of others, made safe for a terminal and never empty.
+std::string printable(std::string text);
+
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
 

@@ -165,6 +165,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
     if (device.scheduler) devices.push_back(device_json(device, store));
   }
   return {{"pid", getpid()},
+          {"version", HEDDLE_VERSION},
           {"protocol", ipc::kProtocolVersion},
           {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
           {"socket", facts.socket},
