@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/policy_test.h"
@@ -31,6 +32,7 @@ struct Options {
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string on_off;
+  std::string output;
   int exit_code = kOk;
 };
 
@@ -115,6 +117,13 @@ void add_queries(CLI::App& app, Options& o) {
   });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
+  CLI::App* cdi =
+      app.add_subcommand("cdi", "A CDI specification that puts containers under heddle");
+  cdi->add_option("--output", o.output, "write it there, such as /etc/cdi/heddle.json");
+  cdi->callback([&o] { o.exit_code = run_cdi(o.socket, o.output); });
+  app.add_subcommand("cdi-hook", "for container runtimes")->group("")->callback([&o] {
+    o.exit_code = run_cdi_hook(std::cin);
+  });
   CLI::App* bypass =
       app.add_subcommand("bypass", "on: every launch runs freely, no policy is asked");
   bypass->add_option("state", o.on_off, "on or off")
