@@ -69,6 +69,7 @@ int query(const Options& options, const Request& request, Printer print) {
 
 int run_program(Options& options) {
   options.run.socket = options.socket;
+  options.run.as_json = options.as_json;
   if (options.class_name == "latency") options.run.priority = ipc::kPriorityLatency;
   if (options.class_name == "batch") options.run.priority = ipc::kPriorityBatch;
   if (options.run.command.empty()) return usage("run: which program? heddle run -- PROGRAM ...");

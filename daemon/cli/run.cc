@@ -41,6 +41,8 @@ void tell_priority(const RunOptions& options) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
   } else if (answer.code != kOk) {
     std::cerr << "heddle: " << answer.error << '\n';
+  } else if (options.as_json) {
+    std::cerr << answer.json << '\n';
   } else {
     std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
               << rule_text(answer.json) << '\n';

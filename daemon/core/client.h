@@ -77,6 +77,7 @@ struct Client {
   int priority = kPriorityLowest;
   double share = 1, slo_ms = 0;
   uint32_t window_max_us = kWindowLeased;
+  bool fail_closed = false;
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
@@ -116,6 +117,8 @@ struct Client {
     return k != nullptr ? &k->stats->gap(gap_synchronized) : nullptr;
   }
   bool leased() const { return window_us == kWindowLeased; }
+  // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
+  bool held_back() const { return refused && fail_closed; }
 
   // True while work is, or must be taken to be, on the device.
   bool busy(TimeNs now) const;

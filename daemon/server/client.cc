@@ -211,6 +211,7 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) 
   body.share = identity_.terms.share;
   body.slo_ms = identity_.terms.slo_ms;
   body.window_max_us = identity_.terms.window_us;
+  body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);

@@ -1,4 +1,4 @@
-"""Root filesystems of an old and a new distribution, with nothing but a C library: kept in .deps."""
+"""Root filesystems of an old and a new distribution: a C library each, kept in .deps."""
 
 import pathlib
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it well,
-and the installed unit is one that systemd accepts."""
+"""heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it
+well, and the installed unit is one that systemd accepts."""
 
 import os
 import pathlib
