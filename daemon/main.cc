@@ -85,6 +85,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 
 int main(int argc, char** argv) {
   CLI::App app("heddled: shares one GPU between programs that know nothing of each other");
+  app.set_version_flag("--version", "heddled " HEDDLE_VERSION);
   std::string file, socket, policy;
   bool check_only = false;
   app.add_option("--config", file,

@@ -109,8 +109,12 @@ struct Attached {
   uint32_t priority = 0;  // the effective one
   uint64_t client_id = 0;
   char rule[128] = {};    // the rule that gave the priority
-  char reason[256] = {};  // why not managed, with the remedy
+  char reason[252] = {};  // why not managed, with the remedy
+  uint32_t flags = 0;     // kFailClosed; 0 from daemons that know none
 };
+
+// The administrator wants no launch of this client without a daemon's word.
+inline constexpr uint32_t kFailClosed = 1;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);

@@ -169,8 +169,14 @@ int peer_of(int socket, Peer& peer) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -errno;
-  peer = {credentials.pid, credentials.uid, credentials.gid,
-          static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0u))};
+  peer = {credentials.pid, credentials.uid, credentials.gid, -1};
+  // The kernel's own pidfd of the peer cannot mean another process (6.5); before that, its number
+  // may have passed on by now.
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
+  length = sizeof peer.pidfd;
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &peer.pidfd, &length) != 0) {
+    peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0u));
+  }
   return 0;
 }
 

@@ -36,8 +36,10 @@ int send_packet(int socket, std::span<const std::byte> packet, std::span<const i
 // surplus ones are closed.
 ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> fds = {});
 
-// Who is at the other end, from SO_PEERCRED; `pidfd` is -1 where the kernel has none (below 5.3).
-// The pidfd, not the socket, says whether the process lives: a forked child keeps the socket open.
+// Who is at the other end, from SO_PEERCRED: `pid` is 0 for a process of a PID namespace that this
+// one does not contain, `uid` and `gid` are the overflow id for a user that it does not map.
+// `pidfd` is -1 where the kernel has none (below 5.3). The pidfd, not the socket, says whether the
+// process lives: a forked child keeps the socket open.
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;

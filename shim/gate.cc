@@ -29,6 +29,10 @@ constexpr int64_t kNapIdleNs = 2'000'000;
 
 constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
 
+// How often a fail-closed launch looks for a daemon.
+constexpr int64_t kAwaitNs = 5'000'000;
+constexpr int64_t kForeverNs = INT64_MAX / 2;
+
 // Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
 constinit std::atomic<uint64_t> followed[ipc::kKernels / 64];
 
@@ -52,19 +56,21 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
 }  // namespace
 
 Turn::Turn(const Launch& launch) {
-  if (!in_) return;
-  if (anything_captures() && stream_captures(launch.stream)) {
-    in_.count(Admission::SELF_CAPTURING);
-    in_.leave();
-    return;
-  }
-  stream_ = &stream_slot(in_, launch.stream);
-  if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
-    stream_ = nullptr;
-    in_.leave();
-    return;
-  }
-  admit(launch);
+  do {
+    if (!in_ && !await_daemon(launch)) return;
+    if (anything_captures() && stream_captures(launch.stream)) {
+      in_.count(Admission::SELF_CAPTURING);
+      in_.leave();
+      return;
+    }
+    stream_ = &stream_slot(in_, launch.stream);
+    if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
+      stream_ = nullptr;
+      in_.leave();
+      return;
+    }
+    admit(launch);
+  } while (!in_);  // a fail-closed launch left the session of a daemon that went away
   const uint32_t count = ++in_.thread().launches;
   const bool measure =
       kernel_.index < ipc::kKernels &&
@@ -74,6 +80,23 @@ Turn::Turn(const Launch& launch) {
     pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
+}
+
+// Outside of every session a fail-closed launch waits for one, unless it is of those that are never
+// held back. True: inside. False: it goes as it is.
+bool Turn::await_daemon(const Launch& launch) {
+  for (;;) {
+    if (in_.enter_again()) return true;
+    const bool free = __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0 ||
+                      guard().current.load(std::memory_order_relaxed) != nullptr ||
+                      (anything_captures() && stream_captures(launch.stream)) ||
+                      (!launch.graph && is_collective(launch.handle));
+    if (!fails_closed() || free) {
+      stream_ = nullptr;
+      return false;
+    }
+    ipc::futex_wait(&guard().fail_closed, 1, kAwaitNs);
+  }
 }
 
 void Turn::admit(const Launch& launch) {
@@ -185,14 +208,14 @@ void Turn::post(Admission admission) {
 }
 
 void Turn::ask() {
-  if (is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
+  if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
   ThreadSlot& thread = in_.thread();
   // What runs before this launch is what the daemon waits to hear about.
   if (!quiet_) place_marker(in_, *stream_, ref_);
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
   thread.credit_us = 0;
-  take_sequence();
+  if (reach_.seq == 0) take_sequence();
   const ipc::RecordFields fields = record(Admission::ASK);
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
@@ -204,6 +227,7 @@ void Turn::ask() {
     in_.count(admission);
   } else {
     ipc::slot_withdraw(block, ask_seq_);
+    if (admission == Admission::SELF_STALE && fails_closed()) return in_.leave();
     post(admission);
   }
 }
@@ -224,7 +248,8 @@ Admission Turn::wait(uint32_t seq) {
   std::atomic<uint32_t>& waiting = in_.block().waiting;
   const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
   const int64_t start = now_ns();
-  const int64_t bound_ns = int64_t{bound_ms != 0 ? bound_ms : kStarvationMs} * 1'000'000;
+  const int64_t bound_ns =
+      fails_closed() ? kForeverNs : int64_t{bound_ms != 0 ? bound_ms : kStarvationMs} * 1'000'000;
   const int64_t spin_until =
       start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
   int64_t polled = start;
@@ -238,7 +263,7 @@ Admission Turn::wait(uint32_t seq) {
     if (in_.session().detached.load(std::memory_order_relaxed)) return Admission::SELF_STALE;
     if (header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
     if (now - start >= bound_ns) return Admission::SELF_STARVED;
-    if (is_stale(in_.control(), now)) return Admission::SELF_STALE;
+    if (!fails_closed() && is_stale(in_.control(), now)) return Admission::SELF_STALE;
     if (now - polled >= kPollNs) {
       busy = poll_all(in_);
       polled = now;

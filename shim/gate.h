@@ -39,6 +39,7 @@ class Turn {
   CUresult launched(CUresult result);
 
  private:
+  bool await_daemon(const Launch& launch);
   void admit(const Launch& launch);
   bool fits_window(uint32_t window_us);
   bool use_credit(uint32_t epoch);

@@ -170,6 +170,9 @@ Attach attach(Session& session) {
   ipc::Attached answer{};
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
+  if (answered && answer.magic == ipc::kControlMagic) {
+    guard().fail_closed.store(answer.flags & ipc::kFailClosed, std::memory_order_relaxed);
+  }
   answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
   if (!ok) {
     log_line("the daemon does not answer");

@@ -15,6 +15,9 @@ namespace heddle::shim {
 
 extern "C" {
 __attribute__((visibility("default"))) constinit uint32_t heddle_shim_bypass = 0;
+// For `heddle doctor`, which does not attach to find out.
+extern __attribute__((visibility("default"))) const uint32_t heddle_shim_protocol;
+const uint32_t heddle_shim_protocol = ipc::kProtocolVersion;
 }
 
 constinit ThreadSlot thread_slots[ipc::kThreads];

@@ -57,6 +57,15 @@ class Inside {
     if (Session* session = guard().current.load(std::memory_order_acquire)) enter(session);
   }
   ~Inside() { leave(); }
+  // Enters, after leaving, whatever session is current by now. False where this thread stays out of
+  // it: no session, bypass, no free slot, or a stay further up the stack.
+  bool enter_again() {
+    Session* session = guard().current.load(std::memory_order_acquire);
+    if (session != nullptr && __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) == 0) {
+      enter(session);
+    }
+    return session_ != nullptr;
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 

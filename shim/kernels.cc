@@ -267,6 +267,12 @@ void purge(Match&& match) {
 
 }  // namespace
 
+bool is_collective(void* handle) {
+  const char* name = nullptr;
+  resolve(handle, name);
+  return name != nullptr && is_exempt(name);
+}
+
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
   const uint64_t tag = tag_of(handle, shape);
   KernelRef kernel;

@@ -19,6 +19,9 @@ struct KernelRef {
 // `handle` is a CUfunction, a CUkernel or, with `graph`, a CUgraphExec.
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph);
 
+// The same question without a session: by the kernel's name alone.
+bool is_collective(void* handle);
+
 // Gives an instantiated graph its identity: its nodes' types, kernels and shapes, hashed.
 void name_graph(CUgraphExec exec, CUgraph graph);
 

@@ -41,6 +41,7 @@ struct Guarded {
   std::atomic<uint64_t> threads;      // bitmap of the thread slots in use (inside.h)
   std::atomic<uint32_t> initialized;  // cuInit succeeded in this process
   std::atomic<uint32_t> tried;        // futex word: the first attach succeeded or failed
+  std::atomic<uint32_t> fail_closed;  // by the daemon's rule, launches need a session
 };
 
 // Points at a page of zeros from the start, so that no reader needs to ask whether it is there.
@@ -55,6 +56,10 @@ inline bool is_initialized() { return guard().initialized.load(std::memory_order
 // and waits, for a bounded time, until that has attached or failed, so that short programs are
 // managed too. HEDDLE_DISABLE=1 makes it do nothing.
 void on_driver_initialized();
+
+// The administrator wants this process to launch on a daemon's word only. False until a daemon said
+// so, and in a forked child.
+inline bool fails_closed() { return guard().fail_closed.load(std::memory_order_relaxed) != 0; }
 
 int64_t now_ns();
 

@@ -11,12 +11,13 @@ namespace heddle::cli {
 // Exit codes of every command but a successful `heddle run`, which becomes the program.
 enum ExitCode : int {
   kOk = 0,
-  kFailed = 1,       // the daemon could not do it, or the program cannot be prepared
-  kUsage = 2,        // bad command line
-  kNoDaemon = 3,     // nobody listens on the socket
-  kRefused = 4,      // the caller may not do this
-  kCannotRun = 126,  // `run`: the program cannot be executed
-  kNotFound = 127,   // `run`: there is no such program
+  kFailed = 1,        // the daemon could not do it, or the program cannot be prepared
+  kUsage = 2,         // bad command line
+  kNoDaemon = 3,      // nobody listens on the socket
+  kRefused = 4,       // the caller may not do this
+  kNotPreloaded = 5,  // `run`: the program's loader would not take the shim
+  kCannotRun = 126,   // `run`: the program cannot be executed
+  kNotFound = 127,    // `run`: there is no such program
 };
 
 struct Answer {

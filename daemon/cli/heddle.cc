@@ -4,7 +4,9 @@
 #include <iostream>
 #include <string_view>
 
+#include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/doctor.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/run.h"
@@ -17,8 +19,9 @@ using nlohmann::json;
 using server::Request;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; `run` gives the program's "
-    "own, or 126/127 if it cannot be run.";
+    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; 5 the "
+    "program's loader would not take the shim; `run` gives the program's own, or 126/127 if it "
+    "cannot be run.";
 
 struct Options {
   std::string socket;
@@ -29,6 +32,7 @@ struct Options {
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string on_off;
+  std::string output;
   int exit_code = kOk;
 };
 
@@ -65,6 +69,7 @@ int query(const Options& options, const Request& request, Printer print) {
 
 int run_program(Options& options) {
   options.run.socket = options.socket;
+  options.run.as_json = options.as_json;
   if (options.class_name == "latency") options.run.priority = ipc::kPriorityLatency;
   if (options.class_name == "batch") options.run.priority = ipc::kPriorityBatch;
   if (options.run.command.empty()) return usage("run: which program? heddle run -- PROGRAM ...");
@@ -95,6 +100,8 @@ void add_run(CLI::App& app, Options& o) {
   command->add_option("--label", o.run.label, "what heddle ps and policies call it");
   command->add_flag("--sim", o.run.sim, "on the simulated GPU");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");
+  command->add_flag("--children", o.run.children,
+                    "the program is static, 32-bit or privileged, and starts others that are not");
   command->callback([&o] { o.exit_code = run_program(o); });
 }
 
@@ -108,6 +115,15 @@ void add_queries(CLI::App& app, Options& o) {
     Request request;
     request.kind = Request::Kind::kStatus;
     o.exit_code = query(o, request, print_status);
+  });
+  app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
+      ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
+  CLI::App* cdi =
+      app.add_subcommand("cdi", "A CDI specification that puts containers under heddle");
+  cdi->add_option("--output", o.output, "write it there, such as /etc/cdi/heddle.json");
+  cdi->callback([&o] { o.exit_code = run_cdi(o.socket, o.output); });
+  app.add_subcommand("cdi-hook", "for container runtimes")->group("")->callback([&o] {
+    o.exit_code = run_cdi_hook(std::cin);
   });
   CLI::App* bypass =
       app.add_subcommand("bypass", "on: every launch runs freely, no policy is asked");
@@ -169,6 +185,7 @@ int main(int argc, char** argv) {
   }
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
+  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
   app.require_subcommand(1);
   app.add_option("--socket", options.socket, "the daemon's socket (default: HEDDLE_SOCKET)");
   app.add_flag("--json", options.as_json, "answer as JSON");

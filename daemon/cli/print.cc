@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using Row = std::vector<std::string>;
-
-// Clients choose their labels, and a terminal obeys control characters.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
-  return text.empty() ? "-" : text;
-}
 
 void print_table(std::ostream& out, const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows[0].size());
@@ -60,6 +54,9 @@ uint64_t self_launches(const json& client) {
   return sum;
 }
 
+// A process of another PID namespace has no number here.
+std::string pid_text(const json& client) { return client["pid"] == 0 ? "?" : client["pid"].dump(); }
+
 bool has_gpu_open(const fs::path& process) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
@@ -75,9 +72,31 @@ bool has_gpu_open(const fs::path& process) {
 
 }  // namespace
 
+// Clients choose their labels, and a terminal obeys control characters.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
+  return text.empty() ? "-" : text;
+}
+
+// "inference (share 2, fail closed)": the rule, and what it gives besides the priority.
+std::string rule_text(const json& grade) {
+  std::string terms;
+  const auto add = [&terms](const std::string& term) {
+    terms += (terms.empty() ? "" : ", ") + term;
+  };
+  std::ostringstream share;
+  share << grade["share"].get<double>();
+  if (grade["share"] != 1) add("share " + share.str());
+  if (!grade["slo_ms"].is_null()) add("SLO " + grade["slo_ms"].dump() + " ms");
+  if (!grade["window_max_us"].is_null()) add("window " + grade["window_max_us"].dump() + " us");
+  if (grade["fail"] == "closed") add("fail closed");
+  return printable(grade["rule"]) + (terms.empty() ? "" : " (" + terms + ")");
+}
+
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
-                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "STATE"}};
+                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "RULE", "STATE"}};
   for (const json& client : answer["clients"]) {
     json devices = client["devices"];
     if (devices.empty()) {
@@ -91,17 +110,22 @@ void print_ps(std::ostream& out, const json& answer) {
     }
     for (const json& device : devices) {
       rows.push_back(
-          {client["id"].dump(), client["pid"].dump(), client["uid"].dump(), client["priority_text"],
+          {client["id"].dump(), pid_text(client), client["uid"].dump(), client["priority_text"],
            printable(fs::path(client["exe"].get<std::string>()).filename().string()),
            printable(client["label"]), device["device"].dump(), window_text(device["window"]),
            device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
-           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
+           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]), rule_text(client),
            state_of(client, device)});
     }
   }
   print_table(out, rows);
   if (answer["truncated"])
     out << "(more clients than one answer holds: " << answer["total"] << ")\n";
+  for (const json& client : answer["clients"]) {
+    if (client["unseen"] == "") continue;
+    out << "client " << client["id"] << ": rules cannot go by its " << printable(client["unseen"])
+        << '\n';
+  }
   for (const json& process : answer["unattached"]) {
     out << "not attached, and so not held back: pid " << process["pid"] << ' '
         << printable(process["exe"]) << "; start it with heddle run\n";

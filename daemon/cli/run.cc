@@ -1,6 +1,5 @@
 #include "daemon/cli/run.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +7,10 @@
 
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/preload.h"
+#include "daemon/cli/print.h"
 #include "ipc/socket.h"
 
 namespace heddle::cli {
@@ -23,29 +23,10 @@ int complain(ExitCode code, const std::string& what) {
   return code;
 }
 
-// lib/heddle beside bin/heddle, as `cmake --install` lays it out.
-fs::path library_directory() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib/heddle";
-}
-
 void prepend(const char* variable, const std::string& value) {
   const char* old = getenv(variable);
   const std::string rest = old != nullptr && *old != '\0' ? std::string(":") + old : "";
   setenv(variable, (value + rest).c_str(), 1);
-}
-
-// Where execvp will find the program: rules of the administrator may go by its path.
-std::string resolve(const std::string& program) {
-  std::error_code error;
-  if (program.find('/') != std::string::npos) return fs::weakly_canonical(program, error).string();
-  const char* path = getenv("PATH");
-  std::istringstream directories(path != nullptr ? path : "/usr/bin:/bin");
-  for (std::string directory; std::getline(directories, directory, ':');) {
-    const fs::path candidate = fs::path(directory.empty() ? "." : directory) / program;
-    if (access(candidate.c_str(), X_OK) == 0) return fs::canonical(candidate, error).string();
-  }
-  return program;
 }
 
 void tell_priority(const RunOptions& options) {
@@ -53,22 +34,24 @@ void tell_priority(const RunOptions& options) {
   request.kind = server::Request::Kind::kEffective;
   request.priority = options.priority;
   request.label = options.label;
-  request.command = resolve(options.command[0]);
+  request.command = resolve_program(options.command[0]);
   const Answer answer = ask(options.socket, request);
   if (options.quiet) return;
   if (answer.code == kNoDaemon) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
   } else if (answer.code != kOk) {
     std::cerr << "heddle: " << answer.error << '\n';
+  } else if (options.as_json) {
+    std::cerr << answer.json << '\n';
   } else {
-    std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule '"
-              << answer.json.value("rule", "") << "'\n";
+    std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
+              << rule_text(answer.json) << '\n';
   }
 }
 
-// What would make the loader ignore the shim, or kill the program, is found here: preloading fails
-// with a line on standard error and an unmanaged program otherwise.
-int check_preload(const fs::path& shim) {
+// What would make the loader ignore the shim, or end the program, is found here: preloading fails
+// with a line on standard error and an unmanaged program at best.
+int check_preload(const RunOptions& options, const fs::path& shim) {
   if (access(shim.c_str(), R_OK) != 0) {
     return complain(kFailed, shim.string() + ": " + strerror(errno) +
                                  "; heddle belongs into the bin/ of an install tree");
@@ -78,21 +61,21 @@ int check_preload(const fs::path& shim) {
                                  ": LD_PRELOAD takes no path with a space or a colon; "
                                  "move the install tree");
   }
-  void* loaded = dlopen(shim.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (loaded == nullptr) {
-    return complain(kFailed, std::string("the shim cannot be preloaded: ") + dlerror() +
-                                 "; it needs x86-64 and glibc 2.28 or newer");
-  }
-  dlclose(loaded);
-  return kOk;
+  const Obstacle obstacle = obstacle_in(resolve_program(options.command[0]), shim);
+  if (obstacle.why.empty() || (obstacle.harmless && options.children)) return kOk;
+  return complain(
+      kNotPreloaded,
+      obstacle.why +
+          (obstacle.harmless ? "; if programs that it starts are meant, say --children; " : "; ") +
+          "to run it without heddle, leave out 'heddle run'");
 }
 
 }  // namespace
 
 int run(const RunOptions& options) {
   const fs::path directory = library_directory();
-  const fs::path shim = directory / "libcuda.so.1";
-  if (const int code = check_preload(shim); code != kOk) return code;
+  const fs::path shim = shim_path();
+  if (const int code = check_preload(options, shim); code != kOk) return code;
   tell_priority(options);
 
   prepend("LD_PRELOAD", shim.string());

@@ -12,6 +12,8 @@ struct RunOptions {
   std::string socket;
   bool sim = false;  // on the simulated GPU
   bool quiet = false;
+  bool as_json = false;   // the greeting
+  bool children = false;  // the program itself may be one that takes no preload
   std::vector<std::string> command;
 };
 

@@ -76,6 +76,8 @@ struct Client {
   uint32_t pid = 0, uid = 0;
   int priority = kPriorityLowest;
   double share = 1, slo_ms = 0;
+  uint32_t window_max_us = kWindowLeased;
+  bool fail_closed = false;
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
@@ -118,6 +120,8 @@ struct Client {
     return k != nullptr ? &k->stats->gap(gap_synchronized) : nullptr;
   }
   bool leased() const { return window_us == kWindowLeased; }
+  // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
+  bool held_back() const { return refused && fail_closed; }
 
   // True while work is, or must be taken to be, on the device.
   bool busy(TimeNs now) const;

@@ -60,6 +60,8 @@ int Scheduler::State::highest_active() const {
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
+  // A refusal stands until its policy says otherwise: an absent hook does not.
+  if (c.refused && verdict.result == HookResult::kDefault) return;
   c.overridden = verdict.result == HookResult::kDecided;
   c.refused = c.overridden && verdict.refuse;
   c.override_us = verdict.window_us;
@@ -71,11 +73,10 @@ void Scheduler::State::refresh_windows() {
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
     uint32_t us = builtin_window(c.priority, above_active(c), config);
-    if (bypass || c.refused) {
-      us = kWindowLeased;
-    } else if (c.overridden) {
-      us = c.override_us;
-    }
+    if (c.overridden) us = c.override_us;
+    us = std::min(us, c.window_max_us);
+    if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
+    if (bypass) us = kWindowLeased;
     send_window(c, us);
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
@@ -123,7 +124,7 @@ bool Scheduler::State::set_window(ClientId id, uint32_t window_us) {
 // ---- asks and grants --------------------------------------------------------------------------
 
 void Scheduler::State::enqueue(uint32_t slot) {
-  if (policy == nullptr || bypass) return;
+  if (policy == nullptr || bypass || waiting[slot].client->held_back()) return;
   const EnqueueVerdict verdict = policy->enqueue(*this, id_of(slot));
   if (faulted(verdict.result)) {
     if (waiting[slot].queue >= 0)
@@ -192,9 +193,10 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
   uint64_t best_served = 0;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
-    if (w.client == nullptr || (unplaced_only && w.queue >= 0)) continue;
+    if (w.client == nullptr || w.client->held_back()) continue;
+    if (unplaced_only && w.queue >= 0) continue;
     const bool free_window = w.client->window_us != kWindowGated;
-    const double room = config.window_low_us - w.client->remaining_us(clock);
+    const double room = w.client->window_us - w.client->remaining_us(clock);
     const bool fits = free_window ? room > 0 || w.client->leased()
                                   : !busy(w.client->priority) && w.client->outstanding.empty();
     if (!fits) continue;
@@ -246,7 +248,7 @@ void Scheduler::State::dispatch() {
 void Scheduler::State::starve() {
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
-    if (w.client == nullptr) continue;
+    if (w.client == nullptr || w.client->held_back()) continue;
     if (to_us(clock - w.asked_at) < config.starvation_us * kStarvationShare) continue;
     ++stats.starved;
     grant(id_of(slot), Decider::kStarvation, {});
@@ -267,6 +269,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
+    c.refused = false;  // by the policy before
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
   for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {

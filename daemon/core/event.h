@@ -57,8 +57,10 @@ struct AttachedBody {
   uint64_t task;  // hash of label, executable and arguments: statistics are keyed by it
   uint32_t pid;
   uint32_t uid;
-  float share;   // weight among equals, 1 unless set
-  float slo_ms;  // 0: none
+  float share;             // weight among equals, 1 unless set
+  float slo_ms;            // 0: none
+  uint32_t window_max_us;  // no window is longer, bypass apart; 0: no limit
+  bool fail_closed;        // a policy that refuses the client holds it back
   uint8_t priority;
   char name[64];  // of the executable, NUL-terminated
   char label[64];

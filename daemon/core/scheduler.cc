@@ -51,6 +51,8 @@ void Scheduler::State::on_attached(const Event& e) {
   c.priority = e.attached.priority;
   c.share = e.attached.share > 0 ? e.attached.share : 1;
   c.slo_ms = e.attached.slo_ms;
+  c.fail_closed = e.attached.fail_closed;
+  c.window_max_us = e.attached.window_max_us != 0 ? e.attached.window_max_us : kWindowLeased;
   clients_by_id.emplace(c.id, std::move(owned));
   client_ids.push_back(c.id);
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));

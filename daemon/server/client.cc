@@ -76,6 +76,7 @@ int Client::send_attached(int socket, int doorbell) {
   attached.managed = 1;
   attached.priority = static_cast<uint32_t>(identity_.priority);
   attached.client_id = identity_.id;
+  attached.flags = identity_.terms.fail_closed ? ipc::kFailClosed : 0;
   copy_text(attached.rule, identity_.rule);
   const int fds[] = {control_.fd(), client_.fd(), doorbell};
   const int error =
@@ -207,7 +208,10 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) 
   body.task = XXH3_64bits(task.data(), task.size());
   body.pid = static_cast<uint32_t>(identity_.pid);
   body.uid = identity_.uid;
-  body.share = 1;
+  body.share = identity_.terms.share;
+  body.slo_ms = identity_.terms.slo_ms;
+  body.window_max_us = identity_.terms.window_us;
+  body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);

@@ -14,6 +14,7 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/result.h"
+#include "daemon/server/config.h"
 #include "daemon/server/intake.h"
 #include "ipc/layout.h"
 #include "ipc/socket.h"
@@ -48,9 +49,12 @@ struct Identity {
   uid_t uid = 0;
   int priority = ipc::kPriorityDefault;
   std::string rule;
+  Terms terms;
   std::string label;
   std::string command;
   std::string exe;
+  std::string cgroup;  // of its paths the one to show, "" if none is seen
+  std::string unseen;  // Origin::unseen
   uint32_t driver_version = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "daemon/server/config.h"
 
+#include <grp.h>
 #include <pwd.h>
 
 #include <toml++/toml.h>
@@ -213,29 +214,70 @@ std::string read_policy(const toml::table& table, const std::string& file, Confi
   return s.finish();
 }
 
+// A number, or a name that `find` knows.
+template <class Find>
+void read_id(Section& s, std::string_view key, const char* wanted, std::optional<uint32_t>& out,
+             Find&& find) {
+  const toml::node* node = s.find(key);
+  if (node == nullptr) return;
+  const auto number = node->value<int64_t>();
+  if (node->is_integer() && *number >= 0 && *number < 0xffffffff) {
+    out = static_cast<uint32_t>(*number);
+  } else if (const auto name = node->value<std::string>(); name && !name->empty()) {
+    out = find(name->c_str());
+  }
+  if (!out) s.bad(*node, key, wanted);
+}
+
+// A pattern that no path can match is a mistake: paths are absolute.
+void read_pattern(Section& s, std::string_view key, const char* wanted,
+                  std::optional<std::string>& out) {
+  s.text(key, out);
+  if (out && (out->empty() || (out->front() != '/' && out->front() != '*'))) {
+    s.bad(*s.find(key), key, wanted);
+  }
+}
+
+bool read_terms(Section& s, Terms& terms) {
+  double share = terms.share, slo_ms = terms.slo_ms;
+  s.number("share", 0.001, 1000, share);
+  s.number("slo_ms", 0.01, 1e6, slo_ms);
+  s.integer("window_us", 1, 1e6, terms.window_us);
+  s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
+  terms.share = static_cast<float>(share);
+  terms.slo_ms = static_cast<float>(slo_ms);
+  return s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
+         s.find("window_us") != nullptr || s.find("fail") != nullptr;
+}
+
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
   Rule rule;
   Section s(table, "rule", file);
   s.text("name", rule.name);
-  if (const toml::node* node = s.find("uid")) {
-    const auto number = node->value<int64_t>();
-    const auto user = node->value<std::string>();
-    const passwd* entry = user ? getpwnam(user->c_str()) : nullptr;
-    if (node->is_integer() && *number >= 0 && *number < 0xffffffff) {
-      rule.uid = static_cast<uid_t>(*number);
-    } else if (entry != nullptr) {
-      rule.uid = entry->pw_uid;
-    } else {
-      s.bad(*node, "uid", "a user id or the name of a user of this host");
-    }
-  }
-  s.text("exe", rule.exe);
+  read_id(s, "uid", "a user id or the name of a user of this host", rule.uid,
+          [](const char* name) -> std::optional<uint32_t> {
+            const passwd* entry = getpwnam(name);
+            return entry != nullptr ? std::optional<uint32_t>(entry->pw_uid) : std::nullopt;
+          });
+  read_id(s, "gid", "a group id or the name of a group of this host", rule.gid,
+          [](const char* name) -> std::optional<uint32_t> {
+            const group* entry = getgrnam(name);
+            return entry != nullptr ? std::optional<uint32_t>(entry->gr_gid) : std::nullopt;
+          });
+  read_pattern(s, "cgroup", "a path such as \"/system.slice/x.service\", or a glob", rule.cgroup);
+  read_pattern(s, "exe", "a glob over an absolute path, such as \"/opt/app/*\" or \"*/python3*\"",
+               rule.exe);
   s.text("label", rule.label);
   s.priority("priority", rule.priority);
   s.priority("claim", rule.claim);
-  if (rule.priority.has_value() == rule.claim.has_value()) {
+  const bool has_terms = read_terms(s, rule.terms);
+  if (rule.priority && rule.claim) {
+    s.bad(*s.find("claim"), "claim",
+          "left out beside priority, which is given whatever is claimed");
+  } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
-              "a rule needs either priority (given) or claim (the most it may ask)");
+              "a rule needs either priority (given) or claim (the most it may ask), or one of "
+              "share, slo_ms, window_us and fail");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   config.rules.push_back(rule);

@@ -19,14 +19,26 @@
 
 namespace heddle::server {
 
-// Who gets which priority. A rule matches when all that it names match; the first match decides.
+// What a rule gives besides the priority; the defaults are what clients without a rule have.
+struct Terms {
+  float share = 1;                           // weight among equals: c.share of a policy
+  float slo_ms = 0;                          // latency objective: c.slo_ms of a policy, 0: none
+  uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
+  bool fail_closed = false;                  // no launch without a daemon's word
+};
+
+// A rule matches when all that it names match; the first match decides. A fact that the daemon
+// cannot see matches no pattern.
 struct Rule {
   std::string name;
   std::optional<uid_t> uid;
-  std::optional<std::string> exe;    // glob over the executable's path, as the kernel reports it
-  std::optional<std::string> label;  // glob; a label is what a program says of itself
-  std::optional<int> priority;       // given, whatever the program claims
-  std::optional<int> claim;          // the most important priority that it may claim
+  std::optional<gid_t> gid;           // the effective group, or any supplementary one
+  std::optional<std::string> cgroup;  // path prefix or glob, in any hierarchy
+  std::optional<std::string> exe;     // glob over the executable's path, as the kernel reports it
+  std::optional<std::string> label;   // glob; a label is what a program says of itself
+  std::optional<int> priority;        // given, whatever the program claims
+  std::optional<int> claim;           // the most important priority that it may claim
+  Terms terms;
 };
 
 enum class GpuMode : uint8_t { kAuto, kMps, kTimeslice };

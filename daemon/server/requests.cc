@@ -57,23 +57,38 @@ json counters_json(const Client& client) {
           {"malformed", client.intake().malformed()}};
 }
 
+json terms_json(const Terms& terms) {
+  json window = nullptr;  // no limit
+  if (terms.window_us != core::kWindowLeased) window = terms.window_us;
+  json slo = nullptr;
+  if (terms.slo_ms > 0) slo = terms.slo_ms;
+  return {{"share", terms.share},
+          {"slo_ms", slo},
+          {"window_max_us", window},
+          {"fail", terms.fail_closed ? "closed" : "open"}};
+}
+
 json client_json(const Client& client) {
   const Identity& who = client.identity();
-  return {{"id", who.id},
-          {"pid", who.pid},
-          {"uid", who.uid},
-          {"exe", who.exe},
-          {"label", who.label},
-          {"command", who.command.substr(0, 256)},
-          {"priority", who.priority},
-          {"priority_text", priority_text(who.priority)},
-          {"rule", who.rule},
-          {"managed", client.managed() && !client.refused},
-          {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
-          {"connected", client.connected},
-          {"driver_version", who.driver_version},
-          {"counters", counters_json(client)},
-          {"devices", json::array()}};
+  json all = terms_json(who.terms);
+  all.update({{"id", who.id},
+              {"pid", who.pid},
+              {"uid", who.uid},
+              {"exe", who.exe},
+              {"cgroup", who.cgroup},
+              {"unseen", who.unseen},
+              {"label", who.label},
+              {"command", who.command.substr(0, 256)},
+              {"priority", who.priority},
+              {"priority_text", priority_text(who.priority)},
+              {"rule", who.rule},
+              {"managed", client.managed() && !client.refused},
+              {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
+              {"connected", client.connected},
+              {"driver_version", who.driver_version},
+              {"counters", counters_json(client)},
+              {"devices", json::array()}});
+  return all;
 }
 
 json ps_json(const Engine& engine) {
@@ -150,6 +165,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
     if (device.scheduler) devices.push_back(device_json(device, store));
   }
   return {{"pid", getpid()},
+          {"version", HEDDLE_VERSION},
           {"protocol", ipc::kProtocolVersion},
           {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
           {"socket", facts.socket},
@@ -183,19 +199,12 @@ Reply after_change(const Result<void>& result, const Engine& engine, const Polic
 
 }  // namespace
 
-std::string executable_of(pid_t pid) {
-  char path[4096];
-  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
-  const ssize_t length = readlink(link.c_str(), path, sizeof path);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
-}
-
-Reply answer(const Request& request, const ipc::Peer& peer, core::TimeNs now,
-             const ServerFacts& facts, Engine& engine, PolicyStore& store) {
+Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
+             Engine& engine, PolicyStore& store) {
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
                        request.kind == Kind::kBypass;
-  if (changes && !may_change(peer)) return refusal();
+  if (changes && !may_change(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
       return done(ps_json(engine));
@@ -211,13 +220,16 @@ Reply answer(const Request& request, const ipc::Peer& peer, core::TimeNs now,
       engine.set_bypass(request.bypass, now);
       return done({{"bypass", engine.bypass()}});
     case Kind::kEffective: {
-      // The asking process becomes the program, so that its own executable says nothing yet.
-      const std::string exe = request.command.substr(0, request.command.find(' '));
-      const Grade grade = server::grade(facts.config->rules, geteuid(),
-                                        {peer.uid, exe, request.label, request.priority});
-      return done({{"priority", grade.priority},
-                   {"priority_text", priority_text(grade.priority)},
-                   {"rule", grade.rule}});
+      // The asking process becomes the program: all but its executable is the program's already.
+      Origin origin = origin_of(asker.socket, asker.peer);
+      origin.exe = request.command.substr(0, request.command.find(' '));
+      const Grade grade =
+          server::grade(facts.config->rules, geteuid(), {origin, request.label, request.priority});
+      json effective = terms_json(grade.terms);
+      effective["priority"] = grade.priority;
+      effective["priority_text"] = priority_text(grade.priority);
+      effective["rule"] = grade.rule;
+      return done(effective);
     }
   }
   return failed("request: unknown");

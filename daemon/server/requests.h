@@ -19,10 +19,13 @@ struct ServerFacts {
   const Config* config = nullptr;
 };
 
-Reply answer(const Request& request, const ipc::Peer& peer, core::TimeNs now,
-             const ServerFacts& facts, Engine& engine, PolicyStore& store);
+// Who asks: the connection, and whom the kernel says is behind it.
+struct Asker {
+  int socket;
+  const ipc::Peer& peer;
+};
 
-// The path of the executable of `pid`, "" if it cannot be read.
-std::string executable_of(pid_t pid);
+Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
+             Engine& engine, PolicyStore& store);
 
 }  // namespace heddle::server

@@ -9,12 +9,21 @@
 namespace heddle::server {
 namespace {
 
+bool glob(const std::string& pattern, const std::string& text) {
+  return fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+}
+
 bool matches(const Rule& rule, const Applicant& who) {
-  const auto glob = [](const std::optional<std::string>& pattern, const std::string& text) {
-    return !pattern || fnmatch(pattern->c_str(), text.c_str(), 0) == 0;
+  const Origin& o = who.origin;
+  const auto any_cgroup = [&](const std::string& pattern) {
+    return std::any_of(o.cgroups.begin(), o.cgroups.end(),
+                       [&](const std::string& path) { return cgroup_matches(pattern, path); });
   };
-  return (!rule.uid || *rule.uid == who.uid) && glob(rule.exe, who.exe) &&
-         glob(rule.label, who.label);
+  return (!rule.uid || rule.uid == o.uid) &&
+         (!rule.gid || std::find(o.gids.begin(), o.gids.end(), *rule.gid) != o.gids.end()) &&
+         (!rule.cgroup || any_cgroup(*rule.cgroup)) &&
+         (!rule.exe || (!o.exe.empty() && glob(*rule.exe, o.exe))) &&
+         (!rule.label || glob(*rule.label, who.label));
 }
 
 // Nobody gets more than `most_important`, and without a claim everybody the default at most.
@@ -27,13 +36,26 @@ int claim(const Applicant& who, int most_important) {
 }  // namespace
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
+  Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most", {}};
+  if (who.origin.uid == 0) {
+    by_default = {claim(who, 0), "default: root may claim any", {}};
+  } else if (who.origin.uid == daemon_uid) {
+    by_default = {claim(who, 0), "default: the daemon's user may claim any", {}};
+  }
   for (const Rule& rule : rules) {
     if (!matches(rule, who)) continue;
-    return {rule.priority ? *rule.priority : claim(who, *rule.claim), rule.name};
+    const int priority = rule.priority ? *rule.priority
+                         : rule.claim  ? claim(who, *rule.claim)
+                                       : by_default.priority;
+    return {priority, rule.name, rule.terms};
   }
-  if (who.uid == 0) return {claim(who, 0), "default: root may claim any"};
-  if (who.uid == daemon_uid) return {claim(who, 0), "default: the daemon's user may claim any"};
-  return {claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most"};
+  return by_default;
+}
+
+bool cgroup_matches(const std::string& pattern, const std::string& path) {
+  if (pattern.find_first_of("*?[") != std::string::npos) return glob(pattern, path);
+  if (path.compare(0, pattern.size(), pattern) != 0) return false;
+  return path.size() == pattern.size() || pattern.back() == '/' || path[pattern.size()] == '/';
 }
 
 std::string priority_text(int priority) {

@@ -1,6 +1,6 @@
-// Who may claim which priority. The administrator's rules come first; the defaults let root and the
-// daemon's own user claim any, and everybody else at most Q5, so that a first try shows something
-// and nobody on a shared host can promote himself.
+// Who gets what: the first of the administrator's rules that matches, else the defaults, which let
+// root and the daemon's own user claim any priority and everybody else at most Q5, so that a first
+// try shows something and nobody on a shared host can promote himself.
 #pragma once
 
 #include <sys/types.h>
@@ -9,22 +9,27 @@
 #include <vector>
 
 #include "daemon/server/config.h"
+#include "daemon/server/origin.h"
 
 namespace heddle::server {
 
 struct Applicant {
-  uid_t uid = 0;
-  std::string exe;  // from /proc, "" if it cannot be read
+  Origin origin;
   std::string label;
   int claimed = -1;  // -1: no claim
 };
 
+// What a client gets, and why.
 struct Grade {
   int priority = 0;
   std::string rule;
+  Terms terms;
 };
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
+
+// True if `path` is `pattern`, lies below it, or (with any of *?[) matches it as a glob.
+bool cgroup_matches(const std::string& pattern, const std::string& path);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".
 std::string priority_text(int priority);

@@ -137,12 +137,18 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.uid = connection.peer.uid;
   identity.label = message.label;
   identity.command = message.command;
-  identity.exe = executable_of(connection.peer.pid);
   identity.driver_version = message.driver_version;
-  const Grade grade = server::grade(config_.rules, geteuid(),
-                                    {identity.uid, identity.exe, identity.label, message.priority});
+  const Origin origin = origin_of(connection.fd.get(), connection.peer);
+  const Grade grade =
+      server::grade(config_.rules, geteuid(), {origin, identity.label, message.priority});
+  identity.exe = origin.exe;
+  for (const std::string& path : origin.cgroups) {
+    if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the one that says most
+  }
+  identity.unseen = origin.unseen;
   identity.priority = grade.priority;
   identity.rule = grade.rule;
+  identity.terms = grade.terms;
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
   if (!made) return refuse(connection, made.error().message);
@@ -170,13 +176,15 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                 {"pid", client.identity().pid},
                                 {"uid", client.identity().uid},
                                 {"exe", client.identity().exe},
+                                {"cgroup", client.identity().cgroup},
                                 {"label", client.identity().label},
                                 {"priority", client.identity().priority},
                                 {"rule", client.identity().rule}});
 }
 
 void Server::on_request(Connection& connection, const Request& request) {
-  Reply reply = answer(request, connection.peer, monotonic_now(), facts_, engine_, store_);
+  Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
+                       engine_, store_);
   std::vector<std::byte> packet = encode_reply(reply);
   if (packet.size() > ipc::kReplyBytes) {
     packet = encode_reply({false, "the answer is too long for one packet", "{}"});

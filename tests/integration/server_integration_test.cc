@@ -279,6 +279,34 @@ TEST_F(ServerTest, RefusesAnotherProtocolVersion) {
   EXPECT_EQ(status()["clients"], 0);
 }
 
+TEST_F(ServerTest, GivesWhatTheFirstMatchingRuleSaysAndShowsIt) {
+  server::Rule rule;
+  rule.name = "training";
+  rule.uid = getuid();
+  rule.label = "train*";
+  rule.priority = 2;
+  rule.terms = {2.5f, 20, 300, true};
+  config_.rules = {rule};
+  start();
+  FakeClient trained(config_.socket, {.priority = 0, .label = "training"});
+  FakeClient other(config_.socket, {.priority = 5});
+  EXPECT_EQ(trained.attached().priority, 2u);
+  EXPECT_EQ(trained.attached().flags, ipc::kFailClosed);
+  EXPECT_STREQ(trained.attached().rule, "training");
+  EXPECT_EQ(other.attached().flags, 0u);
+  trained.post(0, {});
+  EXPECT_TRUE(eventually([&] { return trained.window() == 300; })) << "not a lease, for Q2";
+  const json shown = ps().at(0);
+  EXPECT_EQ(shown["rule"], "training");
+  EXPECT_EQ(shown["share"], 2.5);
+  EXPECT_EQ(shown["slo_ms"], 20);
+  EXPECT_EQ(shown["window_max_us"], 300);
+  EXPECT_EQ(shown["fail"], "closed");
+  EXPECT_EQ(shown["unseen"], "");
+  EXPECT_NE(shown["cgroup"], "");
+  EXPECT_EQ(ps().at(1)["fail"], "open");
+}
+
 TEST_F(ServerTest, LetsGoOfAClientWhoseRingHeadIsImpossible) {
   start();
   FakeClient hostile(config_.socket, {.priority = 0});

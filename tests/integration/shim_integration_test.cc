@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ipc/kernel_id.h"
+#include "ipc/slot.h"
 #include "tests/integration/shim_setting.h"
 
 namespace heddle::shim_test {
@@ -209,6 +210,63 @@ TEST_F(Shim, LetsAWaiterGoWhenTheDaemonDies_AndAttachesAgain) {
     launches = records(Kind::KERNEL);
   }
   EXPECT_EQ(launches[0].admission, Admission::LEASE);
+}
+
+TEST_F(Shim, FailClosedWaitsForTheNextDaemonAndAsksItAgain) {
+  Application app(environment());
+  start(app, kGate, ipc::kFailClosed);
+  app.send("launch");
+  daemon_.wait_for_ask();
+  daemon_.hang_up();
+  daemon_.accept(kGate, ipc::kFailClosed);
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_EQ(ask.stream_seq, 1u) << "the same launch";
+  daemon_.grant(ask);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(app("get fake_launches"), "1");
+}
+
+TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
+  Application app(environment());
+  start(app, kLease, ipc::kFailClosed);
+  daemon_.hang_up();
+  EXPECT_TRUE(daemon_.pending(5000)) << "it attaches again";  // and so has left the session
+  EXPECT_EQ(app("nccl"), "0") << "never held back";
+  EXPECT_EQ(app("capture 9"), "0");
+  EXPECT_EQ(app("launch 9"), "0") << "nothing runs yet";
+  EXPECT_EQ(app("end_capture 9"), "0");
+  EXPECT_EQ(app("fork"), "0") << "a child is nobody's client";
+  const std::string before = app("get fake_launches");
+  app.send("launch");
+  daemon_.accept(kLease);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(daemon_.records().size(), 1u) << "under the new session, not before";
+  EXPECT_NE(app("get fake_launches"), before);
+  daemon_.hang_up();
+  EXPECT_TRUE(daemon_.pending(5000));
+  EXPECT_EQ(app("launch"), "0") << "the last daemon's rule was fail-open";
+}
+
+TEST_F(Shim, FailClosedOutlastsTheBoundAndAStoppedDaemon) {
+  Application app(environment());
+  start(app, kGate, ipc::kFailClosed);
+  daemon_.control().header.starvation_ms = 1;
+  daemon_.control().header.heartbeat_ns = 1;
+  app.send("launch");
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_FALSE(daemon_.pending(50)) << "50 bounds later it is still attached ...";
+  EXPECT_FALSE(ipc::slot_withdrawn(daemon_.client().threads[0], ask.ask_seq)) << "... and waits";
+  daemon_.grant(ask);
+  EXPECT_EQ(app.receive(), "0");
+}
+
+TEST_F(Shim, ARefusalEndsFailClosed) {
+  Application app(environment());
+  start(app, kLease, ipc::kFailClosed);
+  daemon_.hang_up();
+  app.send("launch");
+  daemon_.refuse();
+  EXPECT_EQ(app.receive(), "0");
 }
 
 TEST_F(Shim, AsksBeyondItsWindow) {

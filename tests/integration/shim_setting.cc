@@ -83,7 +83,7 @@ int FakeDaemon::receive_attach() {
   return socket_;
 }
 
-void FakeDaemon::accept(uint64_t word) {
+void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   receive_attach();
   int fds[3];
   control_ = make<ipc::ControlMemory>("control", fds[0]);
@@ -100,6 +100,7 @@ void FakeDaemon::accept(uint64_t word) {
   ASSERT_EQ(ipc::seal_client_memory(fds[1]), 0);
   ipc::Attached answer;
   answer.managed = 1;
+  answer.flags = flags;
   ASSERT_EQ(ipc::send_packet(socket_, std::as_bytes(std::span(&answer, 1)), fds), 0);
   close(fds[0]);
   close(fds[1]);

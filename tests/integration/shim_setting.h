@@ -27,7 +27,7 @@ class FakeDaemon {
   ~FakeDaemon();
 
   // Accepts the next client, makes its memories with `word` as its window, and answers.
-  void accept(uint64_t word);
+  void accept(uint64_t word, uint32_t flags = 0);
   void refuse();                 // the same, with managed = 0
   void hang_up();                // as a daemon that dies
   bool pending(int timeout_ms);  // does a client knock?
@@ -91,9 +91,9 @@ class Shim : public ::testing::Test {
     return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
   }
   // An attached application.
-  void start(Application& app, uint64_t word) {
+  void start(Application& app, uint64_t word, uint32_t flags = 0) {
     app.send("init");
-    daemon_.accept(word);
+    daemon_.accept(word, flags);
     ASSERT_EQ(app.receive(), "0");
   }
   // Makes kernels known, so that none is measured.

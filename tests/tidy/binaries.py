@@ -11,7 +11,7 @@ import tree
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
          "ld-linux-x86-64.so.2"}
 SHIM_NEEDS = GLIBC - {"libm.so.6"}
-GLIBC_FLOOR = (2, 28)
+GLIBC_FLOOR = (2, 17)
 # The shim's exports besides the driver's entry points; all carry our prefix.
 OWN_EXPORT = re.compile(r"heddle_\w+")
 EXPECTED = ["bin/heddled", "bin/heddle", "bin/heddle-bench", "lib/heddle/libcuda.so.1",
@@ -48,7 +48,7 @@ def shim_problems(path):
         yield f"needs {library}"
     for version in sorted(set(re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-V", path)))):
         if tuple(map(int, version)) > GLIBC_FLOOR:
-            yield f"needs GLIBC_{'.'.join(version)}; the floor is 2.28"
+            yield f"needs GLIBC_{'.'.join(version)}; the floor is {GLIBC_FLOOR[0]}.{GLIBC_FLOOR[1]}"
     shown, table = exports(path), driver_entry_points()
     for name in sorted(table - shown):
         yield f"does not export {name}"

@@ -69,6 +69,34 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
   EXPECT_EQ(grants_[0].decider, Decider::kPolicy);
 }
 
+TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
+  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  use(policy_);
+  attach(1, 5);
+  EXPECT_EQ(window(1), kWindowLeased) << "refused is unmanaged";
+  post(1);
+  EXPECT_EQ(window_[1].managed, 0) << "active, and refused still";
+  Event e(EventKind::kAttached, now_, 2);
+  e.attached = {};
+  e.attached.priority = 5;
+  e.attached.fail_closed = true;
+  step(e);
+  EXPECT_EQ(window(2), kWindowGated);
+  ask(2);
+  tick(2'000 * kMs);
+  EXPECT_TRUE(grants_.empty()) << "beyond the starvation bound";
+  take(core_->set_bypass(true, now_));
+  EXPECT_EQ(grants_.size(), 1u);
+  take(core_->set_bypass(false, now_));
+  ask(2);
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  done(1);
+  done(2);
+  tick(2'000 * kMs);
+  EXPECT_EQ(grants_.size(), 2u) << "another policy's refusal is over with it";
+}
+
 TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
   use(policy_);

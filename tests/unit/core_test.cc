@@ -12,6 +12,25 @@
 namespace heddle::core {
 namespace {
 
+TEST_F(CoreTest, NoWindowIsLongerThanTheAdministratorsLimitUnlessBypassed) {
+  Event e(EventKind::kAttached, now_, 1);
+  e.attached = {};
+  e.attached.window_max_us = 300;
+  step(e);
+  EXPECT_EQ(window(1), 300u) << "Q0 would be leased";
+  take(core_->set_bypass(true, now_));
+  EXPECT_EQ(window(1), kWindowLeased);
+  take(core_->set_bypass(false, now_));
+  EXPECT_EQ(window(1), 300u);
+  // Full: what asks is served as the window empties.
+  for (int i = 0; i < 4; ++i) post(1);
+  ask(1);
+  EXPECT_TRUE(grants_.empty());
+  done(1);
+  tick(kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
 TEST_F(CoreTest, LeasesALatencyClientAndBoundsABatchClientThatIsAlone) {
   attach(1, 0);
   attach(2, 9);

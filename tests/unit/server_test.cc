@@ -8,7 +8,6 @@
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
-#include "daemon/server/rules.h"
 
 namespace heddle::server {
 namespace {
@@ -68,31 +67,6 @@ TEST(Config, NamesPlaceAndRemedyOfWhatIsWrong) {
   EXPECT_NE(error_of("[daemon\n").find("heddled.toml:1: "), std::string::npos);
   EXPECT_NE(error_of("[[rule]]\nlabel = \"x\"\n").find("either priority"), std::string::npos);
   EXPECT_NE(error_of("[[rule]]\npriority = 10\n").find("0 (highest) to 9"), std::string::npos);
-}
-
-TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
-  EXPECT_EQ(grade({}, 7, {0, "", "", 0}).priority, 0);
-  EXPECT_EQ(grade({}, 7, {7, "", "", 2}).priority, 2);
-  EXPECT_EQ(grade({}, 7, {8, "", "", 2}).priority, 5);
-  EXPECT_EQ(grade({}, 7, {8, "", "", 9}).priority, 9);
-  EXPECT_EQ(grade({}, 7, {8, "", "", -1}).priority, 5);
-  EXPECT_EQ(grade({}, 7, {0, "", "", -100}).priority, 5);
-  EXPECT_EQ(grade({}, 7, {0, "", "", 0}).rule, "default: root may claim any");
-}
-
-TEST(Rules, TheFirstMatchDecides) {
-  Rule given{"given", {}, "/opt/*", {}, 1, {}};
-  Rule claim{"claim", 8, {}, "team-*", {}, 3};
-  const std::vector<Rule> rules{given, claim};
-  EXPECT_EQ(grade(rules, 7, {8, "/opt/x", "team-a", 9}).priority, 1);
-  EXPECT_EQ(grade(rules, 7, {8, "/bin/x", "team-a", 0}).priority, 3);
-  EXPECT_EQ(grade(rules, 7, {8, "/bin/x", "other", 0}).priority, 5);
-}
-
-TEST(Rules, EveryListingSaysWhichEndIsWhich) {
-  EXPECT_EQ(priority_text(0), "Q0 (highest)");
-  EXPECT_EQ(priority_text(5), "Q5");
-  EXPECT_EQ(priority_text(9), "Q9 (lowest)");
 }
 
 TEST(Log, TextOfClientsCannotForgeALine) {

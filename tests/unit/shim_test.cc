@@ -3,8 +3,11 @@
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "ipc/heddle.capnp.h"
@@ -124,6 +127,23 @@ TEST(ShimDriver, FindsTheNewCacheBehindAnOldOne) {
   const std::string old = "ld.so-1.7.0\0\0\0\0\0 something from before 2.2";
   EXPECT_EQ(found(old + cache_of({{kX86_64, "libcuda.so.1", "/x/libcuda.so.1"}})),
             "/x/libcuda.so.1");
+}
+
+// Since glibc 2.33 an extension follows the strings, and no zero ends it.
+TEST(ShimDriver, FindsTheLibraryBeforeAnExtension) {
+  EXPECT_EQ(
+      found(cache_of({{kX86_64, "libcuda.so.1", "/x/libcuda.so.1"}}) + "release version 2.36"),
+      "/x/libcuda.so.1");
+}
+
+TEST(ShimDriver, ReadsThisSystemsCache) {
+  std::ifstream file("/etc/ld.so.cache", std::ios::binary);
+  const std::string image(std::istreambuf_iterator<char>(file), {});
+  if (image.empty()) GTEST_SKIP() << "it has none";
+  const char* path = nullptr;
+  ASSERT_TRUE(find_in_cache(image.data(), image.size(), "libc.so.6", 0, path));
+  EXPECT_EQ(std::string(path).substr(0, 1), "/");
+  EXPECT_EQ(access(path, R_OK), 0) << path;
 }
 
 TEST(ShimDriver, SurvivesACutOrMeaninglessCache) {

@@ -1,0 +1,216 @@
+#include "daemon/cli/cdi.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <vector>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/elf.h"
+#include "daemon/cli/preload.h"
+#include "ipc/socket.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Where distributions keep the C library of x86-64 programs.
+constexpr const char* kLibcPlaces[] = {
+    "lib/x86_64-linux-gnu/libc.so.6",
+    "usr/lib/x86_64-linux-gnu/libc.so.6",
+    "lib64/libc.so.6",
+    "usr/lib64/libc.so.6",
+    "usr/lib/libc.so.6",
+    "lib/libc.so.6",
+};
+
+constexpr const char* kPreload = "etc/ld.so.preload";
+constexpr size_t kPreloadBytesMax = 64 * 1024;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// Opens a path of the image as the container will: its absolute links end inside of `root`.
+int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0) {
+  open_how how{};
+  how.flags = flags | O_CLOEXEC;
+  how.mode = mode;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
+}
+
+json mount(const fs::path& host, const char* container) {
+  return {{"hostPath", host.string()},
+          {"containerPath", container},
+          {"options", {"ro", "nosuid", "nodev", "rbind", "rprivate"}}};
+}
+
+json device(const char* name, const std::string& priority) {
+  return {{"name", name}, {"containerEdits", {{"env", {"HEDDLE_PRIORITY=" + priority}}}}};
+}
+
+// Everything else in the directory would be the container's as well.
+bool is_shared_directory(const fs::path& directory) {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  struct stat file;
+  return (runtime != nullptr && directory == fs::path(runtime)) ||
+         (stat(directory.c_str(), &file) == 0 && (file.st_mode & S_IWOTH) != 0);
+}
+
+int complain(const std::string& what) {
+  std::cerr << "heddle: " << what << '\n';
+  return kFailed;
+}
+
+// Whoever reads `path` meanwhile sees the old file or the new one.
+int replace_file(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  std::ofstream file(fresh);
+  if (!(file << text) || !file.flush() || rename(fresh.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(fresh.c_str());
+    return complain(path + ": " + strerror(error) + "; CDI directories are /etc/cdi and /run/cdi");
+  }
+  return kOk;
+}
+
+std::string libc_obstacle(int root, const fs::path& shim) {
+  const MappedFile own(shim.string());
+  if (own.bytes().empty()) return shim.string() + ": cannot be read";
+  for (const char* place : kLibcPlaces) {
+    const Descriptor libc(open_in(root, place, O_RDONLY));
+    if (libc.get() < 0) continue;
+    const MappedFile file(libc.get());
+    const auto elf = parse_elf(file.bytes());
+    if (!elf || !elf->is_x86_64) continue;
+    const auto missing = missing_versions(own.bytes(), file.bytes());
+    return missing.empty() ? "" : std::string("its ") + place + " lacks " + missing.back();
+  }
+  return "it has no glibc for x86-64";
+}
+
+std::string read_some(int fd) {
+  std::string text(kPreloadBytesMax, '\0');
+  const ssize_t length = pread(fd, text.data(), text.size(), 0);
+  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  return text;
+}
+
+// "" where there is no text of that name.
+std::string text_of(const json& object, const char* key) {
+  const bool there = object.is_object() && object.contains(key) && object[key].is_string();
+  return there ? object[key].get<std::string>() : "";
+}
+
+bool lists(const std::string& preloads, const std::string& library) {
+  std::istringstream words(preloads);
+  for (std::string word; words >> word;) {
+    if (word == library) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+json cdi_specification(const fs::path& heddle, const fs::path& libraries, const fs::path& socket) {
+  const std::string container_socket =
+      std::string(kContainerRun) + "/" + socket.filename().string();
+  json edits = {
+      {"env", {"HEDDLE_SOCKET=" + container_socket}},
+      {"mounts",
+       {mount(libraries, kContainerLibraries), mount(socket.parent_path(), kContainerRun)}},
+      {"hooks",
+       {{{"hookName", "createContainer"},
+         {"path", heddle.string()},
+         {"args", {"heddle", "cdi-hook"}}}}}};
+  return {{"cdiVersion", "0.6.0"},
+          {"kind", "heddle/client"},
+          {"containerEdits", std::move(edits)},
+          {"devices", {device("default", ""), device("latency", "0"), device("batch", "9")}}};
+}
+
+int run_cdi(const std::string& named, const std::string& output) {
+  std::error_code error;
+  char buffer[256];
+  fs::path socket = named;
+  if (named.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) socket = buffer;
+  socket = fs::absolute(socket);
+  if (access(shim_path().c_str(), R_OK) != 0) {
+    return complain(shim_path().string() + ": " + strerror(errno) +
+                    "; heddle belongs into the bin/ of an install tree");
+  }
+  if (is_shared_directory(socket.parent_path())) {
+    return complain(socket.parent_path().string() +
+                    " holds more than heddle's socket, and would be mounted; start heddled with "
+                    "--socket in a directory of its own, and name that with --socket here");
+  }
+  const json specification =
+      cdi_specification(fs::read_symlink("/proc/self/exe", error), library_directory(), socket);
+  const std::string text = specification.dump(2) + "\n";
+  if (!output.empty()) return replace_file(output, text);
+  std::cout << text;
+  return kOk;
+}
+
+std::string preload_in(const fs::path& root_path, const fs::path& shim) {
+  const Descriptor root(open(root_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (root.get() < 0) return root_path.string() + ": " + strerror(errno);
+  if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
+  const Descriptor file(open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
+  if (file.get() < 0) return std::string("its /") + kPreload + ": " + strerror(errno);
+  const std::string before = read_some(file.get());
+  std::string added;
+  // The second is what dlopen("libcuda.so") finds.
+  for (const char* name : {"/libcuda.so.1", "/libcuda.so"}) {
+    const std::string library = kContainerLibraries + std::string(name);
+    if (!lists(before, library)) added += library + '\n';
+  }
+  if (added.empty()) return "";
+  if (!before.empty() && before.back() != '\n') added.insert(0, 1, '\n');
+  const auto at = static_cast<off_t>(before.size());
+  if (pwrite(file.get(), added.data(), added.size(), at) != static_cast<ssize_t>(added.size())) {
+    const int error = errno;
+    // Half a path would make every loader of the container complain.
+    if (ftruncate(file.get(), at) != 0) return std::string("its /") + kPreload + " is spoilt";
+    return std::string("its /") + kPreload + ": " + strerror(error);
+  }
+  return "";
+}
+
+int run_cdi_hook(std::istream& in) {
+  const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
+  std::ifstream file(bundle / "config.json");
+  const json config = json::parse(file, nullptr, false);
+  const json root_of = config.is_object() ? config.value("root", json()) : json();
+  const std::string root = text_of(root_of, "path");
+  const std::string obstacle = root.empty() ? "its bundle has no config.json that names a root"
+                                            : preload_in(bundle / root, shim_path());
+  if (!obstacle.empty()) {
+    std::cerr << "heddle: the container runs without heddle: " << obstacle << '\n';
+  }
+  return kOk;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,466 @@
+#include "daemon/cli/doctor.h"
+
+#include <gnu/libc-version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/elf.h"
+#include "daemon/cli/preload.h"
+#include "daemon/cli/print.h"
+#include "daemon/cli/probe.h"
+#include "ipc/limits.h"
+#include "ipc/socket.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+using Level = Finding::Level;
+
+// Kernels' names, which profiles need, are from 12.3 on.
+constexpr int kCudaFloor = 12'030;
+
+// NVML's nvmlComputeMode_t.
+enum ComputeMode { kDefault = 0, kProhibited = 2, kExclusiveProcess = 3 };
+
+std::string cuda_version(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string octal(const json& mode) {
+  std::ostringstream text;
+  text << '0' << std::oct << mode.get<int>();
+  return text.str();
+}
+
+std::string process_text(const json& process) {
+  return "pid " + process["pid"].dump() + " " + printable(process["exe"]) +
+         (process["uid"].is_null() ? "" : " of uid " + process["uid"].dump());
+}
+
+class Examination {
+ public:
+  explicit Examination(const json& facts) : facts_(facts) {
+    const json& answer = facts["daemon"];
+    if (answer["code"] == kOk) {
+      status_ = &answer["status"];
+      ps_ = &answer["ps"];
+    }
+  }
+
+  std::vector<Finding> run() {
+    shim();
+    driver();
+    gpus();
+    mps();
+    daemon();
+    socket();
+    if (status_ != nullptr) {
+      policy();
+      clients();
+    }
+    unattached();
+    environment();
+    return std::move(findings_);
+  }
+
+ private:
+  void add(Level level, const std::string& topic, const std::string& text,
+           const std::string& remedy = "") {
+    findings_.push_back({level, topic, text, remedy});
+  }
+
+  void shim() {
+    const json& s = facts_["shim"];
+    const std::string path = s["path"];
+    if (s.contains("error")) {
+      return add(Level::kError, "shim", s["error"],
+                 "heddle belongs into the bin/ of an install tree; install it again");
+    }
+    if (const std::string obstacle = facts_["libc"]["obstacle"]; !obstacle.empty()) {
+      return add(Level::kError, "shim", obstacle, "run programs of this system without heddle");
+    }
+    if (s.contains("protocol") && s["protocol"] != facts_["protocol"]) {
+      return add(Level::kError, "shim",
+                 path + " speaks protocol " + s["protocol"].dump() + ", this heddle " +
+                     facts_["protocol"].dump(),
+                 "install both from the same release");
+    }
+    add(Level::kOk, "shim",
+        path + ", loads on glibc " + facts_["libc"]["version"].get<std::string>());
+  }
+
+  void driver() {
+    const json& d = facts_["driver"];
+    const std::string path = d.value("path", "");
+    if (path.empty()) {
+      const std::string named = facts_["environment"]["real_libcuda"];
+      if (!named.empty()) {
+        return add(Level::kError, "driver", "HEDDLE_REAL_LIBCUDA=" + named + " cannot be used",
+                   "unset it, or name the real libcuda.so.1");
+      }
+      const std::string why = d.value("error", "");
+      const bool hangs = why.find("driver") != std::string::npos;
+      return add(hangs ? Level::kError : Level::kWarn, "driver",
+                 hangs ? why : "no CUDA driver on this machine",
+                 hangs ? "see whether nvidia-smi answers"
+                       : "install NVIDIA's; to try heddle without a GPU: heddle run --sim");
+    }
+    const int version = d["version"];
+    if (d.contains("error") || version < kCudaFloor) {
+      return add(Level::kError, "driver", path + ", CUDA " + cuda_version(version),
+                 "heddle needs a driver for CUDA " + cuda_version(kCudaFloor) + " or newer");
+    }
+    add(Level::kOk, "driver", path + ", CUDA " + cuda_version(version));
+  }
+
+  bool has_gpus() const { return facts_["nvml"].contains("gpus"); }
+  bool mps_runs() const { return !facts_["mps"].is_null() && facts_["mps"]["pid"] != 0; }
+
+  void gpus() {
+    if (!has_gpus()) {
+      return add(Level::kNone, "gpu", "compute modes and processes are not known: no NVML here");
+    }
+    if (facts_["nvml"]["gpus"].empty()) return add(Level::kNone, "gpu", "NVML lists no GPU");
+    for (const json& gpu : facts_["nvml"]["gpus"]) {
+      const std::string index = gpu["index"].dump();
+      const std::string name = "GPU " + index + ", " + printable(gpu["name"]);
+      const int mode = gpu["compute_mode"];
+      if (mode == kProhibited) {
+        add(Level::kError, "gpu", name + ": compute mode Prohibited, nothing runs on it",
+            "sudo nvidia-smi -i " + index + " -c DEFAULT");
+      } else if (mode == kExclusiveProcess && !mps_runs()) {
+        add(Level::kError, "gpu",
+            name + ": compute mode Exclusive Process, no second program gets in",
+            "start MPS, or sudo nvidia-smi -i " + index + " -c DEFAULT");
+      } else {
+        add(Level::kOk, "gpu", name + ": programs may share it");
+      }
+    }
+  }
+
+  void mps() {
+    const json& m = facts_["mps"];
+    const std::string mode = status_ != nullptr ? status_->value("mode", "") : "";
+    if (m.is_null()) {
+      if (mode == "mps") {
+        return add(Level::kWarn, "mode", "heddled expects MPS, and none runs here",
+                   "start MPS before the first program, or set [gpu] mode and restart heddled");
+      }
+      return add(Level::kOk, "mode", "time-sliced: no MPS in this environment");
+    }
+    const std::string where = m["directory"];
+    if (m["pid"] == 0) {
+      return add(Level::kWarn, "mode", where + " holds pipes of an MPS whose process is not there",
+                 "start MPS, or remove the directory");
+    }
+    if (mode == "timeslice") {
+      add(Level::kWarn, "mode", "MPS runs, and heddled takes the GPU for time-sliced",
+          "set [gpu] mode = \"mps\" and restart heddled");
+    } else {
+      add(Level::kOk, "mode", "MPS in " + where + ", pid " + m["pid"].dump());
+    }
+    if (m["shares_cgroup_with"] != 0) {
+      add(Level::kWarn, "mps",
+          "MPS runs in heddled's cgroup: it ends with heddled, and every client too",
+          "start MPS as a unit of its own");
+    }
+    mps_users(m);
+  }
+
+  // MPS serves the programs of one user at a time; those of another wait inside cuInit.
+  void mps_users(const json& m) {
+    std::set<int64_t> users;
+    if (ps_ != nullptr) {
+      for (const json& client : (*ps_)["clients"]) users.insert(client["uid"].get<int64_t>());
+    }
+    for (const json& process : gpu_processes()) {
+      if (!process["uid"].is_null() && !is_mps(process))
+        users.insert(process["uid"].get<int64_t>());
+    }
+    std::string list;
+    for (const int64_t uid : users) list += (list.empty() ? "" : ", ") + std::to_string(uid);
+    if (users.size() > 1) {
+      add(Level::kError, "mps",
+          "programs of several users (uid " + list +
+              ") under one MPS: each "
+              "user's wait inside cuInit until the other's are gone",
+          "run them as one user, or without MPS");
+    } else if (m["uid"] != 0 && m["uid"] != facts_["uid"] && facts_["uid"] != 0) {
+      add(Level::kWarn, "mps", "MPS belongs to uid " + m["uid"].dump() + " and serves nobody else",
+          "run as that user, or let root start MPS");
+    } else {
+      add(Level::kOk, "mps", "one user at a time is served, and there is no second one");
+    }
+  }
+
+  void daemon() {
+    const json& answer = facts_["daemon"];
+    if (status_ == nullptr) {
+      const std::string error = answer["error"];
+      const size_t remedy = error.find("; ");
+      return add(Level::kError, "daemon", error.substr(0, remedy),
+                 remedy == std::string::npos ? "see its log" : error.substr(remedy + 2));
+    }
+    const std::string version = status_->value("version", "unknown");
+    const std::string who = "heddled " + version + ", pid " + (*status_)["pid"].dump();
+    if ((*status_)["protocol"] != facts_["protocol"]) {
+      add(Level::kError, "daemon",
+          who + " speaks protocol " + (*status_)["protocol"].dump() + ", this install tree " +
+              facts_["protocol"].dump(),
+          "install both from the same release");
+    } else if (version != facts_["version"]) {
+      add(Level::kWarn, "daemon", who + "; this heddle is " + facts_["version"].get<std::string>(),
+          "restart heddled from this install tree; programs run on meanwhile");
+    } else {
+      add(Level::kOk, "daemon", who);
+    }
+    if ((*status_)["bypass"] == true) {
+      add(Level::kWarn, "bypass", "is on: every launch runs freely", "heddle bypass off");
+    }
+  }
+
+  void socket() {
+    const json& s = facts_["socket"];
+    const std::string path = s["path"];
+    if (s["exists"] == false) return;  // the daemon's finding says so
+    const int64_t uid = s["uid"], directory_uid = s.value("directory_uid", int64_t{0});
+    const int mode = s.value("directory_mode", 0755);
+    if (s["is_socket"] == false) {
+      add(Level::kError, "socket", path + " is no socket", "remove it and restart heddled");
+    } else if (uid != 0 && uid != facts_["uid"]) {
+      add(Level::kWarn, "socket",
+          path + " belongs to uid " + std::to_string(uid) + ", who decides over your launches",
+          "ask who runs that heddled, or name another socket");
+    } else if ((mode & 02) != 0 && (mode & 01000) == 0) {
+      add(Level::kWarn, "socket",
+          path + ": anybody may replace it (directory mode " + octal(s["directory_mode"]) + ")",
+          "chmod o-w its directory");
+    } else if (directory_uid != 0 && directory_uid != uid) {
+      add(Level::kWarn, "socket",
+          path + ": uid " + std::to_string(directory_uid) +
+              " owns its directory and may replace it",
+          "put the socket into a directory of its own");
+    } else if (s["writable"] == false) {
+      add(Level::kError, "socket", path + ", mode " + octal(s["mode"]) + ": you may not attach",
+          "ask an administrator for [daemon] mode");
+    } else {
+      add(Level::kOk, "socket", path + ", mode " + octal(s["mode"]));
+    }
+  }
+
+  void policy() {
+    const json& p = (*status_)["policy"];
+    const std::string name = printable(p["name"]);
+    if (p["error"] != "") {
+      return add(Level::kWarn, "policy",
+                 name + " runs; the last load failed: " + printable(p["error"]),
+                 "mend the file; saving it loads it");
+    }
+    uint64_t faults = 0;
+    for (const json& device : (*status_)["devices"]) {
+      faults += device["stats"]["policy_faults"].get<uint64_t>();
+    }
+    if (faults == 0) return add(Level::kOk, "policy", name);
+    add(Level::kWarn, "policy",
+        name + " failed " + std::to_string(faults) + " times; the built-in decided instead",
+        "heddle status shows the last fault");
+  }
+
+  void clients() {
+    static const std::map<std::string, std::string> kRemedies = {
+        {"pool", "more threads launch than a process has slots: 64"},
+        {"starved", "the policy held them for [gpu] starvation_ms; see heddle status"},
+        {"stale", "heddled did not run for half a second; give it a CPU"},
+    };
+    size_t bypasses = 0;
+    for (const json& client : (*ps_)["clients"]) {
+      const std::string who = "client " + client["id"].dump() + " (pid " + client["pid"].dump() +
+                              ", " + printable(client["label"]) + ")";
+      if (client["managed"] == false) {
+        add(Level::kWarn, "client", who + " is not managed: " + printable(client["reason"]),
+            "restart the program");
+      }
+      for (const auto& [reason, remedy] : kRemedies) {
+        const uint64_t count = client["counters"]["self"].value(reason, uint64_t{0});
+        if (count == 0) continue;
+        ++bypasses;
+        add(Level::kWarn, "client",
+            who + ": " + std::to_string(count) + " launches did not wait (" + reason + ")", remedy);
+      }
+      const uint64_t dropped = client["counters"]["dropped"];
+      if (dropped == 0) continue;
+      ++bypasses;
+      add(Level::kWarn, "client",
+          who + ": " + std::to_string(dropped) + " records found their ring full",
+          "give heddled a CPU; spin_us wakes it earlier");
+    }
+    if (bypasses == 0) {
+      add(Level::kOk, "client", (*ps_)["total"].dump() + " attached; no launch went past its gate");
+    }
+  }
+
+  static bool is_mps(const json& process) {
+    return process["exe"].get<std::string>().find("nvidia-cuda-mps") != std::string::npos;
+  }
+
+  // Everybody whom NVML or /proc shows on a GPU, once.
+  std::vector<json> gpu_processes() const {
+    std::map<int64_t, json> all;
+    for (const json& process : facts_["gpu_processes"]) all[process["pid"]] = process;
+    std::vector<json> list;
+    for (auto& [pid, process] : all) list.push_back(std::move(process));
+    return list;
+  }
+
+  void unattached() {
+    std::set<int64_t> attached;
+    if (ps_ != nullptr) {
+      for (const json& client : (*ps_)["clients"]) attached.insert(client["pid"].get<int64_t>());
+    }
+    size_t users = 0, bypassing = 0;
+    for (const json& process : gpu_processes()) {
+      if (is_mps(process)) continue;
+      ++users;
+      if (attached.count(process["pid"].get<int64_t>()) != 0) continue;
+      ++bypassing;
+      add(Level::kWarn, "bypassed", process_text(process) + " uses a GPU and is not attached",
+          "start it with heddle run, or with heddle's CDI device");
+    }
+    if (bypassing != 0) return;
+    if (users == 0) return add(Level::kOk, "bypassed", "no program uses a GPU past heddle");
+    add(Level::kOk, "bypassed", "all " + std::to_string(users) + " programs on a GPU are attached");
+  }
+
+  void environment() {
+    const json& e = facts_["environment"];
+    if (e["disabled"] == true) {
+      add(Level::kWarn, "environment",
+          "HEDDLE_DISABLE is set: programs started here are not managed", "unset HEDDLE_DISABLE");
+    }
+    bool sound = true;
+    const auto look = [&](const json& list, const std::string& place) {
+      for (const json& entry : list) {
+        const std::string path = printable(entry["path"]);
+        if (entry["exists"] == false) {
+          sound = false;
+          add(Level::kWarn, "preload",
+              place + " names " + path +
+                  ", which is not there: the loader "
+                  "complains at every start",
+              "take it out");
+        } else if (is_other_interposer(path)) {
+          sound = false;
+          add(Level::kWarn, "preload",
+              place + " names " + path + ", which stands in for the driver too",
+              "use one of the two");
+        }
+      }
+    };
+    look(e["ld_preload"], "LD_PRELOAD");
+    look(e["system_preload"], "/etc/ld.so.preload");
+    if (sound) add(Level::kOk, "preload", "nothing in the way");
+  }
+
+  // Others that preload themselves between programs and the driver: HAMi, vgpu-manager, nvshare,
+  // XSched, Tally; and a driver, or a shim, of elsewhere.
+  bool is_other_interposer(const std::string& path) const {
+    if (path == facts_["shim"]["path"] || path == "/usr/lib/heddle/libcuda.so.1") return false;
+    for (const char* part :
+         {"libvgpu", "libnvshare", "libshimcuda", "libtally", "libcuda.so", "libcuda-control"}) {
+      if (path.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  const json& facts_;
+  const json* status_ = nullptr;  // of the daemon, if it answers
+  const json* ps_ = nullptr;
+  std::vector<Finding> findings_;
+};
+
+const char* level_text(Level level) {
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kNone:
+      return "none";
+    case Level::kWarn:
+      return "warn";
+    case Level::kError:
+      return "error";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<Finding> examine(const json& facts) { return Examination(facts).run(); }
+
+json gather_facts(const std::string& named) {
+  std::string path = named;
+  char buffer[256];
+  if (path.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) path = buffer;
+  server::Request request;
+  const Answer status = ask(path, request);
+  request.kind = server::Request::Kind::kPs;
+  const Answer ps = status.code == kOk ? ask(path, request) : status;
+
+  json facts = probe_gpu();
+  facts["daemon"] = {{"code", ps.code}, {"error", ps.error}};
+  if (ps.code == kOk) {
+    facts["daemon"]["status"] = status.json;
+    facts["daemon"]["ps"] = ps.json;
+  }
+  facts["version"] = HEDDLE_VERSION;
+  facts["protocol"] = ipc::kProtocolVersion;
+  facts["uid"] = geteuid();
+  facts["mps"] = probe_mps(ps.code == kOk ? status.json["pid"].get<int>() : 0);
+  facts["socket"] = probe_socket(path);
+  facts["environment"] = probe_environment();
+  const Obstacle obstacle = obstacle_in("/proc/self/exe", shim_path());
+  facts["libc"] = {{"version", gnu_get_libc_version()}, {"obstacle", obstacle.why}};
+  facts["gpu_processes"] = json::array();
+  std::set<int> pids;
+  for (const json& gpu : facts["nvml"].value("gpus", json::array())) {
+    for (const json& pid : gpu["pids"]) pids.insert(pid.get<int>());
+  }
+  for (const json& process : unattached_processes({{"clients", json::array()}})) {
+    pids.insert(process["pid"].get<int>());
+  }
+  for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
+  return facts;
+}
+
+int run_doctor(const std::string& socket, bool as_json) {
+  const json facts = gather_facts(socket);
+  const std::vector<Finding> findings = examine(facts);
+  const bool failed = std::any_of(findings.begin(), findings.end(),
+                                  [](const Finding& f) { return f.level == Level::kError; });
+  json all = json::array();
+  for (const Finding& f : findings) {
+    all.push_back({{"level", level_text(f.level)},
+                   {"topic", f.topic},
+                   {"text", f.text},
+                   {"remedy", f.remedy}});
+    if (as_json) continue;
+    std::string level = level_text(f.level), topic = f.topic;
+    level.resize(7, ' ');
+    topic.resize(std::max<size_t>(topic.size() + 1, 13), ' ');
+    std::cout << level << topic << f.text << '\n';
+    if (!f.remedy.empty()) std::cout << std::string(20, ' ') << "-> " << f.remedy << '\n';
+  }
+  if (as_json) {
+    const json document = {{"findings", all}, {"failed", failed}, {"facts", facts}};
+    std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+  }
+  return failed ? kFailed : kOk;
+}
+
+}  // namespace heddle::cli

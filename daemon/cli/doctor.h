@@ -1,0 +1,30 @@
+// `heddle doctor`: is everything that heddle needs in place, and does anything bypass it?
+//
+// Exit codes: 0 nothing is wrong (warnings apart), 1 something is, as for any command that fails.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+struct Finding {
+  enum class Level : uint8_t { kOk, kNone, kWarn, kError };  // kNone: nothing to look at here
+  Level level = Level::kOk;
+  std::string topic;
+  std::string text;
+  std::string remedy;  // "" unless kWarn or kError
+};
+
+// Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
+std::vector<Finding> examine(const nlohmann::json& facts);
+
+// All of probe.h, and {daemon: {code, error, status, ps}, version, protocol, uid, libc: {version,
+// obstacle}, gpu_processes: [probe_process of all whom NVML or /proc shows on a GPU]}.
+nlohmann::json gather_facts(const std::string& socket);
+
+// Prints the findings, or all of it as JSON. Returns the exit code.
+int run_doctor(const std::string& socket, bool as_json);
+
+}  // namespace heddle::cli

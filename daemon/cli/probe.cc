@@ -1,0 +1,256 @@
+#include "daemon/cli/probe.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "daemon/cli/preload.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kProbeMs = 20'000;
+
+template <class F>
+F* symbol(void* library, const char* name) {
+  return reinterpret_cast<F*>(dlsym(library, name));
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// ---- in the child -------------------------------------------------------------------------------
+
+// The driver that is mapped by now: a libcuda.so whatever its version, which is not the shim.
+std::string mapped_driver(const fs::path& shim) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t slash = line.find('/');
+    if (slash == std::string::npos) continue;
+    const fs::path path = line.substr(slash);
+    std::error_code error;
+    if (path.filename().string().rfind("libcuda.so", 0) == 0 &&
+        !fs::equivalent(path, shim, error)) {
+      return path.string();
+    }
+  }
+  return "";
+}
+
+void probe_driver(json& out) {
+  const fs::path shim = shim_path();
+  out["shim"] = {{"path", shim.string()}};
+  void* library = dlopen(shim.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    out["shim"]["error"] = dlerror();
+    out["driver"] = {{"error", "the shim does not load"}};
+    return;
+  }
+  const auto* protocol = symbol<const uint32_t>(library, "heddle_shim_protocol");
+  out["shim"]["protocol"] = protocol != nullptr ? *protocol : 0;
+  int version = 0;
+  const auto get_version = symbol<int(int*)>(library, "cuDriverGetVersion");
+  const int result = get_version != nullptr ? get_version(&version) : -1;
+  out["driver"] = {{"path", mapped_driver(shim)}, {"version", version}};
+  if (result != 0) out["driver"]["error"] = "cuDriverGetVersion: error " + std::to_string(result);
+}
+
+// NVML's own structure, as its _v2 and _v3 calls fill it.
+struct NvmlProcess {
+  unsigned pid;
+  unsigned long long memory;
+  unsigned gpu_instance, compute_instance;
+};
+
+void nvml_processes(void* nvml, void* device, const char* call, std::set<unsigned>& pids) {
+  using Get = int(void*, unsigned*, NvmlProcess*);
+  std::vector<NvmlProcess> all(1024);
+  for (const char* version : {"_v3", "_v2"}) {
+    const auto get = symbol<Get>(nvml, (std::string(call) + version).c_str());
+    auto count = static_cast<unsigned>(all.size());
+    if (get == nullptr || get(device, &count, all.data()) != 0) continue;
+    for (unsigned i = 0; i < std::min<size_t>(count, all.size()); ++i) pids.insert(all[i].pid);
+    return;
+  }
+}
+
+void probe_nvml(json& out) {
+  const char* named = getenv("HEDDLE_NVML");
+  void* nvml = dlopen(named != nullptr ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (nvml == nullptr) {
+    out = {{"error", dlerror()}};
+    return;
+  }
+  const auto init = symbol<int()>(nvml, "nvmlInit_v2");
+  const auto count_of = symbol<int(unsigned*)>(nvml, "nvmlDeviceGetCount_v2");
+  const auto handle = symbol<int(unsigned, void**)>(nvml, "nvmlDeviceGetHandleByIndex_v2");
+  const auto name_of = symbol<int(void*, char*, unsigned)>(nvml, "nvmlDeviceGetName");
+  const auto mode_of = symbol<int(void*, int*)>(nvml, "nvmlDeviceGetComputeMode");
+  const auto version_of = symbol<int(char*, unsigned)>(nvml, "nvmlSystemGetDriverVersion");
+  unsigned count = 0;
+  if (!init || !count_of || !handle || !name_of || !mode_of || !version_of) {
+    out = {{"error", "NVML lacks functions; it is too old"}};
+    return;
+  }
+  if (const int error = init(); error != 0 || count_of(&count) != 0) {
+    out = {{"error", "NVML does not start: error " + std::to_string(error)}};
+    return;
+  }
+  char text[128] = {};
+  if (version_of(text, sizeof text) == 0) out["driver_version"] = text;
+  out["gpus"] = json::array();
+  for (unsigned i = 0; i < count; ++i) {
+    void* device = nullptr;
+    int mode = 0;
+    std::set<unsigned> pids;
+    if (handle(i, &device) != 0) continue;
+    if (name_of(device, text, sizeof text) != 0) text[0] = '\0';
+    if (mode_of(device, &mode) != 0) mode = 0;
+    nvml_processes(nvml, device, "nvmlDeviceGetComputeRunningProcesses", pids);
+    nvml_processes(nvml, device, "nvmlDeviceGetMPSComputeRunningProcesses", pids);
+    out["gpus"].push_back({{"index", i}, {"name", text}, {"compute_mode", mode}, {"pids", pids}});
+  }
+}
+
+[[noreturn]] void probe_in_child(int answer) {
+  json out;
+  probe_driver(out);
+  probe_nvml(out["nvml"]);
+  const std::string text = out.dump(-1, ' ', false, json::error_handler_t::replace);
+  const bool written = write(answer, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  _exit(written ? 0 : 1);  // the driver's destructors are none of our business
+}
+
+// ---- files --------------------------------------------------------------------------------------
+
+json entries(const std::string& list, const char* separators) {
+  json all = json::array();
+  for (size_t at = 0; at < list.size();) {
+    const size_t length = std::min(list.find_first_of(separators, at), list.size()) - at;
+    const std::string path = list.substr(at, length);
+    // Names without a slash are looked up by the loader; nothing is known against them.
+    if (!path.empty()) {
+      const bool exists = path.find('/') == std::string::npos || access(path.c_str(), R_OK) == 0;
+      all.push_back({{"path", path}, {"exists", exists}});
+    }
+    at += length + 1;
+  }
+  return all;
+}
+
+std::string last_cgroup(int pid) {
+  const std::string text = contents("/proc/" + std::to_string(pid) + "/cgroup");
+  return text.substr(text.rfind('\n', text.size() < 2 ? 0 : text.size() - 2) + 1);
+}
+
+}  // namespace
+
+json probe_gpu() {
+  json out;
+  int channel[2];
+  if (pipe(channel) != 0) return {{"error", strerror(errno)}};
+  const pid_t child = fork();
+  if (child == 0) {
+    close(channel[0]);
+    probe_in_child(channel[1]);
+  }
+  close(channel[1]);
+  std::string text;
+  char part[4096];
+  ssize_t length = 1;
+  for (pollfd readable{channel[0], POLLIN, 0}; child > 0 && length > 0;) {
+    if (poll(&readable, 1, kProbeMs) != 1) break;
+    length = read(channel[0], part, sizeof part);
+    if (length > 0) text.append(part, static_cast<size_t>(length));
+  }
+  close(channel[0]);
+  if (child > 0) {
+    if (length != 0) kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  out = json::parse(text, nullptr, false);
+  if (!out.is_object()) {
+    const char* why =
+        length == 0 ? "the driver ended the process that asked it" : "the driver does not answer";
+    out = {{"shim", {{"path", shim_path().string()}}},
+           {"driver", {{"error", why}}},
+           {"nvml", {{"error", why}}}};
+  }
+  return out;
+}
+
+json probe_mps(int daemon_pid) {
+  const char* named = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const fs::path directory = named != nullptr && *named != '\0' ? named : "/tmp/nvidia-mps";
+  struct stat control;
+  if (stat((directory / "control").c_str(), &control) != 0) return nullptr;
+  int pid = 0;
+  std::istringstream(contents(directory / "nvidia-cuda-mps-control.pid")) >> pid;
+  if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) pid = 0;
+  const std::string cgroup = pid > 0 ? last_cgroup(pid) : "";
+  const bool shared = daemon_pid > 0 && !cgroup.empty() && cgroup == last_cgroup(daemon_pid) &&
+                      cgroup.find(":/\n") == std::string::npos;
+  return {{"directory", directory.string()},
+          {"uid", control.st_uid},
+          {"pid", pid},
+          {"shares_cgroup_with", shared ? daemon_pid : 0}};
+}
+
+json probe_socket(const std::string& path) {
+  struct stat socket, directory;
+  const bool exists = lstat(path.c_str(), &socket) == 0;
+  json out = {{"path", path}, {"exists", exists}};
+  if (!exists) return out;
+  out["is_socket"] = S_ISSOCK(socket.st_mode);
+  out["mode"] = socket.st_mode & 07777;
+  out["uid"] = socket.st_uid;
+  out["writable"] = access(path.c_str(), W_OK) == 0;
+  if (stat(fs::path(path).parent_path().c_str(), &directory) == 0) {
+    out["directory_mode"] = directory.st_mode & 07777;
+    out["directory_uid"] = directory.st_uid;
+  }
+  return out;
+}
+
+json probe_environment() {
+  const auto variable = [](const char* name) {
+    const char* value = getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  const std::string disabled = variable("HEDDLE_DISABLE");
+  return {{"ld_preload", entries(variable("LD_PRELOAD"), ": ")},
+          {"system_preload", entries(contents("/etc/ld.so.preload"), ": \t\n")},
+          {"disabled", !disabled.empty() && disabled != "0"},
+          {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")}};
+}
+
+json probe_process(int pid) {
+  const fs::path process = "/proc/" + std::to_string(pid);
+  std::error_code error;
+  struct stat owner;
+  json out = {{"pid", pid}, {"exe", fs::read_symlink(process / "exe", error).string()}};
+  if (out["exe"] == "") {
+    const std::string name = contents(process / "comm");
+    out["exe"] = name.substr(0, name.find('\n'));
+  }
+  out["uid"] = stat(process.c_str(), &owner) == 0 ? json(owner.st_uid) : json();
+  return out;
+}
+
+}  // namespace heddle::cli

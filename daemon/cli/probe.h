@@ -1,0 +1,31 @@
+// What `heddle doctor` looks at, gathered without judging it: one JSON document.
+//
+// The GPU's side is asked in a child process, so that a driver that hangs or dies costs one answer.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle::cli {
+
+// The driver as the shim finds it, and NVML's GPUs and processes:
+//   driver: {path, version (cuDriverGetVersion) or error}
+//   shim:   {path, protocol or error}
+//   nvml:   {driver_version, gpus: [{index, name, compute_mode, pids: [...]}] or error}
+// HEDDLE_NVML names another library than libnvidia-ml.so.1.
+nlohmann::json probe_gpu();
+
+// {directory, uid, pid (0: no process), shares_cgroup_with: pid or 0} of the MPS control daemon
+// whose pipes this environment names; null where there is none.
+nlohmann::json probe_mps(int daemon_pid);
+
+// {path, exists, mode, uid, writable, directory_mode, directory_uid} of the daemon's socket.
+nlohmann::json probe_socket(const std::string& path);
+
+// {ld_preload: [...], system_preload: [...], disabled, real_libcuda}: entries are {path, exists}.
+nlohmann::json probe_environment();
+
+// {pid, exe, uid} of a process; exe and uid are what the caller may see.
+nlohmann::json probe_process(int pid);
+
+}  // namespace heddle::cli

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Containers of an old and a new distribution under heddle, as its CDI specification has them:
+load.py DEPS DRIVER DEMO NAMES
+
+The specification's hooks and mounts are carried out on a root filesystem; a CUDA program runs
+inside, on the simulated GPU, with the driver in a forward-compatibility directory that only the
+loader's cache knows. Outside are the daemon and the owner of the GPU. Skipped where mounts are not
+allowed or no mirror answers.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+import roots
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/quickstart"))
+import stage  # noqa: E402  (the folder is known only now)
+
+DEPS, DRIVER, DEMO, NAMES = map(pathlib.Path, sys.argv[1:5])
+# A namespace of mounts; of users too where this is not root.
+UNSHARE = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+
+
+def expect(condition, what):
+    if not condition:
+        raise stage.StageError(str(what))
+
+
+class Container:
+    def __init__(self, where, release):
+        self.where, self.folder = where, where.folder / release
+        self.root = roots.fresh(DEPS, release, self.folder / "rootfs")
+        shutil.copy(DRIVER, self.root / "usr/local/cuda/compat/libcuda.so.1")
+        for program in (DEMO, NAMES):
+            shutil.copy(program, self.root / program.name)
+        (self.root / "etc/ld.so.conf").write_text("/usr/local/cuda/compat\n")
+        subprocess.run(["/sbin/ldconfig", "-r", self.root], check=True, capture_output=True)
+        (self.folder / "config.json").write_text('{"root": {"path": "rootfs"}}')
+        self.spec = json.loads(subprocess.run([stage.HEDDLE, "cdi"], env=where.env, check=True,
+                                              capture_output=True, text=True).stdout)
+
+    def apply_hooks(self):
+        for hook in self.spec["containerEdits"]["hooks"]:
+            done = subprocess.run([hook["path"], *hook["args"][1:]], text=True, capture_output=True,
+                                  input=json.dumps({"bundle": str(self.folder)}))
+            expect(done.returncode == 0, done)
+            yield done.stderr
+
+    def run(self, command, device=None, **environment):
+        """Runs it inside; with a device of the specification, or without heddle."""
+        lines = [f"mount --rbind /proc {self.root}/proc",
+                 f"mount --bind {self.where.sockets} {self.root}/tmp"]
+        env = {"HEDDLE_SIM_SOCKET": f"/tmp/{self.where.gpus}"} | environment
+        if device is not None:
+            chosen = next(d for d in self.spec["devices"] if d["name"] == device)
+            for edits in (self.spec["containerEdits"], chosen["containerEdits"]):
+                env |= dict(entry.split("=", 1) for entry in edits["env"])
+                lines += [f"mount --bind {m['hostPath']} {self.root}{m['containerPath']} && "
+                          f"mount -o remount,bind,ro,nosuid,nodev {self.root}{m['containerPath']}"
+                          for m in edits.get("mounts", [])]
+        lines.append(f"exec chroot {self.root} {shlex.join(map(str, command))}")
+        return subprocess.run([*UNSHARE, "sh", "-ec", "\n".join(lines)], env=env | {
+            "PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=60)
+
+
+def launches(where):
+    stats = [d["stats"] for d in where.heddle("status")["devices"]]
+    return sum(s["posted"] + s["granted"] for s in stats)
+
+
+def check_release(where, container, release):
+    demo = [f"/{DEMO.name}", "batch", "--seconds", 0.3, "--kernel-ms", 1]
+    bare = container.run(demo)
+    expect(bare.returncode == 0, f"{release}, bare: {bare.stderr}")
+    expect(launches(where) == 0, "bare, and the daemon saw it")
+    expect(list(container.apply_hooks()) == [""], "the hook complains")
+
+    names = container.run([f"/{NAMES.name}"], "default")
+    expect(names.returncode == 0 and not names.stderr, f"{release}, names: {names.stderr}")
+    done = container.run(demo, "batch")
+    expect(done.returncode == 0 and not done.stderr, f"{release}: {done.stderr}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    expect(result["checksum_ok"], result)
+    seen = launches(where)
+    expect(seen >= result["launches"] - 64, f"{seen} of {result['launches']} launches seen")
+    print(f"{release}, glibc {roots.RELEASES[release]}: {result['launches']} launches, {seen} seen")
+
+
+def check_musl(where):
+    """Nothing is preloaded where it would break programs, and heddle run says so."""
+    program = where.folder / "musl"
+    glibc, musl = b"/lib64/ld-linux-x86-64.so.2", b"/lib/ld-musl-x86_64.so.1"
+    program.write_bytes(pathlib.Path("/bin/true").read_bytes().replace(
+        glibc, musl.ljust(len(glibc), b"\0"), 1))
+    program.chmod(0o755)
+    done = subprocess.run([stage.HEDDLE, "run", "--", program], capture_output=True, text=True)
+    expect(done.returncode == 5 and musl.decode() in done.stderr, done)
+    rootfs = where.folder / "alpine/rootfs"
+    (rootfs / "lib").mkdir(parents=True, exist_ok=True)
+    (rootfs / "etc").mkdir(exist_ok=True)
+    shutil.copy(program, rootfs / "lib/ld-musl-x86_64.so.1")
+    (rootfs.parent / "config.json").write_text('{"root": {"path": "rootfs"}}')
+    done = subprocess.run([stage.HEDDLE, "cdi-hook"], text=True, capture_output=True,
+                          input=json.dumps({"bundle": str(rootfs.parent)}))
+    expect(done.returncode == 0 and "runs without heddle: it has no glibc" in done.stderr, done)
+    expect(not (rootfs / "etc/ld.so.preload").exists(), "preloaded all the same")
+
+
+def main():
+    if not stage.HEDDLE.exists():
+        print("dist/ is not installed: cmake --install build/release")
+        sys.exit(77)
+    if subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
+        print("skipped: no mounts without root here")
+        sys.exit(77)
+    where = stage.Stage(ROOT / "out/container", "mps")
+    owner = None
+    try:
+        check_musl(where)
+        for release in roots.RELEASES:
+            where.next_gpu(release)
+            container = Container(where, release)
+            # It leaves when nobody uses it for 3 s.
+            owner = subprocess.Popen([stage.SIM / "heddle-sim-gpu"], env=where.env)
+            where.start_daemon("priority")
+            check_release(where, container, release)
+            where.stop_daemon()
+            owner.wait(20)
+    except roots.NoRoot as error:
+        print(f"skipped: {error}")
+        sys.exit(77)
+    except stage.StageError as error:
+        print(f"FAILED {error}")
+        sys.exit(1)
+    finally:
+        where.close()
+        if owner is not None and owner.poll() is None:
+            owner.kill()
+
+
+if __name__ == "__main__":
+    main()

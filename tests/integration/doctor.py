@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""`heddle doctor` on the simulated driver with a stand-in for NVML: doctor.py FAKE_NVML
+
+A program without heddle is named, an attached one is not; the exit code says whether anything is
+wrong.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/quickstart"))
+import stage  # noqa: E402  (the folder is known only now)
+
+
+def doctor(where, **environment):
+    """Exit code, and what it found by topic: [(level, text), ...]."""
+    env = where.env | {"HEDDLE_NVML": sys.argv[1],
+                       "HEDDLE_REAL_LIBCUDA": str(stage.SIM / "libcuda.so.1")} | environment
+    done = subprocess.run([stage.HEDDLE, "doctor", "--json"], env=env, capture_output=True,
+                          text=True, timeout=60)
+    found = {}
+    for finding in json.loads(done.stdout)["findings"]:
+        found.setdefault(finding["topic"], []).append((finding["level"], finding["text"]))
+    return done.returncode, found
+
+
+def expect(condition, what):
+    if not condition:
+        raise stage.StageError(str(what))
+
+
+def check(where):
+    code, found = doctor(where)
+    expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
+    driver = stage.SIM / "libcuda.so.1"
+    expect(found["driver"][0] == ("ok", f"{driver}, CUDA 13.0"), found["driver"])
+    where.start_daemon("priority")
+    code, found = doctor(where)
+    expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
+
+    managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)
+    bare = where.start_demo("latency", "doctor", 1, 3, 0, managed=False)
+    try:
+        stage.wait_until(lambda: where.heddle("ps")["clients"], 10, "a client")
+        pids = f"{managed.process.pid},{bare.process.pid}"
+        code, found = doctor(where, FAKE_NVML_PIDS=pids)
+        named = [text for level, text in found["bypassed"] if level == "warn"]
+        expect(code == 0 and len(named) == 1 and f"pid {bare.process.pid} " in named[0], found)
+        expect("heddle-demo" in named[0], named)
+    finally:
+        managed.finish()
+        bare.finish()
+
+    code, found = doctor(where, FAKE_NVML_MODE="3")
+    expect(code == 1 and found["gpu"][0][0] == "error", found["gpu"])
+    code, found = doctor(where, HEDDLE_REAL_LIBCUDA="/nowhere")
+    expect(code == 1 and found["driver"][0][0] == "error", found["driver"])
+    code, found = doctor(where, LD_PRELOAD="/gone.so")
+    expect(code == 0 and found["preload"][0][0] == "warn", found["preload"])
+    where.heddle("bypass", "on")
+    code, found = doctor(where)
+    expect(code == 0 and found["bypass"][0][0] == "warn", found)
+
+
+def main():
+    if not stage.HEDDLE.exists():
+        print("dist/ is not installed: cmake --install build/release")
+        sys.exit(77)
+    os.environ.pop("LD_PRELOAD", None)
+    where = stage.Stage(ROOT / "out/doctor", "timeslice")
+    try:
+        check(where)
+    except stage.StageError as error:
+        print(f"FAILED {error}")
+        sys.exit(1)
+    finally:
+        where.close()
+
+
+if __name__ == "__main__":
+    main()

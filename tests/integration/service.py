@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it
+well, and the installed unit is one that systemd accepts."""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DIST = ROOT / "dist"
+UNIT = DIST / "share/heddle/heddled.service"
+
+
+def notified(listener):
+    listener.settimeout(10)
+    return listener.recv(256).decode()
+
+
+def check_notifications(folder, name):
+    """`name`: where the manager listens; @ stands for the abstract namespace."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind(name.replace("@", "\0", 1))
+    path = folder / "s"
+    daemon = subprocess.Popen([DIST / "bin/heddled", "--socket", path],
+                              env=os.environ | {"NOTIFY_SOCKET": name}, stderr=subprocess.DEVNULL)
+    try:
+        assert notified(listener) == "READY=1"
+        # Ready means that whoever was waiting for it may connect.
+        subprocess.run([DIST / "bin/heddle", "--socket", path, "status"], check=True,
+                       stdout=subprocess.DEVNULL)
+        daemon.send_signal(signal.SIGTERM)
+        assert notified(listener) == "STOPPING=1"
+        assert daemon.wait(10) == 0, "SIGTERM is a clean end"
+        assert not path.exists(), "the socket stayed behind"
+    finally:
+        daemon.kill()
+        daemon.wait()
+        listener.close()
+
+
+def check_unit(folder):
+    """With the install tree where the unit expects it."""
+    unit = folder / "heddled.service"
+    unit.write_text(UNIT.read_text().replace("/opt/heddle", str(DIST)))
+    if not shutil.which("systemd-analyze"):
+        return print("no systemd-analyze here: the unit is not verified")
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert done.returncode == 0 and str(unit.name) not in done.stderr, done.stderr
+
+
+def main():
+    if not UNIT.exists():
+        print("dist/ is not installed: cmake --install build/release")
+        sys.exit(77)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-"))
+    try:
+        check_notifications(folder, str(folder / "notify"))
+        check_notifications(folder, f"@heddle-test-{os.getpid()}")
+        check_unit(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+// The CDI specification against the rules of CDI 0.6.0, and what the hook does to images.
+#include "daemon/cli/cdi.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tests/unit/made_elf.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const char* const kShim = "/usr/lib/heddle/libcuda.so.1\n";
+const char* const kBoth = "/usr/lib/heddle/libcuda.so.1\n/usr/lib/heddle/libcuda.so\n";
+
+// What CDI's schema and its validator ask of edits: known keys, and at least one edit.
+void check_edits(const json& edits) {
+  ASSERT_TRUE(edits.is_object());
+  EXPECT_FALSE(edits.empty());
+  for (const auto& [key, value] : edits.items()) {
+    EXPECT_TRUE(key == "env" || key == "mounts" || key == "hooks") << key;
+    EXPECT_TRUE(value.is_array() && !value.empty()) << key;
+  }
+  for (const json& entry : edits.value("env", json::array())) {
+    EXPECT_TRUE(std::regex_match(entry.get<std::string>(), std::regex("[A-Z_]+=.*")));
+  }
+  for (const json& mount : edits.value("mounts", json::array())) {
+    EXPECT_EQ(mount["hostPath"].get<std::string>()[0], '/');
+    EXPECT_EQ(mount["containerPath"].get<std::string>()[0], '/');
+    EXPECT_TRUE(mount["options"].is_array());
+    EXPECT_EQ(mount.size(), 3u);
+  }
+  const std::set<std::string> hooks = {"prestart",       "createRuntime", "createContainer",
+                                       "startContainer", "poststart",     "poststop"};
+  for (const json& hook : edits.value("hooks", json::array())) {
+    EXPECT_EQ(hooks.count(hook["hookName"]), 1u);
+    EXPECT_EQ(hook["path"].get<std::string>()[0], '/');
+    EXPECT_TRUE(hook["args"].is_array());
+    EXPECT_EQ(hook.size(), 3u);
+  }
+}
+
+TEST(Cdi, SpecificationIsValid) {
+  const json s = cdi_specification("/opt/heddle/bin/heddle", "/opt/heddle/lib/heddle",
+                                   "/run/heddle/heddle.sock");
+  EXPECT_EQ(s["cdiVersion"], "0.6.0");
+  const std::regex kind("[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*[A-Za-z0-9]");
+  EXPECT_TRUE(std::regex_match(s["kind"].get<std::string>(), kind));
+  EXPECT_EQ(s.size(), 4u) << "cdiVersion, kind, containerEdits and devices: no other key";
+  check_edits(s["containerEdits"]);
+  std::set<std::string> names;
+  for (const json& device : s["devices"]) {
+    EXPECT_TRUE(std::regex_match(device["name"].get<std::string>(),
+                                 std::regex("[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]")));
+    EXPECT_TRUE(names.insert(device["name"]).second) << "twice";
+    EXPECT_EQ(device.size(), 2u);
+    check_edits(device["containerEdits"]);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"default", "latency", "batch"}));
+}
+
+TEST(Cdi, MountsTheSocketsDirectoryAndReplacesNoVariableOfImages) {
+  const json edits =
+      cdi_specification("/o/bin/heddle", "/o/lib/heddle", "/var/x/s")["containerEdits"];
+  EXPECT_EQ(edits["mounts"][0]["hostPath"], "/o/lib/heddle");
+  EXPECT_EQ(edits["mounts"][1]["hostPath"], "/var/x") << "a new daemon makes a new socket";
+  EXPECT_EQ(edits["env"], json::array({"HEDDLE_SOCKET=/run/heddle/s"}));
+}
+
+class CdiHook : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-cdi-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    shim_ = write("shim", make_elf({.loader = "", .needs = {"GLIBC_2.17"}}));
+    root_ = folder_ / "root";
+    fs::create_directories(root_ / "etc");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path write(const fs::path& name, const std::string& bytes) {
+    const fs::path path = folder_ / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  void libc(const std::string& place, const std::vector<std::string>& versions) {
+    write("root/" + place, make_elf({.loader = "", .defines = versions}));
+  }
+  std::string preloaded() {
+    std::ostringstream text;
+    text << std::ifstream(root_ / "etc/ld.so.preload").rdbuf();
+    return text.str();
+  }
+  std::string apply() { return preload_in(root_, shim_); }
+
+  fs::path folder_, shim_, root_;
+};
+
+TEST_F(CdiHook, PreloadsWhereTheShimLoadsAndOnlyOnce) {
+  libc("lib/x86_64-linux-gnu/libc.so.6", {"GLIBC_2.2.5", "GLIBC_2.17"});
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), kBoth);
+  EXPECT_EQ(apply(), "") << "a container that starts again";
+  EXPECT_EQ(preloaded(), kBoth);
+}
+
+TEST_F(CdiHook, LeavesImagesAloneInWhichItWouldNotLoad) {
+  EXPECT_NE(apply().find("no glibc"), std::string::npos);
+  libc("usr/lib64/libc.so.6", {"GLIBC_2.2.5", "GLIBC_2.12"});
+  EXPECT_EQ(apply(), "its usr/lib64/libc.so.6 lacks GLIBC_2.17");
+  // A musl that calls itself libc.so.6 defines no versions; a 32-bit library is passed over.
+  libc("usr/lib64/libc.so.6", {});
+  EXPECT_NE(apply(), "");
+  write("root/usr/lib64/libc.so.6", make_elf({.loader = "", .elf_class = ELFCLASS32}));
+  EXPECT_NE(apply().find("no glibc"), std::string::npos);
+  EXPECT_FALSE(fs::exists(root_ / "etc/ld.so.preload"));
+}
+
+TEST_F(CdiHook, KeepsWhatTheImagePreloads) {
+  libc("lib64/libc.so.6", {"GLIBC_2.17"});
+  write("root/etc/ld.so.preload", "/usr/lib/libjemalloc.so");
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), std::string("/usr/lib/libjemalloc.so\n") + kBoth);
+  write("root/etc/ld.so.preload", kShim);
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), kBoth);
+}
+
+TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
+  libc("lib64/libc.so.6", {"GLIBC_2.17"});
+  const fs::path outside = write("outside/ld.so.preload", "mine\n");
+  fs::remove_all(root_ / "etc");
+  fs::create_symlink(outside.parent_path(), root_ / "etc");
+  EXPECT_NE(apply(), "") << "in the image there is no such directory";
+  fs::remove(root_ / "etc");
+  fs::create_directories(root_ / "etc");
+  fs::create_symlink(outside, root_ / "etc/ld.so.preload");
+  EXPECT_NE(apply(), "");
+  std::ostringstream text;
+  text << std::ifstream(outside).rdbuf();
+  EXPECT_EQ(text.str(), "mine\n");
+}
+
+TEST_F(CdiHook, NeverKeepsAContainerFromStarting) {
+  for (const std::string state : {"", "{}", "[1]", R"({"bundle":"/nowhere"})", R"({"bundle":3})"}) {
+    std::istringstream in(state);
+    EXPECT_EQ(run_cdi_hook(in), 0) << state;
+  }
+  write("config.json", R"({"root":{"path":7}})");
+  std::istringstream in(R"({"bundle":")" + folder_.string() + "\"}");
+  EXPECT_EQ(run_cdi_hook(in), 0);
+}
+
+}  // namespace
+}  // namespace heddle::cli

@@ -1,0 +1,123 @@
+// The command line's parts that ask no daemon: would the shim load?
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "daemon/cli/elf.h"
+#include "daemon/cli/preload.h"
+#include "tests/unit/made_elf.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Preload : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-cli-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    shim_ = write("shim", make_elf({"", {"GLIBC_2.2.5", "GLIBC_2.17"}, {}}));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path write(const std::string& name, const std::string& bytes) {
+    const fs::path path = folder_ / name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    fs::permissions(path, fs::perms(0755));
+    return path;
+  }
+  Obstacle obstacle(const std::string& bytes) {
+    return obstacle_in(write("program", bytes).string(), shim_);
+  }
+  fs::path folder_, shim_;
+};
+
+TEST_F(Preload, TakesProgramsOfThisSystem) {
+  EXPECT_EQ(obstacle_in("/bin/sh", shim_).why, "");
+  EXPECT_EQ(obstacle_in("/proc/self/exe", shim_).why, "");
+  EXPECT_EQ(obstacle(make_elf({})).why, "");
+}
+
+TEST_F(Preload, RefusesWhatWouldIgnoreIt) {
+  const Obstacle fixed = obstacle(make_elf({.loader = ""}));
+  EXPECT_NE(fixed.why.find("program is statically linked"), std::string::npos);
+  EXPECT_TRUE(fixed.harmless);
+  EXPECT_NE(obstacle(make_elf({.elf_class = ELFCLASS32})).why.find("not for x86-64"),
+            std::string::npos);
+  EXPECT_NE(obstacle(make_elf({.machine = EM_AARCH64})).why.find("not for x86-64"),
+            std::string::npos);
+}
+
+TEST_F(Preload, RefusesWhatItWouldBreak) {
+  const Obstacle musl = obstacle(make_elf({.loader = "/lib/ld-musl-x86_64.so.1"}));
+  EXPECT_NE(musl.why.find("uses /lib/ld-musl-x86_64.so.1, not glibc's loader"), std::string::npos);
+  EXPECT_FALSE(musl.harmless);
+  // An old C library beside the program's loader.
+  const fs::path loader = write("ld-linux-x86-64.so.2", "");
+  write("libc.so.6", make_elf({"", {}, {"GLIBC_2.2.5", "GLIBC_2.12"}}));
+  const Obstacle old = obstacle(make_elf({.loader = loader.string()}));
+  EXPECT_NE(old.why.find("lacks GLIBC_2.17"), std::string::npos) << old.why;
+  EXPECT_FALSE(old.harmless);
+  write("libc.so.6", make_elf({"", {}, {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"}}));
+  EXPECT_EQ(obstacle(make_elf({.loader = loader.string()})).why, "");
+}
+
+TEST_F(Preload, RefusesProgramsThatGainPrivileges) {
+  if (geteuid() != 0) GTEST_SKIP() << "an owner gains nothing from his own program";
+  const fs::path program = write("program", make_elf({}));
+  ASSERT_EQ(chown(program.c_str(), 1, getegid()), 0);
+  fs::permissions(program, fs::perms(04755));
+  EXPECT_NE(obstacle_in(program.string(), shim_).why.find("gains privileges"), std::string::npos);
+}
+
+TEST_F(Preload, FollowsScriptsToTheirInterpreters) {
+  const fs::path musl = write("musl", make_elf({.loader = "/lib/ld-musl-x86_64.so.1"}));
+  EXPECT_NE(obstacle("#!" + musl.string() + " -x\n").why.find("ld-musl"), std::string::npos);
+  EXPECT_EQ(obstacle("#! /bin/sh\n").why, "");
+  EXPECT_EQ(obstacle("echo a script without a line\n").why, "");
+  const std::string path = getenv("PATH");
+  setenv("PATH", (folder_.string() + ":" + path).c_str(), 1);
+  EXPECT_NE(obstacle("#!/usr/bin/env -S A=b musl\n").why.find("ld-musl"), std::string::npos);
+  setenv("PATH", path.c_str(), 1);
+  const fs::path loop = folder_ / "program";
+  EXPECT_EQ(obstacle("#!" + loop.string() + "\n").why, "") << "the kernel will say so";
+}
+
+TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {
+  const auto libc = parse_elf(MappedFile(std::string("/lib/x86_64-linux-gnu/libc.so.6")).bytes());
+  if (!libc) GTEST_SKIP() << "it lies elsewhere";
+  EXPECT_TRUE(libc->is_x86_64);
+  EXPECT_NE(std::find(libc->defines.begin(), libc->defines.end(), "GLIBC_2.17"),
+            libc->defines.end());
+  EXPECT_NE(std::find(libc->needs.begin(), libc->needs.end(), "GLIBC_2.3"), libc->needs.end());
+}
+
+TEST(Elf, WhatIsNoCLibraryLacksEverything) {
+  const std::string shim = make_elf({"", {"GLIBC_2.17", "GLIBC_2.2.5"}, {}});
+  EXPECT_EQ(missing_versions(shim, ""), (std::vector<std::string>{"GLIBC_2.2.5", "GLIBC_2.17"}));
+  EXPECT_EQ(missing_versions(shim, make_elf({"", {}, {"GLIBC_2.2.5"}})),
+            std::vector<std::string>{"GLIBC_2.17"});
+}
+
+TEST(Elf, AnyBytesAreSafe) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::string sound = make_elf({kGlibcLoader, {"A", "B"}, {"C", "D"}});
+  for (int round = 0; round < 20'000; ++round) {
+    std::string bytes = sound;
+    for (uint32_t i = 0; i < 1 + random() % 8; ++i) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
+    (void)parse_elf(bytes);  // the sanitizers judge
+  }
+}
+
+}  // namespace
+}  // namespace heddle::cli

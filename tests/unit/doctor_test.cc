@@ -1,0 +1,209 @@
+// What `heddle doctor` makes of facts, each made up for its test.
+#include "daemon/cli/doctor.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/cli/daemon.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+using Level = Finding::Level;
+
+class Doctor : public ::testing::Test {
+ protected:
+  // The finding of `topic` that is worst.
+  Finding finding(const std::string& topic) {
+    Finding worst{Level::kNone, "", "not there", ""};
+    bool found = false;
+    for (const Finding& f : examine(facts_)) {
+      if (f.topic != topic || (found && f.level <= worst.level)) continue;
+      worst = f;
+      found = true;
+    }
+    return worst;
+  }
+  bool says(const std::string& topic, Level level, const std::string& part) {
+    const Finding f = finding(topic);
+    return f.level == level && f.text.find(part) != std::string::npos;
+  }
+  json client(int id, int pid, int uid) {
+    return {{"id", id},
+            {"pid", pid},
+            {"uid", uid},
+            {"label", "a"},
+            {"managed", true},
+            {"reason", ""},
+            {"counters", {{"self", {{"pool", 0}, {"starved", 0}}}, {"dropped", 0}}}};
+  }
+
+  // A host on which all is well: one GPU, one client, time-sliced.
+  json facts_ = json::parse(R"({
+    "version": "0.1.0", "protocol": 1, "uid": 1000,
+    "shim": {"path": "/opt/heddle/lib/heddle/libcuda.so.1", "protocol": 1},
+    "libc": {"version": "2.36", "obstacle": ""},
+    "driver": {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "version": 13000},
+    "nvml": {"driver_version": "580.1",
+             "gpus": [{"index": 0, "name": "H200", "compute_mode": 0, "pids": [42]}]},
+    "mps": null,
+    "gpu_processes": [{"pid": 42, "exe": "/usr/bin/python3", "uid": 1000}],
+    "socket": {"path": "/run/heddle/heddle.sock", "exists": true, "is_socket": true, "mode": 438,
+               "uid": 0, "writable": true, "directory_mode": 493, "directory_uid": 0},
+    "environment": {"ld_preload": [], "system_preload": [], "disabled": false, "real_libcuda": ""},
+    "daemon": {"code": 0, "error": "",
+      "status": {"version": "0.1.0", "protocol": 1, "pid": 7, "mode": "timeslice", "bypass": false,
+                 "policy": {"name": "gapfill", "error": ""},
+                 "devices": [{"stats": {"policy_faults": 0}}]},
+      "ps": {"clients": [], "total": 1}}
+  })");
+
+  void SetUp() override { facts_["daemon"]["ps"]["clients"].push_back(client(1, 42, 1000)); }
+};
+
+TEST_F(Doctor, FindsNothingWhereAllIsWell) {
+  for (const Finding& f : examine(facts_)) {
+    EXPECT_EQ(f.level, Level::kOk) << f.topic << ": " << f.text;
+    EXPECT_EQ(f.remedy, "");
+  }
+}
+
+TEST_F(Doctor, EveryComplaintHasARemedy) {
+  facts_["driver"] = {{"path", ""}, {"version", 0}};
+  facts_["nvml"]["gpus"][0]["compute_mode"] = 2;
+  facts_["daemon"]["status"]["bypass"] = true;
+  facts_["socket"]["writable"] = false;
+  facts_["environment"]["disabled"] = true;
+  int complaints = 0;
+  for (const Finding& f : examine(facts_)) {
+    if (f.level < Level::kWarn) continue;
+    ++complaints;
+    EXPECT_NE(f.remedy, "") << f.topic;
+  }
+  EXPECT_EQ(complaints, 5);
+}
+
+TEST_F(Doctor, WantsADriverOfTheFloor) {
+  facts_["driver"]["version"] = 12020;
+  EXPECT_TRUE(says("driver", Level::kError, "CUDA 12.2"));
+  facts_["driver"]["version"] = 12030;
+  EXPECT_TRUE(says("driver", Level::kOk, "CUDA 12.3"));
+  facts_["driver"] = {{"error", "the driver does not answer"}};
+  EXPECT_TRUE(says("driver", Level::kError, "does not answer"));
+  facts_["environment"]["real_libcuda"] = "/nowhere";
+  EXPECT_TRUE(says("driver", Level::kError, "HEDDLE_REAL_LIBCUDA=/nowhere"));
+}
+
+TEST_F(Doctor, IsOfUseWithoutAGpu) {
+  facts_["driver"] = {{"path", ""}, {"version", 0}, {"error", "cuDriverGetVersion: error 100"}};
+  facts_["nvml"] = {{"error", "libnvidia-ml.so.1: not found"}};
+  facts_["gpu_processes"] = json::array();
+  EXPECT_TRUE(says("driver", Level::kWarn, "no CUDA driver"));
+  EXPECT_EQ(finding("gpu").level, Level::kNone);
+  EXPECT_EQ(finding("daemon").level, Level::kOk);
+}
+
+TEST_F(Doctor, AnExclusiveGpuNeedsMps) {
+  facts_["nvml"]["gpus"][0]["compute_mode"] = 3;
+  EXPECT_TRUE(says("gpu", Level::kError, "Exclusive"));
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  EXPECT_EQ(finding("gpu").level, Level::kOk);
+}
+
+TEST_F(Doctor, SeesTheUidTrapOfMps) {
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  facts_["daemon"]["status"]["mode"] = "mps";
+  EXPECT_EQ(finding("mps").level, Level::kOk);
+  facts_["daemon"]["ps"]["clients"].push_back(client(2, 43, 1001));
+  EXPECT_TRUE(says("mps", Level::kError, "1000, 1001"));
+  facts_["daemon"]["ps"]["clients"].erase(1);
+  facts_["mps"]["uid"] = 1001;
+  EXPECT_TRUE(says("mps", Level::kWarn, "uid 1001"));
+  // Its own server is no program of another user.
+  facts_["mps"]["uid"] = 0;
+  facts_["gpu_processes"].push_back({{"pid", 10}, {"exe", "nvidia-cuda-mps-server"}, {"uid", 0}});
+  EXPECT_EQ(finding("mps").level, Level::kOk);
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+  facts_["mps"]["shares_cgroup_with"] = 7;
+  EXPECT_TRUE(says("mps", Level::kWarn, "cgroup"));
+}
+
+TEST_F(Doctor, ComparesTheModeWithTheDaemons) {
+  facts_["daemon"]["status"]["mode"] = "mps";
+  EXPECT_EQ(finding("mode").level, Level::kWarn);
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 0}, {"shares_cgroup_with", 0}};
+  EXPECT_TRUE(says("mode", Level::kWarn, "not there"));
+  facts_["mps"]["pid"] = 9;
+  EXPECT_EQ(finding("mode").level, Level::kOk);
+  facts_["daemon"]["status"]["mode"] = "timeslice";
+  EXPECT_EQ(finding("mode").level, Level::kWarn);
+}
+
+TEST_F(Doctor, NamesEachProcessThatBypasses) {
+  facts_["gpu_processes"].push_back({{"pid", 50}, {"exe", "/opt/app\n"}, {"uid", 8}});
+  facts_["gpu_processes"].push_back({{"pid", 51}, {"exe", "other"}, {"uid", nullptr}});
+  std::vector<std::string> named;
+  for (const Finding& f : examine(facts_)) {
+    if (f.topic == "bypassed") named.push_back(f.text);
+  }
+  EXPECT_EQ(named,
+            (std::vector<std::string>{"pid 50 /opt/app? of uid 8 uses a GPU and is not attached",
+                                      "pid 51 other uses a GPU and is not attached"}));
+}
+
+TEST_F(Doctor, ComparesVersions) {
+  facts_["daemon"]["status"]["version"] = "0.2.0";
+  EXPECT_EQ(finding("daemon").level, Level::kWarn);
+  facts_["daemon"]["status"]["protocol"] = 2;
+  EXPECT_EQ(finding("daemon").level, Level::kError);
+  facts_["shim"]["protocol"] = 2;
+  EXPECT_EQ(finding("shim").level, Level::kError);
+}
+
+TEST_F(Doctor, WithoutADaemonSaysHowToStartIt) {
+  facts_["daemon"] = {{"code", kNoDaemon}, {"error", "/s: no daemon; start heddled"}};
+  EXPECT_EQ(finding("daemon").level, Level::kError);
+  EXPECT_EQ(finding("daemon").text, "/s: no daemon");
+  EXPECT_EQ(finding("daemon").remedy, "start heddled");
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 42"));
+}
+
+TEST_F(Doctor, LooksAtTheSocketsOwnersAndModes) {
+  facts_["socket"]["directory_mode"] = 0777;
+  EXPECT_TRUE(says("socket", Level::kWarn, "anybody may replace it"));
+  facts_["socket"]["directory_mode"] = 01777;
+  EXPECT_EQ(finding("socket").level, Level::kOk);
+  facts_["socket"]["uid"] = 1001;
+  EXPECT_TRUE(says("socket", Level::kWarn, "uid 1001"));
+  facts_["socket"]["uid"] = 1000;
+  facts_["socket"]["directory_uid"] = 1000;
+  EXPECT_EQ(finding("socket").level, Level::kOk);
+  facts_["socket"]["writable"] = false;
+  EXPECT_TRUE(says("socket", Level::kError, "0666"));
+}
+
+TEST_F(Doctor, CountsWhatWentPastItsGate) {
+  facts_["daemon"]["ps"]["clients"][0]["counters"]["self"]["pool"] = 3;
+  EXPECT_TRUE(says("client", Level::kWarn, "3 launches did not wait (pool)"));
+  facts_["daemon"]["ps"]["clients"][0]["managed"] = false;
+  facts_["daemon"]["status"]["devices"][0]["stats"]["policy_faults"] = 2;
+  EXPECT_TRUE(says("policy", Level::kWarn, "2 times"));
+}
+
+TEST_F(Doctor, SeesWhatElseIsPreloaded) {
+  json& preload = facts_["environment"]["ld_preload"];
+  preload = {{{"path", "/opt/heddle/lib/heddle/libcuda.so.1"}, {"exists", true}},
+             {{"path", "libjemalloc.so"}, {"exists", true}}};
+  EXPECT_EQ(finding("preload").level, Level::kOk);
+  preload.push_back({{"path", "/usr/local/vgpu/libvgpu.so"}, {"exists", true}});
+  EXPECT_TRUE(says("preload", Level::kWarn, "libvgpu"));
+  preload = json::array();
+  facts_["environment"]["system_preload"] = {{{"path", "/gone.so"}, {"exists", false}}};
+  EXPECT_TRUE(says("preload", Level::kWarn, "/etc/ld.so.preload names /gone.so"));
+}
+
+}  // namespace
+}  // namespace heddle::cli

@@ -1,0 +1,230 @@
+// Who gets what: identity from the kernel, the administrator's rules, the defaults.
+#include "daemon/server/rules.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace heddle::server {
+namespace {
+
+constexpr uid_t kDaemon = 7;
+
+Applicant who(std::optional<uid_t> uid, const std::string& exe = "", const std::string& label = "",
+              int claimed = -1) {
+  Applicant applicant;
+  applicant.origin.uid = uid;
+  applicant.origin.exe = exe;
+  applicant.label = label;
+  applicant.claimed = claimed;
+  return applicant;
+}
+
+// The rules of a configuration's text, which every test here is about.
+std::vector<Rule> rules(const std::string& text) {
+  const Result<Config> config = parse_config(text, "heddled.toml");
+  EXPECT_TRUE(config) << config.error().message;
+  return config ? config->rules : std::vector<Rule>{};
+}
+
+std::string error_of(const std::string& text) {
+  const Result<Config> config = parse_config(text, "heddled.toml");
+  return config ? "" : config.error().message;
+}
+
+TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
+  EXPECT_EQ(grade({}, kDaemon, who(0, "", "", 0)).priority, 0);
+  EXPECT_EQ(grade({}, kDaemon, who(kDaemon, "", "", 2)).priority, 2);
+  EXPECT_EQ(grade({}, kDaemon, who(8, "", "", 2)).priority, 5);
+  EXPECT_EQ(grade({}, kDaemon, who(8, "", "", 9)).priority, 9);
+  EXPECT_EQ(grade({}, kDaemon, who(8, "", "", -1)).priority, 5);
+  EXPECT_EQ(grade({}, kDaemon, who(0, "", "", -100)).priority, 5);
+  EXPECT_EQ(grade({}, kDaemon, who(0, "", "", 0)).rule, "default: root may claim any");
+}
+
+TEST(Rules, AUserWhomTheDaemonCannotSeeIsNobodySpecial) {
+  const auto all = rules("[[rule]]\nuid = 65534\npriority = 0\n");
+  EXPECT_EQ(grade(all, 65534, who(std::nullopt, "", "", 0)).priority, 5);
+  EXPECT_EQ(grade(all, kDaemon, who(65534)).priority, 0);
+}
+
+TEST(Rules, TheFirstMatchDecides) {
+  const auto all = rules(R"(
+[[rule]]
+name = "given"
+exe = "/opt/*"
+priority = 1
+[[rule]]
+name = "claim"
+uid = 8
+label = "team-*"
+claim = 3
+)");
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/opt/x", "team-a", 9)).priority, 1);
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x", "team-a", 0)).priority, 3);
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x", "team-a", 0)).rule, "claim");
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x", "other", 0)).priority, 5);
+  EXPECT_EQ(grade(all, kDaemon, who(9, "/bin/x", "team-a", 0)).priority, 5);
+}
+
+TEST(Rules, GiveShareWindowObjectiveAndWhatHappensWithoutADaemon) {
+  const auto all = rules(R"(
+[[rule]]
+label = "train"
+share = 2.5
+slo_ms = 20
+window_us = 500
+fail = "closed"
+)");
+  const Grade given = grade(all, kDaemon, who(0, "", "train", 3));
+  EXPECT_EQ(given.priority, 3) << "the rule says nothing of priorities: the default for root";
+  EXPECT_EQ(given.terms.share, 2.5f);
+  EXPECT_EQ(given.terms.slo_ms, 20.f);
+  EXPECT_EQ(given.terms.window_us, 500u);
+  EXPECT_TRUE(given.terms.fail_closed);
+  const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
+  EXPECT_EQ(other.terms.share, 1.f);
+  EXPECT_EQ(other.terms.slo_ms, 0.f);
+  EXPECT_EQ(other.terms.window_us, core::kWindowLeased);
+  EXPECT_FALSE(other.terms.fail_closed);
+}
+
+TEST(Rules, GoByAnyGroupOfTheProcess) {
+  const auto all = rules("[[rule]]\ngid = 44\npriority = 2\n");
+  Applicant applicant = who(8);
+  applicant.origin.gids = {100, 44};
+  EXPECT_EQ(grade(all, kDaemon, applicant).priority, 2);
+  applicant.origin.gids = {100};
+  EXPECT_EQ(grade(all, kDaemon, applicant).priority, 5);
+}
+
+TEST(Rules, GoByACgroupOfAnyHierarchy) {
+  const auto all = rules("[[rule]]\ncgroup = \"/kubepods\"\npriority = 8\n");
+  Applicant applicant = who(8);
+  applicant.origin.cgroups = {"/user.slice", "/kubepods/burstable/pod1"};
+  EXPECT_EQ(grade(all, kDaemon, applicant).priority, 8);
+  applicant.origin.cgroups = {"/user.slice", "/kubepods-of-mine"};
+  EXPECT_EQ(grade(all, kDaemon, applicant).priority, 5);
+}
+
+TEST(Rules, WhatTheDaemonCannotSeeMatchesNoPattern) {
+  const auto all =
+      rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"*\"\npriority = 1\n");
+  EXPECT_EQ(grade(all, kDaemon, who(8)).priority, 5);
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x")).priority, 0);
+}
+
+TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
+  EXPECT_TRUE(cgroup_matches("/a/b", "/a/b"));
+  EXPECT_TRUE(cgroup_matches("/a/b", "/a/b/c"));
+  EXPECT_TRUE(cgroup_matches("/a/", "/a/b"));
+  EXPECT_FALSE(cgroup_matches("/a/b", "/a/bc"));
+  EXPECT_FALSE(cgroup_matches("/a/b", "/x/a/b"));
+  EXPECT_TRUE(cgroup_matches("/a/*.service", "/a/x.service"));
+  EXPECT_FALSE(cgroup_matches("/a/*.service", "/a/x.service/sub"));
+  EXPECT_TRUE(cgroup_matches("*/x.service*", "/a/x.service/sub"));
+}
+
+TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
+  const auto rule = [](const std::string& line) { return error_of("[[rule]]\n" + line + "\n"); };
+  const std::string place = "heddled.toml:2: rule.";
+  EXPECT_EQ(rule("uid = \"no such user\""),
+            place + "uid must be a user id or the name of a user of this host");
+  EXPECT_EQ(rule("uid = -1"), place + "uid must be a user id or the name of a user of this host");
+  EXPECT_EQ(rule("gid = \"no such group\""),
+            place + "gid must be a group id or the name of a group of this host");
+  EXPECT_EQ(rule("cgroup = \"kubepods\""),
+            place + "cgroup must be a path such as \"/system.slice/x.service\", or a glob");
+  EXPECT_EQ(rule("exe = \"python3\""), place +
+                                           "exe must be a glob over an absolute path, such as "
+                                           "\"/opt/app/*\" or \"*/python3*\"");
+  EXPECT_EQ(rule("exe = 3"), place + "exe must be a string in quotes");
+  EXPECT_EQ(rule("share = 0"), place + "share must be a number from 0.001 to 1000");
+  EXPECT_EQ(rule("window_us = 0"), place + "window_us must be a number from 1 to 1e+06");
+  EXPECT_EQ(rule("window_us = 1.5"), place + "window_us must be a whole number");
+  EXPECT_EQ(rule("slo_ms = \"20\""), place + "slo_ms must be a number from 0.01 to 1e+06");
+  EXPECT_EQ(rule("fail = \"shut\""), place + "fail must be \"open\" or \"closed\"");
+  EXPECT_EQ(rule("window = 3\nclaim = 3"),
+            "heddled.toml:2: unknown key rule.window; did you mean \"window_us\"?");
+  EXPECT_EQ(rule("priority = 3\nclaim = 3"),
+            "heddled.toml:3: rule.claim must be left out beside "
+            "priority, which is given whatever is claimed");
+  EXPECT_NE(rule("label = \"x\"").find("heddled.toml:1: a rule needs"), std::string::npos);
+}
+
+TEST(Rules, EveryListingSaysWhichEndIsWhich) {
+  EXPECT_EQ(priority_text(0), "Q0 (highest)");
+  EXPECT_EQ(priority_text(5), "Q5");
+  EXPECT_EQ(priority_text(9), "Q9 (lowest)");
+}
+
+TEST(Origin, ReadsBothVersionsOfCgroups) {
+  EXPECT_EQ(cgroup_paths("12:cpu,cpuacct:/a\n1:name=systemd:/a\n0::/b:c\n"),
+            (std::vector<std::string>{"/a", "/b:c"}));
+  EXPECT_EQ(cgroup_paths("0::/\n"), std::vector<std::string>{"/"});
+  EXPECT_TRUE(cgroup_paths("").empty());
+  EXPECT_TRUE(cgroup_paths("nonsense\n1:2\n").empty());
+}
+
+// A process that connected and holds still.
+class Connected {
+ public:
+  Connected() {
+    int pair[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    socket_ = pair[0];
+    close(pair[1]);
+    EXPECT_EQ(ipc::peer_of(socket_, peer), 0);
+  }
+  ~Connected() {
+    close(socket_);
+    close(peer.pidfd);
+  }
+  int socket() const { return socket_; }
+  ipc::Peer peer;
+
+ private:
+  int socket_ = -1;
+};
+
+TEST(Origin, IsWhatTheKernelSays) {
+  const Connected self;  // the pair's other end is this process as well
+  const Origin origin = origin_of(self.socket(), self.peer);
+  EXPECT_EQ(origin.pid, getpid());
+  EXPECT_EQ(origin.uid, getuid());
+  ASSERT_FALSE(origin.gids.empty());
+  EXPECT_EQ(origin.gids[0], getgid());
+  EXPECT_NE(origin.exe.find("server_test"), std::string::npos);
+  EXPECT_FALSE(origin.cgroups.empty());
+  EXPECT_EQ(origin.unseen, "");
+}
+
+TEST(Origin, OfAProcessThatEndedIsNotAnothersThatGotItsNumber) {
+  Connected self;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  close(self.peer.pidfd);
+  self.peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, child, 0u));
+  ASSERT_GE(self.peer.pidfd, 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  // The number is alive (it is ours), the process that connected is not.
+  const Origin origin = origin_of(self.socket(), self.peer);
+  EXPECT_EQ(origin.exe, "");
+  EXPECT_TRUE(origin.cgroups.empty());
+  EXPECT_NE(origin.unseen.find("has ended"), std::string::npos);
+}
+
+TEST(Origin, OutsideThePidNamespaceSaysSo) {
+  Connected self;
+  self.peer.pid = 0;
+  const Origin origin = origin_of(self.socket(), self.peer);
+  EXPECT_EQ(origin.uid, getuid());
+  EXPECT_EQ(origin.exe, "");
+  EXPECT_NE(origin.unseen.find("PID namespace"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::server
