@@ -2,6 +2,7 @@
 // Never taken on the launch path except by a try.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -20,15 +21,23 @@ class Spin {
   std::atomic<bool> taken_{false};
 };
 
+// A cancelled thread would leave it taken for ever, so that cancellation waits for the end.
 class Held {
  public:
-  explicit Held(Spin& spin) : spin_(spin) { spin_.lock(); }
-  ~Held() { spin_.unlock(); }
+  explicit Held(Spin& spin) : spin_(spin) {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_);
+    spin_.lock();
+  }
+  ~Held() {
+    spin_.unlock();
+    pthread_setcancelstate(cancel_, nullptr);
+  }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
  private:
   Spin& spin_;
+  int cancel_ = 0;
 };
 
 }  // namespace heddle::shim
