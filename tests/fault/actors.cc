@@ -1,5 +1,5 @@
-// The daemon of a round, which is the real server and the real policies in a forked process, and the
-// client that means harm.
+// The daemon of a round, which is the real server and the real policies in a forked process, and
+// the client that means harm.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// The fault campaign: rounds of daemon, clients and faults on the simulated GPU, each drawn from the
-// seed and its number.
+// The fault campaign: rounds of daemon, clients and faults on the simulated GPU, each drawn from
+// the seed and its number.
 //
 //   fault_campaign [--seed S] [--rounds N] [--seconds T] [--round N]
 //
@@ -71,14 +71,18 @@ int run(const Options& options) {
     ++done;
   }
   std::printf(
-      "%llu rounds in %.0f s: %llu launches, each once; %llu kills, %llu stops, %llu threads ended, "
+      "%llu rounds in %.0f s: %llu launches, each once; %llu kills, %llu stops, %llu threads "
+      "ended, "
       "%llu forks, %llu daemons; latest launch %.0f ms beyond its bound\n",
       static_cast<unsigned long long>(done), elapsed(),
-      static_cast<unsigned long long>(tally.launches),
-      static_cast<unsigned long long>(tally.kills), static_cast<unsigned long long>(tally.stops),
+      static_cast<unsigned long long>(tally.launches), static_cast<unsigned long long>(tally.kills),
+      static_cast<unsigned long long>(tally.stops),
       static_cast<unsigned long long>(tally.threads_ended),
       static_cast<unsigned long long>(tally.forks), static_cast<unsigned long long>(tally.daemons),
       static_cast<double>(tally.latest_ns) / 1e6);
+  for (const std::string& point : fault_points()) {
+    if (tally.fired.count(point) == 0) std::printf("nothing happened at '%s'\n", point.c_str());
+  }
   return 0;
 }
 

@@ -5,10 +5,12 @@
 //   stop   SIGSTOP to this process; whoever watches it continues it
 //   end    the calling thread ends, as by pthread_exit
 //   delay  the calling thread sleeps MS
-//   fork   another thread of this process forks (SIGUSR1, see fault_client.cc) while this one sleeps
+//   fork   another thread of this process forks (SIGUSR1, see fault_client.cc) while this one
+//   sleeps
 // The C library alone: it is part of the shim.
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -65,6 +67,7 @@ void end_thread() {
 }
 
 void happen(const Fault& fault) {
+  dprintf(STDERR_FILENO, "fault: %s\n", fault.name);
   switch (fault.action) {
     case 'k':
       kill(getpid(), SIGKILL);

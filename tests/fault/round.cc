@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{20'000};
 // What a busy machine may add to a bounded wait.
-constexpr milliseconds kSlack{1'000};
+constexpr milliseconds kSlack{500};
 
 const char* const kCoin = R"(
 queue.create("all")
@@ -226,7 +226,8 @@ std::string Round::judge_client(size_t index, Tally& tally) {
   const ClientPlan& self = plan_.clients[index];
   const ClientNote& note = stage_.board().clients[index];
   const Child& child = clients_[index];
-  const std::string who = "client " + std::to_string(index) + " (" + std::to_string(child.pid) + ")";
+  const std::string who =
+      "client " + std::to_string(index) + " (" + std::to_string(child.pid) + ")";
   tally.launches += note.launched;
   tally.threads_ended += note.ended;
   tally.forks += note.forked;
@@ -322,6 +323,10 @@ std::string Round::run(Tally& tally) {
   tally.stops += stops_;
   tally.daemons += incarnation_;
   kill_all();
+  std::ifstream log(stage_.at("log"));
+  for (std::string line; std::getline(log, line);) {
+    if (line.rfind("fault: ", 0) == 0) tally.fired.insert(line.substr(7));
+  }
   return problem;
 }
 

@@ -1,5 +1,5 @@
-// One round of the campaign: a daemon and clients as real processes on the simulated GPU, the faults
-// of a plan, and the invariants.
+// One round of the campaign: a daemon and clients as real processes on the simulated GPU, the
+// faults of a plan, and the invariants.
 #pragma once
 
 #include <sys/types.h>
@@ -43,7 +43,8 @@ class Stage {
 
 struct Tally {
   uint64_t launches = 0, kills = 0, stops = 0, threads_ended = 0, forks = 0, daemons = 0;
-  int64_t latest_ns = 0;  // the longest that a launch stayed beyond the starvation bound
+  std::set<std::string> fired;  // fault points at which something happened
+  int64_t latest_ns = 0;        // the longest that a launch stayed beyond the starvation bound
 };
 
 class Round {
