@@ -10,6 +10,7 @@
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
+#include "shim/streams.h"
 
 namespace heddle::shim {
 
@@ -42,6 +43,7 @@ void release_slot(void* value) {
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
   slot->inside.store(nullptr, std::memory_order_release);  // a cancelled thread may not have left
+  return_permits(slot->index);
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
 }

@@ -1,6 +1,7 @@
 // An application under the shim, led by its test: one command a line on stdin, one answer a line.
 // It finds the driver as applications do, and reaches the fake driver's controls behind the shim.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,20 @@ int in_child(CUfunction f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// A launch by a thread that is cancelled in it.
+int launch_cancelled(CUfunction f) {
+  pthread_t thread;
+  const auto body = [](void* kernel) -> void* {
+    pthread_cancel(pthread_self());
+    launch(static_cast<CUfunction>(kernel), nullptr, false);
+    return nullptr;
+  };
+  pthread_create(&thread, nullptr, body, f);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  return result == PTHREAD_CANCELED ? 0 : 1;
+}
+
 int answer(char* line) {
   static const CUfunction first = kernel("first_kernel");
   static const CUfunction second = kernel("second_kernel");
@@ -91,6 +106,7 @@ int answer(char* line) {
   if (strcmp(word, "end_capture") == 0) {
     return symbol<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture")(stream, nullptr);
   }
+  if (strcmp(word, "cancelled") == 0) return launch_cancelled(first);
   if (strcmp(word, "fork") == 0) return in_child(first);
   if (strcmp(word, "bypass") == 0) {
     std::atomic_ref(*symbol<unsigned>("heddle_shim_bypass")) = static_cast<unsigned>(number);
