@@ -80,6 +80,7 @@ Turn::Turn(const Launch& launch) {
     pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
+  HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
 // Outside of every session a fail-closed launch waits for one, unless it is of those that are never
@@ -245,7 +246,6 @@ void Turn::use_grant(const ipc::Grant& grant) {
 Admission Turn::wait(uint32_t seq) {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const ipc::GrantSlot& grant = in_.grant();
-  std::atomic<uint32_t>& waiting = in_.block().waiting;
   const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
   const int64_t start = now_ns();
   const int64_t bound_ns =
@@ -269,18 +269,18 @@ Admission Turn::wait(uint32_t seq) {
       polled = now;
     }
     if (now < spin_until) continue;
-    waiting.store(1, std::memory_order_seq_cst);
-    const uint32_t seen = grant.granted.load(std::memory_order_seq_cst);
-    if (seen != seq && !in_.session().detached.load(std::memory_order_seq_cst)) {
+    HEDDLE_FAULT_POINT("gate: about to sleep");
+    ipc::slot_sleep(in_.block(), grant, seq, [&](uint32_t seen) {
+      if (in_.session().detached.load(std::memory_order_seq_cst)) return;
       const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
       ipc::futex_wait(&grant.granted, seen, std::min(nap, start + bound_ns - now));
-    }
-    waiting.store(0, std::memory_order_relaxed);
+    });
   }
 }
 
 CUresult Turn::launched(CUresult result) {
   if (stream_ == nullptr) return result;
+  HEDDLE_FAULT_POINT("gate: launched, not recorded");
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {

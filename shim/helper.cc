@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "ipc/fault.h"
 #include "ipc/socket.h"
 #include "shim/driver.h"
 #include "shim/inside.h"
@@ -154,6 +155,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
 
 void publish(Session* session) {
   session->state = Session::State::kLive;
+  HEDDLE_FAULT_POINT("attach: mapped, not current");
   guard().current.store(session, std::memory_order_release);
 }
 
@@ -168,6 +170,7 @@ Attach attach(Session& session) {
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};
+  HEDDLE_FAULT_POINT("attach: connected, not told");
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
   if (answered && answer.magic == ipc::kControlMagic) {
@@ -206,6 +209,7 @@ bool recycle() {
     if (session.state != Session::State::kRetired) continue;
     if (can_unmap && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 &&
         !anyone_inside(session)) {
+      HEDDLE_FAULT_POINT("retire: not unmapped");
       close_session(session);
     } else {
       left = true;
@@ -219,6 +223,7 @@ void retire(Session& session) {
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
+  HEDDLE_FAULT_POINT("retire: not woken");
   wake_waiters(session);
   log_line("detached from client connection %llu",
            static_cast<unsigned long long>(session.generation));

@@ -250,11 +250,11 @@ void clear_active(StreamSlot& slot) {
 }
 
 void forget_streams() {
-  keys_lock.unlock();
+  keys_lock.forget();
   for (uint32_t place = 0; place < ipc::kStreams; ++place) {
     StreamSlot& slot = slots[place];
     keys[place].store(kFreeKey, std::memory_order_relaxed);
-    slot.events.unlock();
+    slot.events.forget();
     for (Marker& marker : slot.markers) marker = {};
     for (Pair& pair : slot.pairs) {
       pair.begin = pair.end = nullptr;
@@ -339,5 +339,7 @@ EventPermit::EventPermit(const Inside& in) : given_(&permits[in.thread().index].
 EventPermit::~EventPermit() {
   if (given_ != nullptr) given_->fetch_sub(1, std::memory_order_release);
 }
+
+void return_permits(uint32_t thread) { permits[thread].value.store(0, std::memory_order_release); }
 
 }  // namespace heddle::shim

@@ -118,6 +118,10 @@ class EventPermit {
   std::atomic<uint32_t>* given_;
 };
 
+// The thread of this slot is gone. A cancelled one may have left with a permit, which would hold up
+// the next capture for ever.
+void return_permits(uint32_t thread);
+
 // ---- implementation detail of the template above ----
 
 extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];

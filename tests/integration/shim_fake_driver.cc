@@ -2,6 +2,7 @@
 // once, so that it also serves to time the shim itself. Everything it lacks is a missing symbol,
 // which the shim must live with.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -107,7 +108,9 @@ FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
+// Real ones make system calls, some of which are cancellation points.
 FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
+  pthread_testcancel();
   ++fake_event_calls;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
