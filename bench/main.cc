@@ -16,6 +16,9 @@ interquartile range of the rounds.
   passthrough_ns   an entry point that the shim only forwards, minus the direct call
   lease_ns         cuLaunchKernel through the installed shim under a running daemon (leased),
                    minus the direct call, interleaved, every record drained
+  launch_p99_8_threads_over_1
+                   p99 of single leased launches, eight threads with a stream each, over one
+                   thread's, in turn; the simulated driver's lock is part of both
   gate_rtt_us_p50  a gated cuLaunchKernel under a daemon that grants at once, minus the median
   gate_rtt_us_p99  direct call: ask, wake, decision, grant, wake
   hook_ns          shipped gapfill.lua, dispatch, eight launches queued

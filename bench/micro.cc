@@ -42,6 +42,7 @@ int micro(const MicroOptions& options) {
   p99.median = percentile(gated_us, 0.99);
   const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
                       {"lease_ns", summarize(launches.lease)},
+                      {"launch_p99_8_threads_over_1", summarize(launches.threads)},
                       {"gate_rtt_us_p50", summarize(gated_us)},
                       {"gate_rtt_us_p99", p99},
                       {"hook_ns", summarize(hook)},
@@ -51,7 +52,7 @@ int micro(const MicroOptions& options) {
   std::printf("simulated driver; median (interquartile range, samples)\n");
   for (const Row& row : rows) {
     const Figure& f = row.figure;
-    std::printf("%-16s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);
+    std::printf("%-28s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);
     document[row.name] = f.median;
     document["spread"][row.name] = f.spread;
     document["samples"][row.name] = f.rounds;

@@ -31,7 +31,8 @@ double percentile(std::vector<double> samples, double p);
 struct LaunchSamples {
   std::vector<double> passthrough;  // per call, shim - direct, one per round
   std::vector<double> lease;
-  std::vector<double> gated;  // one per launch, minus the median direct call
+  std::vector<double> threads;  // p99 of single launches, 8 threads ÷ 1, one per round
+  std::vector<double> gated;    // one per launch, minus the median direct call
 };
 LaunchSamples measure_launches(const MicroOptions& options);
 

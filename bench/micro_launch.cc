@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +38,8 @@ return policy {
 )";
 
 constexpr uint32_t kBatch = 64;  // launches between two synchronizations: far below a ring
+constexpr uint32_t kDepth =
+    512;  // the same, where what a synchronization costs is below one percent
 
 [[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(what); }
 
@@ -55,6 +58,11 @@ struct Driver {
     load(get_function, "cuModuleGetFunction");
     load(launch, "cuLaunchKernel");
     load(synchronize, "cuCtxSynchronize");
+    load(context_current, "cuCtxGetCurrent");
+    load(context_set, "cuCtxSetCurrent");
+    load(stream_create, "cuStreamCreate");
+    load(stream_synchronize, "cuStreamSynchronize");
+    load(stream_destroy, "cuStreamDestroy_v2");
   }
 
   template <class F>
@@ -76,8 +84,8 @@ struct Driver {
     return kernel;
   }
 
-  void launch_null(CUfunction kernel) const {
-    check(launch(kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr), "cuLaunchKernel");
+  void launch_null(CUfunction kernel, CUstream stream = nullptr) const {
+    check(launch(kernel, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
   }
 
   void* object;
@@ -89,6 +97,11 @@ struct Driver {
   CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      unsigned, CUstream, void**, void**);
   CUresult (*synchronize)();
+  CUresult (*context_current)(CUcontext*);
+  CUresult (*context_set)(CUcontext);
+  CUresult (*stream_create)(CUstream*, unsigned);
+  CUresult (*stream_synchronize)(CUstream);
+  CUresult (*stream_destroy)(CUstream);
 };
 
 template <class Body>
@@ -202,6 +215,34 @@ struct Pair {
   CUfunction kernel;
 };
 
+// Single launches by several threads at once, each into a stream of its own.
+std::vector<double> launch_in_threads(const Driver& driver, CUfunction kernel, int threads,
+                                      uint32_t launches) {
+  CUcontext context;
+  check(driver.context_current(&context), "cuCtxGetCurrent");
+  std::vector<std::vector<double>> samples(static_cast<size_t>(threads));
+  std::vector<std::thread> running;
+  std::atomic<int> ready{0};
+  for (auto& mine : samples) {
+    running.emplace_back([&] {
+      CUstream stream;
+      check(driver.context_set(context), "cuCtxSetCurrent");
+      check(driver.stream_create(&stream, 1), "cuStreamCreate");
+      driver.launch_null(kernel, stream);
+      for (++ready; ready < threads;) std::this_thread::yield();
+      for (uint32_t i = 1; i <= launches; ++i) {
+        mine.push_back(time_ns([&] { driver.launch_null(kernel, stream); }));
+        if (i % kDepth == 0) check(driver.stream_synchronize(stream), "cuStreamSynchronize");
+      }
+      check(driver.stream_destroy(stream), "cuStreamDestroy");
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  std::vector<double> all;
+  for (const auto& mine : samples) all.insert(all.end(), mine.begin(), mine.end());
+  return all;
+}
+
 void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   Pair pair("0");
   CUdevice device;
@@ -213,6 +254,18 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
       [&] { pair.direct.launch_null(pair.kernel); }, [&] { pair.shim.synchronize(); });
   const nlohmann::json client = Daemon::client();
   if (client["counters"]["dropped"] != 0) give_up("lease_ns: records were dropped");
+  // Rounds of an equal number of launches, one thread and eight in turn.
+  constexpr int kThreads = 8;
+  constexpr uint32_t kLaunches = 16 * 1024;
+  const auto p99 = [&](int threads) {
+    return percentile(launch_in_threads(pair.shim, pair.kernel, threads,
+                                        kLaunches / static_cast<uint32_t>(threads)),
+                      0.99);
+  };
+  for (uint32_t i = 0; i < scaled(options, 100); ++i) {
+    const double one = p99(1);
+    out.threads.push_back(p99(kThreads) / one);
+  }
 }
 
 void measure_gated(const MicroOptions& options, LaunchSamples& out) {
@@ -242,7 +295,7 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
       LaunchSamples mine;
       measure(options, mine);
       FILE* file = fdopen(ends[1], "w");
-      for (const auto* samples : {&mine.passthrough, &mine.lease, &mine.gated}) {
+      for (const auto* samples : {&mine.passthrough, &mine.lease, &mine.threads, &mine.gated}) {
         const size_t count = samples->size();
         fwrite(&count, sizeof count, 1, file);
         fwrite(samples->data(), sizeof(double), count, file);
@@ -256,7 +309,7 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
   }
   close(ends[1]);
   FILE* file = fdopen(ends[0], "r");
-  for (auto* samples : {&out.passthrough, &out.lease, &out.gated}) {
+  for (auto* samples : {&out.passthrough, &out.lease, &out.threads, &out.gated}) {
     size_t count = 0;
     if (fread(&count, sizeof count, 1, file) != 1) break;
     const size_t before = samples->size();

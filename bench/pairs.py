@@ -161,7 +161,7 @@ class Comparison:
                 job.drain()
 
     def repeat(self, rows, until):
-        """Repetitions of all pairs, each with the rows in a new order, while time allows."""
+        """Repetitions of all pairs, each with its rows in a new order, while time allows."""
         reserve = RESERVE_S * len(self.options.pairs)
         longest = 0.0
         for repetition in range(self.options.reps):
@@ -170,8 +170,9 @@ class Comparison:
                 self.say(f"time is nearly spent: {repetition} repetitions")
                 break
             for pair in self.options.pairs:
-                order = random.Random(f"{self.options.seed} {repetition} {pair}").sample(
-                    rows, len(rows))
+                order = [row for row in rows if repetition % self.options.full_every == 0
+                         or conditions.matches(row, self.options.focus)]
+                random.Random(f"{self.options.seed} {repetition} {pair}").shuffle(order)
                 for place, row in enumerate(order):
                     block = self.block(pair, row, self.options.block_s)
                     if block is None:
@@ -269,6 +270,9 @@ def parse(arguments):
     add("--priority", default={}, type=conditions.parse_params, help="parameters of that policy")
     add("--gapfill", default={}, type=conditions.parse_params, help="parameters of that policy")
     add("--reps", type=int, default=5)
+    add("--full-every", type=int, default=1, metavar="N",
+        help="all rows in every Nth repetition, in between those of --focus only")
+    add("--focus", default="mps/alone_hp,mps/client_priority,mps/gapfill", help="names, patterns")
     add("--block-s", type=float, default=2.0)
     add("--budget-s", type=float, default=560, help="no further repetition when nearly spent")
     add("--seed", type=int, default=None)

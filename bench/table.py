@@ -5,8 +5,10 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs`, `pairs-verdict` and `method` from pairs*.json, `launch-priority` from
-launch_priority*.json, and `steer-EXPERIMENT` for each experiment of steer*.json.
+Tables: `pairs` and `pairs-verdict` from pairs*.json, `launch-priority` and its verdict from
+launch_priority*.json, `method` from both, `steer-EXPERIMENT` for each experiment of steer*.json,
+`overhead` and `preload` from overhead*.json, `matrix` from matrix*.json, `samples` from
+samples*.json, `blast-radius` from blast_radius*.json.
 """
 
 import argparse
@@ -116,7 +118,7 @@ def verdict_table(stem="pairs"):
 
 def method():
     lines = []
-    for file, document in load("pairs") + load("mps"):
+    for file, document in load("pairs") + load("launch_priority"):
         equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
                  f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
                  for name, pair in document["pairs"].items()]
@@ -161,10 +163,113 @@ def cells(case, metric):
             three(figures["p99"]), change]
 
 
+def percent(value):
+    return f"{value:+.2%}"
+
+
+def interval(figure):
+    middle = figure.get("value", figure.get("median"))
+    return f"{percent(middle)} [{percent(figure['lo'])}, {percent(figure['hi'])}]"
+
+
+def overhead_table():
+    """Each service and policy from the newest file that has it."""
+    rows = {}
+    for _, document in load("overhead"):
+        for name, service in document["services"].items():
+            for policy, found in service["policies"].items():
+                verdict = {True: "yes", False: "no", None: "not shown"}[found["passes"]]
+                rows[name, policy] = [
+                    f"{name}, `{policy}`", f"{found['off_us']:.0f}",
+                    f"{found['difference_us']:+.1f}", interval(found["typical"]),
+                    interval(found["mean"]), str(found["pairs"]), verdict]
+    header = ["alone at the top priority", "bypassed, µs", "median difference, µs",
+              "typical [95 %]", "mean [95 %]", "pairs", "at most +1 %"]
+    return markdown(header, rows.values()) if rows else NO_RESULT
+
+
+def preload_table():
+    rows = {}
+    for _, document in load("overhead"):
+        for name, found in document["preload"].items():
+            cells = [interval(found["over_bare"][kind]) if found["over_bare"][kind] else "–"
+                     for kind in ("disabled", "managed")]
+            rows[name] = [name, f"{found['bare_us']:.0f}", *cells, str(found["rounds"])]
+    header = ["processes taking turns", "bare, µs", "preloaded and disabled [95 %]",
+              "managed [95 %]", "rounds"]
+    return markdown(header, rows.values()) if rows else NO_RESULT
+
+
+def matrix_table():
+    """Each program from the newest file that ran it."""
+    programs = {}
+    for _, document in load("matrix"):
+        programs |= {name: program for name, program in document["programs"].items()
+                     if program["verdict"]["result"] != "not run"}
+    rows = []
+    for name, program in programs.items():
+        verdict = program["verdict"]
+        outputs = verdict.get("outputs", {})
+        count = verdict.get("launches")
+        launches = "–" if not count else {True: "equal", False: "DIFFERENT",
+                                          None: "bare differs"}[count["equal"]]
+        remarks = [" ".join(text.split())[:200].replace("|", "/")
+                   for text in verdict.get("why", []) + verdict.get("notes", [])]
+        rows.append([program["about"], *(outputs.get(key, "–").split(":")[0] for key in
+                                         ("alone", "gated", "absent", "killed")),
+                     launches, verdict["result"] + ("; " + "; ".join(remarks) if remarks else "")])
+    header = ["program", "alone", "gated", "no daemon", "daemon killed", "launches", "verdict"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
+def samples_text():
+    """How many ran alike, and each that did not by name, from the newest verdict of each."""
+    programs = {}
+    for _, document in load("samples"):
+        programs |= {name: found for name, found in document["programs"].items()
+                     if found["verdict"] != "not run"}
+    if not programs:
+        return NO_RESULT
+    of = {word: sorted(name for name, found in programs.items() if found["verdict"] == word)
+          for word in ("alike", "differs", "bare fails")}
+    lines = [f"{len(of['alike'])} of the {len(of['alike']) + len(of['differs'])} samples that run "
+             f"bare ran alike under heddle; {len(of['bare fails'])} do not run bare on this host: "
+             + (", ".join(of["bare fails"]) or "none") + "."]
+    lines += [f"- {name} differs: {'; '.join(programs[name]['why'])}" for name in of["differs"]]
+    return "\n".join(lines)
+
+
+BLAST = {"mps": "MPS, no heddle", "mps+heddle": "MPS, `gapfill`",
+         "timeslice": "time-sliced, no heddle", "timeslice+heddle": "time-sliced, `gapfill`"}
+
+
+def blast_table():
+    conditions = {}
+    for _, document in load("blast_radius"):
+        conditions |= document["conditions"]
+    rows = []
+    for name, found in conditions.items():
+        s = found["summary"]
+        seconds = {key: "–" if s[key] is None else f"{s[key]:.2f} s"
+                   for key in ("after_s", "works_again_s")}
+        rows.append([
+            BLAST[name], ", ".join(s["fault"]) or "–",
+            ", ".join(f"{fate} ({count} of {s['trials']})" for fate, count in s["fates"].items()),
+            ", ".join(s["error"]) or "–", seconds["after_s"], ", ".join(s["after_reset"]) or "–",
+            seconds["works_again_s"], three((s["longest_after_us"] or 0) / 1e3 or None),
+            {"False": "the same", "True": "a new one"}.get("".join(s["mps_server_replaced"]), "–")])
+    header = ["", "best effort gets", "the latency-critical one", "its error", "after",
+              "after cudaDeviceReset", "a restarted one works after", "longest iteration then, ms",
+              "MPS server"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
 def tables():
     return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
-            "mps-verdict": verdict_table("mps"), "method": method(),
-            "launch-priority": pairs_table("launch_priority"), **steer_tables()}
+            "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
+            "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
+            "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
+            "blast-radius": blast_table(), **steer_tables()}
 
 
 def replaced(text, found):

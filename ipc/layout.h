@@ -22,7 +22,7 @@ inline constexpr uint32_t kControlMagic = 0x68646c43;  // "hdlC"
 // eventfd only for these.
 enum Sleep : uint32_t {
   kAwake = 0,      // polling: never ring
-  kWakeOnAsk = 1,  // no launch of this client can change another's fate: ring for asks
+  kWakeOnAsk = 1,  // nothing this client does can change another's fate: ring for asks
   kWakeOnAny = 2,  // ring for every record
 };
 

@@ -1,7 +1,5 @@
 #include "ipc/record.h"
 
-#include <capnp/message.h>
-
 #include <cstring>
 
 namespace heddle::ipc {
@@ -24,22 +22,27 @@ bool root_is_record(const std::byte* copy) {
 
 }  // namespace
 
+RecordWriter::RecordWriter()
+    : message_(kj::arrayPtr(reinterpret_cast<capnp::word*>(bytes_), kRecordWords)),
+      record_(message_.initRoot<wire::Record>()) {}
+
+void RecordWriter::write(std::byte* slot, const RecordFields& fields) {
+  record_.setAtNs(fields.at_ns);
+  record_.setStreamSeq(fields.stream_seq);
+  record_.setKernel(fields.kernel);
+  record_.setStream(fields.stream);
+  record_.setKind(fields.kind);
+  record_.setEpoch(fields.epoch);
+  record_.setAskSeq(fields.ask_seq);
+  record_.setAdmission(fields.admission);
+  record_.setDevice(fields.device);
+  record_.setEvidence(fields.evidence);
+  record_.setDurationUs(fields.duration_us);
+  std::memcpy(slot, bytes_, kRecordBytes);
+}
+
 void build_record(std::byte* slot, const RecordFields& fields) {
-  std::memset(slot, 0, kRecordBytes);
-  capnp::FlatMessageBuilder message(
-      kj::arrayPtr(reinterpret_cast<capnp::word*>(slot), kRecordWords));
-  auto record = message.initRoot<wire::Record>();
-  record.setAtNs(fields.at_ns);
-  record.setStreamSeq(fields.stream_seq);
-  record.setKernel(fields.kernel);
-  record.setStream(fields.stream);
-  record.setKind(fields.kind);
-  record.setEpoch(fields.epoch);
-  record.setAskSeq(fields.ask_seq);
-  record.setAdmission(fields.admission);
-  record.setDevice(fields.device);
-  record.setEvidence(fields.evidence);
-  record.setDurationUs(fields.duration_us);
+  RecordWriter().write(slot, fields);
 }
 
 bool read_record(const std::byte* copy, RecordFields& fields) {

@@ -19,11 +19,16 @@ struct NoFault {
 
 // Called by the thread that owns the ring. Publishes what `build(std::byte*)` writes; false if the
 // ring is full (the record is dropped: completions are cumulative, so a later one covers it).
+// `tail_seen` is private to the producer, 0 for a fresh ring: the tail as it last saw it, which is
+// looked at again only when the ring may be half full. From half on it is what the tail is.
 template <class Fault = NoFault, class Word, class Build>
-bool ring_push(Word& head_word, const Word& tail_word, std::byte (*ring)[kRecordBytes],
-               Build&& build) {
+bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
+               std::byte (*ring)[kRecordBytes], Build&& build) {
   const uint32_t head = head_word.load(std::memory_order_relaxed);
-  if (head - tail_word.load(std::memory_order_acquire) >= kRingRecords) return false;
+  if (head + 1 - tail_seen >= kRingRecords / 2) {
+    tail_seen = tail_word.load(std::memory_order_acquire);
+    if (head - tail_seen >= kRingRecords) return false;
+  }
   build(ring[head % kRingRecords]);
   Fault::at("ring: record written, not published");
   // Sequentially consistent: the reader's `sleeping` word is read next (see ring_doorbell).

@@ -2,17 +2,21 @@
 --
 -- A waiting launch goes if it is predicted to end before the next kernel of anyone above comes; of
 -- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
--- eager PyTorch, best effort still gets share_pct of the time that those above leave idle.
+-- eager PyTorch, best effort still gets share_pct of the time that those above leave idle, and
+-- floor_pct of the time that they are busy, so that nobody starves beside a dense program.
 queue.create("be")
 
 local saved_us_max = 3000                     -- a pause must not save up a burst
-local owed_us, seen_us = {}, {}               -- by priority: of the idle time that was seen so far
-for q = 0, 9 do owed_us[q], seen_us[q] = 0, 0 end
+local owed_us, seen_idle_us, seen_at_us = {}, {}, {}  -- by priority
+for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q] = 0, 0, 0 end
 
 local function owed(q, idle_us, p)
-  local earned_us = (idle_us - seen_us[q]) * p.share_pct / 100
+  local at_us = now_us()
+  local idle = idle_us - seen_idle_us[q]
+  local busy = at_us - seen_at_us[q] - idle
+  local earned_us = (idle * p.share_pct + busy * p.floor_pct) / 100
   owed_us[q] = math.min(owed_us[q] + earned_us, saved_us_max)
-  seen_us[q] = idle_us
+  seen_idle_us[q], seen_at_us[q] = idle_us, at_us
   return owed_us[q]
 end
 
@@ -29,6 +33,8 @@ return policy {
                    doc = "most best-effort work in flight; one longer launch goes alone" },
     share_pct = { type = "number", min = 0, max = 100, default = 90,
                   doc = "least share of the idle time of those above, even if no gap fits" },
+    floor_pct = { type = "number", min = 0, max = 100, default = 3,
+                  doc = "least share of the time that those above are busy" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
   },

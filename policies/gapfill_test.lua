@@ -39,7 +39,7 @@ test("a kernel that fits runs in the gap, and the next iteration is not late", f
 end)
 
 test("a kernel longer than the gap stays out", function(t)
-  local s = learned(t, { be_us = 2000, gap_us = 300, params = { share_pct = 0 } })
+  local s = learned(t, { be_us = 2000, gap_us = 300, params = { share_pct = 0, floor_pct = 0 } })
   local before = s:stats("be").launches
   s:launch { client = "be", us = 2000 }
   s:run(50000)
@@ -85,15 +85,21 @@ test("of the kernels that fit the longest goes", function(t)
 end)
 
 test("share_pct lets best effort progress where no gap fits", function(t)
-  t.eq(progress(t, { share_pct = 0 }), 0, "launches without a share")
+  t.eq(progress(t, { share_pct = 0, floor_pct = 0 }), 0, "launches without a share")
   -- A fifth of 200 ms is idle at most, and half of that is 50 kernels of 400 µs.
-  local launches = progress(t, { share_pct = 50 })
+  local launches = progress(t, { share_pct = 50, floor_pct = 0 })
   t.ok(launches > 25, "best effort progresses, " .. launches)
   t.below(launches, 60, "launches with a share")
 end)
 
+test("floor_pct lets best effort progress whatever is idle", function(t)
+  -- Four fifths of 200 ms are busy at least, and a fifth of that is 80 kernels of 400 µs.
+  local launches = progress(t, { share_pct = 0, floor_pct = 20 })
+  t.near(launches, 85, 15, "launches with a floor")
+end)
+
 test("what fits gaps counts towards the share", function(t)
-  local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30 } })
+  local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30, floor_pct = 0 } })
   s:client { name = "short", priority = 9 }
   s:loop { client = "short", us = 100 }
   s:loop { client = "be", us = 900 }

@@ -24,6 +24,8 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64
 
 CUresult cuCtxGetCurrent(CUcontext* context) noexcept;
 CUresult cuCtxGetDevice(CUdevice* device) noexcept;
+CUresult cuCtxPushCurrent_v2(CUcontext context) noexcept;
+CUresult cuCtxPopCurrent_v2(CUcontext* context) noexcept;
 CUresult cuCtxSynchronize() noexcept;
 CUresult cuCtxSynchronize_v2(CUcontext context) noexcept;
 CUresult cuCtxDestroy(CUcontext context) noexcept;
@@ -55,6 +57,7 @@ CUresult cuLaunchCooperativeKernel(HEDDLE_LAUNCH_PARAMETERS) noexcept;
 CUresult cuLaunchCooperativeKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS) noexcept;
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) noexcept;
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) noexcept;
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) noexcept;
 CUresult cuLaunch(CUfunction f) noexcept;
 CUresult cuLaunchGrid(CUfunction f, int width, int height) noexcept;
 CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) noexcept;

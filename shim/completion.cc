@@ -27,9 +27,14 @@ ipc::RecordFields completion_of(const StreamSlot& slot, uint64_t seq, wire::Evid
   return fields;
 }
 
-// An event that cannot be used ends markers on this stream: evidence is lost, the launch is not.
-void give_up_events(Inside& in, StreamSlot& slot) {
-  slot.markable.store(false, std::memory_order_relaxed);
+constexpr uint32_t kRestMin = 64;
+constexpr uint32_t kRestMax = 64 * 1024;
+
+// An event failed: what was placed on this stream is evidence lost, and it rests. The launch is not
+// concerned. `slot.events` is held.
+void rest_events(Inside& in, StreamSlot& slot) {
+  slot.next_rest = std::clamp(2 * slot.next_rest, kRestMin, kRestMax);
+  slot.rest.store(slot.next_rest, std::memory_order_relaxed);
   slot.marker_head = slot.marker_tail;
   for (Pair& pair : slot.pairs) {
     if (pair.state.load(std::memory_order_relaxed) == Pair::kRecorded) {
@@ -40,23 +45,37 @@ void give_up_events(Inside& in, StreamSlot& slot) {
   in.count_marker_error();
 }
 
+// True if an event may be placed now.
+bool may_place(StreamSlot& slot) {
+  if (!slot.markable.load(std::memory_order_relaxed)) return false;
+  const uint32_t rest = slot.rest.load(std::memory_order_relaxed);
+  if (rest == 0) [[likely]]
+    return true;
+  slot.rest.store(rest - 1, std::memory_order_relaxed);
+  return false;
+}
+
 bool record(CUevent event, StreamRef stream) {
   const auto record =
       stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
   return record(event, stream.handle) == CUDA_SUCCESS;
 }
 
-// Events belong to the context that is current when they are made, and a stream takes only those
-// of its own.
-bool make_event(const StreamSlot& slot, CUevent& event, unsigned flags) {
-  if (event != nullptr) return true;
-  CUcontext current = nullptr;
-  HEDDLE_REAL(cuCtxGetCurrent)(&current);
-  if (current == slot.context && HEDDLE_REAL(cuEventCreate)(&event, flags) == CUDA_SUCCESS) {
-    return true;
+enum class Placed : uint8_t { kYes, kNotHere, kFailed };
+
+// Records an event, which it makes at the first use. Events belong to the context that is current
+// when they are made, and a stream takes only those of its own: elsewhere it waits for a better
+// moment. One that fails is not used again; what became of its context is not known.
+Placed place(StreamSlot& slot, CUevent& event, unsigned flags, StreamRef stream) {
+  if (event == nullptr) {
+    CUcontext current = nullptr;
+    HEDDLE_REAL(cuCtxGetCurrent)(&current);
+    if (current != slot.context) return Placed::kNotHere;
+    if (HEDDLE_REAL(cuEventCreate)(&event, flags) != CUDA_SUCCESS) event = nullptr;
   }
+  if (event != nullptr && record(event, stream)) return Placed::kYes;
   event = nullptr;
-  return false;
+  return Placed::kFailed;
 }
 
 Pair* oldest_recorded(StreamSlot& slot) {
@@ -71,6 +90,10 @@ Pair* oldest_recorded(StreamSlot& slot) {
 }
 
 constexpr float kShortestKernelUs = 1;
+// What a bracket of two events takes beside its kernel, as against a queue of such kernels, on a
+// stream without and with work before it (bench/workloads/steer.cu, `brackets`).
+constexpr float kIdleBracketUs = 0.3f;
+constexpr float kBusyBracketUs = 1.2f;
 
 // Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
 // their launches: a completion covers all before it. `slot.events` is held.
@@ -111,7 +134,7 @@ void poll_pairs(Inside& in, StreamSlot& slot) {
   while (const Pair* pair = oldest_recorded(slot)) {
     const CUresult result = HEDDLE_REAL(cuEventQuery)(pair->end);
     if (result == CUDA_ERROR_NOT_READY) return;
-    if (result != CUDA_SUCCESS) return give_up_events(in, slot);
+    if (result != CUDA_SUCCESS) return rest_events(in, slot);
     harvest(in, slot, pair->seq);
   }
 }
@@ -135,8 +158,17 @@ static_assert(kEventPlaces == size_t{1} << (64 - 54));
 }  // namespace
 
 Reach reach_of(const StreamSlot& slot) {
-  return {slot.submitted.load(std::memory_order_relaxed),
-          slot.posted_ns.load(std::memory_order_relaxed)};
+  // Acquiring: whoever took a number up to this one had the launch in hand before.
+  Reach reach{slot.posted.load(std::memory_order_acquire),
+              slot.posted_ns.load(std::memory_order_relaxed)};
+  for_each_thread([&](const ThreadSlot& thread) {
+    const uint64_t in_hand = thread.in_hand.load(std::memory_order_acquire);
+    if (in_hand == 0 || in_hand >> ThreadSlot::kStreamShift != slot.index) return;
+    const uint64_t seq = in_hand & ((uint64_t{1} << ThreadSlot::kStreamShift) - 1);
+    reach.seq = std::min(reach.seq, seq - 1);
+    reach.posted_ns -= thread.in_hand_ns.load(std::memory_order_relaxed);
+  });
+  return reach;
 }
 
 void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
@@ -148,20 +180,20 @@ void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence
 }
 
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
-  if (!slot.markable.load(std::memory_order_relaxed)) return;
   const Reach reach = reach_of(slot);
-  if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed)) return;
+  if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed) || !may_place(slot)) return;
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   if (slot.marker_tail - slot.marker_head < StreamSlot::kMarkers) {
     Marker& marker = slot.markers[slot.marker_tail % StreamSlot::kMarkers];
-    if (make_event(slot, marker.event, CU_EVENT_DISABLE_TIMING) && record(marker.event, stream)) {
+    const Placed placed = place(slot, marker.event, CU_EVENT_DISABLE_TIMING, stream);
+    if (placed == Placed::kYes) {
       marker.seq = reach.seq;
       marker.posted_ns = reach.posted_ns;
       ++slot.marker_tail;
       slot.marked_ns.store(reach.posted_ns, std::memory_order_relaxed);
-    } else {
-      give_up_events(in, slot);
+    } else if (placed == Placed::kFailed) {
+      rest_events(in, slot);
     }
   }
   slot.events.unlock();
@@ -178,7 +210,7 @@ void poll_stream(Inside& in, StreamSlot& slot) {
     const CUresult result = HEDDLE_REAL(cuEventQuery)(marker.event);
     if (result == CUDA_ERROR_NOT_READY) break;
     if (result != CUDA_SUCCESS) {
-      give_up_events(in, slot);
+      rest_events(in, slot);
       break;
     }
     reach = {marker.seq, marker.posted_ns};
@@ -210,8 +242,7 @@ float outstanding_us(int device) {
 }
 
 int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint32_t kernel) {
-  if (!slot.markable.load(std::memory_order_relaxed) ||
-      slot.pairs_out.load(std::memory_order_relaxed) >= StreamSlot::kPairs) {
+  if (slot.pairs_out.load(std::memory_order_relaxed) >= StreamSlot::kPairs || !may_place(slot)) {
     return -1;
   }
   const EventPermit permit(in);
@@ -220,11 +251,9 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
   for (int i = 0; i < StreamSlot::kPairs && found < 0; ++i) {
     Pair& pair = slot.pairs[i];
     if (pair.state.load(std::memory_order_acquire) != Pair::kFree) continue;
-    if (!make_event(slot, pair.begin, CU_EVENT_DEFAULT) ||
-        !make_event(slot, pair.end, CU_EVENT_DEFAULT) || !record(pair.begin, stream)) {
-      give_up_events(in, slot);
-      break;
-    }
+    const Placed placed = place(slot, pair.begin, CU_EVENT_DEFAULT, stream);
+    if (placed == Placed::kFailed) rest_events(in, slot);
+    if (placed != Placed::kYes) break;
     pair.seq = reach.seq;
     pair.posted_ns = reach.posted_ns;
     pair.kernel = kernel;
@@ -241,17 +270,20 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
   Pair& open = slot.pairs[pair];
   if (open.state.load(std::memory_order_relaxed) != Pair::kOpen) return;  // its stream has ended
   const EventPermit permit(in);
-  // Where the GPU was idle, the first event ended before the launch call did: the kernel began that
-  // much later. Launch-bound programs would otherwise seem to keep the GPU twice as busy.
   const int64_t returned_ns = now_ns();
-  const bool idle = launched && permit && HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
-  open.lead_us = idle ? static_cast<float>(returned_ns - open.begun_ns) * 1e-3f : 0;
-  const bool recorded = launched && permit && record(open.end, stream);
-  if (recorded) {
-    open.state.store(Pair::kRecorded, std::memory_order_release);
-    return;
+  if (launched && permit) {
+    const Placed placed = place(slot, open.end, CU_EVENT_DEFAULT, stream);
+    if (placed == Placed::kYes) {
+      // Where the GPU was idle, the first event was over before the launch call was: the kernel
+      // began that much later, or launch-bound programs would seem to keep the GPU twice as busy.
+      // Asked last, for the first event needs a microsecond to be over, and asking costs as much.
+      const bool idle = HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
+      const float led_us = static_cast<float>(returned_ns - open.begun_ns) * 1e-3f;
+      open.lead_us = idle ? led_us + kIdleBracketUs : kBusyBracketUs;
+      return open.state.store(Pair::kRecorded, std::memory_order_release);
+    }
+    if (placed == Placed::kFailed) in.count_marker_error();
   }
-  if (launched && permit) in.count_marker_error();
   open.state.store(Pair::kFree, std::memory_order_release);
   slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
 }

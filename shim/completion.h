@@ -14,7 +14,8 @@ namespace heddle::shim {
 // A prediction for kernels that were never measured; the daemon's default_kernel_us.
 inline constexpr float kDefaultKernelUs = 100;
 
-// How far a stream had come when a synchronizing call was entered.
+// How far a stream has come: everything up to `seq` is with the driver. What a thread still has in
+// hand, because it waits for a grant or is in the driver's call, is not, nor what follows it.
 struct Reach {
   uint64_t seq;
   int64_t posted_ns;

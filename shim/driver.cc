@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +35,8 @@ constexpr const char* const kNames[] = {
 extern "C" void* const heddle_exports[];
 extern "C" void* const heddle_trampolines[];
 
-constinit pthread_once_t opened = PTHREAD_ONCE_INIT;
-constinit void* driver = nullptr;
+constinit std::atomic<void*> driver{nullptr};
+constinit std::atomic<bool> searched{false};
 
 // What stands in a slot that the driver cannot fill.
 CUresult not_found() { return CUDA_ERROR_NOT_FOUND; }
@@ -63,7 +62,8 @@ bool open_driver(const char* path) {
     return false;
   }
   log_line("driver: %s", path);
-  driver = handle;
+  void* none = nullptr;
+  driver.compare_exchange_strong(none, handle, std::memory_order_acq_rel);
   return true;
 }
 
@@ -106,7 +106,7 @@ bool open_from_cache() {
   return found;
 }
 
-void open_once() {
+void search() {
   const char* named = getenv("HEDDLE_REAL_LIBCUDA");
   if (named != nullptr && *named != '\0') {
     if (!open_driver(named)) log_line("HEDDLE_REAL_LIBCUDA=%s cannot be used", named);
@@ -119,44 +119,39 @@ void open_once() {
   log_line("no CUDA driver found; set HEDDLE_REAL_LIBCUDA to its path");
 }
 
-// ---- wrapper table: the driver's address -> ours. Open addressing, written once. --------------
-
-constexpr size_t kTableSize = 512;  // over twice the wrapped entry points
-
-struct Replacement {
-  void* real;
-  void* ours;
-};
-constinit Replacement table[kTableSize] = {};
-constinit pthread_once_t table_made = PTHREAD_ONCE_INIT;
-
-size_t place_of(const void* address) {
-  return static_cast<size_t>((reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15u) >> 55);
+// The driver's handle, nullptr if there is none. No lock is held while it loads: the loader has its
+// own, and a library's constructor may call CUDA under it, here or on another thread. Whoever comes
+// meanwhile searches as well, and finds the same.
+void* the_driver() {
+  if (!searched.load(std::memory_order_acquire)) {
+    if (driver.load(std::memory_order_acquire) == nullptr) search();
+    searched.store(true, std::memory_order_release);
+  }
+  return driver.load(std::memory_order_acquire);
 }
-static_assert(kTableSize == size_t{1} << (64 - 55));
 
-void make_table() {
+// ---- the driver's addresses of what the shim wraps; without a lock for the same reason ----------
+
+constinit std::atomic<void*> wrapped[kEntryCount];
+constinit std::atomic<bool> wrapped_known{false};
+
+void look_up_wrapped(void* handle) {
   for (uint32_t entry = 0; entry < kEntryCount; ++entry) {
     if (heddle_exports[entry] == heddle_trampolines[entry]) continue;
-    void* real = driver != nullptr ? dlsym(driver, kNames[entry]) : nullptr;
-    if (real == nullptr) continue;
-    size_t place = place_of(real);
-    while (table[place].real != nullptr && table[place].real != real) {
-      place = (place + 1) % kTableSize;
-    }
-    if (table[place].real == nullptr) table[place] = {real, heddle_exports[entry]};
+    wrapped[entry].store(dlsym(handle, kNames[entry]), std::memory_order_relaxed);
   }
+  wrapped_known.store(true, std::memory_order_release);
 }
 
 }  // namespace
 
 // Called by trampolines.S at the first call through a slot.
 extern "C" __attribute__((used)) void* heddle_resolve(void** slot) {
-  pthread_once(&opened, open_once);
+  void* handle = the_driver();
   const ptrdiff_t entry = slot - heddle_slots;
-  void* target = driver != nullptr ? dlsym(driver, kNames[entry]) : nullptr;
+  void* target = handle != nullptr ? dlsym(handle, kNames[entry]) : nullptr;
   if (target == nullptr) {
-    target = reinterpret_cast<void*>(driver != nullptr ? not_found : no_driver);
+    target = reinterpret_cast<void*>(handle != nullptr ? not_found : no_driver);
   }
   __atomic_store_n(slot, target, __ATOMIC_RELEASE);
   return target;
@@ -170,12 +165,13 @@ bool driver_has(Entry entry) {
 }
 
 void* replacement(void* address) {
-  pthread_once(&opened, open_once);
-  pthread_once(&table_made, make_table);
-  for (size_t place = place_of(address);; place = (place + 1) % kTableSize) {
-    if (table[place].real == address) return table[place].ours;
-    if (table[place].real == nullptr) return address;
+  void* handle = the_driver();
+  if (handle == nullptr) return address;
+  if (!wrapped_known.load(std::memory_order_acquire)) look_up_wrapped(handle);
+  for (uint32_t entry = 0; entry < kEntryCount; ++entry) {
+    if (wrapped[entry].load(std::memory_order_relaxed) == address) return heddle_exports[entry];
   }
+  return address;
 }
 
 }  // namespace heddle::shim

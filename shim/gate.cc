@@ -33,16 +33,24 @@ constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
 constexpr int64_t kAwaitNs = 5'000'000;
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
+// Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
+constinit std::atomic<uint64_t> followed[ipc::kKernels / 64];
+
+bool is_followed(uint32_t kernel) {
+  return kernel < ipc::kKernels &&
+         (followed[kernel / 64].load(std::memory_order_relaxed) >> (kernel % 64) & 1) != 0;
+}
+
+void note_followed(uint32_t kernel) {
+  if (kernel >= ipc::kKernels || is_followed(kernel)) return;
+  followed[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
+}
+
+constinit std::atomic<bool> has_peers{false};
+
 bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
   return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;
-}
-
-void note_submitted(StreamSlot& stream, uint64_t seq) {
-  // Two threads of one stream may race: the smaller may win, and evidence comes a launch later.
-  if (stream.submitted.load(std::memory_order_relaxed) < seq) {
-    stream.submitted.store(seq, std::memory_order_relaxed);
-  }
 }
 
 }  // namespace
@@ -55,7 +63,7 @@ Turn::Turn(const Launch& launch) {
       in_.leave();
       return;
     }
-    stream_ = &stream_slot(launch.stream, in_.thread().index);
+    stream_ = &stream_slot(in_, launch.stream);
     if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
       stream_ = nullptr;
       in_.leave();
@@ -68,7 +76,7 @@ Turn::Turn(const Launch& launch) {
       kernel_.index < ipc::kKernels &&
       (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
        in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
-  if (!launch.quiet && (measure || count % kTimedEvery == 0)) {
+  if ((measure || count % kTimedEvery == 0) && !quiet_ && !is_followed(kernel_.index)) {
     pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
@@ -94,7 +102,8 @@ bool Turn::await_daemon(const Launch& launch) {
 void Turn::admit(const Launch& launch) {
   ref_ = launch.stream;
   graph_ = launch.graph;
-  quiet_ = launch.quiet;
+  quiet_ = launch.programmatic;
+  if (launch.programmatic) note_followed(stream_->kernel.load(std::memory_order_relaxed) - 1);
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
   predicted_us_ = kernel_.index < ipc::kKernels
@@ -105,7 +114,14 @@ void Turn::admit(const Launch& launch) {
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
   if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
-  if (kernel_.exempt) return post(Admission::SELF_EXEMPT);
+  // Also where nothing would hold it: the daemon must know that others are waited for. Its time is
+  // not its own, and teaches nothing.
+  if (kernel_.exempt || launch.exempt ||
+      (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
+    quiet_ = true;
+    predicted_us_ = 0;
+    return post(Admission::SELF_EXEMPT);
+  }
   if (window_us_ == ipc::kWindowLease) {
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         in_.thread().launches % kPollEvery == 0) {
@@ -113,16 +129,31 @@ void Turn::admit(const Launch& launch) {
     }
     return post(Admission::LEASE);
   }
+  if (stream_->signals.load(std::memory_order_relaxed)) return post(Admission::SELF_EXEMPT);
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
   if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
   ask();
 }
 
+// Adds up what the streams have outstanding. A thread that launches alone knows how much it has
+// added since; what ended meanwhile it learns when that is used up.
 bool Turn::fits_window(uint32_t window_us) {
-  const auto window = static_cast<float>(window_us);
-  if (outstanding_us(stream_->device) < window) return true;
-  poll_all(in_);
-  return outstanding_us(stream_->device) < window;
+  ThreadSlot& thread = in_.thread();
+  const bool alone = guard().threads.load(std::memory_order_relaxed) == uint64_t{1} << thread.index;
+  const bool known = alone && thread.room_epoch == epoch_ && thread.room_device == stream_->device;
+  if (!known || thread.room_us <= 0) {
+    const auto window = static_cast<float>(window_us);
+    thread.room_us = window - outstanding_us(stream_->device);
+    if (thread.room_us <= 0) {
+      poll_all(in_);
+      thread.room_us = window - outstanding_us(stream_->device);
+    }
+    thread.room_epoch = epoch_;
+    thread.room_device = stream_->device;
+  }
+  if (thread.room_us <= 0) return false;
+  thread.room_us -= predicted_us_;
+  return true;
 }
 
 bool Turn::use_credit(uint32_t epoch) {
@@ -138,10 +169,17 @@ bool Turn::use_credit(uint32_t epoch) {
 
 void Turn::take_sequence() {
   const auto predicted_ns = static_cast<int64_t>(predicted_us_ * 1e3f);
+  // In hand before it has a number: whoever reads a larger one then sees it (reach_of).
+  ThreadSlot& thread = in_.thread();
+  const uint64_t next = stream_->posted.load(std::memory_order_relaxed) + 1;
+  thread.in_hand_ns.store(predicted_ns, std::memory_order_relaxed);
+  thread.in_hand.store(uint64_t{stream_->index} << ThreadSlot::kStreamShift | next,
+                       std::memory_order_relaxed);
   reach_.seq = stream_->posted.fetch_add(1, std::memory_order_seq_cst) + 1;
   // Plain, not locked: two threads that race on one stream lose a prediction, no more.
   reach_.posted_ns = stream_->posted_ns.load(std::memory_order_relaxed) + predicted_ns;
   stream_->posted_ns.store(reach_.posted_ns, std::memory_order_relaxed);
+  stream_->kernel.store(kernel_.index + 1, std::memory_order_relaxed);
   set_active(*stream_);
 }
 
@@ -180,7 +218,7 @@ void Turn::ask() {
   if (reach_.seq == 0) take_sequence();
   const ipc::RecordFields fields = record(Admission::ASK);
   ipc::ThreadBlock& block = in_.block();
-  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
   const Admission admission = wait(ask_seq_);
   if (admission == Admission::ASK) {
@@ -243,6 +281,7 @@ Admission Turn::wait(uint32_t seq) {
 
 CUresult Turn::launched(CUresult result) {
   if (stream_ == nullptr) return result;
+  in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
     // It never ran: nothing of it is outstanding.
@@ -254,7 +293,6 @@ CUresult Turn::launched(CUresult result) {
     in_.post(fields, true);
     return result;
   }
-  note_submitted(*stream_, reach_.seq);
   if (quiet_ || pair_ >= 0 || window_us_ == ipc::kWindowLease) return result;
   const bool mark = window_us_ == ipc::kWindowGate
                         ? in_.thread().credit_us < predicted_us_  // the grant is used up
@@ -262,14 +300,27 @@ CUresult Turn::launched(CUresult result) {
                            stream_->marked_ns.load(std::memory_order_relaxed)) *
                                   kMarksPerWindow >=
                               int64_t{window_us_} * 1'000;
-  if (mark) place_marker(in_, *stream_, ref_);
+  if (mark && !is_followed(kernel_.index)) place_marker(in_, *stream_, ref_);
   return result;
 }
+
+void note_launch(Launch launch) {
+  launch.exempt = true;
+  Turn(launch).launched(CUDA_SUCCESS);
+}
+
+void note_signal(StreamRef stream) {
+  if (Inside in; in && !(anything_captures() && stream_captures(stream))) {
+    stream_slot(in, stream).signals.store(true, std::memory_order_relaxed);
+  }
+}
+
+void note_peer() { has_peers.store(true, std::memory_order_relaxed); }
 
 void note_activity(StreamRef ref, wire::Kind kind) {
   Inside in;
   if (!in || (anything_captures() && stream_captures(ref))) return;
-  StreamSlot& stream = stream_slot(ref, in.thread().index);
+  StreamSlot& stream = stream_slot(in, ref);
   if (stream.device < 0 || stream.device >= static_cast<int>(ipc::kDevices)) return;
   ipc::RecordFields fields;
   fields.at_ns = static_cast<uint64_t>(now_ns());
@@ -277,7 +328,6 @@ void note_activity(StreamRef ref, wire::Kind kind) {
   fields.stream = stream.index;
   fields.kind = kind;
   fields.device = static_cast<uint8_t>(stream.device);
-  note_submitted(stream, fields.stream_seq);
   in.post(fields);
 }
 

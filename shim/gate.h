@@ -17,8 +17,10 @@ struct Launch {
   void* handle = nullptr;  // CUfunction, CUkernel or CUgraphExec
   ipc::LaunchShape shape;
   bool graph = false;
-  bool quiet = false;      // programmatic dependent launch: no event may be put beside it
-  bool may_raise = false;  // its launch priority may be chosen
+  bool programmatic = false;  // a programmatic dependent launch: no event may be put beside it
+  bool may_raise = false;     // its launch priority may be chosen
+  bool cooperative = false;
+  bool exempt = false;  // must not be held back, nor measured
 };
 
 class Turn {
@@ -62,6 +64,18 @@ class Turn {
   bool graph_ = false;
   bool quiet_ = false;
 };
+
+// One of several launches that the driver takes in one call: recorded, never held back. Called
+// before the driver.
+void note_launch(Launch launch);
+
+// The stream writes what others may wait for (cuStreamWriteValue, semaphores): from now on none of
+// its launches is held back, because what waits may keep the GPU from the launch itself.
+void note_signal(StreamRef stream);
+
+// The process shares memory with another process or device: its cooperative kernels may be ranks
+// that wait for each other.
+void note_peer();
 
 // A copy or memset was submitted to `stream`: recorded, never held back. Called before the driver.
 void note_activity(StreamRef stream, wire::Kind kind);

@@ -62,6 +62,12 @@ constinit Environment environment{};
 
 constinit std::atomic<Guarded*> guarded{&nobody};
 
+FileId file_id(int fd) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return {};
+  return {file.st_dev, file.st_ino};
+}
+
 int64_t now_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -72,15 +78,8 @@ namespace {
 
 // ---- attaching ----------------------------------------------------------------------------------
 
-uint64_t inode_of(int fd) {
-  struct stat file;
-  return fstat(fd, &file) == 0 ? file.st_ino : 0;
-}
-
 // False if the application closed our socket and the number means something else by now.
-bool owns_socket(const Session& session) {
-  return inode_of(session.socket) == session.socket_inode;
-}
+bool owns_socket(const Session& session) { return file_id(session.socket) == session.socket_id; }
 
 int move_up(int fd) {
   const int up = fcntl(fd, F_DUPFD_CLOEXEC, kDescriptorsFrom);
@@ -110,7 +109,9 @@ void unmap(Session& session) {
 void close_session(Session& session) {
   unmap(session);
   if (session.socket >= 0 && owns_socket(session)) close(session.socket);
-  if (session.doorbell >= 0) close(session.doorbell);
+  if (session.doorbell >= 0 && file_id(session.doorbell) == session.doorbell_id) {
+    close(session.doorbell);
+  }
   session.socket = session.doorbell = -1;
   session.state = Session::State::kFree;
 }
@@ -141,6 +142,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
     session.client = static_cast<ipc::ClientMemory*>(
         map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
+    session.doorbell_id = file_id(session.doorbell);
   } else {
     if (fds[2] >= 0) close(fds[2]);
   }
@@ -161,7 +163,7 @@ enum class Attach : uint8_t { kLive, kFailed, kRefused };
 Attach attach(Session& session) {
   session.socket = connect_daemon();
   if (session.socket < 0) return Attach::kFailed;
-  session.socket_inode = inode_of(session.socket);
+  session.socket_id = file_id(session.socket);
   session.generation = ++generations;
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
@@ -394,6 +396,7 @@ void on_driver_initialized() {
     guard().initialized.store(1, std::memory_order_release);
     forget_parent();
     create_thread_key();
+    create_capture_key();
     gather_facts();
     started = start_helper();
     if (!started) log_line("no helper thread; launching unmanaged");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
@@ -19,6 +20,8 @@ extern __attribute__((visibility("default"))) const uint32_t heddle_shim_protoco
 const uint32_t heddle_shim_protocol = ipc::kProtocolVersion;
 }
 
+constinit ThreadSlot thread_slots[ipc::kThreads];
+
 namespace {
 
 // A ring within this time of the last one finds the daemon still on its way up, or polling; never
@@ -28,12 +31,19 @@ constexpr int64_t kRungNs = 20'000;
 // Launches are added to the shared counter in lots, so that threads do not fight for its line.
 constexpr uint32_t kReportLaunches = 64;
 
-constinit ThreadSlot slots[ipc::kThreads];
 static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
 
 constinit __thread ThreadSlot* my_slot = nullptr;
 constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
+
+// Made when a slot is first claimed, and never destroyed.
+alignas(
+    ipc::RecordWriter) constinit std::byte writers[ipc::kThreads][sizeof(ipc::RecordWriter)] = {};
+
+ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
+  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index]));
+}
 
 // Launches of threads that found no slot; added to the shared counter by the next that has one.
 constinit std::atomic<uint64_t> without_slot{0};
@@ -43,7 +53,9 @@ void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
-  slot->inside.store(nullptr, std::memory_order_release);  // a cancelled thread may not have left
+  // A cancelled thread may not have left, nor launched.
+  slot->in_hand.store(0, std::memory_order_relaxed);
+  slot->inside.store(nullptr, std::memory_order_release);
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
 }
@@ -57,8 +69,9 @@ ThreadSlot* claim_slot() {
     if (!used.compare_exchange_weak(seen, seen | uint64_t{1} << index, std::memory_order_acquire)) {
       continue;
     }
-    ThreadSlot& slot = slots[index];
+    ThreadSlot& slot = thread_slots[index];
     slot.index = index;
+    if (slot.owners++ == 0) new (writers[index]) ipc::RecordWriter;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
     my_slot = &slot;
@@ -103,26 +116,32 @@ void Inside::enter(Session* session) {
   // Only from here on does the session stay the one that it is.
   if (slot->generation != session->generation) [[unlikely]] {
     slot->generation = session->generation;
-    slot->credit_us = 0;
+    slot->credit_us = slot->room_us = 0;
+    slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
     raise(session->client->counters.threads_used, slot->index + 1);
   }
   thread_ = slot;
   session_ = session;
 }
 
+void Inside::write(std::byte* slot, const ipc::RecordFields& fields) const {
+  writer_of(*thread_).write(slot, fields);
+}
+
 void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   ipc::ThreadBlock& own = block();
   const ipc::GrantSlot& theirs = grant();
-  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, own.ring,
-                                     [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, thread_->tail_seen, own.ring,
+                                     [&](std::byte* slot) { write(slot, fields); });
   if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) -
-                          theirs.ring_tail.load(std::memory_order_relaxed);
+  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
-  ring(urgent || filling ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+  // Who must ask wakes the daemon with what it reports before: its next ask finds it up.
+  const bool early = urgent && asks(fields.device);
+  ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
-void Inside::ring(ipc::Sleep least) {
+void Inside::ring(ipc::Sleep least, bool seldom) {
   // Sequentially consistent, after the sequentially consistent store that published the record:
   // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
   if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
@@ -132,11 +151,15 @@ void Inside::ring(ipc::Sleep least) {
   const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
   const int64_t polls_ns =
       int64_t{control().header.spin_us.load(std::memory_order_relaxed)} * 1'000;
-  if (least == ipc::kWakeOnAny && since < std::min(kRungNs, polls_ns / 2)) return;
+  if (seldom && since < std::min(kRungNs, polls_ns / 2)) return;
   session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
   const int before = errno;  // the application's
-  [[maybe_unused]] const ssize_t written = write(session_->doorbell, &one, sizeof one);
+  if (file_id(session_->doorbell) == session_->doorbell_id) {
+    [[maybe_unused]] const ssize_t written = ::write(session_->doorbell, &one, sizeof one);
+  } else {  // the application closed it, and its own file may be there
+    session_->detached.store(true, std::memory_order_relaxed);
+  }
   errno = before;
 }
 
@@ -164,21 +187,22 @@ void create_thread_key() {
 }
 
 void forget_threads() {
-  for (ThreadSlot& slot : slots) {
+  for (ThreadSlot& slot : thread_slots) {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);
+    slot.in_hand.store(0, std::memory_order_relaxed);
   }
 }
 
 bool anyone_inside(const Session& session) {
-  for (const ThreadSlot& slot : slots) {
+  for (const ThreadSlot& slot : thread_slots) {
     if (slot.inside.load(std::memory_order_acquire) == &session) return true;
   }
   return false;
 }
 
 void wake_waiters(const Session& session) {
-  for (const ThreadSlot& slot : slots) {
+  for (const ThreadSlot& slot : thread_slots) {
     if (slot.inside.load(std::memory_order_relaxed) == &session) {
       ipc::futex_wake(&session.control->grants[slot.index].granted);
     }

@@ -19,6 +19,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
   uint64_t generation = 0;                  // of the session it last used
   uint32_t index = 0;
+  uint32_t owners = 0;  // how many threads have had it; the present one is the last
   uint32_t ask_seq = 0;
   uint32_t launches = 0;
   uint32_t unreported = 0;  // launches not yet added to the shared counter
@@ -27,7 +28,25 @@ struct alignas(64) ThreadSlot {
   uint32_t credit_epoch = 0;
   int32_t credit_priority = 0;
   int credit_device = 0;
+  // What was left of the window at this thread's last launch, while no other thread launches.
+  float room_us = 0;
+  uint32_t room_epoch = 0;
+  int room_device = 0;
+  // The launch that this thread has in hand, from before it takes its number until the driver has
+  // it: stream index << kStreamShift | a number that its own is not below. 0: none.
+  std::atomic<uint64_t> in_hand{0};
+  std::atomic<int64_t> in_hand_ns{0};  // its predicted time
+  static constexpr int kStreamShift = 48;
+  uint32_t tail_seen = 0;  // of this session's ring
 };
+extern ThreadSlot thread_slots[ipc::kThreads];
+
+// The slots in use. A thread that took a number before the caller read it is among them.
+template <class Visit>
+void for_each_thread(Visit&& visit) {
+  uint64_t used = guard().threads.load(std::memory_order_relaxed);
+  for (; used != 0; used &= used - 1) visit(thread_slots[__builtin_ctzll(used)]);
+}
 
 extern "C" uint32_t heddle_shim_bypass;
 
@@ -63,13 +82,21 @@ class Inside {
   ipc::ThreadBlock& block() const { return session_->client->threads[thread_->index]; }
   const ipc::GrantSlot& grant() const { return session_->control->grants[thread_->index]; }
 
-  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be
-  // woken: for every record, or only for `urgent` ones. A full ring drops the record, counted.
+  // Builds a record in a slot of the shared memory.
+  void write(std::byte* slot, const ipc::RecordFields& fields) const;
+  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be woken
+  // for every record; now and then only, unless it is `urgent`. A full ring drops the record,
+  // counted.
   void post(const ipc::RecordFields& fields, bool urgent = false);
-  // Rings if the daemon's `sleeping` word is at least `least`.
-  void ring(ipc::Sleep least);
+  // Rings if the daemon's `sleeping` word is at least `least`; not again at once if `seldom`.
+  void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission);
+  // False while this client launches on the device without ever asking.
+  bool asks(uint8_t device) const {
+    const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);
+    return ipc::window_us(word) != ipc::kWindowLease;
+  }
   void count_marker_error();
 
  private:

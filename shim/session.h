@@ -12,13 +12,22 @@
 
 namespace heddle::shim {
 
+// Tells a descriptor of ours from another that took its number. Anonymous files have one identity
+// for all of them: a doorbell is not told from another eventfd.
+struct FileId {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+FileId file_id(int fd);
+
 struct Session {
   const ipc::ControlMemory* control = nullptr;
   ipc::ClientMemory* client = nullptr;
   int socket = -1;
   int doorbell = -1;
-  uint64_t socket_inode = 0;  // tells our socket from one that took its number
-  uint64_t generation = 0;    // never 0, never used twice in a process
+  FileId socket_id, doorbell_id;
+  uint64_t generation = 0;  // never 0, never used twice in a process
   std::atomic<bool> detached{false};
   std::atomic<int64_t> rung_ns{0};  // when the doorbell was last rung
 

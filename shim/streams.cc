@@ -1,5 +1,7 @@
 #include "shim/streams.h"
 
+#include <pthread.h>
+
 #include "shim/driver.h"
 
 namespace heddle::shim {
@@ -17,8 +19,19 @@ constinit std::atomic<uint64_t> keys[ipc::kStreams] = {};
 constinit StreamSlot slots[ipc::kStreams];
 constinit Spin keys_lock;
 
-constexpr uint32_t kCaptures = 64;
-constinit std::atomic<uint64_t> captures[kCaptures] = {};
+// One capture that is going on. Whoever took it by `key` writes the rest.
+struct Capturing {
+  std::atomic<uint64_t> key{0};  // 0: free
+  std::atomic<CUcontext> context{nullptr};
+  std::atomic<const void*> thread{nullptr};  // whose own default stream it is
+};
+constinit Capturing captures[64];
+constexpr uint64_t kTakenKey = ~uint64_t{0};           // being written; no stream's
+constinit std::atomic<uint32_t> captures_unlisted{0};  // they found no entry
+constinit __thread char this_thread = 0;               // its address names the thread
+constinit pthread_key_t capture_key = 0;
+constinit bool capture_key_made = false;
+
 // Read at each launch, so that it has a line to itself; and each thread counts its own permits.
 struct alignas(64) Count {
   std::atomic<uint32_t> value{0};
@@ -40,13 +53,25 @@ CUcontext current_context() {
 }
 
 // Handles are aligned pointers of 47 bits, so the low bits tell the three kinds apart and the high
-// ones hold the thread.
-uint64_t key_of(StreamRef stream, uint32_t thread) {
+// ones hold the thread: its place, and which of those that had the place it is.
+constexpr int kPlaceShift = 48;
+constexpr int kOwnerShift = 54;
+static_assert(ipc::kThreads <= 1 << (kOwnerShift - kPlaceShift));
+
+uint64_t key_of(StreamRef stream, uint64_t thread) {
   if (is_legacy(stream)) return reinterpret_cast<uint64_t>(current_context()) | 1;
-  if (is_per_thread(stream)) {
-    return reinterpret_cast<uint64_t>(current_context()) | 2 | uint64_t{thread} << 48;
-  }
+  if (is_per_thread(stream)) return reinterpret_cast<uint64_t>(current_context()) | 2 | thread;
   return reinterpret_cast<uint64_t>(stream.handle);
+}
+
+uint64_t key_of(StreamRef stream, const ThreadSlot& thread) {
+  return key_of(stream,
+                uint64_t{thread.index} << kPlaceShift | uint64_t{thread.owners} << kOwnerShift);
+}
+
+bool is_predecessor(uint64_t other, uint64_t key) {
+  return (other & 3) == 2 && (other >> kPlaceShift) != (key >> kPlaceShift) &&
+         (((other ^ key) >> kPlaceShift) & (ipc::kThreads - 1)) == 0;
 }
 
 uint32_t home_of(uint64_t key) {
@@ -82,8 +107,49 @@ void destroy_events(StreamSlot& slot, bool gone) {
   slot.pairs_out.store(0, std::memory_order_relaxed);
 }
 
+// The device of a context that need not be the current one.
+CUdevice device_of(CUcontext context, CUcontext current) {
+  CUdevice device = -1;
+  const bool foreign = context != current;
+  if (foreign && HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return device;
+  if (HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) device = -1;
+  CUcontext popped = nullptr;
+  if (foreign) HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  return device;
+}
+
+// Tells the daemon that a stream's slot is free.
+void post_end(Inside& in, const StreamSlot& slot) {
+  if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = slot.posted.load(std::memory_order_relaxed);
+  fields.stream = slot.index;
+  fields.kind = wire::Kind::STREAM_END;
+  fields.device = static_cast<uint8_t>(slot.device);
+  in.post(fields);
+}
+
+// keys_lock is held.
+void end_slot(Inside& in, uint32_t place, bool gone) {
+  StreamSlot& slot = slots[place];
+  slot.markable.store(false, std::memory_order_relaxed);
+  {
+    const Held held(slot.events);
+    destroy_events(slot, gone);
+  }
+  post_end(in, slot);
+  slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  clear_active(slot);
+  keys[place].store(kDeadKey, std::memory_order_release);
+}
+
 // A slot for a stream seen for the first time; keys_lock is held.
-StreamSlot& take(uint64_t key, StreamRef stream) {
+StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
+  for (uint32_t i = 0; is_per_thread(stream) && i < kOwnSlots; ++i) {
+    if (is_predecessor(keys[i].load(std::memory_order_relaxed), key)) end_slot(in, i, false);
+  }
   uint32_t place = home_of(key), probe = 0;
   while (probe < kOwnSlots && keys[place].load(std::memory_order_relaxed) != kFreeKey &&
          keys[place].load(std::memory_order_relaxed) != kDeadKey) {
@@ -97,72 +163,78 @@ StreamSlot& take(uint64_t key, StreamRef stream) {
   if (!is_legacy(stream) && !is_per_thread(stream)) {
     HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
   }
-  CUdevice device = 0;
-  HEDDLE_REAL(cuCtxGetDevice)(&device);
   slot.context = context;
-  slot.device = device;
+  slot.device = device_of(context, current);
   slot.index = static_cast<uint16_t>(&slot - slots);
-  slot.markable.store(!shared && context == current, std::memory_order_relaxed);
+  slot.rest.store(0, std::memory_order_relaxed);
+  slot.next_rest = 0;
+  slot.signals.store(false, std::memory_order_relaxed);
+  slot.markable.store(!shared, std::memory_order_relaxed);
   if (!shared) keys[place].store(key, std::memory_order_release);
   return slot;
 }
 
-void end_slot(uint32_t place, bool gone, void (*ended)(StreamSlot&)) {
-  StreamSlot& slot = slots[place];
-  slot.markable.store(false, std::memory_order_relaxed);
-  {
-    const Held held(slot.events);
-    destroy_events(slot, gone);
+// Frees every capture that `ended` names; how many there were.
+template <class Ended>
+uint32_t remove_captures(uint32_t most, Ended&& ended) {
+  uint32_t removed = 0;
+  for (Capturing& capture : captures) {
+    uint64_t key = capture.key.load(std::memory_order_acquire);
+    if (removed == most) break;
+    if (key != 0 && ended(key, capture) && capture.key.compare_exchange_strong(key, 0)) ++removed;
   }
-  ended(slot);
-  slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  clear_active(slot);
-  keys[place].store(kDeadKey, std::memory_order_release);
+  capture_count.value.fetch_sub(removed, std::memory_order_seq_cst);
+  return removed;
 }
 
+// Threads' own default streams have one key for all.
 bool remove_capture(uint64_t key) {
-  if (key == 0) return false;  // a free entry
-  for (auto& capture : captures) {
-    uint64_t expected = key;
-    if (capture.compare_exchange_strong(expected, 0)) {
-      capture_count.value.fetch_sub(1, std::memory_order_seq_cst);
-      return true;
-    }
-  }
-  return false;
+  return remove_captures(1, [key](uint64_t seen, const Capturing& capture) {
+           const void* thread = capture.thread.load(std::memory_order_relaxed);
+           return seen == key && (thread == nullptr || thread == &this_thread);
+         }) != 0;
+}
+
+void thread_gone(void* thread) {
+  remove_captures(~0u, [thread](uint64_t, const Capturing& capture) {
+    return capture.thread.load(std::memory_order_relaxed) == thread;
+  });
 }
 
 }  // namespace
 
 StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 
-StreamSlot& stream_slot(StreamRef stream, uint32_t thread) {
-  const uint64_t key = key_of(stream, thread);
+StreamSlot& stream_slot(Inside& in, StreamRef stream) {
+  const uint64_t key = key_of(stream, in.thread());
   if (StreamSlot* slot = find(key)) [[likely]]
     return *slot;
   const Held held(keys_lock);
   StreamSlot* slot = find(key);
-  return slot != nullptr ? *slot : take(key, stream);
+  return slot != nullptr ? *slot : take(in, key, stream);
 }
 
-StreamSlot* known_stream(StreamRef stream, uint32_t thread) { return find(key_of(stream, thread)); }
+StreamSlot* known_stream(const Inside& in, StreamRef stream) {
+  return find(key_of(stream, in.thread()));
+}
 
-void end_stream(CUstream stream, void (*ended)(StreamSlot&)) {
+void end_stream(CUstream stream) {
   const auto key = reinterpret_cast<uint64_t>(stream);
   if (key == kFreeKey) return;
+  Inside in;
   const Held held(keys_lock);
   if (const StreamSlot* slot = find(key)) {
-    end_slot(static_cast<uint32_t>(slot - slots), false, ended);
+    end_slot(in, static_cast<uint32_t>(slot - slots), false);
   }
 }
 
-void end_context(CUcontext context, bool gone, void (*ended)(StreamSlot&)) {
+void end_context(CUcontext context, bool gone) {
+  Inside in;
   const Held held(keys_lock);
   for (uint32_t place = 0; place < kOwnSlots; ++place) {
     const uint64_t key = keys[place].load(std::memory_order_relaxed);
     if (key != kFreeKey && key != kDeadKey && slots[place].context == context) {
-      end_slot(place, gone, ended);
+      end_slot(in, place, gone);
     }
   }
 }
@@ -193,7 +265,8 @@ void forget_streams() {
     slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);
-  for (auto& capture : captures) capture.store(0, std::memory_order_relaxed);
+  for (auto& capture : captures) capture.key.store(0, std::memory_order_relaxed);
+  captures_unlisted.store(0, std::memory_order_relaxed);
   capture_count.value.store(0, std::memory_order_relaxed);
   for (auto& permit : permits) permit.value.store(0, std::memory_order_relaxed);
 }
@@ -202,20 +275,48 @@ void forget_streams() {
 
 void capture_begins(StreamRef stream) {
   const uint64_t key = key_of(stream, 0);
+  CUcontext context = current_context();
+  if (!is_per_thread(stream)) HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
   capture_count.value.fetch_add(1, std::memory_order_seq_cst);
-  for (auto& capture : captures) {
+  bool listed = false;
+  for (Capturing& capture : captures) {
     uint64_t expected = 0;
-    if (capture.compare_exchange_strong(expected, key)) break;
-    // With no entry left the count stays raised: markers rest for good, which is safe.
+    listed = capture.key.compare_exchange_strong(expected, kTakenKey);
+    if (!listed) continue;
+    capture.context.store(context, std::memory_order_relaxed);
+    capture.thread.store(is_per_thread(stream) ? &this_thread : nullptr, std::memory_order_relaxed);
+    capture.key.store(key, std::memory_order_release);
+    break;
   }
+  if (!listed) captures_unlisted.fetch_add(1, std::memory_order_relaxed);
+  if (is_per_thread(stream) && capture_key_made) pthread_setspecific(capture_key, &this_thread);
   for (auto& permit : permits) {
     while (permit.value.load(std::memory_order_seq_cst) != 0) sched_yield();
   }
 }
 
-void capture_failed(StreamRef stream) { remove_capture(key_of(stream, 0)); }
-void capture_ends(StreamRef stream) { remove_capture(key_of(stream, 0)); }
+// One that found no entry is known by there being none.
+void capture_ends(StreamRef stream) {
+  if (remove_capture(key_of(stream, 0))) return;
+  uint32_t unlisted = captures_unlisted.load(std::memory_order_relaxed);
+  while (unlisted != 0 && !captures_unlisted.compare_exchange_weak(unlisted, unlisted - 1)) {
+  }
+  if (unlisted != 0) capture_count.value.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void capture_failed(StreamRef stream) { capture_ends(stream); }
+
 void stream_gone(CUstream stream) { remove_capture(reinterpret_cast<uint64_t>(stream)); }
+
+void context_gone(CUcontext context) {
+  remove_captures(~0u, [context](uint64_t, const Capturing& capture) {
+    return capture.context.load(std::memory_order_relaxed) == context;
+  });
+}
+
+void create_capture_key() {
+  if (!capture_key_made) capture_key_made = pthread_key_create(&capture_key, thread_gone) == 0;
+}
 
 bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
 

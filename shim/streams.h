@@ -35,7 +35,7 @@ struct Pair {
   uint64_t seq = 0;
   int64_t posted_ns = 0;
   int64_t begun_ns = 0;  // when `begin` was recorded
-  float lead_us = 0;     // for how long the GPU then waited for the launch itself
+  float lead_us = 0;     // of what the events will tell, the part that is not the kernel's
   uint32_t kernel = 0;
   std::atomic<State> state{kFree};
 };
@@ -45,10 +45,10 @@ struct alignas(64) StreamSlot {
   static constexpr int kPairs = 8;
 
   // Written at each launch.
-  std::atomic<uint64_t> posted{0};     // sequence numbers handed out
-  std::atomic<uint64_t> submitted{0};  // the newest whose driver call has returned
-  std::atomic<int64_t> posted_ns{0};   // predicted time of all that was posted
-  std::atomic<int64_t> marked_ns{0};   // posted_ns at the newest marker
+  std::atomic<uint64_t> posted{0};    // sequence numbers handed out
+  std::atomic<int64_t> posted_ns{0};  // predicted time of all that was posted
+  std::atomic<int64_t> marked_ns{0};  // posted_ns at the newest marker
+  std::atomic<uint32_t> kernel{0};    // of the newest launch, + 1
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> done_ns{0};
@@ -56,26 +56,31 @@ struct alignas(64) StreamSlot {
   CUcontext context = nullptr;
   uint16_t index = 0;
   int device = 0;
-  std::atomic<bool> markable{false};  // false after an error, and where slots are shared
+  std::atomic<bool> markable{false};  // false where slots are shared
+  std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
 
   Spin events;                    // guards what follows; only ever tried on the launch path
   std::atomic<int> pairs_out{0};  // neither free nor harvested
+  // After an error of an event: so many chances to place one are let pass, each time twice as many.
+  std::atomic<uint32_t> rest{0};
+  uint32_t next_rest = 0;
   uint32_t marker_head = 0, marker_tail = 0;
   Marker markers[kMarkers];
   Pair pairs[kPairs];
 };
 
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
-StreamSlot& stream_slot(StreamRef stream, uint32_t thread);
+StreamSlot& stream_slot(Inside& in, StreamRef stream);
 
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.
-StreamSlot* known_stream(StreamRef stream, uint32_t thread);
+StreamSlot* known_stream(const Inside& in, StreamRef stream);
 
-// Frees the slot of a stream that is destroyed, or of all streams of a context; calls `ended` with
-// each before it is free. Its events are destroyed, or dropped if their context is `gone` already.
-void end_stream(CUstream stream, void (*ended)(StreamSlot&));
-void end_context(CUcontext context, bool gone, void (*ended)(StreamSlot&));
+// Frees the slot of a stream that is destroyed, or of all streams of a context, and tells the
+// daemon. Its events are destroyed, or dropped if their context is `gone` already. A thread's own
+// default stream ends with it, and is freed when the next thread in its place uses its own.
+void end_stream(CUstream stream);
+void end_context(CUcontext context, bool gone);
 
 // Streams with predicted work that is not known to be done.
 void set_active(StreamSlot& slot);
@@ -91,7 +96,11 @@ void forget_streams();
 void capture_begins(StreamRef stream);  // before the driver is called
 void capture_failed(StreamRef stream);  // the driver refused
 void capture_ends(StreamRef stream);    // the driver ended it
-void stream_gone(CUstream stream);      // with its capture, if it had one
+// Gone with its capture, if it had one: a stream, the streams of a context; a thread's own default
+// stream goes with the thread.
+void stream_gone(CUstream stream);
+void context_gone(CUcontext context);
+void create_capture_key();  // once a process
 bool anything_captures();
 bool stream_captures(StreamRef stream);
 

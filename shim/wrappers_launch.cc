@@ -61,7 +61,9 @@ CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
 
 template <bool kPerThread>
 CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
-  Turn turn({{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}});
+  Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
+  launch.cooperative = true;
+  Turn turn(launch);
   const auto real = kPerThread ? HEDDLE_REAL(cuLaunchCooperativeKernel_ptsz)
                                : HEDDLE_REAL(cuLaunchCooperativeKernel);
   return turn.launched(real(f, gx, gy, gz, bx, by, bz, smem, stream, params));
@@ -75,7 +77,8 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
     const CUlaunchAttributeValue& value = config.attrs[i].value;
     switch (config.attrs[i].id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        if (value.cooperative != 0) launch.may_raise = false;
+        launch.cooperative = value.cooperative != 0;
+        if (launch.cooperative) launch.may_raise = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_PRIORITY:
         launch.may_raise = false;  // the application chose one
@@ -87,7 +90,7 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         if (value.programmaticStreamSerializationAllowed == 0) break;
         [[fallthrough]];
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        launch.quiet = true;
+        launch.programmatic = true;
         launch.may_raise = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -177,7 +180,21 @@ CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
                      [&] { return HEDDLE_REAL(cuLaunchGridAsync)(f, width, height, stream); });
 }
 
-// cuLaunchCooperativeKernelMultiDevice is not wrapped: its ranks wait for each other.
+// Its ranks wait for each other, so that none is held back. What the driver then refuses counts as
+// outstanding until the next evidence.
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
+                                              unsigned flags) noexcept {
+  for (unsigned i = 0; launches != nullptr && i < count; ++i) {
+    const CUDA_LAUNCH_PARAMS& p = launches[i];
+    note_launch({{p.hStream, false},
+                 p.function,
+                 {{p.gridDimX, p.gridDimY, p.gridDimZ},
+                  {p.blockDimX, p.blockDimY, p.blockDimZ},
+                  p.sharedMemBytes,
+                  1}});
+  }
+  return HEDDLE_REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+}
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept {
   return launch_graph<false>(exec, stream);

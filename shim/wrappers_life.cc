@@ -8,29 +8,17 @@
 namespace heddle::shim {
 namespace {
 
-// Tells the daemon that a stream's slot is free.
-void post_end(StreamSlot& slot) {
-  Inside in;
-  if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
-  ipc::RecordFields fields;
-  fields.at_ns = static_cast<uint64_t>(now_ns());
-  fields.stream_seq = slot.posted.load(std::memory_order_relaxed);
-  fields.stream = slot.index;
-  fields.kind = wire::Kind::STREAM_END;
-  fields.device = static_cast<uint8_t>(slot.device);
-  in.post(fields);
-}
-
 void context_ends(CUcontext context, bool gone = false) {
   if (!is_initialized()) return;
-  end_context(context, gone, post_end);
+  context_gone(context);
+  end_context(context, gone);
   purge_kernels();
 }
 
 void stream_ends(CUstream stream) {
   if (stream == nullptr || !is_initialized()) return;
   stream_gone(stream);
-  end_stream(stream, post_end);
+  end_stream(stream);
 }
 
 bool primary_is_active(CUdevice device) {

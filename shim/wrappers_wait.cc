@@ -27,8 +27,10 @@ class Wait {
   explicit Wait(StreamRef stream) {
     Inside in;
     if (!in || anything_captures()) return;
-    if (StreamSlot* slot = known_stream(stream, in.thread().index)) begin(in, *slot);
-    if (slot_ != nullptr) reach_ = reach_of(*slot_);
+    StreamSlot* slot = known_stream(in, stream);
+    if (slot == nullptr) return;
+    reach_ = reach_of(*slot);
+    begin(in, *slot);
   }
   explicit Wait(CUevent event) {
     Inside in;
@@ -50,7 +52,7 @@ class Wait {
   void begin(Inside& in, StreamSlot& slot) {
     if (!has_device(slot)) return;
     slot_ = &slot;
-    in.post(wait_record(slot.index, slot.device, slot.submitted.load(std::memory_order_relaxed)));
+    in.post(wait_record(slot.index, slot.device, reach_.seq));
   }
 
   StreamSlot* slot_ = nullptr;
@@ -70,7 +72,7 @@ CUresult query_stream(StreamRef stream, Real&& real) {
   StreamSlot* slot = nullptr;
   Reach reach{};
   if (Inside in; in && !anything_captures()) {
-    slot = known_stream(stream, in.thread().index);
+    slot = known_stream(in, stream);
     if (slot != nullptr) reach = reach_of(*slot);
   }
   return queried(real(stream.handle), slot, reach);
@@ -88,7 +90,7 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
   size_t count = 0;
   StreamSlot* first = nullptr;
   if (Inside in; in && !anything_captures()) {
-    first = &stream_slot({nullptr, false}, in.thread().index);
+    first = &stream_slot(in, {nullptr, false});
     for_each_active([&](StreamSlot& slot) {
       if (slot.context == context && count < kSeen) seen[count++] = {&slot, reach_of(slot)};
     });
@@ -123,7 +125,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   const StreamSlot* slot = nullptr;
   Reach reach{};
   if (Inside in; in && !anything_captures()) {
-    slot = known_stream(stream, in.thread().index);
+    slot = known_stream(in, stream);
     if (slot != nullptr) reach = reach_of(*slot);
   }
   const CUresult result = real();
@@ -223,6 +225,8 @@ HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2, false)
 HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2_ptds, true)
 // clang-format off
 HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2, false, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2, false, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2_ptds, true, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
 HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2_ptds, true, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
 // clang-format on
 #pragma GCC visibility pop

@@ -83,6 +83,10 @@ def parse_variant(text):
     return shared(row, not state, policy, parse_params(rest), bool(suffix))
 
 
+def matches(row, patterns):
+    return any(fnmatch.fnmatch(row.name, pattern) for pattern in patterns.split(","))
+
+
 def choose(patterns, params_of, variants):
     """Rows that match any of the comma-separated patterns (`standard`: the issue's), and variants,
     in a stable order. What a row is compared with comes along."""
@@ -90,7 +94,7 @@ def choose(patterns, params_of, variants):
     rows = []
     for pattern in patterns.split(","):
         pool = standard if pattern == "standard" else [
-            row for row in standard + extra if fnmatch.fnmatch(row.name, pattern)]
+            row for row in standard + extra if matches(row, pattern)]
         if not pool and pattern:
             names = ", ".join(row.name for row in standard + extra)
             raise ValueError(f"no condition matches {pattern}; there are: {names}")

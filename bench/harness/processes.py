@@ -96,10 +96,11 @@ def pinned(side):
 
 
 class Daemon:
-    """heddled with a generated configuration; policies are switched by the command line."""
+    """heddled with a generated configuration; policies are switched by the command line. `place` is
+    its side of placement(), or None to leave it anywhere."""
 
-    def __init__(self, dist, folder, mps, env, config_lines):
-        self.folder, self.env = folder, env
+    def __init__(self, dist, folder, mps, env, config_lines, policy="priority", place="daemon"):
+        self.folder, self.env, self.policy, self.place = folder, env, policy, place
         self.heddle, self.heddled = dist / "bin/heddle", dist / "bin/heddled"
         self.socket = folder / "heddle.sock"
         self.policies = folder / "policies"
@@ -117,13 +118,17 @@ class Daemon:
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(source.read_bytes())
         (self.policies / "ungated.lua").write_text(UNGATED)
-        config = self.folder / "heddled.toml"
-        config.write_text("\n".join(self.toml()) + "\n")
+        self.config = self.folder / "heddled.toml"
+        self.config.write_text("\n".join(self.toml()) + "\n")
         self.log = self.folder / "heddled.log"
-        with open(self.log, "wb") as log:
+        self.spawn()
+
+    def spawn(self):
+        """Starts the process, for the first time or after its death, and waits until it answers."""
+        with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                pinned("daemon") + [self.heddled, "--config", config], stdout=log, stderr=log,
-                env=os.environ | self.env, start_new_session=True)
+                pinned(self.place) + [self.heddled, "--config", self.config], stdout=log,
+                stderr=log, env=os.environ | self.env, start_new_session=True)
         deadline = time.monotonic() + 10
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -133,7 +138,7 @@ class Daemon:
     def toml(self):
         mode = "mps" if self.mps else "timeslice"
         return [f'daemon.socket = "{self.socket}"', f'gpu.mode = "{mode}"',
-                f'policy.directory = "{self.policies}"', 'policy.name = "priority"',
+                f'policy.directory = "{self.policies}"', f'policy.name = "{self.policy}"',
                 *self.config_lines]
 
     def answers(self):

@@ -1,10 +1,14 @@
-// The kernels that the simulated driver knows: those of bench/workloads/demo.ptx. What a launch
-// costs follows from the launch alone: grid, block, dynamic shared memory and `block_ns`.
+// The kernels that the simulated driver knows: those of bench/workloads/demo.ptx, and a collective.
+// What a launch costs follows from the launch alone: grid, block, dynamic shared memory and
+// `block_ns`.
 //
 //   heddle_null()
 //   heddle_spin(u64 state, u32 block_ns, u64 value)
 //     Every block runs for block_ns; then, unless `state` is 0, the word there becomes
 //     word * kStateFactor + value, once per launch.
+//   ncclDevKernel_heddle_meet(u64 meeting, u32 ranks)
+//     Every block runs until so many launches with this number are on the GPU, in all processes
+//     together; with fewer it never ends, as a rank of a collective does not. Simulated only.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +17,15 @@ namespace heddle::sim {
 
 inline constexpr char kNullKernel[] = "heddle_null";
 inline constexpr char kSpinKernel[] = "heddle_spin";
+inline constexpr char kMeetKernel[] = "ncclDevKernel_heddle_meet";
 
 inline constexpr int kMaxBlockThreads = 1024;
 inline constexpr uint32_t kMaxSharedBytes = 227 * 1024;  // of one block, compute capability 9.0
 inline constexpr int kDemoRegisters = 16;                // per thread, ptxas for sm_90
 
-// Where the parameters of heddle_spin lie in a packed parameter buffer.
+// Where parameters lie in a packed parameter buffer: those of heddle_meet, then of heddle_spin.
+inline constexpr int kMeetingOffset = 0;
+inline constexpr int kRanksOffset = 8;
 inline constexpr int kStateOffset = 0;
 inline constexpr int kBlockNsOffset = 8;
 inline constexpr int kValueOffset = 16;

@@ -35,11 +35,10 @@ Call::Call() : lock_(driver().mutex, std::defer_lock), error_(CUDA_ERROR_NOT_INI
   error_ = CUDA_SUCCESS;
 }
 
-Context* Call::context() const {
-  const auto& stack = this_thread().contexts;
-  return stack.empty() || stack.back() == nullptr || stack.back()->tag != Context::kTag
+Context* Thread::current() const {
+  return contexts.empty() || contexts.back() == nullptr || contexts.back()->tag != Context::kTag
              ? nullptr
-             : stack.back();
+             : contexts.back();
 }
 
 Context* make_context(bool primary, unsigned flags) {

@@ -109,6 +109,7 @@ struct Thread {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::map<Context*, Stream*> default_streams;
   int id = 0;
+  Context* current() const;  // nullptr if none or destroyed
   ~Thread();
 };
 
@@ -152,7 +153,7 @@ class Call {
  public:
   Call();
   CUresult error() const { return error_; }
-  Context* context() const;  // the thread's current one, nullptr if none or destroyed
+  Context* context() const { return this_thread().current(); }
   void unlock() { lock_.unlock(); }
   void lock() { lock_.lock(); }
 

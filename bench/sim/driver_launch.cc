@@ -28,9 +28,16 @@ T parameter(void** params, const void* packed, int index, int offset) {
 // What the kernel does, and how long, from its name and parameters.
 CUresult describe(const Function& function, void** params, void** extra, Command& command) {
   if (function.name == kNullKernel) return CUDA_SUCCESS;
-  if (function.name != kSpinKernel) return unsupported("cuLaunchKernel");
   const void* packed = packed_parameters(extra);
+  const bool meet = function.name == kMeetKernel;
+  if (!meet && function.name != kSpinKernel) return unsupported("cuLaunchKernel");
   if (params == nullptr && packed == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (meet) {
+    command.kind = CommandKind::kMeet;
+    command.value = parameter<uint64_t>(params, packed, 0, kMeetingOffset);
+    command.bytes = parameter<uint32_t>(params, packed, 1, kRanksOffset);
+    return CUDA_SUCCESS;
+  }
   command.kernel.block_ns = parameter<uint32_t>(params, packed, 1, kBlockNsOffset);
   command.value = parameter<uint64_t>(params, packed, 2, kValueOffset);
   const auto state = parameter<CUdeviceptr>(params, packed, 0, kStateOffset);

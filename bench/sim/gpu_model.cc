@@ -285,6 +285,13 @@ bool GpuModel::finish_cohorts(std::vector<Notice>& notices) {
   return changed;
 }
 
+void GpuModel::end_kernel(StreamIndex s) {
+  for (Cohort& cohort : cohorts_) {
+    if (cohort.stream == s) cohort.left_ns = 0;
+  }
+  dirty_ = true;
+}
+
 void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
   const KernelShape& kernel = stream.queue[stream.head].kernel;
   Room& room = rooms_[clients_[stream.client].domain];

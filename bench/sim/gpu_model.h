@@ -112,6 +112,9 @@ class GpuModel {
   // time.
   OpId submit(TimeNs at, StreamIndex stream, const Op& op);
 
+  // Lets the kernel that runs at the head of the stream end now, whatever its block_ns.
+  void end_kernel(StreamIndex stream);
+
   // Moves time to `to` and appends starts and completions in the order of their times.
   void advance(TimeNs to, std::vector<Notice>& notices);
 

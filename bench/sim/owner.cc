@@ -16,6 +16,9 @@ namespace {
 // Before an event the owner looks at the rings instead of sleeping: waking up costs about as much.
 constexpr int64_t kSpinNs = 30'000;
 
+// For as long as a meeting lasts that nobody else comes to.
+constexpr TimeNs kMeetNs = TimeNs{1} << 50;
+
 constexpr const char* kEntryNames[] = {
 #define HEDDLE_ENTRY(name) #name,
 #include "shim/cuda/entry_points.inc"
@@ -90,9 +93,10 @@ void Owner::submit(OwnerClient& client, const Command& command) {
   Op op;
   op.tag = tag_of(client.index(), command.stream);
   op.priority = command.priority;
-  if (command.kind == CommandKind::kKernel) {
+  if (command.kind == CommandKind::kKernel || command.kind == CommandKind::kMeet) {
     op.kind = OpKind::kKernel;
     op.kernel = command.kernel;
+    if (command.kind == CommandKind::kMeet) op.kernel.block_ns = kMeetNs;
     if (gpu_.blocks_per_sm(op.kernel) == 0) op.kernel = {};
   }
   const OwnerClient::Slot& after = client.slot(command.after_stream);
@@ -126,6 +130,7 @@ void Owner::finish(const Notice& notice) {
   if (slot.work.empty()) return;
   if (notice.kind == Notice::kStarted) {
     slot.work.front().start = notice.at;
+    if (slot.work.front().command.kind == CommandKind::kMeet) meet(client, slot);
     return;
   }
   const OwnerClient::Executing done = slot.work.front();
@@ -135,11 +140,23 @@ void Owner::finish(const Notice& notice) {
   if (done.command.timing < kWireTimings) {
     region.timings[done.command.timing].store(notice.at, std::memory_order_relaxed);
   }
-  if (done.command.kind == CommandKind::kKernel) log_kernel(client, done, notice.at);
+  if (done.command.kind == CommandKind::kKernel || done.command.kind == CommandKind::kMeet) {
+    log_kernel(client, done, notice.at);
+  }
   StreamWords& words = region.streams[stream];
   words.done.store(done.command.seq);
   words.wake.fetch_add(1);
   if (words.waiting.load() > 0) futex_wake(words.wake);
+}
+
+// The last to come lets all of them go.
+void Owner::meet(OwnerClient& client, const OwnerClient::Slot& slot) {
+  const Command& command = slot.work.front().command;
+  std::vector<Guest>& guests = meetings_[command.value];
+  guests.push_back({client.index(), slot.model});
+  if (guests.size() < command.bytes) return;
+  for (const Guest& guest : guests) gpu_.end_kernel(guest.stream);
+  meetings_.erase(command.value);
 }
 
 // Effects happen at completion, in stream order: what a copy or a kernel reads is what the
@@ -234,6 +251,9 @@ void Owner::remove_dead(size_t which) {
   gpu_.advance(std::max(gpu_.now(), monotonic_ns()), notices_);
   handle_notices();
   gpu_.remove_client(gpu_.now(), client.index());
+  for (auto& [meeting, guests] : meetings_) {
+    std::erase_if(guests, [&](const Guest& guest) { return guest.client == client.index(); });
+  }
   log_exit(client);
   clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(which));
   empty_since_ = monotonic_ns();

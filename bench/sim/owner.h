@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,10 @@ class Owner {
   void run(int64_t linger_ns);
 
  private:
+  struct Guest {
+    ClientIndex client;
+    StreamIndex stream;
+  };
   struct Incoming {
     OwnerClient* client;
     Command command;
@@ -81,6 +86,7 @@ class Owner {
   void finish(const Notice& notice);
   void handle_notices();
   void apply(OwnerClient& client, const Command& command);
+  void meet(OwnerClient& client, const OwnerClient::Slot& slot);
   void log_kernel(OwnerClient& client, const OwnerClient::Executing& done, TimeNs end);
   void log_exit(OwnerClient& client);
   void sleep_until(TimeNs wake);
@@ -93,6 +99,7 @@ class Owner {
   std::vector<std::unique_ptr<OwnerClient>> clients_;
   std::vector<Incoming> incoming_;
   std::vector<Notice> notices_;
+  std::map<uint64_t, std::vector<Guest>> meetings_;  // those that wait for more
   TimeNs empty_since_ = 0;
 };
 

@@ -39,6 +39,7 @@ enum class CommandKind : uint8_t {
   kCopy,        // heap to heap
   kFill,        // `bytes` of heap with `value`, `width` bytes wide
   kMarker,
+  kMeet,  // a kernel that ends when `bytes` of them with the same `value` have started
 };
 
 inline constexpr uint64_t kNoHeap = ~uint64_t{0};

@@ -4,14 +4,18 @@
                                  report the iterations that began in [START, START+SECONDS)
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
+    ab SECONDS SEED              iterations in pairs, one with heddle's shim and one bypassing it
     quit
 
 Lead and tail keep both sides of a pair busy for the whole of the other's measured window. A job
 loads once and stays: an idle process costs memory only, and reloading would cost the alternation.
 """
 
+import ctypes
+import gc
 import json
 import os
+import random
 import sys
 import time
 
@@ -40,6 +44,40 @@ def go(iterate, start, seconds, lead, tail):
     return {"us": taken, "span_s": round(last - first, 6)}
 
 
+def bypass_word():
+    """The shim's exported word: nonzero, and every launch of this process passes through. None
+    without the shim. The name finds what is already loaded."""
+    try:
+        return ctypes.c_uint32.in_dll(ctypes.CDLL("libcuda.so.1"), "heddle_shim_bypass")
+    except (OSError, ValueError):
+        return None
+
+
+def ab(iterate, word, seconds, seed):
+    """Pairs of iterations, in random order with the word at 0 (`on`) and at 1 (`off`); ns each.
+    Nothing else is allocated or printed meanwhile."""
+    if word is None:
+        return {"error": "the shim is not loaded: no heddle_shim_bypass"}
+    draw = random.Random(seed)
+    taken = ([], [])
+    now = time.perf_counter_ns
+    end = now() + int(seconds * 1e9)
+    gc.collect()
+    gc.disable()
+    try:
+        while now() < end:
+            first = draw.getrandbits(1)
+            for off in (first, 1 - first):
+                word.value = off
+                begin = now()
+                iterate()
+                taken[off].append(now() - begin)
+    finally:
+        word.value = 0
+        gc.enable()
+    return {"on_ns": taken[0], "off_ns": taken[1]}
+
+
 def serve(job, out):
     """Runs commands until `quit` or end of file. `job` has iterate(), hash(n), profile(s, bool)."""
     print(json.dumps({"ready": True, "pid": os.getpid(), **job.about}), file=out)
@@ -53,6 +91,8 @@ def serve(job, out):
             answer = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":
             answer = job.profile(float(arguments[0]), arguments[1] == "1")
+        elif command == "ab":
+            answer = ab(job.iterate, bypass_word(), float(arguments[0]), int(arguments[1]))
         else:
             answer = {"error": f"unknown command {command}"}
         print(json.dumps(answer, separators=(",", ":")), file=out)

@@ -390,6 +390,52 @@ std::string completion_latency(CUfunction f, CUstream stream, Watcher& watcher) 
   return heddle::bench::run(e);
 }
 
+// ---- g: a kernel's duration from two events ----------------------------------------------------
+
+std::string brackets(CUfunction f, CUstream stream) {
+  static int argument = kSmall, before = kLong;
+  static void *args[] = {&argument}, *long_args[] = {&before};
+  const CUevent begin = make_event(CU_EVENT_DEFAULT), end = make_event(CU_EVENT_DEFAULT);
+  auto run = [=](void** what) { CHECK(cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, what, 0)); };
+  auto elapsed_us = [=] {
+    float ms = 0;
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuEventElapsedTime(&ms, begin, end));
+    return ms * 1e3;
+  };
+  // What the events tell, less the time the GPU waited for the launch if it was idle by then.
+  auto bracket = [=](Recorder& r, bool busy, bool ask_first, bool take_off) {
+    if (busy) run(long_args);
+    CHECK(cuEventRecord(begin, stream));
+    const double begun = now_us();
+    run(args);
+    const double lead = now_us() - begun;
+    bool idle = ask_first && cuEventQuery(begin) == CUDA_SUCCESS;
+    CHECK(cuEventRecord(end, stream));
+    if (!ask_first) idle = cuEventQuery(begin) == CUDA_SUCCESS;
+    r.add(0, elapsed_us() - (take_off && idle ? lead : 0));
+  };
+  Experiment e{
+      "brackets", "one kernel of about 5 us between two timed events", {"gpu_us"}, 2000, {}};
+  e.cases = {
+      {"pace of 64 in a queue",
+       [=](Recorder& r) {
+         run(long_args);
+         CHECK(cuEventRecord(begin, stream));
+         for (int i = 0; i < 64; ++i) run(args);
+         CHECK(cuEventRecord(end, stream));
+         r.add(0, elapsed_us() / 64);
+       }},
+      {"work before it", [=](Recorder& r) { bracket(r, true, false, true); }},
+      {"idle stream", [=](Recorder& r) { bracket(r, false, false, false); }},
+      {"idle, less the launch, known before the 2nd event",
+       [=](Recorder& r) { bracket(r, false, true, true); }},
+      {"idle, less the launch, known after the 2nd event",
+       [=](Recorder& r) { bracket(r, false, false, true); }},
+  };
+  return heddle::bench::run(e);
+}
+
 std::string header() {
   char gpu[128] = "";
   int version = 0;
@@ -426,6 +472,7 @@ int main(int argc, char** argv) {
       [&] { return sparse_markers(work_f, own, kSmall); },
       [&] { return query_costs(work_f, own); },
       [&] { return completion_latency(signal_f, own, watcher); },
+      [&] { return brackets(work_f, own); },
   };
   std::string json = header();
   const double start = now_us();

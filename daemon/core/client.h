@@ -90,6 +90,9 @@ struct Client {
   // until the call returns. 0: none.
   TimeNs waiting_since = 0;
   bool unsynchronized = false;  // launched since a synchronizing call last returned
+  // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
+  // who may be those that this client would hold up.
+  bool awaits_others = false;
   bool active = false;
   // Not busy since then, and what ran last: the gap's start and its kernel.
   TimeNs gap_start = 0;

@@ -23,13 +23,15 @@ void DurationEstimate::add(double us, bool exclusive) {
   if (exclusive) {
     exclusive_.add(us);
   } else {
-    shared_least_us_ = shared_least_us_ > 0 ? std::min(shared_least_us_, us) : us;
+    // Quickly down, slowly up: one sample that is too short by mistake does not stay for good.
+    const double weight = us < shared_us_ ? 1.0 / 4 : 1.0 / 64;
+    shared_us_ = shared_us_ > 0 ? shared_us_ + weight * (us - shared_us_) : us;
   }
 }
 
 double DurationEstimate::us(double otherwise) const {
   if (exclusive_.count() > 0) return exclusive_.mean();
-  return shared_least_us_ > 0 ? shared_least_us_ : otherwise;
+  return shared_us_ > 0 ? shared_us_ : otherwise;
 }
 
 void GapEstimate::add(double us) {

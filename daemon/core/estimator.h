@@ -28,16 +28,17 @@ class Ewma {
 };
 
 // Execution time alone on the device. A sample taken while another client had work counts only
-// until there is an exclusive one: sharing stretches it, so the least of those is kept.
+// until there is an exclusive one: sharing stretches it, so what is kept follows the least of
+// those.
 class DurationEstimate {
  public:
   void add(double us, bool exclusive);
-  bool known() const { return exclusive_.count() > 0 || shared_least_us_ > 0; }
+  bool known() const { return exclusive_.count() > 0 || shared_us_ > 0; }
   double us(double otherwise) const;
 
  private:
   Ewma exclusive_;
-  double shared_least_us_ = 0;
+  double shared_us_ = 0;
 };
 
 // The idle time that follows a kernel. What a filler may rely on is not the mean but a low

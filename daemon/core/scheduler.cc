@@ -162,7 +162,10 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kernel = b.kernel;
   work.kind = b.kind;
   work.predicted_us = predict(c, b.kernel);
-  if (b.admission == Admission::kCredit) {
+  if (b.admission == Admission::kSelfExempt) {
+    c.awaits_others = true;
+    work.predicted_us = 0;  // its time is not its own
+  } else if (b.admission == Admission::kCredit) {
     c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
     work.granted = true;
   }
@@ -240,10 +243,12 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   c.gap_open = false;
 }
 
-// True if nobody else had work on the device since then: the sample is exclusive.
+// True if nobody else had work on the device since then. A sample is exclusive if that is so since
+// its launch: when the kernel ran is not known any better, for evidence may come much later.
 bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
-  return std::none_of(active.begin(), active.end(), [&](const Client* other) {
-    return other != &c && (other->busy(clock) || other->gap_start > since);
+  return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
+    const Client& other = *entry.second;
+    return &other != &c && (other.busy(clock) || other.gap_start > since);
   });
 }
 
@@ -251,7 +256,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
                               bool evidence) {
   const Kernel* k = c.kernel(work.kernel);
   if (measured_us > 0 && k != nullptr) {
-    k->stats->duration.add(measured_us, alone_since(c, at - to_ns(measured_us)));
+    k->stats->duration.add(measured_us, alone_since(c, work.posted_at));
     send_hint(c, work.kernel);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
@@ -290,6 +295,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     c.waiting_since = 0;
     c.unsynchronized = !c.outstanding.empty();
     c.gap_synchronized = !c.unsynchronized;
+    c.awaits_others &= c.unsynchronized;
   }
   if (!any && b.evidence != Evidence::kSynchronized) return;
   // What is left starts now at the earliest.

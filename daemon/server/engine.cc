@@ -251,14 +251,16 @@ void Engine::update_contended(core::TimeNs now) {
 
 bool Engine::fall_asleep(core::TimeNs now) {
   const auto recent = [now](const Client* c) { return now - c->last_active < kRecentNs; };
-  const auto launching = std::count_if(polled_.begin(), polled_.end(), recent);
+  const auto asking = [](const Client* c) { return c->intake().asking(); };
+  // Whoever is held back for long is silent, and waits for the others' completions all the same.
+  const bool alone = std::count_if(polled_.begin(), polled_.end(), recent) == 1 &&
+                     std::none_of(polled_.begin(), polled_.end(), asking);
   asleep_ = true;
   for (Client* client : polled_) {
-    // Alone at work, a client's posts change nobody's fate; the others still ring for anything.
-    const bool alone = launching == 1 && recent(client);
-    client->set_sleep(alone ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+    // Alone at work, what a client posts changes nobody's fate; the others still ring for anything.
+    client->set_sleep(alone && recent(client) ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
   }
-  return launching == 1;
+  return alone;
 }
 
 void Engine::wake_up() {

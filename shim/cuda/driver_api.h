@@ -21,6 +21,7 @@ struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
 struct CUgraphNode_st;
+struct CUarray_st;
 
 using CUcontext = CUctx_st*;
 using CUmodule = CUmod_st*;
@@ -32,6 +33,7 @@ using CUevent = CUevent_st*;
 using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 using CUgraphNode = CUgraphNode_st*;
+using CUarray = CUarray_st*;
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 struct CUuuid {
@@ -153,6 +155,27 @@ struct CUlaunchConfig {
 }  // extern "C"
 
 extern "C" {
+
+// One device's part of cuLaunchCooperativeKernelMultiDevice.
+struct CUDA_LAUNCH_PARAMS {
+  CUfunction function;
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  CUstream hStream;
+  void** kernelParams;
+};
+
+// Passed by value to cuIpcOpenMemHandle.
+struct CUipcMemHandle {
+  char reserved[64];
+};
+
+// Passed by value to cuMemPrefetchAsync_v2.
+struct CUmemLocation {
+  int type;
+  int id;
+};
 
 // What cuGraphKernelNodeGetParams_v2 fills.
 struct CUDA_KERNEL_NODE_PARAMS_v2 {

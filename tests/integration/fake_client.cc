@@ -172,8 +172,9 @@ bool FakeClient::post(uint16_t thread, ipc::RecordFields fields) {
   fields.at_ns = static_cast<uint64_t>(now_ns());
   if (fields.kind <= wire::Kind::MEMSET) fields.stream_seq = ++stream_seq_;
   ipc::ThreadBlock& block = memory_->threads[thread];
-  const bool room = ipc::ring_push(block.ring_head, control_->grants[thread].ring_tail, block.ring,
-                                   [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  const bool room =
+      ipc::ring_push(block.ring_head, control_->grants[thread].ring_tail, tails_seen_[thread],
+                     block.ring, [&](std::byte* slot) { ipc::build_record(slot, fields); });
   if (control_->sleeping.load() == ipc::kWakeOnAny) ring();
   return room;
 }

@@ -66,6 +66,7 @@ class FakeClient {
   const ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* memory_ = nullptr;
   uint64_t stream_seq_ = 0;
+  uint32_t tails_seen_[ipc::kThreads] = {};
 };
 
 // Asks the daemon as `heddle` does.

@@ -195,6 +195,28 @@ TEST_F(ServerTest, SeesPostsOfALoneClientWithoutItsDoorbell) {
   EXPECT_TRUE(eventually([&] { return stats()["posted"] == 5'000; }));
 }
 
+TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
+  start("valve");
+  FakeClient launching(config_.socket, {.priority = 0});
+  FakeClient waiting(config_.socket, {.priority = 9});
+  waiting.ask(0, 1);
+  waiting.ring();
+  // For longer than the daemon remembers who launched: then one client alone seems to be at work.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+  bool slept = false;
+  while (std::chrono::steady_clock::now() < end) {
+    launching.post(0, {});
+    launching.complete_all(0);
+    launching.ring();
+    const uint32_t sleeping = launching.control().sleeping;
+    ASSERT_NE(sleeping, ipc::kWakeOnAsk);
+    slept |= sleeping == ipc::kWakeOnAny;
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(slept);
+  EXPECT_FALSE(waiting.granted(0, 1));
+}
+
 TEST_F(ServerTest, ServesByPriorityUnderAPolicy) {
   start("valve");
   FakeClient low(config_.socket, {.priority = 9});

@@ -1,14 +1,19 @@
 // An application under the shim, led by its test: one command a line on stdin, one answer a line.
 // It finds the driver as applications do, and reaches the fake driver's controls behind the shim.
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "shim/cuda/driver_api.h"
 
@@ -56,6 +61,63 @@ const char* proc_address(const char* asked, uint64_t flags, const char* name) {
   return address == dlsym(fake, name) ? "real" : "other";
 }
 
+int launch_cooperative(CUfunction f, CUstream stream) {
+  return symbol<CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                         unsigned, CUstream, void**)>("cuLaunchCooperativeKernel")(
+      f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr);
+}
+
+int launch_on_two_devices(CUfunction f) {
+  CUDA_LAUNCH_PARAMS launches[2] = {{f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr},
+                                    {f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr}};
+  launches[0].hStream = reinterpret_cast<CUstream>(64);
+  launches[1].hStream = reinterpret_cast<CUstream>(4096);  // of the second context
+  return symbol<CUresult(CUDA_LAUNCH_PARAMS*, unsigned, unsigned)>(
+      "cuLaunchCooperativeKernelMultiDevice")(launches, 2, 0);
+}
+
+// Any entry point with nothing but zeros: what it does not take is not looked at.
+int call(const char* name) {
+  using Words = int(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
+                    uintptr_t, uintptr_t, uintptr_t);
+  return symbol<Words>(name)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+}
+
+// One launch each, all alive at once until the last is done.
+int launch_in_threads(CUfunction f, long number) {
+  std::atomic<long> done{0};
+  auto body = [&] {
+    launch(f, nullptr, false);
+    ++done;
+    while (done < number) std::this_thread::yield();
+  };
+  std::vector<std::thread> threads;
+  for (long i = 0; i < number; ++i) threads.emplace_back(body);
+  for (std::thread& thread : threads) thread.join();
+  return static_cast<int>(done);
+}
+
+// What careless programs do: closes descriptors that it did not open, and uses the numbers for
+// files of its own; then how many of those are still there and empty.
+std::vector<int> stolen;
+int steal() {
+  for (int fd = 100; fd < 600; ++fd) {
+    if (close(fd) != 0) continue;
+    char path[] = "/tmp/heddle-shim-test-XXXXXX";
+    const int file = mkstemp(path);
+    unlink(path);
+    if (file != fd) dup2(file, fd), close(file);
+    stolen.push_back(fd);
+  }
+  return static_cast<int>(stolen.size());
+}
+int intact() {
+  int count = 0;
+  struct stat file;
+  for (const int fd : stolen) count += fstat(fd, &file) == 0 && file.st_size == 0;
+  return count;
+}
+
 int in_child(CUfunction f) {
   const pid_t child = fork();
   if (child == 0) _exit(launch(f, nullptr, false));
@@ -64,73 +126,165 @@ int in_child(CUfunction f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int answer(char* line) {
-  static const CUfunction first = kernel("first_kernel");
-  static const CUfunction second = kernel("second_kernel");
+CUstream stream_of(long number) { return reinterpret_cast<CUstream>(number); }
+
+const CUfunction first = kernel("first_kernel");
+const CUfunction second = kernel("second_kernel");
+
+struct Command {
+  const char* word;
+  int (*run)(long number);
+};
+const Command kCommands[] = {
+    {"init", [](long) -> int { return symbol<CUresult(unsigned)>("cuInit")(0); }},
+    {"launch", [](long n) { return launch(first, stream_of(n), false); }},
+    {"second", [](long n) { return launch(second, stream_of(n), false); }},
+    {"nccl", [](long n) { return launch(kernel("_Z21ncclDevKernel_AllGather"), stream_of(n), 0); }},
+    {"reduce", [](long n) { return launch(kernel("two_shot_AllReduce"), stream_of(n), false); }},
+    {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
+    {"pdl", [](long) { return launch_pdl(second); }},
+    {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
+    {"multi", [](long) { return launch_on_two_devices(first); }},
+    {"sync",
+     [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize")(stream_of(n)); }},
+    {"sync_per_thread",
+     [](long) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize_ptsz")(nullptr); }},
+    {"destroy",
+     [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamDestroy_v2")(stream_of(n)); }},
+    {"alloc",
+     [](long) -> int {
+       return symbol<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(nullptr, 1);
+     }},
+    {"missing", [](long) -> int { return symbol<CUresult(void*)>("cuMemFreeHost")(nullptr); }},
+    {"capture",
+     [](long n) -> int {
+       return symbol<CUresult(CUstream, int)>("cuStreamBeginCapture_v2")(stream_of(n), 0);
+     }},
+    {"capture_per_thread",
+     [](long) -> int {
+       return symbol<CUresult(CUstream, int)>("cuStreamBeginCapture_v2_ptsz")(nullptr, 0);
+     }},
+    {"end_capture",
+     [](long n) -> int {
+       return symbol<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture")(stream_of(n), nullptr);
+     }},
+    {"context",
+     [](long n) -> int {
+       return symbol<CUresult(CUcontext)>("cuCtxSetCurrent")(reinterpret_cast<CUcontext>(16 * n));
+     }},
+    {"destroy_context",
+     [](long n) -> int {
+       return symbol<CUresult(CUcontext)>("cuCtxDestroy_v2")(reinterpret_cast<CUcontext>(16 * n));
+     }},
+    {"retain",
+     [](long) -> int {
+       CUcontext context;
+       return symbol<CUresult(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+     }},
+    {"release",
+     [](long) -> int { return symbol<CUresult(int)>("cuDevicePrimaryCtxRelease_v2")(0); }},
+    {"write",
+     [](long n) -> int {
+       return symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>(
+           "cuStreamWriteValue32_v2")(stream_of(n), 0, 0, 0);
+     }},
+    {"fork", [](long) { return in_child(first); }},
+    {"threads", [](long n) { return launch_in_threads(first, n); }},
+    {"steal", [](long) { return steal(); }},
+    {"intact", [](long) { return intact(); }},
+    {"bypass",
+     [](long n) {
+       std::atomic_ref(*symbol<unsigned>("heddle_shim_bypass")) = static_cast<unsigned>(n);
+       return 0;
+     }},
+};
+
+int answer(const char* line) {
   char word[64] = {}, name[64] = {};
   long number = 0;
-  sscanf(line, "%63s %ld", word, &number);
-  const auto stream = reinterpret_cast<CUstream>(number);
-  if (strcmp(word, "init") == 0) return symbol<CUresult(unsigned)>("cuInit")(0);
-  if (strcmp(word, "launch") == 0) return launch(first, stream, false);
-  if (strcmp(word, "second") == 0) return launch(second, stream, false);
-  if (strcmp(word, "nccl") == 0) {
-    return launch(kernel("_Z21ncclDevKernel_AllGather"), stream, false);
-  }
-  if (strcmp(word, "per_thread") == 0) return launch(first, stream, true);
-  if (strcmp(word, "pdl") == 0) return launch_pdl(first);
-  if (strcmp(word, "sync") == 0) return symbol<CUresult(CUstream)>("cuStreamSynchronize")(stream);
-  if (strcmp(word, "destroy") == 0) return symbol<CUresult(CUstream)>("cuStreamDestroy_v2")(stream);
-  if (strcmp(word, "alloc") == 0) {
-    return symbol<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(nullptr, 1);
-  }
-  if (strcmp(word, "missing") == 0) return symbol<CUresult(void*)>("cuMemFreeHost")(nullptr);
-  if (strcmp(word, "capture") == 0) {
-    return symbol<CUresult(CUstream, int)>("cuStreamBeginCapture_v2")(stream, 0);
-  }
-  if (strcmp(word, "end_capture") == 0) {
-    return symbol<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture")(stream, nullptr);
-  }
-  if (strcmp(word, "fork") == 0) return in_child(first);
-  if (strcmp(word, "bypass") == 0) {
-    std::atomic_ref(*symbol<unsigned>("heddle_shim_bypass")) = static_cast<unsigned>(number);
-    return 0;
-  }
-  if (strcmp(word, "threads") == 0) {  // one launch each, all alive at once until the last is done
-    std::atomic<long> done{0};
-    auto body = [&] {
-      launch(first, nullptr, false);
-      ++done;
-      while (done < number) std::this_thread::yield();
-    };
-    std::thread* threads = new std::thread[static_cast<size_t>(number)];
-    for (long i = 0; i < number; ++i) threads[i] = std::thread(body);
-    for (long i = 0; i < number; ++i) threads[i].join();
-    delete[] threads;
-    return static_cast<int>(done);
-  }
+  if (sscanf(line, "call %63s", name) == 1) return call(name);
   if (sscanf(line, "set %63s %ld", name, &number) == 2)
     return control(name) = static_cast<int>(number);
   if (sscanf(line, "get %63s", name) == 1) return control(name);
+  sscanf(line, "%63s %ld", word, &number);
+  for (const Command& command : kCommands) {
+    if (strcmp(word, command.word) == 0) return command.run(number);
+  }
   return -1;
 }
+
+// A second thread, for one command at a time; it lives until it is told to end.
+struct Worker {
+  void start(std::string command) {
+    const std::lock_guard lock(mutex);
+    todo = std::move(command);
+    busy = true;
+    if (!thread.joinable()) {
+      ended = false;
+      thread = std::thread([this] { run(); });
+    }
+    changed.notify_all();
+  }
+  int result() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return !busy; });
+    return last;
+  }
+  void end() {
+    start("");
+    thread.join();
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!ended) {
+      changed.wait(lock, [this] { return busy; });
+      const std::string command = todo;
+      ended = command.empty();
+      lock.unlock();
+      const int value = ended ? 0 : answer(command.c_str());
+      lock.lock();
+      last = value;
+      busy = false;
+      changed.notify_all();
+    }
+  }
+
+  std::thread thread;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string todo;
+  int last = 0;
+  bool busy = false, ended = false;
+};
 
 }  // namespace
 
 int main() {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   shim = dlopen("libcuda.so.1", RTLD_NOW);
+  // The shim loads the driver here, not we below.
+  int version;
+  if (shim != nullptr) symbol<CUresult(int*)>("cuDriverGetVersion")(&version);
   fake = dlopen(getenv("HEDDLE_REAL_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
   if (shim == nullptr || fake == nullptr) return 2;
+  Worker worker;
   char line[128];
   while (fgets(line, sizeof line, stdin) != nullptr) {
     char asked[64], name[64];
     unsigned long flags;
     if (sscanf(line, "proc %63s %lu %63s", asked, &flags, name) == 3) {
       puts(proc_address(asked, flags, name));
+    } else if (line[0] == '@') {  // "@command": on the worker, answered by "result"
+      worker.start(line + 1);
+    } else if (strncmp(line, "result", 6) == 0) {
+      printf("%d\n", worker.result());
+    } else if (strncmp(line, "end_worker", 10) == 0) {
+      worker.end();
+      puts("0");
     } else {
       printf("%d\n", answer(line));
     }
   }
+  if (worker.thread.joinable()) worker.end();
   return 0;
 }

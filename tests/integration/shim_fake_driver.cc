@@ -1,7 +1,10 @@
 // The least driver that the shim can stand on, told by its test when work is done. It answers at
 // once, so that it also serves to time the shim itself. Everything it lacks is a missing symbol,
 // which the shim must live with.
+#include <dlfcn.h>
+
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "shim/cuda/driver_api.h"
@@ -10,32 +13,86 @@
 
 namespace {
 
-int context_object;
-thread_local CUcontext current = reinterpret_cast<CUcontext>(&context_object);
+// Contexts 1 and 2, each on a device of its own, are the handles 16 and 32. A stream from
+// kSecondContext on belongs to the second; an event keeps its context in its low digit.
+constexpr uint64_t kSecondContext = 4096;
+constexpr uint64_t kContextStep = 16;
+
+thread_local uint64_t current = 1;
+thread_local uint64_t pushed = 0;
 std::atomic<uint64_t> events{0x10000};
+
+CUcontext handle_of(uint64_t context) {
+  return reinterpret_cast<CUcontext>(context * kContextStep);
+}
+uint64_t number_of(CUcontext context) { return reinterpret_cast<uint64_t>(context) / kContextStep; }
+uint64_t context_of(CUstream stream) {
+  if (reinterpret_cast<uint64_t>(stream) <= 2) return current;
+  return reinterpret_cast<uint64_t>(stream) < kSecondContext ? 1 : 2;
+}
 
 }  // namespace
 
 // Controls, for shim_client.
-FAKE std::atomic<int> fake_busy;         // nonzero: no event is complete
-FAKE std::atomic<int> fake_launches;     // calls that succeeded
-FAKE std::atomic<int> fake_priority;     // of the last launch that had one
-FAKE std::atomic<int> fake_fail;         // result of the next launch
-FAKE std::atomic<int> fake_event_calls;  // records and queries
+FAKE std::atomic<int> fake_busy;          // nonzero: no event is complete
+FAKE std::atomic<int> fake_launches;      // calls that succeeded
+FAKE std::atomic<int> fake_priority;      // of the last launch that had one
+FAKE std::atomic<int> fake_refusing;      // nonzero: no launch may have a priority
+FAKE std::atomic<int> fake_prioritized;   // launches that came with one
+FAKE std::atomic<int> fake_fail;          // result of the next launch
+FAKE std::atomic<int> fake_event_calls;   // records and queries
+FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
-std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_fail{0},
-    fake_event_calls{0}, fake_capturing{0};
+FAKE std::atomic<int> fake_primary;  // who holds the primary context
+std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
+    fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
+    fake_primary{0};
+
+// As a library may whose constructor calls CUDA, while the shim is loading the driver.
+__attribute__((constructor)) static void call_early() {
+  if (getenv("FAKE_EARLY") == nullptr) return;
+  int version = 0;
+  void* call = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDriverGetVersion");
+  if (call != nullptr) reinterpret_cast<CUresult (*)(int*)>(call)(&version);
+}
 
 FAKE CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 FAKE CUresult cuDriverGetVersion(int* version) { return *version = 12030, CUDA_SUCCESS; }
-FAKE CUresult cuDeviceGetCount(int* count) { return *count = 1, CUDA_SUCCESS; }
+FAKE CUresult cuDeviceGetCount(int* count) { return *count = 2, CUDA_SUCCESS; }
 FAKE CUresult cuDeviceGetAttribute(int* value, int, int) { return *value = 132, CUDA_SUCCESS; }
-FAKE CUresult cuCtxGetCurrent(CUcontext* context) { return *context = current, CUDA_SUCCESS; }
-FAKE CUresult cuCtxGetDevice(int* device) { return *device = 0, CUDA_SUCCESS; }
-FAKE CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
-  return *context = current, CUDA_SUCCESS;
+FAKE CUresult cuCtxGetCurrent(CUcontext* context) {
+  return *context = handle_of(current), CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxSetCurrent(CUcontext context) {
+  return current = number_of(context), CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  pushed = current;
+  return cuCtxSetCurrent(context);
+}
+FAKE CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  *context = handle_of(current);
+  return current = pushed, CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxGetDevice(int* device) {
+  return *device = static_cast<int>(current - 1), CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxDestroy_v2(CUcontext) { return fake_capturing = 0, CUDA_SUCCESS; }
+FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
+  ++fake_primary;
+  return *context = handle_of(1), CUDA_SUCCESS;
+}
+FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) { return --fake_primary, CUDA_SUCCESS; }
+FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  *flags = 0;
+  return *active = fake_primary > 0, CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
+FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
 FAKE CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
 
@@ -46,13 +103,19 @@ FAKE CUresult cuFuncGetName(const char** name, CUfunction f) {
 FAKE CUresult cuFuncGetAttribute(int* value, int, CUfunction) { return *value = 32, CUDA_SUCCESS; }
 
 FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
-  *event = reinterpret_cast<CUevent>(events.fetch_add(16));
+  *event = reinterpret_cast<CUevent>(events.fetch_add(16) + current);
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
-FAKE CUresult cuEventRecord(CUevent, CUstream) {
+FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   ++fake_event_calls;
-  return CUDA_SUCCESS;
+  if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return fake_event_errors > 0 && fake_event_errors-- > 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+FAKE CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+  return cuEventRecord(event, stream);
 }
 FAKE CUresult cuEventQuery(CUevent) {
   ++fake_event_calls;
@@ -76,16 +139,28 @@ FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsi
                                   unsigned, unsigned, CUstream, void**, void**) {
   return launch();
 }
+FAKE CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned,
+                                        unsigned, unsigned, unsigned, CUstream, void**) {
+  return launch();
+}
+FAKE CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS*, unsigned count, unsigned) {
+  for (unsigned i = 0; i < count; ++i) launch();
+  return CUDA_SUCCESS;
+}
 FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
   for (unsigned i = 0; i < config->numAttrs; ++i) {
-    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
-      fake_priority = config->attrs[i].value.priority;
-    }
+    if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PRIORITY) continue;
+    fake_priority = config->attrs[i].value.priority;
+    ++fake_prioritized;
+    if (fake_refusing != 0) return CUDA_ERROR_INVALID_VALUE;
   }
   return launch();
 }
 
 FAKE CUresult cuStreamBeginCapture_v2(CUstream, int) { return fake_capturing = 1, CUDA_SUCCESS; }
+FAKE CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int) {
+  return fake_capturing = 1, CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamEndCapture(CUstream, CUgraph*) { return fake_capturing = 0, CUDA_SUCCESS; }
 FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   *status = fake_capturing != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;

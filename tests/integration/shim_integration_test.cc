@@ -1,7 +1,5 @@
 // The built shim in a real process, between a fake driver and a fake daemon.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,40 +13,6 @@ namespace {
 using wire::Admission;
 using wire::Evidence;
 using wire::Kind;
-
-constexpr uint64_t kLease = ipc::pack_window(1, ipc::kWindowLease);
-constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
-
-class Shim : public ::testing::Test {
- protected:
-  Shim()
-      : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
-  ~Shim() override { unlink(path_.c_str()); }
-
-  std::vector<std::string> environment() {
-    return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
-  }
-  // An attached application.
-  void start(Application& app, uint64_t word, uint32_t flags = 0) {
-    app.send("init");
-    daemon_.accept(word, flags);
-    ASSERT_EQ(app.receive(), "0");
-  }
-  // Makes kernels known, so that none is measured.
-  void predict(float us) {
-    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].predicted_us = us;
-  }
-  std::vector<ipc::RecordFields> records(Kind kind) {
-    std::vector<ipc::RecordFields> some;
-    for (const auto& record : daemon_.records()) {
-      if (record.kind == kind) some.push_back(record);
-    }
-    return some;
-  }
-
-  std::string path_;
-  FakeDaemon daemon_;
-};
 
 TEST_F(Shim, PassesThroughWhatItDoesNotWrap) {
   Application app({"HEDDLE_DISABLE=1"});
@@ -129,6 +93,28 @@ TEST_F(Shim, AnnouncesAWaitAndItsEnd) {
   EXPECT_EQ(seen[1].kind, Kind::COMPLETION);
   EXPECT_EQ(seen[1].stream_seq, seq);
   EXPECT_EQ(seen[1].stream, seen[0].stream);
+}
+
+TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  daemon_.control().header.spin_us = 50;
+  daemon_.rung();
+  daemon_.control().sleeping = ipc::kWakeOnAsk;
+  app("launch 64");
+  app("sync 64");
+  EXPECT_FALSE(daemon_.rung()) << "nobody is concerned";
+  daemon_.control().windows[0].word = kGate;
+  app.send("launch 64");
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_TRUE(daemon_.rung());
+  daemon_.grant(ask);
+  app.receive();
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  app("sync 64");
+  EXPECT_TRUE(daemon_.rung());
 }
 
 TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {

@@ -93,9 +93,9 @@ void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   ASSERT_NE(client_, nullptr);
   // Longer than a busy machine keeps the test from answering.
   control_->header.starvation_ms = 2 * kPatienceMs;
-  control_->windows[0].word = word;
+  for (ipc::DeviceWindow& window : control_->windows) window.word = word;
   std::fill_n(cursors_, ipc::kThreads, 0);
-  asked_ = 0;
+  std::fill_n(asked_, ipc::kThreads, 0);
   ASSERT_EQ(ipc::seal_control_memory(fds[0]), 0);
   ASSERT_EQ(ipc::seal_client_memory(fds[1]), 0);
   ipc::Attached answer;
@@ -136,28 +136,35 @@ std::vector<ipc::RecordFields> FakeDaemon::records() {
   return all;
 }
 
-ipc::RecordFields FakeDaemon::wait_for_ask() {
+ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
   ipc::RecordFields fields;
   alignas(8) std::byte record[ipc::kRecordBytes];
   const int64_t until = now_ns() + int64_t{kPatienceMs} * 1'000'000;
   uint32_t seq = 0;
-  while (!ipc::slot_poll(client_->threads[0], asked_, seq, record)) {
+  while (!ipc::slot_poll(client_->threads[thread], asked_[thread], seq, record)) {
     if (now_ns() > until) {
       ADD_FAILURE() << "nobody asked";
       return fields;
     }
   }
-  asked_ = seq;
+  asked_[thread] = seq;
   EXPECT_TRUE(ipc::read_record(record, fields));
   EXPECT_EQ(fields.ask_seq, seq);
   return fields;
 }
 
-void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int launch_priority) {
+void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int launch_priority,
+                       uint32_t thread) {
   const ipc::Grant answer{credit_us, ask.epoch, 0, launch_priority};
-  if (ipc::slot_answer(client_->threads[0], control_->grants[0], ask.ask_seq, answer)) {
-    ipc::futex_wake(&control_->grants[0].granted);
+  ipc::GrantSlot& slot = control_->grants[thread];
+  if (ipc::slot_answer(client_->threads[thread], slot, ask.ask_seq, answer)) {
+    ipc::futex_wake(&slot.granted);
   }
+}
+
+bool FakeDaemon::rung() {
+  uint64_t count = 0;
+  return read(doorbell_, &count, sizeof count) == sizeof count;
 }
 
 std::vector<Registration> FakeDaemon::registrations() {

@@ -1,7 +1,9 @@
 // A daemon that does what a test says, and an application under the shim that does the same.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -35,10 +37,12 @@ class FakeDaemon {
 
   // All records published since the last call, of all threads.
   std::vector<ipc::RecordFields> records();
-  // Waits until thread 0 asks; the record. Fails the test after 5 s.
-  ipc::RecordFields wait_for_ask();
-  void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0);
+  // Waits until the thread in that slot asks; the record. Fails the test after 5 s.
+  ipc::RecordFields wait_for_ask(uint32_t thread = 0);
+  void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
+             uint32_t thread = 0);
   std::vector<Registration> registrations();
+  bool rung();  // has the doorbell been rung since the last call?
 
   std::string command, label;
   int priority = -2;
@@ -51,7 +55,7 @@ class FakeDaemon {
   ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* client_ = nullptr;
   uint32_t cursors_[ipc::kThreads] = {};
-  uint32_t asked_ = 0;
+  uint32_t asked_[ipc::kThreads] = {};
 };
 
 class Application {
@@ -72,6 +76,40 @@ class Application {
   pid_t pid_;
   int to_ = -1;
   FILE* from_ = nullptr;
+};
+
+inline constexpr uint64_t kLease = ipc::pack_window(1, ipc::kWindowLease);
+inline constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
+
+class Shim : public ::testing::Test {
+ protected:
+  Shim()
+      : path_(testing::TempDir() + "shim-" + std::to_string(getpid()) + ".sock"), daemon_(path_) {}
+  ~Shim() override { unlink(path_.c_str()); }
+
+  std::vector<std::string> environment() {
+    return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
+  }
+  // An attached application.
+  void start(Application& app, uint64_t word, uint32_t flags = 0) {
+    app.send("init");
+    daemon_.accept(word, flags);
+    ASSERT_EQ(app.receive(), "0");
+  }
+  // Makes kernels known, so that none is measured.
+  void predict(float us) {
+    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].predicted_us = us;
+  }
+  std::vector<ipc::RecordFields> records(wire::Kind kind) {
+    std::vector<ipc::RecordFields> some;
+    for (const auto& record : daemon_.records()) {
+      if (record.kind == kind) some.push_back(record);
+    }
+    return some;
+  }
+
+  std::string path_;
+  FakeDaemon daemon_;
 };
 
 }  // namespace heddle::shim_test

@@ -127,12 +127,13 @@ TEST(Record, RejectsEveryOtherRootPointer) {
 struct Ring {
   std::atomic<uint32_t> head{0};
   std::atomic<uint32_t> tail{0};
+  uint32_t tail_seen = 0;  // the client's own
   alignas(64) std::byte records[kRingRecords][kRecordBytes];
 
   // Fills the record with one value, so that a torn copy shows.
   template <class Fault = NoFault>
   bool push(uint64_t value) {
-    return ring_push<Fault>(head, tail, records, [&](std::byte* slot) {
+    return ring_push<Fault>(head, tail, tail_seen, records, [&](std::byte* slot) {
       for (size_t at = 0; at < kRecordBytes; at += sizeof value) {
         std::memcpy(slot + at, &value, sizeof value);
       }

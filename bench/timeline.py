@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""A picture of who was on the GPU when, from a timeline that pairs.py --profile-timeline wrote.
+
+    timeline.py pairs.timeline.resnet101.json --from-ms 40 --ms 12 > resnet101.svg
+"""
+
+import argparse
+import bisect
+import json
+import statistics
+from html import escape
+from pathlib import Path
+
+WIDTH, LANE, LEFT, TOP = 1200, 46, 130, 58
+SIDES = (("hp", "latency-critical", "#1f6fb4"), ("be", "best effort", "#d9822b"))
+
+
+def overlapping(spans, others):
+    """Of `spans`, those that run while one of `others` does, and the rest."""
+    starts = [at for at, _, _ in others]
+    beside, alone = [], []
+    for span in spans:
+        before = bisect.bisect_right(starts, span[0]) - 1
+        runs = before >= 0 and sum(others[before][:2]) > span[0]
+        (beside if runs else alone).append(span)
+    return beside, alone
+
+
+def caption(document):
+    beside, alone = overlapping(document["hp"]["spans_us"], document["be"]["spans_us"])
+    means = [statistics.fmean(duration for _, duration, _ in part) if part else 0
+             for part in (beside, alone)]
+    return (f"{document['pair']}, {document['condition']}: latency-critical kernels take "
+            f"{means[0]:.1f} µs on average while best effort is on the GPU ({len(beside)}), "
+            f"{means[1]:.1f} µs otherwise ({len(alone)}), in {document['window_us'] / 1e3:g} ms")
+
+
+def draw(document, from_us, length_us):
+    scale = (WIDTH - LEFT - 20) / length_us
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{TOP + 3 * LANE}" '
+           'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="#fff"/>',
+           f'<text x="12" y="24">{escape(caption(document))}</text>']
+    for lane, (side, words, colour) in enumerate(SIDES):
+        y = TOP + lane * LANE
+        out.append(f'<text x="12" y="{y + 20}" fill="{colour}">{words}</text><g fill="{colour}">')
+        for at, duration, _ in document[side]["spans_us"]:
+            begin, end = max(at, from_us), min(at + duration, from_us + length_us)
+            if begin < end:
+                out.append(f'<rect x="{LEFT + (begin - from_us) * scale:.1f}" y="{y}" '
+                           f'width="{max(0.4, (end - begin) * scale):.1f}" height="30"/>')
+        out.append("</g>")
+    for ms in range(int(length_us / 1e3) + 1):
+        x = LEFT + ms * 1e3 * scale
+        out.append(f'<text x="{x:.0f}" y="{TOP + 2 * LANE + 18}" fill="#555">{ms} ms</text>')
+    return "\n".join([*out, "</svg>", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("timeline", type=Path)
+    parser.add_argument("--from-ms", type=float, default=0)
+    parser.add_argument("--ms", type=float, default=12)
+    options = parser.parse_args()
+    document = json.loads(options.timeline.read_text())
+    print(draw(document, options.from_ms * 1e3, options.ms * 1e3), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+// What says that others wait for this process on the GPU: streams that write values or signal
+// semaphores, and memory that is shared with other processes and devices.
+#include "shim/driver.h"
+#include "shim/gate.h"
+
+using namespace heddle::shim;
+
+#define HEDDLE_SIGNAL_ONE(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                               \
+  CUresult name parameters noexcept {                              \
+    note_signal({stream, per_thread});                             \
+    return HEDDLE_REAL(name) arguments;                            \
+  }
+#define HEDDLE_SIGNAL(name, parameters, arguments)      \
+  HEDDLE_SIGNAL_ONE(name, false, parameters, arguments) \
+  HEDDLE_SIGNAL_ONE(name##_ptsz, true, parameters, arguments)
+#define HEDDLE_PEER(name, parameters, arguments)         \
+  CUresult name parameters noexcept;                     \
+  CUresult name parameters noexcept {                    \
+    const CUresult result = HEDDLE_REAL(name) arguments; \
+    if (result == CUDA_SUCCESS) note_peer();             \
+    return result;                                       \
+  }
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// clang-format off
+HEDDLE_SIGNAL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
+
+HEDDLE_PEER(cuIpcOpenMemHandle, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
+HEDDLE_PEER(cuIpcOpenMemHandle_v2, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
+HEDDLE_PEER(cuMemImportFromShareableHandle, (void* handle, void* from, int type), (handle, from, type))
+HEDDLE_PEER(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))
+HEDDLE_PEER(cuMulticastAddDevice, (unsigned long long handle, CUdevice device), (handle, device))
+// clang-format on
+
+}  // extern "C"
+#pragma GCC visibility pop

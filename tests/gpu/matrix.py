@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Do programs that nobody wrote for heddle run alike under it? The framework matrix.
+
+Each program of catalog.py runs bare twice (the control) and then under `heddle run`: alone, gated
+beside a busy latency-critical program, without a daemon, and with the daemon killed (-9) half-way
+and restarted 0.3 s later. Outputs are digests; launching API calls are counted at the real driver
+by programs/count_launches.cc in a run of its own without and with heddle.
+
+    matrix.py --dist dist --out bench/results/matrix.json
+    matrix.py --dist dist --only 'graph*,torch_compile' --conditions bare,bare_again,gated
+    matrix.py --dist dist --resume bench/results/matrix.json --out bench/results/matrix.json
+    matrix.py --sim --out /tmp/matrix.json            mocks and the simulated GPU: the logic alone
+
+CUDA C++ programs are built first, all at once (nvcc -arch=sm_90). Nothing is fatal: what breaks is
+recorded with the end of its log, and the file is written after every cell.
+"""
+
+import argparse
+import concurrent.futures
+import fnmatch
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import catalog
+import cells
+import verdicts
+from host import Host
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import pairs  # noqa: E402
+from harness import report  # noqa: E402
+
+CELL_MIN_S = 10  # no further cell is begun with less time left
+
+
+class Matrix:
+    def __init__(self, options, programs, conditions):
+        self.options, self.programs, self.conditions = options, programs, conditions
+        self.started = time.monotonic()
+        self.lock = threading.Lock()
+        self.result = {
+            "benchmark": "framework-matrix", "mode": "simulated" if options.sim else "real",
+            "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
+            "driver": options.gpu[1], "gpus": options.gpu[2], "command": options.command,
+            "sharing": "mps" if options.mps else "time-sliced", "policy": options.policy,
+            "programs": {}, "errors": []}
+        if options.resume and options.resume.exists():
+            self.result["programs"] = json.loads(options.resume.read_text())["programs"]
+
+    def left_s(self):
+        return self.options.budget_s - (time.monotonic() - self.started)
+
+    def hurry(self):
+        """Begins no further cell; what runs still ends and is saved."""
+        self.options.budget_s = 0
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
+
+    def run(self):
+        with tempfile.TemporaryDirectory(prefix="hm-", ignore_cleanup_errors=True) as folder:
+            host = Host(self.options, Path(folder))
+            if not self.options.sim:
+                host.build(self.programs, self.options.arch)
+                self.say(f"built; {len(host.problems)} problems")
+                self.result["errors"] += [f"{n}: {p}" for n, p in host.problems.items()]
+            host.server.start()
+            try:
+                self.run_all(host)
+            finally:
+                host.server.stop()
+                if self.options.logs:
+                    report.keep_logs(host.folder, self.options.logs)
+        self.save()
+
+    def run_all(self, host):
+        todo = [p for p in self.programs if not self.complete(p)]
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            shared = [p for p in todo if not p.exclusive]
+            for done in [pool.submit(self.run_program, p, host) for p in shared]:
+                done.result()
+        for program in todo:
+            if program.exclusive:
+                self.run_program(program, host)
+
+    def complete(self, program):
+        known = self.result["programs"].get(program.name)
+        return known is not None and known["verdict"]["result"] in ("alike", "skipped")
+
+    def run_program(self, program, host):
+        rows = []
+        problem = cells.missing(program) or host.problems.get(program.binary)
+        if problem:
+            outcome = "skipped" if problem.startswith("not installed") else "failed"
+            rows.append({"program": program.name, "condition": "bare", "outcome": outcome,
+                         "reason": problem, "error": problem})
+        for condition in [] if problem else self.conditions:
+            if condition.counted and not (program.counted and host.can_count()):
+                continue
+            rows.append(self.run_cell(program, condition, host))
+            self.keep(program, rows)
+            if condition.name == "bare" and rows[-1]["outcome"] != "ok":
+                break
+        count = verdicts.launches(verdicts.by_condition(rows))
+        if count and count["equal"] is False and count["by"] == "CUPTI callbacks":
+            again = catalog.Condition("count_bare_again", counted=True)
+            rows.append(self.run_cell(program, again, host))
+        self.keep(program, rows)
+
+    def run_cell(self, program, condition, host):
+        if self.left_s() < CELL_MIN_S:
+            return {"program": program.name, "condition": condition.name, "outcome": "not run"}
+        limited = min(program.timeout_s, self.left_s() - CELL_MIN_S / 2)
+        folder = host.folder / f"{program.name}.{condition.name}"
+        row = cells.Cell(program, condition, folder, host, limited).run()
+        self.say(f"{program.name} {condition.name}: {row['outcome']} {row['wall_s']} s")
+        return row
+
+    def keep(self, program, rows):
+        with self.lock:
+            self.result["programs"][program.name] = {
+                "about": program.about, "verdict": verdicts.judge(rows), "cells": rows}
+            report.write(self.result, self.options.out)
+
+    def save(self):
+        found = [p["verdict"]["result"] for p in self.result["programs"].values()]
+        self.result["summary"] = {word: found.count(word) for word in sorted(set(found))}
+        report.write(self.result, self.options.out)
+
+
+def gpus():
+    """Name, driver, and number of the host's GPUs."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    lines = subprocess.run(query, text=True, capture_output=True, check=True,
+                           timeout=60).stdout.splitlines()
+    return [*lines[0].split(", "), len(lines)]
+
+
+def chosen(pool, patterns):
+    found = [item for item in pool
+             if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns.split(","))]
+    if not found:
+        raise ValueError(f"{patterns} names none of: {', '.join(item.name for item in pool)}")
+    return found
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
+    add("--out", type=Path, default=ROOT / "bench/results/matrix.json")
+    add("--only", default="*", help="names or patterns of programs, comma-separated")
+    add("--conditions", default="", help="names or patterns of conditions, comma-separated")
+    add("--jobs", type=int, default=4, help="programs that run at the same time")
+    add("--budget-s", type=float, default=540)
+    add("--resume", type=Path, help="a result: what is alike or skipped there is not run again")
+    add("--build", type=Path, help="folder for built programs, kept (default: a fresh one)")
+    add("--arch", default="sm_90")
+    add("--policy", default="gapfill", help="a shipped policy")
+    add("--mps", action="store_true", help="under an MPS server of our own")
+    add("--logs", type=Path, help="folder for all logs")
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
+    add("--sim", action="store_true", help="mock programs, no GPU")
+    options = parser.parse_args(arguments)
+    options.dist = options.dist.resolve()
+    options.command = shlex.join(["tests/gpu/matrix.py", *arguments])
+    options.gpu = ["simulated", "-", 0] if options.sim else gpus()
+    options.commit = options.commit or pairs.commit()
+    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        conditions = (chosen(catalog.CONDITIONS, options.conditions) if options.conditions
+                      else [c for c in catalog.CONDITIONS if c.default])
+        programs = chosen(catalog.MOCKS if options.sim else catalog.CATALOG, options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    return options, programs, conditions
+
+
+def text(result):
+    lines = []
+    for name, program in result["programs"].items():
+        verdict = program["verdict"]
+        lines.append(f"  {name:20s} {verdict['result']:10s} "
+                     + "; ".join(verdict.get("why", []) + verdict.get("notes", [])))
+    return "\n".join(lines + [json.dumps(result["summary"])])
+
+
+def main():
+    options, programs, conditions = parse(sys.argv[1:])
+    matrix = Matrix(options, programs, conditions)
+    signal.signal(signal.SIGTERM, lambda *_: matrix.hurry())
+    matrix.run()
+    print(text(matrix.result))
+    return 1 if matrix.result["summary"].get("differs") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

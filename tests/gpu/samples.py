@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Programs that somebody else wrote and built, such as NVIDIA's cuda-samples: does each that runs
+bare run alike under heddle?
+
+Every executable under --programs runs in its own folder, twice bare and once under `heddle run`.
+Compared are the exit status, the files it wrote, and its output at the strictest level at which
+bare repeats itself: exactly; with numbers masked (timings, addresses); that in any order; not.
+
+    samples.py --programs FOLDER --dist dist --out bench/results/samples.json
+    samples.py --programs FOLDER --resume FILE --out FILE     runs what has no verdict there yet
+    samples.py --programs FOLDER --only 'simple*' --arguments arguments.json
+
+--arguments is a JSON object from a program's name to its arguments. Nothing is fatal; the file is
+written after every program.
+"""
+
+import argparse
+import concurrent.futures
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import pairs  # noqa: E402
+from harness import report  # noqa: E402
+from harness.processes import Daemon, Mps, NoMps  # noqa: E402
+
+BUILD_FOLDERS = {"CMakeFiles", ".git"}
+PROGRAM_MIN_S = 15  # no further program is begun with less time left
+OUTPUT_MAX = 200_000
+FILE_MAX = 64 << 20
+NUMBER = re.compile(r"0x[0-9a-fA-F]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
+
+
+def masked(text):
+    """Lines without numbers, bars of progress and spaces, which say how fast a run was."""
+    lines = (re.sub(r"[\s.#*=]+", " ", NUMBER.sub("#", line)).strip()
+             for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+# From strict to lax; the last always agrees.
+LEVELS = {
+    "exact": lambda text: text,
+    "numbers masked": masked,
+    "numbers masked, any order": lambda text: sorted(set(masked(text))),
+    "not compared": lambda text: None,
+}
+
+
+def level_of(one, other):
+    """The strictest level at which two bare outputs agree."""
+    return next(name for name, view in LEVELS.items() if view(one) == view(other))
+
+
+def judge(bare, again, heddle):
+    """{"verdict": alike | differs | bare fails | not run, "why", "level"} of three runs."""
+    if "outcome" in bare or "outcome" in again:
+        return {"verdict": "bare fails", "why": [bare.get("outcome") or again["outcome"]]}
+    if bare["exit"] != again["exit"]:
+        return {"verdict": "bare fails", "why": [f"exits {bare['exit']} and {again['exit']}"]}
+    if bare["exit"] != 0:
+        return {"verdict": "bare fails", "why": [f"exit {bare['exit']}"]}
+    if "outcome" in heddle:
+        return {"verdict": "differs", "why": [heddle["outcome"]]}
+    level = level_of(bare["output"], again["output"])
+    why = []
+    if heddle["exit"] != 0:
+        why.append(f"exit {heddle['exit']}")
+    if LEVELS[level](heddle["output"]) != LEVELS[level](bare["output"]):
+        why.append(f"output ({level})")
+    stable = {name for name in bare["files"] if bare["files"][name] == again["files"].get(name)}
+    why += sorted(f"file {name}" for name in stable
+                  if heddle["files"].get(name) != bare["files"][name])
+    return {"verdict": "differs" if why else "alike", "why": why, "level": level}
+
+
+def programs(folder):
+    """ELF executables below a folder, apart from shared objects and what a build leaves."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if BUILD_FOLDERS & set(path.parts) or not path.is_file() or not os.access(path, os.X_OK):
+            continue
+        if ".so" in path.name or path.suffix == ".o":
+            continue
+        with open(path, "rb") as file:
+            if file.read(4) == b"\x7fELF":
+                found.append(path)
+    return found
+
+
+def written(folder, since):
+    """Digests of the files that were written since then."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_mtime >= since and path.stat().st_size <= FILE_MAX:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            found[str(path.relative_to(folder))] = digest
+    return found
+
+
+def run_once(path, arguments, prefix, env, timeout_s):
+    """One run: exit, output and files; or {"outcome": why there is none}."""
+    begin = time.time()
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                [*prefix, str(path), *arguments], cwd=path.parent, env=os.environ | env,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True)
+        except OSError as error:
+            return {"outcome": f"cannot run: {error}"}
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return {"outcome": f"no end within {timeout_s:g} s"}
+        finally:
+            end_group(process)
+        output.seek(0)
+        text = output.read(OUTPUT_MAX).decode(errors="replace")
+    return {"exit": status, "output": text, "files": written(path.parent, begin - 0.01),
+            "wall_s": round(time.time() - begin, 2)}
+
+
+def end_group(process):
+    """Ends what a program has left behind, or itself past its time."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+class Samples:
+    def __init__(self, options):
+        self.options = options
+        self.started = time.monotonic()
+        self.lock = threading.Lock()
+        self.result = {
+            "benchmark": "samples", "mode": "real", "date": options.date,
+            "commit": options.commit, "gpu": options.gpu[0], "driver": options.gpu[1],
+            "command": options.command, "sharing": "mps" if options.mps else "time-sliced",
+            "class": options.job_class, "programs": {}, "summary": {}}
+        if options.resume and options.resume.exists():
+            self.result["programs"] = json.loads(options.resume.read_text())["programs"]
+
+    def left_s(self):
+        return self.options.budget_s - (time.monotonic() - self.started)
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
+
+    def run(self):
+        with tempfile.TemporaryDirectory(prefix="hs-") as folder:
+            folder = Path(folder)
+            mps = (Mps if self.options.mps else NoMps)(folder / "mps")
+            daemon = Daemon(self.options.dist, folder / "d", self.options.mps, mps.env,
+                            ["daemon.contended_spin_us = 100"], "gapfill", None)
+            mps.start()
+            try:
+                daemon.start()
+                self.env = mps.env | {"HEDDLE_SOCKET": str(daemon.socket)}
+                with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+                    list(pool.map(self.run_program, self.todo()))
+                self.result["daemon"] = daemon.counters().get("status")
+            finally:
+                daemon.stop()
+                mps.stop()
+                self.save()
+
+    def todo(self):
+        known = {name for name, found in self.result["programs"].items()
+                 if found["verdict"] != "not run"}
+        return [path for path in programs(self.options.programs)
+                if path.name not in known and any(
+                    fnmatch.fnmatch(path.name, pattern) for pattern in self.options.only)]
+
+    def run_program(self, path):
+        if self.left_s() < PROGRAM_MIN_S:
+            found = {"verdict": "not run"}
+        else:
+            heddle = [str(self.options.dist / "bin/heddle"), "run", "-q", "--class",
+                      self.options.job_class, "--label", path.name, "--"]
+            runs = {}
+            for kind, prefix in (("bare", []), ("again", []), ("heddle", heddle)):
+                limit = max(5.0, min(self.options.timeout_s, self.left_s() - 5))
+                runs[kind] = run_once(path, self.options.arguments.get(path.name, []), prefix,
+                                      self.env, limit)
+                if "outcome" in runs["bare"]:  # what does not end bare is not waited for thrice
+                    runs["again"] = runs["heddle"] = runs["bare"]
+                    break
+            found = judge(**runs)
+            found["wall_s"] = {kind: run.get("wall_s") for kind, run in runs.items()}
+            if found["verdict"] != "alike":
+                found["outputs"] = {kind: run.get("output", "")[-2000:]
+                                    for kind, run in runs.items()}
+        self.say(f"{path.name}: {found['verdict']} {'; '.join(found.get('why', []))}")
+        with self.lock:
+            self.result["programs"][path.name] = found
+            self.save()
+
+    def save(self):
+        found = [program["verdict"] for program in self.result["programs"].values()]
+        self.result["summary"] = {word: found.count(word) for word in sorted(set(found))}
+        report.write(self.result, self.options.out)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--programs", type=Path, required=True, help="folder with built programs")
+    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
+    add("--out", type=Path, default=ROOT / "bench/results/samples.json")
+    add("--only", default="*", type=lambda text: text.split(","), help="names or patterns")
+    add("--arguments", type=Path, help="JSON: what to give to which program")
+    add("--class", dest="job_class", default="batch", choices=("latency", "batch"))
+    add("--jobs", type=int, default=4, help="programs that run at the same time")
+    add("--timeout-s", type=float, default=60, help="for each run")
+    add("--budget-s", type=float, default=540)
+    add("--resume", type=Path, help="a result: what has a verdict there is not run again")
+    add("--mps", action="store_true", help="under an MPS server of our own")
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
+    add("--sim", action="store_true", help="no GPU: any programs, to test the logic")
+    options = parser.parse_args(arguments)
+    options.programs, options.dist = options.programs.resolve(), options.dist.resolve()
+    options.arguments = json.loads(options.arguments.read_text()) if options.arguments else {}
+    options.command = shlex.join(["tests/gpu/samples.py", *arguments])
+    options.gpu = ["simulated", "-"] if options.sim else pairs.gpu()
+    options.commit = options.commit or pairs.commit()
+    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return options
+
+
+def main():
+    samples = Samples(parse(sys.argv[1:]))
+    if samples.options.sim:
+        samples.result["mode"] = "simulated"
+    signal.signal(signal.SIGTERM, lambda *_: setattr(samples.options, "budget_s", 0))
+    samples.run()
+    print(json.dumps(samples.result["summary"]))
+    return 1 if samples.result["summary"].get("differs") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

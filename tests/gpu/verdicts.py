@@ -1,0 +1,115 @@
+"""What the cells of one program say together: does it run alike under heddle?
+
+Pure: from the cells' rows to a verdict, so that it can be tested without a GPU. A digest in which
+bare differs from bare proves nothing and is left out, by name.
+"""
+
+HEDDLE = ("alone", "gated", "absent", "killed", "latency", "killed_alone")
+
+
+def by_condition(cells):
+    return {cell["condition"]: cell for cell in cells}
+
+
+def control(cells):
+    """Names of the outputs in which two bare runs differ; None without two bare runs."""
+    bare, again = cells.get("bare"), cells.get("bare_again")
+    if not (ok(bare) and ok(again)):
+        return None
+    return differing(bare["digests"], again["digests"], ())
+
+
+def ok(cell):
+    return cell is not None and cell["outcome"] == "ok"
+
+
+def differing(one, other, apart_from):
+    return sorted(name for name in one.keys() | other.keys()
+                  if name not in apart_from and one.get(name) != other.get(name))
+
+
+def outputs(cell, bare, unstable):
+    """One word or line on the cell against bare."""
+    if cell is None or cell["outcome"] == "not run":
+        return "not run"
+    if cell["outcome"] == "hung":
+        return f"hung: no end within {cell['after_s']:g} s"
+    if cell["outcome"] == "skipped":
+        return f"skipped: {cell['reason']}"
+    if cell["outcome"] != "ok":
+        return f"failed: {cell.get('error') or 'exit ' + str(cell.get('exit'))}"
+    different = differing(bare["digests"], cell["digests"], unstable)
+    if different:
+        return "differ: " + ", ".join(different)
+    return "equal"
+
+
+def launches(cells):
+    """Launching API calls without and with heddle, and who counted them."""
+    pairs = [(cells.get("count_bare"), cells.get("count_heddle"), "counted", "CUPTI callbacks"),
+             (cells.get("bare"), cells.get("alone"), "profiled", "torch.profiler")]
+    for bare, heddle, key, by in pairs:
+        if ok(bare) and ok(heddle) and bare.get(key) and heddle.get(key):
+            found = {"by": by, "bare": bare[key], "heddle": heddle[key],
+                     "equal": bare[key] == heddle[key]}
+            again = cells.get("count_bare_again")
+            if ok(again) and again.get(key) != bare[key]:
+                found |= {"bare_again": again[key], "equal": None}
+            return found
+    return None
+
+
+def notes(cells):
+    """What a reader should know that is no difference."""
+    unstable = control(cells)
+    if unstable:
+        yield "bare differs from bare: " + ", ".join(unstable)
+    gated = cells.get("gated")
+    if ok(gated) and not gated.get("shim", {}).get("granted"):
+        yield "gated: no launch asked"
+    for name in ("killed", "killed_alone"):
+        cell = cells.get(name)
+        if ok(cell) and not cell.get("restarted"):
+            yield f"{name}: the daemon was not killed"
+        elif ok(cell) and not cell.get("shim", {}).get("clients"):
+            yield f"{name}: not attached again at the end"
+    bare = cells.get("bare")
+    count = cells.get("count_bare")
+    if ok(bare) and bare.get("launches") and ok(count) and count.get("counted"):
+        seen = sum(count["counted"].values())
+        if seen != bare["launches"]:
+            yield f"the program knows of {bare['launches']} launches, {seen} were counted"
+    alone = cells.get("alone")
+    if ok(alone) and alone.get("launches") and alone.get("shim"):
+        seen = alone["shim"].get("launches")
+        if seen != alone["launches"]:
+            yield f"alone: heddled knows of {seen} launches, the program of {alone['launches']}"
+    if ok(count) and not count.get("counted"):
+        yield "no launches could be counted"
+
+
+def judge(cells):
+    """{"result": alike | differs | bare fails | skipped | not run, ...} of one program's cells."""
+    cells = by_condition(cells)
+    bare = cells.get("bare")
+    if bare is None or bare["outcome"] == "not run":
+        return {"result": "not run"}
+    if bare["outcome"] == "skipped":
+        return {"result": "skipped", "why": [bare["reason"]]}
+    if not ok(bare):
+        return {"result": "bare fails", "why": [outputs(bare, None, ())]}
+    unstable = control(cells)
+    found = {name: outputs(cells[name], bare, unstable or ()) for name in HEDDLE if name in cells}
+    count = launches(cells)
+    why = [f"{name}: {text}" for name, text in found.items() if text != "equal"]
+    if count and count["equal"] is False:
+        why.append(f"launches: {count['bare']} bare, {count['heddle']} under heddle")
+    missing = [name for name, text in found.items() if text == "not run"]
+    only_missing = found and len(missing) == len(why)
+    return {
+        "result": "alike" if found and not why else "not run" if only_missing else "differs",
+        "why": why,
+        "control": "not run" if unstable is None else
+                   "differs" if unstable else "equal",
+        "outputs": found, "launches": count, "notes": list(notes(cells)),
+    }

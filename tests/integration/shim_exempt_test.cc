@@ -1,0 +1,106 @@
+// What the built shim never holds back, and what it records as activity (shim/README.md).
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Admission;
+using wire::Kind;
+
+// Every test here attaches to a closed gate: what were held would wait for ever.
+class ShimExempt : public Shim {
+ protected:
+  ShimExempt() : app_(environment()) { start(app_, kGate); }
+
+  void expect_exempt(const std::string& command, size_t launches = 1) {
+    EXPECT_EQ(app_(command), "0");
+    const auto seen = records(Kind::KERNEL);
+    ASSERT_EQ(seen.size(), launches) << command;
+    for (const auto& launch : seen) EXPECT_EQ(launch.admission, Admission::SELF_EXEMPT) << command;
+  }
+  void expect_held(const std::string& command) {
+    app_.send(command);
+    const auto ask = daemon_.wait_for_ask();
+    EXPECT_EQ(ask.admission, Admission::ASK) << command;
+    daemon_.grant(ask);
+    EXPECT_EQ(app_.receive(), "0");
+  }
+
+  Application app_;
+};
+
+TEST_F(ShimExempt, CollectivesByName) {
+  expect_exempt("nccl");
+  expect_exempt("reduce");
+  expect_held("launch");
+}
+
+TEST_F(ShimExempt, CooperativeKernelsOnSeveralDevices) {
+  expect_exempt("multi", 2);
+  EXPECT_EQ(app_("get fake_launches"), "2");
+}
+
+TEST_F(ShimExempt, CooperativeKernelsThatMayBeRanks) {
+  expect_held("coop 64");
+  EXPECT_EQ(app_("call cuCtxEnablePeerAccess"), "0");
+  expect_exempt("coop 64");
+  expect_held("launch 64");
+}
+
+TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
+  expect_held("launch 64");
+  app_("write 64");
+  expect_exempt("launch 64");
+  expect_held("launch 128");
+}
+
+TEST_F(ShimExempt, WhatCaptures) {
+  app_("capture 64");
+  EXPECT_EQ(app_("launch 64"), "0");
+  const auto self = static_cast<size_t>(Admission::SELF_CAPTURING);
+  EXPECT_EQ(daemon_.client().counters.self[self], 1u);
+}
+
+TEST_F(ShimExempt, AForkedChild) { EXPECT_EQ(app_("fork"), "0"); }
+
+// ---- activity ---------------------------------------------------------------------------------
+
+bool begins(const std::string& name, const char* with) { return name.rfind(with, 0) == 0; }
+
+TEST_F(ShimExempt, EveryCopyAndMemsetIsActivity) {
+  std::vector<std::string> names;
+#define HEDDLE_ENTRY(name) names.push_back(#name);
+#include "shim/cuda/entry_points.inc"
+#undef HEDDLE_ENTRY
+  const auto known = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  app_("nccl");  // so that the default stream is known
+  app_("set fake_busy 1");
+  size_t checked = 0;
+  for (const std::string& name : names) {
+    const bool async = name.find("Async") != std::string::npos;
+    const bool moves = begins(name, "cuMemcpy") || begins(name, "cuMemset") ||
+                       begins(name, "cuMemPrefetch") || begins(name, "cuMemBatchDecompress") ||
+                       begins(name, "cuMemDiscardAndPrefetch");
+    // The synchronous calls of 32-bit device addresses work nowhere any more.
+    if (!moves || (!async && known(name + "_v2"))) continue;
+    daemon_.records();
+    app_("call " + name);
+    const auto seen = daemon_.records();
+    ASSERT_FALSE(seen.empty()) << name;
+    const Kind kind = seen[0].kind;
+    EXPECT_TRUE(kind == Kind::COPY || kind == Kind::MEMSET || (!async && kind == Kind::WAIT))
+        << name;
+    ++checked;
+  }
+  EXPECT_GE(checked, 80u);
+}
+
+}  // namespace
+}  // namespace heddle::shim_test

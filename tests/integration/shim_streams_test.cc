@@ -1,0 +1,253 @@
+// The built shim's streams: whose work is done, with several threads, contexts and captures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Evidence;
+using wire::Kind;
+
+uint64_t newest(const std::vector<ipc::RecordFields>& records) {
+  uint64_t seq = 0;
+  for (const auto& record : records) seq = std::max(seq, record.stream_seq);
+  return seq;
+}
+
+TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  daemon_.control().windows[0].word = kGate;
+  app.send("@launch 64");
+  const auto ask = daemon_.wait_for_ask(1);
+  daemon_.control().windows[0].word = kLease;
+  app("launch 64");
+  app("sync 64");
+  const auto launches = records(Kind::KERNEL);
+  EXPECT_GT(launches.back().stream_seq, ask.stream_seq);
+  app("sync 64");
+  EXPECT_EQ(newest(records(Kind::COMPLETION)), ask.stream_seq - 1);
+  daemon_.grant(ask, 0, 0, 1);
+  EXPECT_EQ(app("result"), "0");
+  app("sync 64");
+  EXPECT_EQ(newest(records(Kind::COMPLETION)), launches.back().stream_seq);
+}
+
+TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app.send("@per_thread");
+  app("result");
+  app("end_worker");
+  const auto old = records(Kind::KERNEL).at(0);
+  app.send("@per_thread");  // a new thread in the same slot
+  app("result");
+  const auto seen = daemon_.records();
+  const auto ended = std::find_if(seen.begin(), seen.end(),
+                                  [](const auto& r) { return r.kind == Kind::STREAM_END; });
+  ASSERT_NE(ended, seen.end());
+  EXPECT_EQ(ended->stream, old.stream);
+  const auto fresh =
+      std::find_if(seen.begin(), seen.end(), [](const auto& r) { return r.kind == Kind::KERNEL; });
+  ASSERT_NE(fresh, seen.end());
+  EXPECT_NE(fresh->stream, old.stream) << "the old thread's work would be taken for done";
+  app.send("@sync_per_thread");
+  app("result");
+  for (const auto& done : records(Kind::COMPLETION)) EXPECT_EQ(done.stream, fresh->stream);
+}
+
+TEST_F(Shim, ReportsEachStreamOnTheDeviceOfItsContext) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  app("launch 4096");  // of the second context, while the first is current
+  const auto launches = records(Kind::KERNEL);
+  EXPECT_EQ(launches.at(0).device, 0);
+  EXPECT_EQ(launches.at(1).device, 1);
+}
+
+TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch 64");
+  daemon_.control().windows[1].word = kGate;
+  app.send("@launch 4096");
+  const auto ask = daemon_.wait_for_ask(1);
+  EXPECT_EQ(ask.device, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(app("launch 64"), "0");
+  app("sync 64");
+  EXPECT_EQ(app("get fake_launches"), "4");
+  daemon_.grant(ask, 0, 0, 1);
+  EXPECT_EQ(app("result"), "0");
+}
+
+TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 1));  // marks every launch
+  predict(1);
+  app("launch 4096");
+  EXPECT_EQ(app("get fake_event_calls"), "0") << "an event of another context";
+  app("context 2");
+  app.send("launch 4096");
+  daemon_.grant(daemon_.wait_for_ask());
+  app.receive();
+  EXPECT_NE(app("get fake_event_calls"), "0");
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 0u);
+}
+
+TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
+  Application app(environment());
+  start(app, kLease);  // no kernel is known: each launch is measured
+  app("set fake_event_errors 1");
+  app("launch 64");
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
+  const std::string before = app("get fake_event_calls");
+  app("launch 64");
+  EXPECT_EQ(app("get fake_event_calls"), before) << "the stream does not rest";
+  for (int i = 0; i < 64; ++i) app("launch 64");
+  EXPECT_NE(app("get fake_event_calls"), before);
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
+}
+
+TEST_F(Shim, PutsNoEventBehindAKernelThatADependentLaunchFollows) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch");
+  app("pdl");
+  const std::string before = app("get fake_event_calls");
+  app("launch");
+  EXPECT_EQ(app("get fake_event_calls"), before);
+}
+
+// ---- captures ---------------------------------------------------------------------------------
+
+// True if synchronizing calls are reported: they are not while anything captures.
+bool reports(Application& app, FakeDaemon& daemon) {
+  daemon.records();
+  app("sync 64");
+  return !daemon.records().empty();
+}
+
+TEST_F(Shim, AContextDestroyedInACaptureEndsIt) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch 64");
+  app("capture 4096");
+  EXPECT_FALSE(reports(app, daemon_));
+  app("destroy_context 2");
+  EXPECT_TRUE(reports(app, daemon_));
+}
+
+TEST_F(Shim, AThreadThatEndsInACaptureOfItsOwnStreamEndsIt) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch 64");
+  app.send("@capture_per_thread");
+  EXPECT_EQ(app("result"), "0");
+  EXPECT_FALSE(reports(app, daemon_));
+  app("end_worker");
+  app("set fake_capturing 0");
+  EXPECT_TRUE(reports(app, daemon_));
+}
+
+TEST_F(Shim, MoreCapturesThanItListsEndAllTheSame) {
+  Application app(environment());
+  start(app, kLease);
+  app("launch 64");
+  for (int i = 0; i < 70; ++i) app("capture " + std::to_string(1024 + 16 * i));
+  for (int i = 0; i < 69; ++i) app("end_capture " + std::to_string(1024 + 16 * i));
+  EXPECT_FALSE(reports(app, daemon_));
+  app("end_capture " + std::to_string(1024 + 16 * 69));
+  EXPECT_TRUE(reports(app, daemon_));
+}
+
+// ---- ends -------------------------------------------------------------------------------------
+
+TEST_F(Shim, DestroyingNoStreamChangesNothing) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("launch");
+  app("launch 64");
+  EXPECT_EQ(app("destroy 0"), "0");
+  EXPECT_TRUE(records(Kind::STREAM_END).empty());
+  EXPECT_TRUE(reports(app, daemon_)) << "something seems to capture";
+}
+
+TEST_F(Shim, OnlyTheLastReleaseEndsThePrimaryContext) {
+  Application app(environment());
+  start(app, kLease);
+  app("retain");
+  app("retain");
+  app("launch 64");
+  app("release");
+  EXPECT_TRUE(records(Kind::STREAM_END).empty());
+  app("release");
+  EXPECT_EQ(records(Kind::STREAM_END).size(), 1u);
+}
+
+TEST_F(Shim, ALaunchThatFailsUsesNoneOfTheWindow) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 250));
+  predict(100);
+  app("set fake_busy 1");
+  for (int i = 0; i < 6; ++i) {
+    app("set fake_fail 701");
+    EXPECT_EQ(app("launch"), "701");
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(app("launch"), "0");
+  size_t launches = 0, failed = 0;
+  for (const auto& record : daemon_.records()) {
+    launches += record.kind == Kind::KERNEL;
+    failed += record.evidence == Evidence::FAILED;
+  }
+  EXPECT_EQ(launches, 9u);
+  EXPECT_EQ(failed, 6u);
+}
+
+TEST_F(Shim, GivesUpPrioritiesThatTheDriverRefuses) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  daemon_.control().windows[0].launch_priority = -5;
+  app("set fake_refusing 1");
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("get fake_launches"), "12");
+  EXPECT_EQ(app("get fake_prioritized"), "8");
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 8u);
+}
+
+// ---- descriptors and the loader -----------------------------------------------------------------
+
+TEST_F(Shim, TouchesNoFileOfAProgramThatReusesItsDescriptors) {
+  Application app(environment());
+  start(app, kLease);
+  const std::string stolen = app("steal");
+  EXPECT_NE(stolen, "0");
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  app("launch");  // would ring
+  EXPECT_EQ(app("intact"), stolen);
+  daemon_.hang_up();
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("intact"), stolen);
+}
+
+TEST_F(Shim, LoadsADriverWhoseConstructorsCallCuda) {
+  auto variables = environment();
+  variables.push_back("FAKE_EARLY=1");
+  Application app(variables);
+  start(app, kLease);
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
+}
+
+}  // namespace
+}  // namespace heddle::shim_test

@@ -1,0 +1,145 @@
+"""The framework matrix's verdicts and its cells, with mock programs: python3 -m unittest."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/gpu"))
+
+import catalog  # noqa: E402
+import cells  # noqa: E402
+import verdicts  # noqa: E402
+
+BARE = catalog.Condition("bare")
+
+
+def row(condition, outcome="ok", out="a", **more):
+    return {"program": "p", "condition": condition, "outcome": outcome,
+            "digests": {"out": out, "clock": "1"}, **more}
+
+
+def rows(**changes):
+    """A program that runs alike everywhere, with some cells changed."""
+    found = {name: row(name) for name in ("bare", "bare_again", "alone", "gated", "absent")}
+    found["gated"]["shim"] = {"granted": 5}
+    found["killed"] = row("killed", restarted=True, shim={"clients": 1})
+    found["count_bare"] = row("count_bare", counted={"kernels": 48, "graphs": 0})
+    found["count_heddle"] = row("count_heddle", counted={"kernels": 48, "graphs": 0})
+    return [found[name] | changes.get(name, {}) for name in found]
+
+
+class Verdicts(unittest.TestCase):
+    def test_alike_if_every_cell_equals_bare(self):
+        verdict = verdicts.judge(rows())
+        self.assertEqual((verdict["result"], verdict["why"], verdict["notes"]), ("alike", [], []))
+        self.assertEqual(verdict["launches"]["equal"], True)
+
+    def test_a_different_output_is_named_with_its_condition(self):
+        verdict = verdicts.judge(rows(gated={"digests": {"out": "b", "clock": "1"}}))
+        self.assertEqual((verdict["result"], verdict["why"]), ("differs", ["gated: differ: out"]))
+
+    def test_an_output_that_bare_does_not_repeat_proves_nothing_and_is_named(self):
+        found = rows(bare_again={"digests": {"out": "a", "clock": "2"}},
+                     alone={"digests": {"out": "a", "clock": "3"}})
+        verdict = verdicts.judge(found)
+        self.assertEqual(verdict["result"], "alike")
+        self.assertEqual(verdict["notes"], ["bare differs from bare: clock"])
+
+    def test_a_missing_output_is_a_difference(self):
+        verdict = verdicts.judge(rows(alone={"digests": {"clock": "1"}}))
+        self.assertEqual(verdict["why"], ["alone: differ: out"])
+
+    def test_a_hang_and_a_failure_are_differences(self):
+        verdict = verdicts.judge(rows(killed={"outcome": "hung", "after_s": 60},
+                                      absent={"outcome": "failed", "exit": -6}))
+        self.assertEqual(verdict["why"], ["absent: failed: exit -6",
+                                          "killed: hung: no end within 60 s"])
+
+    def test_other_launch_counts_are_a_difference_unless_bare_has_them_too(self):
+        fewer = {"counted": {"kernels": 47, "graphs": 0}}
+        self.assertEqual(verdicts.judge(rows(count_heddle=fewer))["result"], "differs")
+        varying = rows(count_heddle=fewer) + [row("count_bare_again", **fewer)]
+        verdict = verdicts.judge(varying)
+        self.assertEqual((verdict["result"], verdict["launches"]["equal"]), ("alike", None))
+
+    def test_a_profiled_program_is_counted_by_its_profiler(self):
+        more = {"bare": {"profiled": {"kernels": 9}}, "alone": {"profiled": {"kernels": 8}}}
+        found = [r for r in rows(**more) if not r["condition"].startswith("count")]
+        self.assertEqual(verdicts.judge(found)["launches"]["by"], "torch.profiler")
+        self.assertEqual(verdicts.judge(found)["result"], "differs")
+
+    def test_a_cell_that_was_not_gated_or_not_attached_again_says_so(self):
+        verdict = verdicts.judge(rows(gated={"shim": {"granted": 0}},
+                                      killed={"shim": {"clients": 0}}))
+        self.assertEqual(verdict["notes"], ["gated: no launch asked",
+                                            "killed: not attached again at the end"])
+
+    def test_a_budget_that_ran_out_is_no_verdict(self):
+        late = {name: {"outcome": "not run"} for name in ("killed", "absent")}
+        self.assertEqual(verdicts.judge(rows(**late))["result"], "not run")
+
+    def test_a_program_that_fails_bare_says_nothing_about_heddle(self):
+        self.assertEqual(verdicts.judge([row("bare", "failed", exit=2)])["result"], "bare fails")
+
+    def test_what_is_not_installed_is_skipped_with_its_reason(self):
+        verdict = verdicts.judge([row("bare", "skipped", reason="needs 2 GPUs")])
+        self.assertEqual(verdict, {"result": "skipped", "why": ["needs 2 GPUs"]})
+
+
+class Cells(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def run_cell(self, how, timeout_s=8, condition=BARE, **env):
+        program = next(p for p in catalog.MOCKS if p.name == f"mock_{how}")
+        host = SimpleNamespace(env=env, binaries=None, dist=Path("/nowhere"), mps=False,
+                               policy="fifo", busy=["no_such_program"])
+        folder = Path(self.folder.name) / condition.name
+        return cells.Cell(program, condition, folder, host, timeout_s).run()
+
+    def test_reads_digests_and_the_half_way_mark(self):
+        found = self.run_cell("good")
+        self.assertEqual((found["outcome"], found["half"], found["launches"]), ("ok", True, 48))
+        self.assertEqual(found["digests"]["out"], "same")
+
+    def test_a_skip_carries_its_reason(self):
+        found = self.run_cell("skips")
+        self.assertEqual((found["outcome"], found["reason"]), ("skipped", "needs 2 GPUs"))
+
+    def test_a_crash_keeps_the_end_of_the_log(self):
+        found = self.run_cell("crashes", HEDDLE_PRIORITY="9")
+        self.assertEqual((found["outcome"], found["exit"]), ("failed", -6))
+        self.assertIn("unspecified launch failure", found["log"]["program.log"])
+
+    def test_a_hang_ends_at_its_bound_and_leaves_no_process(self):
+        found = self.run_cell("hangs", timeout_s=0.5, HEDDLE_PRIORITY="9")
+        self.assertEqual((found["outcome"], found["half"]), ("hung", True))
+        self.assertLess(found["wall_s"], 5)
+        self.assertTrue(found["threads"])
+        self.assertIn("mock.py", found["log"]["program.log"])  # the stack of where it hangs
+
+    def test_a_neighbour_that_does_not_start_says_nothing_about_the_program(self):
+        beside = catalog.Condition("gated", beside=True)
+        found = self.run_cell("good", condition=beside)
+        self.assertEqual(found["outcome"], "not run")
+
+    def test_counts_are_summed_over_processes(self):
+        folder = Path(self.folder.name)
+        for pid, kernels in ((1, 40), (2, 2)):
+            (folder / f"count.{pid}").write_bytes(
+                kernels.to_bytes(8, "little") + (1).to_bytes(8, "little"))
+        self.assertEqual(cells.counted(folder), {"kernels": 42, "graphs": 2})
+
+    def test_every_program_of_the_catalog_is_there_and_named_once(self):
+        names = [p.name for p in catalog.CATALOG]
+        self.assertEqual(len(names), len(set(names)))
+        for program in [*catalog.CATALOG, *catalog.MOCKS, catalog.BUSY]:
+            self.assertTrue((catalog.PROGRAMS / program.source).is_file(), program.source)
+
+
+if __name__ == "__main__":
+    unittest.main()
