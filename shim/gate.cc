@@ -100,9 +100,13 @@ bool Turn::await_daemon(const Launch& launch) {
     if (in_.enter_again()) return true;
     const bool free = __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0 ||
                       guard().current.load(std::memory_order_relaxed) != nullptr ||
-                      (anything_captures() && stream_captures(launch.stream)) ||
+                      (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
+                      (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
+                      (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
                       (!launch.graph && is_collective(launch.handle));
     if (!fails_closed() || free) {
+      // It had a number under the daemon that went away.
+      if (stream_ != nullptr) in_.thread().in_hand.store(0, std::memory_order_release);
       stream_ = nullptr;
       return false;
     }
