@@ -97,6 +97,34 @@ int launch_in_threads(CUfunction f, long number) {
   return static_cast<int>(done);
 }
 
+// One launch each, one thread after the other.
+int launch_in_turn(CUfunction f, long number) {
+  int done = 0;
+  for (long i = 0; i < number; ++i)
+    std::thread([&] { done += launch(f, nullptr, false) == 0; }).join();
+  return done;
+}
+
+// Launches that are different kernels to the shim, by their grids.
+int launch_shapes(CUfunction f, long number) {
+  const auto call = reinterpret_cast<Launch>(dlsym(shim, "cuLaunchKernel"));
+  int done = 0;
+  for (long i = 0; i < number; ++i) {
+    done +=
+        call(f, static_cast<unsigned>(i + 1), 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == 0;
+  }
+  return done;
+}
+
+// One launch into each of so many streams.
+int launch_streams(CUfunction f, long number) {
+  int done = 0;
+  for (long i = 0; i < number; ++i) {
+    done += launch(f, reinterpret_cast<CUstream>(64 + 8 * i), false) == 0;
+  }
+  return done;
+}
+
 // What careless programs do: closes descriptors that it did not open, and uses the numbers for
 // files of its own; then how many of those are still there and empty.
 std::vector<int> stolen;
@@ -190,6 +218,15 @@ const Command kCommands[] = {
      }},
     {"fork", [](long) { return in_child(first); }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
+    {"in_turn", [](long n) { return launch_in_turn(first, n); }},
+    {"shapes", [](long n) { return launch_shapes(first, n); }},
+    {"streams", [](long n) { return launch_streams(first, n); }},
+    {"again",
+     [](long n) {
+       int done = 0;
+       for (long i = 0; i < n; ++i) done += launch(first, nullptr, false) == 0;
+       return done;
+     }},
     {"steal", [](long) { return steal(); }},
     {"intact", [](long) { return intact(); }},
     {"bypass",
