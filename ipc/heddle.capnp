@@ -32,7 +32,7 @@ enum Admission {
   selfStale @5;       # the daemon's heartbeat stopped, or it went away
   selfPool @6;        # no free ring, kernel or stream slot
   selfCapturing @7;   # the stream is capturing: nothing runs yet
-  selfExempt @8;      # must never be held back (shim/README.md): its time is not counted
+  selfExempt @8;      # must never be held back (shim/README.md)
   bypass @9;          # heddle bypass on
   unmanaged @10;      # the client was refused
 }

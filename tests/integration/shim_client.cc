@@ -67,6 +67,13 @@ int launch_cooperative(CUfunction f, CUstream stream) {
       f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr);
 }
 
+int launch_graph(CUfunction of_kernel) {
+  CUgraphExec exec;
+  symbol<CUresult(CUgraphExec*, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags")(
+      &exec, reinterpret_cast<CUgraph>(of_kernel), 0);
+  return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(exec, nullptr);
+}
+
 int launch_on_two_devices(CUfunction f) {
   CUDA_LAUNCH_PARAMS launches[2] = {{f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr},
                                     {f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr}};
@@ -170,6 +177,8 @@ const Command kCommands[] = {
     {"nccl", [](long n) { return launch(kernel("_Z21ncclDevKernel_AllGather"), stream_of(n), 0); }},
     {"reduce", [](long n) { return launch(kernel("two_shot_AllReduce"), stream_of(n), false); }},
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
+    {"graph", [](long) { return launch_graph(first); }},
+    {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
     {"pdl", [](long) { return launch_pdl(second); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},
