@@ -129,12 +129,11 @@ void Turn::admit(const Launch& launch) {
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
   if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
-  // Also where nothing would hold it: the daemon must know that others are waited for. Its time is
-  // not its own, and teaches nothing.
+  // Also where nothing would hold it: the daemon must know that others are waited for. How long it
+  // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
       (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
     quiet_ = true;
-    predicted_us_ = 0;
     return post(Admission::SELF_EXEMPT);
   }
   if (window_us_ == ipc::kWindowLease) {

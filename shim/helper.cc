@@ -40,9 +40,9 @@ constexpr int kBackoffMaxMs = 500;
 constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line in its log
 constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
-constexpr int kRecycleMs = 100;  // between looks at sessions that somebody was still in
-constexpr size_t kStackBytes = 256 * 1024;
-constexpr int kDescriptorsFrom = 500;  // out of the way of programs that count on low numbers
+constexpr int kRecycleMs = 100;              // between looks at sessions that somebody was still in
+constexpr size_t kStackBytes = 1024 * 1024;  // it calls the driver
+constexpr int kDescriptorsFrom = 500;        // out of the way of programs that count on low numbers
 
 constinit Guarded nobody{};
 constinit Session sessions[16];

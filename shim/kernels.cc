@@ -295,12 +295,15 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
   size_t count = 0;
   if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return;
   uint64_t hash = count;
+  bool exempt = false;
   size_t seen = std::min(count, kNodes);
   if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
   for (size_t i = 0; i < std::min(seen, kNodes); ++i) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
     if (HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS) continue;
     hash = XXH3_64bits_withSeed(&type, sizeof type, hash);
+    exempt |=
+        type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     CUDA_KERNEL_NODE_PARAMS_v2 params{};
     if (type != CU_GRAPH_NODE_TYPE_KERNEL ||
         HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(nodes[i], &params) != CUDA_SUCCESS) {
@@ -311,9 +314,12 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
     const bool named = params.func != nullptr
                            ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
                            : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
-    if (named && name != nullptr) hash = XXH3_64bits_withSeed(name, strlen(name), hash);
+    if (!named || name == nullptr) continue;
+    hash = XXH3_64bits_withSeed(name, strlen(name), hash);
+    exempt |= is_exempt(name);
   }
   Sight sight;
+  sight.exempt = exempt;
   name_sight(sight, "graph:%016llx", hash);
   purge_handle(exec);
   // A session's socket is not ours to use outside a stay; the next launch is one.

@@ -162,10 +162,8 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kernel = b.kernel;
   work.kind = b.kind;
   work.predicted_us = predict(c, b.kernel);
-  if (b.admission == Admission::kSelfExempt) {
-    c.awaits_others = true;
-    work.predicted_us = 0;  // its time is not its own
-  } else if (b.admission == Admission::kCredit) {
+  if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
+  if (b.admission == Admission::kCredit) {
     c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
     work.granted = true;
   }

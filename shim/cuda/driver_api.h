@@ -191,6 +191,8 @@ struct CUDA_KERNEL_NODE_PARAMS_v2 {
 
 enum CUgraphNodeType : int {
   CU_GRAPH_NODE_TYPE_KERNEL = 0,
+  CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
+  CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
 };
 
 }  // extern "C"

@@ -50,8 +50,13 @@ def run_job(where, name, priorities, beside):
     return time.monotonic() - begin
 
 
-def main():
-    where = setting.fresh_stage("ranks")
+# Name, priorities of the processes, beside a latency-critical program.
+JOBS = (("alone", (9, 9), False), ("beside", (9, 9), True), ("one process", (9,), True),
+        ("mixed", (0, 9), False), ("mixed beside", (5, 9), True))
+
+
+def run_all(mode):
+    where = setting.fresh_stage(f"ranks-{mode}", mode)
 
     def body():
         policies = sorted(path.stem for path in stage.POLICIES.glob("*.lua")
@@ -60,14 +65,18 @@ def main():
         for policy in policies:
             if policy != policies[0]:
                 where.switch_policy(policy)
-            for name, priorities, beside in (("alone", (9, 9), False), ("beside", (9, 9), True),
-                                             ("one process", (9,), True), ("mixed", (0, 9), False),
-                                             ("mixed beside", (5, 9), True)):
+            for name, priorities, beside in JOBS:
                 took = run_job(where, f"{policy}-{name.replace(' ', '-')}", priorities, beside)
                 starved = sum(d["stats"]["starved"] for d in where.heddle("status")["devices"])
-                print(f"{policy:10} {name:13} {took:6.2f} s, {starved} starved so far", flush=True)
+                print(f"{mode:9} {policy:8} {name:13} {took:6.2f} s, {starved} starved so far",
+                      flush=True)
 
     setting.run(body, where)
+
+
+def main():
+    for mode in ("mps", "timeslice"):
+        run_all(mode)
 
 
 if __name__ == "__main__":

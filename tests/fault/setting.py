@@ -28,11 +28,11 @@ def seeded():
     return seed, random.Random(seed)
 
 
-def fresh_stage(name):
+def fresh_stage(name, mode="mps"):
     if not stage.DEMO.exists():
         print("dist/ is not installed: cmake --install build/release")
         sys.exit(77)
-    return stage.Stage(ROOT / "out/fault" / name, "mps")
+    return stage.Stage(ROOT / "out/fault" / name, mode)
 
 
 def write_policy(where, name, text):

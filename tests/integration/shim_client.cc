@@ -68,6 +68,13 @@ int launch_cooperative(CUfunction f, CUstream stream) {
       f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr);
 }
 
+int launch_graph(CUfunction of_kernel) {
+  CUgraphExec exec;
+  symbol<CUresult(CUgraphExec*, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags")(
+      &exec, reinterpret_cast<CUgraph>(of_kernel), 0);
+  return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(exec, nullptr);
+}
+
 int launch_on_two_devices(CUfunction f) {
   CUDA_LAUNCH_PARAMS launches[2] = {{f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr},
                                     {f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr}};
@@ -96,6 +103,34 @@ int launch_in_threads(CUfunction f, long number) {
   for (long i = 0; i < number; ++i) threads.emplace_back(body);
   for (std::thread& thread : threads) thread.join();
   return static_cast<int>(done);
+}
+
+// One launch each, one thread after the other.
+int launch_in_turn(CUfunction f, long number) {
+  int done = 0;
+  for (long i = 0; i < number; ++i)
+    std::thread([&] { done += launch(f, nullptr, false) == 0; }).join();
+  return done;
+}
+
+// Launches that are different kernels to the shim, by their grids.
+int launch_shapes(CUfunction f, long number) {
+  const auto call = reinterpret_cast<Launch>(dlsym(shim, "cuLaunchKernel"));
+  int done = 0;
+  for (long i = 0; i < number; ++i) {
+    done +=
+        call(f, static_cast<unsigned>(i + 1), 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == 0;
+  }
+  return done;
+}
+
+// One launch into each of so many streams.
+int launch_streams(CUfunction f, long number) {
+  int done = 0;
+  for (long i = 0; i < number; ++i) {
+    done += launch(f, reinterpret_cast<CUstream>(64 + 8 * i), false) == 0;
+  }
+  return done;
 }
 
 // What careless programs do: closes descriptors that it did not open, and uses the numbers for
@@ -157,6 +192,8 @@ const Command kCommands[] = {
     {"nccl", [](long n) { return launch(kernel("_Z21ncclDevKernel_AllGather"), stream_of(n), 0); }},
     {"reduce", [](long n) { return launch(kernel("two_shot_AllReduce"), stream_of(n), false); }},
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
+    {"graph", [](long) { return launch_graph(first); }},
+    {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
     {"pdl", [](long) { return launch_pdl(second); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},
@@ -206,6 +243,15 @@ const Command kCommands[] = {
     {"cancelled", [](long) { return launch_cancelled(first); }},
     {"fork", [](long) { return in_child(first); }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
+    {"in_turn", [](long n) { return launch_in_turn(first, n); }},
+    {"shapes", [](long n) { return launch_shapes(first, n); }},
+    {"streams", [](long n) { return launch_streams(first, n); }},
+    {"again",
+     [](long n) {
+       int done = 0;
+       for (long i = 0; i < n; ++i) done += launch(first, nullptr, false) == 0;
+       return done;
+     }},
     {"steal", [](long) { return steal(); }},
     {"intact", [](long) { return intact(); }},
     {"bypass",

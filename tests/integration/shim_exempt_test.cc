@@ -40,6 +40,14 @@ TEST_F(ShimExempt, CollectivesByName) {
   expect_held("launch");
 }
 
+TEST_F(ShimExempt, GraphsWithACollective) {
+  expect_held("graph");
+  EXPECT_EQ(app_("graph_nccl"), "0");
+  const auto seen = records(Kind::GRAPH);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].admission, Admission::SELF_EXEMPT);
+}
+
 TEST_F(ShimExempt, CooperativeKernelsOnSeveralDevices) {
   expect_exempt("multi", 2);
   EXPECT_EQ(app_("get fake_launches"), "2");

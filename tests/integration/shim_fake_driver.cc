@@ -143,6 +143,21 @@ FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsi
                                   unsigned, unsigned, CUstream, void**, void**) {
   return launch();
 }
+// A graph is the name of its only kernel.
+FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) {
+  return *exec = reinterpret_cast<CUgraphExec>(events.fetch_add(16)), CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  if (nodes != nullptr) *nodes = reinterpret_cast<CUgraphNode>(graph);
+  return *count = 1, CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphNodeGetType(CUgraphNode, CUgraphNodeType* type) {
+  return *type = CU_GRAPH_NODE_TYPE_KERNEL, CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphLaunch(CUgraphExec, CUstream) { return launch(); }
 FAKE CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned,
                                         unsigned, unsigned, unsigned, CUstream, void**) {
   return launch();

@@ -371,16 +371,6 @@ TEST_F(Shim, ACancelledThreadLeavesNoLockAndNoPermitBehind) {
   EXPECT_EQ(app("launch"), "0");
 }
 
-TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
-  Application app(environment());
-  start(app, kLease);
-  EXPECT_EQ(app("threads 80"), "80");
-  EXPECT_EQ(app("get fake_launches"), "80");
-  EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
-  EXPECT_EQ(app("threads 40"), "40");
-  EXPECT_EQ(records(Kind::KERNEL).size(), 40u);
-}
-
 TEST_F(Shim, ObeysBothBypasses) {
   Application app(environment());
   start(app, kGate);

@@ -219,6 +219,8 @@ void Application::send(const std::string& command) {
   EXPECT_EQ(write(to_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
 }
 
+bool Application::answered() { return readable(fileno(from_), 0); }
+
 std::string Application::receive() {
   if (!readable(fileno(from_), 10 * kPatienceMs)) {
     ADD_FAILURE() << "the application does not answer";

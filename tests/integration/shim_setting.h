@@ -71,6 +71,7 @@ class Application {
     return receive();
   }
   pid_t pid() const { return pid_; }
+  bool answered();  // is there something to receive?
 
  private:
   pid_t pid_;

@@ -1,0 +1,101 @@
+// Every pool of the built shim, and what happens beyond it: launches go on, and are counted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Admission;
+using wire::Kind;
+
+TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("threads 80"), "80");
+  EXPECT_EQ(app("get fake_launches"), "80");
+  EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
+  EXPECT_EQ(app("threads 40"), "40");
+  EXPECT_EQ(records(Kind::KERNEL).size(), 40u);
+  EXPECT_EQ(app("again 64"), "64");  // the shared counters are brought up to date now and then
+  const auto pool = static_cast<size_t>(Admission::SELF_POOL);
+  EXPECT_EQ(daemon_.client().counters.self[pool], 80u - ipc::kThreads);
+}
+
+TEST_F(Shim, ThousandsOfThreadsUseFewSlots) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  EXPECT_EQ(app("in_turn 1000"), "1000");
+  EXPECT_EQ(records(Kind::KERNEL).size(), 1000u);
+  EXPECT_LE(daemon_.client().counters.threads_used, 2u);
+}
+
+TEST_F(Shim, StreamsBeyondThePoolShareOneSlot) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  EXPECT_EQ(app("streams 400"), "400");
+  const auto launches = records(Kind::KERNEL);
+  ASSERT_EQ(launches.size(), 400u);
+  std::set<uint16_t> slots;
+  for (const auto& launch : launches) slots.insert(launch.stream);
+  EXPECT_EQ(slots.size(), size_t{ipc::kStreams});
+  EXPECT_EQ(launches.back().stream, ipc::kStreams - 1);
+  app("sync " + std::to_string(64 + 8 * 399));  // no evidence about the others in that slot
+  EXPECT_TRUE(daemon_.records().empty());
+}
+
+TEST_F(Shim, KernelsBeyondTheTableAreLaunchedWithoutAName) {
+  Application app(environment());
+  start(app, kLease);
+  const long shapes = long{ipc::kKernels} + 100;
+  app.send("shapes " + std::to_string(shapes));
+  bool ended = false;
+  while (!ended) {  // as the daemon would: its socket and its rings stay empty
+    ended = app.answered();
+    daemon_.registrations();
+    daemon_.records();
+  }
+  EXPECT_EQ(app.receive(), std::to_string(shapes));
+  EXPECT_EQ(app("get fake_launches"), std::to_string(shapes));
+  app("second");
+  EXPECT_EQ(records(Kind::KERNEL).back().kernel, ipc::kNoKernel);
+}
+
+TEST_F(Shim, AFullRingDropsRecordsAndCountsThem) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  EXPECT_EQ(app("again 2000"), "2000");
+  EXPECT_EQ(app("get fake_launches"), "2000");
+  const uint32_t dropped = daemon_.client().threads[0].dropped;
+  const auto kept = daemon_.records();
+  EXPECT_EQ(kept.size(), size_t{ipc::kRingRecords});
+  EXPECT_GE(dropped, 2000u - ipc::kRingRecords);
+  EXPECT_EQ(app("launch"), "0");  // there is room again
+  EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
+}
+
+TEST_F(Shim, WithoutAFreeMarkerWorkIsLaunchedUnmarked) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  app("set fake_busy 1");
+  for (int i = 0; i < 12; ++i) {  // each is marked, while there are markers
+    app.send("launch");
+    daemon_.grant(daemon_.wait_for_ask());
+    EXPECT_EQ(app.receive(), "0");
+  }
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 0u);
+  app("sync");
+  const auto done = records(Kind::COMPLETION);
+  ASSERT_FALSE(done.empty());
+  EXPECT_EQ(done.back().stream_seq, 12u);
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
