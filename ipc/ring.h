@@ -9,19 +9,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ipc/fault.h"
 #include "ipc/limits.h"
 
 namespace heddle::ipc {
-
-struct NoFault {
-  static void at(const char*) {}
-};
 
 // Called by the thread that owns the ring. Publishes what `build(std::byte*)` writes; false if the
 // ring is full (the record is dropped: completions are cumulative, so a later one covers it).
 // `tail_seen` is private to the producer, 0 for a fresh ring: the tail as it last saw it, which is
 // looked at again only when the ring may be half full. From half on it is what the tail is.
-template <class Fault = NoFault, class Word, class Build>
+template <class Fault = FaultPoint, class Word, class Build>
 bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
                std::byte (*ring)[kRecordBytes], Build&& build) {
   const uint32_t head = head_word.load(std::memory_order_relaxed);
@@ -33,13 +30,14 @@ bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
   Fault::at("ring: record written, not published");
   // Sequentially consistent: the reader's `sleeping` word is read next (see ring_doorbell).
   head_word.store(head + 1, std::memory_order_seq_cst);
+  Fault::at("ring: record published");
   return true;
 }
 
 // Called by the daemon. Copies each new record out, then hands the copy to `take(const
 // std::byte*)`. `cursor` is private to the daemon. Returns the number taken, or -1 if the client's
 // head is impossible (more than a ring ahead): the client is not to be believed any more.
-template <class Fault = NoFault, class Word, class Take>
+template <class Fault = FaultPoint, class Word, class Take>
 int ring_drain(const Word& head_word, Word& tail_word, uint32_t& cursor,
                const std::byte (*ring)[kRecordBytes], Take&& take) {
   const uint32_t head = head_word.load(std::memory_order_seq_cst);

@@ -6,7 +6,8 @@
 //
 // Each thread has one ask at a time, so order within a thread holds by construction. A grant may
 // cross a time-out: then both SELF(seq) and granted == seq stand, the launch ran once, and the
-// daemon reconciles when it sees SELF. Parametrized like ipc/ring.h.
+// daemon reconciles when it sees SELF. Parametrized on the two structs and on a fault hook, so that
+// tests/unit/slot_model_test.cc explores this very code, one access to shared memory at a time.
 #pragma once
 
 #include <atomic>
@@ -27,66 +28,90 @@ struct Grant {
 
 // ---- client side, by the thread that owns the slot ----
 
-template <class Fault = NoFault, class Build>
-void slot_ask(ThreadBlock& block, uint32_t seq, Build&& build) {
+template <class Fault = FaultPoint, class Block, class Build>
+void slot_ask(Block& block, uint32_t seq, Build&& build) {
   build(block.ask_record);
   Fault::at("slot: ask written, not published");
   block.ask_word.store(pack_ask(AskState::kAsked, seq), std::memory_order_seq_cst);
+  Fault::at("slot: ask published");
 }
 
-inline bool slot_granted(const GrantSlot& grant, uint32_t seq) {
+template <class Slot>
+bool slot_granted(const Slot& grant, uint32_t seq) {
   return grant.granted.load(std::memory_order_acquire) == seq;
 }
 
-inline Grant slot_grant(const GrantSlot& grant) {
+template <class Slot>
+Grant slot_grant(const Slot& grant) {
   return {grant.credit_us.load(std::memory_order_relaxed),
           grant.epoch.load(std::memory_order_relaxed),
           grant.partition.load(std::memory_order_relaxed),
           grant.launch_priority.load(std::memory_order_relaxed)};
 }
 
-inline void slot_close(ThreadBlock& block, uint32_t seq) {
+template <class Fault = FaultPoint, class Block>
+void slot_close(Block& block, uint32_t seq) {
+  Fault::at("slot: granted, not closed");
   block.ask_word.store(pack_ask(AskState::kIdle, seq), std::memory_order_release);
 }
 
-inline void slot_withdraw(ThreadBlock& block, uint32_t seq) {
+template <class Fault = FaultPoint, class Block>
+void slot_withdraw(Block& block, uint32_t seq) {
+  Fault::at("slot: given up, not withdrawn");
   block.ask_word.store(pack_ask(AskState::kSelf, seq), std::memory_order_seq_cst);
+  Fault::at("slot: withdrawn");
+}
+
+// Sleeps until the grant word moves, by `sleep(seen)`, a FUTEX_WAIT on it; or not at all if the
+// grant is there. The daemon stores the word, then looks whether anybody waits (slot_answer).
+template <class Block, class Slot, class Sleep>
+void slot_sleep(Block& block, const Slot& grant, uint32_t seq, Sleep&& sleep) {
+  block.waiting.store(1, std::memory_order_seq_cst);
+  const uint32_t seen = grant.granted.load(std::memory_order_seq_cst);
+  if (seen != seq) sleep(seen);
+  block.waiting.store(0, std::memory_order_relaxed);
 }
 
 // ---- daemon side ----
 
-// Copies the record of an ask that is newer than `last_seen`; false if there is none. A word that
-// changes while the record is copied is not believed: the next poll looks again.
-template <class Fault = NoFault>
-bool slot_poll(const ThreadBlock& block, uint32_t last_seen, uint32_t& seq, std::byte* copy) {
-  const uint64_t word = block.ask_word.load(std::memory_order_seq_cst);
-  seq = static_cast<uint32_t>(word);
-  if (word != pack_ask(AskState::kAsked, seq) || seq == last_seen) return false;
-  // Word by word and acquiring, because the thread may be writing its next ask meanwhile.
-  const auto* words = reinterpret_cast<const uint64_t*>(block.ask_record);
+// Word by word and acquiring, because the thread may be writing its next ask meanwhile.
+inline void copy_ask(const std::byte (&record)[kRecordBytes], std::byte* copy) {
+  const auto* words = reinterpret_cast<const uint64_t*>(record);
   for (size_t i = 0; i < kRecordBytes / sizeof(uint64_t); ++i) {
     const uint64_t value = __atomic_load_n(words + i, __ATOMIC_ACQUIRE);
     std::memcpy(copy + i * sizeof value, &value, sizeof value);
   }
+}
+
+// Copies the record of an ask that is newer than `last_seen`; false if there is none. A word that
+// changes while the record is copied is not believed: the next poll looks again.
+template <class Fault = FaultPoint, class Block>
+bool slot_poll(const Block& block, uint32_t last_seen, uint32_t& seq, std::byte* copy) {
+  const uint64_t word = block.ask_word.load(std::memory_order_seq_cst);
+  seq = static_cast<uint32_t>(word);
+  if (word != pack_ask(AskState::kAsked, seq) || seq == last_seen) return false;
+  copy_ask(block.ask_record, copy);
   Fault::at("slot: ask copied");
   return block.ask_word.load(std::memory_order_relaxed) == word;
 }
 
 // True if the thread gave up waiting for `seq` and launched by itself.
-inline bool slot_withdrawn(const ThreadBlock& block, uint32_t seq) {
+template <class Block>
+bool slot_withdrawn(const Block& block, uint32_t seq) {
   return block.ask_word.load(std::memory_order_acquire) == pack_ask(AskState::kSelf, seq);
 }
 
 // Publishes the grant; true if the thread sleeps and must be woken by FUTEX_WAKE on
 // `grant.granted`.
-template <class Fault = NoFault>
-bool slot_answer(const ThreadBlock& block, GrantSlot& grant, uint32_t seq, const Grant& answer) {
+template <class Fault = FaultPoint, class Block, class Slot>
+bool slot_answer(const Block& block, Slot& grant, uint32_t seq, const Grant& answer) {
   grant.credit_us.store(answer.credit_us, std::memory_order_relaxed);
   grant.epoch.store(answer.epoch, std::memory_order_relaxed);
   grant.partition.store(answer.partition, std::memory_order_relaxed);
   grant.launch_priority.store(answer.launch_priority, std::memory_order_relaxed);
   Fault::at("slot: answer written, not published");
   grant.granted.store(seq, std::memory_order_seq_cst);
+  Fault::at("slot: answer published");
   return block.waiting.load(std::memory_order_seq_cst) != 0;
 }
 

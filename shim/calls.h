@@ -94,6 +94,8 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept;
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept;
 
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) noexcept;
+
 CUresult cuEventCreate(CUevent* event, unsigned flags) noexcept;
 CUresult cuEventDestroy(CUevent event) noexcept;
 CUresult cuEventDestroy_v2(CUevent event) noexcept;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ipc/socket.h"
+#include "shim/watch.h"
 
 namespace heddle::shim {
 namespace {
@@ -33,18 +34,27 @@ constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
 constexpr int64_t kAwaitNs = 5'000'000;
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
+class KernelSet {
+ public:
+  bool has(uint32_t kernel) const {
+    return kernel < ipc::kKernels &&
+           (words_[kernel / 64].load(std::memory_order_relaxed) >> (kernel % 64) & 1) != 0;
+  }
+  void add(uint32_t kernel) {
+    if (kernel >= ipc::kKernels || has(kernel)) return;
+    words_[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
+};
+
 // Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
-constinit std::atomic<uint64_t> followed[ipc::kKernels / 64];
+constinit KernelSet followed;
 
-bool is_followed(uint32_t kernel) {
-  return kernel < ipc::kKernels &&
-         (followed[kernel / 64].load(std::memory_order_relaxed) >> (kernel % 64) & 1) != 0;
-}
-
-void note_followed(uint32_t kernel) {
-  if (kernel >= ipc::kKernels || is_followed(kernel)) return;
-  followed[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
-}
+// Kernels behind which the host once paused: a gap worth filling may follow.
+constinit KernelSet paused;
+constexpr int64_t kPauseNs = 50'000;
 
 constinit std::atomic<bool> has_peers{false};
 
@@ -76,10 +86,11 @@ Turn::Turn(const Launch& launch) {
       kernel_.index < ipc::kKernels &&
       (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
        in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
-  if ((measure || count % kTimedEvery == 0) && !quiet_ && !is_followed(kernel_.index)) {
+  if ((measure || count % kTimedEvery == 0) && !quiet_ && !followed.has(kernel_.index)) {
     pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
+  HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
 // Outside of every session a fail-closed launch waits for one, unless it is of those that are never
@@ -107,7 +118,7 @@ void Turn::admit(const Launch& launch) {
   ref_ = launch.stream;
   graph_ = launch.graph;
   quiet_ = launch.programmatic;
-  if (launch.programmatic) note_followed(stream_->kernel.load(std::memory_order_relaxed) - 1);
+  if (launch.programmatic) followed.add(stream_->kernel.load(std::memory_order_relaxed) - 1);
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
   predicted_us_ = kernel_.index < ipc::kKernels
@@ -188,13 +199,15 @@ void Turn::take_sequence() {
   // Plain, not locked: two threads that race on one stream lose a prediction, no more.
   reach_.posted_ns = stream_->posted_ns.load(std::memory_order_relaxed) + predicted_ns;
   stream_->posted_ns.store(reach_.posted_ns, std::memory_order_relaxed);
+  before_ = stream_->kernel.load(std::memory_order_relaxed);
   stream_->kernel.store(kernel_.index + 1, std::memory_order_relaxed);
   set_active(*stream_);
 }
 
 ipc::RecordFields Turn::record(Admission admission) {
   ipc::RecordFields fields;
-  fields.at_ns = static_cast<uint64_t>(now_ns());
+  at_ns_ = now_ns();
+  fields.at_ns = static_cast<uint64_t>(at_ns_);
   fields.stream_seq = reach_.seq;
   fields.kernel = kernel_.index;
   fields.stream = stream_->index;
@@ -254,7 +267,6 @@ void Turn::use_grant(const ipc::Grant& grant) {
 Admission Turn::wait(uint32_t seq) {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const ipc::GrantSlot& grant = in_.grant();
-  std::atomic<uint32_t>& waiting = in_.block().waiting;
   const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
   const int64_t start = now_ns();
   const int64_t bound_ns =
@@ -278,18 +290,18 @@ Admission Turn::wait(uint32_t seq) {
       polled = now;
     }
     if (now < spin_until) continue;
-    waiting.store(1, std::memory_order_seq_cst);
-    const uint32_t seen = grant.granted.load(std::memory_order_seq_cst);
-    if (seen != seq && !in_.session().detached.load(std::memory_order_seq_cst)) {
+    HEDDLE_FAULT_POINT("gate: about to sleep");
+    ipc::slot_sleep(in_.block(), grant, seq, [&](uint32_t seen) {
+      if (in_.session().detached.load(std::memory_order_seq_cst)) return;
       const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
       ipc::futex_wait(&grant.granted, seen, std::min(nap, start + bound_ns - now));
-    }
-    waiting.store(0, std::memory_order_relaxed);
+    });
   }
 }
 
 CUresult Turn::launched(CUresult result) {
   if (stream_ == nullptr) return result;
+  HEDDLE_FAULT_POINT("gate: launched, not recorded");
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
@@ -302,15 +314,29 @@ CUresult Turn::launched(CUresult result) {
     in_.post(fields, true);
     return result;
   }
-  if (quiet_ || pair_ >= 0 || window_us_ == ipc::kWindowLease) return result;
-  const bool mark = window_us_ == ipc::kWindowGate
-                        ? in_.thread().credit_us < predicted_us_  // the grant is used up
-                        : (stream_->posted_ns.load(std::memory_order_relaxed) -
-                           stream_->marked_ns.load(std::memory_order_relaxed)) *
-                                  kMarksPerWindow >=
-                              int64_t{window_us_} * 1'000;
-  if (mark && !is_followed(kernel_.index)) place_marker(in_, *stream_, ref_);
+  if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
+  watch_soon(in_);
   return result;
+}
+
+// Whether the host paused behind this kernel before; learned while somebody less important waits.
+bool Turn::pauses() {
+  const int64_t last = stream_->launched_ns.load(std::memory_order_relaxed);
+  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
+  if (at_ns_ - last > kPauseNs) paused.add(before_ - 1);
+  return paused.has(kernel_.index);
+}
+
+bool Turn::wants_marker() {
+  if (followed.has(kernel_.index)) return false;
+  if (window_us_ == ipc::kWindowLease) return in_.contended() && pauses();
+  if (window_us_ == ipc::kWindowGate) {
+    return in_.thread().credit_us < predicted_us_;  // the grant is used up
+  }
+  return (stream_->posted_ns.load(std::memory_order_relaxed) -
+          stream_->marked_ns.load(std::memory_order_relaxed)) *
+             kMarksPerWindow >=
+         int64_t{window_us_} * 1'000;
 }
 
 void note_launch(Launch launch) {

@@ -49,6 +49,8 @@ class Turn {
   void use_grant(const ipc::Grant& grant);
   ipc::RecordFields record(wire::Admission admission);
   void take_sequence();
+  bool pauses();
+  bool wants_marker();
 
   Inside in_;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
@@ -61,6 +63,8 @@ class Turn {
   uint32_t window_us_ = 0;
   int priority_ = 0;
   int pair_ = -1;
+  uint32_t before_ = 0;  // the kernel of the stream's launch before this one, + 1
+  int64_t at_ns_ = 0;
   bool graph_ = false;
   bool quiet_ = false;
 };

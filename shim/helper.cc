@@ -1,7 +1,7 @@
 // The helper thread: attaches, watches the socket for the daemon's end, and attaches again.
 //
-// It makes no call to the driver. Old mappings stay until no thread is inside them; waiters of a
-// daemon that went away are woken and leave by SELF.
+// The only calls that it makes to the driver are those of watch.cc. Old mappings stay until no
+// thread is inside them; waiters of a daemon that went away are woken and leave by SELF.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "ipc/fault.h"
 #include "ipc/socket.h"
 #include "shim/driver.h"
 #include "shim/inside.h"
@@ -28,6 +29,7 @@
 #include "shim/session.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
+#include "shim/watch.h"
 
 namespace heddle::shim {
 
@@ -154,6 +156,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
 
 void publish(Session* session) {
   session->state = Session::State::kLive;
+  HEDDLE_FAULT_POINT("attach: mapped, not current");
   guard().current.store(session, std::memory_order_release);
 }
 
@@ -168,6 +171,7 @@ Attach attach(Session& session) {
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};
+  HEDDLE_FAULT_POINT("attach: connected, not told");
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
   if (answered && answer.magic == ipc::kControlMagic) {
@@ -206,6 +210,7 @@ bool recycle() {
     if (session.state != Session::State::kRetired) continue;
     if (can_unmap && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 &&
         !anyone_inside(session)) {
+      HEDDLE_FAULT_POINT("retire: not unmapped");
       close_session(session);
     } else {
       left = true;
@@ -219,19 +224,23 @@ void retire(Session& session) {
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
+  HEDDLE_FAULT_POINT("retire: not woken");
   wake_waiters(session);
   log_line("detached from client connection %llu",
            static_cast<unsigned long long>(session.generation));
 }
 
 // Returns when the daemon, or our end of the socket, is gone.
-void watch(Session& session) {
+void attend(Session& session) {
   for (;;) {
     const bool left = recycle();
-    pollfd end{session.socket, POLLIN, 0};
-    const int ready = poll(&end, 1, left && can_unmap ? kRecycleMs : -1);
+    pollfd polled[] = {{session.socket, POLLIN, 0}, {watch_descriptor(), POLLIN, 0}};
+    const pollfd& end = polled[0];
+    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : -1);
     if (ready < 0 && errno != EINTR) return;
     if (ready <= 0) continue;
+    if (polled[1].revents != 0) watch();
+    if (end.revents == 0) continue;
     if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || !owns_socket(session)) return;
     std::byte ignored[64];
     const ssize_t size = ipc::receive_packet(session.socket, ignored);
@@ -252,13 +261,14 @@ void announce_tried() {
 }
 
 void* helper_main(void*) {
+  make_watch_descriptor();
   can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
     Session* session = free_session();
     const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
     announce_tried();
     if (attached == Attach::kLive) {
-      watch(*session);
+      attend(*session);
       retire(*session);
       backoff_ms = kBackoffMinMs;
     }
@@ -397,6 +407,7 @@ void on_driver_initialized() {
     forget_parent();
     create_thread_key();
     create_capture_key();
+    rest_events_at_exit();
     gather_facts();
     started = start_helper();
     if (!started) log_line("no helper thread; launching unmanaged");

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
+#include "shim/streams.h"
 
 namespace heddle::shim {
 
@@ -56,6 +58,7 @@ void release_slot(void* value) {
   // A cancelled thread may not have left, nor launched.
   slot->in_hand.store(0, std::memory_order_relaxed);
   slot->inside.store(nullptr, std::memory_order_release);
+  return_permits(slot->index);
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
 }
@@ -118,6 +121,7 @@ void Inside::enter(Session* session) {
     slot->generation = session->generation;
     slot->credit_us = slot->room_us = 0;
     slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
+    HEDDLE_FAULT_POINT("slot: taken, not counted");
     raise(session->client->counters.threads_used, slot->index + 1);
   }
   thread_ = slot;
@@ -155,8 +159,10 @@ void Inside::ring(ipc::Sleep least, bool seldom) {
   session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
   const int before = errno;  // the application's
+  HEDDLE_FAULT_POINT("doorbell: about to ring");
   if (file_id(session_->doorbell) == session_->doorbell_id) {
-    [[maybe_unused]] const ssize_t written = ::write(session_->doorbell, &one, sizeof one);
+    // Not write(), which is a cancellation point: the thread is in the session.
+    syscall(SYS_write, session_->doorbell, &one, sizeof one);
   } else {  // the application closed it, and its own file may be there
     session_->detached.store(true, std::memory_order_relaxed);
   }

@@ -92,6 +92,8 @@ class Inside {
   void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission);
+  // Somebody less important waits.
+  bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
   // False while this client launches on the device without ever asking.
   bool asks(uint8_t device) const {
     const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);

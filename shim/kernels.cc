@@ -334,7 +334,7 @@ void purge_kernels() {
 }
 
 void forget_kernels() {
-  registry_lock.unlock();
+  registry_lock.forget();
   purge([](const Known&) { return true; });
 }
 

@@ -1,7 +1,9 @@
 // A lock for slow paths inside an application: one word, no destructor, nothing to leak at exit.
-// Never taken on the launch path except by a try.
+// Never taken on the launch path except by a try. A thread that is cancelled while it holds one
+// would leave it taken for ever, so that cancellation waits until it is free.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -10,14 +12,30 @@ namespace heddle::shim {
 
 class Spin {
  public:
-  bool try_lock() { return !taken_.exchange(true, std::memory_order_acquire); }
+  bool try_lock() {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    if (taken_.exchange(true, std::memory_order_acquire)) {
+      pthread_setcancelstate(before, &before);
+      return false;
+    }
+    cancel_before_ = before;
+    return true;
+  }
   void lock() {
     while (!try_lock()) sched_yield();
   }
-  void unlock() { taken_.store(false, std::memory_order_release); }
+  void unlock() {
+    int before = cancel_before_;
+    taken_.store(false, std::memory_order_release);
+    pthread_setcancelstate(before, &before);
+  }
+  // In a forked child: whoever held it is not there.
+  void forget() { taken_.store(false, std::memory_order_relaxed); }
 
  private:
   std::atomic<bool> taken_{false};
+  int cancel_before_ = 0;  // the holder's
 };
 
 class Held {

@@ -174,6 +174,16 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   return slot;
 }
 
+// Until nobody is at an event any more; the capture count is raised. A permit lasts for a call to
+// the driver; that of a thread which was cancelled in it would never come back.
+void await_permits() {
+  constexpr int64_t kPatienceNs = 1'000'000'000;
+  const int64_t until = now_ns() + kPatienceNs;
+  for (auto& permit : permits) {
+    while (permit.value.load(std::memory_order_seq_cst) != 0 && now_ns() < until) sched_yield();
+  }
+}
+
 // Frees every capture that `ended` names; how many there were.
 template <class Ended>
 uint32_t remove_captures(uint32_t most, Ended&& ended) {
@@ -250,11 +260,11 @@ void clear_active(StreamSlot& slot) {
 }
 
 void forget_streams() {
-  keys_lock.unlock();
+  keys_lock.forget();
   for (uint32_t place = 0; place < ipc::kStreams; ++place) {
     StreamSlot& slot = slots[place];
     keys[place].store(kFreeKey, std::memory_order_relaxed);
-    slot.events.unlock();
+    slot.events.forget();
     for (Marker& marker : slot.markers) marker = {};
     for (Pair& pair : slot.pairs) {
       pair.begin = pair.end = nullptr;
@@ -290,9 +300,7 @@ void capture_begins(StreamRef stream) {
   }
   if (!listed) captures_unlisted.fetch_add(1, std::memory_order_relaxed);
   if (is_per_thread(stream) && capture_key_made) pthread_setspecific(capture_key, &this_thread);
-  for (auto& permit : permits) {
-    while (permit.value.load(std::memory_order_seq_cst) != 0) sched_yield();
-  }
+  await_permits();
 }
 
 // One that found no entry is known by there being none.
@@ -338,6 +346,29 @@ EventPermit::EventPermit(const Inside& in) : given_(&permits[in.thread().index].
 
 EventPermit::~EventPermit() {
   if (given_ != nullptr) given_->fetch_sub(1, std::memory_order_release);
+}
+
+void return_permits(uint32_t thread) { permits[thread].value.store(0, std::memory_order_release); }
+
+EventsRest::EventsRest() {
+  capture_count.value.fetch_add(1, std::memory_order_seq_cst);
+  await_permits();
+}
+
+EventsRest::~EventsRest() { capture_count.value.fetch_sub(1, std::memory_order_seq_cst); }
+
+extern "C" int __cxa_atexit(void (*call)(void*), void* argument, void* object);
+
+// Registered after the driver has been loaded, so that it runs before what the driver registered.
+void rest_events_at_exit() {
+  static constinit bool registered = false;
+  if (registered) return;
+  const auto rest = [](void*) {
+    if (!is_initialized()) return;
+    capture_count.value.fetch_add(1, std::memory_order_seq_cst);
+    await_permits();
+  };
+  registered = __cxa_atexit(rest, nullptr, nullptr) == 0;
 }
 
 }  // namespace heddle::shim

@@ -45,10 +45,11 @@ struct alignas(64) StreamSlot {
   static constexpr int kPairs = 8;
 
   // Written at each launch.
-  std::atomic<uint64_t> posted{0};    // sequence numbers handed out
-  std::atomic<int64_t> posted_ns{0};  // predicted time of all that was posted
-  std::atomic<int64_t> marked_ns{0};  // posted_ns at the newest marker
-  std::atomic<uint32_t> kernel{0};    // of the newest launch, + 1
+  std::atomic<uint64_t> posted{0};      // sequence numbers handed out
+  std::atomic<int64_t> posted_ns{0};    // predicted time of all that was posted
+  std::atomic<int64_t> marked_ns{0};    // posted_ns at the newest marker
+  std::atomic<uint32_t> kernel{0};      // of the newest launch, + 1
+  std::atomic<int64_t> launched_ns{0};  // when it was, while somebody less important waits
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> done_ns{0};
@@ -117,6 +118,21 @@ class EventPermit {
  private:
   std::atomic<uint32_t>* given_;
 };
+
+// The thread of this slot is gone. A cancelled one may have left with a permit, which would hold up
+// the next capture for ever.
+void return_permits(uint32_t thread);
+
+// While one stands no event is queried or recorded: a context is about to go.
+class EventsRest {
+ public:
+  EventsRest();
+  ~EventsRest();
+  EventsRest(const EventsRest&) = delete;
+  EventsRest& operator=(const EventsRest&) = delete;
+};
+// The same for good once the process exits, before the driver's own end. Once a process.
+void rest_events_at_exit();
 
 // ---- implementation detail of the template above ----
 

@@ -49,6 +49,7 @@ CUresult reset_primary(CUdevice device, Real&& real) {
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
   const CUcontext context = primary_of(device);
+  const EventsRest rest;
   const CUresult result = real(device);
   if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
   return result;

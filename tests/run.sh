@@ -70,6 +70,16 @@ if tests/setup.sh; then
       failed=$((failed + 1))
     fi
   done
+  step "fuzz: libFuzzer on what peers and administrators write"
+  if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
+    clang++ -x c++ -fsanitize=fuzzer - -o build/has_fuzzer >build/run.log 2>&1; then
+    echo "no libFuzzer here: the tests with the label fuzz are skipped (clang, libclang-rt-dev)"
+    skipped=$((skipped + 4))
+  elif build fuzz; then
+    run_tests fuzz
+  else
+    failed=$((failed + 1))
+  fi
 else
   failed=1
 fi

@@ -155,6 +155,7 @@ void Client::apply(const core::Decision& d) {
     ipc::GrantSlot& slot = control_->grants[d.thread];
     const ipc::Grant grant{d.credit_us, d.epoch, d.partition, d.launch_priority};
     if (ipc::slot_answer(client_->threads[d.thread], slot, d.ask_seq, grant)) {
+      HEDDLE_FAULT_POINT("daemon: granted, not woken");
       ipc::futex_wake(&slot.granted);
     }
   } else if (d.kind == core::DecisionKind::kWindow) {

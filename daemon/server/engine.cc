@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ipc/fault.h"
+
 namespace heddle::server {
 namespace {
 
@@ -159,6 +161,7 @@ bool Engine::collect(core::TimeNs now) {
 }
 
 void Engine::handle() {
+  HEDDLE_FAULT_POINT("daemon: claims taken, not handled");
   if (batch_.size() > 1) {
     std::sort(batch_.begin(), batch_.end(), [](const Waiting& a, const Waiting& b) {
       return a.claim.at != b.claim.at ? a.claim.at < b.claim.at : a.order < b.order;

@@ -12,6 +12,7 @@
 #include <csignal>
 
 #include "daemon/server/notify.h"
+#include "ipc/fault.h"
 
 namespace heddle::server {
 namespace {
@@ -198,6 +199,7 @@ void Server::nap(core::TimeNs now) {
     }
     timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
     ++facts_.naps;
+    HEDDLE_FAULT_POINT("daemon: about to nap");
     uv_run(&loop_.loop, UV_RUN_ONCE);
   }
   engine_.wake_up();

@@ -8,6 +8,7 @@
 
 #include "daemon/server/rules.h"
 #include "daemon/server/server.h"
+#include "ipc/fault.h"
 
 namespace heddle::server {
 namespace {
@@ -35,6 +36,7 @@ void Server::accept_all() {
       }
       return;
     }
+    HEDDLE_FAULT_POINT("daemon: connection accepted");
     ++facts_.connections;
     auto connection = std::make_unique<Connection>();
     if (connections_.size() >= kConnectionsMax || ipc::peer_of(fd.get(), connection->peer) != 0) {
@@ -93,6 +95,7 @@ bool Server::receive(Connection& connection) {
 // do so under the feet of the launch path.
 void Server::on_message(Connection& connection, Message message) {
   Client* client = engine_.find(connection.client);
+  HEDDLE_FAULT_POINT("daemon: message decoded");
   if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
     if (client != nullptr) engine_.register_kernel(*client, *kernel, monotonic_now());
   } else if (connection.client != 0) {
@@ -158,10 +161,13 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   if (epoll_ctl(doorbells_.get(), EPOLL_CTL_ADD, doorbell.get(), &edges) != 0) {
     return refuse(connection, "out of descriptors; raise the daemon's limit on open files");
   }
+  HEDDLE_FAULT_POINT("daemon: client made, not known");
   Client& client = engine_.attach(std::move(*made), monotonic_now());
+  HEDDLE_FAULT_POINT("daemon: client known, not told");
   if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
     return engine_.detach(id, monotonic_now());
   }
+  HEDDLE_FAULT_POINT("daemon: client told, not watched");
   connection.client = id;
   auto process = std::make_unique<Process>();
   process->connection = connection.fd.get();
@@ -212,6 +218,7 @@ void Server::process_gone(core::ClientId id) {
   const int connection = process->second->connection;
   epoll_ctl(doorbells_.get(), EPOLL_CTL_DEL, process->second->doorbell.get(), nullptr);
   processes_.erase(process);
+  HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
   engine_.detach(id, monotonic_now());
   if (connection >= 0) connections_.erase(connection);
   log_.info("client_gone", {{"client", id}});

@@ -1,6 +1,6 @@
 // heddle-ranks: ranks of a job whose kernels wait for each other on the simulated GPU.
 //
-//   heddle-ranks --ranks N --count C --iterations I
+//   heddle-ranks --ranks N --count C --iterations I --block-ns T
 //
 // This process is C of the N ranks, each a thread with a stream of its own. Every
 // iteration launches two kernels that fill the GPU, then a collective, and synchronizes. A launch
@@ -22,10 +22,8 @@ constexpr char kPtx[] =
     ".version 7.0\n.target sm_90\n.address_size 64\n"
     ".visible .entry heddle_spin(.param .u64 s, .param .u32 n, .param .u64 v)\n{ ret; }\n"
     ".visible .entry ncclDevKernel_heddle_meet(.param .u64 m, .param .u32 r)\n{ ret; }\n";
-constexpr uint32_t kBlockNs = 200'000;
-
 struct Options {
-  uint32_t ranks = 2, count = 1, iterations = 50;
+  uint32_t ranks = 2, count = 1, iterations = 50, block_ns = 200'000;
 };
 
 void check(CUresult result, const char* call) {
@@ -63,12 +61,12 @@ struct Job {
     check(driver.cuStreamCreate(&stream, 1), "cuStreamCreate");
     for (uint32_t i = 0; i < options.iterations; ++i) {
       uint64_t none = 0, meeting = i + 1;
-      uint32_t block_ns = kBlockNs, ranks = options.ranks;
+      uint32_t block_ns = options.block_ns, ranks = options.ranks;
       void* spin_params[] = {&none, &block_ns, &none};
       void* meet_params[] = {&meeting, &ranks};
       launch(spin, 264, stream, spin_params);
       launch(spin, 264, stream, spin_params);
-      launch(meet, 8, stream, meet_params);
+      launch(meet, 1, stream, meet_params);
       check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
     }
   }
@@ -83,6 +81,7 @@ int main(int argc, char** argv) {
     if (strcmp(argv[i], "--ranks") == 0) options.ranks = value;
     if (strcmp(argv[i], "--count") == 0) options.count = value;
     if (strcmp(argv[i], "--iterations") == 0) options.iterations = value;
+    if (strcmp(argv[i], "--block-ns") == 0) options.block_ns = value;
   }
   const Job job;
   std::vector<std::thread> threads;

@@ -98,7 +98,7 @@ COUNTER = "libcount.so"
 MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30)]
 MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
                   env={"HEDDLE_MOCK": how})
-          for how in ("good", "varies", "differs", "crashes", "hangs", "skips")]
+          for how in ("good", "varies", "differs", "crashes", "hangs", "skips", "leaves")]
 
 
 @dataclass(frozen=True)

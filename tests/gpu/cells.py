@@ -47,11 +47,17 @@ class Running:
         self.lines.put(None)
 
     def next_line(self, deadline):
-        """The next line; None at the end of the output; TimeoutError past the deadline."""
-        try:
-            return self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise TimeoutError from None
+        """The next line; None at the end of the output, or a second after the program ended, whose
+        children may hold its output open; TimeoutError past the deadline."""
+        while True:
+            ended = self.process.poll() is not None
+            try:
+                return self.lines.get(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
+            except queue.Empty:
+                if ended:
+                    return None
+                if time.monotonic() >= deadline:
+                    raise TimeoutError from None
 
     def dismiss(self):
         """Closes standard input: a program that has printed its result ends, the busy one too."""
@@ -172,7 +178,7 @@ class Cell:
                 elif line.startswith("{"):
                     result = json.loads(line)
                     self.look(running)
-                    running.dismiss()
+                    break
             status = running.end(deadline)
         except TimeoutError:
             self.found |= {"outcome": "hung", "after_s": self.timeout_s,

@@ -1,6 +1,7 @@
 // An application under the shim, led by its test: one command a line on stdin, one answer a line.
 // It finds the driver as applications do, and reaches the fake driver's controls behind the shim.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -126,6 +127,20 @@ int in_child(CUfunction f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// A launch by a thread that is cancelled in it.
+int launch_cancelled(CUfunction f) {
+  pthread_t thread;
+  const auto body = [](void* kernel) -> void* {
+    pthread_cancel(pthread_self());
+    launch(static_cast<CUfunction>(kernel), nullptr, false);
+    return nullptr;
+  };
+  pthread_create(&thread, nullptr, body, f);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  return result == PTHREAD_CANCELED ? 0 : 1;
+}
+
 CUstream stream_of(long number) { return reinterpret_cast<CUstream>(number); }
 
 const CUfunction first = kernel("first_kernel");
@@ -188,6 +203,7 @@ const Command kCommands[] = {
        return symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>(
            "cuStreamWriteValue32_v2")(stream_of(n), 0, 0, 0);
      }},
+    {"cancelled", [](long) { return launch_cancelled(first); }},
     {"fork", [](long) { return in_child(first); }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
     {"steal", [](long) { return steal(); }},

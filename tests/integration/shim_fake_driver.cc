@@ -2,6 +2,7 @@
 // once, so that it also serves to time the shim itself. Everything it lacks is a missing symbol,
 // which the shim must live with.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -44,9 +45,10 @@ FAKE std::atomic<int> fake_event_calls;   // records and queries
 FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
 FAKE std::atomic<int> fake_primary;  // who holds the primary context
+FAKE std::atomic<int> fake_relaxed;  // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_primary{0};
+    fake_primary{0}, fake_relaxed{0};
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -107,7 +109,9 @@ FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
+// Real ones make system calls, some of which are cancellation points.
 FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
+  pthread_testcancel();
   ++fake_event_calls;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
@@ -164,6 +168,11 @@ FAKE CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int) {
 FAKE CUresult cuStreamEndCapture(CUstream, CUgraph*) { return fake_capturing = 0, CUDA_SUCCESS; }
 FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   *status = fake_capturing != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+FAKE CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  fake_relaxed += *mode == CU_STREAM_CAPTURE_MODE_RELAXED;
   return CUDA_SUCCESS;
 }
 

@@ -371,6 +371,16 @@ TEST_F(Shim, AForkedChildPassesStraightThrough) {
   EXPECT_TRUE(daemon_.records().empty());
 }
 
+TEST_F(Shim, ACancelledThreadLeavesNoLockAndNoPermitBehind) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("launch"), "0");     // makes the stream and its events
+  EXPECT_EQ(app("cancelled"), "0");  // between them
+  EXPECT_EQ(app("capture"), "0");    // would wait for the permit
+  EXPECT_EQ(app("end_capture"), "0");
+  EXPECT_EQ(app("launch"), "0");
+}
+
 TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   Application app(environment());
   start(app, kLease);

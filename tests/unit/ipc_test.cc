@@ -131,7 +131,7 @@ struct Ring {
   alignas(64) std::byte records[kRingRecords][kRecordBytes];
 
   // Fills the record with one value, so that a torn copy shows.
-  template <class Fault = NoFault>
+  template <class Fault = FaultPoint>
   bool push(uint64_t value) {
     return ring_push<Fault>(head, tail, tail_seen, records, [&](std::byte* slot) {
       for (size_t at = 0; at < kRecordBytes; at += sizeof value) {

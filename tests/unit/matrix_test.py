@@ -115,6 +115,11 @@ class Cells(unittest.TestCase):
         self.assertEqual((found["outcome"], found["exit"]), ("failed", -6))
         self.assertIn("unspecified launch failure", found["log"]["program.log"])
 
+    def test_a_child_that_holds_the_output_open_is_not_waited_for(self):
+        found = self.run_cell("leaves")
+        self.assertEqual((found["outcome"], found["exit"]), ("failed", 3))
+        self.assertLess(found["wall_s"], 5)
+
     def test_a_hang_ends_at_its_bound_and_leaves_no_process(self):
         found = self.run_cell("hangs", timeout_s=0.5, HEDDLE_PRIORITY="9")
         self.assertEqual((found["outcome"], found["half"]), ("hung", True))

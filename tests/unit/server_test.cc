@@ -69,6 +69,17 @@ TEST(Config, NamesPlaceAndRemedyOfWhatIsWrong) {
   EXPECT_NE(error_of("[[rule]]\npriority = 10\n").find("0 (highest) to 9"), std::string::npos);
 }
 
+// Found by tests/fuzz: toml++ takes them for what its authors called unreachable.
+TEST(Config, RefusesLettersBeyondAsciiOutsideQuotes) {
+  for (const char* text : {"\xc3\xa9 = 1", "a\xd1\x83", "[daemon]\nsp\xc3\xbcn_us = 3"}) {
+    const auto config = parse_config(text, "f.toml");
+    ASSERT_FALSE(config) << text;
+    EXPECT_NE(config.error().message.find("f.toml:"), std::string::npos);
+  }
+  EXPECT_TRUE(parse_config("# \xc3\xa9\n[daemon]\nsocket = \"/tmp/\xc3\xa9\"", "f.toml"));
+  EXPECT_TRUE(parse_config("[daemon]\nsocket = \"\"\"/a\"\\\"\xc3\xa9\"\"\"", "f.toml"));
+}
+
 TEST(Log, TextOfClientsCannotForgeALine) {
   EXPECT_EQ(quoted("plain"), "plain");
   EXPECT_EQ(quoted(""), "\"\"");

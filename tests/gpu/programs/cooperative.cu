@@ -34,8 +34,8 @@ int main() {
     for (unsigned i = 0; i < 5; ++i) {
       unsigned salt = round * 5 + i;
       void* arguments[] = {&data, &other, &count, &salt};
-      CHECK(cudaLaunchCooperativeKernel(neighbours, dim3(blocks * processors), dim3(256),
-                                        arguments, 0, nullptr));
+      CHECK(cudaLaunchCooperativeKernel(neighbours, dim3(blocks * processors), dim3(256), arguments,
+                                        0, nullptr));
     }
     CHECK(cudaDeviceSynchronize());
     program.launched(5);

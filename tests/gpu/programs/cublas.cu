@@ -6,13 +6,13 @@
 
 using namespace matrix;
 
-#define BLAS(call)                                                                   \
-  do {                                                                               \
-    const cublasStatus_t status_ = (call);                                           \
-    if (status_ != CUBLAS_STATUS_SUCCESS) {                                          \
+#define BLAS(call)                                                                        \
+  do {                                                                                    \
+    const cublasStatus_t status_ = (call);                                                \
+    if (status_ != CUBLAS_STATUS_SUCCESS) {                                               \
       fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cublasGetStatusString(status_)); \
-      exit(2);                                                                       \
-    }                                                                                \
+      exit(2);                                                                            \
+    }                                                                                     \
   } while (false)
 
 namespace {

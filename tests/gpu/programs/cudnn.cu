@@ -5,13 +5,13 @@
 
 using namespace matrix;
 
-#define DNN(call)                                                                          \
-  do {                                                                                     \
-    const cudnnStatus_t status_ = (call);                                                  \
-    if (status_ != CUDNN_STATUS_SUCCESS) {                                                 \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudnnGetErrorString(status_));    \
-      exit(2);                                                                             \
-    }                                                                                      \
+#define DNN(call)                                                                       \
+  do {                                                                                  \
+    const cudnnStatus_t status_ = (call);                                               \
+    if (status_ != CUDNN_STATUS_SUCCESS) {                                              \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudnnGetErrorString(status_)); \
+      exit(2);                                                                          \
+    }                                                                                   \
   } while (false)
 
 namespace {

@@ -5,13 +5,13 @@
 
 using namespace matrix;
 
-#define FFT(call)                                                         \
-  do {                                                                    \
-    const cufftResult result_ = (call);                                   \
-    if (result_ != CUFFT_SUCCESS) {                                       \
-      fprintf(stderr, "%s:%d: cuFFT %d\n", __FILE__, __LINE__, result_);  \
-      exit(2);                                                            \
-    }                                                                     \
+#define FFT(call)                                                        \
+  do {                                                                   \
+    const cufftResult result_ = (call);                                  \
+    if (result_ != CUFFT_SUCCESS) {                                      \
+      fprintf(stderr, "%s:%d: cuFFT %d\n", __FILE__, __LINE__, result_); \
+      exit(2);                                                           \
+    }                                                                    \
   } while (false)
 
 namespace {

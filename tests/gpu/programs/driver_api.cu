@@ -58,8 +58,7 @@ Function by_name(const char* name) {
 
 struct Driver {
   decltype(&cuInit) init = by_name<decltype(&cuInit)>("cuInit");
-  decltype(&cuCtxSetCurrent) set_current =
-      by_name<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent");
+  decltype(&cuCtxSetCurrent) set_current = by_name<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent");
   decltype(&cuDevicePrimaryCtxRetain) retain =
       by_name<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
   decltype(&cuModuleLoadData) load = by_name<decltype(&cuModuleLoadData)>("cuModuleLoadData");
@@ -114,8 +113,7 @@ int main() {
         size_t size = 12;
         void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE,
                          &size, CU_LAUNCH_PARAM_END};
-        DRIVER(
-            driver.launch_too(lcg, kCount / 256, 1, 1, 256, 1, 1, 0, nullptr, nullptr, extra));
+        DRIVER(driver.launch_too(lcg, kCount / 256, 1, 1, 256, 1, 1, 0, nullptr, nullptr, extra));
       }
     }
     DRIVER(driver.synchronize());

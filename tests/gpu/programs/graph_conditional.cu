@@ -56,8 +56,8 @@ int main() {
   const cudaGraphNode_t loop =
       add_conditional(graph, nullptr, again, cudaGraphCondTypeWhile, &while_body);
   void* step_arguments[] = {&data, &count, &salt};
-  const cudaGraphNode_t inner = add_kernel(while_body, nullptr, reinterpret_cast<void*>(step),
-                                           grid(), step_arguments);
+  const cudaGraphNode_t inner =
+      add_kernel(while_body, nullptr, reinterpret_cast<void*>(step), grid(), step_arguments);
   void* down_arguments[] = {&left, &again};
   add_kernel(while_body, &inner, reinterpret_cast<void*>(count_down), dim3(1), down_arguments);
 

@@ -64,8 +64,7 @@ int main() {
   program.launched(1);
   CHECK(cudaDeviceSynchronize());
 
-  cudaGraph_t graph =
-      capture(stream, side, data, other, 7, cudaStreamCaptureModeThreadLocal);
+  cudaGraph_t graph = capture(stream, side, data, other, 7, cudaStreamCaptureModeThreadLocal);
   cudaGraphExec_t exec;
   CHECK(cudaGraphInstantiate(&exec, graph, 0));
   for (const int round : program.rounds()) {

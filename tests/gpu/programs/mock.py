@@ -19,6 +19,10 @@ def main():
         if index == program.ROUNDS // 2 and managed and how == "crashes":
             print("CUDA error: unspecified launch failure", file=sys.stderr)
             os.abort()
+    if how == "leaves":  # a child that outlives it and holds its output open
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(3)
     varying = str(time.monotonic_ns()) if how == "varies" else "same"
     program.finish({"out": "other" if how == "differs" and managed else "same",
                     "varying": varying}, 48)

@@ -1,0 +1,95 @@
+// The fault campaign: rounds of daemon, clients and faults on the simulated GPU, each drawn from
+// the seed and its number.
+//
+//   fault_campaign [--seed S] [--rounds N] [--seconds T] [--round N]
+//
+// Ends after N rounds or T seconds, whichever comes first. --round repeats one. Exit status 1: an
+// invariant did not hold; the line says which, and how to repeat it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <random>
+
+#include "tests/fault/round.h"
+
+namespace heddle::fault {
+namespace {
+
+struct Options {
+  uint64_t seed = std::random_device{}();
+  uint64_t rounds = 1'000'000;
+  double seconds = 60;
+  int64_t only = -1;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  if (const char* seed = getenv("HEDDLE_SEED")) options.seed = strtoull(seed, nullptr, 10);
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--seed") options.seed = strtoull(argv[i + 1], nullptr, 10);
+    if (name == "--rounds") options.rounds = strtoull(argv[i + 1], nullptr, 10);
+    if (name == "--seconds") options.seconds = strtod(argv[i + 1], nullptr);
+    if (name == "--round") options.only = strtoll(argv[i + 1], nullptr, 10);
+  }
+  return options;
+}
+
+bool play(Stage& stage, const Options& options, uint64_t number, Tally& tally) {
+  const Plan plan = draw_plan(options.seed, number);
+  const std::string problem = Round(stage, plan).run(tally);
+  if (problem.empty()) return true;
+  std::cout << "FAILED in round " << number << ": " << problem << '\n'
+            << describe(plan) << '\n'
+            << std::ifstream(stage.at("log")).rdbuf() << "repeat: fault_campaign --seed "
+            << options.seed << " --round " << number << std::endl;
+  return false;
+}
+
+int run(const Options& options) {
+  std::cout << "HEDDLE_SEED=" << options.seed << std::endl;
+  Stage stage;
+  Tally tally;
+  if (options.only >= 0) {
+    const auto number = static_cast<uint64_t>(options.only);
+    std::cout << describe(draw_plan(options.seed, number)) << std::endl;
+    return play(stage, options, number, tally) ? 0 : 1;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t done = 0;
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  while (done < options.rounds && elapsed() < options.seconds) {
+    if (!play(stage, options, done, tally)) return 1;
+    ++done;
+  }
+  std::printf(
+      "%llu rounds in %.0f s: %llu launches, each once; %llu kills, %llu stops, %llu threads "
+      "ended, "
+      "%llu forks, %llu daemons; latest launch %.0f ms beyond its bound\n",
+      static_cast<unsigned long long>(done), elapsed(),
+      static_cast<unsigned long long>(tally.launches), static_cast<unsigned long long>(tally.kills),
+      static_cast<unsigned long long>(tally.stops),
+      static_cast<unsigned long long>(tally.threads_ended),
+      static_cast<unsigned long long>(tally.forks), static_cast<unsigned long long>(tally.daemons),
+      static_cast<double>(tally.latest_ns) / 1e6);
+  for (const std::string& point : fault_points()) {
+    if (tally.fired.count(point) == 0) std::printf("nothing happened at '%s'\n", point.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace heddle::fault
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  return heddle::fault::run(heddle::fault::parse(argc, argv));
+}

@@ -1,0 +1,62 @@
+-- gapfill.lua: run best-effort kernels in the idle gaps of more important clients (FIKIT).
+--
+-- A waiting launch goes if it is predicted to end before the next kernel of anyone above comes; of
+-- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
+-- eager PyTorch, best effort still gets share_pct of the time that those above leave idle.
+queue.create("be")
+
+local saved_us_max = 3000                     -- a pause must not save up a burst
+local owed_us, seen_us = {}, {}               -- by priority: of the idle time that was seen so far
+for q = 0, 9 do owed_us[q], seen_us[q] = 0, 0 end
+
+local function owed(q, idle_us, p)
+  local earned_us = (idle_us - seen_us[q]) * p.share_pct / 100
+  owed_us[q] = math.min(owed_us[q] + earned_us, saved_us_max)
+  seen_us[q] = idle_us
+  return owed_us[q]
+end
+
+local function run(k, why)
+  local q = k.priority
+  owed_us[q] = math.max(owed_us[q] - k.predicted_us, -saved_us_max)
+  return RUN, k, why
+end
+
+return policy {
+  name = "gapfill", api = 1, version = "1.0.0",
+  params = {
+    quantum_us = { type = "int", min = 20, max = 5000, default = 500,
+                   doc = "most best-effort work in flight; one longer launch goes alone" },
+    share_pct = { type = "number", min = 0, max = 100, default = 90,
+                  doc = "least share of the idle time of those above, even if no gap fits" },
+    overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
+                       doc = "most that a launch for that share may hold up those above" },
+  },
+  hooks = {
+    enqueue = function(k, p)
+      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
+      return queue.insert("be", k, k.priority)       -- Q0 is served first
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("be")
+      if not k then return IDLE, "empty" end
+      local owed_now_us = owed(k.priority, g:idle_us(k.priority), p)
+      local inflight = g.inflight_us
+      local most = inflight > 0 and p.quantum_us - inflight or math.huge
+      local room = math.min(g:gap_us(k.priority) - g.switch_us - inflight, most)
+      local fits = queue.best_fit("be", room)
+      if fits then return run(fits, "fits") end
+
+      if g:busy(k.priority) then return IDLE, "a more important client runs" end
+      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
+      if k.predicted_us > most then return IDLE, "enough in flight" end
+      if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
+      -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
+      local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
+      local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
+      if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
+      return run(k, "owed")
+    end,
+  },
+}

@@ -1,0 +1,31 @@
+-- priority.lua: strict priorities, Q0 (highest) to Q9 (lowest).
+--
+-- A launch runs when no more important client has work outstanding, the most important one first.
+-- Gaps are filled whatever their length, so each may delay the important client by what is in
+-- flight then; gapfill.lua looks before it fills.
+queue.create("waiting")
+
+return policy {
+  name = "priority", api = 1, version = "1.0.0",
+  params = {
+    inflight_us = { type = "int", min = 20, max = 100000, default = 500,
+                    doc = "most predicted work of less important clients in flight" },
+  },
+  hooks = {
+    enqueue = function(k, p)
+      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
+      return queue.insert("waiting", k, k.priority)  -- Q0 is served first
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("waiting")
+      if not k then return IDLE, "empty" end
+      if g:busy(k.priority) then return IDLE, "a more important client runs" end
+      local inflight = g.inflight_us
+      if inflight > 0 and inflight + k.predicted_us > p.inflight_us then
+        return IDLE, "enough in flight"
+      end
+      return RUN, k
+    end,
+  },
+}

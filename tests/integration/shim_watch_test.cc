@@ -1,0 +1,122 @@
+// The built shim's helper thread: it looks at markers while somebody less important waits.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Evidence;
+using wire::Kind;
+using Clock = std::chrono::steady_clock;
+
+class ShimWatch : public Shim {
+ protected:
+  // A leased client at whose end somebody waits, with marked work on the GPU.
+  void contend(Application& app) {
+    start(app, kLease);
+    predict(10);
+    daemon_.control().header.contended = 1;
+    app("set fake_busy 1");
+    app("launch 64");
+    // The host pauses behind this kernel: a gap may follow it, so that it is marked from now on.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    app("launch 64");
+  }
+  static int calls(Application& app) { return std::stoi(app("get fake_event_calls")); }
+  // The helper has looked so often more, within some seconds.
+  static bool looks(Application& app, int more) {
+    const int before = calls(app);
+    const auto until = Clock::now() + std::chrono::seconds(5);
+    while (calls(app) < before + more) {
+      if (Clock::now() > until) return false;
+    }
+    return true;
+  }
+  // True if nobody touches an event for a while, in which a helper that looks would often.
+  static bool rests(Application& app) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the look that may be under way
+    const int before = calls(app);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return calls(app) == before;
+  }
+};
+
+TEST_F(ShimWatch, ReportsTheEndOfWorkWhileTheApplicationIsAway) {
+  Application app(environment());
+  contend(app);
+  EXPECT_TRUE(looks(app, 10));
+  const uint64_t newest = records(Kind::KERNEL).back().stream_seq;
+  app("set fake_busy 0");
+  std::vector<ipc::RecordFields> done;
+  const auto until = Clock::now() + std::chrono::seconds(5);
+  while (done.empty() && Clock::now() < until) done = records(Kind::COMPLETION);
+  ASSERT_FALSE(done.empty());
+  EXPECT_EQ(done[0].evidence, Evidence::MARKER);
+  EXPECT_EQ(done[0].stream_seq, newest);
+  EXPECT_TRUE(rests(app)) << "nothing is left to see";
+  EXPECT_EQ(app("get fake_relaxed"), "1");
+}
+
+TEST_F(ShimWatch, DoesNothingWhileNobodyLessImportantWaits) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("set fake_busy 1");
+  for (int i = 0; i < 20; ++i) app("launch 64");
+  EXPECT_EQ(app("get fake_event_calls"), "0");
+  EXPECT_TRUE(rests(app));
+}
+
+TEST_F(ShimWatch, StopsOnceNobodyWaitsAnyMore) {
+  Application app(environment());
+  contend(app);
+  EXPECT_TRUE(looks(app, 10));
+  daemon_.control().header.contended = 0;
+  EXPECT_TRUE(rests(app));
+}
+
+TEST_F(ShimWatch, RestsWhileAnythingCaptures) {
+  Application app(environment());
+  contend(app);
+  EXPECT_TRUE(looks(app, 10));
+  app("capture 128");
+  EXPECT_TRUE(rests(app));
+  app("end_capture 128");
+  app("launch 64");
+  EXPECT_TRUE(looks(app, 10));
+}
+
+TEST_F(ShimWatch, LooksEveryTwentyMicroseconds) {
+  Application app(environment());
+  contend(app);
+  EXPECT_TRUE(looks(app, 1));
+  const int before = calls(app);
+  const auto begin = Clock::now();
+  EXPECT_TRUE(looks(app, 1000));
+  const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+  EXPECT_GE(took.count() / (calls(app) - before), 15) << "it spins";
+}
+
+TEST_F(ShimWatch, GoesOnAfterTheDaemonWasReplaced) {
+  Application app(environment());
+  contend(app);
+  EXPECT_TRUE(looks(app, 10));
+  daemon_.hang_up();
+  while (!rests(app)) {
+  }
+  daemon_.accept(kLease);
+  predict(10);
+  daemon_.control().header.contended = 1;
+  const auto until = Clock::now() + std::chrono::seconds(5);
+  while (records(Kind::KERNEL).empty() && Clock::now() < until) app("launch 64");
+  app("launch 64");
+  EXPECT_TRUE(looks(app, 10));
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
