@@ -136,6 +136,11 @@ void Turn::admit(const Launch& launch) {
     quiet_ = true;
     return post(Admission::SELF_EXEMPT);
   }
+  // A window is the word of a daemon that lives.
+  if (fails_closed() && is_stale(control, now_ns()) &&
+      !stream_->signals.load(std::memory_order_relaxed)) {
+    return ask();
+  }
   if (window_us_ == ipc::kWindowLease) {
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         in_.thread().launches % kPollEvery == 0) {

@@ -260,6 +260,16 @@ TEST_F(Shim, FailClosedOutlastsTheBoundAndAStoppedDaemon) {
   EXPECT_EQ(app.receive(), "0");
 }
 
+TEST_F(Shim, FailClosedTakesNoWindowOfAStoppedDaemon) {
+  Application app(environment());
+  start(app, kLease, ipc::kFailClosed);
+  EXPECT_EQ(app("launch"), "0");
+  daemon_.control().header.heartbeat_ns = 1;
+  app.send("launch");
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
 TEST_F(Shim, ARefusalEndsFailClosed) {
   Application app(environment());
   start(app, kLease, ipc::kFailClosed);
