@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ class FakeDaemon {
 
   // Accepts the next client, makes its memories with `word` as its window, and answers.
   void accept(uint64_t word);
-  void refuse();                 // the same, with managed = 0
-  void hang_up();                // as a daemon that dies
-  bool pending(int timeout_ms);  // does a client knock?
+  void refuse();                                   // the same, with managed = 0
+  void answer(std::span<const std::byte> packet);  // with this, whatever it is, and leaves
+  void hang_up();                                  // as a daemon that dies
+  bool pending(int timeout_ms);                    // does a client knock?
 
   ipc::ControlMemory& control() { return *control_; }
   ipc::ClientMemory& client() { return *client_; }
