@@ -25,6 +25,23 @@ std::string installed_policies() {
   return (self.parent_path().parent_path() / "share/heddle/policies").string();
 }
 
+// What systemd made for us, or the usual place; "" if there is none: then nothing is remembered.
+std::string state_file() {
+  std::string directory;
+  if (const char* given = getenv("STATE_DIRECTORY")) {
+    directory = given;
+  } else if (geteuid() == 0) {
+    directory = "/var/lib/heddle";
+  } else if (const char* state = getenv("XDG_STATE_HOME")) {
+    directory = std::string(state) + "/heddle";
+  } else if (const char* home = getenv("HOME")) {
+    directory = std::string(home) + "/.local/state/heddle";
+  }
+  std::error_code error;
+  if (!directory.empty()) std::filesystem::create_directories(directory, error);
+  return directory.empty() ? "" : directory + "/quarantined";
+}
+
 Result<server::Config> read_config(const std::string& file, const std::string& socket,
                                    const std::string& policy) {
   Result<server::Config> config = server::Config{};
@@ -60,7 +77,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 
   raise_descriptor_limit();
   server::Log log(config->log_level);
-  FilePolicyStore store(config->policy);
+  FilePolicyStore store(config->policy, state_file());
   Result<std::unique_ptr<server::Server>> made = server::Server::make(*config, store, log);
   if (!made) {
     std::cerr << "heddled: " << made.error().message << '\n';

@@ -1,9 +1,12 @@
 #include "daemon/policy_store.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr size_t kQuarantinedMax = 1'000;
 
 // Whoever can write a policy decides for everybody on this GPU.
 std::string ownership_problem(const std::string& path) {
@@ -52,7 +57,42 @@ json params_json(const policy::LuaPolicy& policy) {
   return all;
 }
 
+// All or nothing, whenever the machine or the disk gives out: a new file takes the old one's place.
+Result<void> replace_file(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const bool written = fd >= 0 &&
+                       write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       fsync(fd) == 0;
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (written && rename(fresh.c_str(), path.c_str()) == 0) return {};
+  if (written) error = errno;
+  unlink(fresh.c_str());
+  return fail(path + ": " + strerror(error) + "; quarantined policies will not be remembered");
+}
+
 }  // namespace
+
+FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string state)
+    : settings_(std::move(settings)), state_(std::move(state)) {
+  std::ifstream stream(state_);
+  for (std::string hash; quarantined_.size() < kQuarantinedMax && stream >> hash;) {
+    quarantined_.insert(hash);
+  }
+}
+
+Result<void> FilePolicyStore::save_quarantined() const {
+  if (state_.empty()) return {};
+  std::string text;
+  for (const std::string& hash : quarantined_) text += hash + '\n';
+  return replace_file(state_, text);
+}
+
+Result<void> FilePolicyStore::quarantine(const std::string& hash) {
+  if (quarantined_.size() < kQuarantinedMax) quarantined_.insert(hash);
+  return save_quarantined();
+}
 
 Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const {
   std::string path = name_or_path;
@@ -103,7 +143,7 @@ Result<server::Generation> FilePolicyStore::load_file(const std::string& path,
   return generation;
 }
 
-Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path) {
+Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path, bool pardon) {
   pending_ = {};
   if (name_or_path == "builtin") {
     wanted_.clear();
@@ -113,7 +153,15 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   if (!path) return tl::unexpected<Error>(path.error());
   if (running_.path.empty()) wanted_ = *path;  // mended by a save, it comes to life
   Result<server::Generation> loaded = load_file(*path, values_of(*path));
-  if (loaded) quarantined_.erase(loaded->hash);  // whoever asks for it by name gets it
+  if (!loaded || quarantined_.count(loaded->hash) == 0) return loaded;
+  if (!pardon) {
+    seen_ = loaded->hash;
+    return fail(*path + ": quarantined, it faulted too often; mend it, or run heddle policy load " +
+                loaded->name);
+  }
+  quarantined_.erase(loaded->hash);
+  // If that cannot be written down, the next start asks for another pardon.
+  (void)save_quarantined();
   return loaded;
 }
 

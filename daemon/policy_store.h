@@ -14,27 +14,30 @@ namespace heddle {
 
 class FilePolicyStore final : public server::PolicyStore {
  public:
-  explicit FilePolicyStore(server::PolicySettings settings) : settings_(std::move(settings)) {}
+  // `state` is the file that remembers quarantined policies between runs; empty: none does.
+  explicit FilePolicyStore(server::PolicySettings settings, std::string state = "");
 
   // New settings take effect with the next load.
   void configure(server::PolicySettings settings) { settings_ = std::move(settings); }
 
-  Result<server::Generation> load(const std::string& name_or_path) override;
+  Result<server::Generation> load(const std::string& name_or_path, bool pardon) override;
   Result<server::Generation> with_params(const std::string& name, const Params& params) override;
   void adopted(const server::Generation& generation) override;
   std::optional<Result<server::Generation>> changed() override;
-  void quarantine(const std::string& hash) override { quarantined_.insert(hash); }
+  Result<void> quarantine(const std::string& hash) override;
   std::vector<std::string> directories() const override;
   nlohmann::json list() const override;
   nlohmann::json status() const override;
   nlohmann::json describe(const core::Policy& instance) const override;
 
  private:
+  Result<void> save_quarantined() const;
   Result<std::string> find(const std::string& name_or_path) const;
   policy::ParamValues values_of(const std::string& path) const;
   Result<server::Generation> load_file(const std::string& path, const policy::ParamValues& values);
 
   server::PolicySettings settings_;
+  const std::string state_;
   server::Generation running_;
   // The file that is to run: of the running policy, or the one that could not be loaded yet.
   std::string wanted_;

@@ -35,15 +35,17 @@ bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
 }
 
 // Called by the daemon. Copies each new record out, then hands the copy to `take(const
-// std::byte*)`. `cursor` is private to the daemon. Returns the number taken, or -1 if the client's
-// head is impossible (more than a ring ahead): the client is not to be believed any more.
+// std::byte*)`, at most `most` of them: the rest is there the next time. `cursor` is private to the
+// daemon. Returns the number taken, or -1 if the client's head is impossible (more than a ring
+// ahead): the client is not to be believed any more.
 template <class Fault = FaultPoint, class Word, class Take>
 int ring_drain(const Word& head_word, Word& tail_word, uint32_t& cursor,
-               const std::byte (*ring)[kRecordBytes], Take&& take) {
+               const std::byte (*ring)[kRecordBytes], Take&& take, uint32_t most = kRingRecords) {
   const uint32_t head = head_word.load(std::memory_order_seq_cst);
   const uint32_t fresh = head - cursor;
   if (fresh > kRingRecords) return -1;
-  for (uint32_t i = 0; i < fresh; ++i) {
+  const uint32_t taken = fresh < most ? fresh : most;
+  for (uint32_t i = 0; i < taken; ++i) {
     alignas(64) std::byte copy[kRecordBytes];
     std::memcpy(copy, ring[cursor % kRingRecords], kRecordBytes);
     ++cursor;
@@ -51,7 +53,7 @@ int ring_drain(const Word& head_word, Word& tail_word, uint32_t& cursor,
     Fault::at("ring: record copied");
     take(static_cast<const std::byte*>(copy));
   }
-  return static_cast<int>(fresh);
+  return static_cast<int>(taken);
 }
 
 }  // namespace heddle::ipc

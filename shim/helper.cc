@@ -131,14 +131,16 @@ bool send_attach(int socket) {
   return ipc::send_packet(socket, packet.span()) == 0;
 }
 
-// Waits for the daemon's answer and takes its descriptors.
+// Waits for the daemon's answer and takes its descriptors. False: there is none. That of another
+// version may be longer or shorter: its first two words stand in any.
 bool receive_answer(Session& session, ipc::Attached& answer) {
   pollfd readable{session.socket, POLLIN, 0};
   if (poll(&readable, 1, kReplyMs) <= 0) return false;
   int fds[3];
   const ssize_t size =
       ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
-  if (size == static_cast<ssize_t>(sizeof answer) && answer.managed != 0) {
+  const bool same = answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
+  if (size == static_cast<ssize_t>(sizeof answer) && same && answer.managed != 0) {
     session.control =
         static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
@@ -151,7 +153,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   for (int i = 0; i < 2; ++i) {
     if (fds[i] >= 0) close(fds[i]);
   }
-  return size == static_cast<ssize_t>(sizeof answer);
+  return size == -EMSGSIZE || size >= static_cast<ssize_t>(2 * sizeof(uint32_t));
 }
 
 void publish(Session* session) {
@@ -171,6 +173,7 @@ Attach attach(Session& session) {
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};
+  answer.magic = answer.version = 0;
   HEDDLE_FAULT_POINT("attach: connected, not told");
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
@@ -181,9 +184,10 @@ Attach attach(Session& session) {
   if (!ok) {
     log_line("the daemon does not answer");
   } else if (answer.magic != ipc::kControlMagic || answer.version != ipc::kProtocolVersion) {
-    log_line("the daemon speaks protocol %u, this shim %u; launching unmanaged", answer.version,
-             ipc::kProtocolVersion);
+    log_line("the daemon speaks protocol %u, this shim %u; install both from the same release",
+             answer.version, ipc::kProtocolVersion);
     ok = false;
+    answer.managed = 0;
   } else if (answer.managed == 0) {
     log_line("not managed: %s", answer.reason);
     ok = false;

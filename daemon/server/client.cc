@@ -90,14 +90,17 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   const size_t before = claims.size();
   const auto used = static_cast<uint16_t>(
       std::min(client_->counters.threads_used.load(std::memory_order_acquire), ipc::kThreads));
-  for (uint16_t thread = 0; thread < used; ++thread) {
+  room_ = kRecordsPerPoll;
+  const uint16_t first = first_thread_;
+  for (uint16_t i = 0; i < used; ++i) {
+    const auto thread = static_cast<uint16_t>((first + i) % used);
     if (!collect_thread(thread, now, claims)) return false;
   }
   if (claims.size() == before) return true;
   last_active = now;
   // A completion may cover a launch that another thread posted after its ring was read here. It was
   // published before the completion, so that a second look finds it; the claims are then sorted.
-  for (uint16_t thread = 0; used > 1 && thread < used; ++thread) {
+  for (uint16_t thread = 0; used > 1 && room_ > 0 && thread < used; ++thread) {
     if (!drain_ring(thread, now, claims)) return false;
   }
   return true;
@@ -132,19 +135,24 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
   ipc::ThreadBlock& block = client_->threads[thread];
   Cursor& cursor = cursors_[thread];
   bool sound = true;
-  const int taken = ipc::ring_drain(block.ring_head, control_->grants[thread].ring_tail,
-                                    cursor.ring, block.ring, [&](const std::byte* copy) {
-                                      Claim claim;
-                                      claim.thread = thread;
-                                      if (!ipc::read_record(copy, claim.fields)) {
-                                        sound = false;
-                                        return;
-                                      }
-                                      claim.at =
-                                          plausible_time(claim.fields.at_ns, cursor.last_at, now);
-                                      cursor.last_at = claim.at;
-                                      claims.push_back(claim);
-                                    });
+  const int taken = ipc::ring_drain(
+      block.ring_head, control_->grants[thread].ring_tail, cursor.ring, block.ring,
+      [&](const std::byte* copy) {
+        Claim claim;
+        claim.thread = thread;
+        if (!ipc::read_record(copy, claim.fields)) {
+          sound = false;
+          return;
+        }
+        claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+        cursor.last_at = claim.at;
+        claims.push_back(claim);
+      },
+      room_);
+  if (taken > 0) {
+    room_ -= static_cast<uint32_t>(taken);
+    if (room_ == 0) first_thread_ = static_cast<uint16_t>(thread + 1);
+  }
   return sound && taken >= 0;
 }
 

@@ -56,6 +56,7 @@ struct Identity {
   std::string cgroup;  // of its paths the one to show, "" if none is seen
   std::string unseen;  // Origin::unseen
   uint32_t driver_version = 0;
+  uint32_t device_count = 1;
 };
 
 class Client {
@@ -71,8 +72,10 @@ class Client {
   // Sends ipc::Attached with the descriptors, then closes the daemon's copies. 0 or -errno.
   int send_attached(int socket, int doorbell);
 
-  // Appends everything new in rings and ask slots. False: the client's memory is impossible (a ring
-  // head beyond reach, a record that does not decode), and it is to be let go.
+  // Appends everything new in rings and ask slots, of rings at most kRecordsPerPoll: who publishes
+  // without end must not hold up the others. False: the client's memory is impossible (a ring head
+  // beyond reach, a record that does not decode), and it is to be let go.
+  static constexpr uint32_t kRecordsPerPoll = 4 * ipc::kRingRecords;
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
 
   // Carries out one decision of the core.
@@ -106,9 +109,12 @@ class Client {
   bool refused = false;          // by the policy
 
  private:
-  explicit Client(Identity identity) : identity_(std::move(identity)), intake_(identity_.id) {}
+  explicit Client(Identity identity)
+      : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  uint32_t room_ = 0;          // records that this poll may still take
+  uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 
   // Samples after which a kernel's duration counts as known; the shim then only times now and then.
   static constexpr uint8_t kSamples = 16;

@@ -80,7 +80,8 @@ class Engine {
   // ---- policy ----
   // Puts the generation to work on every device between two decisions, or on none.
   Result<void> adopt(const Generation& generation, core::TimeNs now);
-  Result<void> load_policy(const std::string& name, core::TimeNs now);
+  // `pardon`: also one that is quarantined.
+  Result<void> load_policy(const std::string& name, bool pardon, core::TimeNs now);
   Result<void> set_params(const std::string& name, const PolicyStore::Params& params,
                           core::TimeNs now);
   void reload_changed(core::TimeNs now);

@@ -44,8 +44,8 @@ Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
   return {};
 }
 
-Result<void> Engine::load_policy(const std::string& name, core::TimeNs now) {
-  Result<Generation> loaded = store_.load(name);
+Result<void> Engine::load_policy(const std::string& name, bool pardon, core::TimeNs now) {
+  Result<Generation> loaded = store_.load(name, pardon);
   return loaded ? adopt(*loaded, now) : policy_failed(std::move(loaded.error()));
 }
 
@@ -78,7 +78,9 @@ void Engine::check_quarantine(core::TimeNs now) {
   }
   if (!quarantined) return;
   const Generation faulty = generation_;
-  store_.quarantine(faulty.hash);
+  if (Result<void> kept = store_.quarantine(faulty.hash); !kept) {
+    log_.error("state_not_written", {{"error", kept.error().message}});
+  }
   (void)adopt(Generation{}, now);  // the built-in has no init that could fail
   policy_error_ = faulty.path + ": quarantined after " + std::to_string(config_.core.fault_max) +
                   " faults, the last: " + fault +

@@ -43,7 +43,7 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
 bool Intake::plausible(const Claim& claim) {
   const ipc::RecordFields& f = claim.fields;
   if (claim.source == Claim::Source::kWithdrawal) return true;
-  if (f.device >= ipc::kDevices) return false;
+  if (f.device >= devices_) return false;
   if (f.kernel >= ipc::kKernels && f.kernel != ipc::kNoKernel) return false;
   const bool all_streams = f.kind == wire::Kind::COMPLETION || f.kind == wire::Kind::WAIT;
   if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;

@@ -38,7 +38,9 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
 
 class Intake {
  public:
-  explicit Intake(core::ClientId id) : id_(id) {}
+  // `devices`: how many the client has; it cannot launch on others.
+  explicit Intake(core::ClientId id, uint32_t devices = ipc::kDevices)
+      : id_(id), devices_(devices) {}
 
   // At most two events, valid until the next call. `known` says whether the kernel index was
   // registered. Empty and malformed() one higher: the claim is impossible.
@@ -70,6 +72,7 @@ class Intake {
   void fill_launch(core::Event& event, const Claim& claim, bool known);
 
   const core::ClientId id_;
+  const uint32_t devices_;
   std::array<Thread, ipc::kThreads> threads_;
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ask

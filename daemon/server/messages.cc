@@ -27,6 +27,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.command = cut(in.getCommand(), ipc::kMessageBytes);
   out.priority = in.getPriority();
   out.driver_version = in.getDriverVersion();
+  out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);
   out.mps = in.getMps();
   return out;

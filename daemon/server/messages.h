@@ -21,6 +21,7 @@ struct AttachMessage {
   std::string command;
   int priority = -1;
   uint32_t driver_version = 0;
+  uint32_t device_count = 1;
   uint32_t sm_count = 0;
   bool mps = false;
 };

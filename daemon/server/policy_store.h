@@ -31,8 +31,9 @@ class PolicyStore {
 
   virtual ~PolicyStore() = default;
 
-  // Reads and checks a policy: a name in the policy directory, a path, or "builtin".
-  virtual Result<Generation> load(const std::string& name_or_path) = 0;
+  // Reads and checks a policy: a name in the policy directory, a path, or "builtin". What is
+  // quarantined is an error unless `pardon`, when somebody asks for it knowing that.
+  virtual Result<Generation> load(const std::string& name_or_path, bool pardon) = 0;
   // The same content with other parameters. They are kept for later loads of that policy once
   // adopted() says that the generation runs.
   virtual Result<Generation> with_params(const std::string& name, const Params& params) = 0;
@@ -41,8 +42,9 @@ class PolicyStore {
   // If the file of the running policy, or of something that it imports, changed: the new
   // generation, or why there is none. Says each change once.
   virtual std::optional<Result<Generation>> changed() = 0;
-  // This content faulted too often: changed() never offers it again.
-  virtual void quarantine(const std::string& hash) = 0;
+  // This content faulted too often: changed() never offers it again, nor does load() without a
+  // pardon, also after a restart. An error says that the latter could not be written down.
+  virtual Result<void> quarantine(const std::string& hash) = 0;
 
   virtual std::vector<std::string> directories() const = 0;  // to watch; empty: do not watch
   virtual nlohmann::json list() const = 0;    // every policy: name, path, doc, params, error

@@ -213,7 +213,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
     case Kind::kPolicyList:
       return done({{"policies", store.list()}, {"running", engine.generation().name}});
     case Kind::kPolicyLoad:
-      return after_change(engine.load_policy(request.policy, now), engine, store);
+      return after_change(engine.load_policy(request.policy, true, now), engine, store);
     case Kind::kPolicySet:
       return after_change(engine.set_params(request.policy, request.params, now), engine, store);
     case Kind::kBypass:

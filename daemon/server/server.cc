@@ -63,8 +63,7 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
   if (doorbells < 0 || timer < 0) {
     return fail("epoll or timerfd: out of descriptors; raise the daemon's limit on open files");
   }
-  server->accepting_ = std::make_unique<FdWatch>(&server->loop_.loop, listener,
-                                                 [s = server.get()] { s->accept_all(); });
+  server->listen();
   // Clients hold the doorbells' other ends and may do anything to them, so none is ever read: each
   // reports its edges to a private epoll, which is only asked what rang.
   server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbells, [doorbells] {
@@ -97,6 +96,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   facts_.config = &config_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
+  listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
   debounce_ = std::make_unique<Timer>(&loop_.loop, [this] {
     engine_.reload_changed(monotonic_now());
     watch_policies();
@@ -120,7 +120,7 @@ void Server::handle_signals(std::function<void()> hangup) {
 
 void Server::load_policy(const std::string& name) {
   // The engine logs what went wrong and keeps it for `heddle status`.
-  (void)engine_.load_policy(name, monotonic_now());
+  (void)engine_.load_policy(name, false, monotonic_now());
   watch_policies();
 }
 

@@ -41,7 +41,7 @@ class Server {
 
   // SIGTERM and SIGINT stop the server; SIGHUP calls `hangup` on the loop.
   void handle_signals(std::function<void()> hangup);
-  // Loads a policy by name, from the loop thread or before run().
+  // Loads a policy by name unless it is quarantined, from the loop thread or before run().
   void load_policy(const std::string& name);
 
   const std::string& socket_path() const { return facts_.socket; }
@@ -77,7 +77,9 @@ class Server {
   bool spin(core::TimeNs now);
   void nap(core::TimeNs now);
   void poll_kernels(Client& client);
+  void listen();
   void accept_all();
+  void turn_away(int error);
   void on_readable(int fd);
   bool receive(Connection& connection);  // false: the peer is gone, or talks nonsense
   void on_message(Connection& connection, Message message);
@@ -98,18 +100,20 @@ class Server {
   Engine engine_;
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_;
+  std::unique_ptr<Timer> debounce_, listen_again_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::map<std::string, std::unique_ptr<DirectoryWatch>> directories_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
+  std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
 
   bool stopping_ = false;
   core::TimeNs last_event_ = 0;  // when something came that may want an answer soon
   core::TimeNs last_tick_ = 0;   // of the core
   core::TimeNs last_look_ = 0;   // at descriptors
   core::TimeNs next_heartbeat_ = 0;
+  core::TimeNs last_refusal_ = 0;  // told: no descriptors
   alignas(8) std::byte packet_[ipc::kMessageBytes];
 };
 

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "daemon/server/rules.h"
 #include "daemon/server/server.h"
 #include "ipc/fault.h"
@@ -20,26 +22,35 @@ constexpr int kPacketsInARow = 64;
 constexpr size_t kClientsMax = 1'024;
 constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
+// One user cannot take every place; root's and the daemon's own programs may.
+constexpr size_t kShareOfUser = 2;
+
+// Out of descriptors: a line this often, and no ear for so long.
+constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
+constexpr uint64_t kDeafMs = 100;
+
+bool is_limited(uid_t uid) { return uid != 0 && uid != geteuid(); }
+
 }  // namespace
 
 void Server::accept_all() {
   while (true) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
-      if ((errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
-        log_.error("connection_refused",
-                   {{"error", strerror(errno)}, {"hint", "raise the limit on open files"}});
-        // Turned away, or the listener would stay readable and the loop would never sleep.
-        spare_ = Descriptor();
-        Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      }
+      if (errno == EMFILE || errno == ENFILE) turn_away(errno);
       return;
     }
     HEDDLE_FAULT_POINT("daemon: connection accepted");
     ++facts_.connections;
     auto connection = std::make_unique<Connection>();
     if (connections_.size() >= kConnectionsMax || ipc::peer_of(fd.get(), connection->peer) != 0) {
+      continue;
+    }
+    const uid_t uid = connection->peer.uid;
+    const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
+    if (is_limited(uid) && std::count_if(connections_.begin(), connections_.end(), same) >=
+                               static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
+      Descriptor(connection->peer.pidfd);
       continue;
     }
     const int number = fd.get();
@@ -49,6 +60,30 @@ void Server::accept_all() {
         std::make_unique<FdWatch>(&loop_.loop, number, [this, number] { on_readable(number); });
     connections_.emplace(number, std::move(connection));
   }
+}
+
+// Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
+// readable and the loop never sleep. Where the spare could not be had again, nobody is listened to
+// for a while.
+void Server::turn_away(int error) {
+  if (monotonic_now() - last_refusal_ >= kRefusalLineNs) {
+    last_refusal_ = monotonic_now();
+    log_.error("connection_refused",
+               {{"error", strerror(error)}, {"hint", "raise the limit on open files"}});
+  }
+  if (spare_.get() >= 0) {
+    spare_ = Descriptor();
+    Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (spare_.get() >= 0) return;
+  accepting_.reset();
+  listen_again_->start(kDeafMs);
+}
+
+void Server::listen() {
+  if (spare_.get() < 0) spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  accepting_ = std::make_unique<FdWatch>(&loop_.loop, listener_.get(), [this] { accept_all(); });
 }
 
 void Server::on_readable(int fd) {
@@ -113,6 +148,9 @@ void Server::refuse(Connection& connection, const std::string& reason) {
   // A peer that does not read its answer stays unmanaged as well.
   (void)ipc::send_packet(connection.fd.get(),
                          std::as_bytes(std::span<const ipc::Attached>(&answer, 1)));
+  // A shim asks again every few seconds: a line each time would tell nothing new.
+  if (refused_.size() >= kClientsMax) refused_.clear();
+  if (!refused_.insert_or_assign(connection.peer.pid, reason).second) return;
   log_.warning("client_refused",
                {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", reason}});
 }
@@ -126,6 +164,12 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   if (engine_.clients().size() >= kClientsMax) {
     return refuse(connection, "the daemon has as many clients as it takes; end some programs");
+  }
+  const uid_t uid = connection.peer.uid;
+  const auto same = [uid](const auto& entry) { return entry.second->identity().uid == uid; };
+  if (is_limited(uid) && std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
+                             static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
+    return refuse(connection, "your programs have half of all places; end some of them");
   }
   for (const auto& [id, client] : engine_.clients()) {
     if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
@@ -141,6 +185,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.label = message.label;
   identity.command = message.command;
   identity.driver_version = message.driver_version;
+  identity.device_count = message.device_count;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Grade grade =
       server::grade(config_.rules, geteuid(), {origin, identity.label, message.priority});

@@ -63,7 +63,8 @@ class Stage:
         self.sim_log.unlink(missing_ok=True)
         self.env = os.environ | {
             "HEDDLE_SIM_MODE": self.mode, "HEDDLE_SIM_SOCKET": str(self.sockets / str(self.gpus)),
-            "HEDDLE_SIM_LOG": str(self.sim_log), "HEDDLE_SOCKET": str(self.socket)}
+            "HEDDLE_SIM_LOG": str(self.sim_log), "HEDDLE_SOCKET": str(self.socket),
+            "STATE_DIRECTORY": str(self.sockets)}
 
     def close(self):
         self.stop_daemon()

@@ -67,6 +67,7 @@ ClientPlan draw_client(Random& random) {
   ClientPlan client;
   client.threads = 1 + up_to(random, 3);
   client.launches = 5 + up_to(random, 25);
+  if (one_in(random, 6)) client.launches += 150;  // long enough for the shim to attach again
   client.priority = up_to(random, 10);
   const char* actions[] = {"kill", "kill", "end", "end", "stop", "delay", "fork"};
   for (int faults = up_to(random, 3); faults > 0; --faults) {

@@ -32,10 +32,11 @@ int64_t now_ns() {
 }
 
 // The helper process: system calls only, as it is forked from a program with threads.
-[[noreturn]] void help(const char* path, int channel) {
+[[noreturn]] void help(const char* path, uid_t uid, int channel) {
   // What it inherited would keep other clients' sockets open.
   dup2(channel, 3);
   syscall(SYS_close_range, 4u, ~0u, 0u);
+  if (uid != 0 && syscall(SYS_setuid, uid) != 0) _exit(1);
   char command;
   while (read(3, &command, 1) == 1) {
     const int fds[] = {ipc::connect_socket(path, 1'000)};
@@ -74,7 +75,7 @@ FakeClient::FakeClient(const std::string& socket, const Options& options) : opti
     throw std::runtime_error("fake client: socketpair");
   }
   pid_ = fork();
-  if (pid_ == 0) help(socket.c_str(), channel[1]);
+  if (pid_ == 0) help(socket.c_str(), options.uid, channel[1]);
   close(channel[1]);
   helper_ = channel[0];
   connect();
@@ -104,6 +105,7 @@ void FakeClient::attach() {
   attach.setCommand("fake client");
   attach.setPriority(static_cast<int8_t>(options_.priority));
   attach.setSmCount(132);
+  attach.setDeviceCount(options_.devices);
   send_message(socket_, message);
   int fds[3];
   if (receive_within(socket_, std::as_writable_bytes(std::span(&attached_, 1)), fds) !=
@@ -223,6 +225,19 @@ void FakeClient::complete_all(uint16_t thread) {
   fields.evidence = wire::Evidence::SYNCHRONIZED;
   fields.stream_seq = stream_seq_;
   post(thread, fields);
+}
+
+std::vector<std::byte> attach_packet(int priority) {
+  capnp::MallocMessageBuilder message;
+  auto attach = message.initRoot<wire::Message>().initAttach();
+  attach.setProtocolVersion(ipc::kProtocolVersion);
+  attach.setCommand("bare client");
+  attach.setPriority(static_cast<int8_t>(priority));
+  attach.setDeviceCount(1);
+  attach.setSmCount(132);
+  const auto words = capnp::messageToFlatArray(message);
+  const auto* bytes = reinterpret_cast<const std::byte*>(words.asBytes().begin());
+  return {bytes, bytes + words.asBytes().size()};
 }
 
 server::Reply request(const std::string& socket, const server::Request& request) {

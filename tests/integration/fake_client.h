@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/server/messages.h"
 #include "ipc/layout.h"
@@ -22,6 +23,8 @@ class FakeClient {
     int priority = 5;
     std::string label = {};
     uint32_t version = ipc::kProtocolVersion;
+    uid_t uid = 0;  // of its process; 0: the test's own
+    uint32_t devices = 1;
   };
 
   FakeClient(const std::string& socket, const Options& options);
@@ -68,6 +71,9 @@ class FakeClient {
   uint64_t stream_seq_ = 0;
   uint32_t tails_seen_[ipc::kThreads] = {};
 };
+
+// What a shim says first.
+std::vector<std::byte> attach_packet(int priority);
 
 // Asks the daemon as `heddle` does.
 server::Reply request(const std::string& socket, const server::Request& request);

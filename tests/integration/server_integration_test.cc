@@ -68,7 +68,7 @@ class FileStore : public server::PolicyStore {
   FileStore(std::string directory, Valve& valve)
       : directory_(std::move(directory)), valve_(valve) {}
 
-  Result<server::Generation> load(const std::string& name) override {
+  Result<server::Generation> load(const std::string& name, bool) override {
     server::Generation generation;
     generation.name = generation.hash = name;
     if (name == "valve") {
@@ -81,7 +81,7 @@ class FileStore : public server::PolicyStore {
     return generation;
   }
   Result<server::Generation> with_params(const std::string& name, const Params&) override {
-    return load(name);
+    return load(name, true);
   }
   void adopted(const server::Generation&) override {}
   std::optional<Result<server::Generation>> changed() override {
@@ -90,9 +90,12 @@ class FileStore : public server::PolicyStore {
     file >> word;
     if (word.empty() || word == seen_) return std::nullopt;
     seen_ = word;
-    return load(word);
+    return load(word, true);
   }
-  void quarantine(const std::string& hash) override { quarantined_ = hash; }
+  Result<void> quarantine(const std::string& hash) override {
+    quarantined_ = hash;
+    return {};
+  }
   std::vector<std::string> directories() const override { return {directory_}; }
   json list() const override { return json::array({"builtin", "valve"}); }
   json status() const override { return {{"quarantined", quarantined_}}; }
@@ -153,7 +156,7 @@ class ServerTest : public ::testing::Test {
 
   std::string directory_;
   Valve valve_;
-  server::Log log_{server::LogLevel::kOff};
+  server::Log log_{server::LogLevel::kWarning};
   server::Config config_;
   std::optional<FileStore> store_;
   std::unique_ptr<server::Server> server_;
@@ -319,6 +322,30 @@ TEST_F(ServerTest, LetsGoOfAClientWhoseRingHeadIsImpossible) {
   EXPECT_TRUE(honest.wait_granted(0, 1));
   hostile.reconnect();
   EXPECT_EQ(hostile.attached().managed, 0u);
+}
+
+TEST_F(ServerTest, MakesASchedulerOnlyForDevicesThatAClientHas) {
+  start();
+  FakeClient client(config_.socket, {.devices = 2});
+  ipc::RecordFields fields;
+  for (int device = 0; device < 16; ++device) {
+    fields.device = static_cast<uint8_t>(device);
+    client.post(0, fields);
+  }
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["counters"]["malformed"] == 14; }));
+  EXPECT_EQ(status()["devices"].size(), 2u);
+}
+
+TEST_F(ServerTest, RefusesARepeaterWithOneLine) {
+  start();
+  ::testing::internal::CaptureStderr();
+  FakeClient client(config_.socket, {.version = ipc::kProtocolVersion + 1});
+  for (int i = 0; i < 3; ++i) client.reconnect();
+  EXPECT_EQ(status()["clients"], 0);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t first = log.find("client_refused");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("client_refused", first + 1), std::string::npos) << log;
 }
 
 TEST_F(ServerTest, SurvivesGarbageFromHostileClients) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
 
 #include "ipc/kernel_id.h"
 #include "ipc/slot.h"
@@ -399,6 +401,29 @@ TEST_F(Shim, ARefusedClientLaunchesFreely) {
   daemon_.refuse();
   EXPECT_EQ(app.receive(), "0");
   EXPECT_EQ(app("launch"), "0");
+}
+
+// An answer of another release may be of any length; what is wrong is told all the same.
+TEST_F(Shim, SaysThatTheDaemonIsOfAnotherVersion_AndPassesThrough) {
+  const std::string log = path_ + ".log";
+  std::vector<std::string> environment = this->environment();
+  environment.push_back("HEDDLE_LOG=" + log);
+  for (const size_t bytes : {size_t{8}, sizeof(ipc::Attached), 2 * sizeof(ipc::Attached)}) {
+    SCOPED_TRACE(bytes);
+    unlink(log.c_str());
+    std::vector<std::byte> packet(bytes);
+    const uint32_t head[] = {ipc::kControlMagic, ipc::kProtocolVersion + 1};
+    std::memcpy(packet.data(), head, sizeof head);
+    Application app(environment);
+    app.send("init");
+    daemon_.answer(packet);
+    EXPECT_EQ(app.receive(), "0");
+    EXPECT_EQ(app("launch"), "0");
+    std::ifstream stream(log);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    EXPECT_NE(text.find("install both from the same release"), std::string::npos) << text;
+  }
+  unlink(log.c_str());
 }
 
 TEST_F(Shim, StartsWithoutADaemon) {

@@ -113,6 +113,12 @@ void FakeDaemon::refuse() {
   hang_up();
 }
 
+void FakeDaemon::answer(std::span<const std::byte> packet) {
+  receive_attach();
+  ASSERT_EQ(ipc::send_packet(socket_, packet), 0);
+  hang_up();
+}
+
 void FakeDaemon::hang_up() {
   if (socket_ >= 0) close(socket_);
   if (control_ != nullptr) munmap(control_, sizeof *control_);

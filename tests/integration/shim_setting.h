@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ class FakeDaemon {
 
   // Accepts the next client, makes its memories with `word` as its window, and answers.
   void accept(uint64_t word, uint32_t flags = 0);
-  void refuse();                 // the same, with managed = 0
-  void hang_up();                // as a daemon that dies
-  bool pending(int timeout_ms);  // does a client knock?
+  void refuse();                                   // the same, with managed = 0
+  void answer(std::span<const std::byte> packet);  // with this, whatever it is, and leaves
+  void hang_up();                                  // as a daemon that dies
+  bool pending(int timeout_ms);                    // does a client knock?
 
   ipc::ControlMemory& control() { return *control_; }
   ipc::ClientMemory& client() { return *client_; }

@@ -416,5 +416,31 @@ TEST(SchedulerRandomTest, EveryAskIsGrantedOnceOrWithdrawn) {
   }
 }
 
+// Time is what the events say. Backwards it stands still, forwards it may leap (a machine that
+// slept): nobody waits longer than the bound after the clock is back where it was.
+TEST_F(CoreTest, AClockThatJumpsHoldsNobodyBack) {
+  constexpr TimeNs kSecond = 1'000 * kMs;
+  for (const TimeNs jump : {-3'600 * kSecond, -kMs, 60 * kSecond, 8'640'000 * kSecond}) {
+    reset({});
+    grants_.clear();
+    stream_seq_.clear();
+    ask_seq_.clear();
+    now_ = 7'200 * kSecond;
+    contend();
+    const TimeNs asked = now_;
+    const TimeNs until = std::max(asked, asked + jump) + 10 * kSecond;
+    now_ += jump;
+    post(1);
+    tick(0);
+    for (now_ = std::max(now_, asked); grants_.empty() && now_ < until;) {
+      post(1);  // never idle
+      tick(10 * kMs);
+    }
+    ASSERT_EQ(grants_.size(), 1u) << jump;
+    EXPECT_LE(now_, std::max(asked, asked + jump) + kSecond + 10 * kMs) << jump;
+    EXPECT_EQ(core_->waiting(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace heddle::core

@@ -186,6 +186,24 @@ TEST(Ring, RefusesARecordWhenFullAndKeepsTheOldOnes) {
   EXPECT_TRUE(ring->push(1));
 }
 
+TEST(Ring, GivesNoMoreThanWasAskedForAndTheRestLater) {
+  auto ring = std::make_unique<Ring>();
+  for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(ring->push(i));
+  uint32_t cursor = 0;
+  uint64_t next = 0;
+  for (const int expected : {64, 36, 0}) {
+    EXPECT_EQ(ring_drain(
+                  ring->head, ring->tail, cursor, ring->records,
+                  [&](const std::byte* copy) {
+                    uint64_t value;
+                    std::memcpy(&value, copy, sizeof value);
+                    EXPECT_EQ(value, next++);
+                  },
+                  64),
+              expected);
+  }
+}
+
 TEST(Ring, DoesNotBelieveAnImpossibleHead) {
   auto ring = std::make_unique<Ring>();
   ring->head = kRingRecords + 1;

@@ -1,9 +1,13 @@
 // The parts of the server that need neither loop nor socket.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <random>
+#include <span>
+#include <vector>
 
+#include "daemon/server/client.h"
 #include "daemon/server/config.h"
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"
@@ -212,6 +216,29 @@ TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
   kinds(ask(1, 1));
   EXPECT_EQ(kinds(ask(2, 2)), (Kinds{K::kWithdrawn, K::kAsked}));
   EXPECT_EQ(intake_.open_ask(0), 2u);
+}
+
+// Whatever a client publishes, one poll ends; and no thread's records are left behind for ever.
+TEST(ClientMemory, IsReadAFewThousandRecordsAtATime) {
+  Identity identity;
+  identity.id = 1;
+  auto made = Client::make(identity);
+  ASSERT_TRUE(made) << made.error().message;
+  Client& client = **made;
+  auto& memory = const_cast<ipc::ClientMemory&>(client.memory());
+  memory.counters.threads_used = 8;
+  for (ipc::ThreadBlock& block : std::span(memory.threads, 8)) {
+    for (auto& record : block.ring) ipc::build_record(record, {});
+    block.ring_head = ipc::kRingRecords;
+  }
+  std::array<size_t, 8> seen{};
+  for (const size_t expected : {4'096u, 4'096u, 0u}) {
+    std::vector<Claim> claims;
+    ASSERT_TRUE(client.collect(1'000, claims));
+    EXPECT_EQ(claims.size(), expected);
+    for (const Claim& claim : claims) ++seen[claim.thread];
+  }
+  for (const size_t count : seen) EXPECT_EQ(count, size_t{ipc::kRingRecords});
 }
 
 TEST(PlausibleTime, StaysBetweenWhatWasSaidAndNow) {
