@@ -111,5 +111,7 @@ test("the next launch ends a gap that was predicted to be longer", function(t)
   s:loop { client = "low", us = 100, at = next }
   s:launch { client = "A", us = 500, at = next + 1200 }  -- 800 µs early
   s:at(next + 1000):expect { running = "low" }
-  s:at(next + 1500):expect { running = "A", waiting = "low", verdict = IDLE }
+  s:at(next + 1500):expect {
+    running = "A", waiting = "low", verdict = IDLE, reason = "the gap is over"
+  }
 end)

@@ -96,6 +96,7 @@ Turn::Turn(const Launch& launch) {
 // Outside of every session a fail-closed launch waits for one, unless it is of those that are never
 // held back. True: inside. False: it goes as it is.
 bool Turn::await_daemon(const Launch& launch) {
+  if (stream_ == nullptr && !fails_closed()) return false;
   for (;;) {
     if (in_.enter_again()) return true;
     const bool free = __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0 ||
