@@ -30,6 +30,14 @@ constexpr int64_t kNapIdleNs = 2'000'000;
 
 constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
 
+// A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
+constexpr double kStarvedShare = 0.9;
+
+int64_t starvation_ns(const ipc::ControlMemory& control) {
+  const uint32_t ms = control.header.starvation_ms.load(std::memory_order_relaxed);
+  return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
+}
+
 class KernelSet {
  public:
   bool has(uint32_t kernel) const {
@@ -208,7 +216,15 @@ void Turn::ask() {
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
+  const int64_t asked_ns = at_ns_;
   const Admission admission = wait(ask_seq_);
+  // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
+  // the time: that one may be waiting for this very launch, so that its stream is held no more.
+  const auto waited_ns = static_cast<double>(now_ns() - asked_ns);
+  if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
+      anyone_blocked(asked_ns)) {
+    stream_->signals.store(true, std::memory_order_relaxed);
+  }
   if (admission == Admission::ASK) {
     use_grant(ipc::slot_grant(in_.grant()));
     ipc::slot_close(block, ask_seq_);
@@ -233,9 +249,8 @@ Admission Turn::wait(uint32_t seq) {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const ipc::GrantSlot& grant = in_.grant();
   std::atomic<uint32_t>& waiting = in_.block().waiting;
-  const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
   const int64_t start = now_ns();
-  const int64_t bound_ns = int64_t{bound_ms != 0 ? bound_ms : kStarvationMs} * 1'000'000;
+  const int64_t bound_ns = starvation_ns(in_.control());
   const int64_t spin_until =
       start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
   int64_t polled = start;

@@ -52,6 +52,7 @@ void release_slot(void* value) {
   slot->owner.store(nullptr, std::memory_order_relaxed);
   // A cancelled thread may not have left, nor launched.
   slot->in_hand.store(0, std::memory_order_relaxed);
+  slot->blocked_ns.store(0, std::memory_order_relaxed);
   slot->inside.store(nullptr, std::memory_order_release);
   my_slot = nullptr;
   guard().threads.fetch_and(~(uint64_t{1} << slot->index), std::memory_order_release);
@@ -188,7 +189,17 @@ void forget_threads() {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);
     slot.in_hand.store(0, std::memory_order_relaxed);
+    slot.blocked_ns.store(0, std::memory_order_relaxed);
   }
+}
+
+bool anyone_blocked(int64_t since_ns) {
+  bool blocked = false;
+  for_each_thread([&](const ThreadSlot& thread) {
+    const int64_t ns = thread.blocked_ns.load(std::memory_order_relaxed);
+    blocked |= ns != 0 && ns <= since_ns;
+  });
+  return blocked;
 }
 
 bool anyone_inside(const Session& session) {

@@ -2,6 +2,7 @@
 // once, so that it also serves to time the shim itself. Everything it lacks is a missing symbol,
 // which the shim must live with.
 #include <dlfcn.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -43,11 +44,12 @@ FAKE std::atomic<int> fake_fail;          // result of the next launch
 FAKE std::atomic<int> fake_event_calls;   // records and queries
 FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
-FAKE std::atomic<int> fake_primary;  // who holds the primary context
-FAKE std::atomic<int> fake_relaxed;  // threads that queries cannot end a capture from
+FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is zero
+FAKE std::atomic<int> fake_primary;   // who holds the primary context
+FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_primary{0}, fake_relaxed{0};
+    fake_blocking{0}, fake_primary{0}, fake_relaxed{0};
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -92,7 +94,10 @@ FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; 
 FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
-FAKE CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+FAKE CUresult cuStreamSynchronize(CUstream) {
+  while (fake_blocking != 0) sched_yield();
+  return CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
