@@ -35,11 +35,13 @@ constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
 
 // Made when a slot is first claimed, and never destroyed.
-alignas(
-    ipc::RecordWriter) constinit std::byte writers[ipc::kThreads][sizeof(ipc::RecordWriter)] = {};
+struct alignas(ipc::RecordWriter) WriterPlace {
+  std::byte bytes[sizeof(ipc::RecordWriter)];
+};
+constinit WriterPlace writers[ipc::kThreads] = {};
 
 ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
-  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index]));
+  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index].bytes));
 }
 
 // Launches of threads that found no slot; added to the shared counter by the next that has one.
@@ -69,7 +71,9 @@ ThreadSlot* claim_slot() {
     }
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
-    if (slot.owners++ == 0) new (writers[index]) ipc::RecordWriter;
+    // A fork in the middle leaves it to the child to do again.
+    if (slot.owners == 0) new (writers[index].bytes) ipc::RecordWriter;
+    ++slot.owners;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
     my_slot = &slot;
