@@ -48,6 +48,10 @@ class KernelSet {
     if (kernel >= ipc::kKernels || has(kernel)) return;
     words_[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
   }
+  void remove(uint32_t kernel) {
+    if (!has(kernel)) return;
+    words_[kernel / 64].fetch_and(~(uint64_t{1} << (kernel % 64)), std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
@@ -56,7 +60,8 @@ class KernelSet {
 // Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
 constinit KernelSet followed;
 
-// Kernels behind which the host once paused: a gap worth filling may follow.
+// Kernels behind which the host paused last time: a gap worth filling may follow. One that also
+// runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
 constexpr int64_t kPauseNs = 50'000;
 
@@ -299,11 +304,16 @@ CUresult Turn::launched(CUresult result) {
   return result;
 }
 
-// Whether the host paused behind this kernel before; learned while somebody less important waits.
+// Whether the host paused behind this kernel last time; learned while somebody less important
+// waits.
 bool Turn::pauses() {
   const int64_t last = stream_->launched_ns.load(std::memory_order_relaxed);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (at_ns_ - last > kPauseNs) paused.add(before_ - 1);
+  if (at_ns_ - last > kPauseNs) {
+    paused.add(before_ - 1);
+  } else {
+    paused.remove(before_ - 1);
+  }
   return paused.has(kernel_.index);
 }
 

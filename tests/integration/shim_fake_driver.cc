@@ -42,6 +42,7 @@ FAKE std::atomic<int> fake_refusing;      // nonzero: no launch may have a prior
 FAKE std::atomic<int> fake_prioritized;   // launches that came with one
 FAKE std::atomic<int> fake_fail;          // result of the next launch
 FAKE std::atomic<int> fake_event_calls;   // records and queries
+FAKE std::atomic<int> fake_records;       // events recorded
 FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
 FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is zero
@@ -49,7 +50,7 @@ FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_blocking{0}, fake_primary{0}, fake_relaxed{0};
+    fake_blocking{0}, fake_records{0}, fake_primary{0}, fake_relaxed{0};
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -115,6 +116,7 @@ FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
 FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
 FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   ++fake_event_calls;
+  ++fake_records;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
