@@ -249,16 +249,21 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   out.passthrough = alternate(
       scaled(options, 5000), 1000, [&] { pair.shim.device_get(&device, 0); },
       [&] { pair.direct.device_get(&device, 0); }, [] {});
-  out.lease = alternate(
-      scaled(options, 5000), kBatch, [&] { pair.shim.launch_null(pair.kernel); },
-      [&] { pair.direct.launch_null(pair.kernel); },
-      [&] {
-        // An empty kernel is launched 30 times as fast as on a GPU: the daemon gets time to drain.
-        pair.shim.synchronize();
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      });
-  const nlohmann::json client = Daemon::client();
-  if (client["counters"]["dropped"] != 0) give_up("lease_ns: records were dropped");
+  // An empty kernel is launched 30 times as fast as on a GPU: on a busy machine the daemon may not
+  // keep up, and a launch that drops its record costs less.
+  constexpr int kTries = 5;
+  for (int tries = 1;; ++tries) {
+    const nlohmann::json before = Daemon::client()["counters"]["dropped"];
+    out.lease = alternate(
+        scaled(options, 5000), kBatch, [&] { pair.shim.launch_null(pair.kernel); },
+        [&] { pair.direct.launch_null(pair.kernel); },
+        [&] {
+          pair.shim.synchronize();
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
+        });
+    if (Daemon::client()["counters"]["dropped"] == before) break;
+    if (tries == kTries) give_up("lease_ns: records were dropped; try on a less busy machine");
+  }
   // Rounds of an equal number of launches, one thread and eight in turn.
   constexpr int kThreads = 8;
   constexpr uint32_t kLaunches = 16 * 1024;

@@ -34,6 +34,14 @@ constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
 constexpr int64_t kAwaitNs = 5'000'000;
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
+// A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
+constexpr double kStarvedShare = 0.9;
+
+int64_t starvation_ns(const ipc::ControlMemory& control) {
+  const uint32_t ms = control.header.starvation_ms.load(std::memory_order_relaxed);
+  return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
+}
+
 class KernelSet {
  public:
   bool has(uint32_t kernel) const {
@@ -44,6 +52,10 @@ class KernelSet {
     if (kernel >= ipc::kKernels || has(kernel)) return;
     words_[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
   }
+  void remove(uint32_t kernel) {
+    if (!has(kernel)) return;
+    words_[kernel / 64].fetch_and(~(uint64_t{1} << (kernel % 64)), std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
@@ -52,7 +64,8 @@ class KernelSet {
 // Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
 constinit KernelSet followed;
 
-// Kernels behind which the host once paused: a gap worth filling may follow.
+// Kernels behind which the host paused last time: a gap worth filling may follow. One that also
+// runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
 constexpr int64_t kPauseNs = 50'000;
 
@@ -242,7 +255,15 @@ void Turn::ask() {
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
+  const int64_t asked_ns = at_ns_;
   const Admission admission = wait(ask_seq_);
+  // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
+  // the time: that one may be waiting for this very launch, so that its stream is held no more.
+  const auto waited_ns = static_cast<double>(now_ns() - asked_ns);
+  if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
+      anyone_blocked(asked_ns)) {
+    stream_->signals.store(true, std::memory_order_relaxed);
+  }
   if (admission == Admission::ASK) {
     use_grant(ipc::slot_grant(in_.grant()));
     ipc::slot_close(block, ask_seq_);
@@ -267,10 +288,8 @@ void Turn::use_grant(const ipc::Grant& grant) {
 Admission Turn::wait(uint32_t seq) {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const ipc::GrantSlot& grant = in_.grant();
-  const uint32_t bound_ms = header.starvation_ms.load(std::memory_order_relaxed);
   const int64_t start = now_ns();
-  const int64_t bound_ns =
-      fails_closed() ? kForeverNs : int64_t{bound_ms != 0 ? bound_ms : kStarvationMs} * 1'000'000;
+  const int64_t bound_ns = fails_closed() ? kForeverNs : starvation_ns(in_.control());
   const int64_t spin_until =
       start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
   int64_t polled = start;
@@ -319,11 +338,16 @@ CUresult Turn::launched(CUresult result) {
   return result;
 }
 
-// Whether the host paused behind this kernel before; learned while somebody less important waits.
+// Whether the host paused behind this kernel last time; learned while somebody less important
+// waits.
 bool Turn::pauses() {
   const int64_t last = stream_->launched_ns.load(std::memory_order_relaxed);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (at_ns_ - last > kPauseNs) paused.add(before_ - 1);
+  if (at_ns_ - last > kPauseNs) {
+    paused.add(before_ - 1);
+  } else {
+    paused.remove(before_ - 1);
+  }
   return paused.has(kernel_.index);
 }
 

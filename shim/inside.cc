@@ -40,11 +40,13 @@ constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
 
 // Made when a slot is first claimed, and never destroyed.
-alignas(
-    ipc::RecordWriter) constinit std::byte writers[ipc::kThreads][sizeof(ipc::RecordWriter)] = {};
+struct alignas(ipc::RecordWriter) WriterPlace {
+  std::byte bytes[sizeof(ipc::RecordWriter)];
+};
+constinit WriterPlace writers[ipc::kThreads] = {};
 
 ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
-  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index]));
+  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index].bytes));
 }
 
 // Launches of threads that found no slot; added to the shared counter by the next that has one.
@@ -57,6 +59,7 @@ void release_slot(void* value) {
   slot->owner.store(nullptr, std::memory_order_relaxed);
   // A cancelled thread may not have left, nor launched.
   slot->in_hand.store(0, std::memory_order_relaxed);
+  slot->blocked_ns.store(0, std::memory_order_relaxed);
   slot->inside.store(nullptr, std::memory_order_release);
   return_permits(slot->index);
   my_slot = nullptr;
@@ -74,7 +77,9 @@ ThreadSlot* claim_slot() {
     }
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
-    if (slot.owners++ == 0) new (writers[index]) ipc::RecordWriter;
+    // A fork in the middle leaves it to the child to do again.
+    if (slot.owners == 0) new (writers[index].bytes) ipc::RecordWriter;
+    ++slot.owners;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
     my_slot = &slot;
@@ -197,7 +202,17 @@ void forget_threads() {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);
     slot.in_hand.store(0, std::memory_order_relaxed);
+    slot.blocked_ns.store(0, std::memory_order_relaxed);
   }
+}
+
+bool anyone_blocked(int64_t since_ns) {
+  bool blocked = false;
+  for_each_thread([&](const ThreadSlot& thread) {
+    const int64_t ns = thread.blocked_ns.load(std::memory_order_relaxed);
+    blocked |= ns != 0 && ns <= since_ns;
+  });
+  return blocked;
 }
 
 bool anyone_inside(const Session& session) {

@@ -37,9 +37,13 @@ struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> in_hand{0};
   std::atomic<int64_t> in_hand_ns{0};  // its predicted time
   static constexpr int kStreamShift = 48;
-  uint32_t tail_seen = 0;  // of this session's ring
+  std::atomic<int64_t> blocked_ns{0};  // inside a synchronizing call since then; 0: it is not
+  uint32_t tail_seen = 0;              // of this session's ring
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
+
+// True if some thread has been in a synchronizing call since `since_ns` or longer.
+bool anyone_blocked(int64_t since_ns);
 
 // The slots in use. A thread that took a number before the caller read it is among them.
 template <class Visit>

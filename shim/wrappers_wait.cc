@@ -20,6 +20,21 @@ bool has_device(const StreamSlot& slot) {
   return slot.device >= 0 && slot.device < static_cast<int>(ipc::kDevices);
 }
 
+// The time for which a thread is in a synchronizing call. Its slot stays its own until it ends.
+class Blocked {
+ public:
+  void begin(const Inside& in) {
+    thread_ = &in.thread();
+    thread_->blocked_ns.store(now_ns(), std::memory_order_relaxed);
+  }
+  void end() {
+    if (thread_ != nullptr) thread_->blocked_ns.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  ThreadSlot* thread_ = nullptr;
+};
+
 // One synchronizing call of one stream: the wait is announced, and its return is evidence. Even a
 // call that failed ends the wait, with nothing new.
 class Wait {
@@ -40,6 +55,7 @@ class Wait {
 
   CUresult returned(CUresult result) {
     if (slot_ == nullptr) return result;
+    blocked_.end();
     Inside in;
     if (!in) return result;
     const Reach reach =
@@ -52,11 +68,13 @@ class Wait {
   void begin(Inside& in, StreamSlot& slot) {
     if (!has_device(slot)) return;
     slot_ = &slot;
+    blocked_.begin(in);
     in.post(wait_record(slot.index, slot.device, reach_.seq));
   }
 
   StreamSlot* slot_ = nullptr;
   Reach reach_{};
+  Blocked blocked_;
 };
 
 // A call that asked and found the work done.
@@ -89,7 +107,9 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
   Seen seen[kSeen];
   size_t count = 0;
   StreamSlot* first = nullptr;
+  Blocked blocked;
   if (Inside in; in && !anything_captures()) {
+    blocked.begin(in);
     first = &stream_slot(in, {nullptr, false});
     for_each_active([&](StreamSlot& slot) {
       if (slot.context == context && count < kSeen) seen[count++] = {&slot, reach_of(slot)};
@@ -97,6 +117,7 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
     if (has_device(*first)) in.post(wait_record(ipc::kAllStreams, first->device, 0));
   }
   const CUresult result = real();
+  blocked.end();
   if (first == nullptr || !has_device(*first)) return result;
   if (Inside in; in) {
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {

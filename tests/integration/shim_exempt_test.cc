@@ -67,6 +67,24 @@ TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
   expect_held("launch 128");
 }
 
+TEST_F(ShimExempt, WhatAnotherThreadSeemsToWaitFor) {
+  daemon_.control().header.starvation_ms = 50;
+  app_("nccl 64");  // known, so that its synchronizing is seen
+  app_("launch 128");
+  EXPECT_EQ(records(Kind::KERNEL).back().admission, Admission::SELF_STARVED);
+  app_("set fake_blocking 1");
+  app_.send("@sync 64");
+  while (records(Kind::WAIT).empty()) {
+  }
+  EXPECT_EQ(app_("launch 128"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).back().admission, Admission::SELF_STARVED) << "held once more";
+  daemon_.control().header.starvation_ms = 10'000;
+  expect_exempt("launch 128");
+  expect_held("launch 192");
+  app_("set fake_blocking 0");
+  EXPECT_EQ(app_("result"), "0");
+}
+
 TEST_F(ShimExempt, WhatCaptures) {
   app_("capture 64");
   EXPECT_EQ(app_("launch 64"), "0");

@@ -3,6 +3,7 @@
 // which the shim must live with.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -42,13 +43,15 @@ FAKE std::atomic<int> fake_refusing;      // nonzero: no launch may have a prior
 FAKE std::atomic<int> fake_prioritized;   // launches that came with one
 FAKE std::atomic<int> fake_fail;          // result of the next launch
 FAKE std::atomic<int> fake_event_calls;   // records and queries
+FAKE std::atomic<int> fake_records;       // events recorded
 FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
-FAKE std::atomic<int> fake_primary;  // who holds the primary context
-FAKE std::atomic<int> fake_relaxed;  // threads that queries cannot end a capture from
+FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is zero
+FAKE std::atomic<int> fake_primary;   // who holds the primary context
+FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_primary{0}, fake_relaxed{0};
+    fake_blocking{0}, fake_records{0}, fake_primary{0}, fake_relaxed{0};
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -93,7 +96,10 @@ FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; 
 FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
-FAKE CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+FAKE CUresult cuStreamSynchronize(CUstream) {
+  while (fake_blocking != 0) sched_yield();
+  return CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
@@ -113,6 +119,7 @@ FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
 FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   pthread_testcancel();
   ++fake_event_calls;
+  ++fake_records;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
