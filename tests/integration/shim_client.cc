@@ -66,14 +66,15 @@ int in_child(CUfunction f) {
 }
 
 // A launch by a thread that is cancelled in it.
-int launch_cancelled(CUfunction f) {
+int launch_cancelled(CUstream stream) {
   pthread_t thread;
-  const auto body = [](void* kernel) -> void* {
+  const auto body = [](void* on) -> void* {
+    static const CUfunction f = kernel("cancelled_kernel");
     pthread_cancel(pthread_self());
-    launch(static_cast<CUfunction>(kernel), nullptr, false);
+    launch(f, static_cast<CUstream>(on), false);
     return nullptr;
   };
-  pthread_create(&thread, nullptr, body, f);
+  pthread_create(&thread, nullptr, body, stream);
   void* result = nullptr;
   pthread_join(thread, &result);
   return result == PTHREAD_CANCELED ? 0 : 1;
@@ -106,7 +107,7 @@ int answer(char* line) {
   if (strcmp(word, "end_capture") == 0) {
     return symbol<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture")(stream, nullptr);
   }
-  if (strcmp(word, "cancelled") == 0) return launch_cancelled(first);
+  if (strcmp(word, "cancelled") == 0) return launch_cancelled(stream);
   if (strcmp(word, "fork") == 0) return in_child(first);
   if (strcmp(word, "bypass") == 0) {
     std::atomic_ref(*symbol<unsigned>("heddle_shim_bypass")) = static_cast<unsigned>(number);
