@@ -32,10 +32,10 @@ std::atomic<int>& control(const char* name) {
 // The name of a kernel is its handle, so it must stay.
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
-int launch(CUfunction f, CUstream stream, bool per_thread) {
+int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) {
   const auto call =
       reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
-  return call(f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+  return call(f, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
 }
 
 int launch_pdl(CUfunction f) {
@@ -106,6 +106,14 @@ int answer(char* line) {
   }
   if (strcmp(word, "end_capture") == 0) {
     return symbol<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture")(stream, nullptr);
+  }
+  if (strcmp(word, "shapes") == 0) {  // as many kernels
+    for (long i = 1; i <= number; ++i) launch(first, nullptr, false, static_cast<unsigned>(i));
+    return 0;
+  }
+  if (strcmp(word, "streams") == 0) {  // as many streams
+    for (long i = 1; i <= number; ++i) launch(first, reinterpret_cast<CUstream>(i << 8), false);
+    return 0;
   }
   if (strcmp(word, "cancelled") == 0) return launch_cancelled(stream);
   if (strcmp(word, "fork") == 0) return in_child(first);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 
@@ -337,6 +338,31 @@ TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
   EXPECT_EQ(app("threads 40"), "40");
   EXPECT_EQ(records(Kind::KERNEL).size(), 40u);
+}
+
+TEST_F(Shim, MoreKernelsThanItCanTellApartLaunchAllTheSame) {
+  Application app(environment());
+  start(app, kLease);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(app("shapes 9000"), "0");  // nobody reads their registrations meanwhile
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(app("get fake_launches"), "9000");
+  records(Kind::KERNEL);
+  EXPECT_EQ(app("shapes 1"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).kernel, 0u);
+  EXPECT_EQ(app("shapes 9001"), "0");
+  EXPECT_EQ(app("get fake_launches"), "18002");
+}
+
+TEST_F(Shim, MoreStreamsThanItCanTellApartShareTheLastSlot) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("streams 300"), "0");
+  EXPECT_EQ(app("get fake_launches"), "300");
+  const auto all = records(Kind::KERNEL);
+  ASSERT_EQ(all.size(), 300u);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_LT(all[i].stream, ipc::kStreams) << i;
+  EXPECT_EQ(all.back().stream, ipc::kStreams - 1);
 }
 
 TEST_F(Shim, ObeysBothBypasses) {
