@@ -338,6 +338,8 @@ TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
   EXPECT_EQ(app("threads 40"), "40");
   EXPECT_EQ(records(Kind::KERNEL).size(), 40u);
+  EXPECT_EQ(app("threads 1000"), "1000");
+  EXPECT_EQ(app("get fake_launches"), "1120");
 }
 
 TEST_F(Shim, MoreKernelsThanItCanTellApartLaunchAllTheSame) {
