@@ -84,8 +84,9 @@ DaemonPlan draw_daemon(Random& random) {
   const char* actions[] = {"kill", "kill", "stop", "delay"};
   daemon.faults =
       draw_fault(random, kDaemonPoints, actions[random() % std::size(actions)], up_to(random, 20));
-  // Now and then longer than the heartbeat may be silent.
-  daemon.stop_ms = one_in(random, 12) ? 700 : 5 + up_to(random, 60);
+  // Now and then longer than any launch may be held, and longer than the heartbeat may be silent.
+  const int stops_ms[] = {450, 700};
+  daemon.stop_ms = one_in(random, 6) ? stops_ms[random() % 2] : 5 + up_to(random, 60);
   if (one_in(random, 4)) daemon.kill_at_ms = up_to(random, 60);
   return daemon;
 }

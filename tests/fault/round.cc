@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{20'000};
 // What a busy machine may add to a bounded wait.
-constexpr milliseconds kSlack{500};
+constexpr milliseconds kSlack{250};
 
 const char* const kCoin = R"(
 queue.create("all")

@@ -37,10 +37,10 @@ std::atomic<int>& control(const char* name) {
 // The name of a kernel is its handle, so it must stay.
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
-int launch(CUfunction f, CUstream stream, bool per_thread) {
+int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) {
   const auto call =
       reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
-  return call(f, 8, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+  return call(f, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
 }
 
 int launch_pdl(CUfunction f) {
@@ -163,14 +163,15 @@ int in_child(CUfunction f) {
 }
 
 // A launch by a thread that is cancelled in it.
-int launch_cancelled(CUfunction f) {
+int launch_cancelled(CUstream stream) {
   pthread_t thread;
-  const auto body = [](void* kernel) -> void* {
+  const auto body = [](void* on) -> void* {
+    static const CUfunction f = kernel("cancelled_kernel");
     pthread_cancel(pthread_self());
-    launch(static_cast<CUfunction>(kernel), nullptr, false);
+    launch(f, static_cast<CUstream>(on), false);
     return nullptr;
   };
-  pthread_create(&thread, nullptr, body, f);
+  pthread_create(&thread, nullptr, body, stream);
   void* result = nullptr;
   pthread_join(thread, &result);
   return result == PTHREAD_CANCELED ? 0 : 1;
@@ -240,7 +241,7 @@ const Command kCommands[] = {
        return symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>(
            "cuStreamWriteValue32_v2")(stream_of(n), 0, 0, 0);
      }},
-    {"cancelled", [](long) { return launch_cancelled(first); }},
+    {"cancelled", [](long n) { return launch_cancelled(stream_of(n)); }},
     {"fork", [](long) { return in_child(first); }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
     {"in_turn", [](long n) { return launch_in_turn(first, n); }},

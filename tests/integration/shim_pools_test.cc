@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "tests/integration/shim_setting.h"
@@ -64,6 +65,14 @@ TEST_F(Shim, KernelsBeyondTheTableAreLaunchedWithoutAName) {
   EXPECT_EQ(app("get fake_launches"), std::to_string(shapes));
   app("second");
   EXPECT_EQ(records(Kind::KERNEL).back().kernel, ipc::kNoKernel);
+}
+
+TEST_F(Shim, ADaemonThatReadsNothingDelaysOneNewKernelNotEach) {
+  Application app(environment());
+  start(app, kLease);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(app("shapes 9000"), "9000");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST_F(Shim, AFullRingDropsRecordsAndCountsThem) {
