@@ -217,8 +217,8 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) 
   body.task = XXH3_64bits(task.data(), task.size());
   body.pid = static_cast<uint32_t>(identity_.pid);
   body.uid = identity_.uid;
-  body.share = identity_.terms.share;
-  body.slo_ms = identity_.terms.slo_ms;
+  body.share = static_cast<float>(identity_.terms.share);
+  body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);

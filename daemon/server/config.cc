@@ -249,13 +249,10 @@ void read_pattern(Section& s, std::string_view key, const char* wanted,
 }
 
 bool read_terms(Section& s, Terms& terms) {
-  double share = terms.share, slo_ms = terms.slo_ms;
-  s.number("share", 0.001, 1000, share);
-  s.number("slo_ms", 0.01, 1e6, slo_ms);
+  s.number("share", 0.001, 1000, terms.share);
+  s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
   s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
-  terms.share = static_cast<float>(share);
-  terms.slo_ms = static_cast<float>(slo_ms);
   return s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
          s.find("window_us") != nullptr || s.find("fail") != nullptr;
 }
