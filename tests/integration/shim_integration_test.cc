@@ -111,7 +111,7 @@ TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
   daemon_.control().windows[0].word = kGate;
   app.send("launch 64");
   const auto ask = daemon_.wait_for_ask();
-  EXPECT_TRUE(daemon_.rung());
+  EXPECT_TRUE(daemon_.rung(1000)) << "right after it has asked";
   daemon_.grant(ask);
   app.receive();
   daemon_.control().sleeping = ipc::kWakeOnAny;

@@ -168,8 +168,9 @@ void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int lau
   }
 }
 
-bool FakeDaemon::rung() {
+bool FakeDaemon::rung(int timeout_ms) {
   uint64_t count = 0;
+  readable(doorbell_, timeout_ms);
   return read(doorbell_, &count, sizeof count) == sizeof count;
 }
 

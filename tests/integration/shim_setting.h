@@ -44,7 +44,7 @@ class FakeDaemon {
   void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
              uint32_t thread = 0);
   std::vector<Registration> registrations();
-  bool rung();  // has the doorbell been rung since the last call?
+  bool rung(int timeout_ms = 0);  // has the doorbell been rung since the last call?
 
   std::string command, label;
   int priority = -2;
