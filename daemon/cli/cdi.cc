@@ -52,10 +52,11 @@ class Descriptor {
   const int fd_;
 };
 
-// Opens a path of the image as the container will: its absolute links end inside of `root`.
+// Opens a path of the image as the container will: its absolute links end inside of `root`. Never
+// waits: a FIFO may lie there.
 int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0) {
   open_how how{};
-  how.flags = flags | O_CLOEXEC;
+  how.flags = flags | O_CLOEXEC | O_NONBLOCK;
   how.mode = mode;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
@@ -71,12 +72,18 @@ json device(const char* name, const std::string& priority) {
   return {{"name", name}, {"containerEdits", {{"env", {"HEDDLE_PRIORITY=" + priority}}}}};
 }
 
-// Everything else in the directory would be the container's as well.
-bool is_shared_directory(const fs::path& directory) {
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
+// Everything else in the directory would be the container's as well. One that is not there yet will
+// be made for the daemon; one that cannot be looked into may hold anything.
+bool is_shared(const fs::path& directory, const fs::path& socket) {
   struct stat file;
-  return (runtime != nullptr && directory == fs::path(runtime)) ||
-         (stat(directory.c_str(), &file) == 0 && (file.st_mode & S_IWOTH) != 0);
+  if (stat(directory.c_str(), &file) != 0) return errno != ENOENT;
+  if ((file.st_mode & S_IWOTH) != 0) return true;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(directory, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename() != socket) return true;
+  }
+  return static_cast<bool>(error);
 }
 
 int complain(const std::string& what) {
@@ -156,15 +163,18 @@ int run_cdi(const std::string& named, const std::string& output) {
   char buffer[256];
   fs::path socket = named;
   if (named.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) socket = buffer;
-  socket = fs::absolute(socket);
+  socket = fs::absolute(socket).lexically_normal();
+  if (socket.filename().empty()) {
+    return complain(socket.string() + ": a directory; name the socket in it with --socket");
+  }
+  if (is_shared(socket.parent_path(), socket.filename())) {
+    return complain(socket.parent_path().string() +
+                    " is not heddle's alone, and would be mounted; start heddled with "
+                    "--socket in a directory of its own, and name that with --socket here");
+  }
   if (access(shim_path().c_str(), R_OK) != 0) {
     return complain(shim_path().string() + ": " + strerror(errno) +
                     "; heddle belongs into the bin/ of an install tree");
-  }
-  if (is_shared_directory(socket.parent_path())) {
-    return complain(socket.parent_path().string() +
-                    " holds more than heddle's socket, and would be mounted; start heddled with "
-                    "--socket in a directory of its own, and name that with --socket here");
   }
   const json specification =
       cdi_specification(fs::read_symlink("/proc/self/exe", error), library_directory(), socket);
@@ -180,6 +190,10 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
   if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
   const Descriptor file(open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
   if (file.get() < 0) return std::string("its /") + kPreload + ": " + strerror(errno);
+  struct stat kind;
+  if (fstat(file.get(), &kind) != 0 || !S_ISREG(kind.st_mode)) {
+    return std::string("its /") + kPreload + " is no file";
+  }
   const std::string before = read_some(file.get());
   std::string added;
   // The second is what dlopen("libcuda.so") finds.
@@ -200,13 +214,17 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
 }
 
 int run_cdi_hook(std::istream& in) {
-  const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
-  std::ifstream file(bundle / "config.json");
-  const json config = json::parse(file, nullptr, false);
-  const json root_of = config.is_object() ? config.value("root", json()) : json();
-  const std::string root = text_of(root_of, "path");
-  const std::string obstacle = root.empty() ? "its bundle has no config.json that names a root"
-                                            : preload_in(bundle / root, shim_path());
+  std::string obstacle = "its bundle has no config.json that names a root";
+  try {
+    const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
+    std::ifstream file(bundle / "config.json");
+    const json config = json::parse(file, nullptr, false);
+    const json root_of = config.is_object() ? config.value("root", json()) : json();
+    const std::string root = text_of(root_of, "path");
+    if (!root.empty()) obstacle = preload_in(bundle / root, shim_path());
+  } catch (const std::exception& error) {  // memory, above all
+    obstacle = error.what();
+  }
   if (!obstacle.empty()) {
     std::cerr << "heddle: the container runs without heddle: " << obstacle << '\n';
   }

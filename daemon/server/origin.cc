@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,13 @@ std::string link_target(const std::string& path) {
   char target[4096];
   const ssize_t length = readlink(path.c_str(), target, sizeof target);
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
+}
+
+// Of a process: its effective user, or root if it may not be looked at (prctl's PR_SET_DUMPABLE).
+std::optional<uid_t> owner_of(const std::string& process) {
+  struct stat directory;
+  if (stat(process.c_str(), &directory) != 0) return std::nullopt;
+  return directory.st_uid;
 }
 
 // In the host's user namespace the overflow id is a user like any other ("nobody"); elsewhere it
@@ -61,12 +69,34 @@ std::vector<gid_t> groups_of(int socket, gid_t effective) {
   return all;
 }
 
-bool has_ended(int pidfd) {
-  pollfd end{pidfd, POLLIN, 0};
-  return poll(&end, 1, 0) != 0;
+}  // namespace
+
+// A process has a number in its own PID namespace and in each around it; /proc lists them from ours
+// on. Before Linux 5.5 only the process' number leads to them, and there without a pidfd (5.3) the
+// number is all that anything goes by.
+bool is_local(const ipc::Peer& peer) {
+  if (peer.pid == 0) return false;
+  const auto numbers = [](const std::string& path) {
+    const std::string text = contents(path);
+    const size_t line = text.find("NSpid:");
+    return line == std::string::npos ? "" : text.substr(line + 6, text.find('\n', line) - line - 6);
+  };
+  std::string found;
+  if (peer.pidfd >= 0) found = numbers("/proc/self/fdinfo/" + std::to_string(peer.pidfd));
+  if (found.empty()) found = numbers("/proc/" + std::to_string(peer.pid) + "/status");
+  std::istringstream words(found);
+  pid_t outermost = 0, inner = 0;
+  return words >> outermost && outermost == peer.pid && !(words >> inner);
 }
 
-}  // namespace
+bool has_ended(int pidfd) {
+  pollfd end{pidfd, POLLIN, 0};
+  return pidfd >= 0 && poll(&end, 1, 0) != 0;
+}
+
+bool is_privileged(const ipc::Peer& peer) {
+  return (peer.uid == 0 || peer.uid == geteuid()) && peer.uid != unmapped_uid() && is_local(peer);
+}
 
 std::vector<std::string> cgroup_paths(const std::string& text) {
   std::vector<std::string> paths;
@@ -88,6 +118,7 @@ std::vector<std::string> cgroup_paths(const std::string& text) {
 Origin origin_of(int socket, const ipc::Peer& peer) {
   Origin origin;
   origin.pid = peer.pid;
+  origin.local = is_local(peer);
   if (peer.uid != unmapped_uid()) origin.uid = peer.uid;
   origin.gids = groups_of(socket, peer.gid);
   if (!origin.uid) origin.unseen = "user: not mapped in the daemon's user namespace";
@@ -101,10 +132,14 @@ Origin origin_of(int socket, const ipc::Peer& peer) {
   const std::string process = "/proc/" + std::to_string(peer.pid);
   origin.exe = link_target(process + "/exe");
   origin.cgroups = cgroup_paths(contents(process + "/cgroup"));
-  if (peer.pidfd >= 0 && has_ended(peer.pidfd)) {
+  if (has_ended(peer.pidfd)) {
     origin.exe.clear();
     origin.cgroups.clear();
     note("executable and cgroup: the process has ended");
+  } else if (peer.by_number && owner_of(process) != peer.uid) {
+    origin.exe.clear();
+    origin.cgroups.clear();
+    note("executable and cgroup: its number is another user's process");
   } else if (origin.exe.empty()) {
     note("executable: the daemon may not look at it (it lacks CAP_SYS_PTRACE)");
   }

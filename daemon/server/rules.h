@@ -1,6 +1,6 @@
 // Who gets what: the first of the administrator's rules that matches, else the defaults, which let
-// root and the daemon's own user claim any priority and everybody else at most Q5, so that a first
-// try shows something and nobody on a shared host can promote himself.
+// root and the daemon's own user, outside of containers, claim any priority and everybody else at
+// most Q5, so that a first try shows something and nobody on a shared host can promote himself.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ struct Grade {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
 
-// True if `path` is `pattern`, lies below it, or (with any of *?[) matches it as a glob.
+// True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".

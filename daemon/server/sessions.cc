@@ -15,26 +15,25 @@
 namespace heddle::server {
 namespace {
 
-// Packets of one peer that are read in a row, so that a flood does not starve the others.
+// Packets of one peer, and connections, that are taken in a row, so that a flood does not starve
+// the others.
 constexpr int kPacketsInARow = 64;
 
 // Each client costs about 100 KiB and three descriptors; each connection one or two.
 constexpr size_t kClientsMax = 1'024;
 constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
-// One user cannot take every place; root's and the daemon's own programs may.
+// One user cannot take every place; the privileged may.
 constexpr size_t kShareOfUser = 2;
 
 // Out of descriptors: a line this often, and no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
 
-bool is_limited(uid_t uid) { return uid != 0 && uid != geteuid(); }
-
 }  // namespace
 
 void Server::accept_all() {
-  while (true) {
+  for (int i = 0; i < kPacketsInARow; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       if (errno == EMFILE || errno == ENFILE) turn_away(errno);
@@ -48,8 +47,9 @@ void Server::accept_all() {
     }
     const uid_t uid = connection->peer.uid;
     const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
-    if (is_limited(uid) && std::count_if(connections_.begin(), connections_.end(), same) >=
-                               static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
+    if (!is_privileged(connection->peer) &&
+        std::count_if(connections_.begin(), connections_.end(), same) >=
+            static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
       Descriptor(connection->peer.pidfd);
       continue;
     }
@@ -88,7 +88,11 @@ void Server::listen() {
 
 void Server::on_readable(int fd) {
   const auto it = connections_.find(fd);
-  if (it != connections_.end() && !receive(*it->second)) disconnect(fd);
+  if (it == connections_.end()) return;
+  // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
+  // one is still readable in the next.
+  if (answered_ && it->second->client == 0) return;
+  if (!receive(*it->second)) disconnect(fd);
 }
 
 // The launch path met a kernel that it does not know: its registration may still lie in the socket.
@@ -111,7 +115,10 @@ bool Server::receive(Connection& connection) {
       return false;
     }
     if (message) {
+      const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
+      // A connection asks once: the next question waits its turn behind everybody else's.
+      if (asks && connection.client == 0) return false;
       continue;
     }
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
@@ -167,9 +174,14 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   const uid_t uid = connection.peer.uid;
   const auto same = [uid](const auto& entry) { return entry.second->identity().uid == uid; };
-  if (is_limited(uid) && std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
-                             static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
+  if (!is_privileged(connection.peer) &&
+      std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
+          static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
     return refuse(connection, "your programs have half of all places; end some of them");
+  }
+  // Its number may be another's by now, who is then a client of his own.
+  if (has_ended(connection.pidfd.get())) {
+    return refuse(connection, "the process that connected has ended; connect anew");
   }
   for (const auto& [id, client] : engine_.clients()) {
     if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
@@ -234,6 +246,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
 }
 
 void Server::on_request(Connection& connection, const Request& request) {
+  answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_);
   std::vector<std::byte> packet = encode_reply(reply);
@@ -242,7 +255,7 @@ void Server::on_request(Connection& connection, const Request& request) {
   }
   // Whoever does not take the answer has gone; its connection says so next.
   (void)ipc::send_packet(connection.fd.get(), packet);
-  watch_policies();
+  if (request.kind == Request::Kind::kPolicyLoad) watch_policies();
 }
 
 void Server::disconnect(int fd) {

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -116,6 +117,24 @@ class CdiHook : public ::testing::Test {
   fs::path folder_, shim_, root_;
 };
 
+TEST_F(CdiHook, OnlyADirectoryOfTheSocketsOwnIsMounted) {
+  // Where it lets go it looks for the shim beside this test, which is none.
+  const auto says = [&](const fs::path& socket) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_NE(run_cdi(socket.string(), ""), 0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string shared = "is not heddle's alone";
+  EXPECT_NE(says("/run/heddle.sock").find("/run " + shared), std::string::npos);
+  EXPECT_NE(says("/tmp/heddle.sock").find("/tmp " + shared), std::string::npos);
+  write("own/heddle.sock", "");
+  EXPECT_EQ(says(folder_ / "own/heddle.sock").find(shared), std::string::npos);
+  EXPECT_EQ(says(folder_ / "missing/heddle.sock").find(shared), std::string::npos);
+  EXPECT_NE(says(folder_ / "own/").find("name the socket"), std::string::npos);
+  write("own/other", "");
+  EXPECT_NE(says(folder_ / "own//./heddle.sock").find(shared), std::string::npos);
+}
+
 TEST_F(CdiHook, PreloadsWhereTheShimLoadsAndOnlyOnce) {
   libc("lib/x86_64-linux-gnu/libc.so.6", {"GLIBC_2.2.5", "GLIBC_2.17"});
   EXPECT_EQ(apply(), "");
@@ -162,6 +181,13 @@ TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
 }
 
 TEST_F(CdiHook, NeverKeepsAContainerFromStarting) {
+  // Nothing opens the other ends: to wait for them would be for ever.
+  fs::create_directories(root_ / "lib64");
+  ASSERT_EQ(mkfifo((root_ / "lib64/libc.so.6").c_str(), 0600), 0);
+  EXPECT_NE(apply().find("no glibc"), std::string::npos);
+  libc("usr/lib64/libc.so.6", {"GLIBC_2.17"});
+  ASSERT_EQ(mkfifo((root_ / "etc/ld.so.preload").c_str(), 0600), 0);
+  EXPECT_EQ(apply(), "its /etc/ld.so.preload is no file");
   for (const std::string state : {"", "{}", "[1]", R"({"bundle":"/nowhere"})", R"({"bundle":3})"}) {
     std::istringstream in(state);
     EXPECT_EQ(run_cdi_hook(in), 0) << state;

@@ -2,11 +2,14 @@
 #include "daemon/server/rules.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstring>
 
 namespace heddle::server {
 namespace {
@@ -16,6 +19,7 @@ constexpr uid_t kDaemon = 7;
 Applicant who(std::optional<uid_t> uid, const std::string& exe = "", const std::string& label = "",
               int claimed = -1) {
   Applicant applicant;
+  applicant.origin.local = true;
   applicant.origin.uid = uid;
   applicant.origin.exe = exe;
   applicant.label = label;
@@ -43,6 +47,15 @@ TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
   EXPECT_EQ(grade({}, kDaemon, who(8, "", "", -1)).priority, 5);
   EXPECT_EQ(grade({}, kDaemon, who(0, "", "", -100)).priority, 5);
   EXPECT_EQ(grade({}, kDaemon, who(0, "", "", 0)).rule, "default: root may claim any");
+}
+
+TEST(Rules, RootOfAContainerIsNobodySpecial) {
+  for (const uid_t uid : {uid_t{0}, kDaemon}) {
+    Applicant applicant = who(uid, "", "", 0);
+    applicant.origin.local = false;
+    EXPECT_EQ(grade({}, kDaemon, applicant).priority, 5);
+    EXPECT_EQ(grade({}, kDaemon, applicant).rule, "default: others may claim Q5 at most");
+  }
 }
 
 TEST(Rules, AUserWhomTheDaemonCannotSeeIsNobodySpecial) {
@@ -112,7 +125,7 @@ TEST(Rules, GoByACgroupOfAnyHierarchy) {
 
 TEST(Rules, WhatTheDaemonCannotSeeMatchesNoPattern) {
   const auto all =
-      rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"*\"\npriority = 1\n");
+      rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"/\"\npriority = 1\n");
   EXPECT_EQ(grade(all, kDaemon, who(8)).priority, 5);
   EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x")).priority, 0);
 }
@@ -124,8 +137,12 @@ TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
   EXPECT_FALSE(cgroup_matches("/a/b", "/a/bc"));
   EXPECT_FALSE(cgroup_matches("/a/b", "/x/a/b"));
   EXPECT_TRUE(cgroup_matches("/a/*.service", "/a/x.service"));
-  EXPECT_FALSE(cgroup_matches("/a/*.service", "/a/x.service/sub"));
-  EXPECT_TRUE(cgroup_matches("*/x.service*", "/a/x.service/sub"));
+  EXPECT_TRUE(cgroup_matches("/a/*.service", "/a/x.service/sub"));
+  EXPECT_FALSE(cgroup_matches("/a/*.service", "/a/b/x.service"));
+  EXPECT_TRUE(cgroup_matches("/system.slice/docker-*", "/system.slice/docker-1.scope/init"));
+  EXPECT_FALSE(cgroup_matches("/*/docker-*",
+                              "/user.slice/user-8.slice/user@8.service/app.slice/docker-x.service"))
+      << "what systemd-run --user makes";
 }
 
 TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
@@ -137,7 +154,10 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
   EXPECT_EQ(rule("gid = \"no such group\""),
             place + "gid must be a group id or the name of a group of this host");
   EXPECT_EQ(rule("cgroup = \"kubepods\""),
-            place + "cgroup must be a path such as \"/system.slice/x.service\", or a glob");
+            place +
+                "cgroup must be a path from the root, such as \"/system.slice/x.service\", or "
+                "such a glob, \"/system.slice/docker-*\"");
+  EXPECT_NE(rule("cgroup = \"*/docker-*\""), "") << "any user's cgroups may end so";
   EXPECT_EQ(rule("exe = \"python3\""), place +
                                            "exe must be a glob over an absolute path, such as "
                                            "\"/opt/app/*\" or \"*/python3*\"");
@@ -194,6 +214,8 @@ TEST(Origin, IsWhatTheKernelSays) {
   const Connected self;  // the pair's other end is this process as well
   const Origin origin = origin_of(self.socket(), self.peer);
   EXPECT_EQ(origin.pid, getpid());
+  EXPECT_TRUE(origin.local);
+  EXPECT_TRUE(is_privileged(self.peer)) << "the daemon's own user";
   EXPECT_EQ(origin.uid, getuid());
   ASSERT_FALSE(origin.gids.empty());
   EXPECT_EQ(origin.gids[0], getgid());
@@ -215,6 +237,39 @@ TEST(Origin, OfAProcessThatEndedIsNotAnothersThatGotItsNumber) {
   EXPECT_EQ(origin.exe, "");
   EXPECT_TRUE(origin.cgroups.empty());
   EXPECT_NE(origin.unseen.find("has ended"), std::string::npos);
+}
+
+TEST(Origin, OfANumberThatIsAnotherUsersByNowIsDropped) {
+  Connected self;
+  self.peer.by_number = true;  // as before Linux 6.5
+  EXPECT_NE(origin_of(self.socket(), self.peer).exe, "");
+  ++self.peer.uid;
+  const Origin origin = origin_of(self.socket(), self.peer);
+  EXPECT_EQ(origin.exe, "");
+  EXPECT_TRUE(origin.cgroups.empty());
+  EXPECT_NE(origin.unseen.find("another user's"), std::string::npos);
+}
+
+int wait_for_a_signal(void*) {
+  pause();
+  return 0;
+}
+
+TEST(Origin, OfAContainerIsNotPrivilegedWhateverItsUser) {
+  alignas(16) static char stack[65536];
+  const pid_t child = clone(wait_for_a_signal, stack + sizeof stack,
+                            CLONE_NEWUSER | CLONE_NEWPID | SIGCHLD, nullptr);
+  if (child < 0) GTEST_SKIP() << "no PID namespaces here: " << strerror(errno);
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, child, 0u));
+  for (const uid_t uid : {uid_t{0}, geteuid()}) {
+    EXPECT_FALSE(is_privileged({child, uid, 0, pidfd}));
+    EXPECT_FALSE(is_privileged({child, uid, 0, -1})) << "a kernel without pidfds";
+    EXPECT_FALSE(is_privileged({0, uid, 0, -1})) << "of a namespace that is not seen";
+  }
+  EXPECT_TRUE(is_privileged({getpid(), 0, 0, -1}));
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  close(pidfd);
 }
 
 TEST(Origin, OutsideThePidNamespaceSaysSo) {
