@@ -109,16 +109,16 @@ Turn::Turn(const Launch& launch) {
 // Outside of every session a fail-closed launch waits for one, unless it is of those that are never
 // held back. True: inside. False: it goes as it is.
 bool Turn::await_daemon(const Launch& launch) {
-  if (stream_ == nullptr && !fails_closed()) return false;
   for (;;) {
-    if (in_.enter_again()) return true;
-    const bool free = __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0 ||
-                      guard().current.load(std::memory_order_relaxed) != nullptr ||
+    const Inside::Entry entry = in_.enter_again();
+    if (entry == Inside::Entry::kIn) return true;
+    if (entry == Inside::Entry::kNoSlot) count_without_slot();
+    const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
                       (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
                       (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
                       (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
                       (!launch.graph && is_collective(launch.handle));
-    if (!fails_closed() || free) {
+    if (free) {
       // It had a number under the daemon that went away.
       if (stream_ != nullptr) in_.thread().in_hand.store(0, std::memory_order_release);
       stream_ = nullptr;
@@ -334,7 +334,7 @@ CUresult Turn::launched(CUresult result) {
     return result;
   }
   if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
-  watch_soon(in_);
+  if (in_.contended() && has_events(*stream_)) watch_soon();
   return result;
 }
 

@@ -41,6 +41,7 @@ constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line
 constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
 constexpr int kRecycleMs = 100;              // between looks at sessions that somebody was still in
+constexpr int kLookMs = 1000;                // between looks at what nobody tells
 constexpr size_t kStackBytes = 1024 * 1024;  // it calls the driver
 constexpr int kDescriptorsFrom = 500;        // out of the way of programs that count on low numbers
 
@@ -240,10 +241,10 @@ void attend(Session& session) {
     const bool left = recycle();
     pollfd polled[] = {{session.socket, POLLIN, 0}, {watch_descriptor(), POLLIN, 0}};
     const pollfd& end = polled[0];
-    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : -1);
+    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : kLookMs);
     if (ready < 0 && errno != EINTR) return;
-    if (ready <= 0) continue;
-    if (polled[1].revents != 0) watch();
+    if (ready < 0) continue;
+    if (ready == 0 || polled[1].revents != 0) watch();
     if (end.revents == 0) continue;
     if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || !owns_socket(session)) return;
     std::byte ignored[64];
