@@ -74,7 +74,11 @@ class Inside {
   Entry enter_again() {
     if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return Entry::kBarred;
     Session* session = guard().current.load(std::memory_order_acquire);
-    return session != nullptr ? enter(session) : Entry::kNoSession;
+    // A detached one answers nobody; its successor is on the way.
+    if (session == nullptr || session->detached.load(std::memory_order_relaxed)) {
+      return Entry::kNoSession;
+    }
+    return enter(session);
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;

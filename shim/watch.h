@@ -17,8 +17,8 @@ void watch_soon();
 
 // ---- for the helper thread ----
 
-// Made anew by each helper, for its process; readable when there is something to look at, -1 if
-// there is no such descriptor (any more).
+// Made anew by each helper, for its process, and when the application closed it; readable when
+// there is something to look at, -1 if there is no such descriptor (any more).
 void make_watch_descriptor();
 int watch_descriptor();
 
