@@ -83,13 +83,12 @@ Turn::Turn(const Launch& launch) {
     if (!in_ && !await_daemon(launch)) return;
     if (anything_captures() && stream_captures(launch.stream)) {
       in_.count(Admission::SELF_CAPTURING);
-      in_.leave();
+      give_up();
       return;
     }
     stream_ = &stream_slot(in_, launch.stream);
     if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
-      stream_ = nullptr;
-      in_.leave();
+      give_up();
       return;
     }
     admit(launch);
@@ -119,13 +118,19 @@ bool Turn::await_daemon(const Launch& launch) {
                       (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
                       (!launch.graph && is_collective(launch.handle));
     if (free) {
-      // It had a number under the daemon that went away.
-      if (stream_ != nullptr) in_.thread().in_hand.store(0, std::memory_order_release);
-      stream_ = nullptr;
+      give_up();
       return false;
     }
     ipc::futex_wait(&guard().fail_closed, 1, kAwaitNs);
   }
+}
+
+// The launch goes as it is, unmanaged.
+void Turn::give_up() {
+  // It may have a number, under a daemon that went away.
+  if (reach_.seq != 0) in_.thread().in_hand.store(0, std::memory_order_release);
+  stream_ = nullptr;
+  in_.leave();
 }
 
 void Turn::admit(const Launch& launch) {
