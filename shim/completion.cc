@@ -224,8 +224,7 @@ bool poll_all(Inside& in) {
   bool waiting = false;
   for_each_active([&](StreamSlot& slot) {
     poll_stream(in, slot);
-    waiting |=
-        slot.marker_head != slot.marker_tail || slot.pairs_out.load(std::memory_order_relaxed) > 0;
+    waiting |= has_events(slot);
   });
   return waiting;
 }

@@ -28,6 +28,11 @@ void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence
 // Puts a marker behind what was submitted to the stream so far.
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream);
 
+// A marker or a pair of the stream was not seen to be done.
+inline bool has_events(const StreamSlot& slot) {
+  return slot.marker_head != slot.marker_tail || slot.pairs_out.load(std::memory_order_relaxed) > 0;
+}
+
 // Asks about the stream's markers and pairs, and reports what is done.
 void poll_stream(Inside& in, StreamSlot& slot);
 

@@ -83,13 +83,12 @@ Turn::Turn(const Launch& launch) {
     if (!in_ && !await_daemon(launch)) return;
     if (anything_captures() && stream_captures(launch.stream)) {
       in_.count(Admission::SELF_CAPTURING);
-      in_.leave();
+      give_up();
       return;
     }
     stream_ = &stream_slot(in_, launch.stream);
     if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
-      stream_ = nullptr;
-      in_.leave();
+      give_up();
       return;
     }
     admit(launch);
@@ -109,23 +108,29 @@ Turn::Turn(const Launch& launch) {
 // Outside of every session a fail-closed launch waits for one, unless it is of those that are never
 // held back. True: inside. False: it goes as it is.
 bool Turn::await_daemon(const Launch& launch) {
-  if (stream_ == nullptr && !fails_closed()) return false;
   for (;;) {
-    if (in_.enter_again()) return true;
-    const bool free = __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0 ||
-                      guard().current.load(std::memory_order_relaxed) != nullptr ||
+    const Inside::Entry entry = in_.enter_again();
+    if (entry == Inside::Entry::kIn) return true;
+    if (entry == Inside::Entry::kNoSlot) count_without_slot();
+    const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
                       (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
                       (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
                       (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
                       (!launch.graph && is_collective(launch.handle));
-    if (!fails_closed() || free) {
-      // It had a number under the daemon that went away.
-      if (stream_ != nullptr) in_.thread().in_hand.store(0, std::memory_order_release);
-      stream_ = nullptr;
+    if (free) {
+      give_up();
       return false;
     }
     ipc::futex_wait(&guard().fail_closed, 1, kAwaitNs);
   }
+}
+
+// The launch goes as it is, unmanaged.
+void Turn::give_up() {
+  // It may have a number, under a daemon that went away.
+  if (reach_.seq != 0) in_.thread().in_hand.store(0, std::memory_order_release);
+  stream_ = nullptr;
+  in_.leave();
 }
 
 void Turn::admit(const Launch& launch) {
@@ -334,7 +339,7 @@ CUresult Turn::launched(CUresult result) {
     return result;
   }
   if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
-  watch_soon(in_);
+  if (in_.contended() && has_events(*stream_)) watch_soon();
   return result;
 }
 

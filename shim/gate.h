@@ -40,6 +40,7 @@ class Turn {
 
  private:
   bool await_daemon(const Launch& launch);
+  void give_up();
   void admit(const Launch& launch);
   bool fits_window(uint32_t window_us);
   bool use_credit(uint32_t epoch);

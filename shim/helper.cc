@@ -41,6 +41,7 @@ constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line
 constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
 constexpr int kRecycleMs = 100;              // between looks at sessions that somebody was still in
+constexpr int kLookMs = 1000;                // between looks at what nobody tells
 constexpr size_t kStackBytes = 1024 * 1024;  // it calls the driver
 constexpr int kDescriptorsFrom = 500;        // out of the way of programs that count on low numbers
 
@@ -234,18 +235,20 @@ void retire(Session& session) {
            static_cast<unsigned long long>(session.generation));
 }
 
-// Returns when the daemon, or our end of the socket, is gone.
+// Returns when the daemon, or our end of the socket, is gone. What the application closes goes on
+// as long as it is polled, without a word: it is found missing at the next look.
 void attend(Session& session) {
-  for (;;) {
+  while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
     pollfd polled[] = {{session.socket, POLLIN, 0}, {watch_descriptor(), POLLIN, 0}};
     const pollfd& end = polled[0];
-    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : -1);
+    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : kLookMs);
     if (ready < 0 && errno != EINTR) return;
-    if (ready <= 0) continue;
-    if (polled[1].revents != 0) watch();
+    if (ready < 0) continue;
+    if (ready == 0 || polled[1].revents != 0) watch();
     if (end.revents == 0) continue;
-    if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || !owns_socket(session)) return;
+    if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return;
+    if (!owns_socket(session)) return;  // nothing is read from what is not ours
     std::byte ignored[64];
     const ssize_t size = ipc::receive_packet(session.socket, ignored);
     if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;
@@ -268,6 +271,7 @@ void* helper_main(void*) {
   make_watch_descriptor();
   can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
+    if (watch_descriptor() < 0) make_watch_descriptor();
     Session* session = free_session();
     const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
     announce_tried();

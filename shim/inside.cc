@@ -49,7 +49,7 @@ ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
   return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index].bytes));
 }
 
-// Launches of threads that found no slot; added to the shared counter by the next that has one.
+// See count_without_slot().
 constinit std::atomic<uint64_t> without_slot{0};
 
 // Runs at thread exit, and hands the slot to whoever comes next.
@@ -96,31 +96,33 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
 
 // Announces the stay, then looks whether the session is still the current one. The compiler must
 // keep the order; the processor may not, which membarrier() in helper.cc makes up for.
-bool announce(ThreadSlot& slot, Session* session) {
-  if (slot.inside.load(std::memory_order_relaxed) != nullptr) return false;
+Inside::Entry announce(ThreadSlot& slot, Session* session) {
+  if (slot.inside.load(std::memory_order_relaxed) != nullptr) return Inside::Entry::kBarred;
   slot.inside.store(session, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (guard().current.load(std::memory_order_acquire) == session) return true;
+  if (guard().current.load(std::memory_order_acquire) == session) return Inside::Entry::kIn;
   slot.inside.store(nullptr, std::memory_order_relaxed);
-  return false;
+  return Inside::Entry::kNoSession;
 }
 
 // This thread's slot. One that a fork left behind has another owner.
 ThreadSlot* own_slot() {
   ThreadSlot* slot = my_slot;
   if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
-  slot = claim_slot();
-  if (slot == nullptr) without_slot.fetch_add(1, std::memory_order_relaxed);
-  return slot;
+  return claim_slot();
 }
 
 }  // namespace
 
-void Inside::enter(Session* session) {
+void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed); }
+
+Inside::Entry Inside::enter(Session* session) {
   ThreadSlot* slot = my_slot;
   if (slot == nullptr || slot->generation != session->generation) [[unlikely]]
     slot = own_slot();
-  if (slot == nullptr || !announce(*slot, session)) return;
+  if (slot == nullptr) return Entry::kNoSlot;
+  if (const Entry entry = announce(*slot, session); entry != Entry::kIn) [[unlikely]]
+    return entry;
   // Only from here on does the session stay the one that it is.
   if (slot->generation != session->generation) [[unlikely]] {
     slot->generation = session->generation;
@@ -131,6 +133,7 @@ void Inside::enter(Session* session) {
   }
   thread_ = slot;
   session_ = session;
+  return Entry::kIn;
 }
 
 void Inside::write(std::byte* slot, const ipc::RecordFields& fields) const {

@@ -45,6 +45,9 @@ extern ThreadSlot thread_slots[ipc::kThreads];
 // True if some thread has been in a synchronizing call since `since_ns` or longer.
 bool anyone_blocked(int64_t since_ns);
 
+// A launch of a thread that found no slot: counted as SELF_POOL by the next one that has one.
+void count_without_slot();
+
 // The slots in use. A thread that took a number before the caller read it is among them.
 template <class Visit>
 void for_each_thread(Visit&& visit) {
@@ -61,14 +64,21 @@ class Inside {
     if (Session* session = guard().current.load(std::memory_order_acquire)) enter(session);
   }
   ~Inside() { leave(); }
-  // Enters, after leaving, whatever session is current by now. False where this thread stays out of
-  // it: no session, bypass, no free slot, or a stay further up the stack.
-  bool enter_again() {
+  enum class Entry : uint8_t {
+    kIn,
+    kNoSession,
+    kNoSlot,  // all are taken
+    kBarred,  // bypass, or a stay further up the stack
+  };
+  // Enters, after leaving, whatever session is current by now.
+  Entry enter_again() {
+    if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return Entry::kBarred;
     Session* session = guard().current.load(std::memory_order_acquire);
-    if (session != nullptr && __atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) == 0) {
-      enter(session);
+    // A detached one answers nobody; its successor is on the way.
+    if (session == nullptr || session->detached.load(std::memory_order_relaxed)) {
+      return Entry::kNoSession;
     }
-    return session_ != nullptr;
+    return enter(session);
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
@@ -106,7 +116,7 @@ class Inside {
   void count_marker_error();
 
  private:
-  void enter(Session* session);
+  Entry enter(Session* session);
 
   ThreadSlot* thread_ = nullptr;
   Session* session_ = nullptr;

@@ -22,10 +22,17 @@ constinit std::atomic<bool> resting{false};
 constinit std::atomic<int> descriptor{-1};
 constinit FileId descriptor_id{};
 
-// One look; true if something is left to see.
-bool look() {
+enum class Look : uint8_t { kNothing, kMore, kShutOut };
+
+// One look; kMore if something is left to see, kShutOut while threads that launch hold all slots.
+Look look() {
+  // Only this thread retires sessions. It takes no slot before there is something to see.
+  const Session* session = guard().current.load(std::memory_order_relaxed);
+  if (session == nullptr || session->control->header.contended.load() == 0) return Look::kNothing;
+  if (anything_captures()) return Look::kNothing;
   Inside in;
-  return in && in.contended() && !anything_captures() && poll_all(in);
+  if (!in) return ~guard().threads.load() == 0 ? Look::kShutOut : Look::kNothing;
+  return poll_all(in) ? Look::kMore : Look::kNothing;
 }
 
 void settle_in() {
@@ -41,8 +48,8 @@ void settle_in() {
 
 }  // namespace
 
-void watch_soon(const Inside& in) {
-  if (!in.contended() || !resting.load(std::memory_order_relaxed)) return;
+void watch_soon() {
+  if (!resting.load(std::memory_order_relaxed) || anything_captures()) return;
   const int fd = watch_descriptor();
   if (fd < 0 || !resting.exchange(false, std::memory_order_seq_cst)) return;
   const int before = errno;  // the application's
@@ -77,10 +84,12 @@ void watch() {
     const ssize_t drained = read(fd, &count, sizeof count);
   const timespec pause{0, kLookNs};
   for (int looks = 0; looks < kLooksInARow; ++looks) {
-    if (!look()) {
+    const Look found = look();
+    if (found == Look::kShutOut) return;  // whoever called would call at each launch, for nothing
+    if (found == Look::kNothing) {
       resting.store(true, std::memory_order_seq_cst);
       // Whoever placed a marker in between may have found us awake.
-      if (!look() || !resting.exchange(false, std::memory_order_seq_cst)) return;
+      if (look() != Look::kMore || !resting.exchange(false, std::memory_order_seq_cst)) return;
     }
     clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
   }

@@ -11,17 +11,19 @@
 
 namespace heddle::shim {
 
-// For launching threads that have placed a marker: sees to it that the helper looks.
-void watch_soon(const Inside& in);
+// For launching threads, while somebody less important waits and their stream has_events: sees to
+// it that the helper looks. A helper that rests costs two system calls.
+void watch_soon();
 
 // ---- for the helper thread ----
 
-// Made anew by each helper, for its process; readable when there is something to look at, -1 if
-// there is no such descriptor (any more).
+// Made anew by each helper, for its process, and when the application closed it; readable when
+// there is something to look at, -1 if there is no such descriptor (any more).
 void make_watch_descriptor();
 int watch_descriptor();
 
-// Returns when there is nothing to look at, or after a while: then it is to be called again.
+// Returns when there is nothing to look at, or after a while: then it is to be called again, now
+// and then in any case, for it may have found no slot.
 void watch();
 
 }  // namespace heddle::shim

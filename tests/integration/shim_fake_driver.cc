@@ -46,12 +46,15 @@ FAKE std::atomic<int> fake_event_calls;   // records and queries
 FAKE std::atomic<int> fake_records;       // events recorded
 FAKE std::atomic<int> fake_event_errors;  // so many records fail
 FAKE std::atomic<int> fake_capturing;
+FAKE std::atomic<int> fake_asking;    // calls that ask whether a stream captures, and have to wait
+FAKE std::atomic<int> fake_answers;   // so many of those may return; -1: all
 FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is zero
 FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_blocking{0}, fake_records{0}, fake_primary{0}, fake_relaxed{0};
+    fake_asking{0}, fake_answers{-1}, fake_blocking{0}, fake_records{0}, fake_primary{0},
+    fake_relaxed{0};
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -189,6 +192,12 @@ FAKE CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int) {
 }
 FAKE CUresult cuStreamEndCapture(CUstream, CUgraph*) { return fake_capturing = 0, CUDA_SUCCESS; }
 FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  if (fake_answers >= 0) {
+    ++fake_asking;
+    while (fake_answers == 0) sched_yield();
+    --fake_asking;
+    --fake_answers;
+  }
   *status = fake_capturing != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }

@@ -249,6 +249,29 @@ TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
   EXPECT_EQ(app("launch"), "0") << "the last daemon's rule was fail-open";
 }
 
+TEST_F(Shim, FailClosedGoesAsItIsWhenItsStreamCapturesAsTheNextDaemonComes) {
+  Application app(environment());
+  start(app, kGate, ipc::kFailClosed);
+  app("capture 128");
+  app("set fake_capturing 0");  // that stream, not all
+  app.send("@launch 64");
+  daemon_.wait_for_ask();
+  app("set fake_answers 0");
+  daemon_.hang_up();
+  while (app("get fake_asking") == "0") {  // until it has found no daemon
+  }
+  daemon_.accept(kGate, ipc::kFailClosed);
+  while (daemon_.client().counters.threads_used == 0) app("sync");
+  app("set fake_answers 1");
+  while (app("get fake_answers") != "0" || app("get fake_asking") == "0") {  // until it found one
+  }
+  app("set fake_capturing 1");
+  app("set fake_answers -1");
+  EXPECT_EQ(app("result"), "0");
+  EXPECT_EQ(app("get fake_launches"), "1");
+  app("end_capture 128");
+}
+
 TEST_F(Shim, FailClosedOutlastsTheBoundAndAStoppedDaemon) {
   Application app(environment());
   start(app, kGate, ipc::kFailClosed);

@@ -240,6 +240,35 @@ TEST_F(Shim, TouchesNoFileOfAProgramThatReusesItsDescriptors) {
   EXPECT_EQ(app("intact"), stolen);
 }
 
+TEST_F(Shim, AttachesAgainWhenTheApplicationClosesItsDescriptors) {
+  Application app(environment());
+  start(app, kGate);
+  EXPECT_NE(app("steal"), "0");
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  EXPECT_EQ(app("launch"), "0") << "nobody hears the doorbell";
+  EXPECT_TRUE(daemon_.pending(5000));
+  daemon_.hang_up();
+  daemon_.accept(kGate);
+  while (daemon_.client().counters.threads_used == 0) app("sync");  // until it has taken it up
+  app.send("launch");
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
+TEST_F(Shim, FailClosedAsksAgainWhenTheApplicationClosesItsDescriptors) {
+  Application app(environment());
+  start(app, kGate, ipc::kFailClosed);
+  EXPECT_NE(app("steal"), "0");
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  app.send("launch");
+  ASSERT_TRUE(daemon_.pending(5000)) << "it attaches again";
+  EXPECT_LE(daemon_.client().threads[0].ask_word & 0xffffffff, 1u) << "asked once, not in a loop";
+  daemon_.hang_up();
+  daemon_.accept(kGate, ipc::kFailClosed);
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
 TEST_F(Shim, LoadsADriverWhoseConstructorsCallCuda) {
   auto variables = environment();
   variables.push_back("FAKE_EARLY=1");

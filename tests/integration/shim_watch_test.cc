@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -10,6 +12,7 @@
 namespace heddle::shim_test {
 namespace {
 
+using wire::Admission;
 using wire::Evidence;
 using wire::Kind;
 using Clock = std::chrono::steady_clock;
@@ -39,6 +42,21 @@ class ShimWatch : public Shim {
       if (Clock::now() > until) return false;
     }
     return true;
+  }
+  // How often the helper has gone to sleep so far.
+  static long helper_naps(const Application& app) {
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(app.pid()) + "/task")) {
+      std::string word;
+      std::ifstream status(task.path() / "status");
+      bool helper = false;
+      while (status >> word) {
+        if (word == "heddle") helper = true;
+        if (word == "voluntary_ctxt_switches:" && helper && status >> word) return std::stol(word);
+      }
+    }
+    ADD_FAILURE() << "no helper thread";
+    return 0;
   }
   // True if nobody touches an event for a while, in which a helper that looks would often.
   static bool rests(Application& app) {
@@ -84,6 +102,33 @@ TEST_F(ShimWatch, MarksAKernelAmongOthersOnce) {
   // Every 127th launch is timed by two events; and the machine may take the processor away for a
   // while, which is a pause too.
   EXPECT_LE(std::stoi(app("get fake_records")) - before, 2 * 50000 / 127 + 200);
+}
+
+TEST_F(ShimWatch, IsNotWokenByLaunchesThatHaveNoMarker) {
+  Application app(environment());
+  contend(app);
+  app("set fake_busy 0");
+  EXPECT_TRUE(rests(app));
+  const long before = helper_naps(app);
+  for (int i = 0; i < 500; ++i) app("pdl");  // beside which no event is put
+  EXPECT_LE(helper_naps(app) - before, 50) << "one a second is its own";
+}
+
+TEST_F(ShimWatch, CountsNoLaunchWhereItFindsNoSlot) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  app("set fake_busy 1");
+  app.send("threads " + std::to_string(ipc::kThreads));  // each keeps its slot until the last ends
+  std::vector<ipc::RecordFields> asks;
+  for (uint32_t i = 0; i < ipc::kThreads; ++i) asks.push_back(daemon_.wait_for_ask(i));
+  daemon_.control().header.contended = 1;
+  for (uint32_t i = 0; i < ipc::kThreads; ++i) daemon_.grant(asks[i], 0, 0, i);
+  EXPECT_EQ(app.receive(), std::to_string(ipc::kThreads));
+  daemon_.control().windows[0].word = kLease;
+  app("again 64");  // the shared counters are brought up to date now and then
+  const auto pool = static_cast<size_t>(Admission::SELF_POOL);
+  EXPECT_EQ(daemon_.client().counters.self[pool], 0u);
 }
 
 TEST_F(ShimWatch, StopsOnceNobodyWaitsAnyMore) {
