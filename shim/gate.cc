@@ -115,8 +115,8 @@ bool Turn::await_daemon(const Launch& launch) {
     const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
                       (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
                       (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
-                      (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
-                      (!launch.graph && is_collective(launch.handle));
+                      signals(launch.stream) ||
+                      is_collective(launch.handle, launch.shape, launch.graph);
     if (free) {
       give_up();
       return false;
@@ -374,9 +374,8 @@ void note_launch(Launch launch) {
 }
 
 void note_signal(StreamRef stream) {
-  if (Inside in; in && !(anything_captures() && stream_captures(stream))) {
-    stream_slot(in, stream).signals.store(true, std::memory_order_relaxed);
-  }
+  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
+  set_signals(stream);
 }
 
 void note_peer() { has_peers.store(true, std::memory_order_relaxed); }

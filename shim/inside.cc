@@ -105,14 +105,14 @@ Inside::Entry announce(ThreadSlot& slot, Session* session) {
   return Inside::Entry::kNoSession;
 }
 
-// This thread's slot. One that a fork left behind has another owner.
+}  // namespace
+
 ThreadSlot* own_slot() {
   ThreadSlot* slot = my_slot;
+  // One that a fork left behind has another owner.
   if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
   return claim_slot();
 }
-
-}  // namespace
 
 void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed); }
 

@@ -45,6 +45,9 @@ extern ThreadSlot thread_slots[ipc::kThreads];
 // True if some thread has been in a synchronizing call since `since_ns` or longer.
 bool anyone_blocked(int64_t since_ns);
 
+// This thread's slot, taken at the first call; nullptr where all are taken.
+ThreadSlot* own_slot();
+
 // A launch of a thread that found no slot: counted as SELF_POOL by the next one that has one.
 void count_without_slot();
 

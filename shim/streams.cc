@@ -69,6 +69,12 @@ uint64_t key_of(StreamRef stream, const ThreadSlot& thread) {
                 uint64_t{thread.index} << kPlaceShift | uint64_t{thread.owners} << kOwnerShift);
 }
 
+// Without a session. Threads beyond the pool are taken for one.
+uint64_t own_key_of(StreamRef stream) {
+  const ThreadSlot* thread = own_slot();
+  return thread != nullptr ? key_of(stream, *thread) : key_of(stream, 0);
+}
+
 bool is_predecessor(uint64_t other, uint64_t key) {
   return (other & 3) == 2 && (other >> kPlaceShift) != (key >> kPlaceShift) &&
          (((other ^ key) >> kPlaceShift) & (ipc::kThreads - 1)) == 0;
@@ -174,6 +180,12 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   return slot;
 }
 
+StreamSlot& find_or_take(Inside& in, uint64_t key, StreamRef stream) {
+  const Held held(keys_lock);
+  StreamSlot* slot = find(key);
+  return slot != nullptr ? *slot : take(in, key, stream);
+}
+
 // Until nobody is at an event any more; the capture count is raised. A permit lasts for a call to
 // the driver; that of a thread which was cancelled in it would never come back.
 void await_permits() {
@@ -219,9 +231,17 @@ StreamSlot& stream_slot(Inside& in, StreamRef stream) {
   const uint64_t key = key_of(stream, in.thread());
   if (StreamSlot* slot = find(key)) [[likely]]
     return *slot;
-  const Held held(keys_lock);
-  StreamSlot* slot = find(key);
-  return slot != nullptr ? *slot : take(in, key, stream);
+  return find_or_take(in, key, stream);
+}
+
+void set_signals(StreamRef stream) {
+  Inside in;
+  find_or_take(in, own_key_of(stream), stream).signals.store(true, std::memory_order_relaxed);
+}
+
+bool signals(StreamRef stream) {
+  const StreamSlot* slot = find(own_key_of(stream));
+  return slot != nullptr && slot->signals.load(std::memory_order_relaxed);
 }
 
 StreamSlot* known_stream(const Inside& in, StreamRef stream) {

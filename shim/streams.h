@@ -73,6 +73,11 @@ struct alignas(64) StreamSlot {
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
 StreamSlot& stream_slot(Inside& in, StreamRef stream);
 
+// Others may wait for the stream's work; known to this thread's later launches, in a session or
+// not.
+void set_signals(StreamRef stream);
+bool signals(StreamRef stream);
+
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.
 StreamSlot* known_stream(const Inside& in, StreamRef stream);

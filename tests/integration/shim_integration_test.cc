@@ -249,6 +249,22 @@ TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
   EXPECT_EQ(app("launch"), "0") << "the last daemon's rule was fail-open";
 }
 
+TEST_F(Shim, FailClosedHoldsNothingThatOthersWaitForWhileThereIsNoDaemon) {
+  Application app(environment());
+  start(app, kLease, ipc::kFailClosed);
+  app("write 64");
+  daemon_.hang_up();
+  EXPECT_TRUE(daemon_.pending(5000));
+  EXPECT_EQ(app("launch 64"), "0") << "noted in the session";
+  app("write 128");
+  EXPECT_EQ(app("launch 128"), "0") << "noted without";
+  EXPECT_EQ(app("graph_nccl"), "0");
+  app.send("launch 192");
+  daemon_.accept(kLease);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(daemon_.records().size(), 1u) << "held, and none of the others";
+}
+
 TEST_F(Shim, FailClosedGoesAsItIsWhenItsStreamCapturesAsTheNextDaemonComes) {
   Application app(environment());
   start(app, kGate, ipc::kFailClosed);
