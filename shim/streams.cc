@@ -204,7 +204,11 @@ uint32_t remove_captures(uint32_t most, Ended&& ended) {
   for (Capturing& capture : captures) {
     uint64_t key = capture.key.load(std::memory_order_acquire);
     if (removed == most) break;
-    if (key != 0 && ended(key, capture) && capture.key.compare_exchange_strong(key, 0)) ++removed;
+    // One that is being written is not over yet, and what it says is of the one before.
+    if (key != 0 && key != kTakenKey && ended(key, capture) &&
+        capture.key.compare_exchange_strong(key, 0)) {
+      ++removed;
+    }
   }
   capture_count.value.fetch_sub(removed, std::memory_order_seq_cst);
   return removed;
