@@ -60,8 +60,8 @@ int Scheduler::State::highest_active() const {
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
-  // A refusal stands until its policy says otherwise: an absent hook does not.
-  if (c.refused && verdict.result == HookResult::kDefault) return;
+  // A refusal stands until its policy says otherwise: an absent hook or a mistake does not.
+  if (c.refused && verdict.result != HookResult::kDecided) return;
   c.overridden = verdict.result == HookResult::kDecided;
   c.refused = c.overridden && verdict.refuse;
   c.override_us = verdict.window_us;
