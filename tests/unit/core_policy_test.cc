@@ -111,6 +111,18 @@ TEST_F(PolicyTest, AFaultLiftsNoRefusal) {
   EXPECT_EQ(window(1), kWindowLeased);
 }
 
+TEST_F(PolicyTest, SaysThatARefusalEndedWhereTheWindowStays) {
+  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  use(policy_);
+  attach(1, 0);
+  post(1);
+  EXPECT_EQ(window_[1].managed, 0);
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(window(1), kWindowLeased);
+  EXPECT_EQ(window_[1].managed, 1);
+}
+
 TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
   use(policy_);
