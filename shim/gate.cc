@@ -153,7 +153,7 @@ void Turn::admit(const Launch& launch) {
   if (kernel_.exempt || launch.exempt ||
       (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
     quiet_ = true;
-    return post(Admission::SELF_EXEMPT);
+    return post_exempt();
   }
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
@@ -167,7 +167,7 @@ void Turn::admit(const Launch& launch) {
     }
     return post(Admission::LEASE);
   }
-  if (stream_->signals.load(std::memory_order_relaxed)) return post(Admission::SELF_EXEMPT);
+  if (stream_->signals.load(std::memory_order_relaxed)) return post_exempt();
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
   if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
   ask();
@@ -177,8 +177,9 @@ void Turn::admit(const Launch& launch) {
 // added since; what ended meanwhile it learns when that is used up.
 bool Turn::fits_window(uint32_t window_us) {
   ThreadSlot& thread = in_.thread();
-  const bool alone = guard().threads.load(std::memory_order_relaxed) == uint64_t{1} << thread.index;
-  const bool known = alone && thread.room_epoch == epoch_ && thread.room_device == stream_->device;
+  const uint32_t claim = claim_if_alone(thread);
+  const bool known = claim != 0 && thread.room_claim == claim && thread.room_epoch == epoch_ &&
+                     thread.room_device == stream_->device;
   if (!known || thread.room_us <= 0) {
     const auto window = static_cast<float>(window_us);
     thread.room_us = window - outstanding_us(stream_->device);
@@ -186,6 +187,7 @@ bool Turn::fits_window(uint32_t window_us) {
       poll_all(in_);
       thread.room_us = window - outstanding_us(stream_->device);
     }
+    thread.room_claim = claim;
     thread.room_epoch = epoch_;
     thread.room_device = stream_->device;
   }
@@ -245,6 +247,12 @@ void Turn::post(Admission admission) {
   if (reach_.seq == 0) take_sequence();
   in_.post(record(admission));
   in_.count(admission);
+}
+
+// Asks for no room, and takes it all the same.
+void Turn::post_exempt() {
+  in_.thread().room_us -= predicted_us_;
+  post(Admission::SELF_EXEMPT);
 }
 
 void Turn::ask() {

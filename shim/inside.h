@@ -31,6 +31,7 @@ struct alignas(64) ThreadSlot {
   // What was left of the window at this thread's last launch, while no other thread launches.
   float room_us = 0;
   uint32_t room_epoch = 0;
+  uint32_t room_claim = 0;  // claim_if_alone() then
   int room_device = 0;
   // The launch that this thread has in hand, from before it takes its number until the driver has
   // it: stream index << kStreamShift | a number that its own is not below. 0: none.
@@ -47,6 +48,11 @@ bool anyone_blocked(int64_t since_ns);
 
 // This thread's slot, taken at the first call; nullptr where all are taken.
 ThreadSlot* own_slot();
+
+// The number of the latest claim of a slot while `thread` is the only one with a slot, 0 otherwise:
+// who finds the same number twice was alone in between. The helper, who never launches, is nobody.
+uint32_t claim_if_alone(const ThreadSlot& thread);
+void set_helper(const ThreadSlot& thread);
 
 // A launch of a thread that found no slot: counted as SELF_POOL by the next one that has one.
 void count_without_slot();

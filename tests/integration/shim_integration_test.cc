@@ -335,6 +335,22 @@ TEST_F(Shim, AsksBeyondItsWindow) {
   EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
 }
 
+TEST_F(Shim, CountsAgainstItsWindowWhatOtherThreadsAndCollectivesLaunched) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 1000));
+  predict(100);
+  app("set fake_busy 1");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("in_turn 5"), "5");  // by a thread that is gone
+  EXPECT_EQ(app("launch"), "0");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(app("nccl"), "0");
+  EXPECT_EQ(app("launch"), "0");
+  app.send("launch");
+  EXPECT_EQ(daemon_.wait_for_ask().stream_seq, 11u) << "ten of 100 us each are outstanding";
+  daemon_.control().header.bypass = 1;
+  EXPECT_EQ(app.receive(), "0");
+}
+
 TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
   Application app(environment());
   start(app, kGate);
