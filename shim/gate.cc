@@ -347,6 +347,7 @@ CUresult Turn::launched(CUresult result) {
     return result;
   }
   if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
+  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   if (in_.contended() && has_events(*stream_)) watch_soon();
   return result;
 }
@@ -354,9 +355,7 @@ CUresult Turn::launched(CUresult result) {
 // Whether the host paused behind this kernel last time; learned while somebody less important
 // waits.
 bool Turn::pauses() {
-  const int64_t last = stream_->launched_ns.load(std::memory_order_relaxed);
-  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (at_ns_ - last > kPauseNs) {
+  if (at_ns_ - stream_->launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
     paused.add(before_ - 1);
   } else {
     paused.remove(before_ - 1);
