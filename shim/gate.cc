@@ -147,7 +147,6 @@ void Turn::admit(const Launch& launch) {
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
-  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
@@ -155,6 +154,7 @@ void Turn::admit(const Launch& launch) {
     quiet_ = true;
     return post_exempt();
   }
+  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
