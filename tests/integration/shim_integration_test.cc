@@ -466,7 +466,7 @@ TEST_F(Shim, SaysThatTheDaemonIsOfAnotherVersion_AndPassesThrough) {
   for (const size_t bytes : {size_t{8}, sizeof(ipc::Attached), 2 * sizeof(ipc::Attached)}) {
     SCOPED_TRACE(bytes);
     unlink(log.c_str());
-    std::vector<std::byte> packet(bytes);
+    std::vector<std::byte> packet(bytes, std::byte{0xff});  // whatever its flags mean there
     const uint32_t head[] = {ipc::kControlMagic, ipc::kProtocolVersion + 1};
     std::memcpy(packet.data(), head, sizeof head);
     Application app(environment);
