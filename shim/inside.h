@@ -2,7 +2,8 @@
 //
 // Entering costs a few loads and one plain store; no lock, no fence: the helper thread pays for
 // both sides with membarrier() before it unmaps anything. A stay does not nest: what a profiler's
-// callback or a signal handler calls inside one passes through. It covers no synchronizing call.
+// callback or a signal handler calls inside one passes through. It covers no synchronizing call of
+// the application; but at first sight of a kernel its code is loaded, which may synchronize.
 #pragma once
 
 #include <atomic>
