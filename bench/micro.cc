@@ -41,6 +41,7 @@ int micro(const MicroOptions& options) {
   Figure p99 = summarize(gated_us);
   p99.median = percentile(gated_us, 0.99);
   const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
+                      {"nodaemon_ns", summarize(launches.nodaemon)},
                       {"lease_ns", summarize(launches.lease)},
                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
                       {"gate_rtt_us_p50", summarize(gated_us)},

@@ -30,6 +30,7 @@ double percentile(std::vector<double> samples, double p);
 // What a process under the shim and a daemon measured (micro_launch.cc). Nanoseconds.
 struct LaunchSamples {
   std::vector<double> passthrough;  // per call, shim - direct, one per round
+  std::vector<double> nodaemon;
   std::vector<double> lease;
   std::vector<double> threads;  // p99 of single launches, 8 threads ÷ 1, one per round
   std::vector<double> gated;    // one per launch, minus the median direct call

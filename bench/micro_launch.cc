@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -195,11 +196,10 @@ class Daemon {
   pid_t pid_ = -1;
 };
 
-// Shim and driver in this process, attached to the daemon at `priority`.
+// Shim and driver in this process.
 struct Pair {
-  explicit Pair(const char* priority)
-      : environment(setenv("HEDDLE_PRIORITY", priority, 1)),
-        shim(dist() + "/lib/heddle/libcuda.so.1"),
+  Pair()
+      : shim(dist() + "/lib/heddle/libcuda.so.1"),
         direct(dist() + "/lib/heddle/sim/libcuda.so.1"),
         kernel(shim.prepare()) {
     // Warm: the client is attached, the kernel known, the ring in use.
@@ -207,10 +207,15 @@ struct Pair {
       shim.launch_null(kernel);
       if (i % kBatch == 0) shim.synchronize();
     }
+  }
+  // Attached to the daemon at `priority`.
+  static Pair attached(const char* priority) {
+    setenv("HEDDLE_PRIORITY", priority, 1);
+    Pair pair;
     if (!Daemon::client()["managed"].get<bool>()) give_up("the shim did not attach to heddled");
+    return pair;
   }
 
-  int environment;
   Driver shim, direct;
   CUfunction kernel;
 };
@@ -243,8 +248,22 @@ std::vector<double> launch_in_threads(const Driver& driver, CUfunction kernel, i
   return all;
 }
 
+// What a launch through the shim takes longer than a direct one; `between` ends a batch.
+template <class Between>
+std::vector<double> launch_in_turn(const MicroOptions& options, Pair& pair, Between&& between) {
+  return alternate(
+      scaled(options, 5000), kBatch, [&] { pair.shim.launch_null(pair.kernel); },
+      [&] { pair.direct.launch_null(pair.kernel); }, between);
+}
+
+void measure_without_daemon(const MicroOptions& options, LaunchSamples& out) {
+  setenv(ipc::kSocketEnv, "/nonexistent/heddled", 1);
+  Pair pair;
+  out.nodaemon = launch_in_turn(options, pair, [&] { pair.shim.synchronize(); });
+}
+
 void measure_leased(const MicroOptions& options, LaunchSamples& out) {
-  Pair pair("0");
+  Pair pair = Pair::attached("0");
   CUdevice device;
   out.passthrough = alternate(
       scaled(options, 5000), 1000, [&] { pair.shim.device_get(&device, 0); },
@@ -254,13 +273,10 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   constexpr int kTries = 5;
   for (int tries = 1;; ++tries) {
     const nlohmann::json before = Daemon::client()["counters"]["dropped"];
-    out.lease = alternate(
-        scaled(options, 5000), kBatch, [&] { pair.shim.launch_null(pair.kernel); },
-        [&] { pair.direct.launch_null(pair.kernel); },
-        [&] {
-          pair.shim.synchronize();
-          std::this_thread::sleep_for(std::chrono::microseconds(50));
-        });
+    out.lease = launch_in_turn(options, pair, [&] {
+      pair.shim.synchronize();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
     if (Daemon::client()["counters"]["dropped"] == before) break;
     if (tries == kTries) give_up("lease_ns: records were dropped; try on a less busy machine");
   }
@@ -279,7 +295,7 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
 }
 
 void measure_gated(const MicroOptions& options, LaunchSamples& out) {
-  Pair pair("9");
+  Pair pair = Pair::attached("9");
   std::vector<double> direct;
   for (uint32_t i = 0; i < scaled(options, 40'000); ++i) {
     out.gated.push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
@@ -289,6 +305,11 @@ void measure_gated(const MicroOptions& options, LaunchSamples& out) {
   }
   const double launch = percentile(direct, 0.5);
   for (double& ns : out.gated) ns -= launch;
+}
+
+auto members_of(LaunchSamples& samples) {
+  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease, &samples.threads,
+                    &samples.gated};
 }
 
 // Runs `measure` in a process of its own, because a process attaches once, and takes over one
@@ -305,7 +326,7 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
       LaunchSamples mine;
       measure(options, mine);
       FILE* file = fdopen(ends[1], "w");
-      for (const auto* samples : {&mine.passthrough, &mine.lease, &mine.threads, &mine.gated}) {
+      for (const auto* samples : members_of(mine)) {
         const size_t count = samples->size();
         fwrite(&count, sizeof count, 1, file);
         fwrite(samples->data(), sizeof(double), count, file);
@@ -319,7 +340,7 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
   }
   close(ends[1]);
   FILE* file = fdopen(ends[0], "r");
-  for (auto* samples : {&out.passthrough, &out.lease, &out.threads, &out.gated}) {
+  for (auto* samples : members_of(out)) {
     size_t count = 0;
     if (fread(&count, sizeof count, 1, file) != 1) break;
     const size_t before = samples->size();
@@ -337,6 +358,7 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
 LaunchSamples measure_launches(const MicroOptions& options) {
   const Daemon daemon;
   LaunchSamples samples;
+  in_child(options, samples, measure_without_daemon);
   in_child(options, samples, measure_leased);
   in_child(options, samples, measure_gated);
   return samples;

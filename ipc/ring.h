@@ -28,7 +28,7 @@ bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
   }
   build(ring[head % kRingRecords]);
   Fault::at("ring: record written, not published");
-  // Sequentially consistent: the reader's `sleeping` word is read next (see ring_doorbell).
+  // Sequentially consistent: the reader's `sleeping` word is read next (shim: Inside::ring).
   head_word.store(head + 1, std::memory_order_seq_cst);
   Fault::at("ring: record published");
   return true;

@@ -115,8 +115,8 @@ bool Turn::await_daemon(const Launch& launch) {
     const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
                       (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
                       (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
-                      (stream_ != nullptr && stream_->signals.load(std::memory_order_relaxed)) ||
-                      (!launch.graph && is_collective(launch.handle));
+                      signals(launch.stream) ||
+                      is_collective(launch.handle, launch.shape, launch.graph);
     if (free) {
       give_up();
       return false;
@@ -147,14 +147,14 @@ void Turn::admit(const Launch& launch) {
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
-  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
       (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
     quiet_ = true;
-    return post(Admission::SELF_EXEMPT);
+    return post_exempt();
   }
+  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
@@ -167,7 +167,7 @@ void Turn::admit(const Launch& launch) {
     }
     return post(Admission::LEASE);
   }
-  if (stream_->signals.load(std::memory_order_relaxed)) return post(Admission::SELF_EXEMPT);
+  if (stream_->signals.load(std::memory_order_relaxed)) return post_exempt();
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
   if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
   ask();
@@ -177,8 +177,9 @@ void Turn::admit(const Launch& launch) {
 // added since; what ended meanwhile it learns when that is used up.
 bool Turn::fits_window(uint32_t window_us) {
   ThreadSlot& thread = in_.thread();
-  const bool alone = guard().threads.load(std::memory_order_relaxed) == uint64_t{1} << thread.index;
-  const bool known = alone && thread.room_epoch == epoch_ && thread.room_device == stream_->device;
+  const uint32_t claim = claim_if_alone(thread);
+  const bool known = claim != 0 && thread.room_claim == claim && thread.room_epoch == epoch_ &&
+                     thread.room_device == stream_->device;
   if (!known || thread.room_us <= 0) {
     const auto window = static_cast<float>(window_us);
     thread.room_us = window - outstanding_us(stream_->device);
@@ -186,6 +187,7 @@ bool Turn::fits_window(uint32_t window_us) {
       poll_all(in_);
       thread.room_us = window - outstanding_us(stream_->device);
     }
+    thread.room_claim = claim;
     thread.room_epoch = epoch_;
     thread.room_device = stream_->device;
   }
@@ -245,6 +247,12 @@ void Turn::post(Admission admission) {
   if (reach_.seq == 0) take_sequence();
   in_.post(record(admission));
   in_.count(admission);
+}
+
+// Asks for no room, and takes it all the same.
+void Turn::post_exempt() {
+  in_.thread().room_us -= predicted_us_;
+  post(Admission::SELF_EXEMPT);
 }
 
 void Turn::ask() {
@@ -339,6 +347,7 @@ CUresult Turn::launched(CUresult result) {
     return result;
   }
   if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
+  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   if (in_.contended() && has_events(*stream_)) watch_soon();
   return result;
 }
@@ -346,9 +355,7 @@ CUresult Turn::launched(CUresult result) {
 // Whether the host paused behind this kernel last time; learned while somebody less important
 // waits.
 bool Turn::pauses() {
-  const int64_t last = stream_->launched_ns.load(std::memory_order_relaxed);
-  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (at_ns_ - last > kPauseNs) {
+  if (at_ns_ - stream_->launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
     paused.add(before_ - 1);
   } else {
     paused.remove(before_ - 1);
@@ -374,9 +381,8 @@ void note_launch(Launch launch) {
 }
 
 void note_signal(StreamRef stream) {
-  if (Inside in; in && !(anything_captures() && stream_captures(stream))) {
-    stream_slot(in, stream).signals.store(true, std::memory_order_relaxed);
-  }
+  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
+  set_signals(stream);
 }
 
 void note_peer() { has_peers.store(true, std::memory_order_relaxed); }

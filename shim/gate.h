@@ -45,6 +45,7 @@ class Turn {
   bool fits_window(uint32_t window_us);
   bool use_credit(uint32_t epoch);
   void post(wire::Admission admission);
+  void post_exempt();
   void ask();
   wire::Admission wait(uint32_t seq);
   void use_grant(const ipc::Grant& grant);

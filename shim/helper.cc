@@ -132,6 +132,11 @@ bool send_attach(int socket) {
   return ipc::send_packet(socket, packet.span()) == 0;
 }
 
+// In another version only the first two words mean what they do here.
+bool same_protocol(const ipc::Attached& answer) {
+  return answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
+}
+
 // Waits for the daemon's answer and takes its descriptors. False: there is none. That of another
 // version may be longer or shorter: its first two words stand in any.
 bool receive_answer(Session& session, ipc::Attached& answer) {
@@ -140,8 +145,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   int fds[3];
   const ssize_t size =
       ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
-  const bool same = answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
-  if (size == static_cast<ssize_t>(sizeof answer) && same && answer.managed != 0) {
+  if (size == static_cast<ssize_t>(sizeof answer) && same_protocol(answer) && answer.managed != 0) {
     session.control =
         static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
@@ -178,13 +182,13 @@ Attach attach(Session& session) {
   HEDDLE_FAULT_POINT("attach: connected, not told");
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
-  if (answered && answer.magic == ipc::kControlMagic) {
+  if (answered && same_protocol(answer)) {
     guard().fail_closed.store(answer.flags & ipc::kFailClosed, std::memory_order_relaxed);
   }
   answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
   if (!ok) {
     log_line("the daemon does not answer");
-  } else if (answer.magic != ipc::kControlMagic || answer.version != ipc::kProtocolVersion) {
+  } else if (!same_protocol(answer)) {
     log_line("the daemon speaks protocol %u, this shim %u; install both from the same release",
              answer.version, ipc::kProtocolVersion);
     ok = false;

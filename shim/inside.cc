@@ -49,6 +49,10 @@ ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
   return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index].bytes));
 }
 
+// See claim_if_alone() and set_helper().
+constinit std::atomic<uint32_t> claims{0};
+constinit std::atomic<uint64_t> helper_bit{0};
+
 // See count_without_slot().
 constinit std::atomic<uint64_t> without_slot{0};
 
@@ -75,6 +79,7 @@ ThreadSlot* claim_slot() {
     if (!used.compare_exchange_weak(seen, seen | uint64_t{1} << index, std::memory_order_acquire)) {
       continue;
     }
+    claims.fetch_add(1, std::memory_order_relaxed);
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
     // A fork in the middle leaves it to the child to do again.
@@ -105,14 +110,25 @@ Inside::Entry announce(ThreadSlot& slot, Session* session) {
   return Inside::Entry::kNoSession;
 }
 
-// This thread's slot. One that a fork left behind has another owner.
+}  // namespace
+
 ThreadSlot* own_slot() {
   ThreadSlot* slot = my_slot;
+  // One that a fork left behind has another owner.
   if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
   return claim_slot();
 }
 
-}  // namespace
+uint32_t claim_if_alone(const ThreadSlot& thread) {
+  const uint64_t own = uint64_t{1} << thread.index | helper_bit.load(std::memory_order_relaxed);
+  // Acquiring: who was here and left has claimed before.
+  if ((guard().threads.load(std::memory_order_acquire) & ~own) != 0) return 0;
+  return claims.load(std::memory_order_relaxed);
+}
+
+void set_helper(const ThreadSlot& thread) {
+  helper_bit.store(uint64_t{1} << thread.index, std::memory_order_relaxed);
+}
 
 void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed); }
 
@@ -201,6 +217,7 @@ void create_thread_key() {
 }
 
 void forget_threads() {
+  helper_bit.store(0, std::memory_order_relaxed);
   for (ThreadSlot& slot : thread_slots) {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);

@@ -2,7 +2,8 @@
 //
 // Entering costs a few loads and one plain store; no lock, no fence: the helper thread pays for
 // both sides with membarrier() before it unmaps anything. A stay does not nest: what a profiler's
-// callback or a signal handler calls inside one passes through. It covers no synchronizing call.
+// callback or a signal handler calls inside one passes through. It covers no synchronizing call of
+// the application; but at first sight of a kernel its code is loaded, which may synchronize.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,7 @@ struct alignas(64) ThreadSlot {
   // What was left of the window at this thread's last launch, while no other thread launches.
   float room_us = 0;
   uint32_t room_epoch = 0;
+  uint32_t room_claim = 0;  // claim_if_alone() then
   int room_device = 0;
   // The launch that this thread has in hand, from before it takes its number until the driver has
   // it: stream index << kStreamShift | a number that its own is not below. 0: none.
@@ -44,6 +46,14 @@ extern ThreadSlot thread_slots[ipc::kThreads];
 
 // True if some thread has been in a synchronizing call since `since_ns` or longer.
 bool anyone_blocked(int64_t since_ns);
+
+// This thread's slot, taken at the first call; nullptr where all are taken.
+ThreadSlot* own_slot();
+
+// The number of the latest claim of a slot while `thread` is the only one with a slot, 0 otherwise:
+// who finds the same number twice was alone in between. The helper, who never launches, is nobody.
+uint32_t claim_if_alone(const ThreadSlot& thread);
+void set_helper(const ThreadSlot& thread);
 
 // A launch of a thread that found no slot: counted as SELF_POOL by the next one that has one.
 void count_without_slot();

@@ -269,7 +269,10 @@ void purge(Match&& match) {
 
 }  // namespace
 
-bool is_collective(void* handle) {
+bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph) {
+  KernelRef kernel;
+  if (find(tag_of(handle, shape), handle, shape, kernel)) return kernel.exempt;
+  if (graph) return false;
   const char* name = nullptr;
   resolve(handle, name);
   return name != nullptr && is_exempt(name);

@@ -19,8 +19,8 @@ struct KernelRef {
 // `handle` is a CUfunction, a CUkernel or, with `graph`, a CUgraphExec.
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph);
 
-// The same question without a session: by the kernel's name alone.
-bool is_collective(void* handle);
+// The same question without a session: by what was seen before, or by the kernel's name.
+bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph);
 
 // Gives an instantiated graph its identity: its nodes' types, kernels and shapes, hashed.
 void name_graph(CUgraphExec exec, CUgraph graph);

@@ -69,6 +69,12 @@ uint64_t key_of(StreamRef stream, const ThreadSlot& thread) {
                 uint64_t{thread.index} << kPlaceShift | uint64_t{thread.owners} << kOwnerShift);
 }
 
+// Without a session. Threads beyond the pool are taken for one.
+uint64_t own_key_of(StreamRef stream) {
+  const ThreadSlot* thread = own_slot();
+  return thread != nullptr ? key_of(stream, *thread) : key_of(stream, 0);
+}
+
 bool is_predecessor(uint64_t other, uint64_t key) {
   return (other & 3) == 2 && (other >> kPlaceShift) != (key >> kPlaceShift) &&
          (((other ^ key) >> kPlaceShift) & (ipc::kThreads - 1)) == 0;
@@ -168,10 +174,17 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);
   slot.next_rest = 0;
-  slot.signals.store(false, std::memory_order_relaxed);
+  // What is known of one that shares holds for all: it is taken anew at each of their launches.
+  if (!shared) slot.signals.store(false, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
   if (!shared) keys[place].store(key, std::memory_order_release);
   return slot;
+}
+
+StreamSlot& find_or_take(Inside& in, uint64_t key, StreamRef stream) {
+  const Held held(keys_lock);
+  StreamSlot* slot = find(key);
+  return slot != nullptr ? *slot : take(in, key, stream);
 }
 
 // Until nobody is at an event any more; the capture count is raised. A permit lasts for a call to
@@ -191,7 +204,11 @@ uint32_t remove_captures(uint32_t most, Ended&& ended) {
   for (Capturing& capture : captures) {
     uint64_t key = capture.key.load(std::memory_order_acquire);
     if (removed == most) break;
-    if (key != 0 && ended(key, capture) && capture.key.compare_exchange_strong(key, 0)) ++removed;
+    // One that is being written is not over yet, and what it says is of the one before.
+    if (key != 0 && key != kTakenKey && ended(key, capture) &&
+        capture.key.compare_exchange_strong(key, 0)) {
+      ++removed;
+    }
   }
   capture_count.value.fetch_sub(removed, std::memory_order_seq_cst);
   return removed;
@@ -219,9 +236,17 @@ StreamSlot& stream_slot(Inside& in, StreamRef stream) {
   const uint64_t key = key_of(stream, in.thread());
   if (StreamSlot* slot = find(key)) [[likely]]
     return *slot;
-  const Held held(keys_lock);
-  StreamSlot* slot = find(key);
-  return slot != nullptr ? *slot : take(in, key, stream);
+  return find_or_take(in, key, stream);
+}
+
+void set_signals(StreamRef stream) {
+  Inside in;
+  find_or_take(in, own_key_of(stream), stream).signals.store(true, std::memory_order_relaxed);
+}
+
+bool signals(StreamRef stream) {
+  const StreamSlot* slot = find(own_key_of(stream));
+  return slot != nullptr && slot->signals.load(std::memory_order_relaxed);
 }
 
 StreamSlot* known_stream(const Inside& in, StreamRef stream) {

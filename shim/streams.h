@@ -49,7 +49,7 @@ struct alignas(64) StreamSlot {
   std::atomic<int64_t> posted_ns{0};    // predicted time of all that was posted
   std::atomic<int64_t> marked_ns{0};    // posted_ns at the newest marker
   std::atomic<uint32_t> kernel{0};      // of the newest launch, + 1
-  std::atomic<int64_t> launched_ns{0};  // when it was, while somebody less important waits
+  std::atomic<int64_t> launched_ns{0};  // when it was
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> done_ns{0};
@@ -72,6 +72,11 @@ struct alignas(64) StreamSlot {
 
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
 StreamSlot& stream_slot(Inside& in, StreamRef stream);
+
+// Others may wait for the stream's work; known to this thread's later launches, in a session or
+// not.
+void set_signals(StreamRef stream);
+bool signals(StreamRef stream);
 
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ Look look() {
   if (anything_captures()) return Look::kNothing;
   Inside in;
   if (!in) return ~guard().threads.load() == 0 ? Look::kShutOut : Look::kNothing;
+  set_helper(in.thread());
   return poll_all(in) ? Look::kMore : Look::kNothing;
 }
 
@@ -54,7 +56,8 @@ void watch_soon() {
   if (fd < 0 || !resting.exchange(false, std::memory_order_seq_cst)) return;
   const int before = errno;  // the application's
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+  // Not write(), which is a cancellation point: the thread is in the session.
+  syscall(SYS_write, fd, &one, sizeof one);
   errno = before;
 }
 

@@ -289,6 +289,8 @@ void GpuModel::end_kernel(StreamIndex s) {
   for (Cohort& cohort : cohorts_) {
     if (cohort.stream == s) cohort.left_ns = 0;
   }
+  Stream& stream = streams_[s];
+  stream.queue[stream.head].kernel.block_ns = 0;  // of the blocks that found no room yet
   dirty_ = true;
 }
 

@@ -112,7 +112,8 @@ class GpuModel {
   // time.
   OpId submit(TimeNs at, StreamIndex stream, const Op& op);
 
-  // Lets the kernel that runs at the head of the stream end now, whatever its block_ns.
+  // Lets the kernel that runs at the head of the stream end now, whatever its block_ns; blocks of
+  // it that found no room yet take no time once they do.
   void end_kernel(StreamIndex stream);
 
   // Moves time to `to` and appends starts and completions in the order of their times.

@@ -106,7 +106,7 @@ struct Client {
   uint32_t override_us = 0;
   uint32_t window_us = kWindowGated;
   uint32_t epoch = 0;
-  bool window_sent = false;
+  bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;

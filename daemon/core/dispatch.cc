@@ -60,8 +60,8 @@ int Scheduler::State::highest_active() const {
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
-  // A refusal stands until its policy says otherwise: an absent hook does not.
-  if (c.refused && verdict.result == HookResult::kDefault) return;
+  // A refusal stands until its policy says otherwise: an absent hook or a mistake does not.
+  if (c.refused && verdict.result != HookResult::kDecided) return;
   c.overridden = verdict.result == HookResult::kDecided;
   c.refused = c.overridden && verdict.refuse;
   c.override_us = verdict.window_us;
@@ -90,8 +90,9 @@ void Scheduler::State::refresh_windows() {
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us) {
-  if (c.window_sent && c.window_us == window_us) return;
+  if (c.window_sent && c.window_us == window_us && c.refused_sent == c.refused) return;
   c.window_sent = true;
+  c.refused_sent = c.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
   c.credit_us = 0;  // credit dies with the epoch that it was given in

@@ -40,6 +40,12 @@ TEST_F(ShimExempt, CollectivesByName) {
   expect_held("launch");
 }
 
+TEST_F(ShimExempt, CollectivesAreNotTimedUnderABypassEither) {
+  daemon_.control().header.bypass = 1;
+  expect_exempt("nccl");
+  EXPECT_EQ(app_("get fake_event_calls"), "0");
+}
+
 TEST_F(ShimExempt, GraphsWithACollective) {
   expect_held("graph");
   EXPECT_EQ(app_("graph_nccl"), "0");

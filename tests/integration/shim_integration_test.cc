@@ -249,6 +249,22 @@ TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
   EXPECT_EQ(app("launch"), "0") << "the last daemon's rule was fail-open";
 }
 
+TEST_F(Shim, FailClosedHoldsNothingThatOthersWaitForWhileThereIsNoDaemon) {
+  Application app(environment());
+  start(app, kLease, ipc::kFailClosed);
+  app("write 64");
+  daemon_.hang_up();
+  EXPECT_TRUE(daemon_.pending(5000));
+  EXPECT_EQ(app("launch 64"), "0") << "noted in the session";
+  app("write 128");
+  EXPECT_EQ(app("launch 128"), "0") << "noted without";
+  EXPECT_EQ(app("graph_nccl"), "0");
+  app.send("launch 192");
+  daemon_.accept(kLease);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(daemon_.records().size(), 1u) << "held, and none of the others";
+}
+
 TEST_F(Shim, FailClosedGoesAsItIsWhenItsStreamCapturesAsTheNextDaemonComes) {
   Application app(environment());
   start(app, kGate, ipc::kFailClosed);
@@ -317,6 +333,22 @@ TEST_F(Shim, AsksBeyondItsWindow) {
   app("set fake_busy 0");
   EXPECT_EQ(app("launch"), "0");  // its markers say that there is room again
   EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
+}
+
+TEST_F(Shim, CountsAgainstItsWindowWhatOtherThreadsAndCollectivesLaunched) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 1000));
+  predict(100);
+  app("set fake_busy 1");
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(app("in_turn 5"), "5");  // by a thread that is gone
+  EXPECT_EQ(app("launch"), "0");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(app("nccl"), "0");
+  EXPECT_EQ(app("launch"), "0");
+  app.send("launch");
+  EXPECT_EQ(daemon_.wait_for_ask().stream_seq, 11u) << "ten of 100 us each are outstanding";
+  daemon_.control().header.bypass = 1;
+  EXPECT_EQ(app.receive(), "0");
 }
 
 TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
@@ -434,7 +466,7 @@ TEST_F(Shim, SaysThatTheDaemonIsOfAnotherVersion_AndPassesThrough) {
   for (const size_t bytes : {size_t{8}, sizeof(ipc::Attached), 2 * sizeof(ipc::Attached)}) {
     SCOPED_TRACE(bytes);
     unlink(log.c_str());
-    std::vector<std::byte> packet(bytes);
+    std::vector<std::byte> packet(bytes, std::byte{0xff});  // whatever its flags mean there
     const uint32_t head[] = {ipc::kControlMagic, ipc::kProtocolVersion + 1};
     std::memcpy(packet.data(), head, sizeof head);
     Application app(environment);

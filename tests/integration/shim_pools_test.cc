@@ -50,6 +50,20 @@ TEST_F(Shim, StreamsBeyondThePoolShareOneSlot) {
   EXPECT_TRUE(daemon_.records().empty());
 }
 
+TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("streams 400"), "400");
+  const std::string last = std::to_string(64 + 8 * 399);
+  app("write " + last);
+  daemon_.records();
+  for (ipc::DeviceWindow& window : daemon_.control().windows) window.word = kGate;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(app("launch " + last), "0");
+    EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_EXEMPT);
+  }
+}
+
 TEST_F(Shim, KernelsBeyondTheTableAreLaunchedWithoutAName) {
   Application app(environment());
   start(app, kLease);

@@ -14,11 +14,15 @@ struct TestPolicy : Policy {
   std::function<EnqueueVerdict(Gpu&, LaunchId)> on_enqueue;
   std::function<DispatchVerdict(Gpu&)> on_dispatch;
   std::function<WindowVerdict(Gpu&, ClientId)> on_init;
+  std::function<WindowVerdict()> on_active;
   std::vector<LaunchView> stopped;
 
   std::string_view name() const override { return "test"; }
   WindowVerdict client_init(Gpu& g, ClientId c) override {
     return on_init ? on_init(g, c) : WindowVerdict{};
+  }
+  WindowVerdict client_active(Gpu&, ClientId) override {
+    return on_active ? on_active() : WindowVerdict{};
   }
   EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
     return on_enqueue ? on_enqueue(g, k) : EnqueueVerdict{};
@@ -95,6 +99,28 @@ TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
   done(2);
   tick(2'000 * kMs);
   EXPECT_EQ(grants_.size(), 2u) << "another policy's refusal is over with it";
+}
+
+TEST_F(PolicyTest, AFaultLiftsNoRefusal) {
+  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  policy_.on_active = [] { return WindowVerdict{HookResult::kFault}; };
+  use(policy_);
+  attach(1, 5);
+  post(1);
+  EXPECT_EQ(window_[1].managed, 0);
+  EXPECT_EQ(window(1), kWindowLeased);
+}
+
+TEST_F(PolicyTest, SaysThatARefusalEndedWhereTheWindowStays) {
+  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  use(policy_);
+  attach(1, 0);
+  post(1);
+  EXPECT_EQ(window_[1].managed, 0);
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(window(1), kWindowLeased);
+  EXPECT_EQ(window_[1].managed, 1);
 }
 
 TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {

@@ -50,6 +50,17 @@ TEST_F(GpuModelTest, KernelAloneTakesItsWaves) {
   EXPECT_TRUE(gpu.done(op));
 }
 
+TEST_F(GpuModelTest, AKernelThatIsEndedTakesNoMoreTimeForBlocksWithoutRoom) {
+  GpuModel gpu{GpuConfig{}};
+  const StreamIndex s = gpu.open_stream(gpu.add_client());
+  const OpId op = gpu.submit(0, s, kernel(3 * kWave, kNever / 4));
+  gpu.advance(kMs, notices_);
+  EXPECT_NE(when(op, Notice::kStarted), -1);
+  gpu.end_kernel(s);
+  gpu.advance(kMs, notices_);
+  EXPECT_EQ(when(op), kMs);
+}
+
 TEST_F(GpuModelTest, OccupancyIsTheTightestLimit) {
   const GpuModel gpu{GpuConfig{}};
   KernelShape shape;
