@@ -102,6 +102,10 @@ Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   if (error) return fail(path + ": no such policy; heddle policy list shows what there is");
+  // /proc/PID/root leads into a container, and resolves to a path of ours.
+  if (!fs::equivalent(path, real, error)) {
+    return fail(path + ": leads to another file than " + real.string() + "; name one of this host");
+  }
   for (const std::string& part : {parent_of(real.string()), real.string()}) {
     const std::string problem = ownership_problem(part);
     if (!problem.empty()) return fail(problem);

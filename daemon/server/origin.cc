@@ -68,6 +68,28 @@ bool has_ended(int pidfd) {
 
 }  // namespace
 
+// A process has a number in its own PID namespace and in each around it; /proc lists them from ours
+// on. Before Linux 5.5 only the process' number leads to them, and there without a pidfd (5.3) the
+// number is all that anything goes by.
+bool is_local(const ipc::Peer& peer) {
+  if (peer.pid == 0) return false;
+  const auto numbers = [](const std::string& path) {
+    const std::string text = contents(path);
+    const size_t line = text.find("NSpid:");
+    return line == std::string::npos ? "" : text.substr(line + 6, text.find('\n', line) - line - 6);
+  };
+  std::string found;
+  if (peer.pidfd >= 0) found = numbers("/proc/self/fdinfo/" + std::to_string(peer.pidfd));
+  if (found.empty()) found = numbers("/proc/" + std::to_string(peer.pid) + "/status");
+  std::istringstream words(found);
+  pid_t outermost = 0, inner = 0;
+  return words >> outermost && outermost == peer.pid && !(words >> inner);
+}
+
+bool is_privileged(const ipc::Peer& peer) {
+  return (peer.uid == 0 || peer.uid == geteuid()) && peer.uid != unmapped_uid() && is_local(peer);
+}
+
 std::vector<std::string> cgroup_paths(const std::string& text) {
   std::vector<std::string> paths;
   std::istringstream lines(text);
@@ -88,6 +110,7 @@ std::vector<std::string> cgroup_paths(const std::string& text) {
 Origin origin_of(int socket, const ipc::Peer& peer) {
   Origin origin;
   origin.pid = peer.pid;
+  origin.local = is_local(peer);
   if (peer.uid != unmapped_uid()) origin.uid = peer.uid;
   origin.gids = groups_of(socket, peer.gid);
   if (!origin.uid) origin.unseen = "user: not mapped in the daemon's user namespace";

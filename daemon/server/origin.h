@@ -14,6 +14,7 @@ namespace heddle::server {
 
 struct Origin {
   pid_t pid = 0;             // 0: of a PID namespace that the daemon's does not contain
+  bool local = false;        // of the daemon's own PID namespace, not of a container's
   std::optional<uid_t> uid;  // none: a user whom the daemon's user namespace does not map
   std::vector<gid_t> gids;   // the effective one first; unmapped ones are left out
   std::string exe;           // as the process' own mount namespace names it, "" if it is not seen
@@ -24,6 +25,13 @@ struct Origin {
 // Reads /proc behind a pidfd: facts of a process that ended meanwhile, whose number may be
 // another's by now, are dropped. `socket` is the connection that `peer` was taken from.
 Origin origin_of(int socket, const ipc::Peer& peer);
+
+// Of the daemon's own PID namespace?
+bool is_local(const ipc::Peer& peer);
+
+// Root or the daemon's own user in the daemon's own PID namespace: who may change things, and whom
+// no limit holds. Root of a container without a user namespace is uid 0 to the socket as well.
+bool is_privileged(const ipc::Peer& peer);
 
 // The paths in the text of a /proc/PID/cgroup, each once.
 std::vector<std::string> cgroup_paths(const std::string& text);

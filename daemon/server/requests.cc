@@ -68,7 +68,7 @@ json terms_json(const Terms& terms) {
           {"fail", terms.fail_closed ? "closed" : "open"}};
 }
 
-json client_json(const Client& client) {
+json client_json(const Client& client, bool with_command) {
   const Identity& who = client.identity();
   json all = terms_json(who.terms);
   all.update({{"id", who.id},
@@ -78,7 +78,7 @@ json client_json(const Client& client) {
               {"cgroup", who.cgroup},
               {"unseen", who.unseen},
               {"label", who.label},
-              {"command", who.command.substr(0, 256)},
+              {"command", with_command ? who.command.substr(0, 256) : ""},
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
@@ -91,9 +91,11 @@ json client_json(const Client& client) {
   return all;
 }
 
-json ps_json(const Engine& engine) {
+json ps_json(const Engine& engine, bool with_commands) {
   std::map<core::ClientId, json> clients;
-  for (const auto& [id, client] : engine.clients()) clients[id] = client_json(*client);
+  for (const auto& [id, client] : engine.clients()) {
+    clients[id] = client_json(*client, with_commands);
+  }
   for (size_t index = 0; index < engine.devices().size(); ++index) {
     const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
     if (scheduler == nullptr) continue;
@@ -183,12 +185,10 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
             {"naps", facts.naps}}}};
 }
 
-bool may_change(const ipc::Peer& peer) { return peer.uid == 0 || peer.uid == geteuid(); }
-
 Reply refusal() {
   return failed(
-      "refused: only root and the daemon's own user may change anything; ask an administrator, or "
-      "use sudo",
+      "refused: only root and the daemon's own user may change anything, and nobody from inside of "
+      "a container; ask an administrator, or use sudo",
       "refused");
 }
 
@@ -204,10 +204,11 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
                        request.kind == Kind::kBypass;
-  if (changes && !may_change(asker.peer)) return refusal();
+  if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
-      return done(ps_json(engine));
+      // A container sees no command line but its own; arguments may hold secrets.
+      return done(ps_json(engine, is_local(asker.peer)));
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store));
     case Kind::kPolicyList:

@@ -1,5 +1,5 @@
-// Answers to the command line: JSON documents, which `heddle` formats. Anybody may look; only root
-// and the daemon's own user may change anything.
+// Answers to the command line: JSON documents, which `heddle` formats. Anybody may look (containers
+// at all but command lines); only the privileged (origin.h) may change anything.
 #pragma once
 
 #include <string>

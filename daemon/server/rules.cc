@@ -37,9 +37,9 @@ int claim(const Applicant& who, int most_important) {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
   Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most", {}};
-  if (who.origin.uid == 0) {
+  if (who.origin.local && who.origin.uid == 0) {
     by_default = {claim(who, 0), "default: root may claim any", {}};
-  } else if (who.origin.uid == daemon_uid) {
+  } else if (who.origin.local && who.origin.uid == daemon_uid) {
     by_default = {claim(who, 0), "default: the daemon's user may claim any", {}};
   }
   for (const Rule& rule : rules) {

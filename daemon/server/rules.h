@@ -1,6 +1,6 @@
 // Who gets what: the first of the administrator's rules that matches, else the defaults, which let
-// root and the daemon's own user claim any priority and everybody else at most Q5, so that a first
-// try shows something and nobody on a shared host can promote himself.
+// root and the daemon's own user, outside of containers, claim any priority and everybody else at
+// most Q5, so that a first try shows something and nobody on a shared host can promote himself.
 #pragma once
 
 #include <sys/types.h>

@@ -22,14 +22,12 @@ constexpr int kPacketsInARow = 64;
 constexpr size_t kClientsMax = 1'024;
 constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
-// One user cannot take every place; root's and the daemon's own programs may.
+// One user cannot take every place; the privileged may.
 constexpr size_t kShareOfUser = 2;
 
 // Out of descriptors: a line this often, and no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
-
-bool is_limited(uid_t uid) { return uid != 0 && uid != geteuid(); }
 
 }  // namespace
 
@@ -48,8 +46,9 @@ void Server::accept_all() {
     }
     const uid_t uid = connection->peer.uid;
     const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
-    if (is_limited(uid) && std::count_if(connections_.begin(), connections_.end(), same) >=
-                               static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
+    if (!is_privileged(connection->peer) &&
+        std::count_if(connections_.begin(), connections_.end(), same) >=
+            static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
       Descriptor(connection->peer.pidfd);
       continue;
     }
@@ -167,8 +166,9 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   const uid_t uid = connection.peer.uid;
   const auto same = [uid](const auto& entry) { return entry.second->identity().uid == uid; };
-  if (is_limited(uid) && std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
-                             static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
+  if (!is_privileged(connection.peer) &&
+      std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
+          static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
     return refuse(connection, "your programs have half of all places; end some of them");
   }
   for (const auto& [id, client] : engine_.clients()) {

@@ -2,9 +2,11 @@
 """A daemon in namespaces of its own: what it cannot see of a client matches no rule, and is said.
 
 The daemon runs in a user and a PID namespace that map root and contain nobody else; its client is
-outside, once as root and once as another user. Skipped where namespaces or users cannot be had.
+outside, once as root and once as another user. Then the daemon is outside, and root of a container
+is nobody special. Skipped where namespaces or users cannot be had.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -15,6 +17,8 @@ sys.path.insert(0, str(ROOT / "examples/quickstart"))
 import stage  # noqa: E402  (the folder is known only now)
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+# What Docker gives a container by default: no user namespace.
+CONTAINER = ["unshare", "--pid", "--mount", "--net", "--ipc", "--uts", "--cgroup", "--fork"]
 STRANGER = 65533
 
 RULES = """
@@ -80,6 +84,27 @@ def check(where):
     print(root["unseen"], stranger["unseen"], sep="\n")
 
 
+def check_container(where):
+    where.start_daemon("priority")
+    bypass = [stage.HEDDLE, "bypass", "on"]
+    done = subprocess.run([*CONTAINER, *bypass], env=where.env, capture_output=True, text=True)
+    expect(done.returncode == 4 and "container" in done.stderr, done)
+    expect(where.heddle("status")["bypass"] is False, "a container switched the policy off")
+    demo = subprocess.Popen(
+        [*CONTAINER, stage.HEDDLE, "run", "-q", "--sim", "--priority", "0", "--", stage.DEMO,
+         "batch", "--seconds", "2"], env=where.env, stdout=subprocess.DEVNULL)
+    try:
+        client = stage.wait_until(lambda: where.heddle("ps")["clients"], 10, "a client")[0]
+        inside = subprocess.run([*CONTAINER, stage.HEDDLE, "ps", "--json"], env=where.env,
+                                capture_output=True, text=True, check=True)
+    finally:
+        expect(demo.wait(30) == 0, "the demo failed")
+    expect(client["uid"] == 0 and client["priority"] == 5, client)
+    expect(client["exe"].endswith("heddle-demo") and client["command"], client)
+    expect(json.loads(inside.stdout)["clients"][0]["command"] == "", inside.stdout)
+    subprocess.run(bypass, env=where.env, check=True, stdout=subprocess.DEVNULL)
+
+
 def main():
     if not stage.HEDDLE.exists():
         print("dist/ is not installed: cmake --install build/release")
@@ -91,6 +116,10 @@ def main():
     where.sockets.chmod(0o777)
     try:
         check(where)
+        where.daemon.kill()
+        where.daemon.wait()
+        where.next_gpu("container")
+        check_container(where)
     except stage.StageError as error:
         print(f"FAILED {error}")
         sys.exit(1)

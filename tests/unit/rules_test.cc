@@ -2,11 +2,14 @@
 #include "daemon/server/rules.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstring>
 
 namespace heddle::server {
 namespace {
@@ -16,6 +19,7 @@ constexpr uid_t kDaemon = 7;
 Applicant who(std::optional<uid_t> uid, const std::string& exe = "", const std::string& label = "",
               int claimed = -1) {
   Applicant applicant;
+  applicant.origin.local = true;
   applicant.origin.uid = uid;
   applicant.origin.exe = exe;
   applicant.label = label;
@@ -43,6 +47,15 @@ TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
   EXPECT_EQ(grade({}, kDaemon, who(8, "", "", -1)).priority, 5);
   EXPECT_EQ(grade({}, kDaemon, who(0, "", "", -100)).priority, 5);
   EXPECT_EQ(grade({}, kDaemon, who(0, "", "", 0)).rule, "default: root may claim any");
+}
+
+TEST(Rules, RootOfAContainerIsNobodySpecial) {
+  for (const uid_t uid : {uid_t{0}, kDaemon}) {
+    Applicant applicant = who(uid, "", "", 0);
+    applicant.origin.local = false;
+    EXPECT_EQ(grade({}, kDaemon, applicant).priority, 5);
+    EXPECT_EQ(grade({}, kDaemon, applicant).rule, "default: others may claim Q5 at most");
+  }
 }
 
 TEST(Rules, AUserWhomTheDaemonCannotSeeIsNobodySpecial) {
@@ -194,6 +207,8 @@ TEST(Origin, IsWhatTheKernelSays) {
   const Connected self;  // the pair's other end is this process as well
   const Origin origin = origin_of(self.socket(), self.peer);
   EXPECT_EQ(origin.pid, getpid());
+  EXPECT_TRUE(origin.local);
+  EXPECT_TRUE(is_privileged(self.peer)) << "the daemon's own user";
   EXPECT_EQ(origin.uid, getuid());
   ASSERT_FALSE(origin.gids.empty());
   EXPECT_EQ(origin.gids[0], getgid());
@@ -215,6 +230,28 @@ TEST(Origin, OfAProcessThatEndedIsNotAnothersThatGotItsNumber) {
   EXPECT_EQ(origin.exe, "");
   EXPECT_TRUE(origin.cgroups.empty());
   EXPECT_NE(origin.unseen.find("has ended"), std::string::npos);
+}
+
+int wait_for_a_signal(void*) {
+  pause();
+  return 0;
+}
+
+TEST(Origin, OfAContainerIsNotPrivilegedWhateverItsUser) {
+  alignas(16) static char stack[65536];
+  const pid_t child = clone(wait_for_a_signal, stack + sizeof stack,
+                            CLONE_NEWUSER | CLONE_NEWPID | SIGCHLD, nullptr);
+  if (child < 0) GTEST_SKIP() << "no PID namespaces here: " << strerror(errno);
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, child, 0u));
+  for (const uid_t uid : {uid_t{0}, geteuid()}) {
+    EXPECT_FALSE(is_privileged({child, uid, 0, pidfd}));
+    EXPECT_FALSE(is_privileged({child, uid, 0, -1})) << "a kernel without pidfds";
+    EXPECT_FALSE(is_privileged({0, uid, 0, -1})) << "of a namespace that is not seen";
+  }
+  EXPECT_TRUE(is_privileged({getpid(), 0, 0, -1}));
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  close(pidfd);
 }
 
 TEST(Origin, OutsideThePidNamespaceSaysSo) {
