@@ -71,12 +71,18 @@ json device(const char* name, const std::string& priority) {
   return {{"name", name}, {"containerEdits", {{"env", {"HEDDLE_PRIORITY=" + priority}}}}};
 }
 
-// Everything else in the directory would be the container's as well.
-bool is_shared_directory(const fs::path& directory) {
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
+// Everything else in the directory would be the container's as well. One that is not there yet will
+// be made for the daemon; one that cannot be looked into may hold anything.
+bool is_shared(const fs::path& directory, const fs::path& socket) {
   struct stat file;
-  return (runtime != nullptr && directory == fs::path(runtime)) ||
-         (stat(directory.c_str(), &file) == 0 && (file.st_mode & S_IWOTH) != 0);
+  if (stat(directory.c_str(), &file) != 0) return errno != ENOENT;
+  if ((file.st_mode & S_IWOTH) != 0) return true;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(directory, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename() != socket) return true;
+  }
+  return static_cast<bool>(error);
 }
 
 int complain(const std::string& what) {
@@ -156,15 +162,18 @@ int run_cdi(const std::string& named, const std::string& output) {
   char buffer[256];
   fs::path socket = named;
   if (named.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) socket = buffer;
-  socket = fs::absolute(socket);
+  socket = fs::absolute(socket).lexically_normal();
+  if (socket.filename().empty()) {
+    return complain(socket.string() + ": a directory; name the socket in it with --socket");
+  }
+  if (is_shared(socket.parent_path(), socket.filename())) {
+    return complain(socket.parent_path().string() +
+                    " is not heddle's alone, and would be mounted; start heddled with "
+                    "--socket in a directory of its own, and name that with --socket here");
+  }
   if (access(shim_path().c_str(), R_OK) != 0) {
     return complain(shim_path().string() + ": " + strerror(errno) +
                     "; heddle belongs into the bin/ of an install tree");
-  }
-  if (is_shared_directory(socket.parent_path())) {
-    return complain(socket.parent_path().string() +
-                    " holds more than heddle's socket, and would be mounted; start heddled with "
-                    "--socket in a directory of its own, and name that with --socket here");
   }
   const json specification =
       cdi_specification(fs::read_symlink("/proc/self/exe", error), library_directory(), socket);

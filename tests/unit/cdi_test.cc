@@ -116,6 +116,24 @@ class CdiHook : public ::testing::Test {
   fs::path folder_, shim_, root_;
 };
 
+TEST_F(CdiHook, OnlyADirectoryOfTheSocketsOwnIsMounted) {
+  // Where it lets go it looks for the shim beside this test, which is none.
+  const auto says = [&](const fs::path& socket) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_NE(run_cdi(socket.string(), ""), 0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string shared = "is not heddle's alone";
+  EXPECT_NE(says("/run/heddle.sock").find("/run " + shared), std::string::npos);
+  EXPECT_NE(says("/tmp/heddle.sock").find("/tmp " + shared), std::string::npos);
+  write("own/heddle.sock", "");
+  EXPECT_EQ(says(folder_ / "own/heddle.sock").find(shared), std::string::npos);
+  EXPECT_EQ(says(folder_ / "missing/heddle.sock").find(shared), std::string::npos);
+  EXPECT_NE(says(folder_ / "own/").find("name the socket"), std::string::npos);
+  write("own/other", "");
+  EXPECT_NE(says(folder_ / "own//./heddle.sock").find(shared), std::string::npos);
+}
+
 TEST_F(CdiHook, PreloadsWhereTheShimLoadsAndOnlyOnce) {
   libc("lib/x86_64-linux-gnu/libc.so.6", {"GLIBC_2.2.5", "GLIBC_2.17"});
   EXPECT_EQ(apply(), "");
