@@ -46,6 +46,21 @@ bool is_policy_file(const fs::path& path) {
          (stem.size() < 5 || stem.compare(stem.size() - 5, 5, "_test") != 0);
 }
 
+// Of all files of a directory, in whatever order it lists them: names, times and sizes.
+std::string state_of(const std::string& directory) {
+  std::ostringstream state;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(directory, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    struct stat file;
+    if (stat(entry->path().c_str(), &file) != 0) continue;
+    state << entry->path().string() << '\n'
+          << file.st_ino << ' ' << file.st_size << ' ' << file.st_uid << ' ' << file.st_mode << ' '
+          << file.st_ctim.tv_sec << '.' << file.st_ctim.tv_nsec << '\n';
+  }
+  return state.str();
+}
+
 json params_json(const policy::LuaPolicy& policy) {
   json all = json::array();
   for (const policy::Param& param : policy.params()) {
@@ -229,10 +244,25 @@ json FilePolicyStore::list() const {
     if (is_policy_file(entry.path())) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
+  // Anybody may ask, as often as he likes: what did not change is not read again.
+  std::string state = state_of(settings_.directory);
   for (const fs::path& file : files) {
-    json one{{"name", file.stem().string()},
-             {"path", file.string()},
-             {"running", running_.path == file.string()}};
+    for (const auto& [name, value] : values_of(file.string())) {
+      state += file.string() + '\n' + name + '\n' + value + '\n';
+    }
+  }
+  if (state != listed_.first) listed_ = {state, read_list(files)};
+  for (json one : listed_.second) {
+    one["running"] = running_.path == one["path"];
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+json FilePolicyStore::read_list(const std::vector<fs::path>& files) const {
+  json all = json::array();
+  for (const fs::path& file : files) {
+    json one{{"name", file.stem().string()}, {"path", file.string()}};
     const auto policy = policy::load_policy_file(file.string(), values_of(file.string()));
     if (policy) {
       one["version"] = (*policy)->version();

@@ -1,7 +1,9 @@
 // The policy directory: finds, checks, loads and lists Lua policies for the server.
 #pragma once
 
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +34,7 @@ class FilePolicyStore final : public server::PolicyStore {
 
  private:
   Result<void> save_quarantined() const;
+  nlohmann::json read_list(const std::vector<std::filesystem::path>& files) const;
   Result<std::string> find(const std::string& name_or_path) const;
   policy::ParamValues values_of(const std::string& path) const;
   Result<server::Generation> load_file(const std::string& path, const policy::ParamValues& values);
@@ -45,6 +48,8 @@ class FilePolicyStore final : public server::PolicyStore {
   std::map<std::string, policy::ParamValues> set_;       // live parameters, by path
   std::pair<std::string, policy::ParamValues> pending_;  // becomes part of set_ once adopted
   std::set<std::string> quarantined_;
+  // list()'s policies, and the state of their files that they were read in.
+  mutable std::pair<std::string, nlohmann::json> listed_;
 };
 
 }  // namespace heddle

@@ -177,6 +177,7 @@ bool Server::spin(core::TimeNs now) {
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
   if (now - last_look_ >= kLookNs) {
     last_look_ = now;
+    answered_ = false;
     uv_run(&loop_.loop, UV_RUN_NOWAIT);
   } else if (!heard) {
     relax();
@@ -200,6 +201,7 @@ void Server::nap(core::TimeNs now) {
     timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
     ++facts_.naps;
     HEDDLE_FAULT_POINT("daemon: about to nap");
+    answered_ = false;
     uv_run(&loop_.loop, UV_RUN_ONCE);
   }
   engine_.wake_up();

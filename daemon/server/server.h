@@ -81,7 +81,7 @@ class Server {
   void accept_all();
   void turn_away(int error);
   void on_readable(int fd);
-  bool receive(Connection& connection);  // false: the peer is gone, or talks nonsense
+  bool receive(Connection& connection);  // false: the peer is gone, served, or talks nonsense
   void on_message(Connection& connection, Message message);
   void on_attach(Connection& connection, const AttachMessage& message);
   void refuse(Connection& connection, const std::string& reason);
@@ -109,6 +109,7 @@ class Server {
   std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
 
   bool stopping_ = false;
+  bool answered_ = false;        // a request, in this turn of libuv's loop
   core::TimeNs last_event_ = 0;  // when something came that may want an answer soon
   core::TimeNs last_tick_ = 0;   // of the core
   core::TimeNs last_look_ = 0;   // at descriptors

@@ -15,7 +15,8 @@
 namespace heddle::server {
 namespace {
 
-// Packets of one peer that are read in a row, so that a flood does not starve the others.
+// Packets of one peer, and connections, that are taken in a row, so that a flood does not starve
+// the others.
 constexpr int kPacketsInARow = 64;
 
 // Each client costs about 100 KiB and three descriptors; each connection one or two.
@@ -32,7 +33,7 @@ constexpr uint64_t kDeafMs = 100;
 }  // namespace
 
 void Server::accept_all() {
-  while (true) {
+  for (int i = 0; i < kPacketsInARow; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       if (errno == EMFILE || errno == ENFILE) turn_away(errno);
@@ -87,7 +88,11 @@ void Server::listen() {
 
 void Server::on_readable(int fd) {
   const auto it = connections_.find(fd);
-  if (it != connections_.end() && !receive(*it->second)) disconnect(fd);
+  if (it == connections_.end()) return;
+  // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
+  // one is still readable in the next.
+  if (answered_ && it->second->client == 0) return;
+  if (!receive(*it->second)) disconnect(fd);
 }
 
 // The launch path met a kernel that it does not know: its registration may still lie in the socket.
@@ -110,7 +115,10 @@ bool Server::receive(Connection& connection) {
       return false;
     }
     if (message) {
+      const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
+      // A connection asks once: the next question waits its turn behind everybody else's.
+      if (asks && connection.client == 0) return false;
       continue;
     }
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
@@ -234,6 +242,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
 }
 
 void Server::on_request(Connection& connection, const Request& request) {
+  answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_);
   std::vector<std::byte> packet = encode_reply(reply);
@@ -242,7 +251,7 @@ void Server::on_request(Connection& connection, const Request& request) {
   }
   // Whoever does not take the answer has gone; its connection says so next.
   (void)ipc::send_packet(connection.fd.get(), packet);
-  watch_policies();
+  if (request.kind == Request::Kind::kPolicyLoad) watch_policies();
 }
 
 void Server::disconnect(int fd) {

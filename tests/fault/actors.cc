@@ -63,9 +63,11 @@ void talk(const std::string& socket) {
   server::Request request;
   request.kind = server::Request::Kind::kPs;
   const std::vector<std::byte> packet = server::encode_request(request);
-  const int fd = ipc::connect_socket(socket.c_str(), 100);
-  for (int i = 0; fd >= 0 && i < 500; ++i) {
-    if (ipc::send_packet(fd, packet) != 0) usleep(200);
+  for (int i = 0; i < 500; ++i) {
+    const int fd = ipc::connect_socket(socket.c_str(), 100);
+    if (fd < 0) return;
+    (void)ipc::send_packet(fd, packet);
+    close(fd);
   }
 }
 

@@ -348,6 +348,21 @@ TEST_F(ServerTest, RefusesARepeaterWithOneLine) {
   EXPECT_EQ(log.find("client_refused", first + 1), std::string::npos) << log;
 }
 
+TEST_F(ServerTest, AConnectionAsksOnce) {
+  start();
+  const int fd = ipc::connect_socket(config_.socket.c_str(), 1'000);
+  for (int i = 0; i < 3; ++i) (void)ipc::send_packet(fd, server::encode_request({}));
+  int answers = 0;
+  std::vector<std::byte> buffer(ipc::kReplyBytes);
+  EXPECT_TRUE(eventually([&] {
+    const ssize_t length = ipc::receive_packet(fd, buffer);
+    if (length > 0) ++answers;
+    return length == 0;  // it hung up
+  }));
+  close(fd);
+  EXPECT_EQ(answers, 1);
+}
+
 TEST_F(ServerTest, SurvivesGarbageFromHostileClients) {
   start();
   const unsigned seed = std::random_device{}();
