@@ -14,6 +14,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
 UNIT = DIST / "share/heddle/heddled.service"
+TMPFILES = DIST / "share/heddle/heddle.conf"
 
 
 def notified(listener):
@@ -53,6 +54,19 @@ def check_unit(folder):
     assert done.returncode == 0 and str(unit.name) not in done.stderr, done.stderr
 
 
+def check_runtime_directory(folder):
+    """It outlives the daemon: containers have it mounted, and start while there is none."""
+    unit = UNIT.read_text().splitlines()
+    assert "RuntimeDirectory=heddle" in unit and "RuntimeDirectoryPreserve=yes" in unit, unit
+    if not shutil.which("systemd-tmpfiles"):
+        return print("no systemd-tmpfiles here: its line is not tried")
+    (folder / "etc").mkdir()
+    for name in ("passwd", "group"):
+        (folder / "etc" / name).write_text("root:x:0:0::/root:/bin/sh\n")
+    subprocess.run(["systemd-tmpfiles", "--create", f"--root={folder}", TMPFILES], check=True)
+    assert (folder / "run/heddle").stat().st_mode & 0o777 == 0o755
+
+
 def main():
     if not UNIT.exists():
         print("dist/ is not installed: cmake --install build/release")
@@ -62,6 +76,7 @@ def main():
         check_notifications(folder, str(folder / "notify"))
         check_notifications(folder, f"@heddle-test-{os.getpid()}")
         check_unit(folder)
+        check_runtime_directory(folder)
     finally:
         shutil.rmtree(folder)
 
