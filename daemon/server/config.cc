@@ -240,10 +240,10 @@ void read_id(Section& s, std::string_view key, const char* wanted, std::optional
 }
 
 // A pattern that no path can match is a mistake: paths are absolute.
-void read_pattern(Section& s, std::string_view key, const char* wanted,
+void read_pattern(Section& s, std::string_view key, std::string_view begins, const char* wanted,
                   std::optional<std::string>& out) {
   s.text(key, out);
-  if (out && (out->empty() || (out->front() != '/' && out->front() != '*'))) {
+  if (out && (out->empty() || begins.find(out->front()) == std::string_view::npos)) {
     s.bad(*s.find(key), key, wanted);
   }
 }
@@ -274,9 +274,12 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
             const group* entry = getgrnam(name);
             return entry != nullptr ? std::optional<uint32_t>(entry->gr_gid) : std::nullopt;
           });
-  read_pattern(s, "cgroup", "a path such as \"/system.slice/x.service\", or a glob", rule.cgroup);
-  read_pattern(s, "exe", "a glob over an absolute path, such as \"/opt/app/*\" or \"*/python3*\"",
-               rule.exe);
+  read_pattern(s, "cgroup", "/",
+               "a path from the root, such as \"/system.slice/x.service\", or such a glob, "
+               "\"/system.slice/docker-*\"",
+               rule.cgroup);
+  read_pattern(s, "exe", "/*",
+               "a glob over an absolute path, such as \"/opt/app/*\" or \"*/python3*\"", rule.exe);
   s.text("label", rule.label);
   s.priority("priority", rule.priority);
   s.priority("claim", rule.claim);

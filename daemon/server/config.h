@@ -33,7 +33,7 @@ struct Rule {
   std::string name;
   std::optional<uid_t> uid;
   std::optional<gid_t> gid;           // the effective group, or any supplementary one
-  std::optional<std::string> cgroup;  // path prefix or glob, in any hierarchy
+  std::optional<std::string> cgroup;  // path or glob, and all below, in any hierarchy
   std::optional<std::string> exe;     // glob over the executable's path, as the kernel reports it
   std::optional<std::string> label;   // glob; a label is what a program says of itself
   std::optional<int> priority;        // given, whatever the program claims

@@ -53,7 +53,10 @@ Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& w
 }
 
 bool cgroup_matches(const std::string& pattern, const std::string& path) {
-  if (pattern.find_first_of("*?[") != std::string::npos) return glob(pattern, path);
+  if (pattern.find_first_of("*?[") != std::string::npos) {
+    // No wildcard crosses a slash: below his own slice a user names cgroups as he likes.
+    return fnmatch(pattern.c_str(), path.c_str(), FNM_PATHNAME | FNM_LEADING_DIR) == 0;
+  }
   if (path.compare(0, pattern.size(), pattern) != 0) return false;
   return path.size() == pattern.size() || pattern.back() == '/' || path[pattern.size()] == '/';
 }

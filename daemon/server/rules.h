@@ -28,7 +28,7 @@ struct Grade {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
 
-// True if `path` is `pattern`, lies below it, or (with any of *?[) matches it as a glob.
+// True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".

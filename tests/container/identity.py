@@ -28,7 +28,7 @@ exe = "*"
 priority = 0
 [[rule]]
 name = "everybody's cgroup"
-cgroup = "*"
+cgroup = "/"
 priority = 1
 [[rule]]
 name = "nobody"

@@ -125,7 +125,7 @@ TEST(Rules, GoByACgroupOfAnyHierarchy) {
 
 TEST(Rules, WhatTheDaemonCannotSeeMatchesNoPattern) {
   const auto all =
-      rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"*\"\npriority = 1\n");
+      rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"/\"\npriority = 1\n");
   EXPECT_EQ(grade(all, kDaemon, who(8)).priority, 5);
   EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x")).priority, 0);
 }
@@ -137,8 +137,12 @@ TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
   EXPECT_FALSE(cgroup_matches("/a/b", "/a/bc"));
   EXPECT_FALSE(cgroup_matches("/a/b", "/x/a/b"));
   EXPECT_TRUE(cgroup_matches("/a/*.service", "/a/x.service"));
-  EXPECT_FALSE(cgroup_matches("/a/*.service", "/a/x.service/sub"));
-  EXPECT_TRUE(cgroup_matches("*/x.service*", "/a/x.service/sub"));
+  EXPECT_TRUE(cgroup_matches("/a/*.service", "/a/x.service/sub"));
+  EXPECT_FALSE(cgroup_matches("/a/*.service", "/a/b/x.service"));
+  EXPECT_TRUE(cgroup_matches("/system.slice/docker-*", "/system.slice/docker-1.scope/init"));
+  EXPECT_FALSE(cgroup_matches("/*/docker-*",
+                              "/user.slice/user-8.slice/user@8.service/app.slice/docker-x.service"))
+      << "what systemd-run --user makes";
 }
 
 TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
@@ -150,7 +154,10 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
   EXPECT_EQ(rule("gid = \"no such group\""),
             place + "gid must be a group id or the name of a group of this host");
   EXPECT_EQ(rule("cgroup = \"kubepods\""),
-            place + "cgroup must be a path such as \"/system.slice/x.service\", or a glob");
+            place +
+                "cgroup must be a path from the root, such as \"/system.slice/x.service\", or "
+                "such a glob, \"/system.slice/docker-*\"");
+  EXPECT_NE(rule("cgroup = \"*/docker-*\""), "") << "any user's cgroups may end so";
   EXPECT_EQ(rule("exe = \"python3\""), place +
                                            "exe must be a glob over an absolute path, such as "
                                            "\"/opt/app/*\" or \"*/python3*\"");
