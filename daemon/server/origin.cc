@@ -61,11 +61,6 @@ std::vector<gid_t> groups_of(int socket, gid_t effective) {
   return all;
 }
 
-bool has_ended(int pidfd) {
-  pollfd end{pidfd, POLLIN, 0};
-  return poll(&end, 1, 0) != 0;
-}
-
 }  // namespace
 
 // A process has a number in its own PID namespace and in each around it; /proc lists them from ours
@@ -84,6 +79,11 @@ bool is_local(const ipc::Peer& peer) {
   std::istringstream words(found);
   pid_t outermost = 0, inner = 0;
   return words >> outermost && outermost == peer.pid && !(words >> inner);
+}
+
+bool has_ended(int pidfd) {
+  pollfd end{pidfd, POLLIN, 0};
+  return pidfd >= 0 && poll(&end, 1, 0) != 0;
 }
 
 bool is_privileged(const ipc::Peer& peer) {
@@ -124,7 +124,7 @@ Origin origin_of(int socket, const ipc::Peer& peer) {
   const std::string process = "/proc/" + std::to_string(peer.pid);
   origin.exe = link_target(process + "/exe");
   origin.cgroups = cgroup_paths(contents(process + "/cgroup"));
-  if (peer.pidfd >= 0 && has_ended(peer.pidfd)) {
+  if (has_ended(peer.pidfd)) {
     origin.exe.clear();
     origin.cgroups.clear();
     note("executable and cgroup: the process has ended");

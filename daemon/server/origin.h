@@ -26,6 +26,9 @@ struct Origin {
 // another's by now, are dropped. `socket` is the connection that `peer` was taken from.
 Origin origin_of(int socket, const ipc::Peer& peer);
 
+// False without a pidfd (-1): nothing is known then.
+bool has_ended(int pidfd);
+
 // Of the daemon's own PID namespace?
 bool is_local(const ipc::Peer& peer);
 

@@ -179,6 +179,10 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
           static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
     return refuse(connection, "your programs have half of all places; end some of them");
   }
+  // Its number may be another's by now, who is then a client of his own.
+  if (has_ended(connection.pidfd.get())) {
+    return refuse(connection, "the process that connected has ended; connect anew");
+  }
   for (const auto& [id, client] : engine_.clients()) {
     if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
     if (!client->managed()) return refuse(connection, client->unmanaged_reason());

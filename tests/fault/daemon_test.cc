@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -126,6 +127,28 @@ int attach_bare(const std::string& path, std::span<const std::byte> packet) {
   return answer.managed != 0 ? 0 : 4;
 }
 
+// What a connection says whose process has ended: this one has only its descriptor.
+ipc::Attached attach_for_the_dead(const std::string& path) {
+  alignas(16) static char stack[65536];
+  const auto connect = [](void* socket) {
+    return ipc::connect_socket(static_cast<const char*>(socket), 10'000);
+  };
+  const pid_t child =
+      clone(connect, stack + sizeof stack, CLONE_FILES | SIGCHLD, const_cast<char*>(path.c_str()));
+  int result = 0;
+  waitpid(child, &result, 0);
+  const int fd = WEXITSTATUS(result);
+  ipc::Attached answer;
+  answer.managed = 7;
+  (void)ipc::send_packet(fd, attach_packet(5));
+  pollfd readable{fd, POLLIN, 0};
+  if (poll(&readable, 1, 10'000) == 1) {
+    (void)ipc::receive_packet(fd, std::as_writable_bytes(std::span(&answer, 1)));
+  }
+  close(fd);
+  return answer;
+}
+
 // Clients that attach at once; each stays until `gate` closes. Returns how many were managed.
 size_t attach_together(const std::string& path, size_t count,
                        const std::function<void()>& meanwhile) {
@@ -157,6 +180,16 @@ size_t attach_together(const std::string& path, size_t count,
   for (const int fd : {gate[0], gate[1], said[0], said[1]}) close(fd);
   for (const pid_t child : all) waitpid(child, nullptr, 0);
   return managed;
+}
+
+TEST_F(DaemonTest, WhoHasEndedNeitherAttachesNorEvictsWhoHasHisNumber) {
+  start();
+  const ipc::Attached answer = attach_for_the_dead(config_.socket);
+  // A kernel before 6.16 may have hung up on it already.
+  if (answer.managed == 7) GTEST_SKIP() << "turned away at the door";
+  EXPECT_EQ(answer.managed, 0u);
+  EXPECT_NE(std::string(answer.reason).find("has ended"), std::string::npos) << answer.reason;
+  EXPECT_TRUE(has_clients(0));
 }
 
 TEST_F(DaemonTest, LeaksNothingOverTenThousandAttachments) {
