@@ -174,10 +174,11 @@ int peer_of(int socket, Peer& peer) {
   // may have passed on by now.
   constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
   length = sizeof peer.pidfd;
-  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &peer.pidfd, &length) != 0) {
-    peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0u));
-  }
-  return 0;
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &peer.pidfd, &length) == 0) return 0;
+  if (errno != ENOPROTOOPT) return -errno;
+  peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0u));
+  peer.by_number = true;
+  return peer.pidfd < 0 && errno == ESRCH ? -ESRCH : 0;
 }
 
 int make_memory(const char* name, size_t bytes) {

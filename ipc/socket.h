@@ -38,13 +38,15 @@ ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> f
 
 // Who is at the other end, from SO_PEERCRED: `pid` is 0 for a process of a PID namespace that this
 // one does not contain, `uid` and `gid` are the overflow id for a user that it does not map.
-// `pidfd` is -1 where the kernel has none (below 5.3). The pidfd, not the socket, says whether the
-// process lives: a forked child keeps the socket open.
+// `pidfd` is -1 where the kernel has none (below 5.3), and `by_number` says that it was opened by
+// number (below 6.5): it is another's if the peer ended just now. The pidfd, not the socket, says
+// whether the process lives: a forked child keeps the socket open. -ESRCH and others: it has ended.
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
   int pidfd = -1;
+  bool by_number = false;
 };
 int peer_of(int socket, Peer& peer);
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,13 @@ std::string link_target(const std::string& path) {
   char target[4096];
   const ssize_t length = readlink(path.c_str(), target, sizeof target);
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
+}
+
+// Of a process: its effective user, or root if it may not be looked at (prctl's PR_SET_DUMPABLE).
+std::optional<uid_t> owner_of(const std::string& process) {
+  struct stat directory;
+  if (stat(process.c_str(), &directory) != 0) return std::nullopt;
+  return directory.st_uid;
 }
 
 // In the host's user namespace the overflow id is a user like any other ("nobody"); elsewhere it
@@ -128,6 +136,10 @@ Origin origin_of(int socket, const ipc::Peer& peer) {
     origin.exe.clear();
     origin.cgroups.clear();
     note("executable and cgroup: the process has ended");
+  } else if (peer.by_number && owner_of(process) != peer.uid) {
+    origin.exe.clear();
+    origin.cgroups.clear();
+    note("executable and cgroup: its number is another user's process");
   } else if (origin.exe.empty()) {
     note("executable: the daemon may not look at it (it lacks CAP_SYS_PTRACE)");
   }

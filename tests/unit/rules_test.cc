@@ -239,6 +239,17 @@ TEST(Origin, OfAProcessThatEndedIsNotAnothersThatGotItsNumber) {
   EXPECT_NE(origin.unseen.find("has ended"), std::string::npos);
 }
 
+TEST(Origin, OfANumberThatIsAnotherUsersByNowIsDropped) {
+  Connected self;
+  self.peer.by_number = true;  // as before Linux 6.5
+  EXPECT_NE(origin_of(self.socket(), self.peer).exe, "");
+  ++self.peer.uid;
+  const Origin origin = origin_of(self.socket(), self.peer);
+  EXPECT_EQ(origin.exe, "");
+  EXPECT_TRUE(origin.cgroups.empty());
+  EXPECT_NE(origin.unseen.find("another user's"), std::string::npos);
+}
+
 int wait_for_a_signal(void*) {
   pause();
   return 0;
