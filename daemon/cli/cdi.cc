@@ -52,10 +52,11 @@ class Descriptor {
   const int fd_;
 };
 
-// Opens a path of the image as the container will: its absolute links end inside of `root`.
+// Opens a path of the image as the container will: its absolute links end inside of `root`. Never
+// waits: a FIFO may lie there.
 int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0) {
   open_how how{};
-  how.flags = flags | O_CLOEXEC;
+  how.flags = flags | O_CLOEXEC | O_NONBLOCK;
   how.mode = mode;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
@@ -189,6 +190,10 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
   if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
   const Descriptor file(open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
   if (file.get() < 0) return std::string("its /") + kPreload + ": " + strerror(errno);
+  struct stat kind;
+  if (fstat(file.get(), &kind) != 0 || !S_ISREG(kind.st_mode)) {
+    return std::string("its /") + kPreload + " is no file";
+  }
   const std::string before = read_some(file.get());
   std::string added;
   // The second is what dlopen("libcuda.so") finds.
@@ -209,13 +214,17 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
 }
 
 int run_cdi_hook(std::istream& in) {
-  const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
-  std::ifstream file(bundle / "config.json");
-  const json config = json::parse(file, nullptr, false);
-  const json root_of = config.is_object() ? config.value("root", json()) : json();
-  const std::string root = text_of(root_of, "path");
-  const std::string obstacle = root.empty() ? "its bundle has no config.json that names a root"
-                                            : preload_in(bundle / root, shim_path());
+  std::string obstacle = "its bundle has no config.json that names a root";
+  try {
+    const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
+    std::ifstream file(bundle / "config.json");
+    const json config = json::parse(file, nullptr, false);
+    const json root_of = config.is_object() ? config.value("root", json()) : json();
+    const std::string root = text_of(root_of, "path");
+    if (!root.empty()) obstacle = preload_in(bundle / root, shim_path());
+  } catch (const std::exception& error) {  // memory, above all
+    obstacle = error.what();
+  }
   if (!obstacle.empty()) {
     std::cerr << "heddle: the container runs without heddle: " << obstacle << '\n';
   }

@@ -12,8 +12,11 @@
 namespace heddle::cli {
 namespace {
 
-// More than any library has; a chain that is longer goes in circles.
+// More than any library has of versions and of entries in its dynamic section; what is longer goes
+// in circles, or means to keep us.
 constexpr size_t kVersionsMax = 4096;
+constexpr size_t kDynamicMax = 4096;
+constexpr size_t kTextMax = 256;  // a name of either, and a loader's path
 
 template <class T>
 bool read_at(std::string_view file, uint64_t offset, T& out) {
@@ -24,7 +27,7 @@ bool read_at(std::string_view file, uint64_t offset, T& out) {
 
 std::string text_at(std::string_view file, uint64_t offset) {
   if (offset >= file.size()) return "";
-  const std::string_view rest = file.substr(offset);
+  const std::string_view rest = file.substr(offset, kTextMax);
   return std::string(rest.substr(0, rest.find('\0')));
 }
 
@@ -49,7 +52,8 @@ class Reader {
   // Versions that the file needs, library by library, and those that it defines.
   void versions(Elf& elf) const {
     const uint64_t strings = offset_of(DT_STRTAB);
-    for (uint64_t at = offset_of(DT_VERNEED); at != kNone && elf.needs.size() < kVersionsMax;) {
+    uint64_t at = offset_of(DT_VERNEED);
+    for (size_t n = 0; n < kVersionsMax && at != kNone; ++n) {
       Elf64_Verneed library;
       if (!read_at(file_, at, library)) break;
       uint64_t entry = at + library.vn_aux;
@@ -62,7 +66,8 @@ class Reader {
       if (library.vn_next == 0) break;
       at += library.vn_next;
     }
-    for (uint64_t at = offset_of(DT_VERDEF); at != kNone && elf.defines.size() < kVersionsMax;) {
+    at = offset_of(DT_VERDEF);
+    for (size_t n = 0; n < kVersionsMax && at != kNone; ++n) {
       Elf64_Verdef version;
       Elf64_Verdaux name;
       if (!read_at(file_, at, version) || !read_at(file_, at + version.vd_aux, name)) break;
@@ -79,11 +84,13 @@ class Reader {
   uint64_t offset_of(int64_t tag) const {
     for (const Elf64_Phdr& segment : segments_) {
       if (segment.p_type != PT_DYNAMIC) continue;
-      for (uint64_t at = 0; at < segment.p_filesz; at += sizeof(Elf64_Dyn)) {
+      for (size_t n = 0; n < kDynamicMax && n < segment.p_filesz / sizeof(Elf64_Dyn); ++n) {
         Elf64_Dyn entry;
-        if (!read_at(file_, segment.p_offset + at, entry) || entry.d_tag == DT_NULL) break;
+        const uint64_t at = segment.p_offset + n * sizeof entry;
+        if (!read_at(file_, at, entry) || entry.d_tag == DT_NULL) break;
         if (entry.d_tag == tag) return offset_of_address(entry.d_un.d_ptr);
       }
+      break;  // a file has one
     }
     return kNone;
   }

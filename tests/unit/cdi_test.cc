@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -180,6 +181,13 @@ TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
 }
 
 TEST_F(CdiHook, NeverKeepsAContainerFromStarting) {
+  // Nothing opens the other ends: to wait for them would be for ever.
+  fs::create_directories(root_ / "lib64");
+  ASSERT_EQ(mkfifo((root_ / "lib64/libc.so.6").c_str(), 0600), 0);
+  EXPECT_NE(apply().find("no glibc"), std::string::npos);
+  libc("usr/lib64/libc.so.6", {"GLIBC_2.17"});
+  ASSERT_EQ(mkfifo((root_ / "etc/ld.so.preload").c_str(), 0600), 0);
+  EXPECT_EQ(apply(), "its /etc/ld.so.preload is no file");
   for (const std::string state : {"", "{}", "[1]", R"({"bundle":"/nowhere"})", R"({"bundle":3})"}) {
     std::istringstream in(state);
     EXPECT_EQ(run_cdi_hook(in), 0) << state;

@@ -104,6 +104,15 @@ TEST(Elf, WhatIsNoCLibraryLacksEverything) {
             std::vector<std::string>{"GLIBC_2.17"});
 }
 
+TEST(Elf, HugeNamesAreCut) {
+  const std::string name(1'000'000, 'x');
+  const auto elf = parse_elf(make_elf({"/" + name, {name}, {name}}));
+  ASSERT_TRUE(elf);
+  EXPECT_EQ(elf->interpreter.size(), 256u);
+  EXPECT_EQ(elf->needs.at(0).size(), 256u);
+  EXPECT_EQ(elf->defines.at(0).size(), 256u);
+}
+
 TEST(Elf, AnyBytesAreSafe) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
