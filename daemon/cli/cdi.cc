@@ -54,11 +54,11 @@ class Descriptor {
 
 // Opens a path of the image as the container will: its absolute links end inside of `root`. Never
 // waits: a FIFO may lie there.
-int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0) {
+int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0, uint64_t resolve = 0) {
   open_how how{};
   how.flags = flags | O_CLOEXEC | O_NONBLOCK;
   how.mode = mode;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve;
   return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
 }
 
@@ -188,7 +188,12 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
   const Descriptor root(open(root_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) return root_path.string() + ": " + strerror(errno);
   if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
-  const Descriptor file(open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
+  // The image's own file alone: what is mounted over it (-v /etc:/etc) is the host's.
+  const Descriptor file(
+      open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644, RESOLVE_NO_XDEV));
+  if (file.get() < 0 && errno == EXDEV) {
+    return std::string("its /") + kPreload + " is on a volume, not in the image";
+  }
   if (file.get() < 0) return std::string("its /") + kPreload + ": " + strerror(errno);
   struct stat kind;
   if (fstat(file.get(), &kind) != 0 || !S_ISREG(kind.st_mode)) {

@@ -3,7 +3,11 @@
 
 #include <ctype.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -178,6 +182,25 @@ TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
   std::ostringstream text;
   text << std::ifstream(outside).rdbuf();
   EXPECT_EQ(text.str(), "mine\n");
+}
+
+TEST_F(CdiHook, WritesThroughNoVolume) {
+  libc("lib64/libc.so.6", {"GLIBC_2.17"});
+  fs::create_directories(folder_ / "outside");
+  const pid_t child = fork();
+  if (child == 0) {  // a mount namespace of its own
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+        mount((folder_ / "outside").c_str(), (root_ / "etc").c_str(), nullptr, MS_BIND, nullptr)) {
+      _exit(77);
+    }
+    const std::string said = apply();
+    _exit(said.find("is on a volume") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespaces here";
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(fs::is_empty(folder_ / "outside"));
 }
 
 TEST_F(CdiHook, NeverKeepsAContainerFromStarting) {
