@@ -9,6 +9,7 @@
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
+#include "daemon/cli/probe.h"
 #include "daemon/cli/run.h"
 #include "ipc/limits.h"
 
@@ -62,7 +63,10 @@ int show(const Options& options, Answer answer, Printer print) {
 int query(const Options& options, const Request& request, Printer print) {
   Answer answer = ask(options.socket, request);
   if (answer.code == kOk && request.kind == Request::Kind::kPs) {
-    answer.json["unattached"] = unattached_processes(answer.json);
+    // Whoever is not on a list that was cut may be attached all the same.
+    answer.json["unattached"] = answer.json["truncated"] == true
+                                    ? json::array()
+                                    : probe_holders(attached_pids(answer.json))["processes"];
   }
   return show(options, std::move(answer), print);
 }
