@@ -152,7 +152,7 @@ json cdi_specification(const fs::path& heddle, const fs::path& libraries, const 
        {{{"hookName", "createContainer"},
          {"path", heddle.string()},
          {"args", {"heddle", "cdi-hook"}}}}}};
-  return {{"cdiVersion", "0.6.0"},
+  return {{"cdiVersion", "0.3.0"},  // the oldest that has all of this
           {"kind", "heddle/client"},
           {"containerEdits", std::move(edits)},
           {"devices", {device("default", ""), device("latency", "0"), device("batch", "9")}}};
