@@ -37,6 +37,11 @@ struct Options {
   int exit_code = kOk;
 };
 
+// Names of programs and files may be any bytes; JSON has only UTF-8.
+void write_json(const json& document) {
+  std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+}
+
 int usage(const std::string& what) {
   std::cerr << "heddle: " << what << "; see heddle --help\n";
   return kUsage;
@@ -47,13 +52,13 @@ using Printer = void (*)(std::ostream&, const json&);
 int show(const Options& options, Answer answer, Printer print) {
   if (answer.code != kOk) {
     if (options.as_json) {
-      std::cout << json{{"error", answer.error}, {"exit_code", answer.code}}.dump(2) << '\n';
+      write_json({{"error", answer.error}, {"exit_code", answer.code}});
     }
     std::cerr << "heddle: " << answer.error << '\n';
     return answer.code;
   }
   if (options.as_json) {
-    std::cout << answer.json.dump(2) << '\n';
+    write_json(answer.json);
   } else {
     print(std::cout, answer.json);
   }
@@ -201,6 +206,9 @@ int main(int argc, char** argv) {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "heddle: " << error.what() << '\n';
+    return kFailed;
   }
   return options.exit_code;
 }
