@@ -185,13 +185,12 @@ int main(int argc, char** argv) {
   using namespace heddle::cli;
   Options options;
   // What follows `--` is the program's, options and all.
-  int own = argc;
-  if (argc > 1 && std::string_view(argv[1]) == "run") {
-    for (int i = argc - 1; i > 1; --i) {
-      if (std::string_view(argv[i]) == "--") own = i;
-    }
-    for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
+  int own = 1;
+  bool runs = false;
+  for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
+    runs = runs || std::string_view(argv[own]) == "run";
   }
+  for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
   app.set_version_flag("--version", "heddle " HEDDLE_VERSION);

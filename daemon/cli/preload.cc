@@ -24,7 +24,7 @@ std::string interpreter_of(std::string_view script) {
   std::istringstream line(std::string(script.substr(2, script.find('\n') - 2)));
   std::string interpreter, argument;
   line >> interpreter;
-  if (fs::path(interpreter).filename() != "env") return interpreter;
+  if (fs::path(interpreter).filename() != "env") return resolve_program(interpreter);
   while (line >> argument) {
     if (argument[0] != '-' && argument.find('=') == std::string::npos) {
       return resolve_program(argument);
@@ -85,16 +85,23 @@ std::string resolve_program(const std::string& program) {
   return program;
 }
 
-Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
+std::string executable_of(const std::string& program) {
   std::string file = program;
   for (int i = 0; i < kScriptsMax; ++i) {
     const MappedFile mapped(file);
-    if (mapped.bytes().empty()) return {};  // unreadable, or not there: execvp will say
-    if (const auto elf = parse_elf(mapped.bytes())) return obstacle_in_elf(file, *elf, shim);
+    // Unreadable, or not there: execvp will say.
+    if (mapped.bytes().empty() || parse_elf(mapped.bytes())) return file;
     // What is neither is a script for the shell.
-    file = mapped.bytes().substr(0, 2) == "#!" ? interpreter_of(mapped.bytes()) : "/bin/sh";
+    file = mapped.bytes().substr(0, 2) == "#!" ? interpreter_of(mapped.bytes())
+                                               : resolve_program("/bin/sh");
   }
-  return {};
+  return file;
+}
+
+Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
+  const std::string file = executable_of(program);
+  const auto elf = parse_elf(MappedFile(file).bytes());
+  return elf ? obstacle_in_elf(file, *elf, shim) : Obstacle{};
 }
 
 std::vector<std::string> missing_versions(std::string_view shim, std::string_view libc) {

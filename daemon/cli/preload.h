@@ -15,6 +15,9 @@ std::filesystem::path shim_path();
 // Where execvp would find `program`; itself if nowhere.
 std::string resolve_program(const std::string& program);
 
+// What the kernel will call `program`'s executable: itself, or for a script its interpreter.
+std::string executable_of(const std::string& program);
+
 struct Obstacle {
   std::string why;        // "" if there is none; "PROGRAM is ...", to be followed by a remedy
   bool harmless = false;  // the program runs as if nothing were preloaded; its children may not

@@ -84,6 +84,14 @@ TEST_F(Preload, FollowsScriptsToTheirInterpreters) {
   setenv("PATH", (folder_.string() + ":" + path).c_str(), 1);
   EXPECT_NE(obstacle("#!/usr/bin/env -S A=b musl\n").why.find("ld-musl"), std::string::npos);
   setenv("PATH", path.c_str(), 1);
+  const std::string shell = fs::canonical("/bin/sh").string();
+  const auto executable = [&](const std::string& text) {
+    return executable_of(write("program", text).string());
+  };
+  EXPECT_EQ(executable("#!/usr/bin/env -S A=b sh\n"), shell) << "rules by exe see the interpreter";
+  EXPECT_EQ(executable("#!/bin/sh -e\n"), shell);
+  EXPECT_EQ(executable("echo a script without a line\n"), shell);
+  EXPECT_EQ(executable(make_elf({})), (folder_ / "program").string());
   const fs::path loop = folder_ / "program";
   EXPECT_EQ(obstacle("#!" + loop.string() + "\n").why, "") << "the kernel will say so";
 }
