@@ -326,6 +326,10 @@ class Examination {
           "start it with heddle run, or with heddle's CDI device");
     }
     if (bypassing != 0) return;
+    if (!facts_.value("gpu_processes_complete", true)) {
+      return add(Level::kNone, "bypassed",
+                 "not known: without NVML only root sees what other users' programs have open");
+    }
     if (users == 0) return add(Level::kOk, "bypassed", "no program uses a GPU past heddle");
     add(Level::kOk, "bypassed", "all " + std::to_string(users) + " programs on a GPU are attached");
   }
@@ -426,6 +430,7 @@ json gather_facts(const std::string& named) {
   if (!facts["nvml"].contains("gpus")) {
     const json holders = probe_holders(ps.code == kOk ? attached_pids(ps.json) : std::set<int>());
     for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
+    facts["gpu_processes_complete"] = holders["complete"];
   }
   for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
   return facts;

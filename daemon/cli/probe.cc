@@ -240,7 +240,8 @@ json probe_gpu() {
   close(channel[0]);
   if (child > 0) {
     if (length != 0) kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    // Not waited for: inside of a driver that hangs it does not even die. Init will have it.
+    waitpid(child, nullptr, WNOHANG);
   }
   out = json::parse(text, nullptr, false);
   if (!out.is_object()) {

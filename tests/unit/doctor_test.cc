@@ -180,6 +180,15 @@ TEST_F(Doctor, AccusesNobodyByAListThatWasCut) {
   EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
 }
 
+TEST_F(Doctor, VouchesForNoProcessThatItMayNotLookAt) {
+  facts_["nvml"] = {{"error", "not there"}};
+  facts_["gpu_processes"] = json::array();
+  facts_["gpu_processes_complete"] = false;
+  EXPECT_TRUE(says("bypassed", Level::kNone, "only root"));
+  facts_["gpu_processes_complete"] = true;
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+}
+
 TEST_F(Doctor, ComparesVersions) {
   facts_["daemon"]["status"]["version"] = "0.2.0";
   EXPECT_EQ(finding("daemon").level, Level::kWarn);
