@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <vector>
 
 #include "daemon/cli/daemon.h"
@@ -131,14 +131,6 @@ std::string text_of(const json& object, const char* key) {
   return there ? object[key].get<std::string>() : "";
 }
 
-bool lists(const std::string& preloads, const std::string& library) {
-  std::istringstream words(preloads);
-  for (std::string word; words >> word;) {
-    if (word == library) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 json cdi_specification(const fs::path& heddle, const fs::path& libraries, const fs::path& socket) {
@@ -200,11 +192,12 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
     return std::string("its /") + kPreload + " is no file";
   }
   const std::string before = read_some(file.get());
+  const std::vector<std::string> listed = preload_file(before);
   std::string added;
   // The second is what dlopen("libcuda.so") finds.
   for (const char* name : {"/libcuda.so.1", "/libcuda.so"}) {
     const std::string library = kContainerLibraries + std::string(name);
-    if (!lists(before, library)) added += library + '\n';
+    if (std::find(listed.begin(), listed.end(), library) == listed.end()) added += library + '\n';
   }
   if (added.empty()) return "";
   if (!before.empty() && before.back() != '\n') added.insert(0, 1, '\n');

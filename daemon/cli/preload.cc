@@ -64,6 +64,17 @@ Obstacle obstacle_in_elf(const std::string& program, const Elf& elf, const fs::p
   return {program + " runs on " + libc.string() + ", which lacks " + missing.back()};
 }
 
+std::vector<std::string> split(const std::string& list, const char* separators) {
+  std::vector<std::string> words;
+  for (size_t at = list.find_first_not_of(separators); at < list.size();
+       at = list.find_first_not_of(separators, at)) {
+    const size_t end = std::min(list.find_first_of(separators, at), list.size());
+    words.push_back(list.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
 }  // namespace
 
 fs::path library_directory() {
@@ -102,6 +113,15 @@ Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
   const std::string file = executable_of(program);
   const auto elf = parse_elf(MappedFile(file).bytes());
   return elf ? obstacle_in_elf(file, *elf, shim) : Obstacle{};
+}
+
+std::vector<std::string> preload_variable(const std::string& value) { return split(value, ": "); }
+
+std::vector<std::string> preload_file(const std::string& text) {
+  std::string words;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) words += line.substr(0, line.find('#')) + '\n';
+  return split(words, ": \t\n");
 }
 
 std::vector<std::string> missing_versions(std::string_view shim, std::string_view libc) {

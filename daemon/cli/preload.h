@@ -26,6 +26,10 @@ struct Obstacle {
 // What keeps the shim out of `program` (a path; scripts are followed to their interpreters).
 Obstacle obstacle_in(const std::string& program, const std::filesystem::path& shim);
 
+// What the loader takes from the value of LD_PRELOAD, and from the text of /etc/ld.so.preload.
+std::vector<std::string> preload_variable(const std::string& value);
+std::vector<std::string> preload_file(const std::string& text);
+
 // Symbol versions that the shim needs and the C library in these bytes lacks, newest last. Empty:
 // it loads. A file that is no C library for x86-64 lacks them all.
 std::vector<std::string> missing_versions(std::string_view shim, std::string_view libc);

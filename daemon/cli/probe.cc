@@ -141,17 +141,13 @@ void probe_nvml(json& out) {
 
 // ---- files --------------------------------------------------------------------------------------
 
-json entries(const std::string& list, const char* separators) {
+json entries(const std::vector<std::string>& paths) {
   json all = json::array();
-  for (size_t at = 0; at < list.size();) {
-    const size_t length = std::min(list.find_first_of(separators, at), list.size()) - at;
-    const std::string path = list.substr(at, length);
-    // Names without a slash are looked up by the loader; nothing is known against them.
-    if (!path.empty()) {
-      const bool exists = path.find('/') == std::string::npos || access(path.c_str(), R_OK) == 0;
-      all.push_back({{"path", path}, {"exists", exists}});
-    }
-    at += length + 1;
+  for (const std::string& path : paths) {
+    // Nothing is known against what the loader looks up or fills in: names without a slash, $LIB,
+    // $ORIGIN, $PLATFORM.
+    const bool known = path.find('/') != std::string::npos && path.find('$') == std::string::npos;
+    all.push_back({{"path", path}, {"exists", !known || access(path.c_str(), R_OK) == 0}});
   }
   return all;
 }
@@ -293,8 +289,8 @@ json probe_environment() {
     return std::string(value != nullptr ? value : "");
   };
   const std::string disabled = variable("HEDDLE_DISABLE");
-  return {{"ld_preload", entries(variable("LD_PRELOAD"), ": ")},
-          {"system_preload", entries(contents("/etc/ld.so.preload"), ": \t\n")},
+  return {{"ld_preload", entries(preload_variable(variable("LD_PRELOAD")))},
+          {"system_preload", entries(preload_file(contents("/etc/ld.so.preload")))},
           {"disabled", !disabled.empty() && disabled != "0"},
           {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")}};
 }

@@ -167,6 +167,13 @@ TEST_F(CdiHook, KeepsWhatTheImagePreloads) {
   write("root/etc/ld.so.preload", kShim);
   EXPECT_EQ(apply(), "");
   EXPECT_EQ(preloaded(), kBoth);
+  const std::string one_line = "/usr/lib/heddle/libcuda.so.1:/usr/lib/heddle/libcuda.so\n";
+  write("root/etc/ld.so.preload", one_line);
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), one_line);
+  write("root/etc/ld.so.preload", std::string("# ") + kShim);
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), std::string("# ") + kShim + kBoth) << "a comment preloads nothing";
 }
 
 TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {

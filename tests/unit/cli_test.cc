@@ -9,6 +9,7 @@
 
 #include "daemon/cli/elf.h"
 #include "daemon/cli/preload.h"
+#include "daemon/cli/probe.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {
@@ -94,6 +95,22 @@ TEST_F(Preload, FollowsScriptsToTheirInterpreters) {
   EXPECT_EQ(executable(make_elf({})), (folder_ / "program").string());
   const fs::path loop = folder_ / "program";
   EXPECT_EQ(obstacle("#!" + loop.string() + "\n").why, "") << "the kernel will say so";
+}
+
+TEST(PreloadList, IsReadAsTheLoaderReadsIt) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(preload_variable(" a.so::/b/$LIB/b.so #c "), (Words{"a.so", "/b/$LIB/b.so", "#c"}));
+  EXPECT_EQ(preload_variable(""), Words{});
+  EXPECT_EQ(preload_file("# all of\n/a.so:/b.so\t/c.so # /d.so\n\n/e.so#f"),
+            (Words{"/a.so", "/b.so", "/c.so", "/e.so"}));
+}
+
+TEST(PreloadList, WhatTheLoaderFillsInIsNotMissed) {
+  setenv("LD_PRELOAD", "/usr/$LIB/a.so:/${ORIGIN}/b.so:/gone.so:c.so", 1);
+  const nlohmann::json list = probe_environment()["ld_preload"];
+  unsetenv("LD_PRELOAD");
+  ASSERT_EQ(list.size(), 4u);
+  for (const auto& entry : list) EXPECT_EQ(entry["exists"], entry["path"] != "/gone.so") << entry;
 }
 
 TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {
