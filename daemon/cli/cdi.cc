@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <vector>
 
 #include "daemon/cli/daemon.h"
@@ -54,11 +54,11 @@ class Descriptor {
 
 // Opens a path of the image as the container will: its absolute links end inside of `root`. Never
 // waits: a FIFO may lie there.
-int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0) {
+int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0, uint64_t resolve = 0) {
   open_how how{};
   how.flags = flags | O_CLOEXEC | O_NONBLOCK;
   how.mode = mode;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve;
   return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
 }
 
@@ -131,14 +131,6 @@ std::string text_of(const json& object, const char* key) {
   return there ? object[key].get<std::string>() : "";
 }
 
-bool lists(const std::string& preloads, const std::string& library) {
-  std::istringstream words(preloads);
-  for (std::string word; words >> word;) {
-    if (word == library) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 json cdi_specification(const fs::path& heddle, const fs::path& libraries, const fs::path& socket) {
@@ -152,7 +144,7 @@ json cdi_specification(const fs::path& heddle, const fs::path& libraries, const 
        {{{"hookName", "createContainer"},
          {"path", heddle.string()},
          {"args", {"heddle", "cdi-hook"}}}}}};
-  return {{"cdiVersion", "0.6.0"},
+  return {{"cdiVersion", "0.3.0"},  // the oldest that has all of this
           {"kind", "heddle/client"},
           {"containerEdits", std::move(edits)},
           {"devices", {device("default", ""), device("latency", "0"), device("batch", "9")}}};
@@ -188,18 +180,24 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
   const Descriptor root(open(root_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) return root_path.string() + ": " + strerror(errno);
   if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
-  const Descriptor file(open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
+  // The image's own file alone: what is mounted over it (-v /etc:/etc) is the host's.
+  const Descriptor file(
+      open_in(root.get(), kPreload, O_RDWR | O_CREAT | O_NOFOLLOW, 0644, RESOLVE_NO_XDEV));
+  if (file.get() < 0 && errno == EXDEV) {
+    return std::string("its /") + kPreload + " is on a volume, not in the image";
+  }
   if (file.get() < 0) return std::string("its /") + kPreload + ": " + strerror(errno);
   struct stat kind;
   if (fstat(file.get(), &kind) != 0 || !S_ISREG(kind.st_mode)) {
     return std::string("its /") + kPreload + " is no file";
   }
   const std::string before = read_some(file.get());
+  const std::vector<std::string> listed = preload_file(before);
   std::string added;
   // The second is what dlopen("libcuda.so") finds.
   for (const char* name : {"/libcuda.so.1", "/libcuda.so"}) {
     const std::string library = kContainerLibraries + std::string(name);
-    if (!lists(before, library)) added += library + '\n';
+    if (std::find(listed.begin(), listed.end(), library) == listed.end()) added += library + '\n';
   }
   if (added.empty()) return "";
   if (!before.empty() && before.back() != '\n') added.insert(0, 1, '\n');

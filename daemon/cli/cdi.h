@@ -32,7 +32,8 @@ int run_cdi(const std::string& socket, const std::string& output);
 int run_cdi_hook(std::istream& state);
 
 // Adds the shim to /etc/ld.so.preload below `root`, unless it would not load there or is there
-// already. "", or why nothing was changed. No link of the image leads out of `root`.
+// already. "", or why nothing was changed. No link of the image leads out of `root`, and what
+// is mounted there is not written.
 std::string preload_in(const std::filesystem::path& root, const std::filesystem::path& shim);
 
 }  // namespace heddle::cli

@@ -180,7 +180,8 @@ class Examination {
     if (ps_ != nullptr) {
       for (const json& client : (*ps_)["clients"]) users.insert(client["uid"].get<int64_t>());
     }
-    for (const json& process : gpu_processes()) {
+    // Whoever only has a GPU open does not compute: NVML's processes do.
+    for (const json& process : has_gpus() ? facts_["gpu_processes"] : json::array()) {
       if (!process["uid"].is_null() && !is_mps(process))
         users.insert(process["uid"].get<int64_t>());
     }
@@ -310,30 +311,25 @@ class Examination {
     return process["exe"].get<std::string>().find("nvidia-cuda-mps") != std::string::npos;
   }
 
-  // Everybody whom NVML or /proc shows on a GPU, once.
-  std::vector<json> gpu_processes() const {
-    std::map<int64_t, json> all;
-    for (const json& process : facts_["gpu_processes"]) all[process["pid"]] = process;
-    std::vector<json> list;
-    for (auto& [pid, process] : all) list.push_back(std::move(process));
-    return list;
-  }
-
   void unattached() {
-    std::set<int64_t> attached;
-    if (ps_ != nullptr) {
-      for (const json& client : (*ps_)["clients"]) attached.insert(client["pid"].get<int64_t>());
+    if (ps_ != nullptr && ps_->value("truncated", false)) {
+      return add(Level::kNone, "bypassed", "not known: more clients than one answer holds");
     }
+    const std::set<int> attached = ps_ != nullptr ? attached_pids(*ps_) : std::set<int>();
     size_t users = 0, bypassing = 0;
-    for (const json& process : gpu_processes()) {
+    for (const json& process : facts_["gpu_processes"]) {
       if (is_mps(process)) continue;
       ++users;
-      if (attached.count(process["pid"].get<int64_t>()) != 0) continue;
+      if (attached.count(process["pid"].get<int>()) != 0) continue;
       ++bypassing;
       add(Level::kWarn, "bypassed", process_text(process) + " uses a GPU and is not attached",
           "start it with heddle run, or with heddle's CDI device");
     }
     if (bypassing != 0) return;
+    if (!facts_.value("gpu_processes_complete", true)) {
+      return add(Level::kNone, "bypassed",
+                 "not known: without NVML only root sees what other users' programs have open");
+    }
     if (users == 0) return add(Level::kOk, "bypassed", "no program uses a GPU past heddle");
     add(Level::kOk, "bypassed", "all " + std::to_string(users) + " programs on a GPU are attached");
   }
@@ -431,8 +427,10 @@ json gather_facts(const std::string& named) {
   for (const json& gpu : facts["nvml"].value("gpus", json::array())) {
     for (const json& pid : gpu["pids"]) pids.insert(pid.get<int>());
   }
-  for (const json& process : unattached_processes({{"clients", json::array()}})) {
-    pids.insert(process["pid"].get<int>());
+  if (!facts["nvml"].contains("gpus")) {
+    const json holders = probe_holders(ps.code == kOk ? attached_pids(ps.json) : std::set<int>());
+    for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
+    facts["gpu_processes_complete"] = holders["complete"];
   }
   for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
   return facts;

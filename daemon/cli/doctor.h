@@ -21,7 +21,8 @@ struct Finding {
 std::vector<Finding> examine(const nlohmann::json& facts);
 
 // All of probe.h, and {daemon: {code, error, status, ps}, version, protocol, uid, libc: {version,
-// obstacle}, gpu_processes: [probe_process of all whom NVML or /proc shows on a GPU]}.
+// obstacle}, gpu_processes: [probe_process of NVML's compute processes, or where there is no NVML
+// of probe_holders], and then gpu_processes_complete, which is its `complete`}.
 nlohmann::json gather_facts(const std::string& socket);
 
 // Prints the findings, or all of it as JSON. Returns the exit code.

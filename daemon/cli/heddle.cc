@@ -9,6 +9,7 @@
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
+#include "daemon/cli/probe.h"
 #include "daemon/cli/run.h"
 #include "ipc/limits.h"
 
@@ -36,6 +37,11 @@ struct Options {
   int exit_code = kOk;
 };
 
+// Names of programs and files may be any bytes; JSON has only UTF-8.
+void write_json(const json& document) {
+  std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+}
+
 int usage(const std::string& what) {
   std::cerr << "heddle: " << what << "; see heddle --help\n";
   return kUsage;
@@ -46,13 +52,13 @@ using Printer = void (*)(std::ostream&, const json&);
 int show(const Options& options, Answer answer, Printer print) {
   if (answer.code != kOk) {
     if (options.as_json) {
-      std::cout << json{{"error", answer.error}, {"exit_code", answer.code}}.dump(2) << '\n';
+      write_json({{"error", answer.error}, {"exit_code", answer.code}});
     }
     std::cerr << "heddle: " << answer.error << '\n';
     return answer.code;
   }
   if (options.as_json) {
-    std::cout << answer.json.dump(2) << '\n';
+    write_json(answer.json);
   } else {
     print(std::cout, answer.json);
   }
@@ -62,7 +68,10 @@ int show(const Options& options, Answer answer, Printer print) {
 int query(const Options& options, const Request& request, Printer print) {
   Answer answer = ask(options.socket, request);
   if (answer.code == kOk && request.kind == Request::Kind::kPs) {
-    answer.json["unattached"] = unattached_processes(answer.json);
+    // Whoever is not on a list that was cut may be attached all the same.
+    answer.json["unattached"] = answer.json["truncated"] == true
+                                    ? json::array()
+                                    : probe_holders(attached_pids(answer.json))["processes"];
   }
   return show(options, std::move(answer), print);
 }
@@ -176,13 +185,12 @@ int main(int argc, char** argv) {
   using namespace heddle::cli;
   Options options;
   // What follows `--` is the program's, options and all.
-  int own = argc;
-  if (argc > 1 && std::string_view(argv[1]) == "run") {
-    for (int i = argc - 1; i > 1; --i) {
-      if (std::string_view(argv[i]) == "--") own = i;
-    }
-    for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
+  int own = 1;
+  bool runs = false;
+  for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
+    runs = runs || std::string_view(argv[own]) == "run";
   }
+  for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
   app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
@@ -197,6 +205,9 @@ int main(int argc, char** argv) {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "heddle: " << error.what() << '\n';
+    return kFailed;
   }
   return options.exit_code;
 }

@@ -85,7 +85,9 @@ int run_policy_tests(const std::vector<std::string>& paths, bool json) {
     }
   }
   if (json) {
-    std::printf("%s\n", nlohmann::json{{"tests", out}, {"failed", failed}}.dump(2).c_str());
+    std::printf("%s\n", nlohmann::json{{"tests", out}, {"failed", failed}}
+                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .c_str());
   } else {
     std::printf("%zu tests, %zu failed%s\n", ran, failed,
                 ran == 0 ? "; name a *_test.lua or a directory that has one" : "");

@@ -24,7 +24,7 @@ std::string interpreter_of(std::string_view script) {
   std::istringstream line(std::string(script.substr(2, script.find('\n') - 2)));
   std::string interpreter, argument;
   line >> interpreter;
-  if (fs::path(interpreter).filename() != "env") return interpreter;
+  if (fs::path(interpreter).filename() != "env") return resolve_program(interpreter);
   while (line >> argument) {
     if (argument[0] != '-' && argument.find('=') == std::string::npos) {
       return resolve_program(argument);
@@ -64,6 +64,17 @@ Obstacle obstacle_in_elf(const std::string& program, const Elf& elf, const fs::p
   return {program + " runs on " + libc.string() + ", which lacks " + missing.back()};
 }
 
+std::vector<std::string> split(const std::string& list, const char* separators) {
+  std::vector<std::string> words;
+  for (size_t at = list.find_first_not_of(separators); at < list.size();
+       at = list.find_first_not_of(separators, at)) {
+    const size_t end = std::min(list.find_first_of(separators, at), list.size());
+    words.push_back(list.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
 }  // namespace
 
 fs::path library_directory() {
@@ -85,16 +96,32 @@ std::string resolve_program(const std::string& program) {
   return program;
 }
 
-Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
+std::string executable_of(const std::string& program) {
   std::string file = program;
   for (int i = 0; i < kScriptsMax; ++i) {
     const MappedFile mapped(file);
-    if (mapped.bytes().empty()) return {};  // unreadable, or not there: execvp will say
-    if (const auto elf = parse_elf(mapped.bytes())) return obstacle_in_elf(file, *elf, shim);
+    // Unreadable, or not there: execvp will say.
+    if (mapped.bytes().empty() || parse_elf(mapped.bytes())) return file;
     // What is neither is a script for the shell.
-    file = mapped.bytes().substr(0, 2) == "#!" ? interpreter_of(mapped.bytes()) : "/bin/sh";
+    file = mapped.bytes().substr(0, 2) == "#!" ? interpreter_of(mapped.bytes())
+                                               : resolve_program("/bin/sh");
   }
-  return {};
+  return file;
+}
+
+Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
+  const std::string file = executable_of(program);
+  const auto elf = parse_elf(MappedFile(file).bytes());
+  return elf ? obstacle_in_elf(file, *elf, shim) : Obstacle{};
+}
+
+std::vector<std::string> preload_variable(const std::string& value) { return split(value, ": "); }
+
+std::vector<std::string> preload_file(const std::string& text) {
+  std::string words;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) words += line.substr(0, line.find('#')) + '\n';
+  return split(words, ": \t\n");
 }
 
 std::vector<std::string> missing_versions(std::string_view shim, std::string_view libc) {

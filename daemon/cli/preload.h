@@ -15,6 +15,9 @@ std::filesystem::path shim_path();
 // Where execvp would find `program`; itself if nowhere.
 std::string resolve_program(const std::string& program);
 
+// What the kernel will call `program`'s executable: itself, or for a script its interpreter.
+std::string executable_of(const std::string& program);
+
 struct Obstacle {
   std::string why;        // "" if there is none; "PROGRAM is ...", to be followed by a remedy
   bool harmless = false;  // the program runs as if nothing were preloaded; its children may not
@@ -22,6 +25,10 @@ struct Obstacle {
 
 // What keeps the shim out of `program` (a path; scripts are followed to their interpreters).
 Obstacle obstacle_in(const std::string& program, const std::filesystem::path& shim);
+
+// What the loader takes from the value of LD_PRELOAD, and from the text of /etc/ld.so.preload.
+std::vector<std::string> preload_variable(const std::string& value);
+std::vector<std::string> preload_file(const std::string& text);
 
 // Symbol versions that the shim needs and the C library in these bytes lacks, newest last. Empty:
 // it loads. A file that is no C library for x86-64 lacks them all.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -56,19 +55,6 @@ uint64_t self_launches(const json& client) {
 
 // A process of another PID namespace has no number here.
 std::string pid_text(const json& client) { return client["pid"] == 0 ? "?" : client["pid"].dump(); }
-
-bool has_gpu_open(const fs::path& process) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
-    const std::string target = fs::read_symlink(entry.path(), error).string();
-    constexpr std::string_view kDevice = "/dev/nvidia";
-    if (target.size() > kDevice.size() && target.compare(0, kDevice.size(), kDevice) == 0 &&
-        isdigit(static_cast<unsigned char>(target[kDevice.size()])) != 0) {
-      return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -190,19 +176,10 @@ void print_policy(std::ostream& out, const json& answer) {
   out << '\n';
 }
 
-json unattached_processes(const json& answer) {
-  std::set<std::string> attached;
-  for (const json& client : answer["clients"]) attached.insert(client["pid"].dump());
-  json all = json::array();
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string pid = entry.path().filename().string();
-    if (isdigit(static_cast<unsigned char>(pid[0])) == 0 || attached.count(pid) != 0) continue;
-    if (!has_gpu_open(entry.path())) continue;
-    all.push_back(
-        {{"pid", std::stol(pid)}, {"exe", fs::read_symlink(entry.path() / "exe", error).string()}});
-  }
-  return all;
+std::set<int> attached_pids(const json& answer) {
+  std::set<int> pids;
+  for (const json& client : answer["clients"]) pids.insert(client["pid"].get<int>());
+  return pids;
 }
 
 }  // namespace heddle::cli

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <string>
 
 namespace heddle::cli {
@@ -18,8 +19,7 @@ void print_status(std::ostream& out, const nlohmann::json& answer);
 void print_policies(std::ostream& out, const nlohmann::json& answer);
 void print_policy(std::ostream& out, const nlohmann::json& answer);
 
-// Processes that have a GPU open and are not among the clients of `answer` of `ps`: heddle cannot
-// hold them back. Only those that the caller may look at.
-nlohmann::json unattached_processes(const nlohmann::json& answer);
+// The clients' PIDs in an answer of `ps`.
+std::set<int> attached_pids(const nlohmann::json& answer);
 
 }  // namespace heddle::cli

@@ -1,5 +1,6 @@
 #include "daemon/cli/probe.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -139,19 +141,71 @@ void probe_nvml(json& out) {
 
 // ---- files --------------------------------------------------------------------------------------
 
-json entries(const std::string& list, const char* separators) {
+json entries(const std::vector<std::string>& paths) {
   json all = json::array();
-  for (size_t at = 0; at < list.size();) {
-    const size_t length = std::min(list.find_first_of(separators, at), list.size()) - at;
-    const std::string path = list.substr(at, length);
-    // Names without a slash are looked up by the loader; nothing is known against them.
-    if (!path.empty()) {
-      const bool exists = path.find('/') == std::string::npos || access(path.c_str(), R_OK) == 0;
-      all.push_back({{"path", path}, {"exists", exists}});
-    }
-    at += length + 1;
+  for (const std::string& path : paths) {
+    // Nothing is known against what the loader looks up or fills in: names without a slash, $LIB,
+    // $ORIGIN, $PLATFORM.
+    const bool known = path.find('/') != std::string::npos && path.find('$') == std::string::npos;
+    all.push_back({{"path", path}, {"exists", !known || access(path.c_str(), R_OK) == 0}});
   }
   return all;
+}
+
+// ---- processes ----------------------------------------------------------------------------------
+
+// Services that hold GPUs open and run nothing on them, or only a desktop.
+constexpr const char* kServices[] = {"nvidia-persistenced",
+                                     "nv-hostengine",
+                                     "nvidia-smi",
+                                     "nvidia-device-plugin",
+                                     "dcgm-exporter",
+                                     "Xorg",
+                                     "Xwayland",
+                                     "gnome-shell",
+                                     "kwin_x11",
+                                     "kwin_wayland"};
+
+bool is_service(const fs::path& exe) {
+  return std::find(std::begin(kServices), std::end(kServices), exe.filename()) !=
+             std::end(kServices) ||
+         exe.filename().string().rfind("nvidia-cuda-mps", 0) == 0;
+}
+
+// `denied` becomes true if the caller may not look.
+bool has_gpu_open(const fs::path& process, bool& denied) {
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(process / "fd", error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code closed;
+    const std::string target = fs::read_symlink(entry->path(), closed).string();
+    if (closed == std::errc::permission_denied) denied = true;
+    constexpr std::string_view kDevice = "/dev/nvidia";
+    if (target.size() > kDevice.size() && target.compare(0, kDevice.size(), kDevice) == 0 &&
+        isdigit(static_cast<unsigned char>(target[kDevice.size()])) != 0) {
+      return true;
+    }
+  }
+  if (error == std::errc::permission_denied) denied = true;
+  return false;
+}
+
+// The number after the name in parentheses, which may hold any, and the state; 0 where it is gone.
+int parent_of(int pid) {
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const size_t name = stat.rfind(')');
+  std::string state;
+  int parent = 0;
+  if (name != std::string::npos) std::istringstream(stat.substr(name + 1)) >> state >> parent;
+  return parent;
+}
+
+bool descends_from(int pid, const std::set<int>& ancestors) {
+  constexpr int kGenerationsMax = 64;
+  for (int i = 0; i < kGenerationsMax && pid > 1; ++i, pid = parent_of(pid)) {
+    if (ancestors.count(pid) != 0) return true;
+  }
+  return false;
 }
 
 std::string last_cgroup(int pid) {
@@ -182,7 +236,8 @@ json probe_gpu() {
   close(channel[0]);
   if (child > 0) {
     if (length != 0) kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    // Not waited for: inside of a driver that hangs it does not even die. Init will have it.
+    waitpid(child, nullptr, WNOHANG);
   }
   out = json::parse(text, nullptr, false);
   if (!out.is_object()) {
@@ -234,10 +289,25 @@ json probe_environment() {
     return std::string(value != nullptr ? value : "");
   };
   const std::string disabled = variable("HEDDLE_DISABLE");
-  return {{"ld_preload", entries(variable("LD_PRELOAD"), ": ")},
-          {"system_preload", entries(contents("/etc/ld.so.preload"), ": \t\n")},
+  return {{"ld_preload", entries(preload_variable(variable("LD_PRELOAD")))},
+          {"system_preload", entries(preload_file(contents("/etc/ld.so.preload")))},
           {"disabled", !disabled.empty() && disabled != "0"},
           {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")}};
+}
+
+json probe_holders(const std::set<int>& attached) {
+  json all = json::array();
+  bool denied = false;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    if (isdigit(static_cast<unsigned char>(name[0])) == 0) continue;
+    const int pid = std::stoi(name);
+    if (!has_gpu_open(entry.path(), denied) || descends_from(pid, attached)) continue;
+    const fs::path exe = fs::read_symlink(entry.path() / "exe", error);
+    if (!is_service(exe)) all.push_back({{"pid", pid}, {"exe", exe.string()}});
+  }
+  return {{"processes", std::move(all)}, {"complete", !denied}};
 }
 
 json probe_process(int pid) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 namespace heddle::cli {
@@ -24,6 +25,12 @@ nlohmann::json probe_socket(const std::string& path);
 
 // {ld_preload: [...], system_preload: [...], disabled, real_libcuda}: entries are {path, exists}.
 nlohmann::json probe_environment();
+
+// {processes: [{pid, exe}], complete}: who has a GPU open without being attached or a child of such
+// a one (a forked worker keeps its parent's descriptors), and without being known to compute
+// nothing. Having it open is not yet using it: NVML knows better where there is one. `complete` is
+// false if there are processes that the caller may not look at.
+nlohmann::json probe_holders(const std::set<int>& attached);
 
 // {pid, exe, uid} of a process; exe and uid are what the caller may see.
 nlohmann::json probe_process(int pid);

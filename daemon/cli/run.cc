@@ -29,20 +29,28 @@ void prepend(const char* variable, const std::string& value) {
   setenv(variable, (value + rest).c_str(), 1);
 }
 
+// What the shim will read from the environment, as it reads it.
+std::string inherited(const char* variable) {
+  const char* value = getenv(variable);
+  return value != nullptr ? value : "";
+}
+
 void tell_priority(const RunOptions& options) {
+  if (options.quiet) return;
   server::Request request;
   request.kind = server::Request::Kind::kEffective;
-  request.priority = options.priority;
-  request.label = options.label;
-  request.command = resolve_program(options.command[0]);
+  const std::string priority = inherited("HEDDLE_PRIORITY");
+  const bool is_digit = priority.size() == 1 && priority[0] >= '0' && priority[0] <= '9';
+  request.priority = options.priority >= 0 ? options.priority : is_digit ? priority[0] - '0' : -1;
+  request.label = options.label.empty() ? inherited("HEDDLE_LABEL") : options.label;
+  request.command = executable_of(resolve_program(options.command[0]));
   const Answer answer = ask(options.socket, request);
-  if (options.quiet) return;
   if (answer.code == kNoDaemon) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
   } else if (answer.code != kOk) {
     std::cerr << "heddle: " << answer.error << '\n';
   } else if (options.as_json) {
-    std::cerr << answer.json << '\n';
+    std::cerr << answer.json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
     std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
               << rule_text(answer.json) << '\n';

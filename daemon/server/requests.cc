@@ -223,7 +223,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
     case Kind::kEffective: {
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);
-      origin.exe = request.command.substr(0, request.command.find(' '));
+      origin.exe = request.command;
       const Grade grade =
           server::grade(facts.config->rules, geteuid(), {origin, request.label, request.priority});
       json effective = terms_json(grade.terms);

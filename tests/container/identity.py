@@ -2,7 +2,7 @@
 """A daemon in namespaces of its own: what it cannot see of a client matches no rule, and is said.
 
 The daemon runs in a user and a PID namespace that map root and contain nobody else; its client is
-outside, once as root and once as another user. Then the daemon is outside, and root in a container
+outside, once as root and once as another user. Then the daemon is outside, and root of a container
 is nobody special. Skipped where namespaces or users cannot be had.
 """
 

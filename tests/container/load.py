@@ -120,6 +120,9 @@ def main():
         print("skipped: no mounts without root here")
         sys.exit(77)
     where = stage.Stage(ROOT / "out/container", "mps")
+    # heddle cdi mounts only a directory that holds nothing else.
+    where.socket = where.sockets / "run/heddled"
+    where.socket.parent.mkdir()
     owner = None
     try:
         check_musl(where)

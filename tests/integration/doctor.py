@@ -55,6 +55,11 @@ def check(where):
         managed.finish()
         bare.finish()
 
+    # A name that is no UTF-8, as programs may have.
+    nowhere = subprocess.run([stage.HEDDLE, "--socket", b"/nowhere/\xff", "ps", "--json"],
+                             capture_output=True, timeout=20)
+    expect(nowhere.returncode == 3 and json.loads(nowhere.stdout)["exit_code"] == 3, nowhere)
+
     code, found = doctor(where, FAKE_NVML_MODE="3")
     expect(code == 1 and found["gpu"][0][0] == "error", found["gpu"])
     code, found = doctor(where, HEDDLE_REAL_LIBCUDA="/nowhere")

@@ -1,9 +1,13 @@
-// The CDI specification against the rules of CDI 0.6.0, and what the hook does to images.
+// The CDI specification against the rules of CDI 0.3.0, and what the hook does to images.
 #include "daemon/cli/cdi.h"
 
 #include <ctype.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -61,7 +65,7 @@ void check_edits(const json& edits) {
 TEST(Cdi, SpecificationIsValid) {
   const json s = cdi_specification("/opt/heddle/bin/heddle", "/opt/heddle/lib/heddle",
                                    "/run/heddle/heddle.sock");
-  EXPECT_EQ(s["cdiVersion"], "0.6.0");
+  EXPECT_EQ(s["cdiVersion"], "0.3.0") << "runtimes refuse what is newer than they are";
   const std::string kind = s["kind"];
   const size_t slash = kind.find('/');
   ASSERT_NE(slash, std::string::npos);
@@ -163,6 +167,13 @@ TEST_F(CdiHook, KeepsWhatTheImagePreloads) {
   write("root/etc/ld.so.preload", kShim);
   EXPECT_EQ(apply(), "");
   EXPECT_EQ(preloaded(), kBoth);
+  const std::string one_line = "/usr/lib/heddle/libcuda.so.1:/usr/lib/heddle/libcuda.so\n";
+  write("root/etc/ld.so.preload", one_line);
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), one_line);
+  write("root/etc/ld.so.preload", std::string("# ") + kShim);
+  EXPECT_EQ(apply(), "");
+  EXPECT_EQ(preloaded(), std::string("# ") + kShim + kBoth) << "a comment preloads nothing";
 }
 
 TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
@@ -178,6 +189,25 @@ TEST_F(CdiHook, NoLinkOfAnImageLeadsOutOfIt) {
   std::ostringstream text;
   text << std::ifstream(outside).rdbuf();
   EXPECT_EQ(text.str(), "mine\n");
+}
+
+TEST_F(CdiHook, WritesThroughNoVolume) {
+  libc("lib64/libc.so.6", {"GLIBC_2.17"});
+  fs::create_directories(folder_ / "outside");
+  const pid_t child = fork();
+  if (child == 0) {  // a mount namespace of its own
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+        mount((folder_ / "outside").c_str(), (root_ / "etc").c_str(), nullptr, MS_BIND, nullptr)) {
+      _exit(77);
+    }
+    const std::string said = apply();
+    _exit(said.find("is on a volume") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespaces here";
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(fs::is_empty(folder_ / "outside"));
 }
 
 TEST_F(CdiHook, NeverKeepsAContainerFromStarting) {

@@ -9,6 +9,7 @@
 
 #include "daemon/cli/elf.h"
 #include "daemon/cli/preload.h"
+#include "daemon/cli/probe.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {
@@ -84,8 +85,32 @@ TEST_F(Preload, FollowsScriptsToTheirInterpreters) {
   setenv("PATH", (folder_.string() + ":" + path).c_str(), 1);
   EXPECT_NE(obstacle("#!/usr/bin/env -S A=b musl\n").why.find("ld-musl"), std::string::npos);
   setenv("PATH", path.c_str(), 1);
+  const std::string shell = fs::canonical("/bin/sh").string();
+  const auto executable = [&](const std::string& text) {
+    return executable_of(write("program", text).string());
+  };
+  EXPECT_EQ(executable("#!/usr/bin/env -S A=b sh\n"), shell) << "rules by exe see the interpreter";
+  EXPECT_EQ(executable("#!/bin/sh -e\n"), shell);
+  EXPECT_EQ(executable("echo a script without a line\n"), shell);
+  EXPECT_EQ(executable(make_elf({})), (folder_ / "program").string());
   const fs::path loop = folder_ / "program";
   EXPECT_EQ(obstacle("#!" + loop.string() + "\n").why, "") << "the kernel will say so";
+}
+
+TEST(PreloadList, IsReadAsTheLoaderReadsIt) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(preload_variable(" a.so::/b/$LIB/b.so #c "), (Words{"a.so", "/b/$LIB/b.so", "#c"}));
+  EXPECT_EQ(preload_variable(""), Words{});
+  EXPECT_EQ(preload_file("# all of\n/a.so:/b.so\t/c.so # /d.so\n\n/e.so#f"),
+            (Words{"/a.so", "/b.so", "/c.so", "/e.so"}));
+}
+
+TEST(PreloadList, WhatTheLoaderFillsInIsNotMissed) {
+  setenv("LD_PRELOAD", "/usr/$LIB/a.so:/${ORIGIN}/b.so:/gone.so:c.so", 1);
+  const nlohmann::json list = probe_environment()["ld_preload"];
+  unsetenv("LD_PRELOAD");
+  ASSERT_EQ(list.size(), 4u);
+  for (const auto& entry : list) EXPECT_EQ(entry["exists"], entry["path"] != "/gone.so") << entry;
 }
 
 TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {

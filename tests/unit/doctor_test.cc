@@ -1,9 +1,19 @@
 // What `heddle doctor` makes of facts, each made up for its test.
 #include "daemon/cli/doctor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/probe.h"
 
 namespace heddle::cli {
 namespace {
@@ -154,6 +164,31 @@ TEST_F(Doctor, NamesEachProcessThatBypasses) {
                                       "pid 51 other uses a GPU and is not attached"}));
 }
 
+TEST_F(Doctor, OnlyWhoComputesIsAUserOfMps) {
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  facts_["daemon"]["status"]["mode"] = "mps";
+  facts_["gpu_processes"] = {{{"pid", 50}, {"exe", "/usr/bin/python3"}, {"uid", 8}}};
+  EXPECT_TRUE(says("mps", Level::kError, "8, 1000"));
+  facts_["nvml"] = {{"error", "not there"}};  // and so /proc says who only has the device open
+  EXPECT_EQ(finding("mps").level, Level::kOk);
+}
+
+TEST_F(Doctor, AccusesNobodyByAListThatWasCut) {
+  facts_["gpu_processes"].push_back({{"pid", 50}, {"exe", "/opt/app"}, {"uid", 8}});
+  facts_["daemon"]["ps"]["truncated"] = true;
+  EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
+}
+
+TEST_F(Doctor, VouchesForNoProcessThatItMayNotLookAt) {
+  facts_["nvml"] = {{"error", "not there"}};
+  facts_["gpu_processes"] = json::array();
+  facts_["gpu_processes_complete"] = false;
+  EXPECT_TRUE(says("bypassed", Level::kNone, "only root"));
+  facts_["gpu_processes_complete"] = true;
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+}
+
 TEST_F(Doctor, ComparesVersions) {
   facts_["daemon"]["status"]["version"] = "0.2.0";
   EXPECT_EQ(finding("daemon").level, Level::kWarn);
@@ -203,6 +238,58 @@ TEST_F(Doctor, SeesWhatElseIsPreloaded) {
   preload = json::array();
   facts_["environment"]["system_preload"] = {{{"path", "/gone.so"}, {"exists", false}}};
   EXPECT_TRUE(says("preload", Level::kWarn, "/etc/ld.so.preload names /gone.so"));
+}
+
+std::set<int> holders(const std::set<int>& attached) {
+  std::set<int> pids;
+  const json found = probe_holders(attached);
+  for (const json& process : found["processes"]) pids.insert(process["pid"].get<int>());
+  return pids;
+}
+
+// In namespaces of its own, with a /dev of its own: this process has a GPU open, so has a child
+// that inherited it, and so has a service. Returns the line that was wrong, 0 if none, 77 if none
+// can be.
+int look_for_holders() {
+  const std::string uid = std::to_string(geteuid()), gid = std::to_string(getegid());
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return 77;
+  std::ofstream("/proc/self/setgroups") << "deny";
+  std::ofstream("/proc/self/uid_map") << "0 " + uid + " 1";
+  std::ofstream("/proc/self/gid_map") << "0 " + gid + " 1";
+  if (mount("none", "/dev", "tmpfs", 0, nullptr) != 0) return 77;
+  if (open("/dev/nvidia0", O_RDWR | O_CREAT, 0600) < 0) return 77;
+  std::filesystem::copy_file("/bin/sleep", "/dev/nvidia-persistenced");
+  int started[2];
+  if (pipe2(started, O_CLOEXEC) != 0) return 77;
+  const int self = getpid(), worker = fork();
+  if (worker == 0) {
+    close(started[1]);
+    pause();
+  }
+  const int service = fork();
+  if (service == 0) execl("/dev/nvidia-persistenced", "x", "60", nullptr);
+  close(started[1]);
+  char none;
+  (void)!read(started[0], &none, 1);  // ends when the service has become what it is
+  const std::set<int> all = holders({}), others = holders({self});
+  kill(worker, SIGKILL);
+  kill(service, SIGKILL);
+  while (wait(nullptr) > 0) {
+  }
+  if (all.count(self) == 0 || all.count(worker) == 0) return __LINE__;
+  if (all.count(service) != 0) return __LINE__;
+  if (others.count(self) != 0 || others.count(worker) != 0) return __LINE__;
+  // It is root of its own namespace alone, and may not look at pid 1.
+  return probe_holders({})["complete"] == false ? 0 : __LINE__;
+}
+
+TEST(Probe, FindsWhoHoldsAGpuButNoServiceAndNoWorkerOfAnAttachedProgram) {
+  const pid_t child = fork();
+  if (child == 0) _exit(look_for_holders() & 0xff);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no user and mount namespaces here";
+  EXPECT_EQ(status, 0) << "line " << WEXITSTATUS(status);
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What `heddle run` announces is what the program gets, and asking for it is never in the way."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/quickstart"))
+import stage  # noqa: E402  (the folder is known only now)
+
+RULES = """
+[[rule]]
+name = "interpreter"
+exe = "*/python3*"
+priority = 2
+[[rule]]
+name = "space"
+exe = "*/a b/prog"
+priority = 3
+[[rule]]
+name = "environment"
+label = "by environment"
+claim = 1
+"""
+
+
+def expect(condition, what):
+    if not condition:
+        raise stage.StageError(str(what))
+
+
+def run(where, *words, **environment):
+    return subprocess.run([stage.HEDDLE, *words], env=where.env | environment, text=True,
+                          capture_output=True, timeout=30)
+
+
+def announces(where, line, *words, **environment):
+    done = run(where, *words, **environment)
+    expect(done.returncode == 0 and done.stderr == f"heddle: {line}\n", (words, done))
+
+
+def check(where):
+    where.start_daemon("priority", RULES)
+    script = where.folder / "script"
+    script.write_text("#!/usr/bin/env python3\n")
+    script.chmod(0o755)
+    announces(where, "Q2, rule interpreter", "run", "--", script)
+    program = where.folder / "a b/prog"
+    program.parent.mkdir(exist_ok=True)
+    shutil.copyfile("/bin/true", program)
+    program.chmod(0o755)
+    announces(where, "Q3, rule space", "run", "--", program)
+    announces(where, "Q7, rule environment", "run", "--", "true", HEDDLE_PRIORITY="7",
+              HEDDLE_LABEL="by environment")
+    announces(where, "Q6, rule environment", "run", "--priority", "6", "--", "true",
+              HEDDLE_PRIORITY="7", HEDDLE_LABEL="by environment")
+    # Options of every command may stand before it.
+    announces(where, "Q7, rule environment", "--socket", where.socket, "run", "--label",
+              "by environment", "--priority", "7", "--", "sh", "-c", "true", "--", "run")
+
+    where.daemon.send_signal(signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        done = run(where, "run", "-q", "--", "true")
+        expect(done.returncode == 0 and done.stderr == "", done)
+        expect(time.monotonic() - begin < 4, "-q waited for the answer that it does not print")
+    finally:
+        where.daemon.send_signal(signal.SIGCONT)
+
+
+def main():
+    if not stage.HEDDLE.exists():
+        print("dist/ is not installed: cmake --install build/release")
+        sys.exit(77)
+    for variable in ("LD_PRELOAD", "HEDDLE_PRIORITY", "HEDDLE_LABEL"):
+        os.environ.pop(variable, None)
+    where = stage.Stage(ROOT / "out/run", "timeslice")
+    try:
+        check(where)
+    except stage.StageError as error:
+        print(f"FAILED {error}")
+        sys.exit(1)
+    finally:
+        where.close()
+
+
+if __name__ == "__main__":
+    main()
