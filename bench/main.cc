@@ -1,10 +1,12 @@
-// heddle-bench: the harness. Today one job: what a launch costs (micro).
+// heddle-bench: the harness. What a launch costs (micro), and what sharing costs (run, table).
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
 
 #include "bench/micro.h"
+#include "bench/runner/run.h"
+#include "bench/runner/table.h"
 
 namespace {
 
@@ -26,9 +28,63 @@ interquartile range of the rounds.
   hook_ns          shipped gapfill.lua, dispatch, eight launches queued
   decisions_per_s  asks through slots, core and priority.lua, on one core)";
 
+constexpr const char* kRunHelp =
+    R"(Measures a scenario (a TOML file; bench/scenarios has some, bench/README.md the format): its jobs
+alone and together, under each baseline and policy. Jobs load once; all rows alternate in short
+blocks, in a new order in each repetition; every ratio is taken within a repetition. What was
+measured is written after every block. Without an NVIDIA GPU the jobs' [job.sim] runs on the
+simulated one, and every figure is labelled so.
+
+  policies   NAME[:KEY=VALUE,...]  two rows: NAME (time-sliced) and NAME@mps
+             NAME@timeslice, NAME@mps, NAME@mps+priority  one of them; the last with client priority
+  baselines  timeslice, mps, mps+priority (CUDA_MPS_CLIENT_PRIORITY=1 for batch jobs),
+             mps:25 or mps:75/25 (thread percentages: batch jobs', each job's),
+             split:100/32 (SMs of each job), exclusive (one process at a time, by software)
+
+Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
+  jct_ms          job completion time, from the iteration's begin, or arrival, to its end
+  cv              standard deviation of it over its mean
+  per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the end
+  stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
+  makespan_s      how long the row takes for what each job does alone in a block
+  daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted
+  idle_fraction   1 - kernel time / wall time, of a job alone (from a profiler on a real GPU)
+
+Exit status: 0 all measured, 1 something broke (the rest was measured), 130 interrupted.)";
+
+constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
+
 constexpr const char* kLaunchesHelp =
     "Launches an empty kernel COUNT times through the libcuda.so.1 that the loader finds and "
     "synchronizes: what tests/tidy/instructions.py counts under callgrind";
+
+CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
+  CLI::App* command = app.add_subcommand("run", kRunHelp);
+  command->add_option("scenario", run.scenario)->type_name("SCENARIO")->required();
+  command->add_option("--policies", run.policies, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  command->add_option("--baselines", run.baselines, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  command->add_option("--device", run.device, "auto (a GPU if there is one) or sim")
+      ->check(CLI::IsMember({"auto", "sim"}));
+  command->add_option("--json", run.json, "the result; default: the scenario's name, here")
+      ->type_name("FILE");
+  command->add_flag("--resume", run.resume, "go on where the file stopped, on the same scenario");
+  command->add_option("--budget-s", run.budget_s, "begin no repetition that would end later")
+      ->type_name("N");
+  command->add_option("--full-every", run.full_every, "all rows in every Nth repetition only ...")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--focus", run.focus, "... and these, with the bare ones, in between")
+      ->type_name("ROW,ROW")
+      ->delimiter(',');
+  command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
+      ->type_name("FOLDER");
+  return command;
+}
 
 }  // namespace
 
@@ -45,8 +101,17 @@ int main(int argc, char** argv) {
   CLI::App* launches = app.add_subcommand("launches", kLaunchesHelp);
   launches->add_option("--count", count)->type_name("COUNT");
 
+  heddle::bench::RunOptions run;
+  CLI::App* runner = add_run(app, run);
+  std::vector<std::string> files;
+  CLI::App* table = app.add_subcommand("table", kTableHelp);
+  table->add_option("files", files, "results")->type_name("FILE")->required();
+
   CLI11_PARSE(app, argc, argv);
+  for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
   try {
+    if (runner->parsed()) return heddle::bench::run_scenario(run);
+    if (table->parsed()) return heddle::bench::print_tables(files);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "heddle-bench: %s\n", error.what());

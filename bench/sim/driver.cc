@@ -5,8 +5,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace heddle::sim {
+namespace {
+
+// CUDA_MPS_CLIENT_PRIORITY=1, read once as MPS does: all of this client's streams below those of
+// normal clients. Time-sliced it changes nothing, since clients are never on the GPU together.
+int client_priority() {
+  static const int kOffset = [] {
+    const char* named = getenv("CUDA_MPS_CLIENT_PRIORITY");
+    return named != nullptr && *named == '1' ? facts::kPriorityLeast - facts::kPriorityGreatest + 1
+                                             : 0;
+  }();
+  return kOffset;
+}
+
+}  // namespace
 
 Driver& driver() {
   static Driver* const state = new Driver;
@@ -86,7 +101,7 @@ Stream* make_stream(Context* context, unsigned flags, int priority, bool legacy)
   open.kind = CommandKind::kOpenStream;
   open.stream = slot;
   open.seq = issued;
-  open.priority = stream->priority;
+  open.priority = stream->priority + client_priority();
   d.link.push(open);
   context->streams.push_back(stream);
   return stream;

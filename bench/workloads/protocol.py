@@ -1,7 +1,11 @@
-"""How a measured job talks to bench/pairs.py: one command a line on stdin, one JSON line back.
+"""How a measured job talks to `heddle-bench run` and the scripts of bench/: one command a line on
+stdin, one JSON line back.
 
-    go START SECONDS LEAD TAIL   iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
-                                 report the iterations that began in [START, START+SECONDS)
+    go START SECONDS LEAD TAIL [ARRIVALS]
+                                 iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
+                                 report the iterations that began in [START, START+SECONDS).
+                                 ARRIVALS: nothing (closed loop), `open RATE SEED`, `poisson RATE
+                                 SEED` or `recorded FILE`; then time counts from a request's arrival
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
     ab SECONDS SEED              iterations in pairs, one with heddle's shim and one bypassing it
@@ -13,6 +17,7 @@ loads once and stays: an idle process costs memory only, and reloading would cos
 
 import ctypes
 import gc
+import itertools
 import json
 import os
 import random
@@ -25,6 +30,38 @@ def reply_stream():
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return out
+
+
+def arrivals(kind, begin, *words):
+    """When requests come, from `begin` on, for ever."""
+    if kind == "recorded":
+        with open(" ".join(words)) as file:
+            times = [float(word) for word in file.read().split()]
+        for turn in itertools.count():
+            yield from (begin + turn * times[-1] + at for at in times)
+    rate, at, draw = float(words[0]), begin, random.Random(int(words[1]))
+    for count in itertools.count():
+        yield at if kind == "poisson" else begin + count / rate
+        at += draw.expovariate(rate)
+
+
+def go_arriving(iterate, start, seconds, lead, tail, *words):
+    """Requests wait their turn; those not begun when the block is over are `unserved`."""
+    now, taken, first, last, unserved = time.monotonic, [], None, 0, 0
+    for due in arrivals(words[0], start - lead, *words[1:]):
+        counts = start <= due < start + seconds
+        if max(due, now()) >= start + seconds + tail:
+            if due >= start + seconds:
+                break
+            unserved += counts
+            continue
+        while now() < due:
+            time.sleep(max(0.0, due - now()))
+        iterate()
+        if counts:
+            first, last = due if first is None else first, now()
+            taken.append(round((last - due) * 1e6))
+    return {"us": taken, "span_s": round(last - (first or last), 6), "unserved": unserved}
 
 
 def go(iterate, start, seconds, lead, tail):
@@ -80,13 +117,15 @@ def ab(iterate, word, seconds, seed):
 
 def serve(job, out):
     """Runs commands until `quit` or end of file. `job` has iterate(), hash(n), profile(s, bool)."""
-    print(json.dumps({"ready": True, "pid": os.getpid(), **job.about}), file=out)
+    can = ["arrivals"] + [name for name in ("hash", "profile") if hasattr(job, name)]
+    print(json.dumps({"ready": True, "pid": os.getpid(), "can": can, **job.about}), file=out)
     for line in sys.stdin:
         command, *arguments = line.split()
         if command == "quit":
             break
         if command == "go":
-            answer = go(job.iterate, *map(float, arguments))
+            run = go_arriving if arguments[4:] else go
+            answer = run(job.iterate, *map(float, arguments[:4]), *arguments[4:])
         elif command == "hash":
             answer = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":

@@ -1,0 +1,341 @@
+#include "bench/runner/figures.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+
+namespace heddle::bench {
+namespace {
+
+constexpr int kRounds = 1000;  // of the bootstrap
+constexpr double kUsPerMs = 1e3;
+
+double rounded(double value) { return std::isfinite(value) ? std::round(value * 1e4) / 1e4 : 0; }
+
+// lo and hi of `draws`, the statistic of as many resamples.
+void set_interval(Figure& figure, std::vector<double>& draws) {
+  std::sort(draws.begin(), draws.end());
+  const auto at = [&](double q) {
+    return draws[std::min(draws.size() - 1,
+                          static_cast<size_t>(q * static_cast<double>(draws.size())))];
+  };
+  figure.lo = at(0.025);
+  figure.hi = at(0.975);
+}
+
+double middle(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// The samples of all blocks in one order, each with its block, so that a resample of blocks is a
+// weight for each and no new sort.
+class Pool {
+ public:
+  Pool(const std::vector<const Samples*>& blocks, double slo_ms) : parts_(blocks.size()) {
+    for (uint32_t b = 0; b < blocks.size(); ++b) {
+      Part& part = parts_[b];
+      part.unserved = blocks[b]->unserved;
+      for (const uint32_t us : blocks[b]->us) {
+        sorted_.push_back({us, b});
+        const double ms = us / kUsPerMs;
+        part.sum += ms;
+        part.squares += ms * ms;
+        part.count += 1;
+        part.met += ms <= slo_ms ? 1 : 0;
+      }
+    }
+    std::sort(sorted_.begin(), sorted_.end());
+  }
+
+  size_t size() const { return sorted_.size(); }
+
+  // mean, p50, p95, p99, cv, slo; nothing if the resample has no sample.
+  std::optional<std::array<double, 6>> evaluate(const std::vector<uint32_t>& weights) const {
+    double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
+    for (size_t b = 0; b < parts_.size(); ++b) {
+      count += weights[b] * parts_[b].count;
+      sum += weights[b] * parts_[b].sum;
+      squares += weights[b] * parts_[b].squares;
+      met += weights[b] * parts_[b].met;
+      unserved += weights[b] * parts_[b].unserved;
+    }
+    if (count == 0) return std::nullopt;
+    const double mean = sum / count;
+    const double variance = std::max(0.0, squares / count - mean * mean);
+    std::array<double, 6> out = {
+        mean, 0, 0, 0, mean > 0 ? std::sqrt(variance) / mean : 0, met / (count + unserved)};
+    constexpr double kQuantiles[] = {0.5, 0.95, 0.99};
+    double passed = 0;
+    size_t next = 0;
+    for (const auto& [us, block] : sorted_) {
+      passed += weights[block];
+      while (next < 3 && passed > std::min(count - 1, std::floor(kQuantiles[next] * count))) {
+        out[++next] = us / kUsPerMs;
+      }
+      if (next == 3) break;
+    }
+    return out;
+  }
+
+ private:
+  struct Part {
+    double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
+  };
+  std::vector<Part> parts_;
+  std::vector<std::pair<uint32_t, uint32_t>> sorted_;  // µs, block
+};
+
+double mean_us(const Samples& samples) {
+  return std::accumulate(samples.us.begin(), samples.us.end(), 0.0) /
+         static_cast<double>(samples.us.size());
+}
+
+double p99_us(const Samples& samples) {
+  std::vector<uint32_t> sorted = samples.us;
+  std::sort(sorted.begin(), sorted.end());
+  return quantile(sorted, 0.99);
+}
+
+double rate(const Samples& samples) {
+  return static_cast<double>(samples.us.size()) / samples.span_s;
+}
+
+using Value = double (*)(const Samples&);
+
+// What the comparisons are made of, and of which role's jobs.
+struct Metric {
+  const char* name;
+  Value value;
+};
+constexpr Metric kMean{"mean", mean_us}, kP99{"p99", p99_us}, kRate{"per_s", rate};
+
+class Summary {
+ public:
+  Summary(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+          const std::vector<Block>& blocks)
+      : scenario_(scenario), rows_(rows) {
+    for (const Block& block : blocks) blocks_[block.row][block.repetition] = &block;
+  }
+
+  Json make() const {
+    Json figures = Json::object(), ratios = Json::array();
+    for (const Row& row : rows_) {
+      if (blocks_.count(row.name) == 0) continue;
+      figures[row.name] = row_figures(row);
+      compare(row, ratios);
+    }
+    return {{"figures", figures}, {"ratios", ratios}};
+  }
+
+ private:
+  using ByRepetition = std::map<uint32_t, const Block*>;
+
+  // A job's samples in a block, if there are any.
+  const Samples* samples(const std::string& row, uint32_t repetition,
+                         const std::string& job) const {
+    const auto found = blocks_.find(row);
+    if (found == blocks_.end()) return nullptr;
+    const auto block = found->second.find(repetition);
+    if (block == found->second.end()) return nullptr;
+    const auto one = block->second->jobs.find(job);
+    if (one == block->second->jobs.end() || one->second.us.empty()) return nullptr;
+    return one->second.span_s > 0 ? &one->second : nullptr;
+  }
+
+  std::vector<double> paired(const std::string& row, const std::string& over,
+                             const std::string& job, Value value) const {
+    std::vector<double> out;
+    for (const auto& [repetition, block] : blocks_.at(row)) {
+      const Samples* a = samples(row, repetition, job);
+      const Samples* b = samples(over, repetition, job);
+      if (a != nullptr && b != nullptr && value(*b) > 0) out.push_back(value(*a) / value(*b));
+    }
+    return out;
+  }
+
+  static void put(Json& out, const std::string& key, const std::vector<double>& values) {
+    if (!values.empty()) out[key] = to_json(median(values));
+  }
+
+  Json job_figures(const Row& row, const scenario::Job& job) const {
+    std::vector<const Samples*> all;
+    std::vector<double> rates;
+    uint32_t unserved = 0;
+    for (const auto& [repetition, block] : blocks_.at(row.name)) {
+      const auto found = block->jobs.find(job.name);
+      if (found == block->jobs.end()) continue;
+      all.push_back(&found->second);
+      unserved += found->second.unserved;
+      if (found->second.span_s > 0) rates.push_back(rate(found->second));
+    }
+    const Pooled p = pool(all, job.slo_ms.value_or(0));
+    Json out = {{"samples", p.samples}};
+    if (p.samples > 0) {
+      out["jct_ms"] = {{"mean", to_json(p.mean_ms)},
+                       {"p50", to_json(p.p50_ms)},
+                       {"p95", to_json(p.p95_ms)},
+                       {"p99", to_json(p.p99_ms)}};
+      out["cv"] = to_json(p.cv);
+      if (job.slo_ms) out["slo_attainment"] = to_json(p.slo_attainment);
+    }
+    put(out, "per_s", rates);
+    if (unserved > 0) out["unserved"] = unserved;
+    if (row.alone) return out;
+    const std::string alone = alone_name(job.name, row.mps);
+    for (const Metric& m : {kMean, kP99, kRate}) {
+      put(out, std::string(m.name) + "_over_alone", paired(row.name, alone, job.name, m.value));
+    }
+    return out;
+  }
+
+  Json row_figures(const Row& row) const {
+    const ByRepetition& mine = blocks_.at(row.name);
+    Json out = {{"repetitions", mine.size()}, {"jobs", Json::object()}};
+    for (const Variant& v : row.jobs) {
+      const scenario::Job& job = scenario_.jobs[v.job];
+      out["jobs"][job.name] = job_figures(row, job);
+    }
+    if (!row.alone) system_figures(row, out);
+    std::vector<double> cpu;
+    std::map<std::string, double> counters;
+    for (const auto& [repetition, block] : mine) {
+      if (block->daemon_cpu >= 0) cpu.push_back(block->daemon_cpu);
+      for (const auto& [key, value] : block->counters.items()) counters[key] += value.get<double>();
+    }
+    put(out, "daemon_cpu", cpu);
+    if (!counters.empty()) out["counters"] = counters;
+    return out;
+  }
+
+  void system_figures(const Row& row, Json& out) const {
+    std::vector<double> stp, antt, makespan;
+    for (const auto& [repetition, block] : blocks_.at(row.name)) {
+      double progress = 0, slowdown = 0, longest = 0;
+      bool whole = true;
+      for (const Variant& v : row.jobs) {
+        const std::string& job = scenario_.jobs[v.job].name;
+        const Samples* shared = samples(row.name, repetition, job);
+        const Samples* alone = samples(alone_name(job, row.mps), repetition, job);
+        whole = whole && shared != nullptr && alone != nullptr;
+        if (!whole) break;
+        progress += mean_us(*alone) / mean_us(*shared);
+        slowdown += mean_us(*shared) / mean_us(*alone);
+        longest = std::max(longest, rate(*alone) / rate(*shared));
+      }
+      if (!whole) continue;
+      stp.push_back(progress);
+      antt.push_back(slowdown / static_cast<double>(row.jobs.size()));
+      makespan.push_back(longest * scenario_.block_s);
+    }
+    put(out, "stp", stp);
+    put(out, "antt", antt);
+    put(out, "makespan_s", makespan);
+  }
+
+  void compare(const Row& row, Json& ratios) const {
+    const std::string over = rival(row, rows_);
+    if (over.empty()) return;
+    for (const Variant& v : row.jobs) {
+      const scenario::Job& job = scenario_.jobs[v.job];
+      const bool latency = job.role == scenario::Role::kLatency;
+      for (const Metric& m : latency ? std::vector{kMean, kP99} : std::vector{kRate}) {
+        const std::vector<double> each = paired(row.name, over, job.name, m.value);
+        if (each.empty()) continue;
+        Json ratio = {{"of", row.name}, {"over", over}, {"job", job.name}, {"metric", m.name}};
+        ratio.update(to_json(median(each)));
+        ratios.push_back(ratio);
+      }
+    }
+  }
+
+  const scenario::Scenario& scenario_;
+  const std::vector<Row>& rows_;
+  std::map<std::string, ByRepetition> blocks_;
+};
+
+}  // namespace
+
+Json to_json(const Block& block) {
+  Json jobs = Json::object();
+  for (const auto& [name, samples] : block.jobs) {
+    jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
+    if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
+  }
+  Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
+  out["jobs"] = jobs;
+  if (block.daemon_cpu >= 0) out["daemon_cpu"] = rounded(block.daemon_cpu);
+  if (!block.counters.empty()) out["counters"] = block.counters;
+  return out;
+}
+
+Block block_from(const Json& json) {
+  Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
+  for (const auto& [name, one] : json.at("jobs").items()) {
+    block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(), one.at("span_s"),
+                        one.value("unserved", 0U)};
+  }
+  block.daemon_cpu = json.value("daemon_cpu", -1.0);
+  block.counters = json.value("counters", Json::object());
+  return block;
+}
+
+Json to_json(const Figure& figure) {
+  return {{"value", rounded(figure.value)},
+          {"lo", rounded(figure.lo)},
+          {"hi", rounded(figure.hi)},
+          {"n", figure.n}};
+}
+
+Figure median(const std::vector<double>& values) {
+  std::mt19937_64 random(1);
+  std::vector<double> copy = values, draws;
+  Figure figure{middle(copy), 0, 0, values.size()};
+  for (int round = 0; round < kRounds; ++round) {
+    for (double& value : copy) value = values[random() % values.size()];
+    draws.push_back(middle(copy));
+  }
+  set_interval(figure, draws);
+  return figure;
+}
+
+double quantile(const std::vector<uint32_t>& sorted, double q) {
+  const auto at = static_cast<size_t>(q * static_cast<double>(sorted.size()));
+  return sorted[std::min(sorted.size() - 1, at)];
+}
+
+Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
+  const Pool all(blocks, slo_ms);
+  Pooled out;
+  out.samples = all.size();
+  if (out.samples == 0) return out;
+  Figure* const figures[] = {&out.mean_ms, &out.p50_ms, &out.p95_ms,
+                             &out.p99_ms,  &out.cv,     &out.slo_attainment};
+  std::vector<uint32_t> weights(blocks.size(), 1);
+  const auto values = *all.evaluate(weights);
+  std::mt19937_64 random(1);
+  std::vector<double> draws[6];
+  for (int round = 0; round < kRounds; ++round) {
+    std::fill(weights.begin(), weights.end(), 0);
+    for (size_t i = 0; i < blocks.size(); ++i) ++weights[random() % blocks.size()];
+    const auto drawn = all.evaluate(weights);
+    for (size_t i = 0; drawn && i < 6; ++i) draws[i].push_back((*drawn)[i]);
+  }
+  for (size_t i = 0; i < 6; ++i) {
+    *figures[i] = {values[i], 0, 0, out.samples};
+    set_interval(*figures[i], draws[i]);
+  }
+  return out;
+}
+
+Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+               const std::vector<Block>& blocks) {
+  return Summary(scenario, rows, blocks).make();
+}
+
+}  // namespace heddle::bench

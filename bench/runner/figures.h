@@ -1,0 +1,58 @@
+// From raw blocks to the field's figures. Every figure comes with its number of samples and a 95 %
+// interval; every comparison is taken within a repetition, because launch-bound programs move by
+// 15-30 % with the host from minute to minute. Deterministic: the bootstrap draws from a fixed
+// seed.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/runner/job.h"
+#include "bench/runner/rows.h"
+
+namespace heddle::bench {
+
+// One row measured once.
+struct Block {
+  uint32_t repetition = 0;
+  uint32_t order = 0;  // its place in the repetition
+  std::string row;
+  std::map<std::string, Samples> jobs;  // by name
+  double daemon_cpu = -1;               // cores that heddled kept busy; -1: unknown
+  Json counters;                        // what the daemon's grew by
+};
+Json to_json(const Block& block);
+Block block_from(const Json& json);
+
+// `value` with its percentile-bootstrap interval.
+struct Figure {
+  double value = 0, lo = 0, hi = 0;
+  size_t n = 0;
+};
+Json to_json(const Figure& figure);
+
+// The median over repetitions. `values` is not empty.
+Figure median(const std::vector<double>& values);
+
+// Statistics over the samples of all blocks together. The interval is drawn over blocks, not over
+// samples, since those of one block move together.
+struct Pooled {
+  Figure mean_ms, p50_ms, p95_ms, p99_ms, cv, slo_attainment;
+  size_t samples = 0;
+};
+Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms);
+
+// Nearest rank: the smallest sample with at least a share q of all at or below it.
+double quantile(const std::vector<uint32_t>& sorted, double q);
+
+// Figures of every row, and each policy's ratios against its rival in the same repetitions:
+//   {"figures": {ROW: {...}}, "ratios": [...]}
+// Definitions, over a repetition: normalized progress of a job is its mean JCT alone ÷ its mean JCT
+// in the row; STP is the sum of that, ANTT the mean of its inverse (Eyerman and Eeckhout, IEEE
+// Micro 2008); makespan is how long the row takes for what each job does alone in a block.
+Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+               const std::vector<Block>& blocks);
+
+}  // namespace heddle::bench

@@ -1,0 +1,70 @@
+// A job: one process that loads once, stays, and runs a block when told to. Speaks the protocol of
+// bench/README.md ("A program of your own"), in its short form (lines) or its compact one (JSON).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/runner/host.h"
+
+namespace heddle::bench {
+
+// What one job did in one block. A request that arrived in the block and was not begun before its
+// end is unserved: it has no time, and misses any SLO.
+struct Samples {
+  std::vector<uint32_t> us;
+  double span_s = 0;
+  uint32_t unserved = 0;
+};
+
+struct Window {
+  double start_s = 0;  // CLOCK_MONOTONIC
+  double seconds = 0;
+  double lead_s = 0, tail_s = 0;  // kept busy before and after, so that all run all the time
+  std::string arrivals;           // "closed", "poisson 30 SEED", ...
+};
+
+// Turns the iterations that a program printed, "BEGIN END" in seconds, into the block's samples:
+// those that began within it.
+Samples within(const std::vector<std::pair<double, double>>& iterations, const Window& window);
+
+class Job {
+ public:
+  // Does not wait for it. `command` comes with whatever starts it.
+  Job(Loop& loop, std::string name, const Spawn& spawn);
+
+  const std::string& name() const { return name_; }
+  bool broken() const { return broken_; }
+  bool can(const std::string& word) const;
+  const Json& about() const { return about_; }  // what it said when it was ready
+
+  // All throw HostError; the job is broken then, its process killed.
+  void wait_ready();
+  void go(const Window& window);
+  Samples samples();
+  // Any other command, and its one JSON answer.
+  void tell(const std::string& line);
+  Json answer();
+
+  void give_up();
+  // Answers that are still owed after a partner failed are read and dropped, to stay in step.
+  void drain();
+  void ask_to_quit();
+  bool running() const { return process_.running(); }
+
+ private:
+  std::string line(double deadline_s);
+  Json json_answer(double deadline_s);
+  Samples samples_from(const std::string& text);
+  [[noreturn]] void fail(const std::string& what);
+
+  Loop& loop_;
+  const std::string name_, log_;
+  Process process_;
+  Json about_ = Json::object();
+  Window window_;
+  enum class Owes { kNothing, kSamples, kAnswer } owes_ = Owes::kNothing;
+  bool broken_ = false;
+};
+
+}  // namespace heddle::bench

@@ -1,0 +1,163 @@
+#include "bench/runner/result.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+namespace heddle::bench {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kSeeds = 1'000'000;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw std::runtime_error(path + ": " + what);
+}
+
+Json about(const Row& row) {
+  Json out = {{"name", row.name}, {"mps", row.mps}};
+  if (!row.policy.empty()) out["policy"] = row.policy;
+  if (!row.params.empty()) out["params"] = row.params;
+  for (const Variant& v : row.jobs) {
+    if (v.client_priority) out["client_priority"] = true;
+    if (v.percent != 100) out["percent"][std::to_string(v.job)] = v.percent;
+  }
+  return out;
+}
+
+Json about(const scenario::Job& job) {
+  Json out = {{"name", job.name},
+              {"role", job.role == scenario::Role::kLatency ? "latency" : "batch"},
+              {"priority", job.priority}};
+  if (job.slo_ms) out["slo_ms"] = *job.slo_ms;
+  return out;
+}
+
+Json names(const std::vector<Row>& rows) {
+  Json out = Json::array();
+  for (const Row& row : rows) out.push_back(about(row));
+  return out;
+}
+
+}  // namespace
+
+Result Result::create(const std::string& path, const scenario::Scenario& scenario,
+                      const std::vector<Row>& rows, bool simulated, const std::string& gpu) {
+  if (fs::exists(path))
+    refuse(path, "is there already; go on with it by --resume, or move it away");
+  Result result(path);
+  Json jobs = Json::array();
+  for (const scenario::Job& job : scenario.jobs) jobs.push_back(about(job));
+  result.head_ = {{"benchmark", "scenario"},
+                  {"format", 1},
+                  {"name", scenario.name},
+                  {"about", scenario.about},
+                  {"mode", simulated ? "simulated" : "real"},
+                  {"gpu", gpu},
+                  {"seed", scenario.seed.value_or(std::random_device()() % kSeeds)},
+                  {"block_s", scenario.block_s},
+                  {"repetitions_wanted", scenario.repetitions},
+                  {"repetitions_done", 0},
+                  {"sessions", Json::array()},
+                  {"jobs", jobs},
+                  {"rows", names(rows)},
+                  {"scenario", scenario.text},
+                  {"errors", Json::array()},
+                  {"digests", Json::array()},
+                  {"profile", Json::object()}};
+  result.save();
+  return result;
+}
+
+Result Result::resume(const std::string& path, const scenario::Scenario& scenario,
+                      const std::vector<Row>& rows, bool simulated, const std::string& gpu) {
+  if (!fs::exists(path)) return create(path, scenario, rows, simulated, gpu);
+  Result result(path);
+  result.head_ = read_json(path);
+  Json& head = result.head_;
+  const std::string elsewhere = "; leave out --resume and give another --json";
+  if (head.value("benchmark", "") != "scenario") refuse(path, "is no result of a run" + elsewhere);
+  if (head.value("scenario", "") != scenario.text) {
+    refuse(path, "was measured with another text of scenario " + head.value("name", "?") +
+                     " than " + scenario.file + " has" + elsewhere);
+  }
+  if (head["rows"] != names(rows)) {
+    refuse(path, "has other rows than --policies and --baselines ask for" + elsewhere);
+  }
+  const std::string mode = simulated ? "simulated" : "real";
+  if (head.value("mode", "") != mode || head.value("gpu", "") != gpu) {
+    refuse(path, "was measured on " + head.value("gpu", "?") + " (" + head.value("mode", "?") +
+                     "), this is " + gpu + " (" + mode + ")" + elsewhere);
+  }
+  const uint32_t done = result.repetitions_done();
+  const Json raw = head["raw"];
+  head.erase("raw");
+  for (const Json& json : raw) {
+    Block block = block_from(json);
+    if (block.repetition >= done) continue;
+    result.lines_.push_back(json.dump());
+    result.blocks_.push_back(std::move(block));
+  }
+  return result;
+}
+
+void Result::add(const Block& block) {
+  blocks_.push_back(block);
+  lines_.push_back(to_json(block).dump());
+  save();
+}
+
+void Result::end_repetition() {
+  head_["repetitions_done"] = repetitions_done() + 1;
+  save();
+}
+
+void Result::error(const std::string& text) {
+  head_["errors"].push_back(text);
+  save();
+}
+
+void Result::save() const {
+  const fs::path path(path_);
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  const std::string partial = path_ + ".partial";
+  std::ofstream file(partial);
+  std::string text = render(head_);
+  text.resize(text.size() - 2);  // "\n}"
+  file << text << ",\n \"raw\": [";
+  for (size_t i = 0; i < lines_.size(); ++i) file << (i == 0 ? "\n  " : ",\n  ") << lines_[i];
+  file << "\n ]\n}\n";
+  file.close();
+  if (!file || rename(partial.c_str(), path_.c_str()) != 0) {
+    refuse(path_, "cannot be written; check the path given to --json");
+  }
+}
+
+std::string render(const Json& value, int depth) {
+  constexpr size_t kLine = 100;
+  constexpr int kDepthMax = 5;
+  const std::string flat = value.dump();
+  if (!value.is_structured() || value.empty()) return flat;
+  if (depth > 0 && (depth > kDepthMax || flat.size() < kLine)) return flat;
+  const std::string pad(static_cast<size_t>(depth) + 1, ' ');
+  const std::string close(static_cast<size_t>(depth), ' ');
+  std::string out;
+  for (const auto& [key, item] : value.items()) {
+    out += (out.empty() ? "\n" : ",\n") + pad;
+    if (value.is_object()) out += Json(key).dump() + ": ";
+    out += render(item, depth + 1);
+  }
+  return (value.is_object() ? "{" : "[") + out + "\n" + close + (value.is_object() ? "}" : "]");
+}
+
+Json read_json(const std::string& path) {
+  std::ifstream file(path);
+  Json json = Json::parse(file, nullptr, false);
+  if (!file || !json.is_object()) refuse(path, "cannot be read as JSON");
+  return json;
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,47 @@
+// The file of a run: what was measured, where, how, and the raw blocks. Written after every block,
+// so that what was measured survives whatever comes next.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/runner/figures.h"
+
+namespace heddle::bench {
+
+class Result {
+ public:
+  // A new file; it must not be there yet. Throws std::runtime_error with place and remedy, here and
+  // below.
+  static Result create(const std::string& path, const scenario::Scenario& scenario,
+                       const std::vector<Row>& rows, bool simulated, const std::string& gpu);
+  // One that an earlier run of the same scenario text, rows and GPU left. A repetition that was cut
+  // short is begun again: ratios are taken within one, on one machine.
+  static Result resume(const std::string& path, const scenario::Scenario& scenario,
+                       const std::vector<Row>& rows, bool simulated, const std::string& gpu);
+
+  Json& head() { return head_; }  // everything but the raw blocks
+  const std::vector<Block>& blocks() const { return blocks_; }
+  uint64_t seed() const { return head_.at("seed"); }
+  uint32_t repetitions_done() const { return head_.at("repetitions_done"); }
+
+  void add(const Block& block);  // and saves
+  void end_repetition();
+  void error(const std::string& text);
+  void save() const;
+
+ private:
+  explicit Result(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  Json head_;
+  std::vector<Block> blocks_;
+  std::vector<std::string> lines_;  // the blocks as they are written
+};
+
+// JSON that a person can read and a diff can show: long objects on several lines.
+std::string render(const Json& value, int depth = 0);
+
+Json read_json(const std::string& path);
+
+}  // namespace heddle::bench

@@ -1,0 +1,142 @@
+#include "bench/runner/rows.h"
+
+#include <algorithm>
+
+namespace heddle::bench {
+namespace {
+
+using scenario::Baseline;
+using scenario::BaselineKind;
+using scenario::Scenario;
+
+class Planner {
+ public:
+  Planner(const Scenario& scenario, bool simulated) : scenario_(scenario), simulated_(simulated) {}
+
+  Plan make() {
+    for (const Baseline& baseline : scenario_.baselines) add(baseline);
+    for (const scenario::PolicyRow& policy : scenario_.policies) add(policy);
+    add_alone();
+    return std::move(plan_);
+  }
+
+ private:
+  void add(const Baseline& baseline) {
+    const BaselineKind kind = baseline.kind;
+    if (kind == BaselineKind::kSplit) {
+      return missing(baseline.text, "the shim has no Green Context partitions yet");
+    }
+    Row row =
+        shared(baseline.text, kind != BaselineKind::kTimeslice && kind != BaselineKind::kExclusive);
+    if (kind == BaselineKind::kMpsPriority) prioritize(row);
+    if (kind == BaselineKind::kMpsPercent) {
+      if (simulated_) return missing(row.name, "the simulated GPU has no thread percentages");
+      for (Variant& v : row.jobs) v.percent = baseline.parts[v.job];
+    }
+    if (kind == BaselineKind::kExclusive) manage(row, "exclusive", {});
+    put(std::move(row));
+  }
+
+  void add(const scenario::PolicyRow& policy) {
+    const std::string stem = policy.text.substr(0, policy.text.rfind('@'));
+    if (policy.timeslice) {
+      Row row = shared(stem, false);
+      manage(row, policy.policy, policy.params);
+      put(std::move(row));
+    }
+    if (policy.mps) {
+      Row row = shared(stem + (policy.client_priority ? "@mps+priority" : "@mps"), true);
+      manage(row, policy.policy, policy.params);
+      if (policy.client_priority) prioritize(row);
+      put(std::move(row));
+    }
+  }
+
+  // Bare blocks of every job on each path, so that "alone" and the host's noise are measured too.
+  void add_alone() {
+    std::vector<Row> alone;
+    for (const bool mps : {false, true}) {
+      const bool used = std::any_of(plan_.rows.begin(), plan_.rows.end(),
+                                    [&](const Row& row) { return row.mps == mps; });
+      for (size_t job = 0; used && job < scenario_.jobs.size(); ++job) {
+        Row row;
+        row.name = alone_name(scenario_.jobs[job].name, mps);
+        row.mps = mps;
+        row.alone = true;
+        row.jobs = {Variant{.job = job, .mps = mps}};
+        alone.push_back(std::move(row));
+      }
+    }
+    plan_.rows.insert(plan_.rows.begin(), alone.begin(), alone.end());
+  }
+
+  Row shared(const std::string& name, bool mps) const {
+    Row row;
+    row.name = name;
+    row.mps = mps;
+    for (size_t job = 0; job < scenario_.jobs.size(); ++job) {
+      row.jobs.push_back(Variant{.job = job, .mps = mps});
+    }
+    return row;
+  }
+
+  static void manage(Row& row, const std::string& policy,
+                     const std::map<std::string, std::string>& params) {
+    row.policy = policy;
+    row.params = params;
+    for (Variant& v : row.jobs) v.managed = true;
+  }
+
+  void prioritize(Row& row) const {
+    for (Variant& v : row.jobs) {
+      v.client_priority = scenario_.jobs[v.job].role == scenario::Role::kBatch;
+    }
+  }
+
+  // A policy may be listed for both ways and for one of them again.
+  void put(Row row) {
+    for (const Row& other : plan_.rows) {
+      if (other.name == row.name) return;
+    }
+    plan_.rows.push_back(std::move(row));
+  }
+
+  void missing(const std::string& row, const std::string& why) {
+    plan_.missing.push_back({row, why});
+  }
+
+  const Scenario& scenario_;
+  const bool simulated_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan plan(const Scenario& scenario, bool simulated) { return Planner(scenario, simulated).make(); }
+
+std::string rival(const Row& row, const std::vector<Row>& rows) {
+  if (row.policy.empty() || row.alone) return "";
+  const std::vector<std::string> names = row.mps ? std::vector<std::string>{"mps+priority", "mps"}
+                                                 : std::vector<std::string>{"timeslice"};
+  for (const std::string& name : names) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; })) {
+      return name;
+    }
+  }
+  return "";
+}
+
+std::string alone_name(const std::string& job, bool mps) {
+  return "alone/" + job + (mps ? "@mps" : "");
+}
+
+std::string variant_name(const Variant& variant, const Scenario& scenario) {
+  std::string name = scenario.jobs[variant.job].name;
+  if (variant.managed) name += ".heddle";
+  if (variant.mps) name += ".mps";
+  if (variant.client_priority) name += ".priority";
+  if (variant.percent != 100) name += "." + std::to_string(variant.percent);
+  return name;
+}
+
+}  // namespace heddle::bench

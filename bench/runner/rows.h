@@ -1,0 +1,53 @@
+// The rows of a run, and the processes that they need. No process here: this is the plan.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/scenario/scenario.h"
+
+namespace heddle::bench {
+
+// One process of a job, started in one of the ways that it cannot change while it runs.
+struct Variant {
+  size_t job = 0;  // index into the scenario's
+  bool mps = false;
+  bool managed = false;          // started by `heddle run`
+  bool client_priority = false;  // CUDA_MPS_CLIENT_PRIORITY=1
+  uint32_t percent = 100;        // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
+
+  auto operator<=>(const Variant&) const = default;
+};
+
+struct Row {
+  std::string name;  // unique: "alone/JOB", "mps", "gapfill@mps"
+  bool mps = false;
+  std::string policy;  // empty: no daemon takes part
+  std::map<std::string, std::string> params;
+  std::vector<Variant> jobs;  // those that run, in the scenario's order
+  bool alone = false;
+};
+
+// Rows that were asked for and cannot be had here, each with the reason: said once, not measured.
+struct Missing {
+  std::string row, why;
+};
+
+struct Plan {
+  std::vector<Row> rows;
+  std::vector<Missing> missing;
+};
+
+// All rows of the scenario, and each job alone on every path to the GPU that is used. Simulated:
+// what the simulated GPU cannot do is missing.
+Plan plan(const scenario::Scenario& scenario, bool simulated);
+
+// The row that one is held against, by policy's path: what is free there. Empty if not in `rows`.
+std::string rival(const Row& row, const std::vector<Row>& rows);
+
+std::string alone_name(const std::string& job, bool mps);
+std::string variant_name(const Variant& variant, const scenario::Scenario& scenario);
+
+}  // namespace heddle::bench

@@ -1,0 +1,436 @@
+#include "bench/runner/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <set>
+
+#include "bench/runner/result.h"
+#include "bench/runner/setting.h"
+#include "bench/runner/stage.h"
+#include "bench/runner/table.h"
+
+namespace heddle::bench {
+namespace fs = std::filesystem;
+namespace {
+
+// Lead and tail keep every job busy for the whole of the others' window.
+constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
+constexpr double kWarmS = 0.5, kProfileS = 1.5;
+constexpr int kHashInputs = 3;
+
+// "1:40" or "12 s".
+std::string duration(double seconds) {
+  const int whole = static_cast<int>(seconds + 0.5);
+  char text[32];
+  if (whole < 60) {
+    snprintf(text, sizeof text, "%d s", whole);
+  } else {
+    snprintf(text, sizeof text, "%d:%02d", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+// The daemon's own counters and those of the scheduler, by their names.
+std::map<std::string, double> counters(const Json& status) {
+  std::map<std::string, double> out;
+  const auto take = [&](const Json& numbers) {
+    for (const auto& [key, value] : numbers.items()) {
+      if (value.is_number()) out[key] += value.get<double>();
+    }
+  };
+  take(status.value("counters", Json::object()));
+  for (const Json& device : status.value("devices", Json::array())) {
+    take(device.value("stats", Json::object()));
+  }
+  return out;
+}
+
+class Run {
+ public:
+  Run(const RunOptions& options, const scenario::Scenario& scenario, const std::vector<Row>& rows,
+      Result& result)
+      : options_(options), scenario_(scenario), rows_(rows), result_(result) {}
+
+  void measure(Stage& stage) {
+    stage_ = &stage;
+    for (const std::string& problem : stage.problems()) fail(problem);
+    wait_ready();
+    for (const Row* row : warming_rows()) block(*row, kWarmS, 0, nullptr);
+    compare_outputs();
+    repeat();
+    profile();
+    result_.head()["finished"] = result_.repetitions_done() >= scenario_.repetitions;
+  }
+
+  // Figures so far; the file is whole after this.
+  void summarize() {
+    result_.head().update(bench::summarize(scenario_, rows_, result_.blocks()));
+    add_idle_fractions();
+    result_.save();
+  }
+
+  void say(const std::string& text) const {
+    char stamp[32];
+    snprintf(stamp, sizeof stamp, "[%6.1f s] ", monotonic_s() - began_s_);
+    std::cout << stamp << text << std::endl;
+  }
+
+  bool failed() const { return failed_; }
+
+ private:
+  void fail(const std::string& text) {
+    failed_ = true;
+    result_.error(text);
+    say(text);
+  }
+
+  // What breaks is given up and said; the rest goes on.
+  template <class Body>
+  bool surviving(const std::vector<Job*>& jobs, Body&& body) {
+    try {
+      body();
+      return true;
+    } catch (const HostError& error) {
+      fail(error.what());
+      for (Job* job : jobs) job->drain();
+      return false;
+    }
+  }
+
+  void wait_ready() {
+    say("loading " + std::to_string(stage_->jobs().size()) + " processes");
+    Json& about = session()["processes"];
+    for (auto& [variant, job] : stage_->jobs()) {
+      surviving({}, [&, &job = job] {
+        job->wait_ready();
+        about[job->name()] = job->about();
+      });
+    }
+    say("ready");
+  }
+
+  Json& session() { return result_.head()["sessions"].back(); }
+
+  // Rows that have every process run once, beside its partners if it has any: heddled has met every
+  // kernel then.
+  std::vector<const Row*> warming_rows() const {
+    std::vector<const Row*> shared_first, out;
+    for (const bool alone : {false, true}) {
+      for (const Row& row : rows_) {
+        if (row.alone == alone) shared_first.push_back(&row);
+      }
+    }
+    std::set<Variant> warm;
+    for (const Row* row : shared_first) {
+      const size_t before = warm.size();
+      warm.insert(row->jobs.begin(), row->jobs.end());
+      if (warm.size() > before) out.push_back(row);
+    }
+    return out;
+  }
+
+  // All rows, or in the repetitions in between those of --focus and what they are held against.
+  std::vector<const Row*> order_of(uint32_t repetition) const {
+    std::vector<const Row*> out;
+    for (const Row& row : rows_) {
+      const bool full = repetition % options_.full_every == 0 || options_.focus.empty();
+      const auto& focus = options_.focus;
+      if (full || row.alone || std::find(focus.begin(), focus.end(), row.name) != focus.end()) {
+        out.push_back(&row);
+      }
+    }
+    std::seed_seq seed{result_.seed(), uint64_t{repetition}};
+    std::mt19937_64 random(seed);
+    for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[random() % i]);
+    return out;
+  }
+
+  void repeat() {
+    const double reserve_s = 1 + kProfileS * static_cast<double>(scenario_.jobs.size());
+    double longest_s = 0;
+    bool first = true;
+    while (result_.repetitions_done() < scenario_.repetitions) {
+      const uint32_t repetition = result_.repetitions_done();
+      const double begin_s = monotonic_s();
+      const double spent_s = begin_s - began_s_;
+      if (!first && options_.budget_s > 0 && spent_s + longest_s + reserve_s > options_.budget_s) {
+        return say("time is nearly spent: " + std::to_string(repetition) + " of " +
+                   std::to_string(scenario_.repetitions) + " repetitions; go on with --resume");
+      }
+      if (!one_repetition(repetition)) return;
+      longest_s = std::max(longest_s, monotonic_s() - begin_s);
+      first = false;
+    }
+  }
+
+  // False if no row is left that could be measured.
+  bool one_repetition(uint32_t repetition) {
+    const auto order = order_of(repetition);
+    bool any = false;
+    for (uint32_t place = 0; place < order.size(); ++place) {
+      Block block{repetition, place, order[place]->name, {}, -1, Json::object()};
+      if (!this->block(*order[place], scenario_.block_s, repetition, &block)) continue;
+      any = true;
+      result_.add(block);
+      ++measured_;
+      const size_t later = (scenario_.repetitions - repetition - 1) * rows_.size();
+      say(line(block, order.size() - place - 1 + later));
+    }
+    if (any) result_.end_repetition();
+    return any;
+  }
+
+  std::string line(const Block& block, size_t blocks_left) const {
+    const double each_s = (monotonic_s() - measuring_since_s_) / measured_;
+    char text[160];
+    snprintf(text, sizeof text, "%u/%u, %s left  %-20s", block.repetition + 1,
+             scenario_.repetitions, duration(each_s * static_cast<double>(blocks_left)).c_str(),
+             block.row.c_str());
+    std::string out = text;
+    for (const scenario::Job& job : scenario_.jobs) {
+      const auto found = block.jobs.find(job.name);
+      if (found == block.jobs.end()) continue;
+      std::vector<uint32_t> sorted = found->second.us;
+      std::sort(sorted.begin(), sorted.end());
+      const double count = static_cast<double>(sorted.size());
+      double sum = 0;
+      for (const uint32_t us : sorted) sum += us;
+      if (sorted.empty()) {
+        snprintf(text, sizeof text, "  %s: nothing done", job.name.c_str());
+      } else if (job.role == scenario::Role::kLatency) {
+        snprintf(text, sizeof text, "  %s %.3f p99 %.3f ms", job.name.c_str(), sum / count / 1e3,
+                 quantile(sorted, 0.99) / 1e3);
+      } else {
+        snprintf(text, sizeof text, "  %s %.2f/s", job.name.c_str(), count / found->second.span_s);
+      }
+      out += text;
+    }
+    return out;
+  }
+
+  std::string arrivals(const scenario::Job& job, size_t index, uint32_t repetition) const {
+    using scenario::ArrivalKind;
+    char text[64];
+    switch (job.arrivals.kind) {
+      case ArrivalKind::kClosed:
+        return "closed";
+      case ArrivalKind::kRecorded:
+        return "recorded " + fs::absolute(scenario::resolve(scenario_, job.arrivals.file)).string();
+      default: {
+        // The same requests in every row of a repetition.
+        std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{index}};
+        uint32_t seed[1];
+        words.generate(seed, seed + 1);
+        snprintf(text, sizeof text, "%s %g %u",
+                 job.arrivals.kind == ArrivalKind::kOpen ? "open" : "poisson", job.arrivals.per_s,
+                 seed[0]);
+        return text;
+      }
+    }
+  }
+
+  // One row for `seconds`; false if it cannot be had. `out` may be null: nothing is kept.
+  bool block(const Row& row, double seconds, uint32_t repetition, Block* out) {
+    if (out != nullptr && measured_ == 0) measuring_since_s_ = monotonic_s();
+    const std::vector<Job*> jobs = stage_->jobs_of(row);
+    if (jobs.empty()) return false;
+    return surviving(jobs, [&] {
+      Daemon* daemon = use_policy(row);
+      std::map<std::string, double> before;
+      double cpu_s = 0, since_s = 0;
+      if (daemon != nullptr && out != nullptr) {
+        before = counters(daemon->status());
+        cpu_s = daemon->cpu_s();
+        since_s = monotonic_s();
+      }
+      Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
+      for (size_t i = 0; i < jobs.size(); ++i) {
+        const size_t index = row.jobs[i].job;
+        window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
+        jobs[i]->go(window);
+      }
+      std::map<std::string, Samples> answers;
+      for (size_t i = 0; i < jobs.size(); ++i) {
+        answers[scenario_.jobs[row.jobs[i].job].name] = jobs[i]->samples();
+      }
+      if (out == nullptr) return;
+      out->jobs = std::move(answers);
+      if (daemon == nullptr) return;
+      out->daemon_cpu = (daemon->cpu_s() - cpu_s) / (monotonic_s() - since_s);
+      for (const auto& [key, value] : counters(daemon->status())) {
+        if (value != before[key]) out->counters[key] = value - before[key];
+      }
+    });
+  }
+
+  Daemon* use_policy(const Row& row) {
+    Daemon* daemon = stage_->daemon_of(row);
+    if (daemon == nullptr) return nullptr;
+    try {
+      daemon->use(row.policy, row.params);
+    } catch (const HostError&) {
+      if (!daemon->running()) stage_->give_up_daemon(row);
+      throw;
+    }
+    return daemon;
+  }
+
+  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones twice,
+  // at the beginning and the end, as the control.
+  void compare_outputs() {
+    std::vector<std::pair<const Row*, bool>> order;
+    for (const auto& [managed, again] : {std::pair(false, false), {true, false}, {false, true}}) {
+      for (const Row& row : rows_) {
+        if (!row.alone && row.policy.empty() != managed) order.emplace_back(&row, again);
+      }
+    }
+    std::map<std::pair<std::vector<Variant>, bool>, bool> seen;
+    Json digests = Json::array();
+    for (const auto& [row, again] : order) {
+      if (!seen.emplace(std::pair(row->jobs, again), true).second) continue;
+      const std::vector<Job*> jobs = stage_->jobs_of(*row);
+      surviving(jobs, [&, row = row] {
+        use_policy(*row);
+        std::vector<size_t> asked;
+        for (size_t i = 0; i < jobs.size(); ++i) {
+          if (!jobs[i]->can("hash")) continue;
+          jobs[i]->tell("hash " + std::to_string(kHashInputs));
+          asked.push_back(i);
+        }
+        for (const size_t i : asked) {
+          Json digest = {{"job", scenario_.jobs[row->jobs[i].job].name},
+                         {"process", jobs[i]->name()},
+                         {"managed", !row->policy.empty()}};
+          digest["sha256"] = jobs[i]->answer().value("sha256", Json());
+          digests.push_back(digest);
+        }
+      });
+    }
+    result_.head()["digests"] = digests;
+    result_.head()["outputs"] = outputs(digests);
+    say("outputs: " + result_.head()["outputs"].dump());
+  }
+
+  // Whether outputs of bare runs agree with each other, and heddle's with them.
+  static Json outputs(const Json& digests) {
+    std::map<std::string, Json> first;
+    std::map<std::string, int> bare;
+    Json out = {{"control_equal", nullptr}, {"heddle_equal", nullptr}};
+    for (const Json& d : digests) {
+      const std::string job = d["job"];
+      const bool managed = d["managed"];
+      first.emplace(job, d["sha256"]);
+      if (!managed && ++bare[job] == 1) continue;
+      Json& equal = out[managed ? "heddle_equal" : "control_equal"];
+      equal = equal.is_null() ? d["sha256"] == first[job]
+                              : equal.get<bool>() && d["sha256"] == first[job];
+    }
+    return out;
+  }
+
+  // Last, since a traced process keeps its tracer.
+  void profile() {
+    Json& profiles = result_.head()["profile"];
+    for (const Row& row : rows_) {
+      const std::string& name = scenario_.jobs[row.jobs[0].job].name;
+      if (!row.alone || profiles.contains(name)) continue;
+      const std::vector<Job*> jobs = stage_->jobs_of(row);
+      if (jobs.empty() || !jobs[0]->can("profile")) continue;
+      surviving(jobs, [&] {
+        jobs[0]->tell("profile " + std::to_string(kProfileS) + " 0");
+        profiles[name] = jobs[0]->answer();
+      });
+    }
+  }
+
+  // `traced`: 1 - kernel time / wall time in the profiler's run. `untraced` sets the same kernel
+  // time against bare blocks, without the tracer's slowdown.
+  void add_idle_fractions() {
+    Json& head = result_.head();
+    head["idle_fraction"] = Json::object();
+    for (const auto& [job, p] : head["profile"].items()) {
+      const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
+      const double iterations = p.value("iterations", 0.0);
+      if (wall_s <= 0 || iterations <= 0) continue;
+      head["idle_fraction"][job] = {{"traced", 1 - kernel_s / wall_s}};
+      for (const bool mps : {false, true}) {
+        const auto alone = head["figures"].find(alone_name(job, mps));
+        if (alone == head["figures"].end() || !(*alone)["jobs"][job].contains("per_s")) continue;
+        const double per_s = (*alone)["jobs"][job]["per_s"]["value"];
+        head["idle_fraction"][job]["untraced"] = 1 - kernel_s / iterations * per_s;
+        break;
+      }
+    }
+  }
+
+  const RunOptions& options_;
+  const scenario::Scenario& scenario_;
+  const std::vector<Row>& rows_;
+  Result& result_;
+  Stage* stage_ = nullptr;
+  const double began_s_ = monotonic_s();
+  double measuring_since_s_ = 0;
+  double measured_ = 0;  // blocks
+  bool failed_ = false;
+};
+
+}  // namespace
+
+int run_scenario(const RunOptions& options) {
+  const scenario::Scenario scenario = load(options);
+  Loop loop;
+  const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
+  const bool simulated = !gpu;
+  check_jobs(scenario, simulated);
+  const Plan plan = bench::plan(scenario, simulated);
+  for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
+  for (const std::string& name : options.focus) {
+    const auto named = [&](const Row& row) { return row.name == name; };
+    if (std::any_of(plan.rows.begin(), plan.rows.end(), named)) continue;
+    throw std::runtime_error("--focus: no row '" + name + "' among those of " + scenario.file);
+  }
+  if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
+
+  const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;
+  const std::string device = simulated ? "simulated" : gpu->name;
+  Result result = (options.resume ? Result::resume : Result::create)(path, scenario, plan.rows,
+                                                                     simulated, device);
+  if (result.head().value("finished", false)) {
+    std::cout << path << " is finished: nothing is left to measure\n\n" << markdown(result.head());
+    return 0;
+  }
+  result.head()["sessions"].push_back(
+      new_session(loop, options, simulated ? "-" : gpu->driver, scenario.jobs.size()));
+  Json missing = Json::array();
+  for (const Missing& m : plan.missing) missing.push_back({{"row", m.row}, {"why", m.why}});
+  result.head()["missing"] = missing;
+  std::cout << scenario.name << " on " << (simulated ? "the simulated GPU" : gpu->name) << ": seed "
+            << result.seed() << ", " << plan.rows.size() << " rows, repetitions "
+            << result.repetitions_done() << " of " << scenario.repetitions << " done, about "
+            << duration((scenario.block_s + kLeadS + kSendS + kTailS) *
+                        static_cast<double>(plan.rows.size()) *
+                        (scenario.repetitions - result.repetitions_done()))
+            << '\n';
+
+  Run run(options, scenario, plan.rows, result);
+  int status = 0;
+  try {
+    const Folder folder(options.logs);
+    Stage stage(loop, folder.path(), scenario, plan.rows, simulated, result.seed());
+    run.measure(stage);
+  } catch (const Interrupted&) {
+    std::cout << "interrupted; what was measured is in " << path << ", go on with --resume\n";
+    status = 130;
+  } catch (const HostError& error) {
+    result.error(error.what());
+    std::cerr << "heddle-bench: " << error.what() << '\n';
+    status = 1;
+  }
+  run.summarize();
+  std::cout << '\n' << markdown(result.head());
+  return status != 0 ? status : run.failed() ? 1 : 0;
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,29 @@
+// `heddle-bench run`: measures a scenario. Jobs load once and stay; rows alternate in short blocks,
+// in a new order in each repetition; what a row needs is switched live, and what only a new process
+// can change has a process of its own from the start.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heddle::bench {
+
+struct RunOptions {
+  std::string scenario;
+  std::optional<std::vector<std::string>> policies, baselines;  // override the file's
+  std::string device = "auto";                                  // or "sim"
+  std::string json;                                             // default: NAME.json
+  std::string logs;                                             // folder that keeps them
+  bool resume = false;
+  double budget_s = 0;  // 0: none
+  uint32_t full_every = 1;
+  std::vector<std::string> focus;
+  std::string command;  // as typed, for the result
+};
+
+// An exit status: 0 all was measured, 1 something broke (the rest was measured), 130 interrupted.
+// Throws std::runtime_error with place and remedy for what is wrong from the start.
+int run_scenario(const RunOptions& options);
+
+}  // namespace heddle::bench

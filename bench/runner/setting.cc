@@ -1,0 +1,130 @@
+#include "bench/runner/setting.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <thread>
+
+#include "daemon/policy/nearest.h"
+
+namespace heddle::bench {
+namespace fs = std::filesystem;
+namespace {
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string commit(Loop& loop) {
+  if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;
+  try {
+    std::string text = run(
+        loop, {{"git", "-C", installed("bin"), "describe", "--always", "--dirty"}, {}, "", {}}, 20);
+    return text.substr(0, text.find('\n'));
+  } catch (const HostError&) {
+    return "unknown";
+  }
+}
+
+// The list was cut at every comma: NAME=VALUE alone belongs to the policy before it.
+std::vector<std::string> joined(const std::vector<std::string>& items) {
+  std::vector<std::string> out;
+  for (const std::string& item : items) {
+    const bool parameter =
+        item.find('=') != std::string::npos && item.find(':') == std::string::npos;
+    if (parameter && !out.empty()) {
+      out.back() += "," + item;
+    } else if (!item.empty()) {
+      out.push_back(item);
+    }
+  }
+  return out;
+}
+
+// Names are those of the install tree's policy folder; paths are the user's own files.
+void find_policies(scenario::Scenario& s) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(installed("share/heddle/policies"))) {
+    const std::string name = entry.path().stem();
+    if (entry.path().extension() == ".lua" && !name.ends_with("_test")) names.push_back(name);
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  for (scenario::PolicyRow& row : s.policies) {
+    if (row.policy.find('/') != std::string::npos) {
+      row.policy = scenario::resolve(s, row.policy);
+      if (fs::exists(row.policy)) continue;
+      throw std::runtime_error(s.file + ": policy " + row.policy + " is not there");
+    }
+    if (std::find(names.begin(), names.end(), row.policy) != names.end()) continue;
+    throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" +
+                             policy::did_you_mean(row.policy, known));
+  }
+}
+
+}  // namespace
+
+scenario::Scenario load(const RunOptions& options) {
+  const auto or_throw = [](auto result) {
+    if (!result) throw std::runtime_error(result.error().message);
+    return *result;
+  };
+  scenario::Scenario s = or_throw(scenario::load(options.scenario));
+  if (options.policies) {
+    s.policies.clear();
+    for (const std::string& text : joined(*options.policies)) {
+      const auto row = scenario::parse_policy(text);
+      if (!row) throw std::runtime_error("--policies: " + row.error().message);
+      s.policies.push_back(*row);
+    }
+  }
+  if (options.baselines) {
+    s.baselines.clear();
+    for (const std::string& text : *options.baselines) {
+      const auto row = scenario::parse_baseline(text, s.jobs);
+      if (!row) throw std::runtime_error("--baselines: " + row.error().message);
+      s.baselines.push_back(*row);
+    }
+  }
+  find_policies(s);
+  return s;
+}
+
+Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs) {
+  utsname host{};
+  uname(&host);
+  const Placement placement = place(jobs);
+  return {{"date", today()},
+          {"commit", commit(loop)},
+          {"command", options.command},
+          {"driver", driver},
+          {"host", {{"cpus", std::thread::hardware_concurrency()}, {"kernel", host.release}}},
+          {"pinned_cpus", {{"jobs", placement.jobs}, {"daemon", placement.daemon}}},
+          {"processes", Json::object()}};
+}
+
+Folder::Folder(std::string keep) : keep_(std::move(keep)) {
+  char name[] = "/tmp/heddle-run-XXXXXX";
+  if (mkdtemp(name) == nullptr) throw std::runtime_error("/tmp: cannot be written");
+  path_ = name;
+}
+
+Folder::~Folder() {
+  std::error_code none;
+  for (const auto& entry : fs::recursive_directory_iterator(path_, none)) {
+    if (keep_.empty() || entry.path().extension() != ".log") continue;
+    const fs::path target = fs::path(keep_) / fs::relative(entry.path(), path_, none);
+    fs::create_directories(target.parent_path(), none);
+    fs::copy_file(entry.path(), target, fs::copy_options::overwrite_existing, none);
+  }
+  fs::remove_all(path_, none);
+}
+
+}  // namespace heddle::bench

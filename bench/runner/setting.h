@@ -1,0 +1,34 @@
+// What a run is set up from: its scenario with the command line's changes, its folder, and what a
+// result says about where it was measured.
+#pragma once
+
+#include <string>
+
+#include "bench/runner/host.h"
+#include "bench/runner/run.h"
+#include "bench/scenario/scenario.h"
+
+namespace heddle::bench {
+
+// Throws std::runtime_error: the parser's line, or one that names the option.
+scenario::Scenario load(const RunOptions& options);
+
+// Date, commit, command, host: one for each time that a result was worked on.
+Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs);
+
+// A folder that goes with the run, but for its logs, which `keep` gets unless that is empty. Its
+// name is short: sockets lie in it.
+class Folder {
+ public:
+  explicit Folder(std::string keep);
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string keep_;
+  std::string path_;
+};
+
+}  // namespace heddle::bench

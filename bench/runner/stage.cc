@@ -1,0 +1,171 @@
+#include "bench/runner/stage.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+namespace heddle::bench {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr double kQuitS = 10;
+
+std::string number(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+std::string argument(const scenario::Distribution& d) {
+  return number(d.median_us) + ":" + number(d.sigma);
+}
+
+std::vector<std::string> synthetic(const scenario::SimJob& sim, uint64_t seed) {
+  std::vector<std::string> words = {installed("libexec/heddle/heddle-synthetic")};
+  const std::pair<const char*, std::string> options[] = {{"--kernels", std::to_string(sim.kernels)},
+                                                         {"--kernel-us", argument(sim.kernel)},
+                                                         {"--gap-us", argument(sim.gap)},
+                                                         {"--pause-us", argument(sim.pause)},
+                                                         {"--blocks", std::to_string(sim.blocks)},
+                                                         {"--seed", std::to_string(seed)}};
+  for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
+  return words;
+}
+
+std::string script(const std::string& name) {
+  return installed("libexec/heddle/workloads/" + name + ".py");
+}
+
+// On the simulated GPU the stand-in, where there is one.
+bool plays(const scenario::Job& job, bool simulated) {
+  return job.workload == "synthetic" || (simulated && job.sim);
+}
+
+}  // namespace
+
+void check_jobs(const scenario::Scenario& scenario, bool simulated) {
+  for (const scenario::Job& job : scenario.jobs) {
+    const std::string where =
+        scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
+    if (plays(job, simulated)) {
+      if (!job.sim) throw std::runtime_error(where + "is synthetic and needs a [job.sim]");
+      if (job.sim->trace.empty()) continue;
+      throw std::runtime_error(where +
+                               "has a trace for [job.sim], which only virtual time replays; give "
+                               "kernels and kernel_us instead, or use a GPU");
+    }
+    if (!job.command.empty()) continue;
+    if (simulated) {
+      throw std::runtime_error(where + "needs a [job.sim] to run without a GPU");
+    }
+    const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
+    if (!fs::exists(file)) {
+      throw std::runtime_error(where + "has workload \"" + job.workload + "\", and " + file +
+                               " is not there; torchvision and synthetic are built in");
+    }
+    if (job.workload == "torchvision" && job.params.count("model") == 0) {
+      throw std::runtime_error(where + "needs a model, such as model = \"resnet50\"");
+    }
+  }
+}
+
+Stage::Stage(Loop& loop, const std::string& folder, const scenario::Scenario& scenario,
+             const std::vector<Row>& rows, bool simulated, uint64_t seed)
+    : loop_(loop),
+      scenario_(scenario),
+      simulated_(simulated),
+      placement_(place(scenario.jobs.size())) {
+  for (const Row& row : rows) {
+    try {
+      start(row, folder, seed);
+    } catch (const HostError& error) {
+      Path& path = paths_[row.mps];
+      (path.gpu ? path.daemon_broken : path.broken) = true;
+      problems_.emplace_back(error.what());
+    }
+  }
+}
+
+void Stage::start(const Row& row, const std::string& folder, uint64_t seed) {
+  Path& path = paths_[row.mps];
+  if (path.broken || (!row.policy.empty() && path.daemon_broken)) return;
+  const std::string name = folder + (row.mps ? "/mps" : "/timeslice");
+  if (!path.gpu) path.gpu = std::make_unique<GpuPath>(loop_, name, row.mps, simulated_);
+  if (!row.policy.empty() && !path.daemon) {
+    path.daemon = std::make_unique<Daemon>(loop_, name + "/heddle", *path.gpu, placement_.daemon);
+  }
+  for (const Variant& variant : row.jobs) {
+    if (jobs_.count(variant) == 0) start(variant, folder, seed);
+  }
+}
+
+Stage::~Stage() {
+  for (auto& [variant, job] : jobs_) job->ask_to_quit();
+  loop_.settle(kQuitS, [&] {
+    return std::none_of(jobs_.begin(), jobs_.end(),
+                        [](const auto& entry) { return entry.second->running(); });
+  });
+  jobs_.clear();
+  for (auto& [mps, path] : paths_) path.daemon.reset();
+  paths_.clear();
+}
+
+void Stage::start(const Variant& variant, const std::string& folder, uint64_t seed) {
+  const scenario::Job& job = scenario_.jobs[variant.job];
+  const Path& path = paths_.at(variant.mps);
+  const std::string name = variant_name(variant, scenario_);
+  Spawn spawn{command(job, seed + variant.job), path.gpu->environment(),
+              folder + "/" + name + ".log", placement_.job(variant.job), true};
+  // Set alike for every process, so that outputs can be compared and rows stay comparable.
+  spawn.environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8";
+  spawn.environment["PYTHONHASHSEED"] = "0";
+  if (variant.client_priority) spawn.environment["CUDA_MPS_CLIENT_PRIORITY"] = "1";
+  if (variant.percent != 100) {
+    spawn.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(variant.percent);
+  }
+  if (variant.managed) {
+    const auto prefix = path.daemon->prefix(job.priority, name);
+    spawn.command.insert(spawn.command.begin(), prefix.begin(), prefix.end());
+    spawn.environment["HEDDLE_SOCKET"] = path.daemon->environment().at("HEDDLE_SOCKET");
+  } else if (simulated_) {
+    spawn.environment["LD_LIBRARY_PATH"] = installed("lib/heddle/sim");
+  }
+  jobs_[variant] = std::make_unique<Job>(loop_, name, spawn);
+}
+
+std::vector<std::string> Stage::command(const scenario::Job& job, uint64_t seed) const {
+  if (plays(job, simulated_)) {
+    auto words = synthetic(*job.sim, seed);
+    const auto memory = job.params.find("memory_mib");
+    if (memory != job.params.end()) words.insert(words.end(), {"--memory-mib", memory->second});
+    return words;
+  }
+  if (!job.command.empty()) return job.command;
+  if (job.workload == "torchvision") {
+    const auto batch = job.params.find("batch");
+    return {"python3", script("jobs"), job.params.at("model"),
+            batch == job.params.end() ? "1" : batch->second};
+  }
+  std::vector<std::string> words = {"python3", script(job.workload)};
+  for (const auto& [key, value] : job.params) words.insert(words.end(), {"--" + key, value});
+  return words;
+}
+
+std::vector<Job*> Stage::jobs_of(const Row& row) {
+  std::vector<Job*> out;
+  if (!row.policy.empty() && paths_.at(row.mps).daemon_broken) return out;
+  for (const Variant& variant : row.jobs) {
+    const auto job = jobs_.find(variant);
+    if (job == jobs_.end() || job->second->broken()) return {};
+    out.push_back(job->second.get());
+  }
+  return out;
+}
+
+Daemon* Stage::daemon_of(const Row& row) {
+  return row.policy.empty() ? nullptr : paths_.at(row.mps).daemon.get();
+}
+
+void Stage::give_up_daemon(const Row& row) { paths_.at(row.mps).daemon_broken = true; }
+
+}  // namespace heddle::bench

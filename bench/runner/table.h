@@ -1,0 +1,16 @@
+// `heddle-bench table`: Markdown from any set of results, so that no table is typed by hand.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/runner/host.h"
+
+namespace heddle::bench {
+
+// One result's rows, its comparisons, and how it was measured.
+std::string markdown(const Json& result);
+
+int print_tables(const std::vector<std::string>& files);
+
+}  // namespace heddle::bench

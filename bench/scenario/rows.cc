@@ -1,0 +1,141 @@
+// The small texts inside a scenario: policies, baselines, arrivals.
+#include <charconv>
+
+#include "bench/scenario/scenario.h"
+#include "daemon/policy/nearest.h"
+
+namespace heddle::scenario {
+namespace {
+
+template <class T>
+bool to_number(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::string quoted(std::string_view text) {
+  return std::string(1, '\'').append(text).append(1, '\'');
+}
+
+// "75/25": one number for each job.
+Result<std::vector<uint32_t>> numbers(std::string_view text, size_t count, uint32_t most) {
+  std::vector<uint32_t> out;
+  for (const std::string_view part : split(text, '/')) {
+    uint32_t value = 0;
+    if (!to_number(part, value) || value == 0 || value > most) {
+      return fail(quoted(part) + " must be a whole number from 1 to " + std::to_string(most));
+    }
+    out.push_back(value);
+  }
+  if (out.size() != count) {
+    return fail(quoted(text) + " has " + std::to_string(out.size()) + " parts for " +
+                std::to_string(count) + " jobs; write one for each, with '/' between");
+  }
+  return out;
+}
+
+Result<std::vector<uint32_t>> percentages(std::string_view text, const std::vector<Job>& jobs) {
+  constexpr uint32_t kAll = 100;
+  if (text.find('/') != std::string_view::npos) return numbers(text, jobs.size(), kAll);
+  const auto one = numbers(text, 1, kAll);
+  if (!one) return one;
+  std::vector<uint32_t> out;
+  for (const Job& job : jobs) out.push_back(job.role == Role::kBatch ? one->front() : kAll);
+  return out;
+}
+
+}  // namespace
+
+Result<PolicyRow> parse_policy(std::string_view text) {
+  PolicyRow row;
+  row.text = text;
+  if (const size_t at = text.rfind('@'); at != std::string_view::npos) {
+    const std::string_view where = text.substr(at + 1);
+    row.timeslice = where == "timeslice";
+    row.client_priority = where == "mps+priority";
+    row.mps = where == "mps" || row.client_priority;
+    if (!row.timeslice && !row.mps) {
+      return fail(quoted(text) + ": after '@' comes timeslice, mps or mps+priority");
+    }
+    text = text.substr(0, at);
+  }
+  const size_t colon = text.find(':');
+  row.policy = text.substr(0, colon);
+  if (row.policy.empty()) return fail("a policy has a name, such as 'gapfill:share_pct=60'");
+  if (colon == std::string_view::npos) return row;
+  for (const std::string_view item : split(text.substr(colon + 1), ',')) {
+    const size_t equals = item.find('=');
+    if (equals == 0 || equals == std::string_view::npos || equals + 1 == item.size()) {
+      return fail(quoted(text) + ": " + quoted(item) + " is not NAME=VALUE, as in share_pct=60");
+    }
+    row.params[std::string(item.substr(0, equals))] = item.substr(equals + 1);
+  }
+  return row;
+}
+
+Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& jobs) {
+  constexpr uint32_t kMostSms = 1024;
+  Baseline row;
+  row.text = text;
+  const size_t colon = text.find(':');
+  const std::string_view word = text.substr(0, colon);
+  if (colon != std::string_view::npos) {
+    Result<std::vector<uint32_t>> parts;
+    if (word == "mps") {
+      row.kind = BaselineKind::kMpsPercent;
+      parts = percentages(text.substr(colon + 1), jobs);
+    } else if (word == "split") {
+      row.kind = BaselineKind::kSplit;
+      parts = numbers(text.substr(colon + 1), jobs.size(), kMostSms);
+    } else {
+      return fail(quoted(text) + ": only mps: and split: take numbers, as in mps:25, split:100/32");
+    }
+    if (!parts) return fail(quoted(text) + ": " + parts.error().message);
+    row.parts = *parts;
+    return row;
+  }
+  static constexpr std::pair<std::string_view, BaselineKind> kKinds[] = {
+      {"timeslice", BaselineKind::kTimeslice},
+      {"mps", BaselineKind::kMps},
+      {"mps+priority", BaselineKind::kMpsPriority},
+      {"exclusive", BaselineKind::kExclusive}};
+  std::vector<std::string_view> known;
+  for (const auto& [name, kind] : kKinds) {
+    known.push_back(name);
+    if (name != word) continue;
+    row.kind = kind;
+    return row;
+  }
+  known.insert(known.end(), {"mps:25", "split:100/32"});
+  return fail("no baseline " + quoted(text) + policy::did_you_mean(text, known));
+}
+
+Result<Arrivals> parse_arrivals(std::string_view text) {
+  Arrivals out;
+  const size_t space = text.find(' ');
+  const std::string_view word = text.substr(0, space);
+  const std::string_view rest = space == std::string_view::npos ? "" : text.substr(space + 1);
+  if (text == "closed") return out;
+  if (word == "recorded" && !rest.empty()) {
+    out.kind = ArrivalKind::kRecorded;
+    out.file = rest;
+    return out;
+  }
+  out.kind = word == "poisson" ? ArrivalKind::kPoisson : ArrivalKind::kOpen;
+  const bool rated = word == "open" || word == "poisson";
+  if (rated && to_number(rest, out.per_s) && out.per_s > 0 && out.per_s <= 1e6) return out;
+  return fail(quoted(text) +
+              " must be \"closed\", \"open 30\", \"poisson 30\" (a second) or \"recorded FILE\"");
+}
+
+}  // namespace heddle::scenario

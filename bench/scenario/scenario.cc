@@ -1,0 +1,208 @@
+#include "bench/scenario/scenario.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "bench/scenario/reader.h"
+#include "daemon/policy/nearest.h"
+
+namespace heddle::scenario {
+namespace {
+
+constexpr uint32_t kRepetitionsMax = 10'000;
+constexpr double kBlockMin = 0.05, kBlockMax = 600;  // seconds
+constexpr double kSloMaxMs = 1e6;
+constexpr uint32_t kKernelsMax = 1'000'000, kBlocksMax = 1'000'000;
+constexpr double kSeedMax = 9007199254740992.0;  // what JSON's numbers hold exactly
+
+// Names appear in labels, file names and tables.
+bool plain(std::string_view name) {
+  return !name.empty() && name.size() <= 40 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+         });
+}
+
+std::string value_text(const toml::node& node) {
+  std::ostringstream out;
+  if (const auto text = node.value_exact<std::string>()) {
+    out << *text;
+  } else if (const auto flag = node.value_exact<bool>()) {
+    out << (*flag ? "true" : "false");
+  } else if (const auto whole = node.value_exact<int64_t>()) {
+    out << *whole;
+  } else if (const auto number = node.value_exact<double>()) {
+    out << *number;
+  }
+  return out.str();
+}
+
+void read_sim(Reader& job, const std::string& file, std::string& error, Job& out) {
+  const toml::node* node = job.find("sim");
+  if (node == nullptr) return;
+  if (!node->is_table()) return job.problem(*node, "write what stands in as [job.sim]");
+  SimJob& sim = out.sim.emplace();
+  Reader r(*node->as_table(), "job.sim.", file, error);
+  const bool traced = r.text("trace", sim.trace);
+  if (traced && sim.trace.empty()) r.bad("trace", "the path of a recorded trace");
+  r.integer("kernels", 1, kKernelsMax, sim.kernels);
+  r.distribution("kernel_us", sim.kernel);
+  r.distribution("gap_us", sim.gap);
+  r.distribution("pause_us", sim.pause);
+  r.integer("blocks", 1, kBlocksMax, sim.blocks);
+  r.finish();
+  const bool synthetic = r.table().size() > (traced ? 1U : 0U);
+  if (traced && synthetic) {
+    r.problem(*node, "job.sim has a trace and a synthetic iteration; leave one out");
+  } else if (!traced && !(sim.kernel.median_us > 0)) {
+    r.problem(*node, "job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }");
+  }
+}
+
+// What is no key of the format goes to the built-in workload. A slip of one letter does not.
+void read_params(Reader& r, Job& job) {
+  r.others([&](const toml::key& key, const toml::node& node) {
+    const std::string name(key.str());
+    for (const std::string_view known : r.known_keys()) {
+      if (policy::edit_distance(name, known) > 1) continue;
+      return r.problem(key.source(),
+                       "unknown key job." + name + "; did you mean '" + std::string(known) + "'?");
+    }
+    if (!node.is_value() || value_text(node).empty()) {
+      return r.problem(key.source(), "job." + name + " must be a string, a number or a boolean");
+    }
+    job.params[name] = value_text(node);
+  });
+}
+
+Job read_job(const toml::table& table, const std::string& file, std::string& error) {
+  Job job;
+  job.line = table.source().begin.line;
+  Reader r(table, "job.", file, error);
+  r.text("name", job.name);
+  if (!plain(job.name)) {
+    r.has("name") ? r.bad("name", "1 to 40 letters, digits, '-', '_' or '.'")
+                  : r.problem(table, "a job needs a name, such as name = \"detector\"");
+  }
+  std::string role = "batch";
+  if (r.text("role", role) && role != "latency" && role != "batch") {
+    r.bad("role", "\"latency\" or \"batch\"");
+  }
+  job.role = role == "latency" ? Role::kLatency : Role::kBatch;
+  job.priority = job.role == Role::kLatency ? 0 : 9;
+  r.integer("priority", 0, 9, job.priority);
+  r.text("workload", job.workload);
+  r.list("command",
+         [&](const std::string& word, const toml::node&) { job.command.push_back(word); });
+  std::string arrivals = "closed";
+  if (r.text("arrivals", arrivals)) {
+    const auto parsed = parse_arrivals(arrivals);
+    parsed ? void(job.arrivals = *parsed)
+           : r.problem(*r.find("arrivals"), "job.arrivals: " + parsed.error().message);
+  }
+  double slo_ms = 0;
+  if (r.number("slo_ms", 1e-3, kSloMaxMs, slo_ms)) job.slo_ms = slo_ms;
+  read_sim(r, file, error, job);
+  if (job.workload.empty() && job.command.empty() && job.sim && job.sim->trace.empty()) {
+    job.workload = "synthetic";
+  }
+  if (job.workload.empty() == job.command.empty()) {
+    r.problem(table, "job " + job.name + " needs either workload or command");
+  }
+  job.workload.empty() ? r.finish() : read_params(r, job);
+  return job;
+}
+
+template <class T>
+void read_rows(Reader& r, std::string_view key, std::vector<T>& rows,
+               const std::function<Result<T>(std::string_view)>& parse_one) {
+  r.list(key, [&](const std::string& text, const toml::node& where) {
+    Result<T> row = parse_one(text);
+    if (!row) return r.problem(where, std::string(key) + ": " + row.error().message);
+    for (const T& other : rows) {
+      if (other.text == text) return r.problem(where, std::string(key) + ": '" + text + "' twice");
+    }
+    rows.push_back(std::move(*row));
+  });
+}
+
+void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario& scenario) {
+  const toml::node* jobs = r.find("job");
+  if (jobs == nullptr || !jobs->is_array_of_tables()) {
+    return r.problem(jobs != nullptr ? jobs->source() : r.table().source(),
+                     "a scenario needs at least one [[job]]");
+  }
+  for (const toml::node& node : *jobs->as_array()) {
+    Job job = read_job(*node.as_table(), file, error);
+    for (const Job& other : scenario.jobs) {
+      if (other.name == job.name) r.problem(node, "two jobs are called '" + job.name + "'");
+    }
+    scenario.jobs.push_back(std::move(job));
+  }
+}
+
+void read(const toml::table& root, const std::string& file, std::string& error, Scenario& s) {
+  Reader r(root, "", file, error);
+  s.name = std::filesystem::path(file).stem().string();
+  if (r.text("name", s.name) && !plain(s.name)) {
+    r.bad("name", "1 to 40 letters, digits, '-', '_' or '.'");
+  }
+  r.text("about", s.about);
+  r.integer("repetitions", 1, kRepetitionsMax, s.repetitions);
+  r.number("block_s", kBlockMin, kBlockMax, s.block_s);
+  uint64_t seed = 0;
+  if (r.integer("seed", 0, kSeedMax, seed)) s.seed = seed;
+  read_jobs(r, file, error, s);
+  if (!error.empty()) return;
+  if (!r.has("policies")) s.policies = {*parse_policy("priority"), *parse_policy("gapfill")};
+  read_rows<PolicyRow>(r, "policies", s.policies, parse_policy);
+  if (!r.has("baselines")) {
+    for (const char* text : {"timeslice", "mps", "mps+priority"}) {
+      s.baselines.push_back(*parse_baseline(text, s.jobs));
+    }
+  }
+  read_rows<Baseline>(r, "baselines", s.baselines,
+                      [&](std::string_view text) { return parse_baseline(text, s.jobs); });
+  r.finish();
+}
+
+}  // namespace
+
+Result<Scenario> parse(std::string text, const std::string& file) {
+  Scenario scenario;
+  scenario.file = file;
+  std::string error;
+  try {
+    const toml::table root = toml::parse(text, file);
+    read(root, file, error, scenario);
+  } catch (const toml::parse_error& e) {
+    error = file + ":" + std::to_string(e.source().begin.line) + ": " +
+            std::string(e.description()) + "; see bench/README.md for the format";
+  }
+  if (!error.empty()) return fail(error);
+  scenario.text = std::move(text);
+  return scenario;
+}
+
+Result<Scenario> load(const std::string& path) {
+  std::ifstream stream(path);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    return fail(path +
+                ": cannot be read; bench/scenarios has some, and bench/README.md the format");
+  }
+  return parse(text.str(), path);
+}
+
+std::string resolve(const Scenario& scenario, const std::string& path) {
+  const std::filesystem::path given(path);
+  if (given.is_absolute()) return path;
+  const auto beside = std::filesystem::path(scenario.file).parent_path() / given;
+  return std::filesystem::exists(beside) ? beside.string() : path;
+}
+
+}  // namespace heddle::scenario

@@ -1,0 +1,113 @@
+// A scenario: the jobs that share a GPU, and the rows under which they are measured. One TOML file,
+// read once; the runner, the virtual-time simulator and the tables all take these structs. No
+// process, clock or random number here, and nothing changes after load().
+//
+// Units are in the names; file paths are as written (see resolve()).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/result.h"
+
+namespace heddle::scenario {
+
+enum class Role : uint8_t { kLatency, kBatch };
+
+// When iterations begin. A closed loop begins the next when the last one ended; with the others a
+// request arrives whether or not the job is free, waits its turn, and its time counts from arrival.
+enum class ArrivalKind : uint8_t { kClosed, kOpen, kPoisson, kRecorded };
+
+struct Arrivals {
+  ArrivalKind kind = ArrivalKind::kClosed;
+  double per_s = 0;  // kOpen: evenly spaced; kPoisson: the mean
+  std::string file;  // kRecorded: a text file, one arrival a line in seconds, ascending; repeated
+};
+
+// Log-normal: exp(normal(log median, sigma)). Sigma 0 is a constant; median 0 is nothing at all.
+struct Distribution {
+  double median_us = 0;
+  double sigma = 0;
+};
+
+// What stands in for the job where no GPU is: a recorded trace, or a synthetic iteration of
+// `kernels` launches with host time between them, a synchronize, and host time before the next.
+struct SimJob {
+  std::string trace;      // not empty: the rest is not set
+  uint32_t kernels = 1;   // launches an iteration
+  Distribution kernel;    // duration of one launch, alone on the GPU, all waves included
+  Distribution gap;       // between the launches of an iteration
+  Distribution pause;     // after the iteration's synchronize
+  uint32_t blocks = 264;  // of each launch, 1024 threads each: an H200 holds so many
+};
+
+struct Job {
+  std::string name;
+  Role role = Role::kBatch;
+  int priority = 9;                           // Q0 (highest) to Q9; from the role unless given
+  std::string workload;                       // a built-in; or empty, and:
+  std::vector<std::string> command;           // a program that speaks the job protocol
+  std::map<std::string, std::string> params;  // further keys of the job, for the built-in
+  Arrivals arrivals;
+  std::optional<double> slo_ms;
+  std::optional<SimJob> sim;
+  uint32_t line = 0;  // of its [[job]], for messages
+};
+
+// A policy of the policy directory (or a path to a Lua file) with parameters,
+// "gapfill:share_pct=60".
+struct PolicyRow {
+  std::string text;  // as written; names the rows
+  std::string policy;
+  std::map<std::string, std::string> params;
+  bool timeslice = true;         // "NAME" stands for both; "NAME@timeslice" is this one alone,
+  bool mps = true;               // "NAME@mps" that one, "NAME@mps+priority" the same ...
+  bool client_priority = false;  // ... with CUDA_MPS_CLIENT_PRIORITY=1 for batch jobs
+};
+
+enum class BaselineKind : uint8_t {
+  kTimeslice,    // bare processes
+  kMps,          // bare processes under MPS
+  kMpsPriority,  // the same, batch jobs with CUDA_MPS_CLIENT_PRIORITY=1
+  kMpsPercent,   // "mps:25" (batch jobs) or "mps:75/25" (each job): active thread percentages
+  kSplit,        // "split:100/32": SMs of each job, fixed
+  kExclusive,    // the GPU belongs to one process at a time, by software
+};
+
+struct Baseline {
+  std::string text;  // as written; names the row
+  BaselineKind kind = BaselineKind::kTimeslice;
+  std::vector<uint32_t> parts;  // kMpsPercent, kSplit: one for each job, in their order
+};
+
+struct Scenario {
+  std::string name;          // the file's stem unless given
+  std::string about;         // one sentence
+  std::string file;          // where it came from, for messages and relative paths
+  std::string text;          // all of it, as read: kept in results
+  uint32_t repetitions = 5;  // each: every row once, in a new order
+  double block_s = 2;        // length of one block
+  std::vector<PolicyRow> policies;
+  std::vector<Baseline> baselines;
+  std::optional<uint64_t> seed;
+  std::vector<Job> jobs;  // at least one; names are unique
+};
+
+// Reads and checks a file. The error is one line: FILE:LINE: what is wrong, and the remedy.
+Result<Scenario> load(const std::string& path);
+Result<Scenario> parse(std::string text, const std::string& file);
+
+// The items of `policies` and `baselines`, as --policies and --baselines have them too. The error
+// names the item and the remedy; `jobs` is what "split:" and "mps:" must fit.
+Result<PolicyRow> parse_policy(std::string_view text);
+Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& jobs);
+Result<Arrivals> parse_arrivals(std::string_view text);
+
+// A path that the scenario names: absolute, or beside the scenario's file, or else as it is.
+std::string resolve(const Scenario& scenario, const std::string& path);
+
+}  // namespace heddle::scenario

@@ -1,0 +1,316 @@
+// heddle-synthetic: a job of the protocol (bench/README.md) whose iterations are drawn, not
+// computed: so many kernels of chosen durations, host time between them, a synchronize, a pause.
+// Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or without.
+//
+//   heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA] [--gap-us ...] [--pause-us ...]
+//                    [--blocks N] [--memory-mib N] [--seed N]
+#include <errno.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/workloads/driver.h"
+
+namespace heddle::workloads {
+namespace {
+
+constexpr unsigned kBlockThreads = 1024;
+constexpr double kSpinS = 200e-6;  // shorter waits are spun: a sleep is that late
+
+struct Distribution {
+  double median_us = 0, sigma = 0;
+
+  double draw_s(std::mt19937_64& random) const {
+    if (median_us <= 0) return 0;
+    std::normal_distribution<double> normal(0, sigma);
+    return median_us * 1e-6 * (sigma > 0 ? std::exp(normal(random)) : 1);
+  }
+};
+
+struct Options {
+  unsigned kernels = 1, blocks = 264;
+  Distribution kernel, gap, pause;
+  size_t memory_mib = 0;
+  uint64_t seed = 1;
+};
+
+double now_s() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+void wait_until(double at_s) {
+  if (at_s - now_s() > kSpinS) {
+    const double whole = std::floor(at_s);
+    const timespec at{static_cast<time_t>(whole), static_cast<long>((at_s - whole) * 1e9)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
+    }
+  }
+  while (now_s() < at_s) {
+  }
+}
+
+// When requests come, from `begin_s` on; "closed" has none. The words are the protocol's.
+class Arrivals {
+ public:
+  Arrivals(std::istringstream& words, double begin_s) : next_s_(begin_s), base_s_(begin_s) {
+    uint64_t seed = 0;
+    if (!(words >> kind_)) kind_ = "closed";
+    if (kind_ == "recorded") {
+      std::string path;
+      std::getline(words >> std::ws, path);
+      std::ifstream file(path);
+      for (double at; file >> at;) recorded_.push_back(at);
+      if (recorded_.empty() || recorded_.back() <= 0) kind_ = "closed";
+    } else if (words >> rate_ >> seed) {
+      random_.seed(seed);
+    }
+    if (kind_ == "recorded") next_s_ = base_s_ + recorded_[0];
+  }
+
+  bool closed() const { return kind_ == "closed"; }
+  double next_s() const { return next_s_; }
+  void advance() {
+    if (kind_ == "recorded") {
+      ++count_;
+      const size_t size = recorded_.size();
+      next_s_ = base_s_ + static_cast<double>(count_ / size) * recorded_.back() +
+                recorded_[count_ % size];
+    } else if (kind_ == "poisson") {
+      next_s_ += std::exponential_distribution<double>(rate_)(random_);
+    } else {
+      next_s_ = base_s_ + static_cast<double>(++count_) / rate_;
+    }
+  }
+
+ private:
+  std::string kind_;
+  double next_s_, base_s_, rate_ = 1;
+  size_t count_ = 0;
+  std::vector<double> recorded_;
+  std::mt19937_64 random_;
+};
+
+class Synthetic {
+ public:
+  explicit Synthetic(const Options& options)
+      : options_(options), driver_(Driver::load()), random_(options.seed) {
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    check(driver_.cuInit(0), "cuInit");
+    check(driver_.cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(driver_.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(driver_.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(driver_.cuDeviceGetName(device_, sizeof device_, device), "cuDeviceGetName");
+    check(driver_.cuModuleLoadData(&module, heddle_demo_ptx), "cuModuleLoadData");
+    check(driver_.cuModuleGetFunction(&spin_, module, "heddle_spin"), "cuModuleGetFunction");
+    check(driver_.cuMemAlloc_v2(&state_, sizeof(uint64_t)), "cuMemAlloc");
+    CUdeviceptr pressure;
+    if (options.memory_mib > 0) {
+      check(driver_.cuMemAlloc_v2(&pressure, options.memory_mib << 20), "cuMemAlloc (memory_mib)");
+    }
+    check(driver_.cuStreamCreate(&stream_, 1), "cuStreamCreate");
+    int sms = 0, per_sm = 0;
+    check(driver_.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+          "cuDeviceGetAttribute");
+    check(driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, spin_, kBlockThreads, 0),
+          "cuOccupancy");
+    const auto wave = static_cast<unsigned>(std::max(1, sms * per_sm));
+    waves_ = (options.blocks + wave - 1) / wave;
+    iterate(random_);  // whatever is loaded late is loaded now
+  }
+
+  // Commands until `quit` or the end of the file.
+  void serve() {
+    printf(
+        "{\"ready\":true,\"pid\":%d,\"gpu\":\"%s\",\"can\":[\"arrivals\",\"hash\",\"profile\"]}\n",
+        getpid(), device_);
+    fflush(stdout);
+    for (std::string line; std::getline(std::cin, line);) {
+      std::istringstream words(line);
+      std::string command;
+      words >> command;
+      if (command == "quit") break;
+      if (command == "go") {
+        go(words);
+      } else if (command == "hash") {
+        hash(words);
+      } else if (command == "profile") {
+        profile(words);
+      } else {
+        printf("{\"error\":\"unknown command\"}\n");
+      }
+      fflush(stdout);
+    }
+  }
+
+ private:
+  void check(CUresult result, const char* what) const {
+    if (result == CUDA_SUCCESS) return;
+    const char* name = nullptr;
+    driver_.cuGetErrorName(result, &name);
+    fprintf(stderr, "heddle-synthetic: %s: %s (%d)\n", what, name == nullptr ? "?" : name, result);
+    exit(1);
+  }
+
+  // Returns the kernel time that was asked for, in seconds.
+  double iterate(std::mt19937_64& random) {
+    double kernel_s = 0;
+    for (unsigned i = 0; i < options_.kernels; ++i) {
+      const double us = options_.kernel.draw_s(random) * 1e6;
+      auto block_ns = static_cast<uint32_t>(std::max(1.0, us * 1e3 / waves_));
+      uint64_t value = random();
+      void* params[] = {&state_, &block_ns, &value};
+      check(driver_.cuLaunchKernel(spin_, options_.blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_,
+                                   params, nullptr),
+            "cuLaunchKernel");
+      kernel_s += us * 1e-6;
+      if (options_.gap.median_us > 0) wait_until(now_s() + options_.gap.draw_s(random));
+    }
+    check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
+    return kernel_s;
+  }
+
+  void pause() {
+    if (options_.pause.median_us > 0) wait_until(now_s() + options_.pause.draw_s(random_));
+  }
+
+  void go(std::istringstream& words) {
+    double start = 0, seconds = 0, lead = 0, tail = 0;
+    words >> start >> seconds >> lead >> tail;
+    const double end = start + seconds;
+    std::vector<unsigned> us;
+    double first = 0, last = 0;
+    unsigned unserved = 0;
+    wait_until(start - lead);
+    Arrivals arrivals(words, start - lead);
+    const auto counts = [&](double at) { return at >= start && at < end; };
+    for (;;) {
+      double due = now_s();
+      if (!arrivals.closed()) {
+        due = arrivals.next_s();
+        if (due < end + tail) wait_until(due);
+      }
+      if (std::max(due, now_s()) >= end + tail) break;
+      if (!arrivals.closed()) arrivals.advance();
+      iterate(random_);
+      if (counts(due)) {
+        last = now_s();
+        if (us.empty()) first = due;
+        us.push_back(static_cast<unsigned>(std::lround((last - due) * 1e6)));
+      }
+      pause();
+    }
+    for (; !arrivals.closed() && arrivals.next_s() < end; arrivals.advance()) {
+      unserved += counts(arrivals.next_s()) ? 1 : 0;
+    }
+    printf("{\"us\":[");
+    for (size_t i = 0; i < us.size(); ++i) printf("%s%u", i == 0 ? "" : ",", us[i]);
+    printf("],\"span_s\":%.6f,\"unserved\":%u}\n", last - first, unserved);
+  }
+
+  // A lost, doubled or reordered launch gives another word.
+  void hash(std::istringstream& words) {
+    unsigned count = 0;
+    words >> count;
+    printf("{\"sha256\":[");
+    for (unsigned i = 0; i < count; ++i) {
+      std::mt19937_64 random(i + 1);
+      check(driver_.cuMemsetD8_v2(state_, 0, sizeof(uint64_t)), "cuMemsetD8");
+      iterate(random);
+      uint64_t result = 0;
+      check(driver_.cuMemcpyDtoH_v2(&result, state_, sizeof result), "cuMemcpyDtoH");
+      printf("%s\"%016" PRIx64 "\"", i == 0 ? "" : ",", result);
+    }
+    printf("]}\n");
+  }
+
+  // Kernel time as drawn, against wall time.
+  void profile(std::istringstream& words) {
+    double seconds = 0, kernel_s = 0;
+    words >> seconds;
+    unsigned iterations = 0;
+    const double begin = now_s();
+    while (now_s() < begin + seconds) {
+      kernel_s += iterate(random_);
+      pause();
+      ++iterations;
+    }
+    printf("{\"wall_s\":%.6f,\"kernel_s\":%.6f,\"kernels\":%u,\"iterations\":%u}\n",
+           now_s() - begin, kernel_s, iterations * options_.kernels, iterations);
+  }
+
+  const Options options_;
+  Driver driver_;
+  std::mt19937_64 random_;
+  char device_[128] = {};
+  CUfunction spin_ = nullptr;
+  CUdeviceptr state_ = 0;
+  CUstream stream_ = nullptr;
+  unsigned waves_ = 1;
+};
+
+[[noreturn]] void usage(const std::string& what) {
+  fprintf(stderr,
+          "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
+          "       [--gap-us M[:S]] [--pause-us M[:S]] [--blocks N] [--memory-mib N] [--seed N]\n"
+          "then commands of the job protocol on standard input (bench/README.md)\n",
+          what.c_str());
+  exit(2);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc) usage(name + " needs a value");
+    std::istringstream value(argv[i + 1]);
+    const auto distribution = [&](Distribution& out) {
+      value >> out.median_us;
+      if (value.peek() == ':') value.ignore() >> out.sigma;
+    };
+    if (name == "--kernels") {
+      value >> options.kernels;
+    } else if (name == "--blocks") {
+      value >> options.blocks;
+    } else if (name == "--memory-mib") {
+      value >> options.memory_mib;
+    } else if (name == "--seed") {
+      value >> options.seed;
+    } else if (name == "--kernel-us") {
+      distribution(options.kernel);
+    } else if (name == "--gap-us") {
+      distribution(options.gap);
+    } else if (name == "--pause-us") {
+      distribution(options.pause);
+    } else {
+      usage("unknown option " + name);
+    }
+    if (value.fail()) usage(name + ": '" + argv[i + 1] + "' is no number");
+  }
+  if (options.kernel.median_us <= 0) usage("--kernel-us is missing");
+  if (options.kernels == 0 || options.blocks == 0) usage("--kernels and --blocks are at least 1");
+  return options;
+}
+
+}  // namespace
+}  // namespace heddle::workloads
+
+int main(int argc, char** argv) {
+  using namespace heddle::workloads;
+  prctl(PR_SET_TIMERSLACK, 1);  // the default slack alone is 50 µs
+  Synthetic(parse(argc, argv)).serve();
+}

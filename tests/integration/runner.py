@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""`heddle-bench run` as a user runs it, on the installed tree: the simulated GPU, an interruption
+and its resumption, a job that dies; then the path of a real GPU with programs that stand in for
+NVIDIA's (nvidia-smi, nvidia-cuda-mps-control) and jobs that need no GPU.
+
+    runner.py [DIST]
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DIST = (ROOT / (sys.argv.pop(1) if len(sys.argv) > 1 else "dist")).resolve()
+BENCH = DIST / "bin/heddle-bench"
+
+TWO_JOBS = """
+about = "Two."
+repetitions = 2
+block_s = 0.3
+policies = ["gapfill@mps"]
+baselines = ["mps", "mps+priority"]
+seed = 5
+[[job]]
+name = "service"
+role = "latency"
+slo_ms = 50
+[job.sim]
+kernel_us = 850
+pause_us = { median = 3000, sigma = 0.3 }
+[[job]]
+name = "filler"
+[job.sim]
+kernels = 4
+kernel_us = { median = 1200, sigma = 0.4 }
+blocks = 2640
+"""
+
+# A user's own program, as bench/README.md has it; dies after so many blocks, and tells what it got.
+OWN = """import os, sys, time
+print("ready", flush=True)
+blocks = int(sys.argv[1])
+env = os.environ.get
+print(env("CUDA_MPS_CLIENT_PRIORITY"), env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+      os.path.exists(env("CUDA_MPS_PIPE_DIRECTORY") + "/nvidia-cuda-mps-control.pid"),
+      env("HEDDLE_PRIORITY"), file=open(sys.argv[2], "a"))
+for line in sys.stdin:
+    command, *numbers = line.split()
+    if command != "go":
+        break
+    if not blocks:
+        sys.exit("tired of it")
+    blocks -= 1
+    start, seconds, lead, tail = map(float, numbers[:4])
+    time.sleep(max(0, start - lead - time.monotonic()))
+    while (begin := time.monotonic()) < start + seconds + tail:
+        time.sleep(0.005)
+        print(begin, time.monotonic())
+    print("done", flush=True)
+"""
+
+MPS = """#!/usr/bin/env python3
+import os, pathlib, signal, sys, time
+pid = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]) / "nvidia-cuda-mps-control.pid"
+if "-d" in sys.argv:
+    if os.fork() == 0:
+        os.setsid()
+        for fd in (0, 1, 2):
+            os.dup2(os.open("/dev/null", os.O_RDWR), fd)
+        pid.write_text(str(os.getpid()))
+        time.sleep(120)
+    while not pid.exists() or not pid.read_text():
+        time.sleep(0.01)
+elif sys.stdin.read().strip() == "quit":
+    os.kill(int(pid.read_text()), signal.SIGTERM)
+    pid.unlink()
+"""
+
+
+def alive(word):
+    """Processes whose command line or environment names `word`."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            zombie = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            continue
+        if word.encode() in text and not zombie:
+            found.append(text.split(b"\0")[0].decode())
+    return found
+
+
+class Runner(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="heddle-runner-")
+        self.at = pathlib.Path(self.folder.name)
+        self.json = self.at / "result.json"
+        # Every process of the run inherits it: none may be left.
+        self.env = os.environ | {"HEDDLE_TEST_MARK": self.folder.name, "HEDDLE_COMMIT": "test"}
+
+    def tearDown(self):
+        self.assertEqual(alive(f"HEDDLE_TEST_MARK={self.folder.name}"), [])
+        self.folder.cleanup()
+
+    def command(self, text, *arguments):
+        scenario = self.at / "scenario.toml"
+        scenario.write_text(text)
+        return [BENCH, "run", scenario, "--json", self.json, *arguments]
+
+    def run_bench(self, text, *arguments, status=0):
+        done = subprocess.run(self.command(text, *arguments), env=self.env, text=True,
+                              capture_output=True, timeout=90)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def result(self):
+        return json.loads(self.json.read_text())
+
+    def test_a_run_is_interrupted_and_resumed(self):
+        process = subprocess.Popen(self.command(TWO_JOBS, "--device", "sim"), env=self.env,
+                                   text=True, stdout=subprocess.PIPE)
+        for line in process.stdout:  # in the middle of the second repetition
+            if "2/2" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        self.assertEqual(process.wait(30), 130, rest)
+        process.stdout.close()
+        self.assertEqual(alive(f"HEDDLE_TEST_MARK={self.folder.name}"), [])
+        partial = self.result()
+        self.assertEqual(partial["repetitions_done"], 1)
+        self.assertGreaterEqual(len(partial["raw"]), 6)
+        self.assertIn("gapfill@mps", partial["figures"])
+
+        self.assertIn("another text", self.run_bench(TWO_JOBS + "\n", "--device", "sim", "--resume",
+                                                     status=1))
+        self.assertIn("other rows", self.run_bench(TWO_JOBS, "--device", "sim", "--resume",
+                                                   "--policies", "fifo", status=1))
+        self.assertIn("--resume", self.run_bench(TWO_JOBS, "--device", "sim", status=1))
+
+        output = self.run_bench(TWO_JOBS, "--device", "sim", "--resume")
+        whole = self.result()
+        self.assertEqual(whole["repetitions_done"], 2)
+        self.assertEqual(len(whole["sessions"]), 2)
+        self.assertEqual(whole["raw"][:5], partial["raw"][:5], "the first repetition is kept")
+        self.assertEqual(sorted((b["rep"], b["row"]) for b in whole["raw"]),
+                         sorted((rep, row["name"]) for rep in (0, 1) for row in whole["rows"]))
+        self.assertNotEqual([b["row"] for b in whole["raw"][:5]],
+                            [b["row"] for b in whole["raw"][5:]], "a new order each time")
+        self.check_figures(whole)
+        self.assertIn("nothing is left", self.run_bench(TWO_JOBS, "--device", "sim", "--resume"))
+        self.assertEqual(self.result(), whole)
+        table = subprocess.run([BENCH, "table", self.json], text=True, capture_output=True)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn(table.stdout, output)
+        self.assertIn("every figure is simulated", table.stdout)
+
+    def check_figures(self, result):
+        self.assertEqual(result["mode"], "simulated")
+        self.assertEqual(result["errors"], [])
+        self.assertEqual(result["outputs"], {"control_equal": True, "heddle_equal": True})
+        alone = result["figures"]["alone/service@mps"]["jobs"]["service"]
+        shared = result["figures"]["mps"]["jobs"]["service"]
+        managed = result["figures"]["gapfill@mps"]
+        self.assertGreater(alone["jct_ms"]["mean"]["value"], 0.85)
+        self.assertLess(alone["jct_ms"]["mean"]["value"], shared["jct_ms"]["mean"]["value"])
+        self.assertGreater(shared["mean_over_alone"]["value"], 1.1)
+        first = result["figures"]["mps+priority"]["jobs"]["service"]
+        self.assertLess(first["mean_over_alone"]["value"], shared["mean_over_alone"]["value"])
+        self.assertGreater(managed["counters"]["asked"], 0, "the filler asks")
+        self.assertGreater(managed["jobs"]["filler"]["per_s_over_alone"]["value"], 0)
+        self.assertTrue(0.5 < result["idle_fraction"]["service"]["untraced"] < 0.95)
+
+    def stand_ins(self):
+        """A path on which NVIDIA's programs are ours; the command of a job of the user's own."""
+        for name, text in (("nvidia-smi", "#!/bin/sh\necho 'Stand-in GPU, 1.2'\n"),
+                           ("nvidia-cuda-mps-control", MPS)):
+            program = self.at / name
+            program.write_text(text)
+            program.chmod(0o755)
+        (self.at / "own.py").write_text(OWN)
+        self.env["PATH"] = f"{self.at}:{self.env['PATH']}"
+        self.env.pop("HEDDLE_PRIORITY", None)
+        own = lambda blocks, name: json.dumps(  # noqa: E731
+            ["python3", str(self.at / "own.py"), str(blocks), str(self.at / name)])
+        return own
+
+    def test_mps_and_a_job_that_dies_on_the_path_of_a_real_gpu(self):
+        own = self.stand_ins()
+        output = self.run_bench(f"""
+repetitions = 2
+block_s = 0.2
+policies = ["fifo@timeslice"]
+baselines = ["timeslice", "mps", "mps+priority", "mps:25", "split:4/4"]
+[[job]]
+name = "hp"
+role = "latency"
+command = {own(99, "hp")}
+[[job]]
+name = "be"
+command = {own(3, "be")}
+""", status=1)
+        self.assertIn("split:4/4: not available", output)
+        result = self.result()
+        self.assertEqual((result["mode"], result["gpu"]), ("real", "Stand-in GPU"))
+        told = [(self.at / name).read_text().splitlines() for name in ("hp", "be")]
+        # Client priority, percentage, an MPS server is there, priority under heddle.
+        self.assertEqual(sorted(told[0]), sorted(["None None False None", "None None True None",
+                                                  "None None False 0"]))
+        self.assertEqual(sorted(told[1]), sorted(["None None False None", "None None True None",
+                                                  "1 None True None", "None 25 True None",
+                                                  "None None False 9"]))
+        self.assertIn("tired of it", "".join(result["errors"]))
+        # Two of the four blocks of each of be's bare processes were had; hp's alone were all.
+        rows = [block["row"] for block in result["raw"]]
+        self.assertEqual(rows.count("alone/hp"), 2)
+        self.assertEqual(rows.count("alone/be") + rows.count("timeslice"), 2)
+        self.assertEqual(rows.count("fifo"), 2)
+        self.assertIn("hp", result["figures"]["mps:25"]["jobs"])
+        jct_ms = result["figures"]["alone/hp"]["jobs"]["hp"]["jct_ms"]
+        self.assertTrue(0 < jct_ms["p50"]["value"] < 50)
+
+    def test_a_job_that_never_comes_up_costs_its_rows_alone(self):
+        own = self.stand_ins()
+        self.run_bench(f"""
+repetitions = 1
+block_s = 0.2
+policies = []
+baselines = ["timeslice"]
+[[job]]
+name = "good"
+command = {own(99, "good")}
+[[job]]
+name = "bad"
+command = ["sh", "-c", "echo no such model >&2; exit 3"]
+[[job]]
+name = "late"
+command = {own(99, "late")}
+arrivals = "open 30"
+""", status=1)
+        result = self.result()
+        self.assertEqual({block["row"] for block in result["raw"]}, {"alone/good"})
+        self.assertIn("no such model", "".join(result["errors"]))
+        self.assertIn("closed loop only", "".join(result["errors"]))
+
+    def test_without_an_mps_server_the_other_rows_are_measured(self):
+        own = self.stand_ins()
+        (self.at / "nvidia-cuda-mps-control").write_text("#!/bin/sh\necho no rights >&2; exit 1\n")
+        self.run_bench(f"""
+repetitions = 1
+block_s = 0.1
+policies = []
+baselines = ["timeslice", "mps"]
+[[job]]
+name = "a"
+command = {own(99, "a")}
+""", status=1)
+        result = self.result()
+        self.assertEqual({block["row"] for block in result["raw"]}, {"alone/a", "timeslice"})
+        self.assertIn("no rights", "".join(result["errors"]))
+
+    def test_arrivals_of_the_python_protocol(self):
+        self.stand_ins()
+        job = DIST / "libexec/heddle/workloads/mock_job.py"
+        (self.at / "arrivals.txt").write_text("0\n0.05\n0.1\n")
+        self.run_bench(f"""
+repetitions = 1
+block_s = 0.5
+policies = []
+baselines = []
+[[job]]
+name = "none"
+command = ["python3", "{job}", "m", "1"]
+""", status=1)
+        self.run_bench("".join([
+            'repetitions = 1\nblock_s = 1\npolicies = []\nbaselines = ["timeslice"]\n',
+            *(f'[[job]]\nname = "{name}"\ncommand = ["python3", "{job}", "m", "1"]\n'
+              f'arrivals = "{arrivals}"\n'
+              for name, arrivals in (("open", "open 40"), ("poisson", "poisson 40"),
+                                     ("recorded", "recorded arrivals.txt"),
+                                     ("flooded", "open 5000")))]))
+        figures = self.result()["figures"]
+        count = {name: figures[f"alone/{name}"]["jobs"][name]["samples"]
+                 for name in ("open", "poisson", "recorded", "flooded")}
+        self.assertEqual(count["open"], 40)
+        self.assertTrue(15 <= count["poisson"] <= 70, count)
+        self.assertEqual(count["recorded"], 30, count)
+        self.assertGreater(figures["alone/flooded"]["jobs"]["flooded"]["unserved"], 3000)
+
+    def test_bad_input_is_one_line(self):
+        for text, message in (
+                ('x = 1\n[[job]]\nname = "a"\ncommand = ["x"]\n', "scenario.toml:1: unknown key"),
+                ('[[job]]\nname = "a"\nworkload = "torchvision"\n',
+                 "scenario.toml:1: job a needs a [job.sim]"),
+                ('policies = ["gapfil"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "no policy 'gapfil'; did you mean 'gapfill'?"),
+                ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "policy ./p.lua is not there"),
+                ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',
+                 "scenario.toml:1: job a has a trace")):
+            output = self.run_bench(text, "--device", "sim", status=1)
+            self.assertIn(message, output)
+            self.assertEqual(output.count("\n"), 1, output)
+            self.assertFalse(self.json.exists())
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    if not BENCH.exists():
+        print(f"{BENCH} is not there: build and install first")
+        sys.exit(77)
+    unittest.main(verbosity=2)

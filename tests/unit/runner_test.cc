@@ -1,0 +1,246 @@
+// bench/runner without processes: rows, statistics, tables.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "bench/runner/figures.h"
+#include "bench/runner/result.h"
+#include "bench/runner/table.h"
+
+namespace heddle::bench {
+namespace {
+
+scenario::Scenario pair(const std::string& rows) {
+  auto s = scenario::parse(rows + R"(
+block_s = 1
+[[job]]
+name = "hp"
+role = "latency"
+slo_ms = 2
+command = ["x"]
+[[job]]
+name = "be"
+command = ["y"]
+)",
+                           "dir/pair.toml");
+  EXPECT_TRUE(s) << (s ? "" : s.error().message);
+  return *s;
+}
+
+std::vector<std::string> names(const Plan& plan) {
+  std::vector<std::string> out;
+  for (const Row& row : plan.rows) out.push_back(row.name);
+  return out;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Rows, EveryPathInUseBringsItsBareBlocks) {
+  const auto s = pair("policies = [\"gapfill\"]\nbaselines = [\"timeslice\"]");
+  EXPECT_EQ(names(plan(s, false)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
+                                          "timeslice", "gapfill", "gapfill@mps"}));
+  const auto bare = pair("policies = []\nbaselines = [\"mps\"]");
+  EXPECT_EQ(names(plan(bare, false)), (Names{"alone/hp@mps", "alone/be@mps", "mps"}));
+}
+
+TEST(Rows, NoneIsThereTwice) {
+  const auto s = pair("policies = [\"fifo\", \"fifo@mps\"]\nbaselines = []");
+  EXPECT_EQ(names(plan(s, false)),
+            (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps", "fifo", "fifo@mps"}));
+}
+
+TEST(Rows, WhatOnlyARestartChangesIsAProcessOfItsOwn) {
+  const auto s = pair(
+      "policies = [\"fifo@mps+priority\"]\nbaselines = [\"mps\", \"mps+priority\", \"mps:25\"]");
+  const Plan p = plan(s, false);
+  ASSERT_EQ(p.rows.size(), 6U);
+  const auto row = [&](const std::string& name) {
+    for (const Row& r : p.rows) {
+      if (r.name == name) return r;
+    }
+    ADD_FAILURE() << name;
+    return Row{};
+  };
+  EXPECT_EQ(row("mps").jobs[0], row("mps+priority").jobs[0]) << "the important side is the same";
+  EXPECT_TRUE(row("mps+priority").jobs[1].client_priority);
+  EXPECT_EQ(row("mps:25").jobs[0].percent, 100U);
+  EXPECT_EQ(row("mps:25").jobs[1].percent, 25U);
+  EXPECT_TRUE(row("fifo@mps+priority").jobs[1].client_priority);
+  EXPECT_TRUE(row("fifo@mps+priority").jobs[1].managed);
+  EXPECT_FALSE(row("fifo@mps+priority").jobs[0].client_priority);
+}
+
+TEST(Rows, WhatCannotBeHadIsMissingWithAReason) {
+  const auto s = pair(
+      "policies = []\nbaselines = [\"timeslice\", \"mps+priority\", \"mps:25\", "
+      "\"split:100/32\"]");
+  const Plan simulated = plan(s, true);
+  EXPECT_EQ(names(simulated), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
+                                     "timeslice", "mps+priority"}));
+  EXPECT_EQ(simulated.missing.size(), 2U);
+  const Plan real = plan(s, false);
+  ASSERT_EQ(real.missing.size(), 1U);
+  EXPECT_EQ(real.missing[0].row, "split:100/32");
+}
+
+TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
+  const auto s =
+      pair("policies = [\"fifo\"]\nbaselines = [\"timeslice\", \"mps\", \"mps+priority\"]");
+  const Plan p = plan(s, false);
+  for (const Row& row : p.rows) {
+    const std::string over = row.name == "fifo"       ? "timeslice"
+                             : row.name == "fifo@mps" ? "mps+priority"
+                                                      : "";
+    EXPECT_EQ(rival(row, p.rows), over) << row.name;
+  }
+}
+
+TEST(Job, IterationsBelongToTheBlockInWhichTheyBegan) {
+  const Window window{10, 2, 0.5, 0.5, "closed"};
+  const Samples s = within({{9.9, 10.1}, {10.1, 10.4}, {11.9, 12.3}, {12, 12.2}}, window);
+  EXPECT_EQ(s.us, (std::vector<uint32_t>{300'000, 400'000}));
+  EXPECT_NEAR(s.span_s, 2.2, 1e-9);
+  EXPECT_TRUE(within({}, window).us.empty());
+}
+
+Samples constant(uint32_t us, size_t count) { return {std::vector<uint32_t>(count, us), 1, 0}; }
+
+TEST(Figures, QuantilesAreNearestRank) {
+  std::vector<uint32_t> hundred;
+  for (uint32_t i = 1; i <= 100; ++i) hundred.push_back(i * 1000);
+  EXPECT_EQ(quantile(hundred, 0.5), 51'000);
+  EXPECT_EQ(quantile(hundred, 0.99), 100'000);
+  EXPECT_EQ(quantile({7}, 0.99), 7);
+  const Samples block{hundred, 1, 0};
+  const Pooled p = pool({&block}, 50);
+  EXPECT_EQ(p.samples, 100U);
+  EXPECT_DOUBLE_EQ(p.mean_ms.value, 50.5);
+  EXPECT_DOUBLE_EQ(p.p50_ms.value, 51);
+  EXPECT_DOUBLE_EQ(p.p95_ms.value, 96);
+  EXPECT_DOUBLE_EQ(p.p99_ms.value, 100);
+  EXPECT_NEAR(p.cv.value, 28.8661 / 50.5, 1e-5);
+  EXPECT_DOUBLE_EQ(p.slo_attainment.value, 0.5);
+}
+
+TEST(Figures, UnservedRequestsMissTheirSlo) {
+  Samples block = constant(1000, 6);
+  block.unserved = 2;
+  EXPECT_DOUBLE_EQ(pool({&block}, 2).slo_attainment.value, 0.75);
+}
+
+// Blocks that differ more than their samples do: an interval over samples would be far too narrow.
+TEST(Figures, TheIntervalIsDrawnOverBlocks) {
+  const Samples low = constant(1000, 1000), high = constant(3000, 1000);
+  const Pooled p = pool({&low, &high, &low, &high}, 0);
+  EXPECT_DOUBLE_EQ(p.mean_ms.value, 2);
+  EXPECT_LE(p.mean_ms.lo, 1.5);
+  EXPECT_GE(p.mean_ms.hi, 2.5);
+  const Pooled same = pool({&low, &low}, 0);
+  EXPECT_DOUBLE_EQ(same.mean_ms.lo, same.mean_ms.hi);
+}
+
+TEST(Figures, MedianHasItsIntervalAndCount) {
+  const Figure f = median({1, 2, 3, 4, 100});
+  EXPECT_DOUBLE_EQ(f.value, 3);
+  EXPECT_EQ(f.n, 5U);
+  EXPECT_LE(f.lo, 2);
+  EXPECT_GE(f.hi, 4);
+  EXPECT_DOUBLE_EQ(median({1, 2}).value, 1.5);
+}
+
+// The host is twice as slow in the second repetition: ratios within a repetition do not see it.
+std::vector<Block> drifting() {
+  std::vector<Block> out;
+  for (const uint32_t rep : {0U, 1U}) {
+    const uint32_t k = rep + 1;
+    out.push_back({rep, 0, "alone/hp", {{"hp", constant(1000 * k, 100)}}, -1, Json::object()});
+    out.push_back({rep, 1, "alone/be", {{"be", constant(1000 * k, 80 / k)}}, -1, Json::object()});
+    out.push_back({rep,
+                   2,
+                   "timeslice",
+                   {{"hp", constant(2000 * k, 100)}, {"be", constant(2000 * k, 40 / k)}},
+                   -1,
+                   Json::object()});
+    out.push_back({rep,
+                   3,
+                   "fifo",
+                   {{"hp", constant(1500 * k, 100)}, {"be", constant(4000 * k, 20 / k)}},
+                   0.1,
+                   {{"asked", 5}}});
+  }
+  return out;
+}
+
+TEST(Figures, RatiosAreTakenWithinARepetition) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  const auto rows = plan(s, true).rows;
+  const Json out = summarize(s, rows, drifting());
+  const Json& fifo = out["figures"]["fifo"];
+  EXPECT_EQ(fifo["jobs"]["hp"]["mean_over_alone"]["value"], 1.5);
+  EXPECT_EQ(fifo["jobs"]["hp"]["mean_over_alone"]["lo"], 1.5);
+  EXPECT_EQ(fifo["jobs"]["be"]["per_s_over_alone"]["value"], 0.25);
+  EXPECT_EQ(fifo["stp"]["value"], std::round((1 / 1.5 + 0.25) * 1e4) / 1e4);
+  EXPECT_EQ(fifo["antt"]["value"], (1.5 + 4) / 2);
+  EXPECT_EQ(fifo["makespan_s"]["value"], 4);
+  EXPECT_EQ(fifo["daemon_cpu"]["value"], 0.1);
+  EXPECT_EQ(fifo["counters"]["asked"], 10);
+  EXPECT_EQ(fifo["jobs"]["hp"]["slo_attainment"]["value"], 0.5);
+  ASSERT_EQ(out["ratios"].size(), 3U);
+  EXPECT_EQ(out["ratios"][0]["over"], "timeslice");
+  EXPECT_EQ(out["ratios"][0]["value"], 0.75);
+  EXPECT_EQ(out["ratios"][2]["metric"], "per_s");
+  EXPECT_EQ(out["ratios"][2]["value"], 0.5);
+}
+
+TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto blocks = drifting();
+  std::erase_if(blocks, [](const Block& b) { return b.row == "timeslice" || b.repetition == 1; });
+  blocks[1].jobs["be"] = Samples{};
+  const Json out = summarize(s, plan(s, true).rows, blocks);
+  EXPECT_FALSE(out["figures"].contains("timeslice"));
+  EXPECT_TRUE(out["ratios"].empty());
+  const Json& fifo = out["figures"]["fifo"];
+  EXPECT_EQ(fifo["jobs"]["hp"]["mean_over_alone"]["value"], 1.5);
+  EXPECT_FALSE(fifo["jobs"]["be"].contains("per_s_over_alone"));
+  EXPECT_FALSE(fifo.contains("stp"));
+}
+
+TEST(Result, BlocksRoundTrip) {
+  for (const Block& block : drifting()) {
+    const Json json = to_json(block);
+    EXPECT_EQ(to_json(block_from(Json::parse(json.dump()))), json);
+  }
+}
+
+TEST(Result, RenderingChangesNoValue) {
+  const auto s = pair("");
+  const Json out = summarize(s, plan(s, true).rows, drifting());
+  EXPECT_EQ(Json::parse(render(out)), out);
+}
+
+TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  Json result = Json::parse(R"({"name": "pair", "about": "Two.", "mode": "simulated",
+    "gpu": "simulated", "seed": 1, "block_s": 1.0, "repetitions_done": 2, "errors": ["x"],
+    "sessions": [{"driver": "-", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
+    "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
+    "missing": [{"row": "mps:25", "why": "no"}]})");
+  result.update(summarize(s, plan(s, true).rows, drifting()));
+  const std::string text = markdown(result);
+  EXPECT_NE(text.find("**pair**: Two.\n"), std::string::npos);
+  EXPECT_NE(text.find("| fifo | 2.25 | 3.00 | 3.00 | 3.00 | 0.333 | 1.50 [1.50, 1.50] |"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1.50 [1.50, 1.50]"), std::string::npos);
+  EXPECT_NE(text.find("| `fifo` ÷ `timeslice`: be rate | 0.500 [0.500, 0.500] | 2 |"),
+            std::string::npos);
+  EXPECT_NE(text.find("every figure is simulated"), std::string::npos);
+  EXPECT_NE(text.find("mps:25: not available, no."), std::string::npos);
+  EXPECT_NE(text.find("1 errors"), std::string::npos);
+  result["mode"] = "real";
+  EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::bench

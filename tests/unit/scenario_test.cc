@@ -1,0 +1,190 @@
+// bench/scenario: what a file means, and that every mistake is named by line with its remedy.
+#include "bench/scenario/scenario.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace heddle::scenario {
+namespace {
+
+constexpr const char* kJob = "[[job]]\nname = \"a\"\ncommand = [\"x\", \"-y\"]\n";
+
+std::string error_of(const std::string& text) {
+  const auto scenario = parse(text, "dir/s.toml");
+  return scenario ? "" : scenario.error().message;
+}
+
+TEST(Scenario, FillsInWhatIsLeftOut) {
+  const auto s = parse(kJob, "dir/pair.toml");
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->name, "pair");
+  EXPECT_EQ(s->repetitions, 5U);
+  EXPECT_EQ(s->block_s, 2.0);
+  EXPECT_FALSE(s->seed);
+  EXPECT_EQ(s->policies.size(), 2U);
+  EXPECT_EQ(s->baselines.size(), 3U);
+  EXPECT_EQ(s->text, kJob);
+  const Job& job = s->jobs.at(0);
+  EXPECT_EQ(job.role, Role::kBatch);
+  EXPECT_EQ(job.priority, 9);
+  EXPECT_EQ(job.command, (std::vector<std::string>{"x", "-y"}));
+  EXPECT_EQ(job.arrivals.kind, ArrivalKind::kClosed);
+  EXPECT_FALSE(job.sim);
+}
+
+TEST(Scenario, ReadsEveryKey) {
+  const auto s = parse(R"(
+name = "two"
+about = "Two."
+repetitions = 3
+block_s = 0.5
+policies = ["gapfill:share_pct=60,quantum_us=200@mps+priority"]
+baselines = ["timeslice", "mps:30", "split:100/32"]
+seed = 7
+[[job]]
+name = "d"
+role = "latency"
+workload = "torchvision"
+model = "alexnet"
+batch = 64
+arrivals = "poisson 30.5"
+slo_ms = 50
+[job.sim]
+kernels = 120
+kernel_us = { median = 60, sigma = 0.6 }
+gap_us = 15
+blocks = 264
+[[job]]
+name = "b"
+priority = 7
+workload = "torchvision"
+[job.sim]
+trace = "x.trace"
+)",
+                       "s.toml");
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->name, "two");
+  EXPECT_EQ(s->seed, 7U);
+  const PolicyRow& policy = s->policies.at(0);
+  EXPECT_EQ(policy.policy, "gapfill");
+  EXPECT_EQ(policy.params,
+            (std::map<std::string, std::string>{{"share_pct", "60"}, {"quantum_us", "200"}}));
+  EXPECT_TRUE(policy.mps && policy.client_priority && !policy.timeslice);
+  EXPECT_EQ(s->baselines.at(1).parts, (std::vector<uint32_t>{100, 30}));
+  EXPECT_EQ(s->baselines.at(2).kind, BaselineKind::kSplit);
+  EXPECT_EQ(s->baselines.at(2).parts, (std::vector<uint32_t>{100, 32}));
+  const Job& d = s->jobs.at(0);
+  EXPECT_EQ(d.priority, 0);
+  EXPECT_EQ(d.params.at("model"), "alexnet");
+  EXPECT_EQ(d.params.at("batch"), "64");
+  EXPECT_EQ(d.arrivals.kind, ArrivalKind::kPoisson);
+  EXPECT_EQ(d.arrivals.per_s, 30.5);
+  EXPECT_EQ(d.slo_ms, 50);
+  EXPECT_EQ(d.sim->kernels, 120U);
+  EXPECT_EQ(d.sim->kernel.sigma, 0.6);
+  EXPECT_EQ(d.sim->gap.median_us, 15);
+  EXPECT_EQ(d.sim->gap.sigma, 0);
+  EXPECT_EQ(s->jobs.at(1).sim->trace, "x.trace");
+  EXPECT_EQ(s->jobs.at(1).priority, 7);
+}
+
+TEST(Scenario, ASyntheticIterationNeedsNoWorkload) {
+  const auto s = parse("[[job]]\nname = \"a\"\n[job.sim]\nkernel_us = 100\n", "s.toml");
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->jobs.at(0).workload, "synthetic");
+}
+
+struct Mistake {
+  const char* text;
+  const char* message;  // all of it, after the file's name
+};
+
+TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
+  const std::string job = kJob;
+  const Mistake mistakes[] = {
+      {"repetitons = 3\n%", ":1: unknown key repetitons; did you mean 'repetitions'?"},
+      {"repetitions = 0\n%", ":1: repetitions must be a number from 1 to 10000"},
+      {"repetitions = 1.5\n%", ":1: repetitions must be a whole number"},
+      {"block_s = \"2\"\n%", ":1: block_s must be a number from 0.05 to 600"},
+      {"seed = -1\n%", ":1: seed must be a number from 0 to 9.0072e+15"},
+      {"name = \"a b\"\n%", ":1: name must be 1 to 40 letters, digits, '-', '_' or '.'"},
+      {"policies = \"fifo\"\n%", ":1: policies must be a list of strings"},
+      {"policies = [\n\"fifo\",\n\"x:y\"]\n%",
+       ":3: policies: 'x:y': 'y' is not NAME=VALUE, as in share_pct=60"},
+      {"policies = [\"fifo\", \"fifo\"]\n%", ":1: policies: 'fifo' twice"},
+      {"policies = [\"fifo@cloud\"]\n%",
+       ":1: policies: 'fifo@cloud': after '@' comes timeslice, mps or mps+priority"},
+      {"baselines = [\"timeslices\"]\n%",
+       ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
+      {"baselines = [\"split:10/20\"]\n%",
+       ":1: baselines: 'split:10/20': '10/20' has 2 parts for 1 jobs; write one for each, with '/' "
+       "between"},
+      {"baselines = [\"mps:101\"]\n%",
+       ":1: baselines: 'mps:101': '101' must be a whole number from 1 to 100"},
+      {"", ":1: a scenario needs at least one [[job]]"},
+      {"[job]\nname = \"a\"\n", ":1: a scenario needs at least one [[job]]"},
+      {"[[job]]\ncommand = [\"x\"]\n", ":1: a job needs a name, such as name = \"detector\""},
+      {"[[job]]\nname = \"a\"\n", ":1: job a needs either workload or command"},
+      {"%workload = \"torchvision\"\n", ":1: job a needs either workload or command"},
+      {"%%", ":4: two jobs are called 'a'"},
+      {"%dimensions = 1\n",
+       ":4: unknown key job.dimensions; there are: name role priority workload command "
+       "arrivals slo_ms sim"},
+      {"%slo = 1\n", ":4: unknown key job.slo; did you mean 'slo_ms'?"},
+      {"[[job]]\nname = \"a\"\nworkload = \"w\"\nrolle = 1\n",
+       ":4: unknown key job.rolle; did you mean 'role'?"},
+      {"[[job]]\nname = \"a\"\nworkload = \"w\"\nlayers = [1]\n",
+       ":4: job.layers must be a string, a number or a boolean"},
+      {"%role = \"best\"\n", ":4: job.role must be \"latency\" or \"batch\""},
+      {"%priority = 10\n", ":4: job.priority must be a number from 0 to 9"},
+      {"%arrivals = \"open\"\n",
+       ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second) or "
+       "\"recorded FILE\""},
+      {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},
+      {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
+      {"%[job.sim]\nblocks = 3\n",
+       ":4: job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }"},
+      {"%[job.sim]\ntrace = \"t\"\nkernels = 3\n",
+       ":4: job.sim has a trace and a synthetic iteration; leave one out"},
+      {"%[job.sim]\nkernel_us = { mean = 60 }\n",
+       ":5: unknown key job.sim.kernel_us.mean; did you mean 'median'?"},
+      {"%[job.sim]\nkernel_us = \"60\"\n",
+       ":5: job.sim.kernel_us must be a number of microseconds or { median = 60, sigma = 0.6 }"},
+  };
+  for (const Mistake& m : mistakes) {
+    std::string text = m.text;
+    for (size_t at; (at = text.find('%')) != std::string::npos;) text.replace(at, 1, job);
+    EXPECT_EQ(error_of(text), std::string("dir/s.toml") + m.message) << text;
+  }
+  EXPECT_EQ(error_of("name = \n").rfind("dir/s.toml:1: ", 0), 0U);
+}
+
+TEST(Scenario, AFileThatIsNotThereSaysWhereSomeAre) {
+  const auto s = load("/nonexistent/s.toml");
+  ASSERT_FALSE(s);
+  EXPECT_NE(s.error().message.find("/nonexistent/s.toml: cannot be read"), std::string::npos);
+}
+
+TEST(Scenario, EveryShippedOneIsRight) {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_SCENARIOS)) {
+    if (entry.path().extension() != ".toml") continue;
+    const auto s = load(entry.path().string());
+    EXPECT_TRUE(s) << s.error().message;
+    EXPECT_EQ(s ? s->name : "", entry.path().stem()) << "a name of its own hides the file";
+    ++count;
+  }
+  EXPECT_GE(count, 4U);
+}
+
+TEST(Scenario, PathsAreLookedForBesideTheFileFirst) {
+  Scenario s;
+  s.file = std::string(HEDDLE_SCENARIOS) + "/synthetic.toml";
+  EXPECT_EQ(resolve(s, "synthetic.toml"), s.file);
+  EXPECT_EQ(resolve(s, "no/such"), "no/such");
+  EXPECT_EQ(resolve(s, "/abs"), "/abs");
+}
+
+}  // namespace
+}  // namespace heddle::scenario
