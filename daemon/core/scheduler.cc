@@ -263,6 +263,10 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
     closing.counted = true;
     ++stats.bound_violations;
   }
+  stopped(c, work, measured_us);
+}
+
+void Scheduler::State::stopped(Client& c, const Work& work, float measured_us) {
   if (policy == nullptr) return;
   LaunchView view;
   fill(c, work.kernel, work.kind, view);
@@ -277,6 +281,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   if (b.evidence == Evidence::kFailed) {  // it never ran; what came before it may still run
     if (c.outstanding.drop(b.stream, b.stream_seq, work)) {
       c.busy_until -= to_ns(work.predicted_us);
+      stopped(c, work, 0);
     }
     dispatch_wanted = true;
     return;
@@ -306,13 +311,17 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
 // Opens the client's gap once nothing of it is on the device any more, and retires it when it is
 // away for longer than it ever is.
 void Scheduler::State::settle(Client& c) {
-  if (!c.active || c.busy(clock) || c.queued > 0) return;
+  if (!c.active || c.busy(clock)) return;
+  Work work;  // evidence (c): the predicted end has passed
+  while (c.outstanding.take_oldest(kNever, work)) {
+    finish(c, work, clock, 0, false);
+    dispatch_wanted = true;
+  }
+  if (c.queued > 0) return;
   if (!c.gap_open) {
     c.gap_open = true;
     c.gap_start = std::min(clock, c.busy_until);
     c.waiting_since = 0;
-    Work work;  // evidence (c): the predicted end has passed
-    while (c.outstanding.take_oldest(kNever, work)) finish(c, work, clock, 0, false);
     dispatch_wanted = true;
   }
   if (to_us(clock - c.gap_start) >= c.patience_us(config.idle_us, config.idle_us_max)) {

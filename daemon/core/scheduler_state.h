@@ -85,6 +85,7 @@ struct Scheduler::State final : Gpu {
   void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
   void add_work(Client&, uint16_t stream, const Work&);
   void finish(Client&, const Work&, TimeNs at, float measured_us, bool evidence);
+  void stopped(Client&, const Work&, float measured_us);  // tells the policy
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_all();
   double predict(const Client&, uint32_t kernel) const;

@@ -296,5 +296,24 @@ TEST_F(PolicyTest, AnAskUnderAWindowIsThePolicysOnceTheWindowCloses) {
   EXPECT_EQ(placed, 1);
 }
 
+TEST_F(PolicyTest, HearsOfTheEndOfEveryLaunchItLetGo) {
+  place_all();
+  policy_.on_dispatch = [](Gpu& g) {
+    return DispatchVerdict{HookResult::kDecided, g.queue_peek(g.queue_create("q"))};
+  };
+  use(policy_);
+  contend();
+  ASSERT_EQ(grants_.size(), 1u);
+  done(2, 0, Evidence::kFailed);  // it never ran
+  EXPECT_EQ(policy_.stopped.size(), 1u);
+  ask(2);
+  ASSERT_EQ(grants_.size(), 2u);
+  policy_.on_dispatch = nullptr;
+  ask(2, 1);  // another thread waits already, and nothing is ever heard of the launch before
+  tick(100 * kMs);
+  tick(100 * kMs);
+  EXPECT_EQ(policy_.stopped.size(), 2u);
+}
+
 }  // namespace
 }  // namespace heddle::core
