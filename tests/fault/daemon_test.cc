@@ -182,6 +182,33 @@ size_t attach_together(const std::string& path, size_t count,
   return managed;
 }
 
+TEST_F(DaemonTest, ListsPoliciesAsTheirFilesAreNow) {
+  const std::string file = folder_ + "/policies/p.lua";
+  const auto save = [&](const std::string& version) {
+    std::ofstream(file)
+        << R"(return policy { name = "p", api = 1, version = ")" << version
+        << R"(", params = { depth = { type = "int", default = 2, doc = "d" } }, hooks = {} })";
+  };
+  config_.policy.name = file;
+  FilePolicyStore store(config_.policy);
+  save("1");
+  const json first = store.list();
+  ASSERT_EQ(first.at(1).value("version", ""), "1") << first;
+  EXPECT_EQ(first, store.list());
+  save("1.10");
+  EXPECT_EQ(store.list().at(1)["version"], "1.10");
+  auto loaded = store.load(file, false);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  store.adopted(*loaded);
+  EXPECT_EQ(store.list().at(1)["running"], true);
+  loaded = store.with_params("p", {{"depth", "7"}});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  store.adopted(*loaded);
+  EXPECT_EQ(store.list().at(1)["params"].at(0)["value"], "7");
+  fs::remove(file);
+  EXPECT_EQ(store.list().size(), 1u);
+}
+
 TEST_F(DaemonTest, WhoHasEndedNeitherAttachesNorEvictsWhoHasHisNumber) {
   start();
   const ipc::Attached answer = attach_for_the_dead(config_.socket);
