@@ -1,4 +1,5 @@
-// heddle-bench: the harness. What a launch costs (micro), and what sharing costs (run, table).
+// heddle-bench: the harness. What a launch costs (micro), and what sharing costs (run, virtual,
+// table).
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -7,6 +8,8 @@
 #include "bench/micro.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
+#include "bench/virtual/run.h"
+#include "bench/virtual/validate.h"
 
 namespace {
 
@@ -16,8 +19,6 @@ Each figure is a median over rounds that alternate between the two sides; `sprea
 interquartile range of the rounds.
 
   passthrough_ns   an entry point that the shim only forwards, minus the direct call
-  nodaemon_ns      cuLaunchKernel through the installed shim without a daemon, minus the direct
-                   call, interleaved
   lease_ns         cuLaunchKernel through the installed shim under a running daemon (leased),
                    minus the direct call, interleaved, every record drained
   launch_p99_8_threads_over_1
@@ -53,6 +54,28 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
 
 Exit status: 0 all measured, 1 something broke (the rest was measured), 130 interrupted.)";
 
+constexpr const char* kVirtualHelp =
+    R"(Simulates a scenario in virtual time: the real scheduler core and the real policies on the model of
+the GPU that the simulated driver has too. No GPU, no process, no clock: equal seeds give equal
+results. Jobs are their [job.sim]: synthetic iterations, or a trace that `heddle record` wrote,
+whose client plays as a program (its kernels' durations, its host time between calls, its
+synchronizing calls), not at the recorded times. Rows and figures are those of `run`; everything
+is labelled simulated.
+
+  oracle, oracle@mps  a clairvoyant policy that knows every gap and every duration and grants what
+                      ends in time: the bound for filling gaps, from which each row's distance is
+                      printed. Who lets kernels overlap, or accepts delay, may give best effort more:
+                      the part that batch jobs used of the GPU time that latency jobs left is printed
+                      too; 1 is the bound for kernels that do not overlap, at the row's own JCT.
+  not modelled        thread percentages, splits, caches, clocks, memory, copies; of a client, one
+                      thread and one stream)";
+
+constexpr const char* kValidateHelp =
+    R"(How far virtual time is from what was measured: REAL.json, of `run` or of bench/pairs.py, against
+`virtual` of the same scenarios. Per figure and row: both values and the error; per figure: how many
+rows are within 15 %, and how many of the pairs of rows that really differ by more than 5 % the
+simulation puts in the same order.)";
+
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
 constexpr const char* kLaunchesHelp =
@@ -86,6 +109,32 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
   return command;
 }
 
+CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
+  CLI::App* command = app.add_subcommand("virtual", kVirtualHelp);
+  command->add_option("scenario", run.scenario)->type_name("SCENARIO")->required();
+  command->add_option("--policies", run.policies, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  command->add_option("--baselines", run.baselines, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  command->add_option("--seed", run.seed, "instead of the scenario's; else drawn, and printed")
+      ->type_name("N");
+  command->add_option("--json", run.json, "the result, replaced if it is there")->type_name("FILE");
+  command->add_option("--policy-dir", run.policy_directory, "default: the installed policies")
+      ->type_name("FOLDER");
+  command->add_option("--gpus", run.gpus, "how many GPUs; copy i of the jobs runs on i modulo N")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--copies", run.copies, "every job so often; samples of copies are pooled")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--threads", run.threads, "default: one for each CPU")->type_name("N");
+  command->add_option("--trace", run.trace, "write ROW.trace of each row with a policy there")
+      ->type_name("FOLDER");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,13 +152,29 @@ int main(int argc, char** argv) {
 
   heddle::bench::RunOptions run;
   CLI::App* runner = add_run(app, run);
+  heddle::bench::VirtualOptions simulation;
+  CLI::App* virtual_time = add_virtual(app, simulation);
+  std::string real;
+  std::vector<std::string> scenarios;
+  CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
+  validate->add_option("real", real)->type_name("REAL.json")->required();
+  validate->add_option("scenarios", scenarios)->type_name("SCENARIO")->required();
+  validate->add_option("--seed", simulation.seed, "instead of the scenarios'")->type_name("N");
+  validate
+      ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
+      ->type_name("FOLDER");
   std::vector<std::string> files;
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
 
   CLI11_PARSE(app, argc, argv);
   for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
+  simulation.command = run.command;
   try {
+    if (validate->parsed()) {
+      return heddle::bench::print_validation(real, scenarios, simulation);
+    }
+    if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
     if (table->parsed()) return heddle::bench::print_tables(files);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);

@@ -12,7 +12,7 @@ namespace {
 
 struct Row {
   const char* name;
-  Figure figure;
+  Measured figure;
 };
 
 }  // namespace
@@ -23,13 +23,9 @@ double percentile(std::vector<double> samples, double p) {
   return samples[at];
 }
 
-Figure summarize(std::vector<double> samples) {
+Measured summarize(std::vector<double> samples) {
   return {percentile(samples, 0.5), percentile(samples, 0.75) - percentile(samples, 0.25),
           samples.size()};
-}
-
-std::string dist() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
 
 int micro(const MicroOptions& options) {
@@ -38,7 +34,7 @@ int micro(const MicroOptions& options) {
   const LaunchSamples launches = measure_launches(options);
   std::vector<double> gated_us;
   for (const double ns : launches.gated) gated_us.push_back(ns / 1e3);
-  Figure p99 = summarize(gated_us);
+  Measured p99 = summarize(gated_us);
   p99.median = percentile(gated_us, 0.99);
   const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
                       {"nodaemon_ns", summarize(launches.nodaemon)},
@@ -52,7 +48,7 @@ int micro(const MicroOptions& options) {
   nlohmann::json document{{"driver", "simulated"}, {"quick", options.quick}};
   std::printf("simulated driver; median (interquartile range, samples)\n");
   for (const Row& row : rows) {
-    const Figure& f = row.figure;
+    const Measured& f = row.figure;
     std::printf("%-28s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);
     document[row.name] = f.median;
     document["spread"][row.name] = f.spread;

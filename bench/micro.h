@@ -17,14 +17,14 @@ struct MicroOptions {
 int micro(const MicroOptions& options);
 int launch_loop(uint32_t count);
 
-struct Figure {
+struct Measured {
   double median = 0;
   double spread = 0;  // interquartile range
   size_t rounds = 0;
 };
 
 // `samples` must not be empty.
-Figure summarize(std::vector<double> samples);
+Measured summarize(std::vector<double> samples);
 double percentile(std::vector<double> samples, double p);
 
 // What a process under the shim and a daemon measured (micro_launch.cc). Nanoseconds.

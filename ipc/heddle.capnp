@@ -124,6 +124,7 @@ struct Request {
       label @8 :Text;
       command @9 :Text;
     }
+    record @10 :Void;          # the reply brings the memory of a trace::Ring (daemon/trace/ring.h)
   }
 }
 

@@ -137,6 +137,10 @@ Placement place(size_t jobs) {
   return out;
 }
 
+std::string dist() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path(); }
+
+const char* exclusive_policy() { return kExclusivePolicy; }
+
 std::string installed(const std::string& part) { return dist() + "/" + part; }
 
 GpuPath::GpuPath(Loop& loop, std::string folder, bool mps, bool simulated)

@@ -46,7 +46,7 @@ Json names(const std::vector<Row>& rows) {
 
 Result Result::create(const std::string& path, const scenario::Scenario& scenario,
                       const std::vector<Row>& rows, bool simulated, const std::string& gpu) {
-  if (fs::exists(path))
+  if (!path.empty() && fs::exists(path))
     refuse(path, "is there already; go on with it by --resume, or move it away");
   Result result(path);
   Json jobs = Json::array();
@@ -120,7 +120,13 @@ void Result::error(const std::string& text) {
   save();
 }
 
+void Result::save_as(const std::string& path) {
+  path_ = path;
+  save();
+}
+
 void Result::save() const {
+  if (path_.empty()) return;
   const fs::path path(path_);
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
   const std::string partial = path_ + ".partial";

@@ -11,8 +11,8 @@ namespace heddle::bench {
 
 class Result {
  public:
-  // A new file; it must not be there yet. Throws std::runtime_error with place and remedy, here and
-  // below.
+  // A new file; it must not be there yet; an empty path: kept in memory until save_as(). Throws
+  // std::runtime_error with place and remedy, here and below.
   static Result create(const std::string& path, const scenario::Scenario& scenario,
                        const std::vector<Row>& rows, bool simulated, const std::string& gpu);
   // One that an earlier run of the same scenario text, rows and GPU left. A repetition that was cut
@@ -29,6 +29,7 @@ class Result {
   void end_repetition();
   void error(const std::string& text);
   void save() const;
+  void save_as(const std::string& path);  // whatever is there is replaced
 
  private:
   explicit Result(std::string path) : path_(std::move(path)) {}

@@ -7,14 +7,9 @@
 namespace heddle::sim {
 namespace {
 
-using core::Admission;
 using core::Event;
 using core::EventKind;
 using core::Evidence;
-
-// Of launches that did not ask, a kernel's first ones and then every so many carry a marker, so
-// that its duration is learned.
-constexpr uint64_t kMarkedFirst = 4, kMarkedEvery = 16;
 
 // The core may want a tick now; a step forward keeps time moving.
 constexpr TimeNs kTickLeastNs = 1'000;
@@ -38,8 +33,8 @@ void copy_text(char (&out)[N], const std::string& text) {
 }  // namespace
 
 VirtualMachine::VirtualMachine(const core::Config& core, const GpuConfig& gpu,
-                               const HostCosts& costs)
-    : config_(core), costs_(costs), scheduler_(core), gpu_(gpu) {}
+                               const HostCosts& costs, bool managed)
+    : config_(core), costs_(costs), managed_(managed), scheduler_(core), gpu_(gpu) {}
 
 bool VirtualMachine::set_policy(core::Policy* policy) {
   bool ok = false;
@@ -52,11 +47,13 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   c.spec = spec;
   c.id = clients_.size();
   c.gpu = gpu_.add_client();
+  if (!managed_) c.window_us = core::kWindowLeased;
   Event e(EventKind::kAttached, now_, c.id);
   e.attached = {};
   e.attached.task = hash(spec.label, hash(spec.name));
   e.attached.pid = static_cast<uint32_t>(1000 + c.id);
   e.attached.share = static_cast<float>(spec.share);
+  e.attached.slo_ms = static_cast<float>(spec.slo_ms);
   e.attached.priority = static_cast<uint8_t>(spec.priority);
   copy_text(e.attached.name, spec.name);
   copy_text(e.attached.label, spec.label);
@@ -68,8 +65,13 @@ void VirtualMachine::remove_client(size_t client) {
   ClientState& c = clients_[client];
   c.live = false;
   for (const size_t t : c.threads) ++threads_[t].wakeup;
-  std::erase_if(in_flight_,
-                [&](const auto& f) { return threads_[f.second.thread].client == client; });
+  for (uint32_t slot = 0; slot < in_flight_.size(); ++slot) {
+    if (in_flight_[slot].thread == 0 || threads_[in_flight_[slot].thread].client != client)
+      continue;
+    in_flight_[slot].thread = 0;
+    in_flight_free_.push_back(slot);
+  }
+  c.in_flight = 0;
   gpu_.remove_client(now_, c.gpu);
   feed(Event(EventKind::kDetached, now_, c.id));
 }
@@ -79,7 +81,7 @@ size_t VirtualMachine::add_thread(size_t client) {
   Thread& t = threads_.emplace_back();
   t.client = client;
   t.index = static_cast<uint16_t>(c.threads.size());
-  t.stream = gpu_.open_stream(c.gpu);
+  t.stream = gpu_.open_stream(c.gpu, c.spec.stream_priority);
   c.threads.push_back(threads_.size() - 1);
   return threads_.size() - 1;
 }
@@ -88,66 +90,115 @@ void VirtualMachine::launch(size_t client, TimeNs when, const LaunchSpec& spec, 
   ClientState& c = clients_[client];
   if (c.script == 0) c.script = add_thread(client);
   Thread& t = threads_[c.script];
-  t.calls.push_back({std::max(when, now_), spec, sync});
+  t.calls.push_back({std::max(when, now_), launch_of(client, spec), sync});
   if (t.doing == Doing::kNothing && t.wakes_at == kNever) wake_at(c.script, t.calls.front().at);
 }
 
 void VirtualMachine::loop(size_t client, TimeNs when, const LoopSpec& spec) {
   const size_t thread = add_thread(client);
   threads_[thread].loop = spec;
+  threads_[thread].loop_launch = launch_of(client, spec.launch);
   threads_[thread].looping = true;
   wake_at(thread, std::max(when, now_));
 }
 
+uint32_t VirtualMachine::add_kernel(size_t client, const LaunchSpec& spec) {
+  std::vector<Kernel>& kernels = clients_[client].kernels;
+  Kernel& k = kernels.emplace_back();
+  k.spec = spec;
+  k.waves = std::max(1u, gpu_.waves(shape(spec, 0, 1)));
+  return static_cast<uint32_t>(kernels.size() - 1);
+}
+
+void VirtualMachine::run(size_t client, TimeNs when, Program& program) {
+  const size_t thread = add_thread(client);
+  threads_[thread].program = &program;
+  go_on(thread, std::max(when, now_));
+}
+
 // ---- time -------------------------------------------------------------------------------------
 
-void VirtualMachine::at(TimeNs when, std::function<void()> ring) {
-  alarms_.push({std::max(when, now_), ++order_, std::move(ring)});
+void VirtualMachine::set_alarm(TimeNs when, Alarm alarm) {
+  alarm.at = std::max(when, now_);
+  alarm.order = ++order_;
+  alarms_.push(alarm);
+}
+
+void VirtualMachine::ring(const Alarm& alarm) {
+  Thread& t = threads_[alarm.thread];
+  switch (alarm.kind) {
+    case Alarm::Kind::kWake:
+      if (t.wakeup != alarm.number) return;
+      t.wakes_at = kNever;
+      if (clients_[t.client].live) proceed(alarm.thread);
+      break;
+    case Alarm::Kind::kGrant:
+      granted(alarm);
+      break;
+    case Alarm::Kind::kSelf:
+      self(alarm.thread);
+      break;
+    case Alarm::Kind::kMarker: {
+      if (!clients_[t.client].live) return;
+      Event e(EventKind::kCompleted, now_, clients_[t.client].id);
+      e.done = {alarm.number, alarm.duration_us, t.index, Evidence::kMarker};
+      feed(e);
+      break;
+    }
+  }
 }
 
 void VirtualMachine::wake_at(size_t thread, TimeNs when) {
-  const uint64_t wakeup = ++threads_[thread].wakeup;
-  threads_[thread].wakes_at = when;
-  at(when, [this, thread, wakeup] {
-    Thread& t = threads_[thread];
-    if (t.wakeup != wakeup) return;
-    t.wakes_at = kNever;
-    if (clients_[t.client].live) proceed(thread);
-  });
+  Thread& t = threads_[thread];
+  t.wakes_at = when;
+  Alarm alarm;
+  alarm.thread = thread;
+  alarm.number = ++t.wakeup;
+  set_alarm(when, alarm);
+}
+
+TimeNs VirtualMachine::next_tick() const {
+  return managed_ ? std::max(scheduler_.next_deadline(), ticked_at_ + kTickLeastNs) : kNever;
 }
 
 void VirtualMachine::run_until(TimeNs until) {
   for (;;) {
-    const TimeNs tick = std::max(scheduler_.next_deadline(), ticked_at_ + kTickLeastNs);
+    const TimeNs tick = next_tick();
     const TimeNs next = std::max(now_, std::min({gpu_.next_event(), next_alarm(), tick}));
     if (next > until) break;
     now_ = next;
-    notices_.clear();
     gpu_.advance(now_, notices_);
-    const std::vector<Notice> notices = std::exchange(notices_, {});
-    for (const Notice& notice : notices) on_notice(notice);
+    handling_.swap(notices_);
+    for (const Notice& notice : handling_) on_notice(notice);
+    handling_.clear();
     if (next_alarm() <= now_) {
-      const std::function<void()> ring = alarms_.top().ring;
+      const Alarm alarm = alarms_.top();
       alarms_.pop();
-      ring();
+      ring(alarm);
     } else if (tick <= now_) {
       ticked_at_ = now_;
       feed(Event(EventKind::kTick, now_, 0));
     }
   }
   now_ = std::max(now_, until);
-  notices_.clear();
   gpu_.advance(now_, notices_);
-  for (const Notice& notice : std::exchange(notices_, {})) on_notice(notice);
+  handling_.swap(notices_);
+  for (const Notice& notice : handling_) on_notice(notice);
+  handling_.clear();
 }
 
 // ---- core -------------------------------------------------------------------------------------
 
-void VirtualMachine::feed(const Event& event) { take(scheduler_.step(event)); }
+void VirtualMachine::feed(const Event& event) {
+  if (!managed_) return;
+  if (witness_ != nullptr) witness_->event(event);
+  take(scheduler_.step(event));
+}
 
 void VirtualMachine::take(std::span<const core::Decision> decisions) {
   // Nothing below calls the core, so the decisions stay valid.
   for (const core::Decision& d : decisions) {
+    if (witness_ != nullptr) witness_->decision(d);
     ClientState& c = clients_[d.client - 1];
     switch (d.kind) {
       case core::DecisionKind::kGrant:
@@ -160,9 +211,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.credit_us = 0;
         break;
       case core::DecisionKind::kHint:
-        for (auto& [name, k] : c.kernels) {
-          if (k.index == d.kernel) k.predicted_us = static_cast<double>(d.predicted_us);
-        }
+        c.kernels[d.kernel].predicted_us = static_cast<double>(d.predicted_us);
         break;
     }
   }
@@ -172,213 +221,66 @@ void VirtualMachine::on_grant(const core::Decision& d) {
   const size_t thread = clients_[d.client - 1].threads[d.thread];
   Thread& t = threads_[thread];
   if (t.doing != Doing::kAsking || t.ask_seq != d.ask_seq) return;  // it left by itself
-  at(now_ + costs_.round_trip_ns, [this, thread, d] {
-    Thread& asker = threads_[thread];
-    ClientState& c = clients_[asker.client];
-    if (!c.live || asker.doing != Doing::kAsking || asker.ask_seq != d.ask_seq) return;
-    asker.doing = Doing::kNothing;
-    c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - asker.asked_at));
-    c.credit_us = d.credit_us;
-    records_[asker.last_record].granted_by = d.decider;
-    submit(thread, asker.pending, Admission::kAsk, d.launch_priority);
-    wake_at(thread, now_ + costs_.launch_ns);
-  });
+  Alarm alarm;
+  alarm.kind = Alarm::Kind::kGrant;
+  alarm.thread = thread;
+  alarm.number = d.ask_seq;
+  alarm.decider = d.decider;
+  alarm.credit_us = d.credit_us;
+  alarm.launch_priority = d.launch_priority;
+  set_alarm(now_ + costs_.round_trip_ns, alarm);
 }
 
-// ---- threads ----------------------------------------------------------------------------------
-
-void VirtualMachine::proceed(size_t thread) {
-  Thread& t = threads_[thread];
-  if (t.synchronize_next) {
-    t.synchronize_next = false;
-    synchronize(thread);
-    return;
-  }
-  if (t.looping) {
-    proceed_loop(thread);
-    return;
-  }
-  if (t.calls.empty()) return;
-  if (t.calls.front().at > now_) {
-    wake_at(thread, t.calls.front().at);
-    return;
-  }
-  const Call call = t.calls.front();
-  t.calls.pop_front();
-  call_launch(thread, call.launch, call.synchronize);
-}
-
-void VirtualMachine::proceed_loop(size_t thread) {
-  Thread& t = threads_[thread];
-  if (t.in_iteration == t.loop.launches) {  // its synchronizing call has returned
-    t.in_iteration = 0;
-    ++t.iterations;
-    clients_[t.client].iteration_us.push_back(static_cast<float>(to_us(now_ - t.iteration_start)));
-    if (t.loop.count != 0 && t.iterations == t.loop.count) {
-      t.looping = false;
-      return;
-    }
-    wake_at(thread, now_ + to_ns(t.loop.gap_us));
-    return;
-  }
-  if (t.in_iteration == 0) t.iteration_start = now_;
-  ++t.in_iteration;
-  call_launch(thread, t.loop.launch, t.in_iteration == t.loop.launches);
-}
-
-void VirtualMachine::call_launch(size_t thread, const LaunchSpec& spec, bool sync) {
-  Thread& t = threads_[thread];
+void VirtualMachine::granted(const Alarm& alarm) {
+  Thread& t = threads_[alarm.thread];
   ClientState& c = clients_[t.client];
-  LaunchRecord& record = records_.emplace_back();
-  record.client = t.client;
-  record.kernel = spec.kernel;
-  record.called = now_;
-  t.last_record = records_.size() - 1;
-  t.synchronize_next = sync;
-  KernelState& k = kernel(c, spec);
-  const double predicted = predict(k);
-  Admission admission = Admission::kAsk;
-  if (c.window_us == core::kWindowLeased) {
-    admission = Admission::kLease;
-  } else if (c.window_us != core::kWindowGated && c.outstanding_us < c.window_us) {
-    admission = Admission::kWindow;
-  } else if (c.credit_us >= predicted) {
-    admission = Admission::kCredit;
-    c.credit_us -= predicted;
-  }
-  if (admission == Admission::kAsk) {
-    record.asked = true;
-    ask(thread, spec, k.index);
-    return;
-  }
-  submit(thread, spec, admission, c.launch_priority);
-  wake_at(thread, now_ + costs_.launch_ns);
-}
-
-void VirtualMachine::ask(size_t thread, const LaunchSpec& spec, uint32_t kernel) {
-  Thread& t = threads_[thread];
-  t.doing = Doing::kAsking;
-  t.pending = spec;
-  t.asked_at = now_;
-  const uint32_t seq = ++t.ask_seq;
-  Event e = launch_event(EventKind::kAsked, t, kernel);
-  e.launch.ask_seq = seq;
-  e.launch.admission = Admission::kAsk;
-  feed(e);
-  at(now_ + to_ns(config_.starvation_us), [this, thread, seq] { self(thread, seq); });
-}
-
-void VirtualMachine::self(size_t thread, uint32_t ask_seq) {
-  Thread& t = threads_[thread];
-  ClientState& c = clients_[t.client];
-  if (!c.live || t.doing != Doing::kAsking || t.ask_seq != ask_seq) return;
+  if (!c.live || t.doing != Doing::kAsking || t.ask_seq != alarm.number) return;
   t.doing = Doing::kNothing;
   c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
-  records_[t.last_record].self = true;
-  submit(thread, t.pending, Admission::kSelfStarved, 0);
-  wake_at(thread, now_ + costs_.launch_ns);
-}
-
-void VirtualMachine::submit(size_t thread, const LaunchSpec& spec, Admission admission,
-                            int priority) {
-  Thread& t = threads_[thread];
-  ClientState& c = clients_[t.client];
-  KernelState& k = kernel(c, spec);
-  ++k.launches;
-  const bool asked = admission == Admission::kAsk;
-  Event e = launch_event(EventKind::kPosted, t, k.index);
-  e.launch.admission = admission;
-  e.launch.ask_seq = admission == Admission::kSelfStarved ? t.ask_seq : 0;
-  const bool sampled = k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0;
-  const double predicted = predict(k);
-  ++t.seq;
-  c.outstanding_us += predicted;
-  const bool marked = sampled || admission != Admission::kLease;
-  in_flight_[++tags_] = {thread, t.seq, t.last_record, predicted, marked};
-  Op op;
-  op.kind = OpKind::kKernel;
-  op.priority = priority;
-  op.kernel = shape(spec);
-  op.tag = tags_;
-  gpu_.submit(now_, t.stream, op);
-  if (!asked) feed(e);  // a grant is accounted already
-}
-
-void VirtualMachine::synchronize(size_t thread) {
-  Thread& t = threads_[thread];
-  t.doing = Doing::kSynchronizing;
-  Event e(EventKind::kWaiting, now_, clients_[t.client].id);
-  e.done = {0, 0, t.index, Evidence::kNone};
-  feed(e);
-  if (t.done == t.seq) synchronized(thread, 0);
-}
-
-void VirtualMachine::synchronized(size_t thread, float duration_us) {
-  Thread& t = threads_[thread];
-  t.doing = Doing::kNothing;
-  Event e(EventKind::kCompleted, now_, clients_[t.client].id);
-  e.done = {t.seq, duration_us, t.index, Evidence::kSynchronized};
-  feed(e);
-  wake_at(thread, now_);
-}
-
-void VirtualMachine::on_notice(const Notice& notice) {
-  const auto found = in_flight_.find(notice.tag);
-  if (found == in_flight_.end()) return;
-  LaunchRecord& record = records_[found->second.record];
-  if (notice.kind == Notice::kStarted) {
-    record.started = notice.at;
-    return;
-  }
-  record.ended = notice.at;
-  const InFlight f = found->second;
-  in_flight_.erase(found);
-  Thread& t = threads_[f.thread];
-  ClientState& c = clients_[t.client];
-  t.done = f.seq;
-  c.outstanding_us = std::max(0.0, c.outstanding_us - f.predicted_us);
-  const auto duration_us = static_cast<float>(to_us(record.ended - record.started));
-  if (t.doing == Doing::kSynchronizing && t.done == t.seq) {
-    synchronized(f.thread, duration_us);
-  } else if (f.marked) {
-    Event e(EventKind::kCompleted, 0, c.id);
-    e.done = {f.seq, duration_us, t.index, Evidence::kMarker};
-    at(now_ + costs_.marker_ns, [this, e, client = t.client]() mutable {
-      e.at = now_;
-      if (clients_[client].live) feed(e);
-    });
-  }
+  c.credit_us = alarm.credit_us;
+  if (t.last_record != kNoRecord) records_[t.last_record].granted_by = alarm.decider;
+  submit(alarm.thread, t.pending, core::Admission::kAsk, alarm.launch_priority);
+  go_on(alarm.thread, now_ + costs_.launch_ns);
 }
 
 // ---- kernels ----------------------------------------------------------------------------------
 
-KernelShape VirtualMachine::shape(const LaunchSpec& spec) const {
+KernelShape VirtualMachine::shape(const LaunchSpec& spec, double us, uint32_t waves) const {
   KernelShape s;
   s.blocks = spec.blocks;
   s.threads = spec.threads;
-  s.block_ns = to_ns(spec.us) / std::max(1u, gpu_.waves(s));
+  s.block_ns = to_ns(us) / waves;
   return s;
 }
 
-VirtualMachine::KernelState& VirtualMachine::kernel(ClientState& c, const LaunchSpec& spec) {
+VirtualMachine::Launch VirtualMachine::launch_of(size_t client, const LaunchSpec& spec) {
   const std::string name =
       spec.kernel + "<" + std::to_string(spec.blocks) + "," + std::to_string(spec.threads) + ">";
-  const auto [entry, added] = c.kernels.try_emplace(name);
-  if (!added) return entry->second;
-  entry->second.index = static_cast<uint32_t>(c.kernels.size() - 1);
-  Event e(EventKind::kKernel, now_, c.id);
-  e.kernel = {};
-  e.kernel.index = entry->second.index;
-  e.kernel.id = hash(name);
-  e.kernel.grid_blocks = spec.blocks;
-  e.kernel.block_threads = spec.threads;
-  e.kernel.max_blocks_per_sm = gpu_.blocks_per_sm(shape(spec));
-  copy_text(e.kernel.name, spec.kernel);
-  feed(e);
-  return entry->second;
+  ClientState& c = clients_[client];
+  const auto [entry, added] =
+      c.kernel_index.try_emplace(name, static_cast<uint32_t>(c.kernels.size()));
+  if (added) add_kernel(client, spec);
+  return {entry->second, spec.us};
 }
 
-double VirtualMachine::predict(const KernelState& k) const {
+void VirtualMachine::announce(ClientState& c, uint32_t kernel) {
+  Kernel& k = c.kernels[kernel];
+  if (k.announced) return;
+  k.announced = true;
+  const std::string name = k.spec.kernel + "<" + std::to_string(k.spec.blocks) + "," +
+                           std::to_string(k.spec.threads) + ">";
+  Event e(EventKind::kKernel, now_, c.id);
+  e.kernel = {};
+  e.kernel.index = kernel;
+  e.kernel.id = hash(name);
+  e.kernel.grid_blocks = k.spec.blocks;
+  e.kernel.block_threads = k.spec.threads;
+  e.kernel.max_blocks_per_sm = gpu_.blocks_per_sm(shape(k.spec, 0, 1));
+  copy_text(e.kernel.name, k.spec.kernel);
+  feed(e);
+}
+
+double VirtualMachine::predict(const Kernel& k) const {
   return k.predicted_us > 0 ? k.predicted_us : config_.default_kernel_us;
 }
 
@@ -398,7 +300,7 @@ Event VirtualMachine::launch_event(EventKind kind, const Thread& t, uint32_t ker
 
 bool VirtualMachine::running(size_t client) const {
   return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& f) {
-    return threads_[f.second.thread].client == client && records_[f.second.record].started > 0;
+    return f.thread != 0 && threads_[f.thread].client == client && f.started > 0;
   });
 }
 
@@ -408,14 +310,25 @@ bool VirtualMachine::waiting(size_t client) const {
                      [&](size_t t) { return threads_[t].doing == Doing::kAsking; });
 }
 
+TimeNs VirtualMachine::next_launch(size_t client) const {
+  TimeNs next = kNever;
+  for (const size_t t : clients_[client].threads) next = std::min(next, threads_[t].wakes_at);
+  return next;
+}
+
+double VirtualMachine::asked_us(size_t client) const {
+  for (const size_t t : clients_[client].threads) {
+    if (threads_[t].doing == Doing::kAsking) return threads_[t].pending.us;
+  }
+  return 0;
+}
+
 ClientStats VirtualMachine::stats(size_t client) const {
   const ClientState& c = clients_[client];
   ClientStats s;
-  for (const LaunchRecord& r : records_) {
-    if (r.client != client || r.ended == 0) continue;
-    ++s.launches;
-    s.gpu_us += to_us(r.ended - r.started);
-  }
+  s.launches = c.launches;
+  s.gpu_us = c.gpu_us;
+  s.asks = c.asks;
   s.max_wait_us = c.max_wait_us;
   s.iterations = c.iteration_us.size();
   if (c.iteration_us.empty()) return s;

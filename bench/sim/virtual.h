@@ -8,7 +8,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <queue>
@@ -24,12 +23,15 @@ struct HostCosts {
   TimeNs launch_ns = 2'840;      // FACTS, Costs: `cuLaunchKernel`, back to back
   TimeNs round_trip_ns = 3'000;  // DESIGN's target for an ask that is granted at once
   TimeNs marker_ns = 7'000;      // FACTS, Costs: a stream write is seen this much later
+  bool mark_all = false;         // the core hears of every end: for the clairvoyant policy
 };
 
 struct ClientSpec {
   std::string name, label;
   int priority = 5;
   double share = 1;
+  double slo_ms = 0;        // 0: none
+  int stream_priority = 0;  // CUDA's, of all its streams
 };
 
 struct LaunchSpec {
@@ -44,6 +46,31 @@ struct LoopSpec {
   uint32_t launches = 1;  // between two synchronizing calls
   double gap_us = 0;      // the application thinks
   uint64_t count = 0;     // iterations; 0: for ever
+};
+
+// What a thread of a program does next: `think_ns` of host time, then this.
+struct Step {
+  enum class Kind : uint8_t { kLaunch, kSynchronize } kind = Kind::kLaunch;
+  TimeNs think_ns = 0;
+  uint32_t kernel = 0;  // of add_kernel()
+  double us = 0;        // of this launch alone, its waves included
+};
+
+// A program of one thread, as bench/virtual makes them from scenarios and traces.
+class Program {
+ public:
+  virtual ~Program() = default;
+  // The step before this one is over at `now`: a launch is submitted, a synchronizing call has
+  // returned. False: the program ends.
+  virtual bool next(TimeNs now, Step& step) = 0;
+};
+
+// Sees every event and decision, for recordings.
+class Witness {
+ public:
+  virtual ~Witness() = default;
+  virtual void event(const core::Event& event) = 0;
+  virtual void decision(const core::Decision& decision) = 0;
 };
 
 // What happened to one launch. `granted_by` matters if it asked.
@@ -64,14 +91,19 @@ struct ClientStats {
   double max_us = 0;
   double max_wait_us = 0;  // of an ask
   double gpu_us = 0;       // sum of run times
+  uint64_t asks = 0;       // launches that waited for a grant
 };
 
 class VirtualMachine {
  public:
-  VirtualMachine(const core::Config& core, const GpuConfig& gpu, const HostCosts& costs = {});
+  // `managed` false: bare processes, no scheduler takes part.
+  VirtualMachine(const core::Config& core, const GpuConfig& gpu, const HostCosts& costs = {},
+                 bool managed = true);
 
   TimeNs now() const { return now_; }
   core::Scheduler& scheduler() { return scheduler_; }
+
+  void set_witness(Witness* witness) { witness_ = witness; }
 
   // False if its init faulted; the old one stays. The policy must outlive its use.
   bool set_policy(core::Policy* policy);
@@ -85,6 +117,10 @@ class VirtualMachine {
   // A thread that launches, synchronizes and thinks, over and over, from `at`.
   void loop(size_t client, TimeNs at, const LoopSpec& spec);
 
+  // A program's kernels; then the program itself, from `at`. It must outlive the machine's use.
+  uint32_t add_kernel(size_t client, const LaunchSpec& spec);
+  void run(size_t client, TimeNs at, Program& program);
+
   void run_until(TimeNs until);
 
   size_t clients() const { return clients_.size(); }
@@ -92,14 +128,26 @@ class VirtualMachine {
   uint32_t window_us(size_t client) const { return clients_[client].window_us; }
   bool running(size_t client) const;  // a launch of it is on the GPU now
   bool waiting(size_t client) const;  // a thread of it waits for a grant
+  // What only a simulation knows, for a clairvoyant policy (bench/virtual/oracle.h): true if work
+  // of the client was submitted and has not ended; when a thread of it will launch next, as far as
+  // nobody holds it up, kNever while it only waits; how long what it asks for will run, alone.
+  bool on_gpu(size_t client) const { return clients_[client].in_flight > 0; }
+  TimeNs next_launch(size_t client) const;
+  double asked_us(size_t client) const;
+
   ClientStats stats(size_t client) const;
+  // Of launch() and loop(); programs keep their own account.
   const std::deque<LaunchRecord>& launches() const { return records_; }
 
  private:
   enum class Doing : uint8_t { kNothing, kAsking, kSynchronizing };
+  struct Launch {
+    uint32_t kernel = 0;  // index into the client's
+    double us = 0;
+  };
   struct Call {
     TimeNs at = 0;  // not before
-    LaunchSpec launch;
+    Launch launch;
     bool synchronize = false;
   };
   struct Thread {
@@ -108,24 +156,29 @@ class VirtualMachine {
     StreamIndex stream = 0;
     std::deque<Call> calls;  // scripted
     LoopSpec loop;
+    Launch loop_launch;
     bool looping = false;
+    Program* program = nullptr;
+    Step step;  // of the program, begun when the thread wakes
     uint64_t iterations = 0;
     uint32_t in_iteration = 0;
-    bool thinking = false;
     TimeNs iteration_start = 0;
     Doing doing = Doing::kNothing;
     uint32_t ask_seq = 0;
     TimeNs asked_at = 0;
-    LaunchSpec pending;  // what it asked for
+    bool self_armed = false;  // an alarm for the starvation bound is set
+    Launch pending;           // what it asked for
     bool synchronize_next = false;
-    uint64_t seq = 0;          // last submitted, in the stream
-    uint64_t done = 0;         // last completed
-    uint64_t last_record = 0;  // of the last submitted
-    uint64_t wakeup = 0;       // only the newest one counts ...
-    TimeNs wakes_at = kNever;  // ... and comes then
+    uint64_t seq = 0;                // last submitted, in the stream
+    uint64_t done = 0;               // last completed
+    size_t last_record = kNoRecord;  // of the last call
+    uint64_t wakeup = 0;             // only the newest one counts ...
+    TimeNs wakes_at = kNever;        // ... and comes then
   };
-  struct KernelState {
-    uint32_t index = 0;
+  struct Kernel {
+    LaunchSpec spec;
+    uint32_t waves = 1;
+    bool announced = false;   // to the core, at its first launch
     double predicted_us = 0;  // 0: no hint yet
     uint64_t launches = 0;
   };
@@ -139,61 +192,82 @@ class VirtualMachine {
     int launch_priority = 0;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
     double credit_us = 0;
-    std::map<std::string, KernelState> kernels;
+    uint32_t in_flight = 0;  // launches submitted and not ended
+    std::vector<Kernel> kernels;
+    std::map<std::string, uint32_t> kernel_index;  // of launch() and loop()
     std::vector<size_t> threads;
     size_t script = 0;  // thread of launch(); 0: none yet
     std::vector<float> iteration_us;
     double max_wait_us = 0;
+    uint64_t launches = 0, asks = 0;
+    double gpu_us = 0;
   };
-  struct InFlight {  // by the tag given to the GPU
-    size_t thread;
-    uint64_t seq;
-    size_t record;
-    double predicted_us;
-    bool marked;
+  static constexpr size_t kNoRecord = SIZE_MAX;
+  struct InFlight {     // by the tag given to the GPU
+    size_t thread = 0;  // 0: the slot is free
+    uint64_t seq = 0;
+    size_t record = kNoRecord;
+    double predicted_us = 0;
+    TimeNs started = 0;
+    bool marked = false;
   };
   struct Alarm {
-    TimeNs at;
-    uint64_t order;
-    std::function<void()> ring;
+    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker };
+    TimeNs at = 0;
+    uint64_t order = 0;
+    size_t thread = 0;
+    uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's
+    uint32_t credit_us = 0;
+    float duration_us = 0;
+    Kind kind = Kind::kWake;
+    core::Decider decider = core::Decider::kBuiltin;
+    int8_t launch_priority = 0;
     bool operator>(const Alarm& o) const { return at != o.at ? at > o.at : order > o.order; }
   };
 
-  void at(TimeNs when, std::function<void()> ring);
+  void set_alarm(TimeNs when, Alarm alarm);
+  void ring(const Alarm& alarm);
   void wake_at(size_t thread, TimeNs when);
   void feed(const core::Event& event);
   void take(std::span<const core::Decision> decisions);
   void on_grant(const core::Decision& decision);
+  void granted(const Alarm& alarm);
   void on_notice(const Notice& notice);
   void proceed(size_t thread);
   void proceed_loop(size_t thread);
-  void call_launch(size_t thread, const LaunchSpec& spec, bool synchronize);
-  void ask(size_t thread, const LaunchSpec& spec, uint32_t kernel);
-  void self(size_t thread, uint32_t ask_seq);
-  void submit(size_t thread, const LaunchSpec& spec, core::Admission admission, int priority);
+  void proceed_program(size_t thread);
+  void go_on(size_t thread, TimeNs when);  // the thread's call is over then
+  void call_launch(size_t thread, const Launch& launch, bool synchronize);
+  void ask(size_t thread, const Launch& launch);
+  void self(size_t thread);
+  void submit(size_t thread, const Launch& launch, core::Admission admission, int priority);
   void synchronize(size_t thread);
   void synchronized(size_t thread, float duration_us);
   size_t add_thread(size_t client);
-  KernelState& kernel(ClientState& client, const LaunchSpec& spec);
-  KernelShape shape(const LaunchSpec& spec) const;
-  double predict(const KernelState& kernel) const;
+  Launch launch_of(size_t client, const LaunchSpec& spec);
+  void announce(ClientState& client, uint32_t kernel);
+  KernelShape shape(const LaunchSpec& spec, double us, uint32_t waves) const;
+  double predict(const Kernel& kernel) const;
   core::Event launch_event(core::EventKind kind, const Thread& thread, uint32_t kernel) const;
   TimeNs next_alarm() const { return alarms_.empty() ? kNever : alarms_.top().at; }
+  TimeNs next_tick() const;
 
   const core::Config config_;
   const HostCosts costs_;
+  const bool managed_;
   core::Scheduler scheduler_;
+  Witness* witness_ = nullptr;
   GpuModel gpu_;
   TimeNs now_ = 0;
   TimeNs ticked_at_ = -1;
   uint64_t order_ = 0;
   std::vector<ClientState> clients_;
   std::deque<Thread> threads_{1};  // 0 stands for none
-  std::map<uint64_t, InFlight> in_flight_;
-  uint64_t tags_ = 0;
+  std::vector<InFlight> in_flight_;
+  std::vector<uint32_t> in_flight_free_;
   std::deque<LaunchRecord> records_;
   std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
-  std::vector<Notice> notices_;
+  std::vector<Notice> notices_, handling_;
 };
 
 }  // namespace heddle::sim

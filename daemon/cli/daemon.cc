@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <iostream>
 #include <vector>
 
 #include "ipc/limits.h"
@@ -26,7 +27,7 @@ Answer no_daemon(const std::string& path, int error) {
           {}};
 }
 
-Answer exchange(int fd, const std::string& path, const server::Request& request) {
+Answer exchange(int fd, const std::string& path, const server::Request& request, int& memory) {
   if (const int error = ipc::send_packet(fd, server::encode_request(request)); error != 0) {
     return {kFailed, path + ": cannot ask: " + strerror(-error), {}};
   }
@@ -35,7 +36,7 @@ Answer exchange(int fd, const std::string& path, const server::Request& request)
     return {kFailed, path + ": the daemon does not answer; see its log", {}};
   }
   std::vector<std::byte> buffer(ipc::kReplyBytes);
-  const ssize_t length = ipc::receive_packet(fd, buffer);
+  const ssize_t length = ipc::receive_packet(fd, buffer, {&memory, 1});
   if (length <= 0) {
     return {kFailed, path + ": the daemon hung up; use the heddle of its release", {}};
   }
@@ -52,6 +53,15 @@ Answer exchange(int fd, const std::string& path, const server::Request& request)
 }  // namespace
 
 Answer ask(const std::string& socket, const server::Request& request) {
+  int connection = -1, memory = -1;
+  Answer answer = ask(socket, request, connection, memory);
+  if (connection >= 0) close(connection);
+  if (memory >= 0) close(memory);
+  return answer;
+}
+
+Answer ask(const std::string& socket, const server::Request& request, int& connection,
+           int& memory) {
   std::string path = socket;
   if (path.empty()) {
     char buffer[256];
@@ -62,9 +72,21 @@ Answer ask(const std::string& socket, const server::Request& request) {
   }
   const int fd = ipc::connect_socket(path.c_str(), kConnectMs);
   if (fd < 0) return no_daemon(path, fd);
-  Answer answer = exchange(fd, path, request);
-  close(fd);
-  return answer;
+  connection = fd;
+  return exchange(fd, path, request, memory);
+}
+
+void write_json(const nlohmann::json& document) {
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  std::cout << document.dump(2, ' ', false, kReplace) << '\n';
+}
+
+int show_error(bool as_json, const Answer& answer) {
+  if (as_json) {
+    write_json({{"error", answer.error}, {"exit_code", answer.code}});
+  }
+  std::cerr << "heddle: " << answer.error << '\n';
+  return answer.code;
 }
 
 }  // namespace heddle::cli

@@ -29,4 +29,14 @@ struct Answer {
 // `socket`: empty for the default one.
 Answer ask(const std::string& socket, const server::Request& request);
 
+// The same for a request whose answer is the beginning: the connection stays open, and `memory` is
+// the descriptor that came with the answer. Both are the caller's; -1 if there is none.
+Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory);
+
+// On standard output. Names of programs and files may be any bytes; JSON has only UTF-8.
+void write_json(const nlohmann::json& document);
+
+// Says it on standard error, as JSON on standard output too if wanted; returns the exit status.
+int show_error(bool as_json, const Answer& answer);
+
 }  // namespace heddle::cli

@@ -11,6 +11,7 @@
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
 #include "daemon/cli/run.h"
+#include "daemon/cli/trace.h"
 #include "ipc/limits.h"
 
 namespace heddle::cli {
@@ -34,13 +35,10 @@ struct Options {
   std::vector<std::string> tests;
   std::string on_off;
   std::string output;
+  RecordOptions record;
+  TraceOptions trace;
   int exit_code = kOk;
 };
-
-// Names of programs and files may be any bytes; JSON has only UTF-8.
-void write_json(const json& document) {
-  std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
-}
 
 int usage(const std::string& what) {
   std::cerr << "heddle: " << what << "; see heddle --help\n";
@@ -50,13 +48,7 @@ int usage(const std::string& what) {
 using Printer = void (*)(std::ostream&, const json&);
 
 int show(const Options& options, Answer answer, Printer print) {
-  if (answer.code != kOk) {
-    if (options.as_json) {
-      write_json({{"error", answer.error}, {"exit_code", answer.code}});
-    }
-    std::cerr << "heddle: " << answer.error << '\n';
-    return answer.code;
-  }
+  if (answer.code != kOk) return show_error(options.as_json, answer);
   if (options.as_json) {
     write_json(answer.json);
   } else {
@@ -149,6 +141,39 @@ void add_queries(CLI::App& app, Options& o) {
   });
 }
 
+void add_traces(CLI::App& app, Options& o) {
+  CLI::App* rec = app.add_subcommand(
+      "record", "Write what the scheduler sees and decides into FILE, until Ctrl-C");
+  rec->add_option("file", o.record.file, "the trace; what is there is replaced")->required();
+  rec->add_option("--seconds", o.record.seconds, "end by itself after so long")
+      ->check(CLI::PositiveNumber);
+  rec->callback([&o] {
+    o.record.socket = o.socket;
+    o.record.as_json = o.as_json;
+    o.exit_code = record(o.record);
+  });
+  CLI::App* trace = app.add_subcommand("trace", "Look at what `record` wrote; needs no daemon");
+  trace->require_subcommand(1)->fallthrough();
+  const auto add = [&](const char* name, const char* about, int (*run)(const TraceOptions&)) {
+    CLI::App* sub = trace->add_subcommand(name, about);
+    sub->add_option("file", o.trace.file, "a trace")->required();
+    sub->callback([&o, run] {
+      o.trace.as_json = o.as_json;
+      o.exit_code = run(o.trace);
+    });
+    return sub;
+  };
+  add("show", "Clients, kernels, durations, gaps and waits", trace_show);
+  add("export", "Clients, streams, gaps and decisions as tracks of a timeline", trace_export)
+      ->add_option("--perfetto", o.trace.perfetto, "JSON for ui.perfetto.dev or chrome://tracing")
+      ->required();
+  add("replay", "Play its events through the core; exit 1 if a complete trace decides otherwise",
+      trace_replay)
+      ->add_option("--policies", o.trace.policies,
+                   "where its policies are, if not where they were");
+  for (CLI::App* sub : trace->get_subcommands({})) sub->fallthrough();
+}
+
 void add_policy(CLI::App& app, Options& o) {
   CLI::App* policy = app.add_subcommand("policy", "List, load, set and test policies");
   policy->require_subcommand(1)->fallthrough();
@@ -200,6 +225,7 @@ int main(int argc, char** argv) {
   add_run(app, options);
   add_queries(app, options);
   add_policy(app, options);
+  add_traces(app, options);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   try {
     app.parse(own, argv);

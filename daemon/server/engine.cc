@@ -80,10 +80,11 @@ core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
   config.mps = mps_;
   config.switch_us = config_.switch_us.value_or(mps_ ? 10 : 70);
   device.scheduler = std::make_unique<core::Scheduler>(config);
+  if (recorder_ != nullptr) recorder_->device(config, now, true);
   if (generation_.make) {
     Result<std::unique_ptr<core::Policy>> policy = generation_.make();
     bool ok = policy.has_value();
-    if (ok && *policy) apply(device.scheduler->set_policy(policy->get(), now, ok));
+    if (ok && *policy) ok = set_policy(*device.scheduler, policy->get(), generation_, now);
     if (ok) {
       device.policy = std::move(*policy);
     } else {
@@ -91,7 +92,7 @@ core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
       log_.error("policy_failed", {{"device", index}, {"error", policy_error_}});
     }
   }
-  if (bypass_) apply(device.scheduler->set_bypass(true, now));
+  if (bypass_) set_bypass(*device.scheduler, true, now);
   return *device.scheduler;
 }
 
@@ -202,11 +203,13 @@ void Engine::note_malformed(Client& client, uint64_t before) {
 }
 
 void Engine::step(core::Scheduler& scheduler, const core::Event& event) {
+  if (recorder_ != nullptr) recorder_->event(event);
   apply(scheduler.step(event));
 }
 
 void Engine::apply(std::span<const core::Decision> decisions) {
   for (const core::Decision& decision : decisions) {
+    if (recorder_ != nullptr) recorder_->decision(decision);
     Client* client = find(decision.client);
     if (client != nullptr && decision.device < ipc::kDevices) client->apply(decision);
   }

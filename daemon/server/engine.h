@@ -16,6 +16,7 @@
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
 #include "daemon/server/policy_store.h"
+#include "daemon/trace/ring.h"
 
 namespace heddle::server {
 
@@ -87,6 +88,10 @@ class Engine {
   void reload_changed(core::TimeNs now);
   void set_bypass(bool on, core::TimeNs now);
   bool bypass() const { return bypass_; }
+
+  // From now on everything that the cores are told and decide goes to the recorder too, beginning
+  // with what is there already; nullptr ends it. The recorder must outlive its use.
+  void record(trace::Recorder* recorder, core::TimeNs now);
   // Somebody waits for a grant, or did a moment ago.
   bool contended() const { return contended_below_ >= 0; }
 
@@ -106,6 +111,11 @@ class Engine {
   bool collect(core::TimeNs now);
   void handle();
   void step(core::Scheduler& scheduler, const core::Event& event);
+  bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
+                  core::TimeNs now);
+  void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
+  trace::PolicyRecord policy_record(uint8_t device, const core::Policy* policy,
+                                    const Generation& generation, core::TimeNs now) const;
   void apply(std::span<const core::Decision> decisions);
   core::Scheduler& device(uint8_t index, core::TimeNs now);
   void introduce(Client& client, uint8_t device, core::TimeNs now);
@@ -137,6 +147,7 @@ class Engine {
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
 
+  trace::Recorder* recorder_ = nullptr;
   Generation generation_;
   std::string policy_error_;
   EngineCounters counters_;

@@ -12,6 +12,53 @@ Result<void> Engine::policy_failed(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
+bool Engine::set_policy(core::Scheduler& scheduler, core::Policy* policy,
+                        const Generation& generation, core::TimeNs now) {
+  bool ok = true;
+  const std::span<const core::Decision> decisions = scheduler.set_policy(policy, now, ok);
+  if (ok && recorder_ != nullptr) {
+    recorder_->policy(policy_record(scheduler.config().device, policy, generation, now));
+  }
+  apply(decisions);
+  return ok;
+}
+
+void Engine::set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now) {
+  if (recorder_ != nullptr) recorder_->bypass({scheduler.config().device, now, on});
+  apply(scheduler.set_bypass(on, now));
+}
+
+trace::PolicyRecord Engine::policy_record(uint8_t device, const core::Policy* policy,
+                                          const Generation& generation, core::TimeNs now) const {
+  trace::PolicyRecord record{device, now, generation.name, generation.path, generation.hash};
+  if (policy == nullptr) return record;
+  for (const auto& param : store_.describe(*policy).value("params", nlohmann::json::array())) {
+    record.params[param.at("name").get<std::string>()] = param.at("value");
+  }
+  return record;
+}
+
+void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
+  recorder_ = recorder;
+  if (recorder == nullptr) return;
+  for (const Device& device : devices_) {
+    if (!device.scheduler) continue;
+    const core::Scheduler& scheduler = *device.scheduler;
+    const uint8_t index = scheduler.config().device;
+    recorder->device(scheduler.config(), now, scheduler.stats().events == 0);
+    if (device.policy) {
+      recorder->policy(policy_record(index, device.policy.get(), generation_, now));
+    }
+    if (bypass_) recorder->bypass({index, now, true});
+    for (const Client* client : polled_) {
+      if (!client->on_device(index)) continue;
+      for (const core::Event& event : client->introduction(index, now)) {
+        recorder->event(event, true);
+      }
+    }
+  }
+}
+
 Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
   // All instances before any swap: what cannot be made must not leave devices of two minds.
   std::array<std::unique_ptr<core::Policy>, ipc::kDevices> fresh;
@@ -23,12 +70,10 @@ Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
   }
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_[i].scheduler) continue;
-    bool ok = true;
-    apply(devices_[i].scheduler->set_policy(fresh[i].get(), now, ok));
-    if (ok) continue;
+    if (set_policy(*devices_[i].scheduler, fresh[i].get(), generation, now)) continue;
     for (size_t done = 0; done < i; ++done) {  // back to what ran: it was accepted once
       if (!devices_[done].scheduler) continue;
-      apply(devices_[done].scheduler->set_policy(devices_[done].policy.get(), now, ok));
+      set_policy(*devices_[done].scheduler, devices_[done].policy.get(), generation_, now);
     }
     return policy_failed({(generation.path.empty() ? generation.name : generation.path) +
                           ": init failed on device " + std::to_string(i) +
@@ -94,7 +139,7 @@ void Engine::set_bypass(bool on, core::TimeNs now) {
   if (on != bypass_) log_.warning("bypass", {{"on", on}});
   bypass_ = on;
   for (Device& device : devices_) {
-    if (device.scheduler) apply(device.scheduler->set_bypass(on, now));
+    if (device.scheduler) set_bypass(*device.scheduler, on, now);
   }
   for (Client* client : polled_) client->set_bypass(on);
 }

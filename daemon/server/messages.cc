@@ -91,6 +91,9 @@ Result<Message> decode_request(wire::Request::Reader in) {
       out.label = cut(in.getEffective().getLabel(), ipc::kLabelBytes);
       out.command = cut(in.getEffective().getCommand(), ipc::kMessageBytes);
       break;
+    case wire::Request::RECORD:
+      out.kind = Request::Kind::kRecord;
+      break;
     default:
       return fail("request: this daemon does not know it; use the heddle of the same version");
   }
@@ -131,6 +134,8 @@ void fill_request(wire::Request::Builder out, const Request& in) {
       return out.setStatus();
     case Request::Kind::kPolicyList:
       return out.setPolicyList();
+    case Request::Kind::kRecord:
+      return out.setRecord();
     case Request::Kind::kPolicyLoad:
       return out.setPolicyLoad(in.policy.c_str());
     case Request::Kind::kBypass:

@@ -34,7 +34,8 @@ struct Request {
     kPolicyLoad,
     kPolicySet,
     kBypass,
-    kEffective
+    kEffective,
+    kRecord
   };
   Kind kind = Kind::kStatus;
   std::string policy;  // kPolicyLoad, kPolicySet

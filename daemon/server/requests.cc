@@ -203,7 +203,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
              Engine& engine, PolicyStore& store) {
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
-                       request.kind == Kind::kBypass;
+                       request.kind == Kind::kBypass || request.kind == Kind::kRecord;
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
@@ -220,6 +220,10 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
     case Kind::kBypass:
       engine.set_bypass(request.bypass, now);
       return done({{"bypass", engine.bypass()}});
+    case Kind::kRecord:  // the server adds the memory
+      return done({{"version", HEDDLE_VERSION},
+                   {"mode", engine.mps() ? "mps" : "timeslice"},
+                   {"ps", ps_json(engine, true)}});
     case Kind::kEffective: {
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);

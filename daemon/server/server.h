@@ -20,6 +20,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/policy_store.h"
+#include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
 #include "ipc/socket.h"
 
@@ -86,6 +87,7 @@ class Server {
   void on_attach(Connection& connection, const AttachMessage& message);
   void refuse(Connection& connection, const std::string& reason);
   void on_request(Connection& connection, const Request& request);
+  Reply start_recording(const Connection& connection, const Reply& reply);
   void disconnect(int fd);
   void process_gone(core::ClientId id);
   void watch_policies();
@@ -98,6 +100,8 @@ class Server {
   Descriptor listener_, doorbells_, timer_;
   Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
   Engine engine_;
+  std::unique_ptr<Recording> recording_;  // one at a time
+  int recording_for_ = -1;                // the connection that asked for it
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
   std::unique_ptr<Timer> debounce_, listen_again_;

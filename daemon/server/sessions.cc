@@ -117,8 +117,9 @@ bool Server::receive(Connection& connection) {
     if (message) {
       const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
-      // A connection asks once: the next question waits its turn behind everybody else's.
-      if (asks && connection.client == 0) return false;
+      // A connection asks once: the next question waits its turn behind everybody else's. One that
+      // records stays, for the recording lasts as long as it does.
+      if (asks && connection.client == 0) return connection.fd.get() == recording_for_;
       continue;
     }
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
@@ -249,19 +250,42 @@ void Server::on_request(Connection& connection, const Request& request) {
   answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_);
+  const bool records = request.kind == Request::Kind::kRecord && reply.ok;
+  if (records) reply = start_recording(connection, reply);
   std::vector<std::byte> packet = encode_reply(reply);
   if (packet.size() > ipc::kReplyBytes) {
     packet = encode_reply({false, "the answer is too long for one packet", "{}"});
   }
   // Whoever does not take the answer has gone; its connection says so next.
-  (void)ipc::send_packet(connection.fd.get(), packet);
+  const int memory = records && reply.ok ? recording_->memory() : -1;
+  (void)ipc::send_packet(connection.fd.get(), packet,
+                         {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
   if (request.kind == Request::Kind::kPolicyLoad) watch_policies();
+}
+
+Reply Server::start_recording(const Connection& connection, const Reply& reply) {
+  if (recording_) {
+    return {false, "record: another heddle record runs; wait for it, or end it", "{}"};
+  }
+  Result<std::unique_ptr<Recording>> made = Recording::make();
+  if (!made) return {false, made.error().message, "{}"};
+  recording_ = std::move(*made);
+  recording_for_ = connection.fd.get();
+  engine_.record(&recording_->recorder(), monotonic_now());
+  log_.info("recording", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}});
+  return reply;
 }
 
 void Server::disconnect(int fd) {
   const auto it = connections_.find(fd);
   const core::ClientId id = it->second->client;
   connections_.erase(it);
+  if (fd == recording_for_) {
+    engine_.record(nullptr, monotonic_now());
+    recording_.reset();
+    recording_for_ = -1;
+    log_.info("recording_ended", {});
+  }
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   process->second->connection = -1;

@@ -1,167 +1,20 @@
 // The real server on a thread, with fake clients in processes of their own. No GPU, shim or Lua.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <random>
-#include <sstream>
 #include <thread>
 
-#include "daemon/server/server.h"
-#include "tests/integration/fake_client.h"
+#include "daemon/trace/replay.h"
+#include "tests/integration/server_setting.h"
 
 namespace heddle::testing {
 namespace {
-
-using nlohmann::json;
-using server::Request;
-
-// Holds every launch until opened, then serves by priority, and notes whom it served. Shared with
-// the test's thread, so that it outlives generations.
-struct Valve {
-  std::atomic<bool> open{false};
-  std::atomic<uint32_t> served{0};
-  std::array<std::atomic<int>, 16> order{};
-  std::atomic<bool> faulty{false};
-};
-
-class ValvePolicy : public core::Policy {
- public:
-  explicit ValvePolicy(Valve& valve) : valve_(valve) {}
-  std::string_view name() const override { return "valve"; }
-  core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
-    return {core::HookResult::kDecided, false, core::kWindowGated};
-  }
-  core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
-    return {core::HookResult::kDecided, false, core::kWindowGated};
-  }
-  core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
-    if (valve_.faulty) return {core::HookResult::kFault, false};
-    core::LaunchView view;
-    gpu.launch(id, view);
-    gpu.queue_insert(gpu.queue_create("all"), id, view.priority);
-    return {core::HookResult::kDecided, false};
-  }
-  core::DispatchVerdict dispatch(core::Gpu& gpu) override {
-    core::DispatchVerdict verdict;
-    verdict.result = core::HookResult::kDecided;
-    if (!valve_.open) return verdict;
-    verdict.run = gpu.queue_peek(gpu.queue_create("all"));
-    core::LaunchView view;
-    if (gpu.launch(verdict.run, view)) valve_.order[valve_.served++ % 16] = view.priority;
-    return verdict;
-  }
-
- private:
-  Valve& valve_;
-};
-
-// Policies of one file in a directory: its first word is the policy.
-class FileStore : public server::PolicyStore {
- public:
-  FileStore(std::string directory, Valve& valve)
-      : directory_(std::move(directory)), valve_(valve) {}
-
-  Result<server::Generation> load(const std::string& name, bool) override {
-    server::Generation generation;
-    generation.name = generation.hash = name;
-    if (name == "valve") {
-      generation.make = [this]() -> Result<std::unique_ptr<core::Policy>> {
-        return std::make_unique<ValvePolicy>(valve_);
-      };
-    } else if (name != "builtin") {
-      return fail(name + ":1: no such policy");
-    }
-    return generation;
-  }
-  Result<server::Generation> with_params(const std::string& name, const Params&) override {
-    return load(name, true);
-  }
-  void adopted(const server::Generation&) override {}
-  std::optional<Result<server::Generation>> changed() override {
-    std::ifstream file(directory_ + "/current");
-    std::string word;
-    file >> word;
-    if (word.empty() || word == seen_) return std::nullopt;
-    seen_ = word;
-    return load(word, true);
-  }
-  Result<void> quarantine(const std::string& hash) override {
-    quarantined_ = hash;
-    return {};
-  }
-  std::vector<std::string> directories() const override { return {directory_}; }
-  json list() const override { return json::array({"builtin", "valve"}); }
-  json status() const override { return {{"quarantined", quarantined_}}; }
-  json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
-
- private:
-  const std::string directory_;
-  Valve& valve_;
-  std::string seen_, quarantined_;
-};
-
-class ServerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-    config_.socket = directory_ + "/s";
-    config_.core.starvation_us = 60e6;  // a busy machine must not open the valve
-    ASSERT_EQ(mkdir((directory_ + "/policies").c_str(), 0700), 0);
-    store_.emplace(directory_ + "/policies", valve_);
-  }
-  void TearDown() override {
-    stop();
-    const std::string command = "rm -r " + directory_;
-    ASSERT_EQ(std::system(command.c_str()), 0);
-  }
-  void start(const std::string& policy = "builtin") {
-    config_.policy.name = policy;
-    auto made = server::Server::make(config_, *store_, log_);
-    ASSERT_TRUE(made) << made.error().message;
-    server_ = std::move(*made);
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  void stop() {
-    if (!thread_.joinable()) return;
-    server_->stop();
-    thread_.join();
-    server_.reset();
-  }
-  json ask_daemon(Request::Kind kind) {
-    Request r;
-    r.kind = kind;
-    const server::Reply reply = request(config_.socket, r);
-    EXPECT_TRUE(reply.ok) << reply.error;
-    return reply.ok ? json::parse(reply.json) : json();
-  }
-  json load(const std::string& policy) {
-    Request r;
-    r.kind = Request::Kind::kPolicyLoad;
-    r.policy = policy;
-    const server::Reply reply = request(config_.socket, r);
-    return {{"ok", reply.ok}, {"error", reply.error}};
-  }
-  json status() { return ask_daemon(Request::Kind::kStatus); }
-  json ps() { return ask_daemon(Request::Kind::kPs)["clients"]; }
-  json stats() { return status()["devices"].at(0)["stats"]; }
-
-  std::string directory_;
-  Valve valve_;
-  server::Log log_{server::LogLevel::kWarning};
-  server::Config config_;
-  std::optional<FileStore> store_;
-  std::unique_ptr<server::Server> server_;
-  std::thread thread_;
-};
 
 TEST_F(ServerTest, GrantsAnAsk) {
   start();
@@ -478,6 +331,44 @@ TEST_F(ServerTest, OpensEveryGateWhenItStops) {
   EXPECT_EQ(client.window(), ipc::kWindowLease);
   EXPECT_EQ(client.control().header.bypass.load(), 1u);
   EXPECT_NE(access(config_.socket.c_str(), F_OK), 0);
+}
+
+// What `heddle record` does, against a core that decides by the built-in: the trace replays.
+TEST_F(ServerTest, RecordsWhatItsCoreSees) {
+  start();
+  Request record;
+  record.kind = Request::Kind::kRecord;
+  int connection = -1, memory = -1;
+  const cli::Answer answer = cli::ask(config_.socket, record, connection, memory);
+  ASSERT_EQ(answer.code, 0) << answer.error;
+  EXPECT_NE(request(config_.socket, record).error.find("another heddle record runs"),
+            std::string::npos);
+  void* mapped = mmap(nullptr, sizeof(trace::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto& ring = *static_cast<trace::Ring*>(mapped);
+  {
+    FakeClient client(config_.socket, {.priority = 9});
+    client.register_kernel(0, 42, "axpy");
+    for (uint32_t seq = 1; seq <= 20; ++seq) {
+      client.ask(0, seq, 0);
+      ASSERT_TRUE(client.wait_granted(0, seq)) << seq;
+      client.complete_all(0);
+    }
+    ASSERT_TRUE(eventually([&] { return stats()["granted"] == 20; }));
+  }
+  shutdown(connection, SHUT_WR);
+  char byte = 0;
+  EXPECT_TRUE(eventually([&] { return read(connection, &byte, 1) == 0; })) << "it hangs up";
+  std::string bytes = trace::Encoder::header({});
+  trace::take(ring, bytes);
+  bytes += trace::end_of(ring);
+  auto reader = trace::Reader::from_bytes(bytes, "memory");
+  ASSERT_TRUE(reader) << reader.error().message;
+  const auto replayed = trace::replay(*reader, [](const auto&) { return nullptr; });
+  ASSERT_TRUE(replayed) << replayed.error().message;
+  EXPECT_TRUE(replayed->exact && replayed->decisions >= 20);
+  EXPECT_EQ(replayed->differing, 0u) << replayed->first;
+  EXPECT_TRUE(eventually([&] { return request(config_.socket, record).ok; })) << "it ended";
 }
 
 TEST_F(ServerTest, RefusesASocketInUse) {

@@ -14,16 +14,19 @@ PROJECT = {
     "shim": ["ipc"],
     "daemon/core": [],
     "daemon/policy": ["daemon/core", "daemon/result.h"],
-    "daemon/server": ["daemon/core", "ipc", "daemon/result.h"],
+    "daemon/trace": ["daemon/core", "daemon/result.h"],
+    "daemon/server": ["daemon/core", "daemon/trace", "ipc", "daemon/result.h"],
     # The command line speaks the server's messages, and simulates in `policy test`.
-    "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/server/messages.h", "bench/sim",
-                   "daemon/result.h"],
-    "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server"],
+    "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/trace",
+                   "daemon/server/messages.h", "bench/sim", "daemon/result.h"],
+    "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server",
+               "daemon/trace"],
     "bench/sim": ["daemon/core", "shim/cuda"],
     "bench/workloads": ["shim/cuda"],
     # The format: no process, clock or Lua (nearest.h is a header of strings).
     "bench/scenario": ["daemon/result.h", "daemon/server/toml.h", "daemon/policy/nearest.h"],
-    "bench": ["ipc", "daemon", "shim/cuda", "bench/scenario"],
+    "bench/virtual": ["daemon", "bench/runner", "bench/scenario", "bench/sim"],
+    "bench": ["ipc", "daemon", "shim/cuda", "bench/scenario", "bench/virtual"],
     "tests": ["ipc", "shim", "daemon", "bench"],
 }
 
@@ -35,7 +38,7 @@ BORROWED = {
     r"cuda(_runtime)?(_api)?\.h": ["bench/workloads"],
     r"spdlog/.*|fmt/.*": ["daemon/server", "daemon/cli", "daemon"],
     r"toml\+\+/.*": ["daemon/server", "daemon"],
-    r"nlohmann/.*": ["daemon/server", "daemon/cli", "daemon", "bench"],
+    r"nlohmann/.*": ["daemon/trace", "daemon/server", "daemon/cli", "daemon", "bench"],
     r"CLI/.*": ["daemon/cli", "daemon", "bench"],
     r"tl/expected\.hpp": ["daemon"],
     r"xxhash\.h": ["ipc", "daemon/server", "daemon/policy"],

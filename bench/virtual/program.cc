@@ -1,0 +1,163 @@
+#include "bench/virtual/program.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heddle::bench {
+namespace {
+
+using sim::Step;
+using sim::TimeNs;
+
+TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
+
+class Synthetic final : public JobProgram {
+ public:
+  Synthetic(const scenario::SimJob& job, Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed)
+      : JobProgram(std::move(arrivals), from, to), job_(job), random_(seed) {}
+
+  void load(sim::VirtualMachine& machine, size_t client) override {
+    kernel_ = machine.add_kernel(client, {"heddle_spin", job_.kernel.median_us, job_.blocks, 1024});
+  }
+
+  bool next(TimeNs now, Step& step) override {
+    if (launched_ == job_.kernels + 1) {  // its synchronizing call has returned
+      end(now);
+      launched_ = 0;
+    }
+    step.think_ns = 0;
+    if (launched_ == 0) {
+      step.think_ns = begin(now, first_ ? 0 : draw(job_.pause));
+      first_ = false;
+    } else {
+      step.think_ns = draw(job_.gap);  // after each launch, the last of an iteration too
+    }
+    step.kind = launched_ == job_.kernels ? Step::Kind::kSynchronize : Step::Kind::kLaunch;
+    if (step.kind == Step::Kind::kLaunch) {
+      step.kernel = kernel_;
+      step.us = static_cast<double>(std::max<TimeNs>(1, draw(job_.kernel))) / 1e3;
+    }
+    ++launched_;
+    return true;
+  }
+
+ private:
+  TimeNs draw(const scenario::Distribution& d) {
+    if (d.median_us <= 0) return 0;
+    return to_ns(d.sigma > 0 ? d.median_us * std::exp(d.sigma * normal_(random_)) : d.median_us);
+  }
+
+  const scenario::SimJob job_;
+  std::mt19937_64 random_;
+  std::normal_distribution<double> normal_;
+  uint32_t kernel_ = 0;
+  uint32_t launched_ = 0;  // of this iteration; one more stands for the synchronizing call
+  bool first_ = true;
+};
+
+class Traced final : public JobProgram {
+ public:
+  Traced(const TraceScript& script, Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed)
+      : JobProgram(std::move(arrivals), from, to),
+        script_(script),
+        random_(seed),
+        iteration_(random_() % script.iterations.size()) {}
+
+  void load(sim::VirtualMachine& machine, size_t client) override {
+    for (const sim::LaunchSpec& kernel : script_.kernels) {
+      const uint32_t index = machine.add_kernel(client, kernel);
+      if (&kernel == script_.kernels.data()) first_kernel_ = index;
+    }
+  }
+
+  bool next(TimeNs now, Step& step) override {
+    if (position_ == script_.iterations[iteration_].size()) {
+      end(now);
+      position_ = 0;
+      iteration_ = (iteration_ + 1) % script_.iterations.size();
+    }
+    const TraceScript::Launch& call = script_.iterations[iteration_][position_];
+    step.think_ns = to_ns(static_cast<double>(call.think_us));
+    // What the host did before the first call is the pause between iterations; with requests it was
+    // the wait for one.
+    if (position_ == 0) step.think_ns = begin(now, closed() ? step.think_ns : 0);
+    ++position_;
+    step.kind = call.synchronize ? Step::Kind::kSynchronize : Step::Kind::kLaunch;
+    if (call.synchronize) return true;
+    const std::vector<float>& measured = script_.measured_us[call.kernel];
+    step.kernel = first_kernel_ + call.kernel;
+    step.us = static_cast<double>(call.us > 0 ? call.us : measured[random_() % measured.size()]);
+    return true;
+  }
+
+ private:
+  const TraceScript& script_;
+  std::mt19937_64 random_;
+  uint32_t first_kernel_ = 0;
+  size_t iteration_;
+  size_t position_ = 0;
+};
+
+}  // namespace
+
+Arrivals::Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed)
+    : kind_(arrivals.kind), per_s_(arrivals.per_s), recorded_(std::move(recorded)), random_(seed) {
+  if (kind_ == scenario::ArrivalKind::kRecorded) next_ = to_ns(recorded_[0] * 1e6);
+}
+
+void Arrivals::advance() {
+  ++count_;
+  if (kind_ == scenario::ArrivalKind::kRecorded) {
+    const size_t size = recorded_.size();
+    next_ = to_ns(
+        (static_cast<double>(count_ / size) * recorded_.back() + recorded_[count_ % size]) * 1e6);
+  } else if (kind_ == scenario::ArrivalKind::kPoisson) {
+    next_ += to_ns(std::exponential_distribution<double>(per_s_)(random_) * 1e6);
+  } else {
+    next_ = to_ns(static_cast<double>(count_) / per_s_ * 1e6);
+  }
+}
+
+JobProgram::JobProgram(Arrivals arrivals, TimeNs from, TimeNs to)
+    : arrivals_(std::move(arrivals)), from_(from), to_(to) {}
+
+TimeNs JobProgram::begin(TimeNs now, TimeNs pause) {
+  begun_ = true;
+  due_ = now + pause;
+  if (arrivals_.closed()) return pause;
+  due_ = arrivals_.next();
+  arrivals_.advance();
+  return std::max(pause, due_ - now);
+}
+
+void JobProgram::end(TimeNs now) {
+  begun_ = false;
+  ++iterations_;
+  if (!counts(due_)) return;
+  last_ = now;
+  if (samples_.us.empty()) first_ = due_;
+  samples_.us.push_back(static_cast<uint32_t>((now - due_ + 500) / 1000));
+}
+
+const Samples& JobProgram::samples() {
+  if (closed_account_) return samples_;
+  closed_account_ = true;
+  samples_.span_s = static_cast<double>(last_ - first_) / 1e9;
+  if (begun_ && !arrivals_.closed() && counts(due_)) ++samples_.unserved;
+  for (; !arrivals_.closed() && arrivals_.next() < to_; arrivals_.advance()) {
+    if (counts(arrivals_.next())) ++samples_.unserved;
+  }
+  return samples_;
+}
+
+std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
+                                           TimeNs from, TimeNs to, uint64_t seed) {
+  return std::make_unique<Synthetic>(job, std::move(arrivals), from, to, seed);
+}
+
+std::unique_ptr<JobProgram> make_traced(const TraceScript& script, Arrivals arrivals, TimeNs from,
+                                        TimeNs to, uint64_t seed) {
+  return std::make_unique<Traced>(script, std::move(arrivals), from, to, seed);
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,97 @@
+// The jobs of a scenario as programs for the virtual machine: a synthetic iteration as
+// bench/workloads/synthetic.cc plays it, or a recorded trace. Deterministic by seed; each keeps the
+// samples of its block as the job protocol reports them (bench/runner/job.h).
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "bench/runner/job.h"
+#include "bench/scenario/scenario.h"
+#include "bench/sim/virtual.h"
+#include "daemon/trace/timeline.h"
+
+namespace heddle::bench {
+
+// When requests come, in virtual time.
+class Arrivals {
+ public:
+  // `recorded`: seconds, ascending, repeated; of ArrivalKind::kRecorded.
+  Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed);
+
+  bool closed() const { return kind_ == scenario::ArrivalKind::kClosed; }
+  sim::TimeNs next() const { return next_; }
+  void advance();
+
+ private:
+  const scenario::ArrivalKind kind_;
+  const double per_s_;
+  const std::vector<double> recorded_;
+  std::mt19937_64 random_;
+  sim::TimeNs next_ = 0;
+  size_t count_ = 0;
+};
+
+// A client of a trace, ready to be played: iterations of launches with the host time before each,
+// and synchronizing calls. Shared by all programs that play it.
+struct TraceScript {
+  struct Launch {
+    uint32_t kernel = 0;       // index into `kernels`
+    float us = 0;              // measured; 0: one of its kernel's measured ones is drawn
+    float think_us = 0;        // host time since the call before it was over
+    bool synchronize = false;  // not a launch: a synchronizing call
+  };
+  std::vector<sim::LaunchSpec> kernels;         // us: the median
+  std::vector<std::vector<float>> measured_us;  // by kernel, never empty
+  std::vector<std::vector<Launch>> iterations;  // each ends with a synchronizing call
+};
+
+// Of the trace's only client, or of the one called `job`. What is not known is taken from what is:
+// a kernel that was never measured lasts as long as the client's median one. An iteration is the
+// shortest run of calls between synchronizing calls that repeats. Times of the recording are host
+// time only: how long a call waited then, for a grant or a synchronize, plays no part. One thread,
+// one stream: a client of several plays in the order of its calls.
+// The error is one line that names file and remedy.
+heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
+                                      const std::string& job);
+
+// What all programs share: the block whose samples count, and the requests.
+class JobProgram : public sim::Program {
+ public:
+  // Samples are those of iterations due in [from, to).
+  JobProgram(Arrivals arrivals, sim::TimeNs from, sim::TimeNs to);
+
+  // Registers the kernels with the machine's client.
+  virtual void load(sim::VirtualMachine& machine, size_t client) = 0;
+
+  const Samples& samples();
+  uint64_t iterations() const { return iterations_; }  // ended, whether or not they count
+  // True while an iteration that counts has begun and not ended.
+  bool owes() const { return begun_ && counts(due_); }
+
+ protected:
+  // Host time until the next iteration begins, which is then due; `pause` as drawn for it.
+  sim::TimeNs begin(sim::TimeNs now, sim::TimeNs pause);
+  void end(sim::TimeNs now);
+  bool closed() const { return arrivals_.closed(); }
+
+ private:
+  bool counts(sim::TimeNs at) const { return at >= from_ && at < to_; }
+
+  Arrivals arrivals_;
+  const sim::TimeNs from_, to_;
+  bool begun_ = false;
+  uint64_t iterations_ = 0;
+  sim::TimeNs due_ = 0, first_ = 0, last_ = 0;
+  Samples samples_;
+  bool closed_account_ = false;
+};
+
+std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
+                                           sim::TimeNs from, sim::TimeNs to, uint64_t seed);
+// `script` must outlive it.
+std::unique_ptr<JobProgram> make_traced(const TraceScript& script, Arrivals arrivals,
+                                        sim::TimeNs from, sim::TimeNs to, uint64_t seed);
+
+}  // namespace heddle::bench

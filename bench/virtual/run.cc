@@ -1,0 +1,333 @@
+#include "bench/virtual/run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "bench/runner/result.h"
+#include "bench/runner/table.h"
+#include "bench/virtual/machine.h"
+#include "bench/virtual/outcome.h"
+
+namespace heddle::bench {
+namespace {
+
+using scenario::Scenario;
+
+constexpr uint64_t kSeeds = 1'000'000;
+
+template <class T>
+T must(heddle::Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+
+double seconds_now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// CPU time of this thread: how long the simulation takes, however many threads share the host.
+double cpu_now() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+Scenario read_scenario(const VirtualOptions& options) {
+  Scenario s = must(scenario::load(options.scenario));
+  if (options.policies) {
+    s.policies.clear();
+    for (const std::string& text : *options.policies) {
+      s.policies.push_back(must(scenario::parse_policy(text)));
+    }
+  }
+  if (options.baselines) {
+    s.baselines.clear();
+    for (const std::string& text : *options.baselines) {
+      s.baselines.push_back(must(scenario::parse_baseline(text, s.jobs)));
+    }
+  }
+  if (options.seed) s.seed = options.seed;
+  if (!s.seed) s.seed = std::random_device()() % kSeeds;
+  for (const scenario::Job& job : s.jobs) {
+    if (!job.sim) {
+      throw std::runtime_error(s.file + ":" + std::to_string(job.line) + ": job '" + job.name +
+                               "' has no [job.sim]; say what it does, or name its trace");
+    }
+  }
+  return s;
+}
+
+// The runner's rows, those that the GPU model can play, and the clairvoyant policy on each path.
+Plan rows_of(const Scenario& s) {
+  Plan all = plan(s, false), out;
+  out.missing = all.missing;
+  bool used[2] = {};
+  for (Row& row : all.rows) {
+    const bool percent = std::any_of(row.jobs.begin(), row.jobs.end(),
+                                     [](const Variant& v) { return v.percent != 100; });
+    if (percent) {
+      out.missing.push_back({row.name, "the GPU model has no thread percentages"});
+      continue;
+    }
+    used[row.mps ? 1 : 0] |= !row.alone;
+    out.rows.push_back(std::move(row));
+  }
+  for (const bool mps : {false, true}) {
+    if (!used[mps ? 1 : 0]) continue;
+    Row row;
+    row.name = std::string(kOracle) + (mps ? "@mps" : "");
+    row.mps = mps;
+    row.policy = kOracle;
+    for (size_t job = 0; job < s.jobs.size(); ++job) {
+      row.jobs.push_back(Variant{.job = job, .mps = mps, .managed = true});
+    }
+    out.rows.push_back(std::move(row));
+  }
+  return out;
+}
+
+void load_inputs(VirtualSetting& setting) {
+  const Scenario& s = setting.scenario;
+  for (const scenario::Job& job : s.jobs) {
+    auto& script = setting.scripts.emplace_back();
+    auto& recorded = setting.recorded.emplace_back();
+    if (!job.sim->trace.empty()) {
+      trace::Reader reader = must(trace::Reader::open(scenario::resolve(s, job.sim->trace)));
+      const trace::Timeline timeline = must(trace::read_timeline(reader));
+      script =
+          std::make_shared<const TraceScript>(must(script_of(timeline, reader.name(), job.name)));
+    }
+    if (job.arrivals.kind != scenario::ArrivalKind::kRecorded) continue;
+    const std::string path = scenario::resolve(s, job.arrivals.file);
+    std::ifstream file(path);
+    for (double at = 0; file >> at;) recorded.push_back(at);
+    if (recorded.empty() || recorded.back() <= 0) {
+      throw std::runtime_error(path + ": no arrivals; one number of seconds a line, ascending");
+    }
+  }
+}
+
+// All blocks, on several threads; their order does not matter to any of them.
+class Pool {
+ public:
+  Pool(const VirtualSetting& setting, const std::vector<Row>& rows)
+      : setting_(setting), rows_(rows) {}
+
+  std::vector<VirtualBlock> run(unsigned threads) {
+    out_.resize(rows_.size() * setting_.scenario.repetitions);
+    if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::thread> all;
+    for (unsigned i = 1; i < threads; ++i) all.emplace_back([this] { work(); });
+    work();
+    for (std::thread& thread : all) thread.join();
+    if (!error_.empty()) throw std::runtime_error(error_);
+    return std::move(out_);
+  }
+  double busy_s() const { return busy_s_; }
+
+ private:
+  void work() {
+    const double begin = cpu_now();
+    for (size_t i = next_++; i < out_.size(); i = next_++) {
+      const auto repetition = static_cast<uint32_t>(i / rows_.size());
+      try {
+        out_[i] = run_block(setting_, rows_[i % rows_.size()], repetition);
+        out_[i].block.order = static_cast<uint32_t>(i % rows_.size());
+      } catch (const std::runtime_error& error) {
+        const std::lock_guard lock(mutex_);
+        if (error_.empty()) error_ = error.what();
+        next_ = out_.size();
+      }
+      progress(i + 1);
+    }
+    const std::lock_guard lock(mutex_);
+    busy_s_ += cpu_now() - begin;
+  }
+
+  // On anything over some seconds.
+  void progress(size_t done) {
+    const std::lock_guard lock(mutex_);
+    const double now = seconds_now();
+    if (now - said_s_ < kSayS) return;
+    said_s_ = now;
+    const double left = (now - began_s_) / static_cast<double>(done) *
+                        static_cast<double>(out_.size() - std::min(done, out_.size()));
+    std::cerr << done << " of " << out_.size() << " blocks, about " << static_cast<int>(left + 1)
+              << " s left" << std::endl;
+  }
+
+  static constexpr double kSayS = 5;
+  const VirtualSetting& setting_;
+  const std::vector<Row>& rows_;
+  std::vector<VirtualBlock> out_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  std::string error_;
+  double busy_s_ = 0;
+  const double began_s_ = seconds_now();
+  double said_s_ = began_s_;
+};
+
+double metric_of(const Samples& samples, bool latency) {
+  if (samples.us.empty()) return 0;
+  if (!latency) {
+    return samples.span_s > 0 ? static_cast<double>(samples.us.size()) / samples.span_s : 0;
+  }
+  double sum = 0;
+  for (const uint32_t us : samples.us) sum += us;
+  return sum / static_cast<double>(samples.us.size());
+}
+
+std::vector<Distance> distances_of(const Scenario& s, const std::vector<Row>& rows,
+                                   const std::vector<Block>& blocks) {
+  std::map<std::pair<std::string, uint32_t>, const Block*> by_row;
+  for (const Block& block : blocks) by_row[{block.row, block.repetition}] = &block;
+  std::vector<Distance> out;
+  for (const Row& row : rows) {
+    if (row.alone || row.policy == kOracle) continue;
+    const std::string oracle = std::string(kOracle) + (row.mps ? "@mps" : "");
+    for (const scenario::Job& job : s.jobs) {
+      const bool latency = job.role == scenario::Role::kLatency;
+      std::vector<double> ratios;
+      for (uint32_t r = 0; r < s.repetitions; ++r) {
+        const auto value = [&](const std::string& name) {
+          const auto& jobs = by_row.at({name, r})->jobs;
+          const auto found = jobs.find(job.name);
+          return found != jobs.end() ? metric_of(found->second, latency) : 0;
+        };
+        const double bound = value(oracle), mine = value(row.name);
+        if (bound > 0 && (mine > 0 || !latency)) ratios.push_back(mine / bound);
+      }
+      if (ratios.empty()) continue;
+      out.push_back({row.name, oracle, job.name, latency ? "mean" : "per_s", median(ratios)});
+    }
+  }
+  return out;
+}
+
+std::vector<LeftOver> left_over_of(const VirtualSetting& setting, const std::vector<Row>& rows,
+                                   const std::vector<VirtualBlock>& blocks) {
+  std::map<std::pair<std::string, uint32_t>, const VirtualBlock*> by_row;
+  for (const VirtualBlock& b : blocks) by_row[{b.block.row, b.block.repetition}] = &b;
+  const double gpus = std::min(setting.gpus, setting.copies);
+  std::vector<LeftOver> out;
+  for (const Row& row : rows) {
+    std::vector<double> used;
+    for (uint32_t r = 0; !row.alone && r < setting.scenario.repetitions; ++r) {
+      double left = gpus, batch = 0;
+      for (const scenario::Job& job : setting.scenario.jobs) {
+        const auto& jobs = by_row.at({row.name, r})->block.jobs;
+        const auto found = jobs.find(job.name);
+        if (found == jobs.end()) continue;
+        const double alone_us = by_row.at({alone_name(job.name, row.mps), r})->gpu_us;
+        const double busy = metric_of(found->second, false) * alone_us / 1e6;
+        (job.role == scenario::Role::kLatency ? left : batch) +=
+            job.role == scenario::Role::kLatency ? -busy : busy;
+      }
+      if (left > 0) used.push_back(batch / left);
+    }
+    if (!used.empty()) out.push_back({row.name, median(used)});
+  }
+  return out;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+Json to_json(const std::vector<Distance>& distances) {
+  Json out = Json::array();
+  for (const Distance& d : distances) {
+    Json one = {{"of", d.row}, {"over", d.oracle}, {"job", d.job}, {"metric", d.metric}};
+    one.update(to_json(d.ratio));
+    out.push_back(one);
+  }
+  return out;
+}
+
+}  // namespace
+
+VirtualRun run_virtual(const VirtualOptions& options) {
+  const Scenario s = read_scenario(options);
+  VirtualSetting setting{.scenario = s};
+  setting.seed = *s.seed;
+  setting.gpus = std::max(1u, options.gpus);
+  setting.copies = std::max(1u, options.copies);
+  setting.trace = options.trace;
+  setting.policy_directory = options.policy_directory.empty() ? installed("share/heddle/policies")
+                                                              : options.policy_directory;
+  load_inputs(setting);
+  const Plan all = rows_of(s);
+  for (const Row& row : all.rows) {  // what cannot be loaded is said before anything runs
+    if (!row.policy.empty() && row.policy != kOracle) must(load_row_policy(setting, row));
+  }
+  Pool pool(setting, all.rows);
+  std::vector<VirtualBlock> blocks = pool.run(options.threads);
+
+  VirtualRun run;
+  Result result =
+      Result::create("", s, all.rows, true,
+                     "virtual time, GPU model of " + std::to_string(sim::facts::kSmCount) + " SMs");
+  for (const VirtualBlock& block : blocks) {
+    run.virtual_s += block.virtual_s;
+    result.add(block.block);
+  }
+  for (uint32_t i = 0; i < s.repetitions; ++i) result.end_repetition();
+  run.busy_s = pool.busy_s();
+  run.distances = distances_of(s, all.rows, result.blocks());
+  Json& head = result.head();
+  const char* commit = getenv("HEDDLE_COMMIT");
+  head["sessions"].push_back({{"date", today()},
+                              {"commit", commit != nullptr ? commit : "unknown"},
+                              {"driver", "none"},
+                              {"command", options.command}});
+  head["virtual"] = {{"gpus", setting.gpus}, {"copies", setting.copies}};
+  for (const Missing& m : all.missing) head["missing"].push_back({{"row", m.row}, {"why", m.why}});
+  head.update(summarize(s, all.rows, result.blocks()));
+  head["oracle"] = to_json(run.distances);
+  run.left_over = left_over_of(setting, all.rows, blocks);
+  for (const LeftOver& l : run.left_over) head["left_over"][l.row] = to_json(l.used);
+  if (!options.json.empty()) result.save_as(options.json);
+  run.result = head;
+  return run;
+}
+
+int print_virtual(const VirtualOptions& options) {
+  const double begin = seconds_now();
+  const VirtualRun run = run_virtual(options);
+  const double wall_s = seconds_now() - begin;
+  std::cout << markdown(run.result) << "\n| distance from the clairvoyant policy, same path | job "
+            << "| row ÷ oracle [95 %] |\n| --- | --- | ---: |\n";
+  char text[96];
+  for (const Distance& d : run.distances) {
+    snprintf(text, sizeof text, "%s %.3f [%.3f, %.3f]", d.metric == "mean" ? "mean JCT" : "rate",
+             d.ratio.value, d.ratio.lo, d.ratio.hi);
+    std::cout << "| " << d.row << " | " << d.job << " | " << text << " |\n";
+  }
+  std::cout << "\n| of the GPU time that latency jobs left | batch jobs used [95 %] |\n"
+            << "| --- | ---: |\n";
+  for (const LeftOver& l : run.left_over) {
+    snprintf(text, sizeof text, "%.3f [%.3f, %.3f]", l.used.value, l.used.lo, l.used.hi);
+    std::cout << "| " << l.row << " | " << text << " |\n";
+  }
+  snprintf(text, sizeof text, "\nSimulated: %.0f virtual s in %.1f s, %.0f x real time a thread.\n",
+           run.virtual_s, wall_s, run.virtual_s / std::max(1e-9, run.busy_s));
+  std::cout << text;
+  return 0;
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,201 @@
+#include "bench/virtual/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "bench/runner/result.h"
+#include "bench/virtual/outcome.h"
+
+namespace heddle::bench {
+namespace {
+
+using scenario::Role;
+using scenario::Scenario;
+
+// The aim for GPU-bound jobs.
+constexpr double kAim = 0.15;
+// Rows that are closer than this have no order.
+constexpr double kOrdered = 0.05;
+
+const scenario::Job* first(const Scenario& s, Role role) {
+  for (const scenario::Job& job : s.jobs) {
+    if (job.role == role) return &job;
+  }
+  return nullptr;
+}
+
+// "mps/gapfill+client_priority" of pairs.py, as `run` calls it; "" for rows that it has not.
+std::string row_name(const std::string& condition, const std::string& hp, const std::string& be) {
+  const size_t slash = condition.find('/');
+  const bool mps = condition.substr(0, slash) == "mps";
+  const std::string what = condition.substr(slash + 1), path = mps ? "@mps" : "";
+  if (what == "alone_hp") return "alone/" + hp + path;
+  if (what == "alone_be") return "alone/" + be + path;
+  if (what == "default") return mps ? "mps" : "timeslice";
+  if (what == "client_priority") return "mps+priority";
+  if (what.ends_with("+client_priority")) {
+    return what.substr(0, what.size() - std::string("+client_priority").size()) + "@mps+priority";
+  }
+  return what + path;
+}
+
+RowFigures of_pairs(const Json& result, const Scenario& s, const std::string& file) {
+  const Json& pairs = result.at("pairs");
+  const scenario::Job *hp = first(s, Role::kLatency), *be = first(s, Role::kBatch);
+  if (!pairs.contains(s.name) || hp == nullptr || be == nullptr) {
+    throw std::runtime_error(file + ": has no pair '" + s.name +
+                             "' of a latency and a batch job; " +
+                             "name a scenario that it measured");
+  }
+  RowFigures out;
+  const Json& conditions = pairs.at(s.name).at("conditions");
+  for (const auto& [name, one] : conditions.items()) {
+    auto& row = out[row_name(name, hp->name, be->name)];
+    const auto take = [&](const std::string& metric, const char* key, const char* inner) {
+      if (!one.contains(key)) return;
+      row[metric] = inner != nullptr ? one[key].at(inner).template get<double>()
+                                     : one[key].template get<double>();
+    };
+    take(hp->name + " mean ms", "hp_ms", "mean");
+    take(be->name + " / s", "be_per_s", nullptr);
+    if (name.find("/alone_") != std::string::npos) continue;
+    take(hp->name + " mean ÷ alone", "hp_mean_over_alone", "median");
+    take(hp->name + " p99 ÷ alone", "hp_p99_over_alone", "median");
+    take(be->name + " / s ÷ alone", "be_over_alone", "median");
+  }
+  return out;
+}
+
+RowFigures of_run(const Json& result, const Scenario& s, const std::string& file) {
+  if (result.value("name", "") != s.name || !result.contains("figures")) {
+    throw std::runtime_error(file + ": has no figures of scenario '" + s.name +
+                             "'; name the one that it measured");
+  }
+  RowFigures out;
+  const Json& rows = result.at("figures");
+  for (const auto& [name, row] : rows.items()) {
+    for (const scenario::Job& job : s.jobs) {
+      if (!row.at("jobs").contains(job.name)) continue;
+      const Json& one = row.at("jobs").at(job.name);
+      const auto take = [&](const std::string& metric, const char* key) {
+        if (one.contains(key)) out[name][job.name + metric] = one[key].at("value").get<double>();
+      };
+      if (job.role == Role::kLatency) {
+        if (one.contains("jct_ms")) {
+          out[name][job.name + " mean ms"] = one["jct_ms"].at("mean").at("value").get<double>();
+        }
+        take(" mean ÷ alone", "mean_over_alone");
+        take(" p99 ÷ alone", "p99_over_alone");
+      } else {
+        take(" / s", "per_s");
+        take(" / s ÷ alone", "per_s_over_alone");
+      }
+    }
+  }
+  return out;
+}
+
+// Lower is better for times, higher for rates.
+bool is_rate(const std::string& metric) { return metric.find(" / s") != std::string::npos; }
+
+void print_metric(const std::vector<Comparison>& rows) {
+  size_t within = 0;
+  double sum = 0;
+  for (const Comparison& c : rows) {
+    char text[160];
+    const bool good = std::abs(c.error()) <= kAim;
+    within += good ? 1 : 0;
+    sum += std::abs(c.error());
+    snprintf(text, sizeof text, " | %.3f | %.3f | %+.0f %% | %s |\n", c.real, c.simulated,
+             100 * c.error(), good ? "" : "outside");
+    std::cout << "| " << c.metric << " | " << c.row << text;
+  }
+  const Order order = order_of(rows, kOrdered);
+  char text[160];
+  snprintf(text, sizeof text,
+           "mean absolute error %.0f %%, %zu of %zu within %.0f %%; order %zu of %zu",
+           100 * sum / static_cast<double>(rows.size()), within, rows.size(), 100 * kAim,
+           order.alike, order.pairs);
+  std::cout << "| **" << rows.front().metric << "** | " << text
+            << (order.first_other.empty() ? "" : "; not: " + order.first_other) << " | | | | |\n";
+}
+
+}  // namespace
+
+RowFigures figures_of(const Json& result, const Scenario& s, const std::string& file) {
+  const std::string kind = result.value("benchmark", "");
+  if (kind == "pairs") return of_pairs(result, s, file);
+  if (kind == "scenario") return of_run(result, s, file);
+  throw std::runtime_error(file + ": no result of heddle-bench run or bench/pairs.py");
+}
+
+std::vector<Comparison> compare(const RowFigures& real, const RowFigures& simulated) {
+  std::vector<Comparison> out;
+  for (const auto& [row, metrics] : real) {
+    const auto same = simulated.find(row);
+    if (same == simulated.end()) continue;
+    for (const auto& [metric, value] : metrics) {
+      const auto found = same->second.find(metric);
+      if (found != same->second.end() && value > 0) {
+        out.push_back({row, metric, value, found->second});
+      }
+    }
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Comparison& a, const Comparison& b) { return a.metric < b.metric; });
+  return out;
+}
+
+Order order_of(const std::vector<Comparison>& rows, double least) {
+  Order order;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t k = i + 1; k < rows.size(); ++k) {
+      const Comparison &a = rows[i], &b = rows[k];
+      if (std::abs(a.real / b.real - 1) <= least) continue;
+      ++order.pairs;
+      if ((a.real < b.real) == (a.simulated < b.simulated)) {
+        ++order.alike;
+      } else if (order.first_other.empty()) {
+        const bool a_first = (a.real < b.real) != is_rate(a.metric);
+        order.first_other = (a_first ? a : b).row + " before " + (a_first ? b : a).row;
+      }
+    }
+  }
+  return order;
+}
+
+int print_validation(const std::string& real, const std::vector<std::string>& scenarios,
+                     const VirtualOptions& options) {
+  const Json measured = read_json(real);
+  for (const std::string& path : scenarios) {
+    const heddle::Result<Scenario> scenario = scenario::load(path);
+    if (!scenario) throw std::runtime_error(scenario.error().message);
+    const RowFigures truth = figures_of(measured, *scenario, real);
+    VirtualOptions simulate = options;
+    simulate.scenario = path;
+    const VirtualRun run = run_virtual(simulate);
+    const std::vector<Comparison> all =
+        compare(truth, of_run(run.result, *scenario, path + " (simulated)"));
+    std::cout << "**" << scenario->name << "**: " << real << " ("
+              << measured.value("mode", "mode unknown") << ", " << measured.value("gpu", "?")
+              << ") against virtual time, seed " << run.result["seed"] << "\n\n"
+              << "| figure | row | real | simulated | error | beyond 15 % |\n"
+              << "| --- | --- | ---: | ---: | ---: | --- |\n";
+    for (size_t i = 0; i < all.size();) {
+      size_t end = i;
+      while (end < all.size() && all[end].metric == all[i].metric) ++end;
+      print_metric(
+          {all.begin() + static_cast<ptrdiff_t>(i), all.begin() + static_cast<ptrdiff_t>(end)});
+      i = end;
+    }
+    for (const scenario::Job& job : scenario->jobs) {
+      std::cout << (&job == scenario->jobs.data() ? "\nIn the simulation: " : "; ") << job.name
+                << " is " << (job.sim->trace.empty() ? "a synthetic stand-in" : job.sim->trace);
+    }
+    std::cout << ".\n\n";
+  }
+  return 0;
+}
+
+}  // namespace heddle::bench

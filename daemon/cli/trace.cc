@@ -1,0 +1,197 @@
+#include "daemon/cli/trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <vector>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/print.h"
+#include "daemon/policy/lua_policy.h"
+#include "daemon/trace/replay.h"
+#include "daemon/trace/timeline.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+int failed(const TraceOptions& options, const std::string& what) {
+  return show_error(options.as_json, {kFailed, what, {}});
+}
+
+Result<trace::Timeline> read(const std::string& file) {
+  Result<trace::Reader> reader = trace::Reader::open(file);
+  if (!reader) return tl::unexpected<Error>(reader.error());
+  return trace::read_timeline(*reader);
+}
+
+json spread(std::vector<double> us) {
+  if (us.empty()) return nullptr;
+  std::sort(us.begin(), us.end());
+  const auto at = [&us](size_t percent) { return us[(us.size() - 1) * percent / 100]; };
+  return {{"count", us.size()}, {"p50_us", at(50)}, {"p95_us", at(95)}, {"p99_us", at(99)}};
+}
+
+json summary(const trace::ClientTrack& c, double seconds) {
+  std::vector<double> durations, gaps, waits;
+  json kernels = json::array();
+  for (uint32_t k = 0; k < c.kernels.size(); ++k) {
+    const trace::KernelTrack& kernel = c.kernels[k];
+    for (const float us : kernel.measured_us) durations.push_back(static_cast<double>(us));
+    if (kernel.launches == 0) continue;
+    kernels.push_back({{"name", c.kernel_name(k)},
+                       {"blocks", kernel.body.grid_blocks},
+                       {"threads", kernel.body.block_threads},
+                       {"launches", kernel.launches},
+                       {"measured", kernel.measured_us.size()},
+                       {"p50_us", kernel.median_us()}});
+  }
+  std::sort(kernels.begin(), kernels.end(),
+            [](const json& a, const json& b) { return a["launches"] > b["launches"]; });
+  for (const trace::GapTrack& g : c.gaps) gaps.push_back(static_cast<double>(g.to - g.from) / 1e3);
+  for (const trace::LaunchTrack& l : c.launches) {
+    if (l.posted > l.called) waits.push_back(static_cast<double>(l.posted - l.called) / 1e3);
+  }
+  return {{"id", c.id},
+          {"device", c.device},
+          {"name", c.name()},
+          {"priority", c.who.priority},
+          {"launches", c.launches.size()},
+          {"launches_per_s", seconds > 0 ? static_cast<double>(c.launches.size()) / seconds : 0},
+          {"synchronizing_calls", c.syncs.size()},
+          {"duration", spread(durations)},
+          {"gap", spread(gaps)},
+          {"wait", spread(waits)},
+          {"kernels", std::move(kernels)}};
+}
+
+std::string figure(const json& spread, const char* key) {
+  if (spread.is_null()) return "-";
+  char text[32];
+  snprintf(text, sizeof text, "%.1f", spread[key].get<double>());
+  return text;
+}
+
+constexpr size_t kKernelsShown = 8;
+
+void print_client(std::ostream& out, const json& c) {
+  out << "\nclient " << c["id"] << "  " << printable(c["name"]) << "  Q" << c["priority"]
+      << "  device " << c["device"] << ": " << c["launches"] << " launches, "
+      << std::llround(c["launches_per_s"].get<double>()) << " /s, " << c["synchronizing_calls"]
+      << " synchronizing calls\n";
+  for (const char* what : {"duration", "gap", "wait"}) {
+    const json& s = c[what];
+    out << "  " << what << " us  p50 " << figure(s, "p50_us") << "  p95 " << figure(s, "p95_us")
+        << "  p99 " << figure(s, "p99_us") << "  of " << (s.is_null() ? json(0) : s["count"])
+        << '\n';
+  }
+  size_t shown = 0;
+  for (const json& k : c["kernels"]) {
+    if (shown++ == kKernelsShown) {
+      out << "  and " << c["kernels"].size() - kKernelsShown << " other kernels\n";
+      break;
+    }
+    out << "  " << k["launches"] << " x " << printable(k["name"]).substr(0, 60) << " <<<"
+        << k["blocks"] << ", " << k["threads"] << ">>>  p50 " << figure(k, "p50_us") << " us of "
+        << k["measured"] << " measured\n";
+  }
+}
+
+}  // namespace
+
+int trace_show(const TraceOptions& options) {
+  const Result<trace::Timeline> timeline = read(options.file);
+  if (!timeline) return failed(options, timeline.error().message);
+  const double seconds = static_cast<double>(timeline->to - timeline->from) / 1e9;
+  json clients = json::array(), policies = json::array();
+  for (const trace::ClientTrack& c : timeline->clients) clients.push_back(summary(c, seconds));
+  for (const trace::PolicyRecord& p : timeline->policies) {
+    policies.push_back({{"name", p.name}, {"hash", p.hash}, {"params", p.params}});
+  }
+  const trace::Header& h = timeline->header;
+  const json all = {{"file", options.file},
+                    {"heddle", h.heddle},
+                    {"gpu", h.gpu},
+                    {"driver", h.driver},
+                    {"mode", h.mode},
+                    {"started", h.started},
+                    {"seconds", seconds},
+                    {"records", timeline->records},
+                    {"lost", timeline->lost},
+                    {"policies", policies},
+                    {"decisions", timeline->decisions.size()},
+                    {"clients", clients}};
+  if (options.as_json) {
+    std::cout << all.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    return kOk;
+  }
+  std::cout << options.file << ": heddle " << h.heddle << ", " << h.gpu << ", driver " << h.driver
+            << ", " << h.mode << ", " << h.started << '\n'
+            << timeline->records << " records, " << timeline->lost << " lost, "
+            << std::llround(seconds * 1e3) << " ms, " << timeline->decisions.size()
+            << " decisions\n";
+  for (const json& p : policies) {
+    std::cout << "policy " << p["name"].get<std::string>() << ' ' << p["params"].dump() << '\n';
+  }
+  for (const json& c : clients) print_client(std::cout, c);
+  return kOk;
+}
+
+int trace_export(const TraceOptions& options) {
+  const Result<trace::Timeline> timeline = read(options.file);
+  if (!timeline) return failed(options, timeline.error().message);
+  std::ofstream out(options.perfetto);
+  out << trace::chrome_trace(*timeline).dump(-1, ' ', false, json::error_handler_t::replace)
+      << '\n';
+  out.close();
+  if (!out) return failed(options, options.perfetto + ": cannot be written; name another file");
+  return kOk;
+}
+
+int trace_replay(const TraceOptions& options) {
+  Result<trace::Reader> reader = trace::Reader::open(options.file);
+  if (!reader) return failed(options, reader.error().message);
+  std::vector<std::unique_ptr<policy::LuaPolicy>> policies;
+  const auto source = [&](const trace::PolicyRecord& r) -> Result<core::Policy*> {
+    if (r.path.empty()) return nullptr;
+    policy::ParamValues params;
+    for (const auto& [name, value] : r.params.items()) {
+      params[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    const std::string path =
+        options.policies.empty()
+            ? r.path
+            : options.policies + "/" + std::filesystem::path(r.path).filename().string();
+    auto loaded = policy::load_policy_file(path, params);
+    if (!loaded) return tl::unexpected<Error>(loaded.error());
+    if ((*loaded)->content_hash() != r.hash) {
+      return fail(path + ": not what was recorded (" + r.hash + "); name its directory with " +
+                  "--policies");
+    }
+    return policies.emplace_back(std::move(*loaded)).get();
+  };
+  const Result<trace::Replayed> done = trace::replay(*reader, source);
+  if (!done) return failed(options, done.error().message);
+  if (options.as_json) {
+    std::cout << json{{"events", done->events},
+                      {"decisions", done->decisions},
+                      {"differing", done->differing},
+                      {"first", done->first},
+                      {"complete", done->exact}}
+                     .dump(2)
+              << '\n';
+  } else {
+    std::cout << done->events << " events, " << done->decisions << " decisions, " << done->differing
+              << " differ";
+    if (!done->first.empty()) std::cout << "; first: " << done->first;
+    if (!done->exact) std::cout << " (the trace began in the middle, or lost records)";
+    std::cout << '\n';
+  }
+  return done->differing == 0 || !done->exact ? kOk : kFailed;
+}
+
+}  // namespace heddle::cli

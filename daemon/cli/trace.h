@@ -1,0 +1,28 @@
+// `heddle record` and `heddle trace`: what the core saw, into a file, and out of it again.
+#pragma once
+
+#include <string>
+
+namespace heddle::cli {
+
+struct RecordOptions {
+  std::string socket;  // empty: the default one
+  std::string file;
+  double seconds = 0;  // 0: until SIGINT or SIGTERM
+  bool as_json = false;
+};
+
+struct TraceOptions {
+  std::string file;
+  std::string perfetto;  // export: where to
+  std::string policies;  // replay: where the policies of the trace are; empty: as recorded
+  bool as_json = false;
+};
+
+// Each returns an exit status (daemon.h), having said in one line what went wrong.
+int record(const RecordOptions& options);
+int trace_show(const TraceOptions& options);
+int trace_export(const TraceOptions& options);
+int trace_replay(const TraceOptions& options);
+
+}  // namespace heddle::cli

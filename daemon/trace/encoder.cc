@@ -1,0 +1,199 @@
+#include "daemon/trace/encoder.h"
+
+#include <bit>
+#include <cstring>
+
+namespace heddle::trace {
+
+using core::EventKind;
+
+void Encoder::varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void Encoder::zigzag(int64_t value) {
+  varint((static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63));
+}
+
+void Encoder::f32(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  for (int shift = 0; shift < 32; shift += 8) u8(static_cast<uint8_t>(bits >> shift));
+}
+
+void Encoder::u64(uint64_t value) {
+  for (int shift = 0; shift < 64; shift += 8) u8(static_cast<uint8_t>(value >> shift));
+}
+
+void Encoder::text(const char* chars, size_t length) {
+  varint(length);
+  body_.append(chars, length);
+}
+
+void Encoder::begin(uint8_t kind, core::TimeNs at, uint8_t device) {
+  body_.clear();
+  kind_ = kind;
+  at_ = at;
+  zigzag(at - last_at_);
+  u8(device);
+}
+
+std::span<const std::byte> Encoder::finish() {
+  record_.clear();
+  record_.push_back(static_cast<char>(kind_));
+  varint(record_, body_.size());
+  record_ += body_;
+  return std::as_bytes(std::span<const char>(record_.data(), record_.size()));
+}
+
+std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced) {
+  begin(static_cast<uint8_t>(e.kind), e.at, e.device);
+  varint(e.client);
+  const auto flags = static_cast<uint8_t>(introduced ? 2 : 0);
+  switch (e.kind) {
+    case EventKind::kAttached: {
+      const core::AttachedBody& b = e.attached;
+      varint(b.task);
+      varint(b.pid);
+      varint(b.uid);
+      f32(b.share);
+      f32(b.slo_ms);
+      varint(b.window_max_us);
+      u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0)));
+      u8(b.priority);
+      text(b.name, strnlen(b.name, sizeof b.name));
+      text(b.label, strnlen(b.label, sizeof b.label));
+      break;
+    }
+    case EventKind::kKernel: {
+      const core::KernelBody& b = e.kernel;
+      varint(b.index);
+      u64(b.id);
+      for (const uint32_t value : {b.grid_blocks, b.block_threads, b.dynamic_smem_bytes,
+                                   b.static_smem_bytes, b.registers, b.max_blocks_per_sm}) {
+        varint(value);
+      }
+      u8(flags);
+      text(b.name, strnlen(b.name, sizeof b.name));
+      break;
+    }
+    case EventKind::kPosted:
+    case EventKind::kAsked:
+    case EventKind::kWithdrawn: {
+      const core::LaunchBody& b = e.launch;
+      varint(b.stream_seq);
+      for (const uint32_t value : {b.kernel, b.epoch, b.ask_seq}) varint(value);
+      varint(b.stream);
+      varint(b.thread);
+      u8(static_cast<uint8_t>((static_cast<unsigned>(b.kind) << 4) |
+                              static_cast<unsigned>(b.admission)));
+      break;
+    }
+    case EventKind::kWaiting:
+    case EventKind::kCompleted:
+    case EventKind::kStreamEnd:
+      varint(e.done.stream_seq);
+      f32(e.done.duration_us);
+      varint(e.done.stream);
+      u8(static_cast<uint8_t>(e.done.evidence));
+      break;
+    case EventKind::kDetached:
+    case EventKind::kTick:
+      break;
+  }
+  return finish();
+}
+
+std::span<const std::byte> Encoder::decision(const core::Decision& d) {
+  begin(static_cast<uint8_t>(kGrant + static_cast<unsigned>(d.kind)), d.at, d.device);
+  varint(d.client);
+  switch (d.kind) {
+    case core::DecisionKind::kGrant:
+      u8(static_cast<uint8_t>(d.decider));
+      varint(d.ask_seq);
+      varint(d.thread);
+      zigzag(d.launch_priority);
+      varint(d.partition);
+      varint(d.credit_us);
+      varint(d.epoch);
+      break;
+    case core::DecisionKind::kWindow:
+      u8(static_cast<uint8_t>(d.decider));
+      u8(d.managed);
+      zigzag(d.launch_priority);
+      varint(d.window_us);
+      varint(d.epoch);
+      break;
+    case core::DecisionKind::kHint:
+      varint(d.kernel);
+      f32(d.predicted_us);
+      break;
+  }
+  return finish();
+}
+
+std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs at, bool fresh) {
+  begin(kDevice, at, c.device);
+  const std::string json = nlohmann::json{
+      {"fresh", fresh},
+      {"sm_total", c.sm_total},
+      {"mps", c.mps},
+      {"switch_us", c.switch_us},
+      {"idle_us", c.idle_us},
+      {"idle_us_max", c.idle_us_max},
+      {"window_low_us", c.window_low_us},
+      {"default_kernel_us", c.default_kernel_us},
+      {"starvation_us", c.starvation_us},
+      {"dispatch_max", c.dispatch_max},
+      {"fault_max", c.fault_max},
+      {"fault_span_us", c.fault_span_us},
+      {"launch_priorities",
+       c.launch_priorities}}.dump();
+  text(json.data(), json.size());
+  return finish();
+}
+
+std::span<const std::byte> Encoder::policy(const PolicyRecord& p) {
+  begin(kPolicy, p.at, p.device);
+  const std::string json = nlohmann::json{
+      {"name", p.name},
+      {"path", p.path},
+      {"hash", p.hash},
+      {"params", p.params}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text(json.data(), json.size());
+  return finish();
+}
+
+std::span<const std::byte> Encoder::bypass(const BypassRecord& b) {
+  begin(kBypass, b.at, b.device);
+  u8(b.on ? 1 : 0);
+  return finish();
+}
+
+std::span<const std::byte> Encoder::lost(uint64_t count) {
+  begin(kLost, last_at_, 0);
+  varint(count);
+  return finish();
+}
+
+std::span<const std::byte> Encoder::end(uint64_t records, uint64_t lost) {
+  begin(kEnd, last_at_, 0);
+  varint(records);
+  varint(lost);
+  return finish();
+}
+
+std::string Encoder::header(const Header& h) {
+  const std::string json =
+      nlohmann::json{{"heddle", h.heddle}, {"gpu", h.gpu},         {"driver", h.driver},
+                     {"mode", h.mode},     {"started", h.started}, {"clients", h.clients}}
+          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out(kMagic, sizeof kMagic);
+  const auto length = static_cast<uint32_t>(json.size());
+  for (const uint32_t value : {uint32_t{kVersion}, length}) {
+    for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
+  }
+  return out + json;
+}
+
+}  // namespace heddle::trace

@@ -1,0 +1,333 @@
+#include "daemon/trace/reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string_view>
+
+namespace heddle::trace {
+namespace {
+
+using core::Decision;
+using core::DecisionKind;
+using core::Event;
+using core::EventKind;
+using nlohmann::json;
+
+// The fields of one record's body. Reading past its end, or a number that is too large for its
+// field, makes it bad and gives zeros from then on.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
+
+  void refuse() { good_ = false; }
+  bool consumed() const { return good_ && bytes_.empty(); }
+
+  uint64_t varint(uint64_t most = UINT64_MAX) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      const uint8_t byte = u8();
+      if (shift == 63 && byte > 1) good_ = false;
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) break;
+    }
+    if (value > most) good_ = false;
+    return good_ ? value : 0;
+  }
+  template <class T>
+  T number() {
+    return static_cast<T>(varint(std::numeric_limits<T>::max()));
+  }
+  int64_t zigzag() {
+    const uint64_t value = varint();
+    return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
+  }
+  uint8_t u8(uint8_t most = 0xff) {
+    if (bytes_.empty()) {
+      good_ = false;
+      return 0;
+    }
+    const auto value = static_cast<uint8_t>(bytes_.front());
+    bytes_.remove_prefix(1);
+    if (value > most) good_ = false;
+    return value;
+  }
+  uint64_t u64() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 8) value |= uint64_t{u8()} << shift;
+    return value;
+  }
+  float f32() {
+    uint32_t bits = 0;
+    for (int shift = 0; shift < 32; shift += 8) bits |= uint32_t{u8()} << shift;
+    return std::bit_cast<float>(bits);
+  }
+  std::string_view text() {
+    const uint64_t length = varint(bytes_.size());
+    if (!good_) return {};
+    const std::string_view out = bytes_.substr(0, length);
+    bytes_.remove_prefix(length);
+    return out;
+  }
+  template <size_t N>
+  void text(char (&out)[N]) {
+    const std::string_view in = text();
+    if (in.size() >= N) good_ = false;
+    std::copy_n(in.begin(), std::min(in.size(), N - 1), out);
+  }
+
+ private:
+  std::string_view bytes_;
+  bool good_ = true;
+};
+
+void read_attached(Fields& in, EventRecord& out) {
+  core::AttachedBody& b = out.event.attached = {};
+  b.task = in.varint();
+  b.pid = in.number<uint32_t>();
+  b.uid = in.number<uint32_t>();
+  b.share = in.f32();
+  b.slo_ms = in.f32();
+  b.window_max_us = in.number<uint32_t>();
+  const uint8_t flags = in.u8(3);
+  b.fail_closed = (flags & 1) != 0;
+  out.introduced = (flags & 2) != 0;
+  b.priority = in.u8();
+  in.text(b.name);
+  in.text(b.label);
+}
+
+void read_kernel(Fields& in, EventRecord& out) {
+  core::KernelBody& b = out.event.kernel = {};
+  b.index = in.number<uint32_t>();
+  b.id = in.u64();
+  for (uint32_t* value : {&b.grid_blocks, &b.block_threads, &b.dynamic_smem_bytes,
+                          &b.static_smem_bytes, &b.registers, &b.max_blocks_per_sm}) {
+    *value = in.number<uint32_t>();
+  }
+  out.introduced = in.u8(3) == 2;
+  in.text(b.name);
+}
+
+void read_event(Fields& in, EventRecord& out) {
+  Event& e = out.event;
+  e.client = in.varint();
+  switch (e.kind) {
+    case EventKind::kAttached:
+      return read_attached(in, out);
+    case EventKind::kKernel:
+      return read_kernel(in, out);
+    case EventKind::kPosted:
+    case EventKind::kAsked:
+    case EventKind::kWithdrawn: {
+      core::LaunchBody& b = e.launch;
+      b.stream_seq = in.varint();
+      for (uint32_t* value : {&b.kernel, &b.epoch, &b.ask_seq}) *value = in.number<uint32_t>();
+      b.stream = in.number<uint16_t>();
+      b.thread = in.number<uint16_t>();
+      const uint8_t both = in.u8(0x3f);
+      if ((both & 0xf) > static_cast<unsigned>(core::Admission::kUnmanaged)) in.refuse();
+      b.kind = static_cast<core::LaunchKind>(both >> 4);
+      b.admission = static_cast<core::Admission>(both & 0xf);
+      return;
+    }
+    case EventKind::kWaiting:
+    case EventKind::kCompleted:
+    case EventKind::kStreamEnd:
+      e.done = {};
+      e.done.stream_seq = in.varint();
+      e.done.duration_us = in.f32();
+      e.done.stream = in.number<uint16_t>();
+      e.done.evidence = static_cast<core::Evidence>(in.u8(3));
+      return;
+    case EventKind::kDetached:
+    case EventKind::kTick:
+      return;
+  }
+}
+
+void read_decision(Fields& in, Decision& d) {
+  d.client = in.varint();
+  switch (d.kind) {
+    case DecisionKind::kGrant:
+      d.decider = static_cast<core::Decider>(in.u8(3));
+      d.ask_seq = in.number<uint32_t>();
+      d.thread = in.number<uint16_t>();
+      d.launch_priority = static_cast<int8_t>(in.zigzag());
+      d.partition = in.number<uint32_t>();
+      d.credit_us = in.number<uint32_t>();
+      d.epoch = in.number<uint32_t>();
+      return;
+    case DecisionKind::kWindow:
+      d.decider = static_cast<core::Decider>(in.u8(3));
+      d.managed = in.u8(1);
+      d.launch_priority = static_cast<int8_t>(in.zigzag());
+      d.window_us = in.number<uint32_t>();
+      d.epoch = in.number<uint32_t>();
+      return;
+    case DecisionKind::kHint:
+      d.kernel = in.number<uint32_t>();
+      d.predicted_us = in.f32();
+      return;
+  }
+}
+
+core::Config config_of(const json& j, uint8_t device) {
+  core::Config c;
+  c.device = device;
+  c.sm_total = j.value("sm_total", c.sm_total);
+  c.mps = j.value("mps", c.mps);
+  c.switch_us = j.value("switch_us", c.switch_us);
+  c.idle_us = j.value("idle_us", c.idle_us);
+  c.idle_us_max = j.value("idle_us_max", c.idle_us_max);
+  c.window_low_us = j.value("window_low_us", c.window_low_us);
+  c.default_kernel_us = j.value("default_kernel_us", c.default_kernel_us);
+  c.starvation_us = j.value("starvation_us", c.starvation_us);
+  c.dispatch_max = j.value("dispatch_max", c.dispatch_max);
+  c.fault_max = j.value("fault_max", c.fault_max);
+  c.fault_span_us = j.value("fault_span_us", c.fault_span_us);
+  c.launch_priorities = j.value("launch_priorities", c.launch_priorities);
+  return c;
+}
+
+uint32_t little_endian(const char* bytes, int count) {
+  uint32_t value = 0;
+  for (int i = 0; i < count; ++i) {
+    value |= uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  }
+  return value;
+}
+
+}  // namespace
+
+tl::unexpected<Error> Reader::problem(const std::string& what) const {
+  return fail(name_ + ": byte " + std::to_string(at_byte_) + ": " + what);
+}
+
+Result<Reader> Reader::open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  if (!file || !(bytes << file.rdbuf())) {
+    return fail(path + ": cannot be read, or is empty; heddle record writes traces");
+  }
+  return from_bytes(std::move(bytes).str(), path);
+}
+
+Result<Reader> Reader::from_bytes(std::string bytes, std::string name) {
+  Reader reader(std::move(bytes), std::move(name));
+  if (Result<void> read = reader.read_header(); !read) {
+    return tl::unexpected<Error>(std::move(read.error()));
+  }
+  return reader;
+}
+
+Result<void> Reader::read_header() {
+  constexpr size_t kFixed = sizeof kMagic + 8;
+  if (std::memcmp(bytes_.data(), kMagic, std::min(bytes_.size(), sizeof kMagic)) != 0) {
+    return problem("not a heddle trace; heddle record writes them");
+  }
+  at_byte_ = bytes_.size();
+  if (bytes_.size() < kFixed) return problem("truncated inside the header; record it again");
+  const uint32_t version = little_endian(bytes_.data() + 8, 2);
+  const uint32_t length = little_endian(bytes_.data() + 12, 4);
+  at_byte_ = sizeof kMagic;
+  if (version != kVersion) {
+    return problem("trace version " + std::to_string(version) + ", this heddle reads " +
+                   std::to_string(kVersion) + "; use the heddle that recorded it, or record again");
+  }
+  if (length > kHeaderMax) return problem("a header of impossible length; record it again");
+  at_byte_ = bytes_.size();
+  if (bytes_.size() - kFixed < length) {
+    return problem("truncated inside the header; record it again");
+  }
+  at_byte_ = kFixed;
+  const json j =
+      json::parse(bytes_.begin() + kFixed, bytes_.begin() + kFixed + static_cast<ptrdiff_t>(length),
+                  nullptr, false);
+  try {
+    header_.heddle = j.at("heddle").get<std::string>();
+    header_.gpu = j.at("gpu").get<std::string>();
+    header_.driver = j.at("driver").get<std::string>();
+    header_.mode = j.at("mode").get<std::string>();
+    header_.started = j.at("started").get<std::string>();
+    header_.clients = j.value("clients", json::array());
+  } catch (const json::exception&) {
+    return problem("a header that says too little; record it again");
+  }
+  at_byte_ += length;
+  return {};
+}
+
+Result<bool> Reader::next(Record& out) {
+  if (ended_) return false;
+  const std::string truncated =
+      "truncated after " + std::to_string(records_) + " records; record it again";
+  const std::string_view rest = std::string_view(bytes_).substr(at_byte_);
+  size_t length = 0, prefix = 1;
+  for (int shift = 0;; shift += 7, ++prefix) {
+    if (prefix >= rest.size() || shift > 28) return problem(truncated);
+    length |= static_cast<size_t>(static_cast<unsigned char>(rest[prefix]) & 0x7f) << shift;
+    if (static_cast<unsigned char>(rest[prefix]) < 0x80) break;
+  }
+  ++prefix;
+  if (rest.size() - prefix < length) return problem(truncated);
+  Fields in(rest.substr(prefix, length));
+  const auto kind = static_cast<uint8_t>(rest[0]);
+  const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
+                                                    static_cast<uint64_t>(in.zigzag()));
+  const uint8_t device = in.u8();
+  if (kind <= static_cast<uint8_t>(EventKind::kTick)) {
+    EventRecord& record = out.emplace<EventRecord>();
+    record.event = Event(static_cast<EventKind>(kind), at, 0);
+    record.event.device = device;
+    read_event(in, record);
+  } else if (kind >= kGrant && kind <= kHint) {
+    Decision& d = out.emplace<Decision>();
+    d.kind = static_cast<DecisionKind>(kind - kGrant);
+    d.at = at;
+    d.device = device;
+    read_decision(in, d);
+  } else if (kind == kDevice || kind == kPolicy) {
+    const json j = json::parse(in.text(), nullptr, false);
+    if (!j.is_object()) return problem("a record that is not JSON; record it again");
+    try {
+      if (kind == kDevice) {
+        out = DeviceRecord{config_of(j, device), j.value("fresh", true)};
+      } else {
+        out = PolicyRecord{device,
+                           at,
+                           j.value("name", ""),
+                           j.value("path", ""),
+                           j.value("hash", ""),
+                           j.value("params", json::object())};
+      }
+    } catch (const json::exception& e) {
+      return problem(std::string("a record of another shape: ") + e.what());
+    }
+  } else if (kind == kBypass) {
+    out = BypassRecord{device, at, in.u8(1) != 0};
+  } else if (kind == kLost) {
+    out = LostRecord{in.varint()};
+    lost_ += std::get<LostRecord>(out).count;
+  } else if (kind == kEnd) {
+    const uint64_t records = in.varint();
+    (void)in.varint();
+    if (records != records_) return problem("records are missing; record it again");
+    ended_ = true;
+  } else {
+    return problem("unknown record kind " + std::to_string(kind) + "; record it again");
+  }
+  if (!in.consumed()) {
+    return problem("damaged record of kind " + std::to_string(kind) + "; record it again");
+  }
+  at_byte_ += prefix + length;
+  if (ended_) return false;
+  last_at_ = at;
+  ++records_;
+  return true;
+}
+
+}  // namespace heddle::trace

@@ -1,0 +1,102 @@
+// A trace: what the core of each device was told and what it decided, in order. `heddle record`
+// writes one; `heddle trace`, the virtual-time simulator and tests read it. This file is the whole
+// format; encoder.h writes it, reader.h reads it.
+//
+//   file    = "HEDDLETR" version:u16 reserved:u16 length:u32 header record* end
+//   header  = a JSON document of `length` bytes: what Header says
+//   record  = kind:u8 length:varint body
+//   end     = a record of kind kEnd. A file without it was cut short.
+//
+// Fixed-width numbers are little-endian; varint is LEB128, signed numbers as zigzag; text is
+// varint bytes; f32 is IEEE 754. A body begins with the time since the record before it (signed
+// varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
+//
+//   kAttached    client task pid uid share:f32 slo_ms:f32 window_max_us flags:u8 priority:u8
+//                name:text label:text           flags: bit 0 fail_closed, bit 1 introduced
+//   kDetached, kTick             client
+//   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
+//                flags:u8 name:text             flags: bit 1 introduced
+//   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
+//                kind_admission:u8              kind x 16 + admission
+//   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
+//   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
+//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch
+//   kHint        client kernel predicted_us:f32
+//   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before
+//   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
+//   kBypass      on:u8
+//   kLost        count: so many records are missing here, because the reader of the ring was slow
+//   kEnd         records lost                   the file's records before it, of which kLost's sum
+//
+// "Introduced" clients and kernels were there before the recording began: the core was told then.
+// A trace of fresh cores, without kLost, replays exactly (replay.h).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+#include "daemon/core/scheduler.h"
+
+namespace heddle::trace {
+
+inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
+inline constexpr uint16_t kVersion = 1;
+inline constexpr uint32_t kHeaderMax = 1 << 20;
+
+// Events are numbered as core::EventKind is.
+enum Kind : uint8_t {
+  kGrant = 0x20,
+  kWindow = 0x21,
+  kHint = 0x22,
+  kDevice = 0x30,
+  kPolicy = 0x31,
+  kBypass = 0x32,
+  kLost = 0x33,
+  kEnd = 0x3f,
+};
+
+// Who recorded where. `extra` holds what a later heddle adds; readers keep what they do not know.
+struct Header {
+  std::string heddle;                                // version
+  std::string gpu;                                   // as NVML names it, "unknown" without NVML
+  std::string driver;                                // its version, or "unknown"
+  std::string mode;                                  // "mps" or "timeslice"
+  std::string started;                               // date and time, ISO 8601, UTC
+  nlohmann::json clients = nlohmann::json::array();  // at the start: {id, label, exe, priority}
+};
+
+struct EventRecord {
+  core::Event event;
+  bool introduced = false;
+};
+
+struct DeviceRecord {
+  core::Config config;
+  bool fresh = true;  // the core had seen nothing before
+};
+
+struct PolicyRecord {
+  uint8_t device = 0;
+  core::TimeNs at = 0;
+  std::string name, path, hash;
+  nlohmann::json params = nlohmann::json::object();
+};
+
+struct BypassRecord {
+  uint8_t device = 0;
+  core::TimeNs at = 0;
+  bool on = false;
+};
+
+struct LostRecord {
+  uint64_t count = 0;
+};
+
+using Record =
+    std::variant<EventRecord, core::Decision, DeviceRecord, PolicyRecord, BypassRecord, LostRecord>;
+
+}  // namespace heddle::trace

@@ -1,0 +1,166 @@
+// A server on its own thread, under a policy that tests open and shut; used by the server's tests.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/server/server.h"
+#include "tests/integration/fake_client.h"
+
+namespace heddle::testing {
+
+using nlohmann::json;
+using server::Request;
+
+// Holds every launch until opened, then serves by priority, and notes whom it served. Shared with
+// the test's thread, so that it outlives generations.
+struct Valve {
+  std::atomic<bool> open{false};
+  std::atomic<uint32_t> served{0};
+  std::array<std::atomic<int>, 16> order{};
+  std::atomic<bool> faulty{false};
+};
+
+class ValvePolicy : public core::Policy {
+ public:
+  explicit ValvePolicy(Valve& valve) : valve_(valve) {}
+  std::string_view name() const override { return "valve"; }
+  core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
+    return {core::HookResult::kDecided, false, core::kWindowGated};
+  }
+  core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
+    return {core::HookResult::kDecided, false, core::kWindowGated};
+  }
+  core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
+    if (valve_.faulty) return {core::HookResult::kFault, false};
+    core::LaunchView view;
+    gpu.launch(id, view);
+    gpu.queue_insert(gpu.queue_create("all"), id, view.priority);
+    return {core::HookResult::kDecided, false};
+  }
+  core::DispatchVerdict dispatch(core::Gpu& gpu) override {
+    core::DispatchVerdict verdict;
+    verdict.result = core::HookResult::kDecided;
+    if (!valve_.open) return verdict;
+    verdict.run = gpu.queue_peek(gpu.queue_create("all"));
+    core::LaunchView view;
+    if (gpu.launch(verdict.run, view)) valve_.order[valve_.served++ % 16] = view.priority;
+    return verdict;
+  }
+
+ private:
+  Valve& valve_;
+};
+
+// Policies of one file in a directory: its first word is the policy.
+class FileStore : public server::PolicyStore {
+ public:
+  FileStore(std::string directory, Valve& valve)
+      : directory_(std::move(directory)), valve_(valve) {}
+
+  Result<server::Generation> load(const std::string& name, bool) override {
+    server::Generation generation;
+    generation.name = generation.hash = name;
+    if (name == "valve") {
+      generation.make = [this]() -> Result<std::unique_ptr<core::Policy>> {
+        return std::make_unique<ValvePolicy>(valve_);
+      };
+    } else if (name != "builtin") {
+      return fail(name + ":1: no such policy");
+    }
+    return generation;
+  }
+  Result<server::Generation> with_params(const std::string& name, const Params&) override {
+    return load(name, true);
+  }
+  void adopted(const server::Generation&) override {}
+  std::optional<Result<server::Generation>> changed() override {
+    std::ifstream file(directory_ + "/current");
+    std::string word;
+    file >> word;
+    if (word.empty() || word == seen_) return std::nullopt;
+    seen_ = word;
+    return load(word, true);
+  }
+  Result<void> quarantine(const std::string& hash) override {
+    quarantined_ = hash;
+    return {};
+  }
+  std::vector<std::string> directories() const override { return {directory_}; }
+  json list() const override { return json::array({"builtin", "valve"}); }
+  json status() const override { return {{"quarantined", quarantined_}}; }
+  json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
+
+ private:
+  const std::string directory_;
+  Valve& valve_;
+  std::string seen_, quarantined_;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+    config_.socket = directory_ + "/s";
+    config_.core.starvation_us = 60e6;  // a busy machine must not open the valve
+    ASSERT_EQ(mkdir((directory_ + "/policies").c_str(), 0700), 0);
+    store_.emplace(directory_ + "/policies", valve_);
+  }
+  void TearDown() override {
+    stop();
+    const std::string command = "rm -r " + directory_;
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  void start(const std::string& policy = "builtin") {
+    config_.policy.name = policy;
+    auto made = server::Server::make(config_, *store_, log_);
+    ASSERT_TRUE(made) << made.error().message;
+    server_ = std::move(*made);
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    server_->stop();
+    thread_.join();
+    server_.reset();
+  }
+  json ask_daemon(Request::Kind kind) {
+    Request r;
+    r.kind = kind;
+    const server::Reply reply = request(config_.socket, r);
+    EXPECT_TRUE(reply.ok) << reply.error;
+    return reply.ok ? json::parse(reply.json) : json();
+  }
+  json load(const std::string& policy) {
+    Request r;
+    r.kind = Request::Kind::kPolicyLoad;
+    r.policy = policy;
+    const server::Reply reply = request(config_.socket, r);
+    return {{"ok", reply.ok}, {"error", reply.error}};
+  }
+  json status() { return ask_daemon(Request::Kind::kStatus); }
+  json ps() { return ask_daemon(Request::Kind::kPs)["clients"]; }
+  json stats() { return status()["devices"].at(0)["stats"]; }
+
+  std::string directory_;
+  Valve valve_;
+  server::Log log_{server::LogLevel::kWarning};
+  server::Config config_;
+  std::optional<FileStore> store_;
+  std::unique_ptr<server::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace heddle::testing

@@ -1,0 +1,275 @@
+// Scenarios in virtual time: the same by seed, fast, bounded by the clairvoyant policy, and played
+// from traces as they were recorded.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "bench/virtual/machine.h"
+#include "bench/virtual/outcome.h"
+#include "bench/virtual/validate.h"
+#include "daemon/trace/encoder.h"
+#include "daemon/trace/replay.h"
+
+namespace heddle::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A service of short kernels and pauses beside a program that fills the GPU.
+constexpr const char* kPair = R"(
+repetitions = 2
+block_s = 0.5
+policies = ["priority", "gapfill"]
+baselines = ["timeslice", "mps", "mps+priority"]
+[[job]]
+name = "service"
+role = "latency"
+command = ["true"]
+[job.sim]
+kernels = 3
+kernel_us = { median = 850, sigma = 0.05 }
+pause_us = { median = 6300, sigma = 0.25 }
+blocks = 264
+[[job]]
+name = "filler"
+role = "batch"
+command = ["true"]
+[job.sim]
+kernels = 8
+kernel_us = { median = 1200, sigma = 0.5 }
+blocks = 264
+)";
+
+class VirtualTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-virtual-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    options_.policy_directory = HEDDLE_POLICIES;
+    options_.seed = 7;
+    write(kPair);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void write(const std::string& scenario) {
+    options_.scenario = folder_ + "/s.toml";
+    std::ofstream(options_.scenario) << scenario;
+  }
+  // Of one row's job: figures of `heddle-bench run`.
+  static double figure(const VirtualRun& run, const std::string& row, const std::string& job,
+                       const std::string& name) {
+    const Json& figures = run.result.at("figures").at(row).at("jobs").at(job);
+    const Json& one = name == "mean" ? figures.at("jct_ms").at("mean") : figures.at(name);
+    return one.at("value").get<double>();
+  }
+
+  std::string folder_;
+  VirtualOptions options_;
+};
+
+TEST_F(VirtualTest, IsTheSameBySeedOnAnyNumberOfThreads) {
+  options_.threads = 1;
+  const VirtualRun one = run_virtual(options_);
+  options_.threads = 4;
+  const VirtualRun four = run_virtual(options_);
+  EXPECT_EQ(one.result["figures"].dump(), four.result["figures"].dump());
+  EXPECT_EQ(one.result["oracle"].dump(), four.result["oracle"].dump());
+  options_.seed = 8;
+  EXPECT_NE(one.result["figures"].dump(), run_virtual(options_).result["figures"].dump());
+  EXPECT_EQ(one.result["mode"], "simulated");
+}
+
+// Two clients: the aim is 200 times real time; it is several times that.
+TEST_F(VirtualTest, IsFasterThanRealTime) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's speed says nothing";
+#endif
+  options_.threads = 1;
+  const VirtualRun run = run_virtual(options_);
+  EXPECT_GT(run.virtual_s / run.busy_s, 200) << "virtual seconds a second of CPU";
+}
+
+TEST_F(VirtualTest, TheOracleDelaysNobodyAndNoGapFillerDoesBetter) {
+  const VirtualRun run = run_virtual(options_);
+  EXPECT_NEAR(figure(run, "oracle@mps", "service", "mean_over_alone"), 1, 0.005);
+  EXPECT_GT(figure(run, "oracle@mps", "filler", "per_s"), 10);
+  // Time-sliced there is the switch back after each gap.
+  EXPECT_LT(figure(run, "oracle", "service", "mean_over_alone"), 1.06);
+  for (const std::string path : {"", "@mps"}) {
+    for (const std::string row : {"priority", "gapfill"}) {
+      EXPECT_LE(figure(run, "oracle" + path, "service", "mean"),
+                figure(run, row + path, "service", "mean"))
+          << row << path;
+    }
+    EXPECT_GE(figure(run, "oracle" + path, "filler", "per_s"),
+              figure(run, "gapfill" + path, "filler", "per_s") * 0.98)
+        << path;
+  }
+  // And without heddle the service is late: the scenario has something to win.
+  EXPECT_GT(figure(run, "timeslice", "service", "mean_over_alone"), 1.5);
+  EXPECT_FALSE(run.distances.empty());
+  // All kernels fill the GPU: nobody uses more than is left, and sharing freely uses it all.
+  for (const LeftOver& l : run.left_over) {
+    EXPECT_LT(l.used.value, 1.02) << l.row;
+    if (l.row == "mps") {
+      EXPECT_GT(l.used.value, 0.9);
+    }
+    if (l.row == "gapfill") {
+      EXPECT_LT(l.used.value, 0.95);
+    }
+  }
+  EXPECT_EQ(run.left_over.size(), 9u);
+}
+
+TEST_F(VirtualTest, CopiesOnOtherGpusDoNotMeet) {
+  options_.baselines = {{"timeslice"}};
+  options_.policies = {{"gapfill@timeslice"}};
+  const VirtualRun one = run_virtual(options_);
+  options_.gpus = options_.copies = 3;
+  const VirtualRun three = run_virtual(options_);
+  for (const std::string row : {"timeslice", "gapfill"}) {
+    EXPECT_NEAR(figure(three, row, "service", "mean") / figure(one, row, "service", "mean"), 1,
+                0.1);
+    EXPECT_NEAR(figure(three, row, "filler", "per_s") / figure(one, row, "filler", "per_s"), 3,
+                0.3);
+  }
+  options_.gpus = 1;
+  const VirtualRun crowded = run_virtual(options_);
+  EXPECT_GT(figure(crowded, "timeslice", "service", "mean"),
+            1.5 * figure(one, "timeslice", "service", "mean"));
+}
+
+TEST_F(VirtualTest, ARecordedCoreDecidesTheSameAgain) {
+  options_.trace = folder_;
+  run_virtual(options_);
+  for (const std::string row : {"priority", "gapfill", "gapfill@mps"}) {
+    auto reader = trace::Reader::open(folder_ + "/" + row + ".trace");
+    ASSERT_TRUE(reader) << reader.error().message;
+    std::unique_ptr<policy::LuaPolicy> policy;
+    const bool other_params = row == "gapfill@mps";
+    const auto source = [&](const trace::PolicyRecord& r) -> heddle::Result<core::Policy*> {
+      policy::ParamValues params;
+      for (const auto& [name, value] : r.params.items()) params[name] = value.get<std::string>();
+      if (other_params) params["share_pct"] = "10";
+      auto loaded = policy::load_policy_file(options_.policy_directory + "/" + r.path, params);
+      if (!loaded) return tl::unexpected<Error>(loaded.error());
+      policy = std::move(*loaded);
+      return policy.get();
+    };
+    const auto replayed = trace::replay(*reader, source);
+    ASSERT_TRUE(replayed) << replayed.error().message;
+    EXPECT_TRUE(replayed->exact);
+    EXPECT_GT(replayed->decisions, 100u);
+    if (other_params) {
+      EXPECT_GT(replayed->differing, 0u) << "another share, and nobody noticed";
+    } else {
+      EXPECT_EQ(replayed->differing, 0u) << replayed->first;
+    }
+  }
+}
+
+// What a trace of both gave, played again as programs, behaves as the programs did. (Time-sliced,
+// the kernels of a trace of both last longer, because they are stopped at the end of a slice.)
+TEST_F(VirtualTest, PlaysATraceAsTheProgramThatItWas) {
+  options_.trace = folder_;
+  const VirtualRun first = run_virtual(options_);
+  const std::string pair = kPair;
+  const std::string sim = "[job.sim]\ntrace = \"gapfill@mps.trace\"\n";
+  const size_t second = pair.find("[[job]]", pair.find("[job.sim]"));
+  write(pair.substr(0, pair.find("[job.sim]")) + sim +
+        pair.substr(second, pair.find("[job.sim]", second) - second) + sim);
+  options_.trace.clear();
+  const VirtualRun again = run_virtual(options_);
+  for (const std::string row : {"timeslice", "gapfill", "oracle"}) {
+    EXPECT_NEAR(figure(again, row, "service", "mean") / figure(first, row, "service", "mean"), 1,
+                0.1)
+        << row;
+    EXPECT_NEAR(figure(again, row, "filler", "per_s") / figure(first, row, "filler", "per_s"), 1,
+                0.15)
+        << row;
+  }
+}
+
+std::string problem_of(const VirtualOptions& options) {
+  try {
+    run_virtual(options);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(VirtualTest, SaysWhatIsMissingInOneLine) {
+  std::string pair = kPair;
+  write(pair.substr(0, pair.rfind("[job.sim]")));
+  EXPECT_NE(problem_of(options_).find("s.toml:15: job 'filler' has no [job.sim]"),
+            std::string::npos)
+      << problem_of(options_);
+  write(pair.substr(0, pair.rfind("[job.sim]")) + "[job.sim]\ntrace = \"cut.trace\"\n");
+  EXPECT_NE(problem_of(options_).find("cut.trace: cannot be read"), std::string::npos)
+      << problem_of(options_);
+  const std::string bytes = trace::Encoder::header({});
+  std::ofstream(folder_ + "/cut.trace", std::ios::binary) << bytes;
+  EXPECT_NE(problem_of(options_).find("cut.trace: byte " + std::to_string(bytes.size()) +
+                                      ": truncated after 0 records"),
+            std::string::npos)
+      << problem_of(options_);
+  write(kPair);
+  options_.policies = {{"gapfil"}};
+  EXPECT_NE(problem_of(options_).find("gapfil"), std::string::npos) << problem_of(options_);
+}
+
+// A result against itself agrees; against one in which a policy is twice as slow it does not.
+TEST_F(VirtualTest, ComparesAResultWithASimulation) {
+  const Json run = run_virtual(options_).result;
+  const auto scenario = scenario::load(options_.scenario);
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  const RowFigures truth = figures_of(run, *scenario, "real.json");
+  const auto mean_only = [&](const RowFigures& simulated) {
+    std::vector<Comparison> all = compare(truth, simulated);
+    std::erase_if(all, [](const Comparison& c) { return c.metric != "service mean ms"; });
+    return all;
+  };
+  const std::vector<Comparison> same = mean_only(truth);
+  EXPECT_EQ(same.size(), 11u);  // the rows in which the service takes part
+  for (const Comparison& c : same) EXPECT_EQ(c.error(), 0) << c.row;
+  EXPECT_EQ(order_of(same, 0.05).alike, order_of(same, 0.05).pairs);
+  EXPECT_GT(order_of(same, 0.05).pairs, 5u);
+
+  RowFigures slower = truth;
+  slower["gapfill"]["service mean ms"] *= 4;
+  const std::vector<Comparison> other = mean_only(slower);
+  EXPECT_EQ(std::count_if(other.begin(), other.end(),
+                          [](const Comparison& c) { return std::abs(c.error() - 3) < 1e-9; }),
+            1);
+  EXPECT_LT(order_of(other, 0.05).alike, order_of(other, 0.05).pairs);
+  EXPECT_NE(order_of(other, 0.05).first_other.find("gapfill before"), std::string::npos);
+}
+
+TEST_F(VirtualTest, ReadsWhatPairsMeasured) {
+  std::string pair = kPair;
+  write("name = \"p\"\n" + pair);
+  const auto scenario = scenario::load(options_.scenario);
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  const Json pairs = Json::parse(R"({"benchmark": "pairs", "pairs": {"p": {"conditions": {
+    "mps/alone_hp": {"hp_ms": {"mean": 2.5}, "hp_mean_over_alone": {"median": 1}},
+    "timeslice/default": {"be_per_s": 7},
+    "mps/client_priority": {"hp_mean_over_alone": {"median": 1.5}},
+    "mps/gapfill+client_priority": {"hp_p99_over_alone": {"median": 1.25}},
+    "timeslice/gapfill": {"be_over_alone": {"median": 0.25}}}}}})");
+  const RowFigures expected = {{"alone/service@mps", {{"service mean ms", 2.5}}},
+                               {"timeslice", {{"filler / s", 7}}},
+                               {"mps+priority", {{"service mean ÷ alone", 1.5}}},
+                               {"gapfill@mps+priority", {{"service p99 ÷ alone", 1.25}}},
+                               {"gapfill", {{"filler / s ÷ alone", 0.25}}}};
+  EXPECT_EQ(figures_of(pairs, *scenario, "pairs.json"), expected);
+  EXPECT_THROW(figures_of(Json::object(), *scenario, "x.json"), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace heddle::bench
