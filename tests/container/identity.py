@@ -116,8 +116,9 @@ def main():
     where.sockets.chmod(0o777)
     try:
         check(where)
-        where.daemon.kill()
+        where.daemon.kill()  # of unshare, which takes heddled with it, a moment later
         where.daemon.wait()
+        stage.wait_until(lambda: where.heddle("status", check=False) is None, 5, "its end")
         where.next_gpu("container")
         check_container(where)
     except stage.StageError as error:
@@ -125,7 +126,7 @@ def main():
         sys.exit(1)
     finally:
         if where.daemon:
-            where.daemon.kill()  # of unshare, which takes heddled with it
+            where.daemon.kill()
             where.daemon.wait()
         where.close()
 
