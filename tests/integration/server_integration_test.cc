@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -67,7 +68,7 @@ TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
     const uint32_t sleeping = launching.control().sleeping;
     ASSERT_NE(sleeping, ipc::kWakeOnAsk);
     slept |= sleeping == ipc::kWakeOnAny;
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // so that it does sleep
   }
   EXPECT_TRUE(slept);
   EXPECT_FALSE(waiting.granted(0, 1));
