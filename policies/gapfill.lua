@@ -33,7 +33,7 @@ return policy {
                    doc = "most best-effort work in flight; one longer launch goes alone" },
     share_pct = { type = "number", min = 0, max = 100, default = 90,
                   doc = "least share of the idle time of those above, even if no gap fits" },
-    floor_pct = { type = "number", min = 0, max = 100, default = 3,
+    floor_pct = { type = "number", min = 0, max = 100, default = 5,
                   doc = "least share of the time that those above are busy" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },

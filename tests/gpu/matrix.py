@@ -123,6 +123,8 @@ class Matrix:
         limited = min(program.timeout_s, self.left_s() - CELL_MIN_S / 2)
         folder = host.folder / f"{program.name}.{condition.name}"
         row = cells.Cell(program, condition, folder, host, limited).run()
+        if row["outcome"] == "hung" and limited < program.timeout_s:
+            row |= {"outcome": "not run", "error": "the budget ended"}
         self.say(f"{program.name} {condition.name}: {row['outcome']} {row['wall_s']} s")
         return row
 

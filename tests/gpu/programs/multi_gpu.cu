@@ -46,6 +46,7 @@ int main() {
     for (int d = 0; d < devices; ++d) {
       CHECK(cudaSetDevice(d));
       CHECK(cudaMemcpy(data[d], inbox[d], kBytes / 2, cudaMemcpyDeviceToDevice));
+      CHECK(cudaDeviceSynchronize());  // a copy within a device does not wait for its end
     }
   }
   for (int d = 0; d < devices; ++d) {
