@@ -89,7 +89,7 @@ class Host:
         for root in self.roots:
             for folder in (root / "lib64", root / "lib"):
                 for found in sorted(folder.glob(f"lib{flag[2:]}.so*")):
-                    return [str(found), f"{to_linker}-rpath={folder}"]
+                    return [f"{to_linker}{found}", f"{to_linker}-rpath={folder}"]
         return [flag]
 
 

@@ -64,7 +64,7 @@ int main() {
   program.launched(1);
   CHECK(cudaDeviceSynchronize());
 
-  cudaGraph_t graph = capture(stream, side, data, other, 7, cudaStreamCaptureModeThreadLocal);
+  const cudaGraph_t graph = capture(stream, side, data, other, 7, cudaStreamCaptureModeThreadLocal);
   cudaGraphExec_t exec;
   CHECK(cudaGraphInstantiate(&exec, graph, 0));
   for (const int round : program.rounds()) {
@@ -81,13 +81,13 @@ int main() {
     cudaGraphExecUpdateResultInfo info;
     CHECK(cudaGraphExecUpdate(exec, fresh, &info));
     CHECK(cudaGraphLaunch(exec, stream));
-    CHECK(cudaGraphDestroy(graph));
-    graph = fresh;
-    set_salts(exec, graph, 1000 + round);
+    CHECK(cudaGraphDestroy(fresh));
+    set_salts(exec, graph, 1000 + round);  // by the nodes that it was instantiated from
     CHECK(cudaGraphLaunch(exec, stream));
     CHECK(cudaStreamSynchronize(stream));
     program.launched(5 + 1 + 4 + 2);
   }
+  CHECK(cudaGraphDestroy(graph));
   program.digest("data", data, kBytes);
   program.digest("other", other, kBytes);
   program.digest("beside", beside, kBytes);

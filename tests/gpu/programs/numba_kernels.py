@@ -4,6 +4,7 @@ import program
 
 try:
     import numpy as np
+    np.row_stack = getattr(np, "row_stack", np.vstack)  # gone in NumPy 2.5; numba-cuda names it
     from numba import cuda, uint32
 except ImportError as error:
     program.skip(f"not installed: numba ({error})")

@@ -28,6 +28,8 @@ int main() {
   cudaStream_t behind, ahead;
   CHECK(cudaStreamCreateWithFlags(&behind, cudaStreamNonBlocking));
   CHECK(cudaStreamCreateWithFlags(&ahead, cudaStreamNonBlocking));
+  step<<<grid(), 256>>>(writer, kCount, 0);  // code is loaded before anything waits
+  program.launched(1);
   CHECK(cudaDeviceSynchronize());
   const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(flag);
   for (const int round : program.rounds()) {
