@@ -19,6 +19,8 @@ Each figure is a median over rounds that alternate between the two sides; `sprea
 interquartile range of the rounds.
 
   passthrough_ns   an entry point that the shim only forwards, minus the direct call
+  nodaemon_ns      cuLaunchKernel through the installed shim without a daemon, minus the direct
+                   call, interleaved
   lease_ns         cuLaunchKernel through the installed shim under a running daemon (leased),
                    minus the direct call, interleaved, every record drained
   launch_p99_8_threads_over_1
