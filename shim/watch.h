@@ -3,8 +3,8 @@
 //
 // It looks every 20 µs and rests as soon as no marker is outstanding, while anything captures, and
 // for good once the process exits. Measured (bench/README.md): a thread that spins on the query
-// costs each launch 0.65 µs and is itself late by a millisecond one time in twenty; one that looks
-// every 20 µs costs nothing.
+// costs each launch 0.69 µs and is itself late by a millisecond one time in twenty; one that looks
+// every 20 µs costs a launch nothing.
 #pragma once
 
 #include "shim/inside.h"
