@@ -1,4 +1,4 @@
-"""What the fault tests share: a stage in a folder of their own, a printed seed, checked answers."""
+"""What tests of dist/ share: a stage in a folder of their own, a printed seed, checked answers."""
 
 import os
 import pathlib

@@ -12,8 +12,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples/quickstart"))
-import stage  # noqa: E402  (the folder is known only now)
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import setting  # noqa: E402  (the folder is known only now)
+import stage  # noqa: E402
 
 
 def doctor(where, **environment):
@@ -72,18 +73,9 @@ def check(where):
 
 
 def main():
-    if not stage.HEDDLE.exists():
-        print("dist/ is not installed: cmake --install build/release")
-        sys.exit(77)
     os.environ.pop("LD_PRELOAD", None)
-    where = stage.Stage(ROOT / "out/doctor", "timeslice")
-    try:
-        check(where)
-    except stage.StageError as error:
-        print(f"FAILED {error}")
-        sys.exit(1)
-    finally:
-        where.close()
+    where = setting.fresh_stage("doctor", "timeslice")
+    setting.run(lambda: check(where), where)
 
 
 if __name__ == "__main__":

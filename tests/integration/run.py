@@ -10,8 +10,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples/quickstart"))
-import stage  # noqa: E402  (the folder is known only now)
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import setting  # noqa: E402  (the folder is known only now)
+import stage  # noqa: E402
 
 RULES = """
 [[rule]]
@@ -74,19 +75,10 @@ def check(where):
 
 
 def main():
-    if not stage.HEDDLE.exists():
-        print("dist/ is not installed: cmake --install build/release")
-        sys.exit(77)
     for variable in ("LD_PRELOAD", "HEDDLE_PRIORITY", "HEDDLE_LABEL"):
         os.environ.pop(variable, None)
-    where = stage.Stage(ROOT / "out/run", "timeslice")
-    try:
-        check(where)
-    except stage.StageError as error:
-        print(f"FAILED {error}")
-        sys.exit(1)
-    finally:
-        where.close()
+    where = setting.fresh_stage("run", "timeslice")
+    setting.run(lambda: check(where), where)
 
 
 if __name__ == "__main__":
