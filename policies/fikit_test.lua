@@ -14,6 +14,17 @@ local function learn(s, client, us)
   s:run(20000)
 end
 
+-- 40 ms of program A, beside a less important one that rests and whose launches of `us` are known.
+local function beside_known(t, gap_us, name, us)
+  local s = t.sim { policy = "fikit.lua", mps = false, switch_us = 0 }
+  s:client { name = "A", priority = 0 }
+  s:client { name = name, priority = 5 }
+  learn(s, name, us)
+  s:loop { client = "A", us = 500, gap_us = gap_us, at = 20000 }
+  s:run(40000)
+  return s
+end
+
 local function order(s, from_us, until_us)
   local names = {}
   for _, launch in ipairs(s:log()) do
@@ -73,12 +84,7 @@ test("of three programs the gap goes to the second first, then to the third", fu
 end)
 
 test("a kernel that does not fit what is left stays out", function(t)
-  local s = t.sim { policy = "fikit.lua", mps = false, switch_us = 0 }
-  s:client { name = "A", priority = 0 }
-  s:client { name = "long", priority = 5 }
-  learn(s, "long", 900)
-  s:loop { client = "A", us = 500, gap_us = 1500, at = 20000 }
-  s:run(40000)
+  local s = beside_known(t, 1500, "long", 900)
   local before = s:stats("long").launches
   s:loop { client = "long", us = 900 }
   s:run(100000)
@@ -87,12 +93,7 @@ test("a kernel that does not fit what is left stays out", function(t)
 end)
 
 test("gaps below 0.1 ms are not filled", function(t)
-  local s = t.sim { policy = "fikit.lua", mps = false, switch_us = 0 }
-  s:client { name = "A", priority = 0 }
-  s:client { name = "short", priority = 5 }
-  learn(s, "short", 20)
-  s:loop { client = "A", us = 500, gap_us = 80, at = 20000 }
-  s:run(40000)
+  local s = beside_known(t, 80, "short", 20)
   local before = s:stats("short").launches
   s:loop { client = "short", us = 20 }
   s:run(50000)
@@ -100,12 +101,7 @@ test("gaps below 0.1 ms are not filled", function(t)
 end)
 
 test("the next launch ends a gap that was predicted to be longer", function(t)
-  local s = t.sim { policy = "fikit.lua", mps = false, switch_us = 0 }
-  s:client { name = "A", priority = 0 }
-  s:client { name = "low", priority = 5 }
-  learn(s, "low", 100)
-  s:loop { client = "A", us = 500, gap_us = 1500, at = 20000 }
-  s:run(40000)
+  local s = beside_known(t, 1500, "low", 100)
   local log = s:log()
   local next = log[#log].at_us + 2003           -- A starts, runs 500 µs, and pauses
   s:loop { client = "low", us = 100, at = next }
