@@ -84,15 +84,22 @@ constexpr const char* kLaunchesHelp =
     "Launches an empty kernel COUNT times through the libcuda.so.1 that the loader finds and "
     "synchronizes: what tests/tidy/instructions.py counts under callgrind";
 
+// What `run` and `virtual` both take.
+template <typename Options>
+CLI::App* add_scenario(CLI::App& app, const char* name, const char* help, Options& options) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->add_option("scenario", options.scenario)->type_name("SCENARIO")->required();
+  command->add_option("--policies", options.policies, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  command->add_option("--baselines", options.baselines, "instead of the scenario's")
+      ->type_name("A,B")
+      ->delimiter(',');
+  return command;
+}
+
 CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
-  CLI::App* command = app.add_subcommand("run", kRunHelp);
-  command->add_option("scenario", run.scenario)->type_name("SCENARIO")->required();
-  command->add_option("--policies", run.policies, "instead of the scenario's")
-      ->type_name("A,B")
-      ->delimiter(',');
-  command->add_option("--baselines", run.baselines, "instead of the scenario's")
-      ->type_name("A,B")
-      ->delimiter(',');
+  CLI::App* command = add_scenario(app, "run", kRunHelp, run);
   command->add_option("--device", run.device, "auto (a GPU if there is one) or sim")
       ->check(CLI::IsMember({"auto", "sim"}));
   command->add_option("--json", run.json, "the result; default: the scenario's name, here")
@@ -112,14 +119,7 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
 }
 
 CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
-  CLI::App* command = app.add_subcommand("virtual", kVirtualHelp);
-  command->add_option("scenario", run.scenario)->type_name("SCENARIO")->required();
-  command->add_option("--policies", run.policies, "instead of the scenario's")
-      ->type_name("A,B")
-      ->delimiter(',');
-  command->add_option("--baselines", run.baselines, "instead of the scenario's")
-      ->type_name("A,B")
-      ->delimiter(',');
+  CLI::App* command = add_scenario(app, "virtual", kVirtualHelp, run);
   command->add_option("--seed", run.seed, "instead of the scenario's; else drawn, and printed")
       ->type_name("N");
   command->add_option("--json", run.json, "the result, replaced if it is there")->type_name("FILE");
