@@ -24,8 +24,12 @@ namespace {
 constexpr unsigned kBlockThreads = 1024;
 constexpr int kLaunchesPerIteration = 3;
 constexpr size_t kBatchKernels = 12;
-constexpr size_t kDepth = 8;  // batch kernels outstanding
-constexpr size_t kMaxSamples = 20'000;
+constexpr size_t kDepth = 8;          // batch kernels outstanding
+constexpr size_t kMaxBegun = 20'000;  // iterations whose begin is told
+
+struct Iteration {
+  int64_t begin_ns, end_ns;
+};
 
 struct Options {
   bool latency = true;
@@ -136,12 +140,12 @@ class Demo {
       }
       check(driver_, driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
       const int64_t done = now_ns();
-      samples_ms_.push_back(static_cast<double>(done - start) / 1e6);
+      iterations_.push_back({start, done});
       sleep_until(done + static_cast<int64_t>(draw(random_, 4, 10, 0.25) * 1e6));
     }
   }
 
-  // An iteration is one kernel; its sample is the time since the kernel before it was seen done.
+  // An iteration is one kernel, from when the kernel before it was seen done.
   void run_batch() {
     struct Kernel {
       unsigned blocks;
@@ -168,13 +172,16 @@ class Demo {
       if (seen == posted) continue;
       check(driver_, driver_.cuEventSynchronize(events[seen++ % kDepth]), "cuEventSynchronize");
       const int64_t now = now_ns();
-      samples_ms_.push_back(static_cast<double>(now - last) / 1e6);
+      iterations_.push_back({last, now});
       last = now;
     }
   }
 
   void report(double wall_s, bool right) const {
-    std::vector<double> sorted = samples_ms_;
+    std::vector<double> sorted;
+    for (const auto& [begin_ns, end_ns] : iterations_) {
+      sorted.push_back(static_cast<double>(end_ns - begin_ns) / 1e6);
+    }
     std::sort(sorted.begin(), sorted.end());
     double sum = 0;
     for (double sample : sorted) sum += sample;
@@ -188,14 +195,14 @@ class Demo {
       fprintf(file,
               "{\"role\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"iterations\":%zu,"
               "\"ms_mean\":%.4f,\"ms_p50\":%.4f,\"ms_p99\":%.4f,\"per_s\":%.3f,\"launches\":%llu,"
-              "\"begin_ns\":%lld,\"seconds\":%.3f,\"checksum_ok\":%s,\"samples_ms\":[",
+              "\"begin_ns\":%lld,\"seconds\":%.3f,\"checksum_ok\":%s,\"begun_ns\":[",
               options_.latency ? "latency" : "batch", device_,
               static_cast<unsigned long long>(options_.seed), sorted.size(),
               sorted.empty() ? 0.0 : sum / count, quantile(0.5), quantile(0.99), count / wall_s,
               static_cast<unsigned long long>(launches_), static_cast<long long>(begin_ns_), wall_s,
               right ? "true" : "false");
-      for (size_t i = 0; i < std::min(samples_ms_.size(), kMaxSamples); ++i) {
-        fprintf(file, "%s%.4f", i == 0 ? "" : ",", samples_ms_[i]);
+      for (size_t i = 0; i < std::min(iterations_.size(), kMaxBegun); ++i) {
+        fprintf(file, "%s%lld", i == 0 ? "" : ",", static_cast<long long>(iterations_[i].begin_ns));
       }
       fprintf(file, "]}\n");
       fflush(file);
@@ -215,7 +222,7 @@ class Demo {
   uint64_t launches_ = 0;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;
-  std::vector<double> samples_ms_;
+  std::vector<Iteration> iterations_;
 };
 
 [[noreturn]] void usage() {
