@@ -13,8 +13,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples/quickstart"))
-import stage  # noqa: E402  (the folder is known only now)
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import setting  # noqa: E402  (the folder is known only now)
+import stage  # noqa: E402
+from setting import expect  # noqa: E402
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
 # What Docker gives a container by default: no user namespace.
@@ -39,11 +41,6 @@ name = "by label"
 label = "seen"
 claim = 3
 """
-
-
-def expect(condition, what):
-    if not condition:
-        raise stage.StageError(str(what))
 
 
 def start_daemon(where):
@@ -106,29 +103,23 @@ def check_container(where):
 
 
 def main():
-    if not stage.HEDDLE.exists():
-        print("dist/ is not installed: cmake --install build/release")
-        sys.exit(77)
     if os.geteuid() != 0 or subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
         print("skipped: needs root, and user and PID namespaces")
         sys.exit(77)
-    where = stage.Stage(ROOT / "out/identity", "mps")
+    where = setting.fresh_stage("identity")
     where.sockets.chmod(0o777)
-    try:
-        check(where)
-        where.daemon.kill()  # of unshare, which takes heddled with it, a moment later
-        where.daemon.wait()
+
+    def body():
+        try:
+            check(where)
+        finally:
+            where.daemon.kill()  # of unshare, which takes heddled with it, a moment later
+            where.daemon.wait()
         stage.wait_until(lambda: where.heddle("status", check=False) is None, 5, "its end")
         where.next_gpu("container")
         check_container(where)
-    except stage.StageError as error:
-        print(f"FAILED {error}")
-        sys.exit(1)
-    finally:
-        if where.daemon:
-            where.daemon.kill()
-            where.daemon.wait()
-        where.close()
+
+    setting.run(body, where)
 
 
 if __name__ == "__main__":

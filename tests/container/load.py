@@ -19,17 +19,14 @@ import sys
 import roots
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples/quickstart"))
-import stage  # noqa: E402  (the folder is known only now)
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import setting  # noqa: E402  (the folder is known only now)
+import stage  # noqa: E402
+from setting import expect  # noqa: E402
 
 DEPS, DRIVER, DEMO, NAMES = map(pathlib.Path, sys.argv[1:5])
 # A namespace of mounts; of users too where this is not root.
 UNSHARE = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-
-
-def expect(condition, what):
-    if not condition:
-        raise stage.StageError(str(what))
 
 
 class Container:
@@ -113,38 +110,34 @@ def check_musl(where):
 
 
 def main():
-    if not stage.HEDDLE.exists():
-        print("dist/ is not installed: cmake --install build/release")
-        sys.exit(77)
     if subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
         print("skipped: no mounts without root here")
         sys.exit(77)
-    where = stage.Stage(ROOT / "out/container", "mps")
+    where = setting.fresh_stage("container")
     # heddle cdi mounts only a directory that holds nothing else.
     where.socket = where.sockets / "run/heddled"
     where.socket.parent.mkdir()
-    owner = None
-    try:
+
+    def body():
         check_musl(where)
         for release in roots.RELEASES:
             where.next_gpu(release)
             container = Container(where, release)
             # It leaves when nobody uses it for 3 s.
             owner = subprocess.Popen([stage.SIM / "heddle-sim-gpu"], env=where.env)
-            where.start_daemon("priority")
-            check_release(where, container, release)
-            where.stop_daemon()
-            owner.wait(20)
+            try:
+                where.start_daemon("priority")
+                check_release(where, container, release)
+                where.stop_daemon()
+                owner.wait(20)
+            finally:
+                owner.kill()
+
+    try:
+        setting.run(body, where)
     except roots.NoRoot as error:
         print(f"skipped: {error}")
         sys.exit(77)
-    except stage.StageError as error:
-        print(f"FAILED {error}")
-        sys.exit(1)
-    finally:
-        where.close()
-        if owner is not None and owner.poll() is None:
-            owner.kill()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,11 @@ def start_pair(where, name, seed, seconds):
             for role in stage.CLASSES}
 
 
+def expect(condition, what):
+    if not condition:
+        raise stage.StageError(str(what))
+
+
 def run(body, where):
     """Runs a test body; prints why it failed."""
     try:

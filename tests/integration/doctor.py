@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fault"))
 import setting  # noqa: E402  (the folder is known only now)
 import stage  # noqa: E402
+from setting import expect  # noqa: E402
 
 
 def doctor(where, **environment):
@@ -27,11 +28,6 @@ def doctor(where, **environment):
     for finding in json.loads(done.stdout)["findings"]:
         found.setdefault(finding["topic"], []).append((finding["level"], finding["text"]))
     return done.returncode, found
-
-
-def expect(condition, what):
-    if not condition:
-        raise stage.StageError(str(what))
 
 
 def check(where):

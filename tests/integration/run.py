@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fault"))
 import setting  # noqa: E402  (the folder is known only now)
 import stage  # noqa: E402
+from setting import expect  # noqa: E402
 
 RULES = """
 [[rule]]
@@ -28,11 +29,6 @@ name = "environment"
 label = "by environment"
 claim = 1
 """
-
-
-def expect(condition, what):
-    if not condition:
-        raise stage.StageError(str(what))
 
 
 def run(where, *words, **environment):
