@@ -13,19 +13,17 @@ works again, and whether the MPS server is still the same process.
 
 import argparse
 import os
-import shlex
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
-import pairs
 from harness import report
 from harness.processes import Daemon, HostError, Job, Mps, NoMps
+from harness.session import Session, add_origin, origin
 
 HERE = Path(__file__).resolve().parent
 FAULT_AFTER_S = 2.0
@@ -183,20 +181,10 @@ def attached(setting):
     return len(setting.daemon.counters().get("ps", {}).get("clients", []))
 
 
-class BlastRadius:
+class BlastRadius(Session):
     def __init__(self, options):
-        self.options = options
-        self.started = time.monotonic()
-        self.result = {
-            "benchmark": "blast-radius", "mode": "simulated" if options.sim else "real",
-            "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
-            "driver": options.gpu[1], "command": options.command, "conditions": {}, "errors": []}
-
-    def say(self, text):
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
-
-    def left_s(self):
-        return self.options.budget_s - (time.monotonic() - self.started)
+        super().__init__(options, origin(options, "blast-radius") | {
+            "conditions": {}, "errors": []})
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="heddle-bl-") as folder:
@@ -248,10 +236,6 @@ class BlastRadius:
             self.result["conditions"][name] = {"summary": summary(trials), "trials": trials}
         report.write(self.result, self.options.out)
 
-    def fail(self, text):
-        self.result["errors"].append(text)
-        self.say(text)
-
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
@@ -270,12 +254,7 @@ def parse(arguments):
     for name in options.only:
         if name not in CONDITIONS:
             parser.error(f"no condition {name}; there are: {', '.join(CONDITIONS)}")
-    options.dist = options.dist.resolve()
-    options.command = shlex.join(["bench/blast_radius.py", *arguments])
-    options.gpu = ["simulated", "-"] if options.sim else pairs.gpu()
-    options.commit = options.commit or pairs.commit()
-    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return options
+    return add_origin(options, "bench/blast_radius.py", arguments)
 
 
 def main():

@@ -18,18 +18,17 @@ takes more noise. Both with their 95 % bootstrap intervals.
 import argparse
 import os
 import random
-import shlex
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pairs
 from harness import figures, report
 from harness.processes import Daemon, HostError, Job, Mps, NoMps, placement
+from harness.session import Session, add_origin, origin
 
 HERE = Path(__file__).resolve().parent
 BAR = 0.01
@@ -92,26 +91,11 @@ def over_bare(blocks):
     return answer
 
 
-class Overhead:
+class Overhead(Session):
     def __init__(self, options):
-        self.options = options
-        self.started = time.monotonic()
-        self.result = {
-            "benchmark": "overhead", "mode": "simulated" if options.sim else "real",
-            "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
-            "driver": options.gpu[1], "command": options.command, "seed": options.seed,
-            "sharing": "mps" if options.mps else "time-sliced", "bar": BAR,
-            "pinned_cpus": placement(), "services": {}, "preload": {}, "errors": []}
-
-    def left_s(self):
-        return self.options.budget_s - (time.monotonic() - self.started)
-
-    def say(self, text):
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
-
-    def fail(self, text):
-        self.result["errors"].append(text)
-        self.say(text)
+        super().__init__(options, origin(options, "overhead") | {
+            "seed": options.seed, "sharing": "mps" if options.mps else "time-sliced", "bar": BAR,
+            "pinned_cpus": placement(), "services": {}, "preload": {}, "errors": []})
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="heddle-ov-") as folder:
@@ -253,13 +237,7 @@ def parse(arguments):
     for name in options.only + options.preload:
         if name not in SERVICES:
             parser.error(f"no service {name}; there are: {', '.join(SERVICES)}")
-    options.dist = options.dist.resolve()
-    options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    options.command = shlex.join(["bench/overhead.py", *arguments])
-    options.gpu = ["simulated", "-"] if options.sim else pairs.gpu()
-    options.commit = options.commit or pairs.commit()
-    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return options
+    return add_origin(options, "bench/overhead.py", arguments)
 
 
 def main():

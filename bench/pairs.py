@@ -19,17 +19,16 @@ import argparse
 import contextlib
 import os
 import random
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 from harness import conditions, report
 from harness.processes import Daemon, HostError, Job, Mps, NoMps
+from harness.session import Session, add_origin
 
 HERE = Path(__file__).resolve().parent
 LEAD_S, TAIL_S = 0.3, 0.15
@@ -88,18 +87,11 @@ class State:
         self.mps.stop()
 
 
-class Comparison:
+class Comparison(Session):
     def __init__(self, options, rows):
-        self.options, self.rows = options, rows
-        self.started = time.monotonic()
-        self.result = report.skeleton(options, rows, PAIRS)
+        super().__init__(options, report.skeleton(options, rows, PAIRS))
+        self.rows = rows
         self.states = {}
-
-    def left_s(self):
-        return self.options.budget_s - (time.monotonic() - self.started)
-
-    def say(self, text):
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
 
     def run(self):
         phases = [["timeslice"], ["mps"]] if self.options.apart else [["timeslice", "mps"]]
@@ -143,10 +135,6 @@ class Comparison:
                 state.stop()
             self.states = {}
             self.save()
-
-    def fail(self, text):
-        self.result["errors"].append(text)
-        self.say(text)
 
     @contextlib.contextmanager
     def surviving(self, jobs):
@@ -287,33 +275,13 @@ def parse(arguments):
     for pair in options.pairs:
         if pair not in PAIRS:
             parser.error(f"no pair {pair}; there are: {', '.join(PAIRS)}")
-    options.dist = options.dist.resolve()
-    options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    options.command = shlex.join(["bench/pairs.py", *arguments])
-    options.gpu = ["simulated", "-"] if options.sim else gpu()
-    options.commit = options.commit or commit()
-    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    add_origin(options, "bench/pairs.py", arguments)
     try:
         params = {"priority": options.priority, "gapfill": options.gapfill}
         variants = [conditions.parse_variant(text) for text in options.variant]
         return options, conditions.choose(options.conditions, params, variants)
     except ValueError as error:
         parser.error(str(error))
-
-
-def gpu():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, text=True, capture_output=True, check=True,
-                          timeout=60).stdout.splitlines()[0].split(", ")
-
-
-def commit():
-    query = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(query, text=True, capture_output=True)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 def main():

@@ -1,1 +1,1 @@
-"""What bench/pairs.py is made of: processes, conditions, figures."""
+"""What the measuring scripts are made of: sessions, processes, conditions, figures."""

@@ -8,6 +8,7 @@ import shutil
 import statistics
 
 from .processes import placement
+from .session import origin
 from .figures import growth, latency_ms, median_with_interval  # noqa: F401 (growth: for pairs.py)
 
 BE_SHARE_OF_IDLE = 0.4  # what best effort must get of hp's idle time, as a share of its own rate
@@ -16,16 +17,9 @@ TIMELINE_US = 200_000
 
 
 def skeleton(options, rows, pairs):
-    return {
-        "benchmark": "pairs",
-        "date": options.date,
-        "commit": options.commit,
-        "gpu": options.gpu[0],
-        "driver": options.gpu[1],
+    return origin(options, "pairs") | {
         "host": {"cpus": os.cpu_count(), "kernel": platform.release(),
                  "python": platform.python_version()},
-        "mode": "simulated" if options.sim else "real",
-        "command": options.command,
         "seed": options.seed,
         "block_s": options.block_s,
         "alternation": "mps and timeslice apart" if options.apart else "all conditions",

@@ -20,14 +20,10 @@ import concurrent.futures
 import fnmatch
 import json
 import os
-import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
-import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import catalog
@@ -37,35 +33,25 @@ from host import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-import pairs  # noqa: E402
 from harness import report  # noqa: E402
+from harness.session import Session, add_origin, origin  # noqa: E402
 
 CELL_MIN_S = 10  # no further cell is begun with less time left
 
 
-class Matrix:
+class Matrix(Session):
     def __init__(self, options, programs, conditions):
-        self.options, self.programs, self.conditions = options, programs, conditions
-        self.started = time.monotonic()
+        super().__init__(options, origin(options, "framework-matrix") | {
+            "gpus": options.gpu[2], "sharing": "mps" if options.mps else "time-sliced",
+            "policy": options.policy, "programs": {}, "errors": []})
+        self.programs, self.conditions = programs, conditions
         self.lock = threading.Lock()
-        self.result = {
-            "benchmark": "framework-matrix", "mode": "simulated" if options.sim else "real",
-            "date": options.date, "commit": options.commit, "gpu": options.gpu[0],
-            "driver": options.gpu[1], "gpus": options.gpu[2], "command": options.command,
-            "sharing": "mps" if options.mps else "time-sliced", "policy": options.policy,
-            "programs": {}, "errors": []}
         if options.resume and options.resume.exists():
             self.result["programs"] = json.loads(options.resume.read_text())["programs"]
-
-    def left_s(self):
-        return self.options.budget_s - (time.monotonic() - self.started)
 
     def hurry(self):
         """Begins no further cell; what runs still ends and is saved."""
         self.options.budget_s = 0
-
-    def say(self, text):
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="hm-", ignore_cleanup_errors=True) as folder:
@@ -140,14 +126,6 @@ class Matrix:
         report.write(self.result, self.options.out)
 
 
-def gpus():
-    """Name, driver, and number of the host's GPUs."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    lines = subprocess.run(query, text=True, capture_output=True, check=True,
-                           timeout=60).stdout.splitlines()
-    return [*lines[0].split(", "), len(lines)]
-
-
 def chosen(pool, patterns):
     found = [item for item in pool
              if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns.split(","))]
@@ -175,11 +153,7 @@ def parse(arguments):
     add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
     add("--sim", action="store_true", help="mock programs, no GPU")
     options = parser.parse_args(arguments)
-    options.dist = options.dist.resolve()
-    options.command = shlex.join(["tests/gpu/matrix.py", *arguments])
-    options.gpu = ["simulated", "-", 0] if options.sim else gpus()
-    options.commit = options.commit or pairs.commit()
-    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    add_origin(options, "tests/gpu/matrix.py", arguments)
     try:
         conditions = (chosen(catalog.CONDITIONS, options.conditions) if options.conditions
                       else [c for c in catalog.CONDITIONS if c.default])

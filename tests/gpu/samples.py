@@ -21,21 +21,19 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-import pairs  # noqa: E402
 from harness import report  # noqa: E402
 from harness.processes import Daemon, Mps, NoMps  # noqa: E402
+from harness.session import Session, add_origin, origin  # noqa: E402
 
 BUILD_FOLDERS = {"CMakeFiles", ".git"}
 PROGRAM_MIN_S = 15  # no further program is begun with less time left
@@ -143,24 +141,14 @@ def end_group(process):
     process.wait()
 
 
-class Samples:
+class Samples(Session):
     def __init__(self, options):
-        self.options = options
-        self.started = time.monotonic()
+        super().__init__(options, origin(options, "samples") | {
+            "sharing": "mps" if options.mps else "time-sliced", "class": options.job_class,
+            "programs": {}, "summary": {}})
         self.lock = threading.Lock()
-        self.result = {
-            "benchmark": "samples", "mode": "real", "date": options.date,
-            "commit": options.commit, "gpu": options.gpu[0], "driver": options.gpu[1],
-            "command": options.command, "sharing": "mps" if options.mps else "time-sliced",
-            "class": options.job_class, "programs": {}, "summary": {}}
         if options.resume and options.resume.exists():
             self.result["programs"] = json.loads(options.resume.read_text())["programs"]
-
-    def left_s(self):
-        return self.options.budget_s - (time.monotonic() - self.started)
-
-    def say(self, text):
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="hs-") as folder:
@@ -235,19 +223,13 @@ def parse(arguments):
     add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
     add("--sim", action="store_true", help="no GPU: any programs, to test the logic")
     options = parser.parse_args(arguments)
-    options.programs, options.dist = options.programs.resolve(), options.dist.resolve()
+    options.programs = options.programs.resolve()
     options.arguments = json.loads(options.arguments.read_text()) if options.arguments else {}
-    options.command = shlex.join(["tests/gpu/samples.py", *arguments])
-    options.gpu = ["simulated", "-"] if options.sim else pairs.gpu()
-    options.commit = options.commit or pairs.commit()
-    options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return options
+    return add_origin(options, "tests/gpu/samples.py", arguments)
 
 
 def main():
     samples = Samples(parse(sys.argv[1:]))
-    if samples.options.sim:
-        samples.result["mode"] = "simulated"
     signal.signal(signal.SIGTERM, lambda *_: setattr(samples.options, "budget_s", 0))
     samples.run()
     print(json.dumps(samples.result["summary"]))
