@@ -23,6 +23,8 @@ interquartile range of the rounds.
                    call, interleaved
   lease_ns         cuLaunchKernel through the installed shim under a running daemon (leased),
                    minus the direct call, interleaved, every record drained
+  lease_paced_ns   the same for single launches, as eager frameworks make them: 10 us apart, with
+                   work on 128 KiB of data in between
   launch_p99_8_threads_over_1
                    p99 of single leased launches, eight threads with a stream each, over one
                    thread's, in turn; the simulated driver's lock is part of both

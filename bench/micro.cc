@@ -39,6 +39,7 @@ int micro(const MicroOptions& options) {
   const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
                       {"nodaemon_ns", summarize(launches.nodaemon)},
                       {"lease_ns", summarize(launches.lease)},
+                      {"lease_paced_ns", summarize(launches.paced)},
                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
                       {"gate_rtt_us_p50", summarize(gated_us)},
                       {"gate_rtt_us_p99", p99},

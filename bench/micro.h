@@ -32,6 +32,7 @@ struct LaunchSamples {
   std::vector<double> passthrough;  // per call, shim - direct, one per round
   std::vector<double> nodaemon;
   std::vector<double> lease;
+  std::vector<double> paced;    // one per launch, shim - direct
   std::vector<double> threads;  // p99 of single launches, 8 threads ÷ 1, one per round
   std::vector<double> gated;    // one per launch, minus the median direct call
 };

@@ -220,6 +220,24 @@ struct Pair {
   CUfunction kernel;
 };
 
+// What an eager framework does between two launches: some microseconds of work on its own data,
+// which pushes the launch path out of the nearest caches.
+class Application {
+ public:
+  void works() {
+    const auto until = std::chrono::steady_clock::now() + kPace;
+    do {
+      for (size_t i = 0; i < data_.size(); i += kLine) sum_ = sum_ + ++data_[i];
+    } while (std::chrono::steady_clock::now() < until);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kPace{10};
+  static constexpr size_t kLine = 64;
+  std::vector<uint8_t> data_ = std::vector<uint8_t>(128 << 10);  // more than an L1 cache
+  volatile uint64_t sum_ = 0;
+};
+
 // Single launches by several threads at once, each into a stream of its own.
 std::vector<double> launch_in_threads(const Driver& driver, CUfunction kernel, int threads,
                                       uint32_t launches) {
@@ -280,6 +298,15 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
     if (Daemon::client()["counters"]["dropped"] == before) break;
     if (tries == kTries) give_up("lease_ns: records were dropped; try on a less busy machine");
   }
+  Application application;
+  for (uint32_t i = 0; i < scaled(options, 20'000); ++i) {
+    application.works();
+    const double shim = time_ns([&] { pair.shim.launch_null(pair.kernel); });
+    application.works();
+    const double direct = time_ns([&] { pair.direct.launch_null(pair.kernel); });
+    out.paced.push_back(shim - direct);
+    if (i % kBatch == kBatch - 1) pair.shim.synchronize();
+  }
   // Rounds of an equal number of launches, one thread and eight in turn.
   constexpr int kThreads = 8;
   constexpr uint32_t kLaunches = 16 * 1024;
@@ -308,8 +335,8 @@ void measure_gated(const MicroOptions& options, LaunchSamples& out) {
 }
 
 auto members_of(LaunchSamples& samples) {
-  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease, &samples.threads,
-                    &samples.gated};
+  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease,
+                    &samples.paced,       &samples.threads,  &samples.gated};
 }
 
 // Runs `measure` in a process of its own, because a process attaches once, and takes over one

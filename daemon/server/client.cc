@@ -177,6 +177,16 @@ void Client::apply(const core::Decision& d) {
   }
 }
 
+bool Client::leased() const {
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    const uint64_t word = control_->windows[device].word.load(std::memory_order_relaxed);
+    if (on_device(static_cast<uint8_t>(device)) && ipc::window_us(word) != ipc::kWindowLease) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Client::heartbeat(core::TimeNs now) {
   control_->header.heartbeat_ns.store(now, std::memory_order_release);
 }

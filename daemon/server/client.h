@@ -98,6 +98,7 @@ class Client {
   bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
   void put_on_device(uint8_t device) { devices_ = static_cast<uint16_t>(devices_ | 1u << device); }
   uint16_t devices() const { return devices_; }
+  bool leased() const;  // launches freely on every device that it is on
 
   // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
   void let_go(std::string reason);

@@ -255,18 +255,24 @@ void Engine::update_contended(core::TimeNs now) {
   for (Client* client : polled_) client->set_contended(client->identity().priority < lowest);
 }
 
-bool Engine::fall_asleep(core::TimeNs now) {
-  const auto recent = [now](const Client* c) { return now - c->last_active < kRecentNs; };
-  const auto asking = [](const Client* c) { return c->intake().asking(); };
-  // Whoever is held back for long is silent, and waits for the others' completions all the same.
-  const bool alone = std::count_if(polled_.begin(), polled_.end(), recent) == 1 &&
-                     std::none_of(polled_.begin(), polled_.end(), asking);
+bool Engine::at_ease(core::TimeNs now) const {
+  bool working = false;
+  for (const Client* client : polled_) {
+    if (client->intake().asking()) return false;
+    if (now - client->last_active >= kRecentNs) continue;
+    if (!client->leased()) return false;
+    working = true;
+  }
+  return working;
+}
+
+void Engine::fall_asleep(core::TimeNs now) {
+  const bool ease = at_ease(now);
   asleep_ = true;
   for (Client* client : polled_) {
-    // Alone at work, what a client posts changes nobody's fate; the others still ring for anything.
-    client->set_sleep(alone && recent(client) ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+    const bool works = now - client->last_active < kRecentNs;
+    client->set_sleep(ease && works ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
   }
-  return alone;
 }
 
 void Engine::wake_up() {

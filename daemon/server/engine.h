@@ -72,9 +72,10 @@ class Engine {
   void tick(core::TimeNs now);  // steps every device whose deadline has passed
   core::TimeNs next_deadline() const;
   void heartbeat(core::TimeNs now);
-  // Before a nap: says how each client must wake the daemon. True if a lone client is launching
-  // without needing any decision: then the rings want to be drained every few ms.
-  bool fall_asleep(core::TimeNs now);
+  // Nobody asks, and whoever is at work launches freely: what they post changes nobody's fate, so
+  // that it is enough to drain their rings every few ms. False where nobody is at work.
+  bool at_ease(core::TimeNs now) const;
+  void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();
   bool asks_pending() const { return asks_in_batch_; }
 

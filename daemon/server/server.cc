@@ -23,7 +23,7 @@ constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
 constexpr core::TimeNs kLookNs = 100'000;
 // The core is not ticked more often than this, whatever deadline it names.
 constexpr core::TimeNs kTickMinNs = 10'000;
-// A lone client's rings are drained this often: 1 024 records are over 3 ms of launches.
+// Rings that nobody depends on are drained this often: 1 024 records are over 3 ms of launches.
 constexpr core::TimeNs kDrainNs = 2'000'000;
 // An editor's save is several events; a policy is live well within a second all the same.
 constexpr uint64_t kDebounceMs = 100;
@@ -172,6 +172,8 @@ bool Server::spin(core::TimeNs now) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
   }
+  // Whoever reads a ring while it is written makes every write wait for its cache line.
+  if (engine_.at_ease(now)) return false;
   const uint32_t patience_us = engine_.contended() ? config_.contended_spin_us : config_.spin_us;
   const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
@@ -186,13 +188,12 @@ bool Server::spin(core::TimeNs now) {
 }
 
 void Server::nap(core::TimeNs now) {
-  const bool drain = engine_.fall_asleep(now);
+  engine_.fall_asleep(now);
   if (engine_.poll(monotonic_now(), [this](Client& client) { poll_kernels(client); })) {
     last_event_ = now;
   } else {
-    core::TimeNs until = engine_.next_deadline();
+    core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();
     if (!engine_.clients().empty()) until = std::min(until, next_heartbeat_);
-    if (drain) until = std::min(until, now + kDrainNs);
     // An absolute time; 0 disarms.
     itimerspec when{};
     if (until != std::numeric_limits<core::TimeNs>::max()) {

@@ -52,6 +52,29 @@ TEST_F(ServerTest, SeesPostsOfALoneClientWithoutItsDoorbell) {
   EXPECT_TRUE(eventually([&] { return stats()["posted"] == 5'000; }));
 }
 
+// Who launches freely pays for each look that the daemon takes at its ring.
+TEST_F(ServerTest, DoesNotPollThoseWhoLaunchFreely) {
+  start();
+  FakeClient one(config_.socket, {.priority = 0}), two(config_.socket, {.priority = 0});
+  const auto launch = [&] {
+    one.post(0, {});
+    two.post(0, {});
+    return one.control().sleeping == ipc::kWakeOnAsk && two.control().sleeping == ipc::kWakeOnAsk;
+  };
+  ASSERT_TRUE(eventually(launch));
+  int asleep = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    asleep += launch();
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  }
+  EXPECT_GT(asleep, 500);
+  FakeClient waiting(config_.socket, {.priority = 9});
+  waiting.ask(0, 1);
+  waiting.ring();
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_NE(one.control().sleeping, ipc::kWakeOnAsk) << "their completions are waited for";
+}
+
 TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
   start("valve");
   FakeClient launching(config_.socket, {.priority = 0});
