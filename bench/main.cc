@@ -14,7 +14,7 @@
 namespace {
 
 constexpr const char* kMicroHelp =
-    R"(What heddle costs per launch, on the simulated driver; no GPU needed.
+    R"(What heddle costs per launch, on the simulated driver unless told otherwise; no GPU needed.
 Each figure is a median over rounds that alternate between the two sides; `spread` is the
 interquartile range of the rounds.
 
@@ -23,8 +23,8 @@ interquartile range of the rounds.
                    call, interleaved
   lease_ns         cuLaunchKernel through the installed shim under a running daemon (leased),
                    minus the direct call, interleaved, every record drained
-  lease_paced_ns   the same for single launches, as eager frameworks make them: 10 us apart, with
-                   work on 128 KiB of data in between
+  lease_paced_ns   a single leased launch minus a bypassed one, as eager frameworks make them: 10 us
+                   apart, with work on 2 MiB of data in between; the launch path is in no near cache
   launch_p99_8_threads_over_1
                    p99 of single leased launches, eight threads with a stream each, over one
                    thread's, in turn; the simulated driver's lock is part of both
@@ -148,6 +148,9 @@ int main(int argc, char** argv) {
   heddle::bench::MicroOptions options;
   CLI::App* micro = app.add_subcommand("micro", kMicroHelp);
   micro->add_option("--json", options.json, "also write the figures to FILE")->type_name("FILE");
+  micro->add_option("--driver", options.driver, "another driver, such as the GPU's libcuda.so.1")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
   micro->add_flag("--quick", options.quick, "a tenth of the rounds: seconds, less precise");
 
   uint32_t count = 1000;

@@ -46,8 +46,9 @@ int micro(const MicroOptions& options) {
                       {"hook_ns", summarize(hook)},
                       {"decisions_per_s", summarize(decisions)}};
 
-  nlohmann::json document{{"driver", "simulated"}, {"quick", options.quick}};
-  std::printf("simulated driver; median (interquartile range, samples)\n");
+  const std::string driver = options.driver.empty() ? "simulated" : options.driver;
+  nlohmann::json document{{"driver", driver}, {"quick", options.quick}};
+  std::printf("driver: %s; median (interquartile range, samples)\n", driver.c_str());
   for (const Row& row : rows) {
     const Measured& f = row.figure;
     std::printf("%-28s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);

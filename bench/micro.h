@@ -10,6 +10,7 @@ namespace heddle::bench {
 
 struct MicroOptions {
   std::string json;
+  std::string driver;  // a libcuda.so.1; empty: the simulated one
   bool quick = false;
 };
 
@@ -32,7 +33,7 @@ struct LaunchSamples {
   std::vector<double> passthrough;  // per call, shim - direct, one per round
   std::vector<double> nodaemon;
   std::vector<double> lease;
-  std::vector<double> paced;    // one per launch, shim - direct
+  std::vector<double> paced;    // one per launch, minus the median bypassed one
   std::vector<double> threads;  // p99 of single launches, 8 threads ÷ 1, one per round
   std::vector<double> gated;    // one per launch, minus the median direct call
 };
