@@ -5,8 +5,8 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs` and `pairs-verdict` from pairs*.json, `launch-priority` and its verdict from
-launch_priority*.json, `method` from both, `steer-EXPERIMENT` for each experiment of steer*.json,
+Tables: `pairs` and `pairs-verdict` from pairs*.json, the same for `shipped` and `launch-priority`
+(launch_priority*.json), `method` from all three, `steer-EXPERIMENT` for each experiment of steer*.json,
 `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json, `samples` from
 samples*.json, `blast-radius` from blast_radius*.json.
 """
@@ -16,6 +16,8 @@ import json
 import re
 import sys
 from pathlib import Path
+
+from harness import report
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NO_RESULT = "No result file yet."
@@ -29,7 +31,6 @@ WORDS = {
     "heddle_alone_be": "best effort alone, under heddle",
 }
 STATES = {"timeslice": "time-sliced", "mps": "MPS"}
-BE_SHARE_OF_IDLE = 0.4  # what best effort must get of the idle time, as a share of its own rate
 
 
 def load(stem):
@@ -99,26 +100,26 @@ def pairs_table(stem="pairs"):
 def verdict_table(stem="pairs"):
     rows = []
     for name, pair in newest_pairs(stem).items():
-        untraced = BE_SHARE_OF_IDLE * ((pair["idle_fraction"] or {}).get("untraced") or 0)
-        for condition, verdict in pair["verdict"].items():
+        for condition in pair["verdict"]:
             found = {r["metric"]: r for r in pair["ratios"] if r["of"] == condition}
             if not found:
                 continue
+            verdict = report.verdict(pair, condition)  # older files knew another bar
             interval = {metric: f"{r['median']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
                         for metric, r in found.items()}
             share = (f"{verdict['be_share']:.3f} of {verdict['be_share_wanted']:.3f} "
-                     f"({untraced:.3f})" if "be_share" in verdict else "–")
+                     f"({verdict['be_share_wanted_traced']:.3f})" if "be_share" in verdict else "–")
             outcome = {True: "yes", False: "no", None: "–"}[verdict["passes"]]
             rows.append([f"{name}, {condition_name(condition)}", interval.get("hp_mean", "–"),
                          interval.get("hp_p99", "–"), share, outcome])
     header = ["against MPS + client priority", "mean, ratio", "p99, ratio",
-              "best effort: got of wanted (by untraced idle)", "better on all"]
+              "best effort: got of wanted (by the traced idle)", "better on all"]
     return markdown(header, rows) if rows else NO_RESULT
 
 
 def method():
     lines = []
-    for file, document in load("pairs") + load("launch_priority"):
+    for file, document in load("pairs") + load("shipped") + load("launch_priority"):
         equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
                  f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
                  for name, pair in document["pairs"].items()]
@@ -267,6 +268,7 @@ def blast_table():
 def tables():
     return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
+            "shipped-verdict": verdict_table("shipped"), "shipped": pairs_table("shipped"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), **steer_tables()}

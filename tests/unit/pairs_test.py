@@ -28,7 +28,7 @@ def summarized(raw, rows, kernel_s):
     result = report.skeleton(options, rows, {"alexnet": (("alexnet", 64), ("vgg16", 64))})
     pair = result["pairs"]["alexnet"]
     pair["raw"] = raw
-    pair["profile"] = {"wall_s": 1.0, "kernel_s": kernel_s, "kernels": 1, "iterations": 500}
+    pair["profile"] = {"wall_s": 2.0, "kernel_s": kernel_s, "kernels": 1, "iterations": 1000}
     report.summarize(result, rows)
     return result, pair
 
@@ -58,6 +58,7 @@ class Pairs(unittest.TestCase):
             _, pair = summarized(raw, self.rows, kernel_s=0.5)
             verdict = pair["verdict"]["mps/gapfill"]
             self.assertEqual(verdict["be_share_wanted"], 0.2)
+            self.assertEqual(verdict["be_share_wanted_traced"], 0.3)
             self.assertIs(verdict["passes"], passes)
 
     def test_slower_than_client_priority_does_not_pass(self):
