@@ -5,8 +5,8 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs` and `pairs-verdict` from pairs*.json, the same for `shipped` and `launch-priority`
-(launch_priority*.json), `method` from all three, `steer-EXPERIMENT` for each experiment of steer*.json,
+Tables: `pairs` and `pairs-verdict` from pairs*.json, likewise `shipped` from shipped*.json and
+`launch-priority` from launch_priority*.json, `method` from all three, `steer-EXPERIMENT` for each experiment of steer*.json,
 `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json, `samples` from
 samples*.json, `blast-radius` from blast_radius*.json.
 """
