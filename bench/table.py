@@ -7,8 +7,8 @@
 
 Tables: `pairs` and `pairs-verdict` from pairs*.json, likewise `shipped` from shipped*.json and
 `launch-priority` from launch_priority*.json, `method` from all three, `steer-EXPERIMENT` for each
-experiment of steer*.json, `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json, `samples` from
-samples*.json, `blast-radius` from blast_radius*.json.
+experiment of steer*.json, `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json,
+`samples` from samples*.json, `blast-radius` from blast_radius*.json.
 """
 
 import argparse

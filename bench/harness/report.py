@@ -147,8 +147,8 @@ def ratios(row, blocks):
 
 def verdict(pair, name):
     """Is the latency-critical side better off than with what is free, at a fair share for the
-    other? Idle is what the program alone leaves idle: the profiler's kernel time over its untraced wall
-    time, for the profiler slows launch-bound programs. `be_share_wanted_traced` takes the
+    other? Idle is what the program alone leaves idle: the profiler's kernel time over its untraced
+    wall time, for the profiler slows launch-bound programs. `be_share_wanted_traced` takes the
     profiler's own wall time, which asks for more."""
     found = {r["metric"]: r for r in pair["ratios"] if r["of"] == name}
     share = pair["conditions"][name]["be_over_alone"]
