@@ -68,7 +68,7 @@ class Daemon {
   void use(const std::string& policy, const std::map<std::string, std::string>& params);
   Json status();
   bool running() const { return process_->running(); }
-  double cpu_s() const { return process_->cpu_s(); }
+  int pid() const { return process_->pid(); }
   // In front of a job's command.
   std::vector<std::string> prefix(int priority, const std::string& label) const;
   const Environment& environment() const { return environment_; }

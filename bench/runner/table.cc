@@ -95,11 +95,20 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({name + " / s", name, {"per_s"}});
       all.push_back({"÷ alone", name, {"per_s_over_alone"}});
     }
+    all.push_back({"TBT p50 ms", name, {"tbt_ms", "p50"}});
+    all.push_back({"TBT p99 ms", name, {"tbt_ms", "p99"}});
+    all.push_back({"TBT p99 ÷ alone", name, {"tbt_p99_over_alone"}});
+    all.push_back({"shim CPU", name, {"shim_cpu"}});
   }
   for (const auto& [title, key] : {std::pair("STP", "stp"),
                                    {"ANTT", "antt"},
                                    {"makespan s", "makespan_s"},
-                                   {"daemon CPU", "daemon_cpu"}}) {
+                                   {"power W", "power_w"},
+                                   {"J / iteration", "energy_per_iteration_j"},
+                                   {"energy ÷ alone", "energy_over_alone"},
+                                   {"daemon CPU", "daemon_cpu"},
+                                   {"decisions / s", "decisions_per_s"},
+                                   {"faults", "faults"}}) {
     all.push_back({title, "", {key}});
   }
   std::vector<Column> used;
@@ -136,12 +145,36 @@ std::string rows_table(const Json& result) {
 std::string ratios_table(const Json& result) {
   Table table({"in the same repetitions", "ratio [95 %]", "repetitions"});
   for (const Json& r : result["ratios"]) {
-    const std::string metric = r["metric"] == "per_s" ? "rate" : std::string(r["metric"]);
+    std::string metric = r["metric"];
+    if (metric == "per_s") metric = "rate";
+    if (metric == "tbt_p99") metric = "TBT p99";
     table.row({"`" + r["of"].get<std::string>() + "` ÷ `" + r["over"].get<std::string>() +
                    "`: " + r["job"].get<std::string>() + " " + metric,
                with_interval(&r), std::to_string(r["n"].get<size_t>())});
   }
   return table.empty() ? "" : "\n" + table.text();
+}
+
+// Every figure in `found`, however deep, by its path.
+void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
+  if (!found.is_object()) return;
+  if (found.contains("lo")) {
+    const std::string interval = "[" + three(found["lo"]) + ", " + three(found["hi"]) + "]";
+    return table.row(
+        {row, path, three(found["value"]), interval, three(found["spread"]), found["n"].dump()});
+  }
+  for (const auto& [key, inner] : found.items()) {
+    const std::string name = key == "jobs" ? "" : key;
+    add_figures(row, path + (path.empty() || name.empty() ? "" : " ") + name, inner, table);
+  }
+}
+
+std::string figures_table(const Json& result) {
+  Table table({"row", "figure", "value", "95 %", "spread", "samples"});
+  for (const auto& [name, row] : result["figures"].items()) add_figures(name, "", row, table);
+  const Json fractions = result.value("idle_fraction", Json::object());
+  add_figures("alone", "", {{"idle_fraction", fractions}}, table);
+  return "\n" + table.text();
 }
 
 std::string word(const Json& equal) {
@@ -163,7 +196,9 @@ std::string method(const Json& result) {
           last["command"].get<std::string>() + "`.";
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
-    const double share = idle.value("untraced", idle.value("traced", 0.0));
+    const Json* untraced = at(idle, {"untraced", "value"});
+    const double share =
+        untraced != nullptr ? untraced->get<double>() : idle["traced"].get<double>();
     text += " " + job + " alone leaves the GPU idle " + three(100 * share) + " % of its time.";
   }
   if (const Json* outputs = at(result, {"outputs"})) {
@@ -181,15 +216,16 @@ std::string method(const Json& result) {
 
 }  // namespace
 
-std::string markdown(const Json& result) {
+std::string markdown(const Json& result, bool all) {
   std::string text = "**" + result["name"].get<std::string>() + "**";
   if (!result["about"].get<std::string>().empty()) {
     text += ": " + result["about"].get<std::string>();
   }
-  return text + "\n\n" + rows_table(result) + ratios_table(result) + method(result);
+  return text + "\n\n" + rows_table(result) + ratios_table(result) +
+         (all ? figures_table(result) : "") + method(result);
 }
 
-int print_tables(const std::vector<std::string>& files) {
+int print_tables(const std::vector<std::string>& files, bool all) {
   for (const std::string& file : files) {
     Json result = read_json(file);
     if (result.value("benchmark", "") != "scenario") {
@@ -200,7 +236,7 @@ int print_tables(const std::vector<std::string>& files) {
     if (!result.contains("figures")) {
       throw std::runtime_error(file + ": was cut short before its figures; finish it by --resume");
     }
-    std::cout << (file == files.front() ? "" : "\n") << markdown(result);
+    std::cout << (file == files.front() ? "" : "\n") << markdown(result, all);
   }
   return 0;
 }

@@ -8,9 +8,10 @@
 
 namespace heddle::bench {
 
-// One result's rows, its comparisons, and how it was measured.
-std::string markdown(const Json& result);
+// One result's rows, its comparisons, and how it was measured. `all`: also a line for every figure,
+// with its interval, spread and count.
+std::string markdown(const Json& result, bool all = false);
 
-int print_tables(const std::vector<std::string>& files);
+int print_tables(const std::vector<std::string>& files, bool all);
 
 }  // namespace heddle::bench
