@@ -14,8 +14,8 @@ import stage  # noqa: E402
 
 
 def heddle(where, *arguments, code=0):
-    done = subprocess.run([stage.HEDDLE, *map(str, arguments)], env=where.env, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run([stage.HEDDLE, *map(str, arguments)], env=where.env,
+                          capture_output=True, text=True, timeout=60)
     assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
     return done
 
