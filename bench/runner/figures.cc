@@ -292,6 +292,10 @@ Json to_json(const Figure& figure) {
           {"n", figure.n}};
 }
 
+Figure figure_from(const Json& json) {
+  return {json.at("value"), json.at("lo"), json.at("hi"), json.at("n")};
+}
+
 Figure median(const std::vector<double>& values) {
   std::mt19937_64 random(1);
   std::vector<double> copy = values, draws;

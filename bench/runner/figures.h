@@ -32,6 +32,7 @@ struct Figure {
   size_t n = 0;
 };
 Json to_json(const Figure& figure);
+Figure figure_from(const Json& json);
 
 // The median over repetitions. `values` is not empty.
 Figure median(const std::vector<double>& values);

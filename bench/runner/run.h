@@ -15,6 +15,9 @@ struct RunOptions {
   std::string device = "auto";                                  // or "sim"
   std::string json;                                             // default: NAME.json
   std::string logs;                                             // folder that keeps them
+  std::string trace;                                            // folder for recorded traces
+  std::optional<uint32_t> repetitions;                          // override the file's, as here:
+  std::optional<double> block_s;
   bool resume = false;
   double budget_s = 0;  // 0: none
   uint32_t full_every = 1;

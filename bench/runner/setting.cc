@@ -93,6 +93,8 @@ scenario::Scenario load(const RunOptions& options) {
       s.baselines.push_back(*row);
     }
   }
+  s.repetitions = options.repetitions.value_or(s.repetitions);
+  s.block_s = options.block_s.value_or(s.block_s);
   find_policies(s);
   return s;
 }

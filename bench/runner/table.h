@@ -11,6 +11,10 @@ namespace heddle::bench {
 // One result's rows, its comparisons, and how it was measured.
 std::string markdown(const Json& result);
 
-int print_tables(const std::vector<std::string>& files);
+// One table of several results: a row for each of theirs, a column for each job's ratio over alone,
+// and how each was measured.
+std::string brief(const std::vector<Json>& results);
+
+int print_tables(const std::vector<std::string>& files, bool briefly);
 
 }  // namespace heddle::bench

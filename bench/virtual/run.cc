@@ -55,6 +55,8 @@ Scenario read_scenario(const VirtualOptions& options) {
       s.baselines.push_back(must(scenario::parse_baseline(text, s.jobs)));
     }
   }
+  s.repetitions = options.repetitions.value_or(s.repetitions);
+  s.block_s = options.block_s.value_or(s.block_s);
   if (options.seed) s.seed = options.seed;
   if (!s.seed) s.seed = std::random_device()() % kSeeds;
   for (const scenario::Job& job : s.jobs) {
@@ -268,6 +270,7 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   setting.gpus = std::max(1u, options.gpus);
   setting.copies = std::max(1u, options.copies);
   setting.trace = options.trace;
+  if (!options.trace.empty()) std::filesystem::create_directories(options.trace);
   setting.policy_directory = options.policy_directory.empty() ? installed("share/heddle/policies")
                                                               : options.policy_directory;
   load_inputs(setting);

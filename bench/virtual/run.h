@@ -13,6 +13,8 @@ namespace heddle::bench {
 struct VirtualOptions {
   std::string scenario;
   std::optional<std::vector<std::string>> policies, baselines;  // override the file's
+  std::optional<uint32_t> repetitions;
+  std::optional<double> block_s;
   std::optional<uint64_t> seed;
   std::string json;
   std::string policy_directory;  // empty: the installed one

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "bench/runner/agree.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
 #include "bench/runner/table.h"
@@ -233,13 +234,117 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("1.50 [1.50, 1.50]"), std::string::npos);
-  EXPECT_NE(text.find("| `fifo` ÷ `timeslice`: be rate | 0.500 [0.500, 0.500] | 2 |"),
-            std::string::npos);
+  EXPECT_NE(text.find("| `fifo` ÷ `timeslice` | 0.750 [0.750, 0.750] | 0.750 [0.750, 0.750] | "
+                      "0.500 [0.500, 0.500] | – | – | 2 |"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("every figure is simulated"), std::string::npos);
   EXPECT_NE(text.find("mps:25: not available, no."), std::string::npos);
   EXPECT_NE(text.find("1 errors"), std::string::npos);
   result["mode"] = "real";
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
+}
+
+// A policy's row against its rival, as the tables of bench/pairs.py have it.
+TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
+  Json result = Json::parse(R"({"name": "pair", "about": "", "mode": "real", "gpu": "g", "seed": 1,
+    "block_s": 1.0, "repetitions_done": 5, "errors": [], "missing": [],
+    "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
+    "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
+    "figures": {"fifo": {"jobs": {"be": {"per_s_over_alone":
+      {"value": 0.25, "lo": 0.2, "hi": 0.3, "n": 5}}}}},
+    "idle_fraction": {"hp": {"traced": 0.5, "untraced": 0.4}},
+    "ratios": [
+      {"of": "fifo", "over": "mps", "job": "hp", "metric": "mean", "value": 0.8, "lo": 0.7,
+       "hi": 0.9, "n": 5},
+      {"of": "fifo", "over": "mps", "job": "hp", "metric": "p99", "value": 0.9, "lo": 0.8,
+       "hi": 0.99, "n": 5}]})");
+  const auto verdict = [&] {
+    const std::string text = markdown(result);
+    const size_t row = text.find("| `fifo` ÷ `mps` |");
+    EXPECT_NE(row, std::string::npos) << text;
+    return text.substr(row, text.find('\n', row) - row);
+  };
+  EXPECT_TRUE(verdict().ends_with("| 0.250 of 0.200 (0.160) | yes | 5 |")) << verdict();
+  result["ratios"][1]["hi"] = 1.01;
+  EXPECT_TRUE(verdict().ends_with("| no | 5 |")) << "the p99 is not shown to be lower";
+  result["ratios"][1]["hi"] = 0.99;
+  result["idle_fraction"]["hp"]["traced"] = 0.7;
+  EXPECT_TRUE(verdict().ends_with("| 0.250 of 0.280 (0.160) | no | 5 |")) << verdict();
+  result["ratios"][0]["n"] = 4;
+  EXPECT_TRUE(verdict().ends_with("| – | 4 |")) << "too few repetitions to say";
+}
+
+TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  Json one = Json::parse(R"({"name": "one", "mode": "real", "gpu": "g", "seed": 1, "block_s": 1.0,
+    "repetitions_done": 2, "errors": [],
+    "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
+    "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}]})");
+  one.update(summarize(s, plan(s, true).rows, drifting()));
+  Json two = one;
+  two["name"] = "two";
+  two["figures"].erase("fifo");
+  const std::string text = brief({one, two});
+  EXPECT_NE(text.find("| one: hp mean | one: be rate | two: hp mean | two: be rate |"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("| fifo | 1.50 | 0.250 | – | – |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| timeslice | 2.00 | 0.500 | 2.00 | 0.500 |"), std::string::npos) << text;
+  EXPECT_EQ(text.find("alone/"), std::string::npos);
+  EXPECT_NE(text.find("**two**: g, driver 1; 2026-01-02"), std::string::npos) << text;
+}
+
+Json measured(const char* gpu = "g") {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  Json out = {{"benchmark", "scenario"}, {"scenario", s.text}, {"mode", "real"}, {"gpu", gpu}};
+  out.update(summarize(s, plan(s, true).rows, drifting()));
+  return out;
+}
+
+TEST(Agree, ResultsAgreeWhereTheirIntervalsMeet) {
+  const Json first = measured();
+  Json second = measured();
+  const auto apart = [&] {
+    std::vector<std::string> out;
+    for (const Agreement& one : agreements(first, second, {"a", "b"})) {
+      if (!one.holds()) out.push_back(one.row + ", " + one.figure);
+    }
+    return out;
+  };
+  // Three figures of each of the two shared rows' two jobs, and three of fifo over timeslice.
+  EXPECT_EQ(agreements(first, second, {"a", "b"}).size(), 15U);
+  EXPECT_TRUE(apart().empty());
+  Json& slower = second["figures"]["fifo"]["jobs"]["hp"]["mean_over_alone"];
+  slower = {{"value", 1.8}, {"lo", 1.6}, {"hi", 2.0}, {"n", 2}};
+  second["ratios"][2]["lo"] = 0.4;  // the same value, less sure
+  EXPECT_EQ(apart(), (Names{"fifo, hp mean ÷ alone"}));
+  slower["lo"] = 1.5;
+  EXPECT_TRUE(apart().empty());
+  second["ratios"][0]["lo"] = 0.8;
+  second["ratios"][0]["hi"] = 0.9;
+  EXPECT_EQ(apart(), (Names{"fifo ÷ timeslice, hp mean"}));
+}
+
+TEST(Agree, OnlyResultsOfOneScenarioAndGpuAreCompared) {
+  const auto refused = [](const Json& a, const Json& b) -> std::string {
+    try {
+      agreements(a, b, {"a.json", "b.json"});
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Json other = measured();
+  other["scenario"] = "x";
+  EXPECT_NE(refused(measured(), other).find("b.json: is of another scenario than a.json"),
+            std::string::npos);
+  EXPECT_NE(refused(measured(), measured("h")).find("validate"), std::string::npos);
+  EXPECT_NE(refused(Json::object(), other).find("a.json: has no figures"), std::string::npos);
+  other = measured();
+  other["figures"] = Json::object();
+  other["ratios"] = Json::array();
+  EXPECT_NE(refused(measured(), other).find("no row in common"), std::string::npos);
 }
 
 }  // namespace
