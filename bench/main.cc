@@ -98,8 +98,8 @@ constexpr const char* kLaunchesHelp =
     "synchronizes: what tests/tidy/instructions.py counts under callgrind";
 
 // What `run` and `virtual` both take.
-template <typename Options>
-CLI::App* add_scenario(CLI::App& app, const char* name, const char* help, Options& options) {
+CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
+                       heddle::bench::ScenarioOptions& options) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("scenario", options.scenario)->type_name("SCENARIO")->required();
   command->add_option("--policies", options.policies, "instead of the scenario's")
@@ -114,6 +114,8 @@ CLI::App* add_scenario(CLI::App& app, const char* name, const char* help, Option
   command->add_option("--block-s", options.block_s, "instead of the scenario's")
       ->type_name("S")
       ->check(CLI::Range(0.05, 600.0));
+  command->add_option("--seed", options.seed, "instead of the scenario's; else drawn, and printed")
+      ->type_name("N");
   return command;
 }
 
@@ -141,8 +143,6 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
 
 CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
   CLI::App* command = add_scenario(app, "virtual", kVirtualHelp, run);
-  command->add_option("--seed", run.seed, "instead of the scenario's; else drawn, and printed")
-      ->type_name("N");
   command->add_option("--json", run.json, "the result, replaced if it is there")->type_name("FILE");
   command->add_option("--policy-dir", run.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
@@ -166,11 +166,7 @@ int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run)
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }
   heddle::bench::VirtualOptions options;
-  options.scenario = run.scenario;
-  options.policies = run.policies;
-  options.baselines = run.baselines;
-  options.repetitions = run.repetitions;
-  options.block_s = run.block_s;
+  static_cast<heddle::bench::ScenarioOptions&>(options) = run;
   options.json = run.json;
   options.trace = run.trace;
   options.command = run.command;

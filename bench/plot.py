@@ -10,8 +10,8 @@ Results are those of `heddle-bench run`, on any --device; several give a panel e
 those of `heddle record`, or what `heddle trace export --perfetto` made of them (.json, .json.gz).
 Needs matplotlib, which nothing else here does.
 
-frontier  up: mean JCT of the latency-critical job, over alone; right: rate of the best-effort one,
-          over alone; each the median over repetitions with its 95 % interval. Filled marks are
+frontier  up: mean (or p99) JCT of the latency-critical job, over alone; right: rate of the
+          best-effort one, over alone; each the median over repetitions with its 95 % interval. Filled marks are
           heddle's. The line joins the rows that no other row beats on both sides.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
@@ -189,13 +189,13 @@ def unbeaten(points):
     return out[::-1]
 
 
-def frontier_points(result, path):
+def frontier_points(result, path, figure):
     """Row -> (best effort's share, the latency job's slowdown), each {value, lo, hi}."""
     latency, batch = job_of(result, "latency", path), job_of(result, "batch", path)
     points = {}
     for name, row in result["figures"].items():
         share = row["jobs"].get(batch, {}).get("per_s_over_alone")
-        slowdown = row["jobs"].get(latency, {}).get("mean_over_alone")
+        slowdown = row["jobs"].get(latency, {}).get(f"{figure}_over_alone")
         if share and slowdown:
             points[name] = (share, slowdown)
     if not points:
@@ -203,8 +203,8 @@ def frontier_points(result, path):
     return latency, batch, points
 
 
-def draw_frontier(axes, result, path, styles, handles):
-    latency, batch, points = frontier_points(result, path)
+def draw_frontier(axes, result, path, styles, handles, figure):
+    latency, batch, points = frontier_points(result, path, figure)
     for name, (x, y) in points.items():
         errors = [[[abs(f["value"] - f["lo"])], [abs(f["hi"] - f["value"])]] for f in (x, y)]
         mark = axes.errorbar(
@@ -224,7 +224,7 @@ def draw_frontier(axes, result, path, styles, handles):
     axes.axhline(1, color="#888888", linewidth=0.8, zorder=1)
     axes.set_title(title(result))
     axes.set_xlabel(f"{batch}: rate ÷ alone")
-    axes.set_ylabel(f"{latency}: mean JCT ÷ alone")
+    axes.set_ylabel(f"{latency}: {figure} JCT ÷ alone")
 
 
 def title(result):
@@ -271,7 +271,7 @@ def draw_results(options):
     figure, axes = panels(len(results))
     for axis, result, path in zip(axes, results, options.files):
         if options.kind == "frontier":
-            draw_frontier(axis, result, path, styles, handles)
+            draw_frontier(axis, result, path, styles, handles, options.figure)
         else:
             draw_cdf(axis, result, path, styles, handles, options.job, options.rows)
     finish(figure, handles, lines, options.out)
@@ -399,6 +399,7 @@ def main():
     add("files", nargs="+", metavar="FILE")
     add("--kind", choices=("frontier", "cdf", "timeline"), default="frontier")
     add("--out", required=True, metavar="F.svg", help="replaced if it is there")
+    add("--figure", choices=("mean", "p99"), default="mean", help="frontier: of the JCT")
     add("--job", help="cdf: whose times; default: the first latency-critical one's")
     add("--rows", type=lambda text: text.split(","), default=[], help="cdf: these only")
     add("--from-ms", type=float, default=0, help="timeline: where it begins")

@@ -414,7 +414,8 @@ class Run {
 }  // namespace
 
 int run_scenario(const RunOptions& options) {
-  const scenario::Scenario scenario = load(options);
+  scenario::Scenario scenario = load(options);
+  find_policies(scenario);
   Loop loop;
   const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
   const bool simulated = !gpu;

@@ -208,7 +208,8 @@ std::string word(const Json& equal) {
   return equal.is_null() ? "not compared" : equal.get<bool>() ? "bit-equal" : "DIFFERENT";
 }
 
-std::string method(const Json& result) {
+// What was measured where, how often.
+std::string origin(const Json& result) {
   const Json& last = result["sessions"].back();
   std::string text = result["gpu"];
   if (result["mode"] == "simulated") {
@@ -216,11 +217,14 @@ std::string method(const Json& result) {
   } else {
     text += ", driver " + last["driver"].get<std::string>();
   }
-  text += "; " + last["date"].get<std::string>().substr(0, 10) + ", commit " +
-          last["commit"].get<std::string>() + ", seed " + result["seed"].dump() + ", blocks of " +
-          three(result["block_s"]) + " s, " + result["repetitions_done"].dump() +
-          " repetitions in " + std::to_string(result["sessions"].size()) + " sessions; `" +
-          last["command"].get<std::string>() + "`.";
+  return text + "; " + last["date"].get<std::string>().substr(0, 10) + ", commit " +
+         last["commit"].get<std::string>() + ", seed " + result["seed"].dump() + ", blocks of " +
+         three(result["block_s"]) + " s, " + result["repetitions_done"].dump() +
+         " repetitions in " + std::to_string(result["sessions"].size()) + " sessions";
+}
+
+std::string findings(const Json& result) {
+  std::string text;
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
     const double share = idle.value("untraced", idle.value("traced", 0.0));
@@ -230,12 +234,22 @@ std::string method(const Json& result) {
     text += " Outputs: bare against bare " + word((*outputs)["control_equal"]) +
             ", heddle against bare " + word((*outputs)["heddle_equal"]) + ".";
   }
-  for (const Json& m : result.value("missing", Json::array())) {
-    text +=
-        " " + m["row"].get<std::string>() + ": not available, " + m["why"].get<std::string>() + ".";
-  }
   const size_t errors = result["errors"].size();
   if (errors > 0) text += " " + std::to_string(errors) + " errors; see the file.";
+  return text;
+}
+
+std::string method(const Json& result) {
+  std::string text = origin(result) + "; `" +
+                     result["sessions"].back()["command"].get<std::string>() + "`." +
+                     findings(result);
+  for (const Json& m : result.value("missing", Json::array())) {
+    text.append(" ")
+        .append(m["row"].get<std::string>())
+        .append(": not available, ")
+        .append(m["why"].get<std::string>())
+        .append(".");
+  }
   return text + "\n";
 }
 
@@ -275,7 +289,8 @@ std::string brief(const std::vector<Json>& results) {
   }
   std::string text = table.text();
   for (const Json& result : results) {
-    text += "\n**" + result["name"].get<std::string>() + "**: " + method(result);
+    text += (&result == results.data() ? "\n- **" : "- **") + result["name"].get<std::string>() +
+            "**: " + origin(result) + "." + findings(result) + "\n";
   }
   return text;
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/runner/result.h"
+#include "bench/runner/setting.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/machine.h"
 #include "bench/virtual/outcome.h"
@@ -42,22 +43,7 @@ double cpu_now() {
 }
 
 Scenario read_scenario(const VirtualOptions& options) {
-  Scenario s = must(scenario::load(options.scenario));
-  if (options.policies) {
-    s.policies.clear();
-    for (const std::string& text : *options.policies) {
-      s.policies.push_back(must(scenario::parse_policy(text)));
-    }
-  }
-  if (options.baselines) {
-    s.baselines.clear();
-    for (const std::string& text : *options.baselines) {
-      s.baselines.push_back(must(scenario::parse_baseline(text, s.jobs)));
-    }
-  }
-  s.repetitions = options.repetitions.value_or(s.repetitions);
-  s.block_s = options.block_s.value_or(s.block_s);
-  if (options.seed) s.seed = options.seed;
+  Scenario s = load(options);
   if (!s.seed) s.seed = std::random_device()() % kSeeds;
   for (const scenario::Job& job : s.jobs) {
     if (!job.sim) {

@@ -108,6 +108,13 @@ class Plot(unittest.TestCase):
                 expected = at_low + (figure - low) / (high - low) * (at_high - at_low)
                 self.assertAlmostEqual(place, expected, delta=0.5)
 
+    def test_the_frontier_may_be_of_the_p99(self):
+        mean, _ = self.draw(RESULT)
+        p99, words = self.draw(RESULT, "--figure", "p99")
+        self.assertIn("service: p99 JCT ÷ alone", words)
+        self.assertNotEqual(bar(mean, "pair:mps:slowdown"), bar(p99, "pair:mps:slowdown"))
+        self.assertEqual(bar(mean, "pair:mps:share"), bar(p99, "pair:mps:share"))
+
     def test_a_real_result_is_not_called_simulated(self):
         self.result |= {"mode": "real", "gpu": "NVIDIA H200"}
         self.result["sessions"][-1]["driver"] = "580.1"

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "bench/runner/agree.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
+#include "bench/runner/setting.h"
 #include "bench/runner/table.h"
 
 namespace heddle::bench {
@@ -93,6 +95,36 @@ TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
                              : row.name == "fifo@mps" ? "mps+priority"
                                                       : "";
     EXPECT_EQ(rival(row, p.rows), over) << row.name;
+  }
+}
+
+TEST(Load, TheCommandLineOverridesTheFile) {
+  const std::string file = testing::TempDir() + "load.toml";
+  std::ofstream(file) << "repetitions = 9\nblock_s = 3\nseed = 1\n[[job]]\nname = \"a\"\n"
+                         "command = [\"x\"]\n";
+  ScenarioOptions options;
+  options.scenario = file;
+  EXPECT_EQ(load(options).repetitions, 9U);
+  EXPECT_EQ(load(options).policies.size(), 2U) << "the default ones";
+  options.repetitions = 2;
+  options.block_s = 0.5;
+  options.seed = 7;
+  options.baselines = {"mps:25"};
+  options.policies = {"gapfill:share_pct=60", "floor_pct=3", "fifo@mps"};  // as cut at commas
+  const scenario::Scenario s = load(options);
+  EXPECT_EQ(s.repetitions, 2U);
+  EXPECT_EQ(s.block_s, 0.5);
+  EXPECT_EQ(s.seed, 7U);
+  ASSERT_EQ(s.baselines.size(), 1U);
+  EXPECT_EQ(s.baselines[0].text, "mps:25");
+  ASSERT_EQ(s.policies.size(), 2U);
+  EXPECT_EQ(s.policies[0].params.at("floor_pct"), "3");
+  options.baselines = {"mps:200"};
+  try {
+    load(options);
+    FAIL() << "percentages end at 100";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("--baselines: 'mps:200'", 0), 0U) << error.what();
   }
 }
 
