@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <optional>
 
 #include "bench/runner/result.h"
 
@@ -11,26 +10,34 @@ namespace {
 
 using Names = std::pair<std::string, std::string>;
 
-std::optional<Figure> figure(const Json& json, const std::string& key) {
-  const auto found = json.find(key);
-  if (found == json.end()) return std::nullopt;
-  return figure_from(*found);
+// A figure of a job in a row; nullptr if the result has none.
+const Json* find(const Json& result, const std::string& row, const std::string& job,
+                 const char* figure) {
+  const Json* found = &result.at("figures");
+  for (const std::string& key : {row, std::string("jobs"), job, std::string(figure)}) {
+    const auto next = found->find(key);
+    if (next == found->end()) return nullptr;
+    found = &*next;
+  }
+  return found;
 }
 
 void over_alone(const Json& first, const Json& second, std::vector<Agreement>& out) {
-  static constexpr std::pair<const char*, const char*> kFigures[] = {
-      {"mean_over_alone", " mean ÷ alone"},
-      {"p99_over_alone", " p99 ÷ alone"},
-      {"per_s_over_alone", " rate ÷ alone"}};
-  for (const auto& [name, row] : first.at("figures").items()) {
-    const auto other = second.at("figures").find(name);
-    if (other == second.at("figures").end()) continue;
-    for (const auto& [job, figures] : row.at("jobs").items()) {
-      const auto same = other->at("jobs").find(job);
-      if (same == other->at("jobs").end()) continue;
-      for (const auto& [key, words] : kFigures) {
-        const auto a = figure(figures, key), b = figure(*same, key);
-        if (a && b) out.push_back({name, job + words, *a, *b});
+  struct Kind {
+    const char *role, *figure, *words;
+  };
+  static constexpr Kind kKinds[] = {{"latency", "mean_over_alone", " mean ÷ alone"},
+                                    {"latency", "p99_over_alone", " p99 ÷ alone"},
+                                    {"batch", "per_s_over_alone", " rate ÷ alone"}};
+  for (const auto& [row, figures] : first.at("figures").items()) {
+    for (const Json& job : first.at("jobs")) {
+      const std::string name = job.at("name");
+      for (const Kind& kind : kKinds) {
+        if (job.at("role") != kind.role) continue;
+        const Json* a = find(first, row, name, kind.figure);
+        const Json* b = find(second, row, name, kind.figure);
+        if (a == nullptr || b == nullptr) continue;
+        out.push_back({row, name + kind.words, figure_from(*a), figure_from(*b)});
       }
     }
   }
@@ -44,7 +51,8 @@ void over_rival(const Json& first, const Json& second, std::vector<Agreement>& o
                                     [&](const char* key) { return a.at(key) == b.at(key); });
       if (!same) continue;
       out.push_back({a.at("of").get<std::string>() + " ÷ " + a.at("over").get<std::string>(),
-                     a.at("job").get<std::string>() + " " + a.at("metric").get<std::string>(),
+                     a.at("job").get<std::string>() + " " +
+                         (a.at("metric") == "per_s" ? "rate" : a.at("metric").get<std::string>()),
                      figure_from(a), figure_from(b)});
     }
   }

@@ -19,7 +19,7 @@ namespace {
 constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
 constexpr double kWarmS = 0.5, kProfileS = 1.5;
 constexpr double kProfileReserveS = 6;  // a job: PyTorch's profiler writes and reads its trace
-constexpr double kTraceS = 0.2, kTraceBlockS = 1;
+constexpr double kTraceS = 0.2, kTraceBlockS = 2;  // `heddle record` asks NVML before it begins
 constexpr int kHashInputs = 3;
 
 // "1:40" or "12 s".
