@@ -220,7 +220,7 @@ def draw_frontier(axes, result, path, styles, handles, figure):
     high = max(y["hi"] for _, y in points.values()) * 1.05
     axes.set_ylim(low, high)
     plain_log(axes.yaxis, low, high)
-    axes.set_xlim(0, max(1.0, *(x["hi"] for x, _ in points.values())) * 1.03)
+    axes.set_xlim(-0.02, max(1.0, *(x["hi"] for x, _ in points.values())) * 1.03)
     axes.axhline(1, color="#888888", linewidth=0.8, zorder=1)
     axes.set_title(title(result))
     axes.set_xlabel(f"{batch}: rate ÷ alone")

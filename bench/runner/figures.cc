@@ -102,8 +102,9 @@ double p99_us(const Samples& samples) {
   return quantile(sorted, 0.99);
 }
 
+// A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
-  return static_cast<double>(samples.us.size()) / samples.span_s;
+  return samples.us.empty() ? 0 : static_cast<double>(samples.us.size()) / samples.span_s;
 }
 
 using Value = double (*)(const Samples&);
@@ -136,15 +137,16 @@ class Summary {
  private:
   using ByRepetition = std::map<uint32_t, const Block*>;
 
-  // A job's samples in a block, if there are any.
-  const Samples* samples(const std::string& row, uint32_t repetition,
-                         const std::string& job) const {
+  // A job's samples in a block, if it ran in it; with `some`, if there are any.
+  const Samples* samples(const std::string& row, uint32_t repetition, const std::string& job,
+                         bool some = true) const {
     const auto found = blocks_.find(row);
     if (found == blocks_.end()) return nullptr;
     const auto block = found->second.find(repetition);
     if (block == found->second.end()) return nullptr;
     const auto one = block->second->jobs.find(job);
-    if (one == block->second->jobs.end() || one->second.us.empty()) return nullptr;
+    if (one == block->second->jobs.end()) return nullptr;
+    if (one->second.us.empty()) return some ? nullptr : &one->second;
     return one->second.span_s > 0 ? &one->second : nullptr;
   }
 
@@ -152,7 +154,7 @@ class Summary {
                              const std::string& job, Value value) const {
     std::vector<double> out;
     for (const auto& [repetition, block] : blocks_.at(row)) {
-      const Samples* a = samples(row, repetition, job);
+      const Samples* a = samples(row, repetition, job, value != rate);
       const Samples* b = samples(over, repetition, job);
       if (a != nullptr && b != nullptr && value(*b) > 0) out.push_back(value(*a) / value(*b));
     }
@@ -172,7 +174,8 @@ class Summary {
       if (found == block->jobs.end()) continue;
       all.push_back(&found->second);
       unserved += found->second.unserved;
-      if (found->second.span_s > 0) rates.push_back(rate(found->second));
+      if (found->second.us.empty() || found->second.span_s > 0)
+        rates.push_back(rate(found->second));
     }
     const Pooled p = pool(all, job.slo_ms.value_or(0));
     Json out = {{"samples", p.samples}};

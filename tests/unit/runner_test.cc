@@ -239,6 +239,22 @@ TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
   EXPECT_FALSE(fifo.contains("stp"));
 }
 
+TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto blocks = drifting();
+  for (Block& block : blocks) {
+    if (block.row == "fifo") block.jobs["be"] = Samples{};
+  }
+  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json& starved = out["figures"]["fifo"]["jobs"]["be"];
+  EXPECT_EQ(starved["per_s"]["value"], 0);
+  EXPECT_EQ(starved["per_s_over_alone"]["value"], 0);
+  EXPECT_FALSE(starved.contains("jct_ms"));
+  EXPECT_FALSE(starved.contains("mean_over_alone"));
+  ASSERT_EQ(out["ratios"].size(), 3U);
+  EXPECT_EQ(out["ratios"][2]["value"], 0) << "of the rival's rate";
+}
+
 TEST(Result, BlocksRoundTrip) {
   for (const Block& block : drifting()) {
     const Json json = to_json(block);
