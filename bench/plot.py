@@ -11,8 +11,8 @@ those of `heddle record`, or what `heddle trace export --perfetto` made of them 
 Needs matplotlib, which nothing else here does.
 
 frontier  up: mean (or p99) JCT of the latency-critical job, over alone; right: rate of the
-          best-effort one, over alone; each the median over repetitions with its 95 % interval. Filled marks are
-          heddle's. The line joins the rows that no other row beats on both sides.
+          best-effort one, over alone; each the median over repetitions with its 95 % interval.
+          Filled marks are heddle's. The line joins the rows that no other row beats on both sides.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
 """

@@ -4,11 +4,12 @@ calls as it takes, the same on the simulated GPU. Results, tables and pictures l
 
     six_pairs.py --budget-s 540                   as many pairs as fit whole into this call
     six_pairs.py --budget-s 540 --resume          goes on: the next pairs, or what was cut short
+    six_pairs.py --draw                           measures nothing; tables and pictures again
     six_pairs.py --device sim --pair-s 12 --block-s 0.2 --out /tmp/six      in short, without a GPU
 
 Each pair is a scenario of bench/scenarios, measured by `heddle-bench run`: its processes load once,
-all rows alternate. --pair-s is a pair's time with everything, loading too. Then, also from results
-that are there already (so that another host draws):
+all rows alternate. --pair-s is a pair's time with everything, loading too. --out gets, of what
+there is so far (the pictures where matplotlib is; --draw makes them elsewhere):
 
     PAIR.json          the results             table.md, brief.md      their tables
     frontier.svg       all pairs               PAIR.cdf.svg            iteration times
@@ -185,13 +186,14 @@ def parse():
     add("--repetitions", type=int, default=12, help="at most")
     add("--block-s", type=float, default=1.0)
     add("--resume", action="store_true", help="go on with what --out has")
+    add("--draw", action="store_true", help="measure nothing: tables and pictures of what is there")
     options = parser.parse_args()
     for pair in options.pairs:
         if pair not in PAIRS:
             parser.error(f"--pairs: no pair {pair}; there are: {', '.join(PAIRS)}")
     if not (options.dist / "bin/heddle-bench").exists():
         parser.error(f"--dist: {options.dist} is no install tree; see README.md")
-    if not options.resume and list(options.out.glob("*.json")):
+    if not options.resume and not options.draw and list(options.out.glob("*.json")):
         parser.error(f"--out: {options.out} has results already; --resume goes on with them")
     return options
 
@@ -202,7 +204,7 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     pairs = [Pair(name, options) for name in options.pairs]
     try:
-        whole = measure(pairs, options)
+        whole = options.draw or measure(pairs, options)
         present(pairs, options)
     except KeyboardInterrupt:
         print(f"interrupted; what was measured is in {options.out}, go on with --resume")

@@ -64,6 +64,9 @@ class SixPairs(unittest.TestCase):
         self.assertIn("1 of 2 pairs to measure", last)
         self.check_results(last)
         self.assertIn("0 of 2 pairs", self.call("--resume"))
+        (self.out / "brief.md").unlink()
+        self.assertNotIn("to measure", self.call("--draw"))
+        self.assertTrue((self.out / "brief.md").exists())
 
         a, b = self.out / "keypointrcnn.json", self.out / "resnet50.json"
         same = self.bench("agree", a, a)
