@@ -19,8 +19,9 @@ struct Agreement {
 };
 
 // The ratios that both have, over alone and of each policy over its rival: mean and p99 of latency
-// jobs, rates of batch jobs. Absolute times are left out: they move with the host. Throws std::runtime_error unless both are of the same scenario and
-// kind of GPU; `names` are for its message.
+// jobs, rates of batch jobs. Absolute times are left out: they move with the host. Throws
+// std::runtime_error unless both are of the same scenario and kind of GPU; `names` are for its
+// message.
 std::vector<Agreement> agreements(const Json& first, const Json& second,
                                   const std::pair<std::string, std::string>& names);
 

@@ -172,10 +172,10 @@ class Summary {
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
       if (found == block->jobs.end()) continue;
-      all.push_back(&found->second);
-      unserved += found->second.unserved;
-      if (found->second.us.empty() || found->second.span_s > 0)
-        rates.push_back(rate(found->second));
+      const Samples& one = found->second;
+      all.push_back(&one);
+      unserved += one.unserved;
+      if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
     }
     const Pooled p = pool(all, job.slo_ms.value_or(0));
     Json out = {{"samples", p.samples}};

@@ -96,6 +96,9 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
     refuse(path, "has blocks of " + Json(head["block_s"]).dump() + " s, this run asks for others" +
                      elsewhere);
   }
+  if (scenario.seed && *scenario.seed != result.seed()) {
+    refuse(path, "has seed " + head["seed"].dump() + ", this run asks for another" + elsewhere);
+  }
   head["repetitions_wanted"] = scenario.repetitions;
   const uint32_t done = result.repetitions_done();
   const Json raw = head["raw"];
