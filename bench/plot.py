@@ -10,9 +10,10 @@ Results are those of `heddle-bench run`, on any --device; several give a panel e
 those of `heddle record`, or what `heddle trace export --perfetto` made of them (.json, .json.gz).
 Needs matplotlib, which nothing else here does.
 
-frontier  up: mean (or p99) JCT of the latency-critical job, over alone; right: rate of the
-          best-effort one, over alone; each the median over repetitions with its 95 % interval.
-          Filled marks are heddle's. The line joins the rows that no other row beats on both sides.
+frontier  up: mean (or p99) JCT of the first latency-critical job, over alone; right: rate of the
+          first best-effort one, over alone; each the median over repetitions with its 95 %
+          interval. Filled marks are heddle's. The line joins the rows that no other row beats on
+          both sides.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
 """
@@ -257,8 +258,8 @@ def draw_cdf(axes, result, path, styles, handles, job, rows):
             color=styles.colour(row), linestyle=(0, (4, 1.5)) if mps else "-",
             linewidth=1.6 if row in styles.policies else 1.0)
     axes.set_xscale("log")
-    low, high = (f(times[i] for times in samples.values()) / 1e3 for f, i in ((min, 0), (max, -1)))
-    plain_log(axes.xaxis, low, high)
+    low = max(1, min(times[0] for times in samples.values()))
+    plain_log(axes.xaxis, low / 1e3, max(times[-1] for times in samples.values()) / 1e3)
     axes.set_ylim(0, 1.01)
     axes.set_title(title(result))
     axes.set_xlabel(f"{job}: JCT in ms")
