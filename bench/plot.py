@@ -12,8 +12,8 @@ Needs matplotlib, which nothing else here does.
 
 frontier  up: mean (or p99) JCT of the first latency-critical job, over alone; right: rate of the
           first best-effort one, over alone; each the median over repetitions with its 95 %
-          interval. Filled marks are heddle's. The line joins the rows that no other row beats on
-          both sides.
+          interval. Filled marks are heddle's policies. The line joins the rows that no other row
+          beats on both sides.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
 """
@@ -57,6 +57,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4
            "#8b5a2b")
 MARKERS = "osD^vP<>X"
 ALONE = "#999999"
+# Rows that a daemon takes part in and that are none of heddle's policies.
+NO_POLICIES = ("builtin", "exclusive", "oracle")
 PANEL_INCHES = (3.9, 3.0)
 COLUMNS_MAX = 3
 LINE_INCHES, LEGEND_INCHES, CAPTION_PER_INCH = 0.19, 1.5, 17
@@ -153,7 +155,7 @@ def plain_log(axis, low, high):
 
 
 class Styles:
-    """A colour for each way of sharing and a mark for each row, alike in all panels. Heddle's rows
+    """A colour for each way of sharing and a mark for each row, alike in all panels. Policies' rows
     are filled."""
 
     def __init__(self, results):
@@ -161,7 +163,7 @@ class Styles:
         stems = {}
         for row in (row for result in results for row in result["rows"]):
             name = row["name"]
-            if row.get("policy"):
+            if row.get("policy", "builtin") not in NO_POLICIES:
                 self.policies.add(name)
             if name.startswith("alone/") or name in self.of:
                 continue

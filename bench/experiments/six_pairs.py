@@ -32,8 +32,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = ("keypointrcnn", "resnet101", "alexnet", "maskrcnn", "deeplabv3", "resnet50")
-# 25 % and 50 % of an H200's 132 SMs for best effort, in whole groups of 8 beside a remainder of 12.
-BASELINES = ("timeslice", "mps", "mps+priority", "mps:25", "mps:50", "split:100/32", "split:68/64")
+# Best effort gets 25 % and 50 % of the threads, or of the SMs.
+BASELINES = ("timeslice", "mps", "mps+priority", "mps:25", "mps:50", "split:75/25", "split:50/50")
 POLICIES = ("priority@mps", "gapfill@mps")
 ALONE = 4  # each job, with and without MPS
 TRACED = "keypointrcnn"

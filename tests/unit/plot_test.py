@@ -115,6 +115,18 @@ class Plot(unittest.TestCase):
         self.assertNotEqual(bar(mean, "pair:mps:slowdown"), bar(p99, "pair:mps:slowdown"))
         self.assertEqual(bar(mean, "pair:mps:share")[::2], bar(p99, "pair:mps:share")[::2])
 
+    def test_the_marks_of_policies_are_filled_and_no_others(self):
+        svg, _ = self.draw(RESULT)
+        filled = {}
+        for row in ("timeslice", "mps", "gapfill@mps", "oracle"):
+            after = svg.split(f'id="pair:{row}:slowdown"')[1]
+            colour = re.search(r"stroke: (#\w+)", after)[1]
+            marks = [m for m in re.findall(r'<use [^>]*style="([^"]*)"', svg)
+                     if f"stroke: {colour}" in m]
+            filled[row] = any(f"fill: {colour}" in m for m in marks)
+        self.assertEqual(filled, {"timeslice": False, "mps": False, "gapfill@mps": True,
+                                  "oracle": False})
+
     def test_a_real_result_is_not_called_simulated(self):
         self.result |= {"mode": "real", "gpu": "NVIDIA H200"}
         self.result["sessions"][-1]["driver"] = "580.1"
