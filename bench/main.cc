@@ -50,14 +50,22 @@ simulated one, and every figure is labelled so.
              split:100/32 (SMs of each job), exclusive (one process at a time, by software)
 
 Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
-  jct_ms          job completion time, from the iteration's begin, or arrival, to its end
+  jct_ms          job completion time, from the iteration's begin, or arrival, to its end: mean,
+                  p50, p95, p99
   cv              standard deviation of it over its mean
+  tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the end
+  shim_cpu        cores that the shim's thread in the job kept busy
   stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
   makespan_s      how long the row takes for what each job does alone in a block
+  power_w         of the whole GPU, by NVML's energy counter; energy_per_iteration_j: over all jobs'
+                  iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted
-  idle_fraction   1 - kernel time / wall time, of a job alone (from a profiler on a real GPU)
+  decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
+  idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run) and untraced
+                  (that kernel time against bare blocks)
+Each with `n` samples and `spread`, the interquartile range of the repetitions' own values.
 
 Exit status: 0 all measured, 1 something broke (the rest was measured), 130 interrupted.)";
 
@@ -74,8 +82,8 @@ is labelled simulated.
                       printed. Who lets kernels overlap, or accepts delay, may give best effort more:
                       the part that batch jobs used of the GPU time that latency jobs left is printed
                       too; 1 is the bound for kernels that do not overlap, at the row's own JCT.
-  not modelled        thread percentages, splits, caches, clocks, memory, copies; of a client, one
-                      thread and one stream)";
+  not modelled        thread percentages, splits, caches, clocks, memory, copies, energy; of a
+                      client, one thread and one stream)";
 
 constexpr const char* kValidateHelp =
     R"(How far virtual time is from what was measured: REAL.json, of `run` or of bench/pairs.py, against
@@ -215,10 +223,11 @@ int main(int argc, char** argv) {
       ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
   std::vector<std::string> files;
+  heddle::bench::TableStyle table_style;
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
-  bool brief = false;
-  table->add_flag("--brief", brief, "one table of all: each row's ratios over alone");
+  table->add_flag("--all", table_style.all, "also each figure with its interval, spread and count");
+  table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
   CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
   drawing->prefix_command()->set_help_flag();
   std::string first, second;
@@ -236,7 +245,7 @@ int main(int argc, char** argv) {
     if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
     if (runner->parsed() && run.device == "virtual") return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
-    if (table->parsed()) return heddle::bench::print_tables(files, brief);
+    if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return plot(drawing->remaining());
     if (agree->parsed()) return heddle::bench::print_agreements(first, second);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);

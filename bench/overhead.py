@@ -40,7 +40,6 @@ SERVICES = {
     "alexnet_bs64": ("alexnet", 64),
     "llm_eager": ("llm_eager", 1),
     "llm_graph": ("llm_graph", 1),
-    "llm_by_hand": ("llm_by_hand", 1),
     "maskrcnn_bs1": ("maskrcnn_resnet50_fpn", 1),
     "deeplab_bs1": ("deeplabv3_resnet101", 1),
 }
@@ -218,7 +217,7 @@ def parse(arguments):
     add = parser.add_argument
     add("--dist", type=Path, default=Path("dist"), help="install tree of heddle")
     add("--out", type=Path, default=HERE / "results/overhead.json")
-    add("--only", default=",".join(name for name in SERVICES if name != "llm_by_hand"))
+    add("--only", default=",".join(SERVICES))
     add("--policies", default="gapfill,priority")
     add("--seconds", type=float, default=8, help="of pairs, for each service and policy")
     add("--preload", default=",".join(PRELOAD_SERVICES), help="its services, or ''")

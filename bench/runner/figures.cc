@@ -33,6 +33,27 @@ double middle(std::vector<double>& values) {
   return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+double average(std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double interquartile(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() * 3 / 4] - values[values.size() / 4];
+}
+
+Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vector<double>&)) {
+  std::mt19937_64 random(1);
+  std::vector<double> copy = values, draws;
+  Figure figure{statistic(copy), 0, 0, values.size(), interquartile(values)};
+  for (int round = 0; round < kRounds; ++round) {
+    for (double& value : copy) value = values[random() % values.size()];
+    draws.push_back(statistic(copy));
+  }
+  set_interval(figure, draws);
+  return figure;
+}
+
 // The samples of all blocks in one order, each with its block, so that a resample of blocks is a
 // weight for each and no new sort.
 class Pool {
@@ -55,7 +76,7 @@ class Pool {
 
   size_t size() const { return sorted_.size(); }
 
-  // mean, p50, p95, p99, cv, slo; nothing if the resample has no sample.
+  // mean, p50, p95, p99, cv, slo by blocks' weights; nothing if the resample has no sample.
   std::optional<std::array<double, 6>> evaluate(const std::vector<uint32_t>& weights) const {
     double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
     for (size_t b = 0; b < parts_.size(); ++b) {
@@ -96,11 +117,13 @@ double mean_us(const Samples& samples) {
          static_cast<double>(samples.us.size());
 }
 
-double p99_us(const Samples& samples) {
-  std::vector<uint32_t> sorted = samples.us;
-  std::sort(sorted.begin(), sorted.end());
-  return quantile(sorted, 0.99);
+double p99_of(std::vector<uint32_t> us) {
+  std::sort(us.begin(), us.end());
+  return us.empty() ? 0 : quantile(us, 0.99);
 }
+
+double p99_us(const Samples& samples) { return p99_of(samples.us); }
+double tbt_p99_us(const Samples& samples) { return p99_of(samples.tbt_us); }
 
 // A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
@@ -114,7 +137,8 @@ struct Metric {
   const char* name;
   Value value;
 };
-constexpr Metric kMean{"mean", mean_us}, kP99{"p99", p99_us}, kRate{"per_s", rate};
+constexpr Metric kMean{"mean", mean_us}, kP99{"p99", p99_us}, kRate{"per_s", rate},
+    kTbt{"tbt_p99", tbt_p99_us};
 
 class Summary {
  public:
@@ -156,7 +180,9 @@ class Summary {
     for (const auto& [repetition, block] : blocks_.at(row)) {
       const Samples* a = samples(row, repetition, job, value != rate);
       const Samples* b = samples(over, repetition, job);
-      if (a != nullptr && b != nullptr && value(*b) > 0) out.push_back(value(*a) / value(*b));
+      if (a == nullptr || b == nullptr || value(*b) <= 0) continue;
+      if (value(*a) <= 0 && value != rate) continue;
+      out.push_back(value(*a) / value(*b));
     }
     return out;
   }
@@ -167,7 +193,7 @@ class Summary {
 
   Json job_figures(const Row& row, const scenario::Job& job) const {
     std::vector<const Samples*> all;
-    std::vector<double> rates;
+    std::vector<double> rates, shim_cpu;
     uint32_t unserved = 0;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
@@ -176,6 +202,8 @@ class Summary {
       all.push_back(&one);
       unserved += one.unserved;
       if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
+      const auto cpu = block->shim_cpu.find(job.name);
+      if (cpu != block->shim_cpu.end()) shim_cpu.push_back(cpu->second);
     }
     const Pooled p = pool(all, job.slo_ms.value_or(0));
     Json out = {{"samples", p.samples}};
@@ -187,14 +215,27 @@ class Summary {
       out["cv"] = to_json(p.cv);
       if (job.slo_ms) out["slo_attainment"] = to_json(p.slo_attainment);
     }
+    put_tokens(out, all);
     put(out, "per_s", rates);
+    put(out, "shim_cpu", shim_cpu);
     if (unserved > 0) out["unserved"] = unserved;
     if (row.alone) return out;
     const std::string alone = alone_name(job.name, row.mps);
-    for (const Metric& m : {kMean, kP99, kRate}) {
+    for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
       put(out, std::string(m.name) + "_over_alone", paired(row.name, alone, job.name, m.value));
     }
     return out;
+  }
+
+  static void put_tokens(Json& out, const std::vector<const Samples*>& blocks) {
+    std::vector<Samples> tokens;
+    for (const Samples* block : blocks) tokens.push_back({block->tbt_us});
+    std::vector<const Samples*> all;
+    for (const Samples& block : tokens) all.push_back(&block);
+    const Pooled p = pool(all, 0);
+    if (p.samples == 0) return;
+    out["tbt_ms"] = {
+        {"mean", to_json(p.mean_ms)}, {"p50", to_json(p.p50_ms)}, {"p99", to_json(p.p99_ms)}};
   }
 
   Json row_figures(const Row& row) const {
@@ -205,15 +246,54 @@ class Summary {
       out["jobs"][job.name] = job_figures(row, job);
     }
     if (!row.alone) system_figures(row, out);
-    std::vector<double> cpu;
+    energy_figures(row, out);
+    std::vector<double> cpu, decisions, faults;
     std::map<std::string, double> counters;
     for (const auto& [repetition, block] : mine) {
       if (block->daemon_cpu >= 0) cpu.push_back(block->daemon_cpu);
       for (const auto& [key, value] : block->counters.items()) counters[key] += value.get<double>();
+      if (block->counted_s <= 0) continue;
+      decisions.push_back(block->counters.value("granted", 0.0) / block->counted_s);
+      faults.push_back(block->counters.value("policy_faults", 0.0));
     }
     put(out, "daemon_cpu", cpu);
+    put(out, "decisions_per_s", decisions);
+    if (!faults.empty()) out["faults"] = to_json(mean(faults));
     if (!counters.empty()) out["counters"] = counters;
     return out;
+  }
+
+  // Of a block; negative if unknown.
+  double energy_j(const std::string& row, uint32_t repetition) const {
+    const auto found = blocks_.find(row);
+    if (found == blocks_.end() || found->second.count(repetition) == 0) return -1;
+    return found->second.at(repetition)->energy_j;
+  }
+
+  void energy_figures(const Row& row, Json& out) const {
+    std::vector<double> watts, each_j, over_alone;
+    for (const auto& [repetition, block] : blocks_.at(row.name)) {
+      if (block->energy_j < 0) continue;
+      const double power_w = block->energy_j / scenario_.block_s;
+      watts.push_back(power_w);
+      double per_s = 0, alone_j = 0;
+      bool whole = true;
+      for (const Variant& v : row.jobs) {
+        const std::string& job = scenario_.jobs[v.job].name;
+        const std::string bare = alone_name(job, row.mps);
+        const Samples* here = samples(row.name, repetition, job);
+        const Samples* alone = samples(bare, repetition, job);
+        const double bare_j = energy_j(bare, repetition);
+        per_s += here != nullptr ? rate(*here) : 0;
+        whole = whole && here != nullptr && alone != nullptr && bare_j > 0;
+        if (whole) alone_j += rate(*here) / rate(*alone) * bare_j;
+      }
+      if (per_s > 0) each_j.push_back(power_w / per_s);
+      if (whole && !row.alone) over_alone.push_back(block->energy_j / alone_j);
+    }
+    put(out, "power_w", watts);
+    put(out, "energy_per_iteration_j", each_j);
+    put(out, "energy_over_alone", over_alone);
   }
 
   void system_figures(const Row& row, Json& out) const {
@@ -247,7 +327,7 @@ class Summary {
     for (const Variant& v : row.jobs) {
       const scenario::Job& job = scenario_.jobs[v.job];
       const bool latency = job.role == scenario::Role::kLatency;
-      for (const Metric& m : latency ? std::vector{kMean, kP99} : std::vector{kRate}) {
+      for (const Metric& m : latency ? std::vector{kMean, kP99, kTbt} : std::vector{kRate, kTbt}) {
         const std::vector<double> each = paired(row.name, over, job.name, m.value);
         if (each.empty()) continue;
         Json ratio = {{"of", row.name}, {"over", over}, {"job", job.name}, {"metric", m.name}};
@@ -269,11 +349,15 @@ Json to_json(const Block& block) {
   for (const auto& [name, samples] : block.jobs) {
     jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
     if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
+    if (!samples.tbt_us.empty()) jobs[name]["tbt_us"] = samples.tbt_us;
   }
   Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
   out["jobs"] = jobs;
   if (block.daemon_cpu >= 0) out["daemon_cpu"] = rounded(block.daemon_cpu);
   if (!block.counters.empty()) out["counters"] = block.counters;
+  if (block.counted_s > 0) out["counted_s"] = rounded(block.counted_s);
+  for (const auto& [job, cores] : block.shim_cpu) out["shim_cpu"][job] = rounded(cores);
+  if (block.energy_j >= 0) out["energy_j"] = rounded(block.energy_j);
   return out;
 }
 
@@ -281,10 +365,13 @@ Block block_from(const Json& json) {
   Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
   for (const auto& [name, one] : json.at("jobs").items()) {
     block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(), one.at("span_s"),
-                        one.value("unserved", 0U)};
+                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>())};
   }
   block.daemon_cpu = json.value("daemon_cpu", -1.0);
   block.counters = json.value("counters", Json::object());
+  block.counted_s = json.value("counted_s", 0.0);
+  block.shim_cpu = json.value("shim_cpu", block.shim_cpu);
+  block.energy_j = json.value("energy_j", -1.0);
   return block;
 }
 
@@ -292,24 +379,16 @@ Json to_json(const Figure& figure) {
   return {{"value", rounded(figure.value)},
           {"lo", rounded(figure.lo)},
           {"hi", rounded(figure.hi)},
+          {"spread", rounded(figure.spread)},
           {"n", figure.n}};
 }
 
 Figure figure_from(const Json& json) {
-  return {json.at("value"), json.at("lo"), json.at("hi"), json.at("n")};
+  return {json.at("value"), json.at("lo"), json.at("hi"), json.at("n"), json.value("spread", 0.0)};
 }
 
-Figure median(const std::vector<double>& values) {
-  std::mt19937_64 random(1);
-  std::vector<double> copy = values, draws;
-  Figure figure{middle(copy), 0, 0, values.size()};
-  for (int round = 0; round < kRounds; ++round) {
-    for (double& value : copy) value = values[random() % values.size()];
-    draws.push_back(middle(copy));
-  }
-  set_interval(figure, draws);
-  return figure;
-}
+Figure median(const std::vector<double>& values) { return bootstrap(values, middle); }
+Figure mean(const std::vector<double>& values) { return bootstrap(values, average); }
 
 double quantile(const std::vector<uint32_t>& sorted, double q) {
   const auto at = static_cast<size_t>(q * static_cast<double>(sorted.size()));
@@ -333,8 +412,15 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
     const auto drawn = all.evaluate(weights);
     for (size_t i = 0; drawn && i < 6; ++i) draws[i].push_back((*drawn)[i]);
   }
+  std::vector<double> each[6];
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    std::fill(weights.begin(), weights.end(), 0);
+    weights[b] = 1;
+    const auto own = all.evaluate(weights);
+    for (size_t i = 0; own && i < 6; ++i) each[i].push_back((*own)[i]);
+  }
   for (size_t i = 0; i < 6; ++i) {
-    *figures[i] = {values[i], 0, 0, out.samples};
+    *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
     set_interval(*figures[i], draws[i]);
   }
   return out;
@@ -343,6 +429,30 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks) {
   return Summary(scenario, rows, blocks).make();
+}
+
+Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,
+                    const Json& profiles) {
+  Json out = Json::object();
+  for (const scenario::Job& job : scenario.jobs) {
+    const Json p = profiles.value(job.name, Json::object());
+    const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
+    const double iterations = p.value("iterations", 0.0);
+    if (wall_s <= 0 || iterations <= 0) continue;
+    out[job.name] = {{"traced", rounded(1 - kernel_s / wall_s)}};
+    for (const bool mps : {false, true}) {
+      std::vector<double> idle;
+      for (const Block& block : blocks) {
+        if (block.row != alone_name(job.name, mps)) continue;
+        const Samples& samples = block.jobs.at(job.name);
+        if (samples.span_s > 0) idle.push_back(1 - kernel_s / iterations * rate(samples));
+      }
+      if (idle.empty()) continue;
+      out[job.name]["untraced"] = to_json(median(idle));
+      break;
+    }
+  }
+  return out;
 }
 
 }  // namespace heddle::bench

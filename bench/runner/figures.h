@@ -19,23 +19,29 @@ struct Block {
   uint32_t repetition = 0;
   uint32_t order = 0;  // its place in the repetition
   std::string row;
-  std::map<std::string, Samples> jobs;  // by name
-  double daemon_cpu = -1;               // cores that heddled kept busy; -1: unknown
-  Json counters;                        // what the daemon's grew by
+  std::map<std::string, Samples> jobs;          // by name
+  double daemon_cpu = -1;                       // cores that heddled kept busy; -1: unknown
+  Json counters;                                // what the daemon's grew by ...
+  double counted_s = 0;                         // ... in this time, lead and tail included
+  std::map<std::string, double> shim_cpu = {};  // cores that the shim's thread of a job kept busy
+  double energy_j = -1;                         // of the whole GPU; -1: unknown
 };
 Json to_json(const Block& block);
 Block block_from(const Json& json);
 
-// `value` with its percentile-bootstrap interval.
+// `value` of `n` samples with its percentile-bootstrap interval; the spread is the interquartile
+// range of the repetitions, each with a value of its own.
 struct Figure {
   double value = 0, lo = 0, hi = 0;
   size_t n = 0;
+  double spread = 0;
 };
 Json to_json(const Figure& figure);
 Figure figure_from(const Json& json);
 
-// The median over repetitions. `values` is not empty.
+// Over repetitions. `values` is not empty.
 Figure median(const std::vector<double>& values);
+Figure mean(const std::vector<double>& values);
 
 // Statistics over the samples of all blocks together. The interval is drawn over blocks, not over
 // samples, since those of one block move together.
@@ -50,10 +56,17 @@ double quantile(const std::vector<uint32_t>& sorted, double q);
 
 // Figures of every row, and each policy's ratios against its rival in the same repetitions:
 //   {"figures": {ROW: {...}}, "ratios": [...]}
-// Definitions, over a repetition: normalized progress of a job is its mean JCT alone ÷ its mean JCT
-// in the row; STP is the sum of that, ANTT the mean of its inverse (Eyerman and Eeckhout, IEEE
-// Micro 2008); makespan is how long the row takes for what each job does alone in a block.
+// Definitions, over a repetition: energy_over_alone is the row's energy ÷ what the same iterations
+// take alone, one job after the other; normalized progress of a job is its mean JCT alone ÷ its
+// mean JCT in the row; STP is the sum of that, ANTT the mean of its inverse (Eyerman and Eeckhout,
+// IEEE Micro 2008); makespan is how long the row takes for what each job does alone in a block.
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
+
+// How much of its time each job alone leaves the GPU idle: 1 - kernel time ÷ wall time. `traced`:
+// in the profiler's run (`profiles`: the jobs' answers by name); `untraced` sets the same kernel
+// time against bare blocks, without the tracer's slowdown.
+Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,
+                    const Json& profiles);
 
 }  // namespace heddle::bench

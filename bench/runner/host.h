@@ -70,7 +70,7 @@ class Daemon {
   // What the scheduler sees and decides in the next `seconds`, into a trace; returns when it ended.
   void record(const std::string& file, double seconds);
   bool running() const { return process_->running(); }
-  double cpu_s() const { return process_->cpu_s(); }
+  int pid() const { return process_->pid(); }
   // In front of a job's command.
   std::vector<std::string> prefix(int priority, const std::string& label) const;
   const Environment& environment() const { return environment_; }

@@ -13,25 +13,32 @@ namespace {
 constexpr double kReadyS = 240;  // a cold PyTorch start beside seventeen others
 constexpr double kReplyS = 45;   // beyond the end of a block
 
-bool parse_iteration(const std::string& line, std::pair<double, double>& out) {
-  char rest;
-  return sscanf(line.c_str(), "%lf %lf%c", &out.first, &out.second, &rest) == 2;
-}
-
 uint32_t whole_us(double seconds) {
   return static_cast<uint32_t>(std::clamp(std::llround(seconds * 1e6), 0LL, 0xffffffffLL));
 }
 
 }  // namespace
 
-Samples within(const std::vector<std::pair<double, double>>& iterations, const Window& window) {
+std::vector<double> parse_iteration(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<double> times;
+  for (double time; words >> time;) times.push_back(time);
+  const bool whole = words.eof() && times.size() > 1;
+  return whole ? times : std::vector<double>();
+}
+
+Samples within(const std::vector<std::vector<double>>& iterations, const Window& window) {
   Samples out;
   double first = 0, last = 0;
-  for (const auto& [begin, end] : iterations) {
+  for (const std::vector<double>& times : iterations) {
+    const double begin = times.front(), end = times.back();
     if (begin < window.start_s || begin >= window.start_s + window.seconds) continue;
     first = out.us.empty() ? begin : std::min(first, begin);
     last = std::max(last, end);
     out.us.push_back(whole_us(end - begin));
+    for (size_t i = 1; times.size() > 2 && i < times.size(); ++i) {
+      out.tbt_us.push_back(whole_us(times[i] - times[i - 1]));
+    }
   }
   out.span_s = last - first;
   return out;
@@ -104,12 +111,11 @@ void Job::go(const Window& window) {
 
 Samples Job::samples() {
   const double deadline = window_.start_s + window_.seconds + window_.tail_s + kReplyS;
-  std::vector<std::pair<double, double>> iterations;
+  std::vector<std::vector<double>> iterations;
   for (;;) {
     const std::string text = line(deadline);
-    std::pair<double, double> one;
-    if (parse_iteration(text, one)) {
-      iterations.push_back(one);
+    if (auto one = parse_iteration(text); !one.empty()) {
+      iterations.push_back(std::move(one));
     } else if (text == "done") {
       owes_ = Owes::kNothing;
       return within(iterations, window_);
@@ -124,7 +130,7 @@ Samples Job::samples_from(const std::string& text) {
   try {
     const Json answer = Json::parse(text);
     return {answer.at("us").get<std::vector<uint32_t>>(), answer.at("span_s"),
-            answer.value("unserved", 0U)};
+            answer.value("unserved", 0U), answer.value("tbt_us", std::vector<uint32_t>())};
   } catch (const Json::exception&) {
     fail(" answered " + text.substr(0, 80) + ", which is no block");
   }

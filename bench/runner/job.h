@@ -15,6 +15,7 @@ struct Samples {
   std::vector<uint32_t> us;
   double span_s = 0;
   uint32_t unserved = 0;
+  std::vector<uint32_t> tbt_us = {};  // of iterations that make tokens: the times between them
 };
 
 struct Window {
@@ -24,9 +25,12 @@ struct Window {
   std::string arrivals;           // "closed", "poisson 30 SEED", ...
 };
 
-// Turns the iterations that a program printed, "BEGIN END" in seconds, into the block's samples:
-// those that began within it.
-Samples within(const std::vector<std::pair<double, double>>& iterations, const Window& window);
+// An iteration as a program prints it, in seconds: "BEGIN END", or "BEGIN TOKEN ... END" where it
+// makes tokens, the last at its end. Empty: the line is something else.
+std::vector<double> parse_iteration(const std::string& line);
+
+// The block's samples: those of the iterations that began within it.
+Samples within(const std::vector<std::vector<double>>& iterations, const Window& window);
 
 class Job {
  public:
@@ -36,7 +40,8 @@ class Job {
   const std::string& name() const { return name_; }
   bool broken() const { return broken_; }
   bool can(const std::string& word) const;
-  const Json& about() const { return about_; }  // what it said when it was ready
+  const Json& about() const { return about_; }                     // what it said when it was ready
+  int pid() const { return about_.value("pid", process_.pid()); }  // its own word goes first
 
   // All throw HostError; the job is broken then, its process killed.
   void wait_ready();

@@ -257,15 +257,20 @@ void Process::stop(double seconds) {
   loop_.settle(kReapS, [this] { return !state_->running; });
 }
 
-double Process::cpu_s() const {
-  double ns = 0;
+std::optional<double> cpu_s(int pid, const std::string& thread) {
+  std::optional<double> total;
   std::error_code none;
-  const std::string tasks = "/proc/" + std::to_string(state_->pid) + "/task";
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks, none)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
     double run_ns = 0;
-    if (std::ifstream(task.path() / "schedstat") >> run_ns) ns += run_ns;
+    if (!thread.empty() && name != thread) continue;
+    if (std::ifstream(task.path() / "schedstat") >> run_ns) {
+      total = total.value_or(0) + run_ns / static_cast<double>(kNsPerS);
+    }
   }
-  return ns / static_cast<double>(kNsPerS);
+  return total;
 }
 
 std::string run(Loop& loop, Spawn spawn, double seconds, const std::string& input) {

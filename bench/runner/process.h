@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -77,8 +78,6 @@ class Process {
   void kill(int signal);  // the group
   // SIGTERM, then after `seconds` SIGKILL; reaped when it returns.
   void stop(double seconds);
-  // What its threads have run, by /proc; 0 if unknown. Threads that ended are left out.
-  double cpu_s() const;
 
  private:
   struct State;
@@ -87,6 +86,10 @@ class Process {
   Loop& loop_;
   State* state_;  // freed by the last close callback
 };
+
+// What the threads of a process, or those of that name, have run, by /proc; nothing if there is
+// none. Threads that ended are left out.
+std::optional<double> cpu_s(int pid, const std::string& thread = "");
 
 // Runs a command to its end; its standard output, or HostError after `seconds` or a failure.
 std::string run(Loop& loop, Spawn spawn, double seconds, const std::string& input = "");

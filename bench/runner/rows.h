@@ -30,7 +30,8 @@ struct Row {
   bool alone = false;
 };
 
-// Rows that were asked for and cannot be had here, each with the reason: said once, not measured.
+// Rows (or a figure of all rows) that were asked for and cannot be had here, each with the reason:
+// said once, not measured.
 struct Missing {
   std::string row, why;
 };

@@ -6,10 +6,12 @@
 #include <random>
 #include <set>
 
+#include "bench/runner/energy.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
 #include "bench/runner/table.h"
+#include "bench/runner/watch.h"
 
 namespace heddle::bench {
 namespace fs = std::filesystem;
@@ -34,26 +36,17 @@ std::string duration(double seconds) {
   return text;
 }
 
-// The daemon's own counters and those of the scheduler, by their names.
-std::map<std::string, double> counters(const Json& status) {
-  std::map<std::string, double> out;
-  const auto take = [&](const Json& numbers) {
-    for (const auto& [key, value] : numbers.items()) {
-      if (value.is_number()) out[key] += value.get<double>();
-    }
-  };
-  take(status.value("counters", Json::object()));
-  for (const Json& device : status.value("devices", Json::array())) {
-    take(device.value("stats", Json::object()));
-  }
-  return out;
-}
-
 class Run {
  public:
+  // `energy` may be null: none is measured.
   Run(Loop& loop, const RunOptions& options, const scenario::Scenario& scenario,
-      const std::vector<Row>& rows, Result& result)
-      : loop_(loop), options_(options), scenario_(scenario), rows_(rows), result_(result) {}
+      const std::vector<Row>& rows, const EnergyMeter* energy, Result& result)
+      : loop_(loop),
+        options_(options),
+        scenario_(scenario),
+        rows_(rows),
+        energy_(energy),
+        result_(result) {}
 
   void measure(Stage& stage) {
     stage_ = &stage;
@@ -70,8 +63,9 @@ class Run {
 
   // Figures so far; the file is whole after this.
   void summarize() {
-    result_.head().update(bench::summarize(scenario_, rows_, result_.blocks()));
-    add_idle_fractions();
+    Json& head = result_.head();
+    head.update(bench::summarize(scenario_, rows_, result_.blocks()));
+    head["idle_fraction"] = idle_fractions(scenario_, result_.blocks(), head["profile"]);
     result_.save();
   }
 
@@ -247,35 +241,31 @@ class Run {
     if (jobs.empty()) return false;
     return surviving(jobs, [&] {
       Daemon* daemon = use_policy(row);
-      std::map<std::string, double> before;
-      double cpu_s = 0, since_s = 0;
-      if (daemon != nullptr && out != nullptr) {
-        before = counters(daemon->status());
-        cpu_s = daemon->cpu_s();
-        since_s = monotonic_s();
-      }
-      begin(row, jobs, seconds, repetition);
-      std::map<std::string, Samples> answers;
+      std::vector<std::pair<std::string, const Job*>> named;
       for (size_t i = 0; i < jobs.size(); ++i) {
-        answers[scenario_.jobs[row.jobs[i].job].name] = jobs[i]->samples();
+        named.emplace_back(scenario_.jobs[row.jobs[i].job].name, jobs[i]);
       }
+      std::optional<Watch> watch;
+      if (daemon != nullptr && out != nullptr) watch.emplace(*daemon, named);
+      const Window window = begin(row, jobs, seconds, repetition);
+      const double energy_j = out != nullptr ? energy_of(window) : -1;
+      std::map<std::string, Samples> answers;
+      for (size_t i = 0; i < jobs.size(); ++i) answers[named[i].first] = jobs[i]->samples();
       if (out == nullptr) return;
       out->jobs = std::move(answers);
-      if (daemon == nullptr) return;
-      out->daemon_cpu = (daemon->cpu_s() - cpu_s) / (monotonic_s() - since_s);
-      for (const auto& [key, value] : counters(daemon->status())) {
-        if (value != before[key]) out->counters[key] = value - before[key];
-      }
+      out->energy_j = energy_j;
+      if (watch) watch->end(*out);
     });
   }
 
-  void begin(const Row& row, const std::vector<Job*>& jobs, double seconds, uint32_t repetition) {
+  Window begin(const Row& row, const std::vector<Job*>& jobs, double seconds, uint32_t repetition) {
     Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
     for (size_t i = 0; i < jobs.size(); ++i) {
       const size_t index = row.jobs[i].job;
       window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
       jobs[i]->go(window);
     }
+    return window;
   }
 
   // --trace: a block more of each row with a policy, not measured, since recording is not free.
@@ -299,6 +289,18 @@ class Run {
     }
   }
 
+  // Joules from the window's start to its end, as far as we are on time; -1 without a counter.
+  double energy_of(const Window& window) {
+    if (energy_ == nullptr) return -1;
+    loop_.sleep(std::max(0.0, window.start_s - monotonic_s()));
+    const auto before = energy_->joules();
+    const double from_s = monotonic_s();
+    loop_.sleep(std::max(0.0, window.start_s + window.seconds - from_s));
+    const auto after = energy_->joules();
+    if (!before || !after) return -1;
+    return (*after - *before) * window.seconds / (monotonic_s() - from_s);
+  }
+
   Daemon* use_policy(const Row& row) {
     Daemon* daemon = stage_->daemon_of(row);
     if (daemon == nullptr) return nullptr;
@@ -311,8 +313,8 @@ class Run {
     return daemon;
   }
 
-  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones twice,
-  // at the beginning and the end, as the control.
+  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones
+  // twice, at the beginning and the end, as the control.
   void compare_outputs() {
     std::vector<std::pair<const Row*, bool>> order;
     for (const auto& [managed, again] : {std::pair(false, false), {true, false}, {false, true}}) {
@@ -379,30 +381,11 @@ class Run {
     }
   }
 
-  // `traced`: 1 - kernel time / wall time in the profiler's run. `untraced` sets the same kernel
-  // time against bare blocks, without the tracer's slowdown.
-  void add_idle_fractions() {
-    Json& head = result_.head();
-    head["idle_fraction"] = Json::object();
-    for (const auto& [job, p] : head["profile"].items()) {
-      const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
-      const double iterations = p.value("iterations", 0.0);
-      if (wall_s <= 0 || iterations <= 0) continue;
-      head["idle_fraction"][job] = {{"traced", 1 - kernel_s / wall_s}};
-      for (const bool mps : {false, true}) {
-        const auto alone = head["figures"].find(alone_name(job, mps));
-        if (alone == head["figures"].end() || !(*alone)["jobs"][job].contains("per_s")) continue;
-        const double per_s = (*alone)["jobs"][job]["per_s"]["value"];
-        head["idle_fraction"][job]["untraced"] = 1 - kernel_s / iterations * per_s;
-        break;
-      }
-    }
-  }
-
   Loop& loop_;
   const RunOptions& options_;
   const scenario::Scenario& scenario_;
   const std::vector<Row>& rows_;
+  const EnergyMeter* const energy_;
   Result& result_;
   Stage* stage_ = nullptr;
   const double began_s_ = monotonic_s();
@@ -420,7 +403,12 @@ int run_scenario(const RunOptions& options) {
   const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
   const bool simulated = !gpu;
   check_jobs(scenario, simulated);
-  const Plan plan = bench::plan(scenario, simulated);
+  Plan plan = bench::plan(scenario, simulated);
+  std::optional<EnergyMeter> energy;
+  if (!simulated) energy.emplace();
+  const std::string no_energy =
+      simulated ? "the simulated GPU has no energy counter" : energy->problem();
+  if (!no_energy.empty()) plan.missing.push_back({"energy", no_energy});
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
   for (const std::string& name : options.focus) {
     const auto named = [&](const Row& row) { return row.name == name; };
@@ -450,7 +438,7 @@ int run_scenario(const RunOptions& options) {
                         (scenario.repetitions - result.repetitions_done()))
             << '\n';
 
-  Run run(loop, options, scenario, plan.rows, result);
+  Run run(loop, options, scenario, plan.rows, no_energy.empty() ? &*energy : nullptr, result);
   int status = 0;
   try {
     const Folder folder(options.logs);

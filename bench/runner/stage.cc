@@ -29,6 +29,7 @@ std::vector<std::string> synthetic(const scenario::SimJob& sim, uint64_t seed) {
                                                          {"--blocks", std::to_string(sim.blocks)},
                                                          {"--seed", std::to_string(seed)}};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
+  if (sim.tokens > 0) words.insert(words.end(), {"--tokens", std::to_string(sim.tokens)});
   return words;
 }
 
@@ -61,7 +62,7 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
     const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
     if (!fs::exists(file)) {
       throw std::runtime_error(where + "has workload \"" + job.workload + "\", and " + file +
-                               " is not there; torchvision and synthetic are built in");
+                               " is not there; torchvision, llm and synthetic are built in");
     }
     if (job.workload == "torchvision" && job.params.count("model") == 0) {
       throw std::runtime_error(where + "needs a model, such as model = \"resnet50\"");
@@ -141,13 +142,15 @@ std::vector<std::string> Stage::command(const scenario::Job& job, uint64_t seed)
     return words;
   }
   if (!job.command.empty()) return job.command;
-  if (job.workload == "torchvision") {
-    const auto batch = job.params.find("batch");
-    return {"python3", script("jobs"), job.params.at("model"),
-            batch == job.params.end() ? "1" : batch->second};
-  }
   std::vector<std::string> words = {"python3", script(job.workload)};
-  for (const auto& [key, value] : job.params) words.insert(words.end(), {"--" + key, value});
+  auto params = job.params;
+  if (job.workload == "torchvision") {
+    words = {"python3", script("jobs"), params.at("model"),
+             params.emplace("batch", "1").first->second};
+    params.erase("model");
+    params.erase("batch");
+  }
+  for (const auto& [key, value] : params) words.insert(words.end(), {"--" + key, value});
   return words;
 }
 

@@ -95,11 +95,20 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({name + " / s", name, {"per_s"}});
       all.push_back({"÷ alone", name, {"per_s_over_alone"}});
     }
+    all.push_back({"TBT p50 ms", name, {"tbt_ms", "p50"}});
+    all.push_back({"TBT p99 ms", name, {"tbt_ms", "p99"}});
+    all.push_back({"TBT p99 ÷ alone", name, {"tbt_p99_over_alone"}});
+    all.push_back({"shim CPU", name, {"shim_cpu"}});
   }
   for (const auto& [title, key] : {std::pair("STP", "stp"),
                                    {"ANTT", "antt"},
                                    {"makespan s", "makespan_s"},
-                                   {"daemon CPU", "daemon_cpu"}}) {
+                                   {"power W", "power_w"},
+                                   {"J / iteration", "energy_per_iteration_j"},
+                                   {"energy ÷ alone", "energy_over_alone"},
+                                   {"daemon CPU", "daemon_cpu"},
+                                   {"decisions / s", "decisions_per_s"},
+                                   {"faults", "faults"}}) {
     all.push_back({title, "", {key}});
   }
   std::vector<Column> used;
@@ -159,8 +168,8 @@ std::pair<std::string, std::string> verdict(const Json& result, const std::strin
   if (share == nullptr || idle == nullptr) return {"–", "–"};
   const double wanted = kShareOfIdle * (*idle)["traced"].get<double>();
   std::string got = three(*share) + " of " + three(wanted);
-  if (idle->contains("untraced")) {
-    got += " (" + three(kShareOfIdle * (*idle)["untraced"].get<double>()) + ")";
+  if (const Json* untraced = at(*idle, {"untraced", "value"})) {
+    got += " (" + three(kShareOfIdle * untraced->get<double>()) + ")";
   }
   bool better = share->get<double>() >= wanted;
   for (const Json* r : ratios) {
@@ -179,7 +188,9 @@ std::string ratios_table(const Json& result) {
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
       columns.push_back(column);
       header.push_back(r["job"].get<std::string>() + " " +
-                       (r["metric"] == "per_s" ? "rate" : r["metric"].get<std::string>()));
+                       (r["metric"] == "per_s"     ? "rate"
+                        : r["metric"] == "tbt_p99" ? "TBT p99"
+                                                   : r["metric"].get<std::string>()));
     }
     const std::string of = r["of"];
     if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
@@ -202,6 +213,28 @@ std::string ratios_table(const Json& result) {
     table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
+}
+
+// Every figure in `found`, however deep, by its path.
+void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
+  if (!found.is_object()) return;
+  if (found.contains("lo")) {
+    const std::string interval = "[" + three(found["lo"]) + ", " + three(found["hi"]) + "]";
+    return table.row(
+        {row, path, three(found["value"]), interval, three(found["spread"]), found["n"].dump()});
+  }
+  for (const auto& [key, inner] : found.items()) {
+    const std::string name = key == "jobs" ? "" : key;
+    add_figures(row, path + (path.empty() || name.empty() ? "" : " ") + name, inner, table);
+  }
+}
+
+std::string figures_table(const Json& result) {
+  Table table({"row", "figure", "value", "95 %", "spread", "samples"});
+  for (const auto& [name, row] : result["figures"].items()) add_figures(name, "", row, table);
+  const Json fractions = result.value("idle_fraction", Json::object());
+  add_figures("alone", "", {{"idle_fraction", fractions}}, table);
+  return "\n" + table.text();
 }
 
 std::string word(const Json& equal) {
@@ -227,7 +260,9 @@ std::string findings(const Json& result) {
   std::string text;
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
-    const double share = idle.value("untraced", idle.value("traced", 0.0));
+    const Json* untraced = at(idle, {"untraced", "value"});
+    const double share =
+        untraced != nullptr ? untraced->get<double>() : idle["traced"].get<double>();
     text += " " + job + " alone leaves the GPU idle " + three(100 * share) + " % of its time.";
   }
   if (const Json* outputs = at(result, {"outputs"})) {
@@ -255,12 +290,13 @@ std::string method(const Json& result) {
 
 }  // namespace
 
-std::string markdown(const Json& result) {
+std::string markdown(const Json& result, bool all) {
   std::string text = "**" + result["name"].get<std::string>() + "**";
   if (!result["about"].get<std::string>().empty()) {
     text += ": " + result["about"].get<std::string>();
   }
-  return text + "\n\n" + rows_table(result) + ratios_table(result) + "\n" + method(result);
+  return text + "\n\n" + rows_table(result) + ratios_table(result) +
+         (all ? figures_table(result) : "") + "\n" + method(result);
 }
 
 std::string brief(const std::vector<Json>& results) {
@@ -295,7 +331,7 @@ std::string brief(const std::vector<Json>& results) {
   return text;
 }
 
-int print_tables(const std::vector<std::string>& files, bool briefly) {
+int print_tables(const std::vector<std::string>& files, const TableStyle& style) {
   std::vector<Json> results;
   for (const std::string& file : files) {
     Json result = read_json(file);
@@ -309,9 +345,10 @@ int print_tables(const std::vector<std::string>& files, bool briefly) {
     }
     results.push_back(std::move(result));
   }
-  if (briefly) std::cout << brief(results);
+  if (style.brief) std::cout << brief(results);
   for (const Json& result : results) {
-    if (!briefly) std::cout << (&result == results.data() ? "" : "\n") << markdown(result);
+    if (!style.brief)
+      std::cout << (&result == results.data() ? "" : "\n") << markdown(result, style.all);
   }
   return 0;
 }

@@ -8,13 +8,18 @@
 
 namespace heddle::bench {
 
-// One result's rows, its comparisons, and how it was measured.
-std::string markdown(const Json& result);
+// One result's rows, its comparisons, and how it was measured. `all`: also a line for every figure,
+// with its interval, spread and count.
+std::string markdown(const Json& result, bool all = false);
 
 // One table of several results: a row for each of theirs, a column for each job's ratio over alone,
 // and how each was measured.
 std::string brief(const std::vector<Json>& results);
 
-int print_tables(const std::vector<std::string>& files, bool briefly);
+struct TableStyle {
+  bool all = false;    // markdown()'s
+  bool brief = false;  // brief() of all, instead of a table each
+};
+int print_tables(const std::vector<std::string>& files, const TableStyle& style);
 
 }  // namespace heddle::bench

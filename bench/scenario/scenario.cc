@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kRepetitionsMax = 10'000;
 constexpr double kBlockMin = 0.05, kBlockMax = 600;  // seconds
 constexpr double kSloMaxMs = 1e6;
-constexpr uint32_t kKernelsMax = 1'000'000, kBlocksMax = 1'000'000;
+constexpr uint32_t kTokensMax = 100'000, kKernelsMax = 1'000'000, kBlocksMax = 1'000'000;
 constexpr double kSeedMax = 9007199254740992.0;  // what JSON's numbers hold exactly
 
 // Names appear in labels, file names and tables.
@@ -49,6 +49,7 @@ void read_sim(Reader& job, const std::string& file, std::string& error, Job& out
   Reader r(*node->as_table(), "job.sim.", file, error);
   const bool traced = r.text("trace", sim.trace);
   if (traced && sim.trace.empty()) r.bad("trace", "the path of a recorded trace");
+  r.integer("tokens", 1, kTokensMax, sim.tokens);
   r.integer("kernels", 1, kKernelsMax, sim.kernels);
   r.distribution("kernel_us", sim.kernel);
   r.distribution("gap_us", sim.gap);

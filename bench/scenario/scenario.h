@@ -36,9 +36,11 @@ struct Distribution {
 
 // What stands in for the job where no GPU is: a recorded trace, or a synthetic iteration of
 // `kernels` launches with host time between them, a synchronize, and host time before the next.
+// With `tokens` it is a request of so many tokens: each is `kernels` launches and a synchronize.
 struct SimJob {
   std::string trace;      // not empty: the rest is not set
-  uint32_t kernels = 1;   // launches an iteration
+  uint32_t tokens = 0;    // an iteration; 0: it makes none, and has no times between them
+  uint32_t kernels = 1;   // launches an iteration, or a token
   Distribution kernel;    // duration of one launch, alone on the GPU, all waves included
   Distribution gap;       // between the launches of an iteration
   Distribution pause;     // after the iteration's synchronize

@@ -198,8 +198,8 @@ void VirtualMachine::synchronized(size_t thread, float duration_us) {
   t.doing = Doing::kNothing;
   Event e(EventKind::kCompleted, now_, clients_[t.client].id);
   e.done = {t.seq, duration_us, t.index, Evidence::kSynchronized};
+  go_on(thread, now_);  // first: who decides now may know what comes next (next_launch)
   feed(e);
-  go_on(thread, now_);
 }
 
 void VirtualMachine::on_notice(const Notice& notice) {

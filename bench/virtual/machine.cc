@@ -113,6 +113,7 @@ class Machine {
       Samples& all = block.jobs[setting_.scenario.jobs[job.job].name];
       // Copies of a job are pooled; together they take as long as the longest.
       all.us.insert(all.us.end(), one.us.begin(), one.us.end());
+      all.tbt_us.insert(all.tbt_us.end(), one.tbt_us.begin(), one.tbt_us.end());
       all.span_s = std::max(all.span_s, one.span_s);
       all.unserved += one.unserved;
     }
@@ -220,7 +221,9 @@ VirtualBlock run_block(const VirtualSetting& setting, const Row& row, uint32_t r
   const uint32_t used = std::min(setting.gpus, row.alone ? 1 : setting.copies);
   for (uint32_t gpu = 0; gpu < used; ++gpu) {
     Machine machine(setting, row, repetition, gpu);
-    out.virtual_s += machine.run();
+    const double ran_s = machine.run();
+    out.virtual_s += ran_s;
+    if (!row.policy.empty()) out.block.counted_s = std::max(out.block.counted_s, ran_s);
     machine.add_to(out);
   }
   return out;

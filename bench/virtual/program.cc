@@ -22,15 +22,19 @@ class Synthetic final : public JobProgram {
 
   bool next(TimeNs now, Step& step) override {
     if (launched_ == job_.kernels + 1) {  // its synchronizing call has returned
-      end(now);
       launched_ = 0;
+      if (job_.tokens > 0) token(now);
+      if (++tokens_ >= job_.tokens) {
+        end(now);
+        tokens_ = 0;
+      }
     }
     step.think_ns = 0;
-    if (launched_ == 0) {
+    if (launched_ == 0 && tokens_ == 0) {
       step.think_ns = begin(now, first_ ? 0 : draw(job_.pause));
       first_ = false;
-    } else {
-      step.think_ns = draw(job_.gap);  // after each launch, the last of an iteration too
+    } else if (launched_ > 0) {
+      step.think_ns = draw(job_.gap);  // after each launch, the last before a synchronize too
     }
     step.kind = launched_ == job_.kernels ? Step::Kind::kSynchronize : Step::Kind::kLaunch;
     if (step.kind == Step::Kind::kLaunch) {
@@ -51,7 +55,8 @@ class Synthetic final : public JobProgram {
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
   uint32_t kernel_ = 0;
-  uint32_t launched_ = 0;  // of this iteration; one more stands for the synchronizing call
+  uint32_t launched_ = 0;  // of this token; one more stands for the synchronizing call
+  uint32_t tokens_ = 0;    // of this iteration
   bool first_ = true;
 };
 
@@ -123,11 +128,18 @@ JobProgram::JobProgram(Arrivals arrivals, TimeNs from, TimeNs to)
 
 TimeNs JobProgram::begin(TimeNs now, TimeNs pause) {
   begun_ = true;
-  due_ = now + pause;
+  tokens_us_.clear();
+  due_ = token_from_ = now + pause;
   if (arrivals_.closed()) return pause;
   due_ = arrivals_.next();
   arrivals_.advance();
-  return std::max(pause, due_ - now);
+  token_from_ = std::max(token_from_, due_);
+  return token_from_ - now;
+}
+
+void JobProgram::token(TimeNs now) {
+  tokens_us_.push_back(static_cast<uint32_t>((now - token_from_ + 500) / 1000));
+  token_from_ = now;
 }
 
 void JobProgram::end(TimeNs now) {
@@ -137,6 +149,7 @@ void JobProgram::end(TimeNs now) {
   last_ = now;
   if (samples_.us.empty()) first_ = due_;
   samples_.us.push_back(static_cast<uint32_t>((now - due_ + 500) / 1000));
+  samples_.tbt_us.insert(samples_.tbt_us.end(), tokens_us_.begin(), tokens_us_.end());
 }
 
 const Samples& JobProgram::samples() {

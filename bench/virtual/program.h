@@ -73,6 +73,7 @@ class JobProgram : public sim::Program {
  protected:
   // Host time until the next iteration begins, which is then due; `pause` as drawn for it.
   sim::TimeNs begin(sim::TimeNs now, sim::TimeNs pause);
+  void token(sim::TimeNs now);  // one is there
   void end(sim::TimeNs now);
   bool closed() const { return arrivals_.closed(); }
 
@@ -84,6 +85,8 @@ class JobProgram : public sim::Program {
   bool begun_ = false;
   uint64_t iterations_ = 0;
   sim::TimeNs due_ = 0, first_ = 0, last_ = 0;
+  sim::TimeNs token_from_ = 0;       // the token before, or the begin of the iteration
+  std::vector<uint32_t> tokens_us_;  // of this iteration
   Samples samples_;
   bool closed_account_ = false;
 };

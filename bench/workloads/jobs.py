@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
-"""An inference job that nobody wrote for heddle: a torchvision model, random weights, eager,
-default stream, the whole device synchronized after each iteration.
+"""A job that nobody wrote for heddle: a torchvision model, random weights and data, eager, default
+stream, the whole device synchronized after each iteration.
 
-    jobs.py MODEL BATCH      then the commands of protocol.py on stdin
+    jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16]
+                               then the commands of protocol.py on stdin
+
+An iteration of training is a step: forward, backward, SGD with momentum. bf16 is autocast.
 """
 
-import hashlib
-import json
-import os
+import argparse
 import sys
-import tempfile
-import time
 
-from protocol import reply_stream, serve
+from torch_job import REPLIES, about, digest, flatten, profile
 
-REPLIES = reply_stream()
-
-import torch  # noqa: E402  (after stdout is safe from what imports print)
-import torchvision  # noqa: E402
-from torchvision.models import detection, segmentation  # noqa: E402
+import torch
+import torchvision
+from protocol import serve
+from torchvision.models import detection, segmentation
 
 DETECTORS = ("rcnn", "fcos", "retinanet", "ssd")
 LARGE = DETECTORS + ("fcn", "deeplab", "lraspp")
 WARM_UP = 10
+LEARNING_RATE = 1e-5  # on random data nothing diverges, however long it is measured
+CLASSES, SEGMENTS = 1000, 21  # torchvision's defaults
+OBJECTS, KEYPOINTS = 8, 17  # of each image of a detector's
 
 
 def build(name):
@@ -32,102 +33,133 @@ def build(name):
     return torchvision.models.get_model(name, weights=None)
 
 
-def flatten(output):
-    """Every tensor of a model's output, in a fixed order."""
-    if isinstance(output, torch.Tensor):
-        return [output]
-    items = [output[k] for k in sorted(output)] if isinstance(output, dict) else output
-    return [tensor for item in items for tensor in flatten(item)]
+def named(name, families):
+    return any(part in name for part in families)
+
+
+def seeded(seed):
+    return torch.Generator(device="cuda").manual_seed(seed)
 
 
 class Job:
-    def __init__(self, name, batch):
+    """Inference."""
+
+    def __init__(self, name, batch, precision="fp32"):
         torch.manual_seed(0)
         torch.backends.cudnn.benchmark = False
         self.name = name
         self.batch = batch
+        self.side = 520 if named(name, LARGE) else 224
+        self.bf16 = precision == "bf16"
         self.model = build(name).cuda().eval()
         self.input = self.make_input(0)
+        self.prepare()
         for _ in range(WARM_UP):
             self.iterate()
-        self.about = {
-            "torch": torch.__version__,
-            "gpu": torch.cuda.get_device_name(0),
-            "memory_mib": torch.cuda.memory_reserved() >> 20,
-        }
+        self.about = about()
+
+    def prepare(self):
+        pass
 
     def make_input(self, seed):
-        side = 520 if any(part in self.name for part in LARGE) else 224
-        generator = torch.Generator(device="cuda").manual_seed(seed)
-        x = torch.rand(self.batch, 3, side, side, device="cuda", generator=generator)
-        return list(x) if any(part in self.name for part in DETECTORS) else x
+        x = torch.rand(self.batch, 3, self.side, self.side, device="cuda", generator=seeded(seed))
+        return list(x) if named(self.name, DETECTORS) else x
+
+    def autocast(self):
+        return torch.autocast("cuda", torch.bfloat16, enabled=self.bf16)
 
     def iterate(self):
-        with torch.inference_mode():
+        with torch.inference_mode(), self.autocast():
             self.model(self.input)
             torch.cuda.synchronize()
 
     def hash(self, count):
         """One digest per seeded input, over every output tensor, under pinned determinism."""
         torch.use_deterministic_algorithms(True, warn_only=True)
-        digests = []
-        with torch.inference_mode():
-            for seed in range(count):
-                digest = hashlib.sha256()
-                for tensor in flatten(self.model(self.make_input(1 + seed))):
-                    digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
-                    digest.update(tensor.cpu().numpy().tobytes())
-                digests.append(digest.hexdigest())
+        digests = [self.hash_one(1 + seed) for seed in range(count)]
         torch.use_deterministic_algorithms(False)
         return digests
 
+    def hash_one(self, seed):
+        with torch.inference_mode(), self.autocast():
+            return digest(self.model(self.make_input(seed)))
+
     def profile(self, seconds, timeline):
-        """Device time of all kernels and copies against wall time. Tracing slows launch-bound
-        models (FACTS: +50 %), so the caller also has kernel time per iteration to set against an
-        untraced run. A traced process is measured no more: CUPTI stays loaded."""
-        iterations = 0
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
-            self.iterate()  # the first pays for CUPTI
-            begin = time.time()
-            while time.time() < begin + seconds:
-                self.iterate()
-                iterations += 1
-            end = time.time()
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "trace.json")
-            trace.export_chrome_trace(path)
-            with open(path) as file:
-                chrome = json.load(file)
-        return summarize(chrome, begin, end, iterations, timeline)
+        return profile(self.iterate, seconds, timeline)
 
 
-def summarize(chrome, begin, end, iterations, timeline):
-    """`begin` and `end` are seconds of the wall clock, which the trace's base refers to as well."""
-    base_us = chrome.get("baseTimeNanoseconds", 0) / 1e3
-    spans = sorted(
-        (event["ts"] + base_us, event["dur"], event["name"])
-        for event in chrome["traceEvents"]
-        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
-    )
-    if spans and not begin * 1e6 <= spans[len(spans) // 2][0] <= end * 1e6:
-        # The base is not the wall clock in this version: align the last kernel with the end.
-        shift = end * 1e6 - (spans[-1][0] + spans[-1][1])
-        spans = [(at + shift, dur, name) for at, dur, name in spans]
-    spans = [s for s in spans if s[0] >= begin * 1e6]
-    kernel_s = sum(dur for _, dur, _ in spans) / 1e6
-    answer = {
-        "wall_s": round(end - begin, 6),
-        "kernel_s": round(kernel_s, 6),
-        "kernels": len(spans),
-        "iterations": iterations,
-    }
-    if timeline:
-        names = sorted({name for _, _, name in spans})
-        index = {name: i for i, name in enumerate(names)}
-        answer["names"] = [name[:80] for name in names]
-        answer["spans_us"] = [[round(at, 1), round(dur, 1), index[name]] for at, dur, name in spans]
-    return answer
+class Training(Job):
+    def prepare(self):
+        if "deeplab" in self.name and self.batch < 2:
+            sys.exit(f"jobs.py: {self.name} cannot train at batch 1, for it normalizes one pooled "
+                     "pixel over the batch; give batch = 2 or more")
+        self.model.train()
+        self.targets = self.make_targets(0)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), LEARNING_RATE, momentum=0.9)
+        self.initial = {key: value.to("cpu", copy=True)
+                        for key, value in self.model.state_dict().items()}
+
+    def make_targets(self, seed):
+        def integers(high, *shape):
+            return torch.randint(high, shape, device="cuda", generator=seeded(seed))
+
+        if named(self.name, DETECTORS):
+            return [self.make_objects(seed + image) for image in range(self.batch)]
+        if named(self.name, LARGE):
+            return integers(SEGMENTS, self.batch, self.side, self.side)
+        return integers(CLASSES, self.batch)
+
+    def make_objects(self, seed):
+        """Of one image: boxes of at least an eighth of its side, and what masks and keypoints lie
+        in them."""
+        low, size, points = (torch.rand(OBJECTS, n, 2, device="cuda", generator=seeded(seed + n))
+                             for n in (1, 2, KEYPOINTS))
+        low, size = low[:, 0] * self.side / 2, (1 + 3 * size[:, 0]) * self.side / 8
+        objects = {"boxes": torch.cat([low, low + size], 1),
+                   "labels": torch.ones(OBJECTS, dtype=torch.long, device="cuda")}
+        if "mask" in self.name:
+            at = torch.arange(self.side, device="cuda")
+            inside = (at >= low[..., None]) & (at < (low + size)[..., None])  # object, axis, pixel
+            objects["masks"] = (inside[:, 1, :, None] & inside[:, 0, None, :]).byte()
+        if "keypoint" in self.name:
+            visible = torch.ones(OBJECTS, KEYPOINTS, 1, device="cuda")
+            objects["keypoints"] = torch.cat([low[:, None] + points * size[:, None], visible], 2)
+        return objects
+
+    def step(self, inputs, targets):
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.autocast():
+            if named(self.name, DETECTORS):
+                loss = sum(self.model(inputs, targets).values())
+            else:  # auxiliary heads have the target of the main one
+                loss = sum(torch.nn.functional.cross_entropy(head, targets)
+                           for head in flatten(self.model(inputs)))
+        loss.backward()
+        self.optimizer.step()
+
+    def iterate(self):
+        self.step(self.input, self.targets)
+        torch.cuda.synchronize()
+
+    def hash_one(self, seed):
+        """Of every parameter and buffer after one step from the initial ones."""
+        self.model.load_state_dict(self.initial)
+        self.optimizer.state.clear()  # momentum
+        torch.manual_seed(seed)  # dropout, and which boxes a detector samples
+        self.step(self.make_input(seed), self.make_targets(seed))
+        return digest(self.model.state_dict())
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="jobs.py")
+    parser.add_argument("model")
+    parser.add_argument("batch", type=int)
+    parser.add_argument("--mode", choices=("inference", "training"), default="inference")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    serve(Job(sys.argv[1], int(sys.argv[2])), REPLIES)
+    options = parse(sys.argv[1:])
+    kind = Training if options.mode == "training" else Job
+    serve(kind(options.model, options.batch, options.precision), REPLIES)

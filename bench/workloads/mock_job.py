@@ -2,7 +2,8 @@
 """A job without a GPU, so that bench/pairs.py can be tested anywhere: its "kernels" are sleeps
 under one lock that all mock jobs share.
 
-    mock_job.py MODEL BATCH      MODEL only seeds the digests; a larger BATCH has longer kernels
+    mock_job.py MODEL BATCH [TOKENS]   MODEL only seeds the digests; a larger BATCH has longer
+                                       kernels; TOKENS: an iteration is as many kernels and gaps
 """
 
 import fcntl
@@ -17,13 +18,23 @@ from protocol import reply_stream, serve
 class Job:
     about = {"gpu": "mock"}
 
-    def __init__(self, name, batch):
+    def __init__(self, name, batch, tokens=0):
         self.name = name
+        self.tokens = tokens
         self.kernel_s = 1e-3 if batch == 1 else 2e-3
         self.gap_s = 2e-3 if batch == 1 else 0.0
         self.device = open(os.environ["HEDDLE_MOCK_DEVICE"], "w")
 
     def iterate(self):
+        if not self.tokens:
+            return self.step()
+        times = []
+        for _ in range(self.tokens):
+            self.step()
+            times.append(time.monotonic())
+        return times
+
+    def step(self):
         fcntl.flock(self.device, fcntl.LOCK_EX)
         time.sleep(self.kernel_s)
         fcntl.flock(self.device, fcntl.LOCK_UN)
@@ -48,4 +59,4 @@ class Job:
 
 if __name__ == "__main__":
     replies = reply_stream()
-    serve(Job(sys.argv[1], int(sys.argv[2])), replies)
+    serve(Job(sys.argv[1], *map(int, sys.argv[2:])), replies)

@@ -5,7 +5,8 @@ stdin, one JSON line back.
                                  iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
                                  report the iterations that began in [START, START+SECONDS).
                                  ARRIVALS: nothing (closed loop), `open RATE SEED`, `poisson RATE
-                                 SEED` or `recorded FILE`; then time counts from a request's arrival
+                                 SEED` or `recorded FILE`; then time counts from the arrival.
+                                 An iteration of several tokens tells the times between them too
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
     ab SECONDS SEED              iterations in pairs, one with heddle's shim and one bypassing it
@@ -45,9 +46,15 @@ def arrivals(kind, begin, *words):
         at += draw.expovariate(rate)
 
 
+def between(begin, tokens):
+    """Times between tokens (TBT) in whole µs, the first from the iteration's begin. `tokens`: when
+    each was there (CLOCK_MONOTONIC, s), as iterate() returned them; None if it makes no tokens."""
+    return [round((b - a) * 1e6) for a, b in itertools.pairwise((begin, *(tokens or ())))]
+
+
 def go_arriving(iterate, start, seconds, lead, tail, *words):
     """Requests wait their turn; those not begun when the block is over are `unserved`."""
-    now, taken, first, last, unserved = time.monotonic, [], None, 0, 0
+    now, taken, tbt, first, last, unserved = time.monotonic, [], [], None, 0, 0
     for due in arrivals(words[0], start - lead, *words[1:]):
         counts = start <= due < start + seconds
         if max(due, now()) >= start + seconds + tail:
@@ -57,11 +64,13 @@ def go_arriving(iterate, start, seconds, lead, tail, *words):
             continue
         while now() < due:
             time.sleep(max(0.0, due - now()))
-        iterate()
+        begin = now()
+        tokens = iterate()
         if counts:
             first, last = due if first is None else first, now()
             taken.append(round((last - due) * 1e6))
-    return {"us": taken, "span_s": round(last - (first or last), 6), "unserved": unserved}
+            tbt += between(begin, tokens)
+    return answer(taken, tbt, last - (first or last)) | {"unserved": unserved}
 
 
 def go(iterate, start, seconds, lead, tail):
@@ -71,14 +80,19 @@ def go(iterate, start, seconds, lead, tail):
         time.sleep(max(0.0, min(0.01, start - lead - now())))
     while now() < start:
         iterate()
-    taken, first, last = [], now(), now()
+    taken, tbt, first, last = [], [], now(), now()
     while (begin := now()) < start + seconds:
-        iterate()
+        tokens = iterate()
         last = now()
         taken.append(round((last - begin) * 1e6))
+        tbt += between(begin, tokens)
     while now() < start + seconds + tail:
         iterate()
-    return {"us": taken, "span_s": round(last - first, 6)}
+    return answer(taken, tbt, last - first)
+
+
+def answer(taken, tbt, span_s):
+    return {"us": taken, "span_s": round(span_s, 6)} | ({"tbt_us": tbt} if tbt else {})
 
 
 def bypass_word():
@@ -116,7 +130,8 @@ def ab(iterate, word, seconds, seed):
 
 
 def serve(job, out):
-    """Runs commands until `quit` or end of file. `job` has iterate(), hash(n), profile(s, bool)."""
+    """Runs commands until `quit` or end of file. `job` has `about`, iterate() (which may return
+    when each token was there, see between()), and perhaps hash(n) and profile(s, bool)."""
     can = ["arrivals"] + [name for name in ("hash", "profile") if hasattr(job, name)]
     print(json.dumps({"ready": True, "pid": os.getpid(), "can": can, **job.about}), file=out)
     for line in sys.stdin:
@@ -125,13 +140,13 @@ def serve(job, out):
             break
         if command == "go":
             run = go_arriving if arguments[4:] else go
-            answer = run(job.iterate, *map(float, arguments[:4]), *arguments[4:])
+            reply = run(job.iterate, *map(float, arguments[:4]), *arguments[4:])
         elif command == "hash":
-            answer = {"sha256": job.hash(int(arguments[0]))}
+            reply = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":
-            answer = job.profile(float(arguments[0]), arguments[1] == "1")
+            reply = job.profile(float(arguments[0]), arguments[1] == "1")
         elif command == "ab":
-            answer = ab(job.iterate, bypass_word(), float(arguments[0]), int(arguments[1]))
+            reply = ab(job.iterate, bypass_word(), float(arguments[0]), int(arguments[1]))
         else:
-            answer = {"error": f"unknown command {command}"}
-        print(json.dumps(answer, separators=(",", ":")), file=out)
+            reply = {"error": f"unknown command {command}"}
+        print(json.dumps(reply, separators=(",", ":")), file=out)

@@ -3,7 +3,7 @@
 // Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or without.
 //
 //   heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA] [--gap-us ...] [--pause-us ...]
-//                    [--blocks N] [--memory-mib N] [--seed N]
+//                    [--tokens N] [--blocks N] [--memory-mib N] [--seed N]
 #include <errno.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -39,6 +39,7 @@ struct Distribution {
 };
 
 struct Options {
+  unsigned tokens = 0;  // an iteration, each of `kernels` launches and a synchronize; 0: it is one
   unsigned kernels = 1, blocks = 264;
   Distribution kernel, gap, pause;
   size_t memory_mib = 0;
@@ -50,6 +51,8 @@ double now_s() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
+
+unsigned whole_us(double seconds) { return static_cast<unsigned>(std::lround(seconds * 1e6)); }
 
 void wait_until(double at_s) {
   if (at_s - now_s() > kSpinS) {
@@ -166,8 +169,19 @@ class Synthetic {
     exit(1);
   }
 
-  // Returns the kernel time that was asked for, in seconds.
-  double iterate(std::mt19937_64& random) {
+  // All tokens, or the one step. Returns the kernel time that was asked for, in seconds; `tbt_us`
+  // gets the times between tokens.
+  double iterate(std::mt19937_64& random, std::vector<unsigned>* tbt_us = nullptr) {
+    double kernel_s = 0;
+    for (unsigned token = 0; token < std::max(1U, options_.tokens); ++token) {
+      const double begin = now_s();
+      kernel_s += step(random);
+      if (tbt_us != nullptr) tbt_us->push_back(whole_us(now_s() - begin));
+    }
+    return kernel_s;
+  }
+
+  double step(std::mt19937_64& random) {
     double kernel_s = 0;
     for (unsigned i = 0; i < options_.kernels; ++i) {
       const double us = options_.kernel.draw_s(random) * 1e6;
@@ -192,7 +206,7 @@ class Synthetic {
     double start = 0, seconds = 0, lead = 0, tail = 0;
     words >> start >> seconds >> lead >> tail;
     const double end = start + seconds;
-    std::vector<unsigned> us;
+    std::vector<unsigned> us, tbt_us;
     double first = 0, last = 0;
     unsigned unserved = 0;
     wait_until(start - lead);
@@ -206,20 +220,26 @@ class Synthetic {
       }
       if (std::max(due, now_s()) >= end + tail) break;
       if (!arrivals.closed()) arrivals.advance();
-      iterate(random_);
+      iterate(random_, counts(due) && options_.tokens > 0 ? &tbt_us : nullptr);
       if (counts(due)) {
         last = now_s();
         if (us.empty()) first = due;
-        us.push_back(static_cast<unsigned>(std::lround((last - due) * 1e6)));
+        us.push_back(whole_us(last - due));
       }
       pause();
     }
     for (; !arrivals.closed() && arrivals.next_s() < end; arrivals.advance()) {
       unserved += counts(arrivals.next_s()) ? 1 : 0;
     }
-    printf("{\"us\":[");
-    for (size_t i = 0; i < us.size(); ++i) printf("%s%u", i == 0 ? "" : ",", us[i]);
-    printf("],\"span_s\":%.6f,\"unserved\":%u}\n", last - first, unserved);
+    print("{\"us\":", us);
+    if (!tbt_us.empty()) print(",\"tbt_us\":", tbt_us);
+    printf(",\"span_s\":%.6f,\"unserved\":%u}\n", last - first, unserved);
+  }
+
+  static void print(const char* key, const std::vector<unsigned>& values) {
+    printf("%s[", key);
+    for (size_t i = 0; i < values.size(); ++i) printf("%s%u", i == 0 ? "" : ",", values[i]);
+    printf("]");
   }
 
   // A lost, doubled or reordered launch gives another word.
@@ -250,7 +270,8 @@ class Synthetic {
       ++iterations;
     }
     printf("{\"wall_s\":%.6f,\"kernel_s\":%.6f,\"kernels\":%u,\"iterations\":%u}\n",
-           now_s() - begin, kernel_s, iterations * options_.kernels, iterations);
+           now_s() - begin, kernel_s, iterations * options_.kernels * std::max(1U, options_.tokens),
+           iterations);
   }
 
   const Options options_;
@@ -266,7 +287,8 @@ class Synthetic {
 [[noreturn]] void usage(const std::string& what) {
   fprintf(stderr,
           "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
-          "       [--gap-us M[:S]] [--pause-us M[:S]] [--blocks N] [--memory-mib N] [--seed N]\n"
+          "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--memory-mib N]\n"
+          "       [--seed N]\n"
           "then commands of the job protocol on standard input (bench/README.md)\n",
           what.c_str());
   exit(2);
@@ -284,6 +306,8 @@ Options parse(int argc, char** argv) {
     };
     if (name == "--kernels") {
       value >> options.kernels;
+    } else if (name == "--tokens") {
+      value >> options.tokens;
     } else if (name == "--blocks") {
       value >> options.blocks;
     } else if (name == "--memory-mib") {

@@ -1,5 +1,8 @@
-// Stands in for libnvidia-ml.so.1 under `heddle doctor`: one GPU, whose compute mode and processes
-// the environment says: FAKE_NVML_MODE=3, FAKE_NVML_PIDS=12,34.
+// Stands in for libnvidia-ml.so.1 under `heddle doctor` and `heddle-bench run`: one GPU, whose
+// compute mode, processes and power the environment says: FAKE_NVML_MODE=3, FAKE_NVML_PIDS=12,34,
+// FAKE_NVML_WATTS=250.
+#include <time.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -28,4 +31,13 @@ FAKE int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process
     end += *end == ',' ? 1 : 0;
   }
   return *count = found, 0;
+}
+// 3 is NVML_ERROR_NOT_SUPPORTED.
+FAKE int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* mj) {
+  const char* watts = getenv("FAKE_NVML_WATTS");
+  if (watts == nullptr) return 3;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const double s = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  return *mj = static_cast<unsigned long long>(s * atof(watts) * 1e3), 0;
 }

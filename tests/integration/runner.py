@@ -3,7 +3,7 @@
 and its resumption, a job that dies; then the path of a real GPU with programs that stand in for
 NVIDIA's (nvidia-smi, nvidia-cuda-mps-control) and jobs that need no GPU.
 
-    runner.py [DIST]
+    runner.py FAKE_NVML [DIST]
 """
 
 import json
@@ -17,6 +17,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+NVML = sys.argv.pop(1) if len(sys.argv) > 1 else ""
 DIST = (ROOT / (sys.argv.pop(1) if len(sys.argv) > 1 else "dist")).resolve()
 BENCH = DIST / "bin/heddle-bench"
 
@@ -32,7 +33,8 @@ name = "service"
 role = "latency"
 slo_ms = 50
 [job.sim]
-kernel_us = 850
+tokens = 2
+kernel_us = 425
 pause_us = { median = 3000, sigma = 0.3 }
 [[job]]
 name = "filler"
@@ -60,8 +62,10 @@ for line in sys.stdin:
     start, seconds, lead, tail = map(float, numbers[:4])
     time.sleep(max(0, start - lead - time.monotonic()))
     while (begin := time.monotonic()) < start + seconds + tail:
-        time.sleep(0.005)
-        print(begin, time.monotonic())
+        time.sleep(0.002)
+        token = time.monotonic()
+        time.sleep(0.003)
+        print(begin, token, time.monotonic())
     print("done", flush=True)
 """
 
@@ -182,7 +186,16 @@ class Runner(unittest.TestCase):
         self.assertLess(first["mean_over_alone"]["value"], shared["mean_over_alone"]["value"])
         self.assertGreater(managed["counters"]["asked"], 0, "the filler asks")
         self.assertGreater(managed["jobs"]["filler"]["per_s_over_alone"]["value"], 0)
-        self.assertTrue(0.5 < result["idle_fraction"]["service"]["untraced"] < 0.95)
+        idle = result["idle_fraction"]["service"]["untraced"]
+        self.assertTrue(0.5 < idle["lo"] <= idle["value"] < 0.95, idle)
+        self.assertEqual(alone["tbt_ms"]["p50"]["n"], 2 * alone["samples"])
+        self.assertTrue(0.42 < alone["tbt_ms"]["p50"]["value"] < alone["jct_ms"]["p50"]["value"])
+        self.assertGreater(managed["decisions_per_s"]["lo"], 0)
+        self.assertEqual(managed["faults"]["value"], 0)
+        self.assertTrue(0 < managed["daemon_cpu"]["value"] < 2)
+        self.assertTrue(0 <= managed["jobs"]["filler"]["shim_cpu"]["value"] < 2)
+        self.assertEqual([m["row"] for m in result["missing"]], ["energy"])
+        self.assertNotIn("power_w", managed)
 
     def stand_ins(self):
         """A path on which NVIDIA's programs are ours; the command of a job of the user's own."""
@@ -193,6 +206,7 @@ class Runner(unittest.TestCase):
             program.chmod(0o755)
         (self.at / "own.py").write_text(OWN)
         self.env["PATH"] = f"{self.at}:{self.env['PATH']}"
+        self.env |= {"HEDDLE_NVML": NVML, "FAKE_NVML_WATTS": "250"}
         self.env.pop("HEDDLE_PRIORITY", None)
         own = lambda blocks, name: json.dumps(  # noqa: E731
             ["python3", str(self.at / "own.py"), str(blocks), str(self.at / name)])
@@ -232,6 +246,15 @@ command = {own(3, "be")}
         self.assertIn("hp", result["figures"]["mps:25"]["jobs"])
         jct_ms = result["figures"]["alone/hp"]["jobs"]["hp"]["jct_ms"]
         self.assertTrue(0 < jct_ms["p50"]["value"] < 50)
+        # The two parts of its iterations, as a printed line tells them.
+        tbt_ms = result["figures"]["alone/hp"]["jobs"]["hp"]["tbt_ms"]
+        self.assertEqual(tbt_ms["p50"]["n"], 2 * jct_ms["p50"]["n"])
+        self.assertTrue(2 <= tbt_ms["p50"]["value"] < jct_ms["p50"]["value"])
+        for row in ("alone/hp", "fifo"):
+            self.assertAlmostEqual(result["figures"][row]["power_w"]["value"], 250, delta=10)
+        self.assertGreater(result["figures"]["alone/hp"]["energy_per_iteration_j"]["value"],
+                           250 * 0.005)
+        self.assertNotIn("energy", [m["row"] for m in result["missing"]])
 
     def test_a_job_that_never_comes_up_costs_its_rows_alone(self):
         own = self.stand_ins()
@@ -272,6 +295,41 @@ command = {own(99, "a")}
         self.assertEqual({block["row"] for block in result["raw"]}, {"alone/a", "timeslice"})
         self.assertIn("no rights", "".join(result["errors"]))
 
+    def test_a_workload_gets_its_keys(self):
+        self.stand_ins()
+        python, told = self.at / "python3", self.at / "told"
+        python.write_text(f"""#!/bin/sh
+echo "${{1##*/}}" "$@" >>{told}
+exec {sys.executable} {self.at}/own.py 99 {self.at}/own
+""")
+        python.chmod(0o755)
+        self.run_bench("""
+repetitions = 1
+block_s = 0.1
+policies = []
+baselines = ["timeslice"]
+[[job]]
+name = "trainer"
+workload = "torchvision"
+model = "resnet50"
+batch = 32
+mode = "training"
+[[job]]
+name = "classifier"
+workload = "torchvision"
+model = "alexnet"
+[[job]]
+name = "chat"
+workload = "llm"
+tokens = 8
+graph = true
+""")
+        scripts = DIST / "libexec/heddle/workloads"
+        self.assertEqual(sorted(told.read_text().splitlines()), [
+            f"jobs.py {scripts}/jobs.py alexnet 1",
+            f"jobs.py {scripts}/jobs.py resnet50 32 --mode training",
+            f"llm.py {scripts}/llm.py --graph true --tokens 8"])
+
     def test_arrivals_of_the_python_protocol(self):
         self.stand_ins()
         job = DIST / "libexec/heddle/workloads/mock_job.py"
@@ -287,15 +345,18 @@ command = ["python3", "{job}", "m", "1"]
 """, status=1)
         self.run_bench("".join([
             'repetitions = 1\nblock_s = 1\npolicies = []\nbaselines = ["timeslice"]\n',
-            *(f'[[job]]\nname = "{name}"\ncommand = ["python3", "{job}", "m", "1"]\n'
+            *(f'[[job]]\nname = "{name}"\ncommand = ["python3", "{job}", "m", "1", "{tokens}"]\n'
               f'arrivals = "{arrivals}"\n'
-              for name, arrivals in (("open", "open 40"), ("poisson", "poisson 40"),
-                                     ("recorded", "recorded arrivals.txt"),
-                                     ("flooded", "open 5000")))]))
+              for name, tokens, arrivals in (("open", 3, "open 40"), ("poisson", 0, "poisson 40"),
+                                             ("recorded", 0, "recorded arrivals.txt"),
+                                             ("flooded", 0, "open 5000")))]))
         figures = self.result()["figures"]
         count = {name: figures[f"alone/{name}"]["jobs"][name]["samples"]
                  for name in ("open", "poisson", "recorded", "flooded")}
         self.assertEqual(count["open"], 40)
+        tbt_ms = figures["alone/open"]["jobs"]["open"]["tbt_ms"]["p50"]
+        self.assertEqual(tbt_ms["n"], 3 * 40)
+        self.assertTrue(3 <= tbt_ms["value"] < 12, "a wait for the request's turn is not in it")
         self.assertTrue(15 <= count["poisson"] <= 70, count)
         self.assertEqual(count["recorded"], 30, count)
         self.assertGreater(figures["alone/flooded"]["jobs"]["flooded"]["unserved"], 3000)

@@ -134,6 +134,22 @@ TEST(Job, IterationsBelongToTheBlockInWhichTheyBegan) {
   EXPECT_EQ(s.us, (std::vector<uint32_t>{300'000, 400'000}));
   EXPECT_NEAR(s.span_s, 2.2, 1e-9);
   EXPECT_TRUE(within({}, window).us.empty());
+  EXPECT_TRUE(s.tbt_us.empty()) << "an iteration without tokens has no times between them";
+}
+
+TEST(Job, TimesBetweenTokensCountFromTheBeginOfTheIteration) {
+  const Window window{10, 2, 0.5, 0.5, "closed"};
+  const Samples s = within({{9.5, 9.6, 9.7}, {10, 10.3, 10.4, 10.9}, {11, 11.5}}, window);
+  EXPECT_EQ(s.us, (std::vector<uint32_t>{900'000, 500'000}));
+  EXPECT_EQ(s.tbt_us, (std::vector<uint32_t>{300'000, 100'000, 500'000}));
+}
+
+TEST(Job, AnIterationIsALineOfTwoNumbersOrMore) {
+  EXPECT_EQ(parse_iteration("1.5 2.25"), (std::vector<double>{1.5, 2.25}));
+  EXPECT_EQ(parse_iteration("1 2 3.5 "), (std::vector<double>{1, 2, 3.5}));
+  for (const char* other : {"done", "", "7", "1 2 x", "{\"us\":[1]}", "loading 1 2"}) {
+    EXPECT_TRUE(parse_iteration(other).empty()) << other;
+  }
 }
 
 Samples constant(uint32_t us, size_t count) { return {std::vector<uint32_t>(count, us), 1, 0}; }
@@ -255,8 +271,79 @@ TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
   EXPECT_EQ(out["ratios"][2]["value"], 0) << "of the rival's rate";
 }
 
+// One block of each row in three repetitions; the GPU takes 100 W alone and 150 W shared.
+std::vector<Block> told() {
+  std::vector<Block> out;
+  for (const uint32_t rep : {0U, 1U, 2U}) {
+    Samples hp = constant(2000, 100), be = constant(5000, 50);
+    hp.tbt_us = {1000, 1000 + rep};
+    Block alone_hp{rep, 0, "alone/hp", {{"hp", hp}}, -1, Json::object()};
+    Block alone_be{rep, 1, "alone/be", {{"be", be}}, -1, Json::object()};
+    alone_hp.energy_j = alone_be.energy_j = 100;
+    hp.us = std::vector<uint32_t>(80, 2500);
+    hp.tbt_us = {2000, 2000 + 2 * rep};
+    be.us.resize(25);
+    Block fifo{rep, 2, "fifo", {{"hp", hp}, {"be", be}}, 0.1, {{"granted", 200}}};
+    if (rep == 1) fifo.counters["policy_faults"] = 3;
+    fifo.counted_s = 2;
+    fifo.shim_cpu = {{"be", 0.01 * (1 + rep)}};
+    fifo.energy_j = 150;
+    for (const Block& block : {alone_hp, alone_be, fifo}) out.push_back(block);
+  }
+  return out;
+}
+
+TEST(Figures, TokensEnergyShimDecisionsAndFaultsAreAmongThem) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  const Json out = summarize(s, plan(s, true).rows, told());
+  const Json& alone = out["figures"]["alone/hp"];
+  EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["value"], 1);
+  EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["n"], 6);
+  EXPECT_FALSE(out["figures"]["alone/be"]["jobs"]["be"].contains("tbt_ms"));
+  EXPECT_EQ(alone["power_w"]["value"], 100);
+  EXPECT_EQ(alone["energy_per_iteration_j"]["value"], 1);
+  EXPECT_FALSE(alone.contains("energy_over_alone"));
+  EXPECT_FALSE(alone.contains("faults")) << "no policy, no faults";
+
+  const Json& fifo = out["figures"]["fifo"];
+  EXPECT_EQ(fifo["jobs"]["hp"]["tbt_ms"]["p99"]["value"], 2.004);
+  EXPECT_EQ(fifo["jobs"]["hp"]["tbt_p99_over_alone"]["value"], 2);
+  EXPECT_FALSE(fifo["jobs"]["be"].contains("tbt_p99_over_alone"));
+  EXPECT_EQ(fifo["jobs"]["be"]["shim_cpu"]["value"], 0.02);
+  EXPECT_EQ(fifo["jobs"]["be"]["shim_cpu"]["n"], 3);
+  EXPECT_EQ(fifo["decisions_per_s"]["value"], 100);
+  EXPECT_EQ(fifo["faults"]["value"], 1) << "the mean: a median would hide rare ones";
+  EXPECT_EQ(fifo["power_w"]["value"], 150);
+  EXPECT_EQ(fifo["energy_per_iteration_j"]["value"], std::round(150.0 / 105 * 1e4) / 1e4);
+  // What it did costs 0.8 of 100 J and 0.5 of 100 J alone.
+  EXPECT_EQ(fifo["energy_over_alone"]["value"], std::round(150 / 130.0 * 1e4) / 1e4);
+}
+
+TEST(Figures, SpreadIsTheInterquartileRangeOfTheRepetitions) {
+  EXPECT_DOUBLE_EQ(median({1, 2, 3, 4, 100}).spread, 2);
+  EXPECT_DOUBLE_EQ(mean({1, 2, 3, 4, 100}).value, 22);
+  std::vector<Samples> blocks;
+  for (const uint32_t ms : {1U, 2U, 3U, 4U, 100U}) blocks.push_back(constant(ms * 1000, ms));
+  std::vector<const Samples*> all;
+  for (const Samples& block : blocks) all.push_back(&block);
+  EXPECT_DOUBLE_EQ(pool(all, 0).p99_ms.spread, 2) << "of the blocks' own, whatever their size";
+  EXPECT_DOUBLE_EQ(pool({&blocks[0]}, 0).p99_ms.spread, 0);
+}
+
+TEST(Figures, IdleFractionSetsTheProfilersKernelTimeAgainstBareBlocks) {
+  const auto s = pair("");
+  const Json profiles = {{"hp", {{"wall_s", 4}, {"kernel_s", 2}, {"iterations", 1000}}}};
+  const Json out = idle_fractions(s, told(), profiles);
+  EXPECT_EQ(out["hp"]["traced"], 0.5);
+  EXPECT_EQ(out["hp"]["untraced"]["value"], 0.8) << "2 ms an iteration, 100 of them a second";
+  EXPECT_EQ(out["hp"]["untraced"]["n"], 3);
+  EXPECT_FALSE(out.contains("be"));
+}
+
 TEST(Result, BlocksRoundTrip) {
-  for (const Block& block : drifting()) {
+  auto blocks = drifting();
+  for (const Block& block : told()) blocks.push_back(block);
+  for (const Block& block : blocks) {
     const Json json = to_json(block);
     EXPECT_EQ(to_json(block_from(Json::parse(json.dump()))), json);
   }
@@ -289,6 +376,11 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_NE(text.find("every figure is simulated"), std::string::npos);
   EXPECT_NE(text.find("mps:25: not available, no."), std::string::npos);
   EXPECT_NE(text.find("1 errors"), std::string::npos);
+  EXPECT_EQ(text.find("| fifo | hp jct_ms p99 |"), std::string::npos);
+  EXPECT_NE(
+      markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [1.50, 3.00] | 1.50 | 200 |"),
+      std::string::npos)
+      << markdown(result, true);
   result["mode"] = "real";
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
 }
@@ -301,7 +393,7 @@ TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
     "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
     "figures": {"fifo": {"jobs": {"be": {"per_s_over_alone":
       {"value": 0.25, "lo": 0.2, "hi": 0.3, "n": 5}}}}},
-    "idle_fraction": {"hp": {"traced": 0.5, "untraced": 0.4}},
+    "idle_fraction": {"hp": {"traced": 0.5, "untraced": {"value": 0.4, "lo": 0.4, "hi": 0.4, "n": 5}}},
     "ratios": [
       {"of": "fifo", "over": "mps", "job": "hp", "metric": "mean", "value": 0.8, "lo": 0.7,
        "hi": 0.9, "n": 5},

@@ -54,6 +54,7 @@ slo_ms = 50
 kernels = 120
 kernel_us = { median = 60, sigma = 0.6 }
 gap_us = 15
+tokens = 16
 blocks = 264
 [[job]]
 name = "b"
@@ -82,6 +83,7 @@ trace = "x.trace"
   EXPECT_EQ(d.arrivals.per_s, 30.5);
   EXPECT_EQ(d.slo_ms, 50);
   EXPECT_EQ(d.sim->kernels, 120U);
+  EXPECT_EQ(d.sim->tokens, 16U);
   EXPECT_EQ(d.sim->kernel.sigma, 0.6);
   EXPECT_EQ(d.sim->gap.median_us, 15);
   EXPECT_EQ(d.sim->gap.sigma, 0);

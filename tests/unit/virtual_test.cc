@@ -126,6 +126,23 @@ TEST_F(VirtualTest, TheOracleDelaysNobodyAndNoGapFillerDoesBetter) {
   EXPECT_EQ(run.left_over.size(), 9u);
 }
 
+// Times of a request's tokens add up to its own; the oracle keeps both as they are alone.
+TEST_F(VirtualTest, ARequestOfTokensHasTheTimesBetweenThem) {
+  std::string scenario = kPair;
+  scenario.replace(scenario.find("kernels = 3"), 11, "kernels = 3\ntokens = 4");
+  write(scenario);
+  const VirtualRun run = run_virtual(options_);
+  for (const char* row : {"alone/service@mps", "mps", "oracle@mps"}) {
+    const Json& service = run.result.at("figures").at(row).at("jobs").at("service");
+    const double request_ms = service.at("jct_ms").at("mean").at("value");
+    const double token_ms = service.at("tbt_ms").at("mean").at("value");
+    EXPECT_NEAR(token_ms, request_ms / 4, 0.001 * request_ms) << row;
+    EXPECT_EQ(service.at("tbt_ms").at("mean").at("n"), 4 * service.at("samples").get<size_t>());
+  }
+  EXPECT_NEAR(figure(run, "oracle@mps", "service", "tbt_p99_over_alone"), 1, 0.01);
+  EXPECT_GT(figure(run, "mps", "service", "tbt_p99_over_alone"), 1.5);
+}
+
 TEST_F(VirtualTest, CopiesOnOtherGpusDoNotMeet) {
   options_.baselines = {{"timeslice"}};
   options_.policies = {{"gapfill@timeslice"}};

@@ -1,0 +1,65 @@
+"""The job protocol of bench/workloads and check.py, without torch: python3 -m unittest."""
+
+import os
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+WORKLOADS = Path(__file__).resolve().parents[2] / "bench" / "workloads"
+sys.path.insert(0, str(WORKLOADS))
+
+import check  # noqa: E402
+import protocol  # noqa: E402
+
+
+def two_tokens():
+    times = []
+    for _ in range(2):
+        time.sleep(0.004)
+        times.append(time.monotonic())
+    return times
+
+
+class Tokens(unittest.TestCase):
+    def test_the_first_counts_from_the_begin_of_the_iteration(self):
+        self.assertEqual(protocol.between(1.0, [1.5, 1.75]), [500000, 250000])
+        self.assertEqual(protocol.between(1.0, None), [])
+
+    def test_a_closed_loop_tells_the_times_between_them(self):
+        found = protocol.go(two_tokens, time.monotonic() + 0.02, 0.1, 0.01, 0)
+        self.assertEqual(len(found["tbt_us"]), 2 * len(found["us"]))
+        self.assertTrue(0.5 * sum(found["us"]) < sum(found["tbt_us"]) <= sum(found["us"]) + 9)
+        self.assertNotIn("tbt_us", protocol.go(lambda: time.sleep(0.01),
+                                               time.monotonic() + 0.02, 0.05, 0.01, 0))
+
+    def test_a_request_s_wait_is_no_time_between_tokens(self):
+        """Twice as many requests as can be served: they wait longer and longer."""
+        found = protocol.go_arriving(two_tokens, time.monotonic() + 0.02, 0.3, 0, 0, "open", "250",
+                                     "1")
+        self.assertEqual(len(found["tbt_us"]), 2 * len(found["us"]))
+        self.assertGreater(max(found["us"]), 4 * sum(found["tbt_us"]) / len(found["us"]))
+
+
+class Check(unittest.TestCase):
+    def test_every_case_starts_a_script_that_is_there(self):
+        cases = dict(check.cases())
+        self.assertGreater(len(cases), 70)
+        for command in cases.values():
+            self.assertTrue((WORKLOADS / command[0]).exists(), command)
+
+    def test_tells_what_a_job_did_or_why_it_failed(self):
+        with tempfile.NamedTemporaryFile() as device:
+            os.environ["HEDDLE_MOCK_DEVICE"] = device.name
+            found = check.check(["mock_job.py", "m", "1", "3"], 0.2)
+            self.assertNotIn("error", found)
+            self.assertGreater(found["iterations"], 1)
+            self.assertGreaterEqual(found["tbt_p50_ms"], 3)
+            self.assertTrue(found["repeatable"])
+            broken = check.check(["mock_job.py", "m", "one"], 0.2)
+            self.assertIn("invalid literal", broken["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()
