@@ -171,6 +171,11 @@ void add_traces(CLI::App& app, Options& o) {
       trace_replay)
       ->add_option("--policies", o.trace.policies,
                    "where its policies are, if not where they were");
+  CLI::App* cut = add("cut", "Its first seconds as a trace of their own", trace_cut);
+  cut->add_option("out", o.trace.out, "the new trace; what is there is replaced")->required();
+  cut->add_option("--seconds", o.trace.seconds, "how many")->check(CLI::PositiveNumber)->required();
+  cut->add_option("--client", o.trace.client,
+                  "only what this client (show names them) did and got");
   for (CLI::App* sub : trace->get_subcommands({})) sub->fallthrough();
 }
 

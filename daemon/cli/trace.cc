@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <vector>
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/policy/lua_policy.h"
+#include "daemon/trace/encoder.h"
 #include "daemon/trace/replay.h"
 #include "daemon/trace/timeline.h"
 
@@ -74,6 +76,13 @@ std::string figure(const json& spread, const char* key) {
   char text[32];
   snprintf(text, sizeof text, "%.1f", spread[key].get<double>());
   return text;
+}
+
+// Whose record it is; of a device or a policy nobody's.
+std::optional<core::ClientId> client_of(const trace::Record& record) {
+  if (const auto* r = std::get_if<trace::EventRecord>(&record)) return r->event.client;
+  if (const auto* decision = std::get_if<core::Decision>(&record)) return decision->client;
+  return std::nullopt;
 }
 
 constexpr size_t kKernelsShown = 8;
@@ -192,6 +201,41 @@ int trace_replay(const TraceOptions& options) {
     std::cout << '\n';
   }
   return done->differing == 0 || !done->exact ? kOk : kFailed;
+}
+
+int trace_cut(const TraceOptions& options) {
+  Result<trace::Reader> reader = trace::Reader::open(options.file);
+  if (!reader) return failed(options, reader.error().message);
+  std::ofstream out(options.out, std::ios::binary);
+  trace::Encoder encoder;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    out.write(reinterpret_cast<const char*>(bytes.data()),
+              static_cast<std::streamsize>(bytes.size()));
+    encoder.kept();
+  };
+  out << trace::Encoder::header(reader->header());
+  uint64_t records = 0;
+  core::TimeNs from = 0;
+  trace::Record record;
+  for (;;) {
+    const Result<bool> more = reader->next(record);
+    if (!more) return failed(options, more.error().message);
+    if (!*more) break;
+    // Time counts from the first thing that happened; what was there before is told in front.
+    const auto* happened = std::get_if<trace::EventRecord>(&record);
+    if (happened != nullptr && !happened->introduced) {
+      if (from == 0) from = happened->event.at;
+      if (static_cast<double>(happened->event.at - from) >= options.seconds * 1e9) break;
+    }
+    if (options.client != 0 && client_of(record).value_or(options.client) != options.client)
+      continue;
+    write(encoder.record(record));
+    ++records;
+  }
+  write(encoder.end(records, reader->lost()));
+  out.close();
+  if (!out) return failed(options, options.out + ": cannot be written; name another file");
+  return kOk;
 }
 
 }  // namespace heddle::cli

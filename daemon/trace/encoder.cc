@@ -176,6 +176,19 @@ std::span<const std::byte> Encoder::lost(uint64_t count) {
   return finish();
 }
 
+std::span<const std::byte> Encoder::record(const Record& record) {
+  struct Visitor {
+    Encoder& to;
+    auto operator()(const EventRecord& r) const { return to.event(r.event, r.introduced); }
+    auto operator()(const core::Decision& d) const { return to.decision(d); }
+    auto operator()(const DeviceRecord& r) const { return to.device(r.config, r.at, r.fresh); }
+    auto operator()(const PolicyRecord& r) const { return to.policy(r); }
+    auto operator()(const BypassRecord& r) const { return to.bypass(r); }
+    auto operator()(const LostRecord& r) const { return to.lost(r.count); }
+  };
+  return std::visit(Visitor{*this}, record);
+}
+
 std::span<const std::byte> Encoder::end(uint64_t records, uint64_t lost) {
   begin(kEnd, last_at_, 0);
   varint(records);

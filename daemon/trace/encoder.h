@@ -25,6 +25,9 @@ class Encoder {
   std::span<const std::byte> lost(uint64_t count);
   std::span<const std::byte> end(uint64_t records, uint64_t lost);
 
+  // Any of them.
+  std::span<const std::byte> record(const Record& record);
+
   void kept() { last_at_ = at_; }
 
   // The file's beginning.

@@ -295,7 +295,7 @@ Result<bool> Reader::next(Record& out) {
     if (!j.is_object()) return problem("a record that is not JSON; record it again");
     try {
       if (kind == kDevice) {
-        out = DeviceRecord{config_of(j, device), j.value("fresh", true)};
+        out = DeviceRecord{config_of(j, device), at, j.value("fresh", true)};
       } else {
         out = PolicyRecord{device,
                            at,

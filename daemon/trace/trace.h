@@ -76,6 +76,7 @@ struct EventRecord {
 
 struct DeviceRecord {
   core::Config config;
+  core::TimeNs at = 0;
   bool fresh = true;  // the core had seen nothing before
 };
 

@@ -14,7 +14,7 @@ import stage  # noqa: E402
 
 
 def heddle(where, *arguments, code=0):
-    done = subprocess.run([stage.HEDDLE, *arguments], env=where.env, capture_output=True, text=True,
+    done = subprocess.run([stage.HEDDLE, *map(str, arguments)], env=where.env, capture_output=True, text=True,
                           timeout=60)
     assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
     return done
@@ -56,8 +56,15 @@ def check(where):
     assert {"X", "M", "i", "C"} <= kinds, kinds
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")
 
-    whole = trace.read_bytes()
     cut = where.folder / "cut.trace"
+    heddle(where, "trace", "cut", trace, cut, "--seconds", shown["seconds"] / 2)
+    begun = json.loads(heddle(where, "trace", "show", cut, "--json").stdout)
+    assert 0.4 < begun["seconds"] / shown["seconds"] <= 0.5, (begun["seconds"], shown["seconds"])
+    assert begun["policies"] == shown["policies"], begun["policies"]
+    replayed = json.loads(heddle(where, "trace", "replay", cut, "--json").stdout)
+    assert replayed["complete"] and replayed["differing"] == 0, replayed
+
+    whole = trace.read_bytes()
     cut.write_bytes(whole[:len(whole) // 2])
     told = heddle(where, "trace", "show", cut, code=1).stderr
     assert told.count("\n") == 1 and "cut.trace: byte " in told and "truncated" in told, told
