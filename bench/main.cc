@@ -1,11 +1,14 @@
-// heddle-bench: the harness. What a launch costs (micro), and what sharing costs (run, virtual,
-// table).
+// heddle-bench: the harness. What a launch costs (micro), what sharing costs (run, virtual), and
+// what becomes of the results (table, plot, agree, validate).
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
 
 #include "bench/micro.h"
+#include "bench/runner/agree.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
@@ -90,13 +93,21 @@ simulation puts in the same order.)";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
+constexpr const char* kPlotHelp = "SVG from results and traces; needs matplotlib (plot --help)";
+
+constexpr const char* kAgreeHelp =
+    R"(Whether two results of one scenario say the same: every ratio over alone, and of each policy over
+its rival, of A.json and of B.json, with their 95 % intervals. Those whose intervals do not meet are
+apart, and named; of equally wide intervals of the same truth one pair in 180 is. Exit status: 0 none
+is apart, 1 some are.)";
+
 constexpr const char* kLaunchesHelp =
     "Launches an empty kernel COUNT times through the libcuda.so.1 that the loader finds and "
     "synchronizes: what tests/tidy/instructions.py counts under callgrind";
 
 // What `run` and `virtual` both take.
-template <typename Options>
-CLI::App* add_scenario(CLI::App& app, const char* name, const char* help, Options& options) {
+CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
+                       heddle::bench::ScenarioOptions& options) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("scenario", options.scenario)->type_name("SCENARIO")->required();
   command->add_option("--policies", options.policies, "instead of the scenario's")
@@ -105,13 +116,21 @@ CLI::App* add_scenario(CLI::App& app, const char* name, const char* help, Option
   command->add_option("--baselines", options.baselines, "instead of the scenario's")
       ->type_name("A,B")
       ->delimiter(',');
+  command->add_option("--repetitions", options.repetitions, "instead of the scenario's")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10'000));
+  command->add_option("--block-s", options.block_s, "instead of the scenario's")
+      ->type_name("S")
+      ->check(CLI::Range(0.05, 600.0));
+  command->add_option("--seed", options.seed, "instead of the scenario's; else drawn, and printed")
+      ->type_name("N");
   return command;
 }
 
 CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
   CLI::App* command = add_scenario(app, "run", kRunHelp, run);
-  command->add_option("--device", run.device, "auto (a GPU if there is one) or sim")
-      ->check(CLI::IsMember({"auto", "sim"}));
+  command->add_option("--device", run.device, "auto (a GPU if there is one), sim, or virtual")
+      ->check(CLI::IsMember({"auto", "sim", "virtual"}));
   command->add_option("--json", run.json, "the result; default: the scenario's name, here")
       ->type_name("FILE");
   command->add_flag("--resume", run.resume, "go on where the file stopped, on the same scenario");
@@ -123,6 +142,8 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
   command->add_option("--focus", run.focus, "... and these, with the bare ones, in between")
       ->type_name("ROW,ROW")
       ->delimiter(',');
+  command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
+      ->type_name("FOLDER");
   command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
       ->type_name("FOLDER");
   return command;
@@ -130,8 +151,6 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
 
 CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
   CLI::App* command = add_scenario(app, "virtual", kVirtualHelp, run);
-  command->add_option("--seed", run.seed, "instead of the scenario's; else drawn, and printed")
-      ->type_name("N");
   command->add_option("--json", run.json, "the result, replaced if it is there")->type_name("FILE");
   command->add_option("--policy-dir", run.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
@@ -145,6 +164,31 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
   command->add_option("--trace", run.trace, "write ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
   return command;
+}
+
+// `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
+// seconds.
+int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
+  for (const char* name : {"--resume", "--budget-s", "--full-every", "--focus", "--logs"}) {
+    if (command.count(name) == 0) continue;
+    throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
+  }
+  heddle::bench::VirtualOptions options;
+  static_cast<heddle::bench::ScenarioOptions&>(options) = run;
+  options.json = run.json;
+  options.trace = run.trace;
+  options.command = run.command;
+  return heddle::bench::print_virtual(options);
+}
+
+// Drawing needs a plotting library, and nothing else does: a script beside the binaries.
+int plot(const std::vector<std::string>& arguments) {
+  const std::string script = heddle::bench::installed("libexec/heddle/plot.py");
+  std::vector<const char*> words = {"python3", script.c_str()};
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  words.push_back(nullptr);
+  execvp(words[0], const_cast<char* const*>(words.data()));
+  throw std::runtime_error("plot: python3 is not there; install it, and python3-matplotlib");
 }
 
 }  // namespace
@@ -179,10 +223,17 @@ int main(int argc, char** argv) {
       ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
   std::vector<std::string> files;
-  bool all_figures = false;
+  heddle::bench::TableStyle table_style;
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
-  table->add_flag("--all", all_figures, "also each figure with its interval, spread and count");
+  table->add_flag("--all", table_style.all, "also each figure with its interval, spread and count");
+  table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
+  CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
+  drawing->prefix_command()->set_help_flag();
+  std::string first, second;
+  CLI::App* agree = app.add_subcommand("agree", kAgreeHelp);
+  agree->add_option("first", first)->type_name("A.json")->required();
+  agree->add_option("second", second)->type_name("B.json")->required();
 
   CLI11_PARSE(app, argc, argv);
   for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
@@ -192,8 +243,11 @@ int main(int argc, char** argv) {
       return heddle::bench::print_validation(real, scenarios, simulation);
     }
     if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
+    if (runner->parsed() && run.device == "virtual") return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
-    if (table->parsed()) return heddle::bench::print_tables(files, all_figures);
+    if (table->parsed()) return heddle::bench::print_tables(files, table_style);
+    if (drawing->parsed()) return plot(drawing->remaining());
+    if (agree->parsed()) return heddle::bench::print_agreements(first, second);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "heddle-bench: %s\n", error.what());

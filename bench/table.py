@@ -8,7 +8,8 @@
 Tables: `pairs` and `pairs-verdict` from pairs*.json, likewise `shipped` from shipped*.json and
 `launch-priority` from launch_priority*.json, `method` from all three, `steer-EXPERIMENT` for each
 experiment of steer*.json, `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json,
-`samples` from samples*.json, `blast-radius` from blast_radius*.json.
+`samples` from samples*.json, `blast-radius` from blast_radius*.json, `six-pairs` from what
+experiments/six_pairs.py left in six_pairs/.
 """
 
 import argparse
@@ -266,7 +267,10 @@ def blast_table():
 
 
 def tables():
-    return {"pairs": pairs_table(), "pairs-verdict": verdict_table(),
+    # heddle-bench table made this one.
+    six = RESULTS / "six_pairs/brief.md"
+    return {"six-pairs": six.read_text().strip() if six.exists() else NO_RESULT,
+            "pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
             "shipped-verdict": verdict_table("shipped"), "shipped": pairs_table("shipped"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),

@@ -47,7 +47,7 @@ build() {
 
 mkdir -p build
 step "set-up"
-if tests/setup.sh; then
+if tests/setup.sh --plots; then
   step "release: build and install"
   if build release && rm -rf dist && quietly cmake --install build/release; then
     step "release: tests"

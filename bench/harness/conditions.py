@@ -6,16 +6,10 @@ started by `heddle run`; `_cp` ones with CUDA_MPS_CLIENT_PRIORITY=1, which a cli
 
 import fnmatch
 from dataclasses import dataclass, field
+from pathlib import Path
 
-# Lets everyone launch freely: what remains of heddle is the launch priority it gives to Q0-Q4.
-UNGATED = """-- Everyone runs free; the core still gives Q0-Q4 their launch priority.
-local function free() return LEASE end
-return policy {
-  name = "ungated", api = 1, version = "1.0.0",
-  hooks = { client_init = free, client_active = free, client_idle = free,
-            enqueue = function() return RUN end },
-}
-"""
+# Lets everyone launch freely.
+UNGATED = (Path(__file__).resolve().parents[1] / "experiments/ungated.lua").read_text()
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,9 @@ double p99_of(std::vector<uint32_t> us) {
 double p99_us(const Samples& samples) { return p99_of(samples.us); }
 double tbt_p99_us(const Samples& samples) { return p99_of(samples.tbt_us); }
 
+// A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
-  return static_cast<double>(samples.us.size()) / samples.span_s;
+  return samples.us.empty() ? 0 : static_cast<double>(samples.us.size()) / samples.span_s;
 }
 
 using Value = double (*)(const Samples&);
@@ -160,15 +161,16 @@ class Summary {
  private:
   using ByRepetition = std::map<uint32_t, const Block*>;
 
-  // A job's samples in a block, if there are any.
-  const Samples* samples(const std::string& row, uint32_t repetition,
-                         const std::string& job) const {
+  // A job's samples in a block, if it ran in it; with `some`, if there are any.
+  const Samples* samples(const std::string& row, uint32_t repetition, const std::string& job,
+                         bool some = true) const {
     const auto found = blocks_.find(row);
     if (found == blocks_.end()) return nullptr;
     const auto block = found->second.find(repetition);
     if (block == found->second.end()) return nullptr;
     const auto one = block->second->jobs.find(job);
-    if (one == block->second->jobs.end() || one->second.us.empty()) return nullptr;
+    if (one == block->second->jobs.end()) return nullptr;
+    if (one->second.us.empty()) return some ? nullptr : &one->second;
     return one->second.span_s > 0 ? &one->second : nullptr;
   }
 
@@ -176,9 +178,10 @@ class Summary {
                              const std::string& job, Value value) const {
     std::vector<double> out;
     for (const auto& [repetition, block] : blocks_.at(row)) {
-      const Samples* a = samples(row, repetition, job);
+      const Samples* a = samples(row, repetition, job, value != rate);
       const Samples* b = samples(over, repetition, job);
-      if (a == nullptr || b == nullptr || value(*a) <= 0 || value(*b) <= 0) continue;
+      if (a == nullptr || b == nullptr || value(*b) <= 0) continue;
+      if (value(*a) <= 0 && value != rate) continue;
       out.push_back(value(*a) / value(*b));
     }
     return out;
@@ -195,9 +198,10 @@ class Summary {
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
       if (found == block->jobs.end()) continue;
-      all.push_back(&found->second);
-      unserved += found->second.unserved;
-      if (found->second.span_s > 0) rates.push_back(rate(found->second));
+      const Samples& one = found->second;
+      all.push_back(&one);
+      unserved += one.unserved;
+      if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
       const auto cpu = block->shim_cpu.find(job.name);
       if (cpu != block->shim_cpu.end()) shim_cpu.push_back(cpu->second);
     }
@@ -377,6 +381,10 @@ Json to_json(const Figure& figure) {
           {"hi", rounded(figure.hi)},
           {"spread", rounded(figure.spread)},
           {"n", figure.n}};
+}
+
+Figure figure_from(const Json& json) {
+  return {json.at("value"), json.at("lo"), json.at("hi"), json.at("n"), json.value("spread", 0.0)};
 }
 
 Figure median(const std::vector<double>& values) { return bootstrap(values, middle); }

@@ -37,6 +37,7 @@ struct Figure {
   double spread = 0;
 };
 Json to_json(const Figure& figure);
+Figure figure_from(const Json& json);
 
 // Over repetitions. `values` is not empty.
 Figure median(const std::vector<double>& values);

@@ -226,6 +226,10 @@ Json Daemon::status() {
   return status;
 }
 
+void Daemon::record(const std::string& file, double seconds) {
+  command({"record", file, "--seconds", std::to_string(seconds)});
+}
+
 void Daemon::use(const std::string& policy, const std::map<std::string, std::string>& params) {
   const std::pair wanted(policy, params);
   if (loaded_ == wanted) return;

@@ -67,6 +67,8 @@ class Daemon {
   // back to the file's defaults. `policy` is a name, or a path to a Lua file.
   void use(const std::string& policy, const std::map<std::string, std::string>& params);
   Json status();
+  // What the scheduler sees and decides in the next `seconds`, into a trace; returns when it ended.
+  void record(const std::string& file, double seconds);
   bool running() const { return process_->running(); }
   int pid() const { return process_->pid(); }
   // In front of a job's command.

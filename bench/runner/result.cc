@@ -92,6 +92,14 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
     refuse(path, "was measured on " + head.value("gpu", "?") + " (" + head.value("mode", "?") +
                      "), this is " + gpu + " (" + mode + ")" + elsewhere);
   }
+  if (head.value("block_s", 0.0) != scenario.block_s) {
+    refuse(path, "has blocks of " + Json(head["block_s"]).dump() + " s, this run asks for others" +
+                     elsewhere);
+  }
+  if (scenario.seed && *scenario.seed != result.seed()) {
+    refuse(path, "has seed " + head["seed"].dump() + ", this run asks for another" + elsewhere);
+  }
+  head["repetitions_wanted"] = scenario.repetitions;
   const uint32_t done = result.repetitions_done();
   const Json raw = head["raw"];
   head.erase("raw");

@@ -20,6 +20,8 @@ namespace {
 // Lead and tail keep every job busy for the whole of the others' window.
 constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
 constexpr double kWarmS = 0.5, kProfileS = 1.5;
+constexpr double kProfileReserveS = 6;  // a job: PyTorch's profiler writes and reads its trace
+constexpr double kTraceS = 0.2, kTraceBlockS = 2;  // `heddle record` asks NVML before it begins
 constexpr int kHashInputs = 3;
 
 // "1:40" or "12 s".
@@ -52,7 +54,9 @@ class Run {
     wait_ready();
     for (const Row* row : warming_rows()) block(*row, kWarmS, 0, nullptr);
     compare_outputs();
+    session()["prepared_s"] = seconds();
     repeat();
+    record();
     profile();
     result_.head()["finished"] = result_.repetitions_done() >= scenario_.repetitions;
   }
@@ -67,11 +71,12 @@ class Run {
 
   void say(const std::string& text) const {
     char stamp[32];
-    snprintf(stamp, sizeof stamp, "[%6.1f s] ", monotonic_s() - began_s_);
+    snprintf(stamp, sizeof stamp, "[%6.1f s] ", seconds());
     std::cout << stamp << text << std::endl;
   }
 
   bool failed() const { return failed_; }
+  double seconds() const { return monotonic_s() - began_s_; }
 
  private:
   void fail(const std::string& text) {
@@ -142,14 +147,14 @@ class Run {
   }
 
   void repeat() {
-    const double reserve_s = 1 + kProfileS * static_cast<double>(scenario_.jobs.size());
+    const double reserve_s = 1 + kProfileReserveS * static_cast<double>(scenario_.jobs.size());
     double longest_s = 0;
     bool first = true;
     while (result_.repetitions_done() < scenario_.repetitions) {
       const uint32_t repetition = result_.repetitions_done();
       const double begin_s = monotonic_s();
-      const double spent_s = begin_s - began_s_;
-      if (!first && options_.budget_s > 0 && spent_s + longest_s + reserve_s > options_.budget_s) {
+      if (!first && options_.budget_s > 0 &&
+          seconds() + longest_s + reserve_s > options_.budget_s) {
         return say("time is nearly spent: " + std::to_string(repetition) + " of " +
                    std::to_string(scenario_.repetitions) + " repetitions; go on with --resume");
       }
@@ -172,6 +177,7 @@ class Run {
       const size_t later = (scenario_.repetitions - repetition - 1) * rows_.size();
       say(line(block, order.size() - place - 1 + later));
     }
+    session()["wall_s"] = seconds();
     if (any) result_.end_repetition();
     return any;
   }
@@ -179,9 +185,12 @@ class Run {
   std::string line(const Block& block, size_t blocks_left) const {
     const double each_s = (monotonic_s() - measuring_since_s_) / measured_;
     char text[160];
+    double left_s = each_s * static_cast<double>(blocks_left);
+    if (options_.budget_s > 0) {
+      left_s = std::min(left_s, options_.budget_s - seconds());
+    }
     snprintf(text, sizeof text, "%u/%u, %s left  %-20s", block.repetition + 1,
-             scenario_.repetitions, duration(each_s * static_cast<double>(blocks_left)).c_str(),
-             block.row.c_str());
+             scenario_.repetitions, duration(std::max(0.0, left_s)).c_str(), block.row.c_str());
     std::string out = text;
     for (const scenario::Job& job : scenario_.jobs) {
       const auto found = block.jobs.find(job.name);
@@ -238,12 +247,7 @@ class Run {
       }
       std::optional<Watch> watch;
       if (daemon != nullptr && out != nullptr) watch.emplace(*daemon, named);
-      Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
-      for (size_t i = 0; i < jobs.size(); ++i) {
-        const size_t index = row.jobs[i].job;
-        window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
-        jobs[i]->go(window);
-      }
+      const Window window = begin(row, jobs, seconds, repetition);
       const double energy_j = out != nullptr ? energy_of(window) : -1;
       std::map<std::string, Samples> answers;
       for (size_t i = 0; i < jobs.size(); ++i) answers[named[i].first] = jobs[i]->samples();
@@ -252,6 +256,37 @@ class Run {
       out->energy_j = energy_j;
       if (watch) watch->end(*out);
     });
+  }
+
+  Window begin(const Row& row, const std::vector<Job*>& jobs, double seconds, uint32_t repetition) {
+    Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const size_t index = row.jobs[i].job;
+      window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
+      jobs[i]->go(window);
+    }
+    return window;
+  }
+
+  // --trace: a block more of each row with a policy, not measured, since recording is not free.
+  void record() {
+    if (options_.trace.empty()) return;
+    fs::create_directories(options_.trace);
+    for (const Row& row : rows_) {
+      const std::vector<Job*> jobs = stage_->jobs_of(row);
+      if (row.policy.empty() || jobs.empty()) continue;
+      surviving(jobs, [&] {
+        Daemon* daemon = use_policy(row);
+        begin(row, jobs, kTraceBlockS, 0);
+        loop_.sleep(kLeadS + kSendS);
+        std::string name = row.name + ".trace";
+        std::replace(name.begin(), name.end(), '/', '_');  // of a policy given as a path
+        const std::string file = (fs::path(options_.trace) / name).string();
+        daemon->record(file, kTraceS);
+        for (Job* job : jobs) job->samples();
+        say("recorded " + file);
+      });
+    }
   }
 
   // Joules from the window's start to its end, as far as we are on time; -1 without a counter.
@@ -278,8 +313,8 @@ class Run {
     return daemon;
   }
 
-  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones twice,
-  // at the beginning and the end, as the control.
+  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones
+  // twice, at the beginning and the end, as the control.
   void compare_outputs() {
     std::vector<std::pair<const Row*, bool>> order;
     for (const auto& [managed, again] : {std::pair(false, false), {true, false}, {false, true}}) {
@@ -362,7 +397,8 @@ class Run {
 }  // namespace
 
 int run_scenario(const RunOptions& options) {
-  const scenario::Scenario scenario = load(options);
+  scenario::Scenario scenario = load(options);
+  find_policies(scenario);
   Loop loop;
   const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
   const bool simulated = !gpu;
@@ -385,7 +421,7 @@ int run_scenario(const RunOptions& options) {
   const std::string device = simulated ? "simulated" : gpu->name;
   Result result = (options.resume ? Result::resume : Result::create)(path, scenario, plan.rows,
                                                                      simulated, device);
-  if (result.head().value("finished", false)) {
+  if (result.head().value("finished", false) && result.repetitions_done() >= scenario.repetitions) {
     std::cout << path << " is finished: nothing is left to measure\n\n" << markdown(result.head());
     return 0;
   }
@@ -417,6 +453,8 @@ int run_scenario(const RunOptions& options) {
     status = 1;
   }
   run.summarize();
+  result.head()["sessions"].back()["wall_s"] = run.seconds();
+  result.save();
   std::cout << '\n' << markdown(result.head());
   return status != 0 ? status : run.failed() ? 1 : 0;
 }

@@ -3,18 +3,27 @@
 // can change has a process of its own from the start.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace heddle::bench {
 
-struct RunOptions {
+// A scenario, and what the command line says instead of its file.
+struct ScenarioOptions {
   std::string scenario;
-  std::optional<std::vector<std::string>> policies, baselines;  // override the file's
-  std::string device = "auto";                                  // or "sim"
-  std::string json;                                             // default: NAME.json
-  std::string logs;                                             // folder that keeps them
+  std::optional<std::vector<std::string>> policies, baselines;
+  std::optional<uint32_t> repetitions;
+  std::optional<double> block_s;
+  std::optional<uint64_t> seed;
+};
+
+struct RunOptions : ScenarioOptions {
+  std::string device = "auto";  // or "sim"
+  std::string json;             // default: NAME.json
+  std::string logs;             // folder that keeps them
+  std::string trace;            // folder for recorded traces
   bool resume = false;
   double budget_s = 0;  // 0: none
   uint32_t full_every = 1;

@@ -49,7 +49,32 @@ std::vector<std::string> joined(const std::vector<std::string>& items) {
   return out;
 }
 
-// Names are those of the install tree's policy folder; paths are the user's own files.
+}  // namespace
+
+scenario::Scenario load(const ScenarioOptions& options) {
+  const auto or_throw = [](auto result, const std::string& option) {
+    if (!result) throw std::runtime_error(option + result.error().message);
+    return *result;
+  };
+  scenario::Scenario s = or_throw(scenario::load(options.scenario), "");
+  if (options.policies) {
+    s.policies.clear();
+    for (const std::string& text : joined(*options.policies)) {
+      s.policies.push_back(or_throw(scenario::parse_policy(text), "--policies: "));
+    }
+  }
+  if (options.baselines) {
+    s.baselines.clear();
+    for (const std::string& text : *options.baselines) {
+      s.baselines.push_back(or_throw(scenario::parse_baseline(text, s.jobs), "--baselines: "));
+    }
+  }
+  s.repetitions = options.repetitions.value_or(s.repetitions);
+  s.block_s = options.block_s.value_or(s.block_s);
+  if (options.seed) s.seed = options.seed;
+  return s;
+}
+
 void find_policies(scenario::Scenario& s) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(installed("share/heddle/policies"))) {
@@ -67,34 +92,6 @@ void find_policies(scenario::Scenario& s) {
     throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" +
                              policy::did_you_mean(row.policy, known));
   }
-}
-
-}  // namespace
-
-scenario::Scenario load(const RunOptions& options) {
-  const auto or_throw = [](auto result) {
-    if (!result) throw std::runtime_error(result.error().message);
-    return *result;
-  };
-  scenario::Scenario s = or_throw(scenario::load(options.scenario));
-  if (options.policies) {
-    s.policies.clear();
-    for (const std::string& text : joined(*options.policies)) {
-      const auto row = scenario::parse_policy(text);
-      if (!row) throw std::runtime_error("--policies: " + row.error().message);
-      s.policies.push_back(*row);
-    }
-  }
-  if (options.baselines) {
-    s.baselines.clear();
-    for (const std::string& text : *options.baselines) {
-      const auto row = scenario::parse_baseline(text, s.jobs);
-      if (!row) throw std::runtime_error("--baselines: " + row.error().message);
-      s.baselines.push_back(*row);
-    }
-  }
-  find_policies(s);
-  return s;
 }
 
 Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs) {

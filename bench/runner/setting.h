@@ -10,8 +10,10 @@
 
 namespace heddle::bench {
 
-// Throws std::runtime_error: the parser's line, or one that names the option.
-scenario::Scenario load(const RunOptions& options);
+// Both throw std::runtime_error: the parser's line, or one that names the option.
+scenario::Scenario load(const ScenarioOptions& options);
+// Names must be those of the install tree's policy folder; paths, the user's own files, are found.
+void find_policies(scenario::Scenario& s);
 
 // Date, commit, command, host: one for each time that a result was worked on.
 Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs);

@@ -1,8 +1,8 @@
 #include "bench/runner/table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <set>
 
 #include "bench/runner/result.h"
 
@@ -142,15 +142,75 @@ std::string rows_table(const Json& result) {
   return table.text();
 }
 
+// What best effort must get of the time that the latency-critical job leaves the GPU idle, as a
+// share of its own rate alone, and from how many repetitions on an interval says anything.
+constexpr double kShareOfIdle = 0.4;
+constexpr size_t kRepetitionsMin = 5;
+
+// The first job of a role.
+const Json* job_of(const Json& result, const char* role) {
+  for (const Json& job : result["jobs"]) {
+    if (job["role"] == role) return &job["name"];
+  }
+  return nullptr;
+}
+
+// A policy's row against its rival: what best effort got of what it was to get, and whether the
+// policy is better on all: JCT and its p99 shown to be below the rival's, and best effort served.
+std::pair<std::string, std::string> verdict(const Json& result, const std::string& row,
+                                            const std::vector<const Json*>& ratios) {
+  const Json *latency = job_of(result, "latency"), *batch = job_of(result, "batch");
+  if (latency == nullptr || batch == nullptr) return {"–", "–"};
+  const std::string hp = *latency, be = *batch;
+  const Json* share =
+      at(result, {"figures", row.c_str(), "jobs", be.c_str(), "per_s_over_alone", "value"});
+  const Json* idle = at(result, {"idle_fraction", hp.c_str()});
+  if (share == nullptr || idle == nullptr) return {"–", "–"};
+  const double wanted = kShareOfIdle * (*idle)["traced"].get<double>();
+  std::string got = three(*share) + " of " + three(wanted);
+  if (const Json* untraced = at(*idle, {"untraced", "value"})) {
+    got += " (" + three(kShareOfIdle * untraced->get<double>()) + ")";
+  }
+  bool better = share->get<double>() >= wanted;
+  for (const Json* r : ratios) {
+    if ((*r)["n"].get<size_t>() < kRepetitionsMin) return {got, "–"};
+    if ((*r)["job"] == hp) better = better && (*r)["hi"].get<double>() < 1;
+  }
+  return {got, better ? "yes" : "no"};
+}
+
 std::string ratios_table(const Json& result) {
-  Table table({"in the same repetitions", "ratio [95 %]", "repetitions"});
+  std::vector<std::string> header = {"in the same repetitions"};
+  std::vector<std::pair<Json, Json>> columns;  // job, metric
+  std::vector<std::pair<std::string, std::vector<const Json*>>> rows;
   for (const Json& r : result["ratios"]) {
-    std::string metric = r["metric"];
-    if (metric == "per_s") metric = "rate";
-    if (metric == "tbt_p99") metric = "TBT p99";
-    table.row({"`" + r["of"].get<std::string>() + "` ÷ `" + r["over"].get<std::string>() +
-                   "`: " + r["job"].get<std::string>() + " " + metric,
-               with_interval(&r), std::to_string(r["n"].get<size_t>())});
+    const std::pair column(r["job"], r["metric"]);
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
+      columns.push_back(column);
+      header.push_back(r["job"].get<std::string>() + " " +
+                       (r["metric"] == "per_s"     ? "rate"
+                        : r["metric"] == "tbt_p99" ? "TBT p99"
+                                                   : r["metric"].get<std::string>()));
+    }
+    const std::string of = r["of"];
+    if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
+    rows.back().second.push_back(&r);
+  }
+  header.insert(header.end(), {"best effort ÷ alone: got of wanted (by untraced idle)",
+                               "better on all", "repetitions"});
+  Table table(header);
+  for (const auto& [of, ratios] : rows) {
+    std::vector<std::string> cells = {"`" + of + "` ÷ `" +
+                                      (*ratios.front())["over"].get<std::string>() + "`"};
+    for (const auto& [job, metric] : columns) {
+      const auto found = std::find_if(ratios.begin(), ratios.end(), [&](const Json* r) {
+        return (*r)["job"] == job && (*r)["metric"] == metric;
+      });
+      cells.push_back(with_interval(found == ratios.end() ? nullptr : *found));
+    }
+    const auto [got, better] = verdict(result, of, ratios);
+    cells.insert(cells.end(), {got, better, (*ratios.front())["n"].dump()});
+    table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
 }
@@ -181,19 +241,23 @@ std::string word(const Json& equal) {
   return equal.is_null() ? "not compared" : equal.get<bool>() ? "bit-equal" : "DIFFERENT";
 }
 
-std::string method(const Json& result) {
+// What was measured where, how often.
+std::string origin(const Json& result) {
   const Json& last = result["sessions"].back();
-  std::string text = "\n" + result["gpu"].get<std::string>();
+  std::string text = result["gpu"];
   if (result["mode"] == "simulated") {
     text += " GPU: every figure is simulated";
   } else {
     text += ", driver " + last["driver"].get<std::string>();
   }
-  text += "; " + last["date"].get<std::string>().substr(0, 10) + ", commit " +
-          last["commit"].get<std::string>() + ", seed " + result["seed"].dump() + ", blocks of " +
-          three(result["block_s"]) + " s, " + result["repetitions_done"].dump() +
-          " repetitions in " + std::to_string(result["sessions"].size()) + " sessions; `" +
-          last["command"].get<std::string>() + "`.";
+  return text + "; " + last["date"].get<std::string>().substr(0, 10) + ", commit " +
+         last["commit"].get<std::string>() + ", seed " + result["seed"].dump() + ", blocks of " +
+         three(result["block_s"]) + " s, " + result["repetitions_done"].dump() +
+         " repetitions in " + std::to_string(result["sessions"].size()) + " sessions";
+}
+
+std::string findings(const Json& result) {
+  std::string text;
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
     const Json* untraced = at(idle, {"untraced", "value"});
@@ -205,12 +269,22 @@ std::string method(const Json& result) {
     text += " Outputs: bare against bare " + word((*outputs)["control_equal"]) +
             ", heddle against bare " + word((*outputs)["heddle_equal"]) + ".";
   }
-  for (const Json& m : result.value("missing", Json::array())) {
-    text +=
-        " " + m["row"].get<std::string>() + ": not available, " + m["why"].get<std::string>() + ".";
-  }
   const size_t errors = result["errors"].size();
   if (errors > 0) text += " " + std::to_string(errors) + " errors; see the file.";
+  return text;
+}
+
+std::string method(const Json& result) {
+  std::string text = origin(result) + "; `" +
+                     result["sessions"].back()["command"].get<std::string>() + "`." +
+                     findings(result);
+  for (const Json& m : result.value("missing", Json::array())) {
+    text.append(" ")
+        .append(m["row"].get<std::string>())
+        .append(": not available, ")
+        .append(m["why"].get<std::string>())
+        .append(".");
+  }
   return text + "\n";
 }
 
@@ -222,10 +296,43 @@ std::string markdown(const Json& result, bool all) {
     text += ": " + result["about"].get<std::string>();
   }
   return text + "\n\n" + rows_table(result) + ratios_table(result) +
-         (all ? figures_table(result) : "") + method(result);
+         (all ? figures_table(result) : "") + "\n" + method(result);
 }
 
-int print_tables(const std::vector<std::string>& files, bool all) {
+std::string brief(const std::vector<Json>& results) {
+  std::vector<std::string> header = {"÷ alone, median over repetitions"}, rows;
+  for (const Json& result : results) {
+    for (const Json& job : result["jobs"]) {
+      header.push_back(result["name"].get<std::string>() + ": " + job["name"].get<std::string>() +
+                       (job["role"] == "latency" ? " mean" : " rate"));
+    }
+    for (const auto& [name, row] : result["figures"].items()) {
+      const bool there = std::find(rows.begin(), rows.end(), name) != rows.end();
+      if (name.rfind("alone/", 0) != 0 && !there) rows.push_back(name);
+    }
+  }
+  Table table(header);
+  for (const std::string& row : rows) {
+    std::vector<std::string> cells = {row};
+    for (const Json& result : results) {
+      for (const Json& job : result["jobs"]) {
+        const std::string name = job["name"];
+        const char* key = job["role"] == "latency" ? "mean_over_alone" : "per_s_over_alone";
+        cells.push_back(value(at(result, {"figures", row.c_str(), "jobs", name.c_str(), key})));
+      }
+    }
+    table.row(cells);
+  }
+  std::string text = table.text();
+  for (const Json& result : results) {
+    text += (&result == results.data() ? "\n- **" : "- **") + result["name"].get<std::string>() +
+            "**: " + origin(result) + "." + findings(result) + "\n";
+  }
+  return text;
+}
+
+int print_tables(const std::vector<std::string>& files, const TableStyle& style) {
+  std::vector<Json> results;
   for (const std::string& file : files) {
     Json result = read_json(file);
     if (result.value("benchmark", "") != "scenario") {
@@ -236,7 +343,12 @@ int print_tables(const std::vector<std::string>& files, bool all) {
     if (!result.contains("figures")) {
       throw std::runtime_error(file + ": was cut short before its figures; finish it by --resume");
     }
-    std::cout << (file == files.front() ? "" : "\n") << markdown(result, all);
+    results.push_back(std::move(result));
+  }
+  if (style.brief) std::cout << brief(results);
+  for (const Json& result : results) {
+    if (!style.brief)
+      std::cout << (&result == results.data() ? "" : "\n") << markdown(result, style.all);
   }
   return 0;
 }

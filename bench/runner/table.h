@@ -12,6 +12,14 @@ namespace heddle::bench {
 // with its interval, spread and count.
 std::string markdown(const Json& result, bool all = false);
 
-int print_tables(const std::vector<std::string>& files, bool all);
+// One table of several results: a row for each of theirs, a column for each job's ratio over alone,
+// and how each was measured.
+std::string brief(const std::vector<Json>& results);
+
+struct TableStyle {
+  bool all = false;    // markdown()'s
+  bool brief = false;  // brief() of all, instead of a table each
+};
+int print_tables(const std::vector<std::string>& files, const TableStyle& style);
 
 }  // namespace heddle::bench

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/runner/result.h"
+#include "bench/runner/setting.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/machine.h"
 #include "bench/virtual/outcome.h"
@@ -42,20 +43,7 @@ double cpu_now() {
 }
 
 Scenario read_scenario(const VirtualOptions& options) {
-  Scenario s = must(scenario::load(options.scenario));
-  if (options.policies) {
-    s.policies.clear();
-    for (const std::string& text : *options.policies) {
-      s.policies.push_back(must(scenario::parse_policy(text)));
-    }
-  }
-  if (options.baselines) {
-    s.baselines.clear();
-    for (const std::string& text : *options.baselines) {
-      s.baselines.push_back(must(scenario::parse_baseline(text, s.jobs)));
-    }
-  }
-  if (options.seed) s.seed = options.seed;
+  Scenario s = load(options);
   if (!s.seed) s.seed = std::random_device()() % kSeeds;
   for (const scenario::Job& job : s.jobs) {
     if (!job.sim) {
@@ -268,6 +256,7 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   setting.gpus = std::max(1u, options.gpus);
   setting.copies = std::max(1u, options.copies);
   setting.trace = options.trace;
+  if (!options.trace.empty()) std::filesystem::create_directories(options.trace);
   setting.policy_directory = options.policy_directory.empty() ? installed("share/heddle/policies")
                                                               : options.policy_directory;
   load_inputs(setting);

@@ -4,16 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "bench/runner/run.h"
 
 namespace heddle::bench {
 
-struct VirtualOptions {
-  std::string scenario;
-  std::optional<std::vector<std::string>> policies, baselines;  // override the file's
-  std::optional<uint64_t> seed;
+struct VirtualOptions : ScenarioOptions {
   std::string json;
   std::string policy_directory;  // empty: the installed one
   uint32_t gpus = 1;

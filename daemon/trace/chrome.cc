@@ -66,7 +66,8 @@ class Chrome {
          c.name() + " Q" + std::to_string(c.who.priority) + " gpu " + std::to_string(c.device));
     std::set<int> tracks;
     for (const LaunchTrack& l : c.launches) {
-      if (l.posted > l.called || l.posted == 0) {
+      // A time of 0 is none, but for the first launch of virtual time.
+      if (l.posted > l.called || (l.posted == 0 && l.end == 0)) {
         const int tid = kAsks + l.thread;
         if (tracks.insert(tid).second) {
           name("thread_name", id, tid, "waits of thread " + std::to_string(l.thread));

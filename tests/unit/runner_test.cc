@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
+#include "bench/runner/agree.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
+#include "bench/runner/setting.h"
 #include "bench/runner/table.h"
 
 namespace heddle::bench {
@@ -92,6 +95,36 @@ TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
                              : row.name == "fifo@mps" ? "mps+priority"
                                                       : "";
     EXPECT_EQ(rival(row, p.rows), over) << row.name;
+  }
+}
+
+TEST(Load, TheCommandLineOverridesTheFile) {
+  const std::string file = testing::TempDir() + "load.toml";
+  std::ofstream(file) << "repetitions = 9\nblock_s = 3\nseed = 1\n[[job]]\nname = \"a\"\n"
+                         "command = [\"x\"]\n";
+  ScenarioOptions options;
+  options.scenario = file;
+  EXPECT_EQ(load(options).repetitions, 9U);
+  EXPECT_EQ(load(options).policies.size(), 2U) << "the default ones";
+  options.repetitions = 2;
+  options.block_s = 0.5;
+  options.seed = 7;
+  options.baselines = {"mps:25"};
+  options.policies = {"gapfill:share_pct=60", "floor_pct=3", "fifo@mps"};  // as cut at commas
+  const scenario::Scenario s = load(options);
+  EXPECT_EQ(s.repetitions, 2U);
+  EXPECT_EQ(s.block_s, 0.5);
+  EXPECT_EQ(s.seed, 7U);
+  ASSERT_EQ(s.baselines.size(), 1U);
+  EXPECT_EQ(s.baselines[0].text, "mps:25");
+  ASSERT_EQ(s.policies.size(), 2U);
+  EXPECT_EQ(s.policies[0].params.at("floor_pct"), "3");
+  options.baselines = {"mps:200"};
+  try {
+    load(options);
+    FAIL() << "percentages end at 100";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("--baselines: 'mps:200'", 0), 0U) << error.what();
   }
 }
 
@@ -222,6 +255,22 @@ TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
   EXPECT_FALSE(fifo.contains("stp"));
 }
 
+TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto blocks = drifting();
+  for (Block& block : blocks) {
+    if (block.row == "fifo") block.jobs["be"] = Samples{};
+  }
+  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json& starved = out["figures"]["fifo"]["jobs"]["be"];
+  EXPECT_EQ(starved["per_s"]["value"], 0);
+  EXPECT_EQ(starved["per_s_over_alone"]["value"], 0);
+  EXPECT_FALSE(starved.contains("jct_ms"));
+  EXPECT_FALSE(starved.contains("mean_over_alone"));
+  ASSERT_EQ(out["ratios"].size(), 3U);
+  EXPECT_EQ(out["ratios"][2]["value"], 0) << "of the rival's rate";
+}
+
 // One block of each row in three repetitions; the GPU takes 100 W alone and 150 W shared.
 std::vector<Block> told() {
   std::vector<Block> out;
@@ -320,8 +369,10 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("1.50 [1.50, 1.50]"), std::string::npos);
-  EXPECT_NE(text.find("| `fifo` ÷ `timeslice`: be rate | 0.500 [0.500, 0.500] | 2 |"),
-            std::string::npos);
+  EXPECT_NE(text.find("| `fifo` ÷ `timeslice` | 0.750 [0.750, 0.750] | 0.750 [0.750, 0.750] | "
+                      "0.500 [0.500, 0.500] | – | – | 2 |"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("every figure is simulated"), std::string::npos);
   EXPECT_NE(text.find("mps:25: not available, no."), std::string::npos);
   EXPECT_NE(text.find("1 errors"), std::string::npos);
@@ -332,6 +383,109 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
       << markdown(result, true);
   result["mode"] = "real";
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
+}
+
+// A policy's row against its rival, as the tables of bench/pairs.py have it.
+TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
+  Json result = Json::parse(R"({"name": "pair", "about": "", "mode": "real", "gpu": "g", "seed": 1,
+    "block_s": 1.0, "repetitions_done": 5, "errors": [], "missing": [],
+    "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
+    "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
+    "figures": {"fifo": {"jobs": {"be": {"per_s_over_alone":
+      {"value": 0.25, "lo": 0.2, "hi": 0.3, "n": 5}}}}},
+    "idle_fraction": {"hp": {"traced": 0.5, "untraced": {"value": 0.4, "lo": 0.4, "hi": 0.4, "n": 5}}},
+    "ratios": [
+      {"of": "fifo", "over": "mps", "job": "hp", "metric": "mean", "value": 0.8, "lo": 0.7,
+       "hi": 0.9, "n": 5},
+      {"of": "fifo", "over": "mps", "job": "hp", "metric": "p99", "value": 0.9, "lo": 0.8,
+       "hi": 0.99, "n": 5}]})");
+  const auto verdict = [&] {
+    const std::string text = markdown(result);
+    const size_t row = text.find("| `fifo` ÷ `mps` |");
+    EXPECT_NE(row, std::string::npos) << text;
+    return text.substr(row, text.find('\n', row) - row);
+  };
+  EXPECT_TRUE(verdict().ends_with("| 0.250 of 0.200 (0.160) | yes | 5 |")) << verdict();
+  result["ratios"][1]["hi"] = 1.01;
+  EXPECT_TRUE(verdict().ends_with("| no | 5 |")) << "the p99 is not shown to be lower";
+  result["ratios"][1]["hi"] = 0.99;
+  result["idle_fraction"]["hp"]["traced"] = 0.7;
+  EXPECT_TRUE(verdict().ends_with("| 0.250 of 0.280 (0.160) | no | 5 |")) << verdict();
+  result["ratios"][0]["n"] = 4;
+  EXPECT_TRUE(verdict().ends_with("| – | 4 |")) << "too few repetitions to say";
+}
+
+TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  Json one = Json::parse(R"({"name": "one", "mode": "real", "gpu": "g", "seed": 1, "block_s": 1.0,
+    "repetitions_done": 2, "errors": [],
+    "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
+    "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}]})");
+  one.update(summarize(s, plan(s, true).rows, drifting()));
+  Json two = one;
+  two["name"] = "two";
+  two["figures"].erase("fifo");
+  const std::string text = brief({one, two});
+  EXPECT_NE(text.find("| one: hp mean | one: be rate | two: hp mean | two: be rate |"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("| fifo | 1.50 | 0.250 | – | – |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| timeslice | 2.00 | 0.500 | 2.00 | 0.500 |"), std::string::npos) << text;
+  EXPECT_EQ(text.find("alone/"), std::string::npos);
+  EXPECT_NE(text.find("**two**: g, driver 1; 2026-01-02"), std::string::npos) << text;
+}
+
+Json measured(const char* gpu = "g") {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  Json out = {{"benchmark", "scenario"}, {"scenario", s.text}, {"mode", "real"}, {"gpu", gpu}};
+  out["jobs"] = {{{"name", "hp"}, {"role", "latency"}}, {{"name", "be"}, {"role", "batch"}}};
+  out.update(summarize(s, plan(s, true).rows, drifting()));
+  return out;
+}
+
+TEST(Agree, ResultsAgreeWhereTheirIntervalsMeet) {
+  const Json first = measured();
+  Json second = measured();
+  const auto apart = [&] {
+    std::vector<std::string> out;
+    for (const Agreement& one : agreements(first, second, {"a", "b"})) {
+      if (!one.holds()) out.push_back(one.row + ", " + one.figure);
+    }
+    return out;
+  };
+  // Mean and p99 of hp and the rate of be, of two rows over alone and of fifo over timeslice.
+  EXPECT_EQ(agreements(first, second, {"a", "b"}).size(), 9U);
+  EXPECT_TRUE(apart().empty());
+  Json& slower = second["figures"]["fifo"]["jobs"]["hp"]["mean_over_alone"];
+  slower = {{"value", 1.8}, {"lo", 1.6}, {"hi", 2.0}, {"n", 2}};
+  second["ratios"][2]["lo"] = 0.4;  // the same value, less sure
+  EXPECT_EQ(apart(), (Names{"fifo, hp mean ÷ alone"}));
+  slower["lo"] = 1.5;
+  EXPECT_TRUE(apart().empty());
+  second["ratios"][0]["lo"] = 0.8;
+  second["ratios"][0]["hi"] = 0.9;
+  EXPECT_EQ(apart(), (Names{"fifo ÷ timeslice, hp mean"}));
+}
+
+TEST(Agree, OnlyResultsOfOneScenarioAndGpuAreCompared) {
+  const auto refused = [](const Json& a, const Json& b) -> std::string {
+    try {
+      agreements(a, b, {"a.json", "b.json"});
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Json other = measured();
+  other["scenario"] = "x";
+  EXPECT_NE(refused(measured(), other).find("b.json: is of another scenario than a.json"),
+            std::string::npos);
+  EXPECT_NE(refused(measured(), measured("h")).find("validate"), std::string::npos);
+  EXPECT_NE(refused(Json::object(), other).find("a.json: has no figures"), std::string::npos);
+  other = measured();
+  other["figures"] = Json::object();
+  other["ratios"] = Json::array();
+  EXPECT_NE(refused(measured(), other).find("no row in common"), std::string::npos);
 }
 
 }  // namespace

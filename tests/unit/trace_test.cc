@@ -2,6 +2,7 @@
 // recorded core decides the same when it is asked again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -310,6 +311,23 @@ TEST(Timeline, BecomesTracksOfAChromeTrace) {
   }
   EXPECT_EQ(grants, 1u);
   EXPECT_EQ(named, 1u);
+}
+
+// Virtual time begins at 0, which elsewhere means "never".
+TEST(Timeline, ALaunchAtTimeZeroThatEndedDidNotWait) {
+  Timeline timeline;
+  timeline.to = 100'000;
+  LaunchTrack& launch = timeline.clients.emplace_back().launches.emplace_back();
+  const auto waits = [&] {
+    const nlohmann::json all = chrome_trace(timeline);
+    const nlohmann::json& events = all["traceEvents"];
+    return std::count_if(events.begin(), events.end(),
+                         [](const nlohmann::json& e) { return e["name"] == "wait"; });
+  };
+  launch.end = 40'000;
+  EXPECT_EQ(waits(), 0);
+  launch.end = 0;
+  EXPECT_EQ(waits(), 1) << "the trace ended before it was let go";
 }
 
 TEST(TraceRing, CountsWhatDoesNotFitAndSaysWhere) {
