@@ -42,13 +42,13 @@ inline constexpr uint32_t kSimWave = 264;
 // With `tokens` it is a request of so many tokens: each is `kernels` launches and their
 // synchronizing calls.
 struct SimJob {
-  std::string trace;     // not empty: the rest is not set
-  uint32_t tokens = 0;   // an iteration; 0: it makes none, and has no times between them
-  uint32_t kernels = 1;  // launches an iteration, or a token
-  uint32_t syncs = 1;    // synchronizing calls among them, evenly; the last one is at the end
-  Distribution kernel;   // duration of one launch, alone on the GPU, all waves included
-  Distribution gap;      // between the launches of an iteration
-  Distribution pause;    // after the iteration's synchronize
+  std::string trace;           // not empty: the rest is not set
+  uint32_t tokens = 0;         // an iteration; 0: it makes none, and has no times between them
+  uint32_t kernels = 1;        // launches an iteration, or a token
+  uint32_t syncs = 1;          // synchronizing calls among them, evenly; the last one is at the end
+  Distribution kernel;         // duration of one launch, alone on the GPU, all waves included
+  Distribution gap;            // between the launches of an iteration
+  Distribution pause;          // after the iteration's synchronize
   uint32_t blocks = kSimWave;  // of each launch, 1024 threads each
   // Given: each launch of an iteration is a kernel of its own, the same in every iteration, of as
   // many blocks of this length as its duration needs, and `blocks` is not used. See launches_of().

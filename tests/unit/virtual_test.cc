@@ -226,12 +226,16 @@ TEST_F(VirtualTest, SynchronizesAsOftenAsToldInAnIteration) {
   }
 }
 
-// A quarter of the threads: kernels of one wave take four, and the service has room beside them.
+// A quarter of the threads: kernels of one wave take four, and longer while the service, which has
+// room beside them, is on the same SMs; that is less than a third of the time, at 0.36 of the
+// speed.
 TEST_F(VirtualTest, ThreadPercentagesLimitARowsJobs) {
   options_.policies = std::vector<std::string>();
   options_.baselines = {{"mps", "mps:25"}};
   const VirtualRun run = run_virtual(options_);
-  EXPECT_NEAR(figure(run, "mps:25", "filler", "per_s_over_alone"), 0.25, 0.04);
+  const double rate = figure(run, "mps:25", "filler", "per_s_over_alone");
+  EXPECT_LT(rate, 0.25);
+  EXPECT_GT(rate, 0.25 * (1 - 0.64 / 3));
   EXPECT_LT(figure(run, "mps:25", "service", "mean"), 0.9 * figure(run, "mps", "service", "mean"));
 }
 
