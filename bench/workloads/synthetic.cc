@@ -316,7 +316,7 @@ Options parse(int argc, char** argv) {
     std::istringstream value(argv[i + 1]);
     const auto distribution = [&](Distribution& out) {
       value >> out.median_us;
-      if (value.peek() == ':') value.ignore() >> out.sigma;
+      if (!value.eof() && value.peek() == ':') value.ignore() >> out.sigma;
     };
     if (name == "--kernels") {
       value >> options.kernels;
