@@ -27,9 +27,17 @@ std::vector<std::string> synthetic(const scenario::SimJob& sim, uint64_t seed) {
                                                          {"--gap-us", argument(sim.gap)},
                                                          {"--pause-us", argument(sim.pause)},
                                                          {"--blocks", std::to_string(sim.blocks)},
+                                                         {"--syncs", std::to_string(sim.syncs)},
                                                          {"--seed", std::to_string(seed)}};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (sim.tokens > 0) words.insert(words.end(), {"--tokens", std::to_string(sim.tokens)});
+  if (sim.block.median_us <= 0) return words;
+  std::string launches;
+  for (const scenario::SimLaunch& launch : launches_of(sim)) {
+    launches +=
+        (launches.empty() ? "" : ",") + number(launch.us) + "/" + std::to_string(launch.blocks);
+  }
+  words.insert(words.end(), {"--launches", launches});
   return words;
 }
 

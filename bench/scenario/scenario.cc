@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <random>
 #include <sstream>
 
 #include "bench/scenario/reader.h"
@@ -51,10 +53,14 @@ void read_sim(Reader& job, const std::string& file, std::string& error, Job& out
   if (traced && sim.trace.empty()) r.bad("trace", "the path of a recorded trace");
   r.integer("tokens", 1, kTokensMax, sim.tokens);
   r.integer("kernels", 1, kKernelsMax, sim.kernels);
+  r.integer("syncs", 1, sim.kernels, sim.syncs);
   r.distribution("kernel_us", sim.kernel);
   r.distribution("gap_us", sim.gap);
   r.distribution("pause_us", sim.pause);
-  r.integer("blocks", 1, kBlocksMax, sim.blocks);
+  r.distribution("block_us", sim.block);
+  if (r.integer("blocks", 1, kBlocksMax, sim.blocks) && sim.block.median_us > 0) {
+    r.problem(*node, "job.sim has blocks and block_us; leave one out");
+  }
   r.finish();
   const bool synthetic = r.table().size() > (traced ? 1U : 0U);
   if (traced && synthetic) {
@@ -197,6 +203,22 @@ Result<Scenario> load(const std::string& path) {
                 ": cannot be read; bench/scenarios has some, and bench/README.md the format");
   }
   return parse(text.str(), path);
+}
+
+std::vector<SimLaunch> launches_of(const SimJob& job) {
+  std::mt19937_64 random;
+  std::normal_distribution<double> normal;
+  std::vector<SimLaunch> out(job.kernels);
+  double sum = 0;
+  for (SimLaunch& launch : out) sum += launch.us = std::exp(job.kernel.sigma * normal(random));
+  const double mean = job.kernel.median_us * std::exp(job.kernel.sigma * job.kernel.sigma / 2);
+  for (SimLaunch& launch : out) {
+    launch.us *= mean * job.kernels / sum;
+    const double block_us = job.block.median_us * std::exp(job.block.sigma * normal(random));
+    const double blocks = std::clamp(launch.us / block_us * kSimWave, 1.0, double{kBlocksMax});
+    launch.blocks = static_cast<uint32_t>(std::lround(blocks));
+  }
+  return out;
 }
 
 std::string resolve(const Scenario& scenario, const std::string& path) {

@@ -34,17 +34,25 @@ struct Distribution {
   double sigma = 0;
 };
 
+// Blocks of 1024 threads that an H200 holds at once.
+inline constexpr uint32_t kSimWave = 264;
+
 // What stands in for the job where no GPU is: a recorded trace, or a synthetic iteration of
-// `kernels` launches with host time between them, a synchronize, and host time before the next.
-// With `tokens` it is a request of so many tokens: each is `kernels` launches and a synchronize.
+// `kernels` launches with host time between them, synchronizing, and host time before the next.
+// With `tokens` it is a request of so many tokens: each is `kernels` launches and their
+// synchronizing calls.
 struct SimJob {
-  std::string trace;      // not empty: the rest is not set
-  uint32_t tokens = 0;    // an iteration; 0: it makes none, and has no times between them
-  uint32_t kernels = 1;   // launches an iteration, or a token
-  Distribution kernel;    // duration of one launch, alone on the GPU, all waves included
-  Distribution gap;       // between the launches of an iteration
-  Distribution pause;     // after the iteration's synchronize
-  uint32_t blocks = 264;  // of each launch, 1024 threads each: an H200 holds so many
+  std::string trace;           // not empty: the rest is not set
+  uint32_t tokens = 0;         // an iteration; 0: it makes none, and has no times between them
+  uint32_t kernels = 1;        // launches an iteration, or a token
+  uint32_t syncs = 1;          // synchronizing calls among them, evenly; the last one is at the end
+  Distribution kernel;         // duration of one launch, alone on the GPU, all waves included
+  Distribution gap;            // between the launches of an iteration
+  Distribution pause;          // after the iteration's synchronize
+  uint32_t blocks = kSimWave;  // of each launch, 1024 threads each
+  // Given: each launch of an iteration is a kernel of its own, the same in every iteration, of as
+  // many blocks of this length as its duration needs, and `blocks` is not used. See launches_of().
+  Distribution block;
 };
 
 struct Job {
@@ -108,6 +116,16 @@ Result<Scenario> parse(std::string text, const std::string& file);
 Result<PolicyRow> parse_policy(std::string_view text);
 Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& jobs);
 Result<Arrivals> parse_arrivals(std::string_view text);
+
+// The launches of one iteration of a job that has block_us, in their order. Their durations are
+// drawn from `kernel` once, by a fixed seed, and scaled to its mean, so that an iteration is as
+// long as written: us / block_us waves of kSimWave blocks each; below one wave the GPU is not
+// filled.
+struct SimLaunch {
+  double us = 0;
+  uint32_t blocks = 1;
+};
+std::vector<SimLaunch> launches_of(const SimJob& job);
 
 // A path that the scenario names: absolute, or beside the scenario's file, or else as it is.
 std::string resolve(const Scenario& scenario, const std::string& path);

@@ -14,20 +14,14 @@ constexpr double kDoneNs = 0.5;
 // Freed queue entries are kept until this many, so that a deep queue is not moved for each one.
 constexpr size_t kQueueSlack = 64;
 
-double speed(double bandwidth, double in_use) {
-  return in_use <= 1 ? 1.0 : 1.0 / (1.0 - bandwidth + bandwidth * in_use);
-}
-
 }  // namespace
 
-GpuModel::GpuModel(const GpuConfig& config) : config_(config) {
-  if (config_.mode == Mode::kMps) rooms_.push_back(full_room());
-}
+GpuModel::GpuModel(const GpuConfig& config) : config_(config), gpu_(room_of(config.sm_count)) {}
 
-GpuModel::Room GpuModel::full_room() const {
-  const uint64_t sms = config_.sm_count;
-  return {sms * config_.threads_per_sm, sms * config_.registers_per_sm,
-          sms * config_.shared_bytes_per_sm, sms * config_.blocks_per_sm};
+GpuModel::Room GpuModel::room_of(uint32_t sms) const {
+  const uint64_t n = sms;
+  return {n * config_.threads_per_sm, n * config_.registers_per_sm, n * config_.shared_bytes_per_sm,
+          n * config_.blocks_per_sm, sms};
 }
 
 uint32_t GpuModel::blocks_per_sm(const KernelShape& kernel) const {
@@ -50,16 +44,23 @@ TimeNs GpuModel::alone_ns(const KernelShape& kernel) const {
   return waves(kernel) * kernel.block_ns;
 }
 
-ClientIndex GpuModel::add_client() {
+size_t GpuModel::region_of(ClientIndex client, const SmSet& set) {
+  if (set.id == 0) return 0;
+  if (config_.mode == Mode::kMps) client = kNobody;
+  const auto same = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) {
+    return r.client == client && r.id == set.id;
+  });
+  if (same != regions_.end()) return static_cast<size_t>(same - regions_.begin());
+  regions_.push_back({client, set.id, room_of(set.sms)});
+  return regions_.size() - 1;
+}
+
+ClientIndex GpuModel::add_client(uint32_t sm_limit) {
+  assert(sm_limit <= config_.sm_count);
   ClientIndex index = 0;
   while (index < clients_.size() && clients_[index].live) ++index;
-  if (index == clients_.size()) {
-    clients_.emplace_back();
-    if (config_.mode == Mode::kTimeSlice) rooms_.emplace_back();
-  }
-  const uint32_t domain = config_.mode == Mode::kMps ? 0 : index;
-  if (config_.mode == Mode::kTimeSlice) rooms_[domain] = full_room();
-  clients_[index] = {true, domain, 0};
+  if (index == clients_.size()) clients_.emplace_back();
+  clients_[index] = {true, 0, room_of(sm_limit == 0 ? config_.sm_count : sm_limit)};
   return index;
 }
 
@@ -101,7 +102,7 @@ void GpuModel::drop_work(StreamIndex s) {
   if (idle(s)) return;
   if (stream.running > 0) give_room(stream, stream.running);
   std::erase_if(cohorts_, [s](const Cohort& cohort) { return cohort.stream == s; });
-  const bool is_kernel = stream.queue[stream.head].kind == OpKind::kKernel;
+  const bool is_kernel = stream.queue[stream.head].op.kind == OpKind::kKernel;
   if (is_kernel && stream.phase != Phase::kQueued) --clients_[stream.client].kernels;
   forget(s);
   stream.queue.clear();
@@ -119,10 +120,11 @@ void GpuModel::forget(StreamIndex s) {
 OpId GpuModel::submit(TimeNs at, StreamIndex s, const Op& op) {
   assert(at == now_ || (at > now_ && next_event() >= at));
   assert(op.kind != OpKind::kKernel || blocks_per_sm(op.kernel) > 0);
+  assert(op.sms.id == 0 || (op.sms.sms > 0 && op.sms.sms <= config_.sm_count));
   if (at > now_) pass_time(at);
   Stream& stream = streams_[s];
   if (idle(s)) active_.push_back(s);
-  stream.queue.push_back(op);
+  stream.queue.push_back({op, at});
   ++stream.issued;
   dirty_ = true;
   return {s, stream.issued};
@@ -144,10 +146,9 @@ TimeNs GpuModel::next_event() const {
     const bool timed = stream.phase == Phase::kLaunching || stream.phase == Phase::kRunning;
     if (timed && stream.phase_end > now_) next = std::min(next, stream.phase_end);
   }
-  const double in_use = bandwidth_in_use();
   for (const Cohort& cohort : cohorts_) {
-    if (!may_run(streams_[cohort.stream].client)) continue;
-    const double left = std::max(0.0, cohort.left_ns) / speed(cohort.bandwidth, in_use);
+    if (cohort.speed == 0) continue;
+    const double left = std::max(0.0, cohort.left_ns) / cohort.speed;
     next = std::min(next, now_ + static_cast<TimeNs>(std::ceil(left)));
   }
   if (config_.mode == Mode::kMps || on_gpu_ == kNobody) return next;
@@ -169,13 +170,12 @@ void GpuModel::settle(std::vector<Notice>& notices) {
     changed |= choose_client();
     place_blocks(notices);
   }
+  share_sms();
 }
 
 void GpuModel::pass_time(TimeNs to) {
-  const double in_use = bandwidth_in_use();
   for (Cohort& cohort : cohorts_) {
-    if (!may_run(streams_[cohort.stream].client)) continue;
-    cohort.left_ns -= static_cast<double>(to - now_) * speed(cohort.bandwidth, in_use);
+    cohort.left_ns -= static_cast<double>(to - now_) * cohort.speed;
   }
   now_ = to;
 }
@@ -200,7 +200,7 @@ bool GpuModel::move_head(StreamIndex s, std::vector<Notice>& notices) {
   bool changed = false;
   while (!idle(s)) {
     Stream& stream = streams_[s];
-    const Op& op = stream.queue[stream.head];
+    const Op& op = stream.queue[stream.head].op;
     if (stream.phase == Phase::kQueued) {
       if (!done(op.after)) return changed;
       changed = true;
@@ -226,22 +226,23 @@ bool GpuModel::move_head(StreamIndex s, std::vector<Notice>& notices) {
 }
 
 void GpuModel::begin(Stream& stream) {
-  const Op& op = stream.queue[stream.head];
+  const auto& [op, submitted] = stream.queue[stream.head];
   stream.phase = Phase::kRunning;
   stream.phase_end = now_;
   if (op.kind == OpKind::kDelay) stream.phase_end += op.delay_ns;
   if (op.kind != OpKind::kKernel) return;
   stream.phase = Phase::kLaunching;
-  stream.phase_end += config_.launch_ns;
+  stream.phase_end = std::max(now_ + config_.queue_ns, submitted + config_.launch_ns);
   ++clients_[stream.client].kernels;
 }
 
 void GpuModel::make_ready(StreamIndex s) {
   Stream& stream = streams_[s];
-  const Op& op = stream.queue[stream.head];
+  const Op& op = stream.queue[stream.head].op;
   stream.phase = Phase::kReady;
   stream.unplaced = op.kernel.blocks;
   stream.head_priority = stream.priority + op.priority;
+  stream.region = region_of(stream.client, op.sms);
   const auto behind = std::find_if(ready_.begin(), ready_.end(), [&](StreamIndex other) {
     return streams_[other].head_priority > stream.head_priority;
   });
@@ -250,7 +251,7 @@ void GpuModel::make_ready(StreamIndex s) {
 
 void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
   Stream& stream = streams_[s];
-  const Op& op = stream.queue[stream.head];
+  const Op& op = stream.queue[stream.head].op;
   if (op.kind == OpKind::kKernel) --clients_[stream.client].kernels;
   ++stream.done;
   notices.push_back({Notice::kCompleted, {s, stream.done}, stream.client, now_, op.tag});
@@ -290,72 +291,124 @@ void GpuModel::end_kernel(StreamIndex s) {
     if (cohort.stream == s) cohort.left_ns = 0;
   }
   Stream& stream = streams_[s];
-  stream.queue[stream.head].kernel.block_ns = 0;  // of the blocks that found no room yet
+  stream.queue[stream.head].op.kernel.block_ns = 0;  // of the blocks that found no room yet
   dirty_ = true;
 }
 
-void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
-  const KernelShape& kernel = stream.queue[stream.head].kernel;
-  Room& room = rooms_[clients_[stream.client].domain];
-  const uint64_t threads = uint64_t{blocks} * kernel.threads;
-  room.threads += threads;
-  room.registers += threads * kernel.registers;
-  room.shared_bytes += uint64_t{blocks} * kernel.shared_bytes;
-  room.blocks += blocks;
+std::array<GpuModel::Room*, 3> GpuModel::rooms(const Stream& stream) {
+  return {&clients_[stream.client].room,
+          stream.region > 0 ? &regions_[stream.region].room : nullptr,
+          config_.mode == Mode::kMps ? &gpu_ : nullptr};
 }
 
-uint32_t GpuModel::blocks_that_fit(const Stream& stream) const {
-  const KernelShape& kernel = stream.queue[stream.head].kernel;
-  const Room& room = rooms_[clients_[stream.client].domain];
-  const uint64_t whole_gpu = uint64_t{blocks_per_sm(kernel)} * config_.sm_count;
+void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
+  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
+  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  for (Room* room : rooms(stream)) {
+    if (room == nullptr) continue;
+    room->threads += threads;
+    room->registers += threads * kernel.registers;
+    room->shared_bytes += uint64_t{blocks} * kernel.shared_bytes;
+    room->blocks += blocks;
+  }
+}
+
+void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
+  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
+  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  for (Room* room : rooms(stream)) {
+    if (room == nullptr) continue;
+    room->threads -= threads;
+    room->registers -= threads * kernel.registers;
+    room->shared_bytes -= uint64_t{blocks} * kernel.shared_bytes;
+    room->blocks -= blocks;
+  }
+}
+
+// Of the stream's unplaced blocks.
+uint64_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) const {
+  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
+  const uint64_t most = uint64_t{blocks_per_sm(kernel)} * room.sms;
   uint64_t fit = std::min<uint64_t>(stream.unplaced, room.blocks);
-  fit = std::min(fit, whole_gpu - std::min<uint64_t>(whole_gpu, stream.running));
+  fit = std::min(fit, most - std::min<uint64_t>(most, stream.running));
   fit = std::min(fit, room.threads / std::max(1u, kernel.threads));
   const uint64_t registers = uint64_t{kernel.registers} * kernel.threads;
   if (registers > 0) fit = std::min(fit, room.registers / registers);
   if (kernel.shared_bytes > 0) fit = std::min(fit, room.shared_bytes / kernel.shared_bytes);
-  return static_cast<uint32_t>(fit);
+  return fit;
 }
 
+// A kernel that found too little room keeps those behind it out of that room, and of no other.
 void GpuModel::place_blocks(std::vector<Notice>& notices) {
-  for (size_t i = 0; i < ready_.size();) {
+  ++pass_;
+  for (size_t i = 0; i < ready_.size() && gpu_.short_in != pass_;) {
     const StreamIndex s = ready_[i];
     Stream& stream = streams_[s];
-    if (!may_run(stream.client)) {
-      ++i;
+    const std::array<Room*, 3> all = rooms(stream);
+    uint64_t blocks = may_run(stream.client) ? stream.unplaced : 0;
+    for (const Room* room : all) {
+      if (room == nullptr) continue;
+      blocks = room->short_in == pass_ ? 0 : std::min(blocks, blocks_that_fit(stream, *room));
+    }
+    if (blocks > 0) place(s, static_cast<uint32_t>(blocks), notices);
+    if (stream.unplaced == 0) {
+      ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(i));
       continue;
     }
-    const uint32_t blocks = blocks_that_fit(stream);
-    if (blocks == 0) return;
-    const Op& op = stream.queue[stream.head];
-    if (stream.phase == Phase::kReady) {
-      stream.phase = Phase::kRunning;
-      notices.push_back({Notice::kStarted, {s, stream.done + 1}, stream.client, now_, op.tag});
+    ++i;
+    for (Room* room : all) {
+      if (room != nullptr && blocks_that_fit(stream, *room) == 0) room->short_in = pass_;
     }
-    const KernelShape& kernel = op.kernel;
-    const float filled =
-        static_cast<float>(blocks) / static_cast<float>(blocks_per_sm(kernel) * config_.sm_count);
-    cohorts_.push_back({s, blocks, static_cast<double>(kernel.block_ns), kernel.bandwidth,
-                        kernel.bandwidth * filled});
-    Room& room = rooms_[clients_[stream.client].domain];
-    const uint64_t threads = uint64_t{blocks} * kernel.threads;
-    room.threads -= threads;
-    room.registers -= threads * kernel.registers;
-    room.shared_bytes -= uint64_t{blocks} * kernel.shared_bytes;
-    room.blocks -= blocks;
-    stream.running += blocks;
-    stream.unplaced -= blocks;
-    if (stream.unplaced > 0) return;  // the rest of this kernel goes before anyone behind it
-    ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 
-double GpuModel::bandwidth_in_use() const {
-  double sum = 0;
-  for (const Cohort& cohort : cohorts_) {
-    if (may_run(streams_[cohort.stream].client)) sum += static_cast<double>(cohort.demand);
+void GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices) {
+  Stream& stream = streams_[s];
+  const Op& op = stream.queue[stream.head].op;
+  if (stream.phase == Phase::kReady) {
+    stream.phase = Phase::kRunning;
+    notices.push_back({Notice::kStarted, {s, stream.done + 1}, stream.client, now_, op.tag});
   }
-  return sum;
+  cohorts_.push_back({s, blocks, static_cast<double>(op.kernel.block_ns), 0});
+  take_room(stream, blocks);
+  stream.running += blocks;
+  stream.unplaced -= blocks;
+}
+
+// Which part of the SMs that the stream's head may use so many of its blocks fill.
+double GpuModel::fill_of(const Stream& stream, uint32_t blocks) const {
+  const uint32_t sms = stream.region > 0 ? regions_[stream.region].room.sms : config_.sm_count;
+  const uint32_t wave = blocks_per_sm(stream.queue[stream.head].op.kernel) * sms;
+  return static_cast<double>(std::min(blocks, wave)) / wave;
+}
+
+// An SM is busy once a kernel's `saturation` of it is filled; from there on blocks share it. Since
+// block_ns is what they take with the kernel alone on the GPU, only what others add slows them: a
+// small kernel beside a large one much, the large one hardly. Blocks of an SmSet lie beside those
+// of the same set and of launches that may run anywhere.
+void GpuModel::share_sms() {
+  for (Region& region : regions_) region.fill = 0;
+  for (const Cohort& cohort : cohorts_) {
+    const Stream& stream = streams_[cohort.stream];
+    if (!may_run(stream.client)) continue;
+    regions_[stream.region].fill += fill_of(stream, cohort.blocks);
+  }
+  double everywhere = regions_[0].fill;
+  for (size_t i = 1; i < regions_.size(); ++i) {
+    everywhere += regions_[i].fill * regions_[i].room.sms / config_.sm_count;
+  }
+  for (Cohort& cohort : cohorts_) {
+    const Stream& stream = streams_[cohort.stream];
+    const double beside =
+        stream.region > 0 ? regions_[stream.region].fill + regions_[0].fill : everywhere;
+    const KernelShape& kernel = stream.queue[stream.head].op.kernel;
+    const uint32_t most = blocks_per_sm(kernel) * clients_[stream.client].room.sms;
+    const double alone = fill_of(stream, std::min(kernel.blocks, most));
+    const auto least = static_cast<double>(kernel.saturation);
+    cohort.speed = may_run(stream.client)
+                       ? std::min(1.0, std::max(alone, least) / std::max(beside, least))
+                       : 0;
+  }
 }
 
 bool GpuModel::may_run(ClientIndex client) const {

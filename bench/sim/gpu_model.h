@@ -13,13 +13,19 @@
 //
 // What is modelled. A kernel's blocks are placed as far as threads, registers, shared memory and
 // block slots allow; the rest wait for room: alone on the GPU, a kernel takes launch_ns plus
-// waves x block_ns. Higher-priority kernels get free room first, blocks are never preempted, equal
-// priorities are served in the order in which they became ready, and a kernel with blocks left over
-// blocks those behind it. Overlapping kernels share DRAM bandwidth. Time-sliced: one client's work
+// waves x block_ns; behind another one of its stream, queue_ns instead of launch_ns. Room that
+// blocks leave goes to the highest priority first, blocks are never preempted, equal priorities are
+// served in the order in which they became ready, and a kernel with blocks left over blocks those
+// behind it: a kernel that fills the GPU lets nobody in before its last wave, one that does not
+// runs beside others. Blocks of several kernels on the same SMs slow each other
+// (KernelShape::saturation). A client may be limited to so many SMs' worth of room (MPS's active
+// thread percentage), a launch to a set of SMs (a Green Context's). Time-sliced: one client's work
 // at a time, in slices, and its blocks stop where they are when its slice ends.
-// Not modelled: placement on individual SMs (room is summed over them), caches, clocks, power.
+// Not modelled: placement on individual SMs (room is summed over them, so that what others leave
+// free is taken to lie where a limited client or launch needs it), caches, clocks, power.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -52,7 +58,8 @@ struct GpuConfig {
   uint32_t registers_per_sm = facts::kRegistersPerSm;
   uint32_t shared_bytes_per_sm = facts::kSharedBytesPerSm;
   uint32_t blocks_per_sm = facts::kBlocksPerSm;
-  TimeNs launch_ns = facts::kLaunchNs;  // from the head of the stream to the first block
+  TimeNs launch_ns = facts::kLaunchNs;  // least time from a kernel's submission to its first block
+  TimeNs queue_ns = facts::kQueueNs;    // and from the end of what was before it in its stream
   TimeNs slice_ns = facts::kSliceNs;
   TimeNs switch_ns = facts::kSwitchNs;
 };
@@ -63,8 +70,15 @@ struct KernelShape {
   uint32_t threads = 1;       // per block
   uint32_t registers = 0;     // per thread
   uint32_t shared_bytes = 0;  // per block
-  TimeNs block_ns = 0;        // how long one block runs
-  float bandwidth = 0;        // share of DRAM bandwidth with the GPU filled, 0 to 1
+  TimeNs block_ns = 0;        // how long one block runs, if the kernel is alone
+  float saturation = 1;       // fill from which its SMs are busy, 0 to 1; 1: its blocks only wait
+};
+
+// Which SMs a launch may use, and how many these are: a Green Context's. Equal ids are the same
+// SMs, in whatever client; sets of different ids are taken to be disjoint. 0: all SMs.
+struct SmSet {
+  uint32_t id = 0;
+  uint32_t sms = 0;
 };
 
 enum class OpKind : uint8_t {
@@ -78,6 +92,7 @@ struct Op {
   int priority = 0;      // added to the stream's; CUDA's: lower numbers run first
   TimeNs delay_ns = 0;   // kDelay
   KernelShape kernel{};  // kKernel
+  SmSet sms{};           // kKernel: where its blocks may run
   OpId after{};          // starts no earlier than the completion of `after`
   uint64_t tag = 0;      // the caller's own, given back in notices
 };
@@ -97,8 +112,9 @@ class GpuModel {
   const GpuConfig& config() const { return config_; }
   TimeNs now() const { return now_; }
 
-  // A client is a process. Removing one drops all its work without notices and frees its streams.
-  ClientIndex add_client();
+  // A client is a process; its blocks take the room of `sm_limit` SMs at most, whichever these are
+  // (0: of all). Removing one drops all its work without notices and frees its streams.
+  ClientIndex add_client(uint32_t sm_limit = 0);
   void remove_client(TimeNs at, ClientIndex client);
 
   // Streams run in order. `priority` as in CUDA, 0 to -5. Closing one drops what it has not
@@ -133,8 +149,16 @@ class GpuModel {
   TimeNs alone_ns(const KernelShape& kernel) const;
 
  private:
+  static constexpr ClientIndex kNobody = 0xffffffff;
+
   struct Room {  // free resources, summed over the SMs
-    uint64_t threads, registers, shared_bytes, blocks;
+    uint64_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
+    uint32_t sms = 0;       // of the empty one
+    uint64_t short_in = 0;  // the pass of place_blocks() in which a kernel found too little
+  };
+  struct Queued {
+    Op op;
+    TimeNs submitted;
   };
   enum class Phase : uint8_t { kQueued, kLaunching, kReady, kRunning };
   struct Stream {
@@ -143,29 +167,37 @@ class GpuModel {
     bool open = false;
     uint64_t issued = 0;
     uint64_t done = 0;
-    std::vector<Op> queue;  // from `head`; numbered done + 1 upwards
+    std::vector<Queued> queue;  // from `head`; numbered done + 1 upwards
     size_t head = 0;
     // The operation at the head.
     Phase phase = Phase::kQueued;
     TimeNs phase_end = 0;   // kLaunching: ready then; kRunning of a delay: done then
+    size_t region = 0;      // index into regions_
     uint32_t unplaced = 0;  // blocks
     uint32_t running = 0;   // blocks
     int head_priority = 0;
   };
   struct Client {
     bool live = false;
-    uint32_t domain = 0;   // index into rooms_: all share one under MPS
     uint32_t kernels = 0;  // stream heads that launch, wait for room or run
+    Room room;             // what it may use
+  };
+  struct Region {
+    ClientIndex client;  // kNobody: of all, under MPS
+    uint32_t id;         // SmSet's
+    Room room;
+    double fill = 0;  // part of it that running blocks hold
   };
   struct Cohort {
     StreamIndex stream;
     uint32_t blocks;
-    double left_ns;   // at full speed
-    float bandwidth;  // the kernel's: which part of its time scales with contention
-    float demand;     // what these blocks draw
+    double left_ns;  // at full speed
+    double speed;    // 1 alone, 0 while its client's slice is over
   };
 
-  Room full_room() const;
+  Room room_of(uint32_t sms) const;
+  size_t region_of(ClientIndex client, const SmSet& set);
+  std::array<Room*, 3> rooms(const Stream& stream);  // of its head; the last ones may be missing
   void settle(std::vector<Notice>& notices);
   bool move_heads(std::vector<Notice>& notices);
   bool move_head(StreamIndex s, std::vector<Notice>& notices);
@@ -174,11 +206,14 @@ class GpuModel {
   void finish_head(StreamIndex s, std::vector<Notice>& notices);
   bool finish_cohorts(std::vector<Notice>& notices);
   void place_blocks(std::vector<Notice>& notices);
-  uint32_t blocks_that_fit(const Stream& stream) const;
+  uint64_t blocks_that_fit(const Stream& stream, const Room& room) const;
+  void place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices);
+  void take_room(const Stream& stream, uint32_t blocks);
   void pass_time(TimeNs to);
   bool choose_client();
   bool may_run(ClientIndex client) const;
-  double bandwidth_in_use() const;
+  void share_sms();
+  double fill_of(const Stream& stream, uint32_t blocks) const;
   void give_room(const Stream& stream, uint32_t blocks);
   void drop_work(StreamIndex s);
   void forget(StreamIndex s);
@@ -191,11 +226,12 @@ class GpuModel {
   std::vector<StreamIndex> active_;  // streams with work, in the order in which they got it
   std::vector<StreamIndex> ready_;   // kernels with unplaced blocks: priority, then first come
   std::vector<Cohort> cohorts_;
-  std::vector<Room> rooms_;
+  Room gpu_;                                       // under MPS everybody's blocks take from it too
+  std::vector<Region> regions_{{kNobody, 0, {}}};  // 0 stands for all SMs
+  uint64_t pass_ = 0;
   bool dirty_ = false;  // something was submitted or removed since the last advance()
 
   // Time-slicing.
-  static constexpr ClientIndex kNobody = 0xffffffff;
   ClientIndex on_gpu_ = kNobody;  // whose context is loaded
   TimeNs switch_end_ = 0;         // its work runs from here
   TimeNs slice_end_ = 0;

@@ -46,7 +46,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   ClientState& c = clients_.emplace_back();
   c.spec = spec;
   c.id = clients_.size();
-  c.gpu = gpu_.add_client();
+  c.gpu = gpu_.add_client(spec.sm_limit);
   if (!managed_) c.window_us = core::kWindowLeased;
   Event e(EventKind::kAttached, now_, c.id);
   e.attached = {};
@@ -249,6 +249,9 @@ KernelShape VirtualMachine::shape(const LaunchSpec& spec, double us, uint32_t wa
   KernelShape s;
   s.blocks = spec.blocks;
   s.threads = spec.threads;
+  s.registers = spec.registers;
+  s.shared_bytes = spec.shared_bytes;
+  s.saturation = spec.saturation;
   s.block_ns = to_ns(us) / waves;
   return s;
 }

@@ -32,6 +32,7 @@ struct ClientSpec {
   double share = 1;
   double slo_ms = 0;        // 0: none
   int stream_priority = 0;  // CUDA's, of all its streams
+  uint32_t sm_limit = 0;    // GpuModel::add_client()'s
 };
 
 struct LaunchSpec {
@@ -39,6 +40,9 @@ struct LaunchSpec {
   double us = 100;  // of one launch alone, its waves included
   uint32_t blocks = 132;
   uint32_t threads = 1024;
+  uint32_t registers = 0;     // per thread
+  uint32_t shared_bytes = 0;  // per block
+  float saturation = 1;       // KernelShape's
 };
 
 struct LoopSpec {

@@ -180,6 +180,7 @@ class Machine {
     const bool split = std::any_of(row_.jobs.begin(), row_.jobs.end(),
                                    [](const Variant& v) { return v.client_priority; });
     if (split && !variant.client_priority) spec.stream_priority = -1;
+    spec.sm_limit = (sim::facts::kSmCount * variant.percent + 99) / 100;
     const size_t client = machine_->add_client(spec);
     added.client = client;
     added.program->load(*machine_, client);

@@ -14,14 +14,23 @@ TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 class Synthetic final : public JobProgram {
  public:
   Synthetic(const scenario::SimJob& job, Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed)
-      : JobProgram(std::move(arrivals), from, to), job_(job), random_(seed) {}
+      : JobProgram(std::move(arrivals), from, to), job_(job), random_(seed) {
+    if (job.block.median_us > 0) launches_ = launches_of(job);
+  }
 
   void load(sim::VirtualMachine& machine, size_t client) override {
-    kernel_ = machine.add_kernel(client, {"heddle_spin", job_.kernel.median_us, job_.blocks, 1024});
+    sim::LaunchSpec spec{"heddle_spin", job_.kernel.median_us, job_.blocks, 1024};
+    spec.saturation = sim::facts::kSaturation;
+    if (launches_.empty()) machine.add_kernel(client, spec);
+    for (const scenario::SimLaunch& launch : launches_) {
+      spec.us = launch.us;
+      spec.blocks = launch.blocks;
+      machine.add_kernel(client, spec);
+    }
   }
 
   bool next(TimeNs now, Step& step) override {
-    if (launched_ == job_.kernels + 1) {  // its synchronizing call has returned
+    if (launched_ == job_.kernels && !sync_due_) {  // its last synchronizing call has returned
       launched_ = 0;
       if (job_.tokens > 0) token(now);
       if (++tokens_ >= job_.tokens) {
@@ -33,15 +42,22 @@ class Synthetic final : public JobProgram {
     if (launched_ == 0 && tokens_ == 0) {
       step.think_ns = begin(now, first_ ? 0 : draw(job_.pause));
       first_ = false;
-    } else if (launched_ > 0) {
+    } else if (launched_ > 0 && (sync_due_ || !synchronized_)) {
       step.think_ns = draw(job_.gap);  // after each launch, the last before a synchronize too
     }
-    step.kind = launched_ == job_.kernels ? Step::Kind::kSynchronize : Step::Kind::kLaunch;
-    if (step.kind == Step::Kind::kLaunch) {
-      step.kernel = kernel_;
-      step.us = static_cast<double>(std::max<TimeNs>(1, draw(job_.kernel))) / 1e3;
+    synchronized_ = sync_due_;
+    if (sync_due_) {
+      sync_due_ = false;
+      step.kind = Step::Kind::kSynchronize;
+      return true;
     }
+    step.kind = Step::Kind::kLaunch;
+    step.kernel = launches_.empty() ? 0 : launched_;
+    step.us = launches_.empty() ? static_cast<double>(std::max<TimeNs>(1, draw(job_.kernel))) / 1e3
+                                : launches_[launched_].us;
+    const auto syncs = [&](uint64_t launches) { return launches * job_.syncs / job_.kernels; };
     ++launched_;
+    sync_due_ = syncs(launched_) > syncs(launched_ - 1);
     return true;
   }
 
@@ -54,9 +70,11 @@ class Synthetic final : public JobProgram {
   const scenario::SimJob job_;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
-  uint32_t kernel_ = 0;
-  uint32_t launched_ = 0;  // of this token; one more stands for the synchronizing call
-  uint32_t tokens_ = 0;    // of this iteration
+  std::vector<scenario::SimLaunch> launches_;  // empty: drawn one by one
+  uint32_t launched_ = 0;                      // of this token
+  uint32_t tokens_ = 0;                        // of this iteration
+  bool sync_due_ = false;                      // after the launch before this step
+  bool synchronized_ = false;                  // the step before this one did
   bool first_ = true;
 };
 

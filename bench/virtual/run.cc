@@ -54,18 +54,12 @@ Scenario read_scenario(const VirtualOptions& options) {
   return s;
 }
 
-// The runner's rows, those that the GPU model can play, and the clairvoyant policy on each path.
+// The runner's rows, and the clairvoyant policy on each path.
 Plan rows_of(const Scenario& s) {
   Plan all = plan(s, false), out;
   out.missing = all.missing;
   bool used[2] = {};
   for (Row& row : all.rows) {
-    const bool percent = std::any_of(row.jobs.begin(), row.jobs.end(),
-                                     [](const Variant& v) { return v.percent != 100; });
-    if (percent) {
-      out.missing.push_back({row.name, "the GPU model has no thread percentages"});
-      continue;
-    }
     used[row.mps ? 1 : 0] |= !row.alone;
     out.rows.push_back(std::move(row));
   }

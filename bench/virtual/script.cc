@@ -131,6 +131,10 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     // A graph has no shape of its own: it is taken to fill the GPU once.
     if (body.grid_blocks > 0) spec.blocks = body.grid_blocks;
     if (body.block_threads > 0) spec.threads = std::min(body.block_threads, 1024u);
+    spec.saturation = sim::facts::kSaturation;
+    spec.registers = std::min(body.registers, sim::facts::kRegistersPerSm / spec.threads);
+    spec.shared_bytes =
+        std::min(body.static_smem_bytes + body.dynamic_smem_bytes, sim::facts::kSharedBytesPerSm);
     auto& measured = script.measured_us.emplace_back(kernels[k].measured_us);
     if (measured.empty()) measured.push_back(middle);
     spec.us = static_cast<double>(measured[measured.size() / 2]);

@@ -28,11 +28,18 @@ struct Comparison {
 // Figures that both have, by metric and then by row.
 std::vector<Comparison> compare(const RowFigures& real, const RowFigures& simulated);
 
+// True for rows of a job alone: the stand-ins are made after them, so that they judge nothing.
+bool is_input(const Comparison& comparison);
+
 // Of the pairs of rows whose real figures differ by more than `least` (0.05: 5 %): how many the
 // simulation puts in the same order.
 struct Order {
   size_t alike = 0, pairs = 0;
   std::string first_other;  // "A before B", as it really is, where the simulation says otherwise
+  // Kendall's tau over those pairs: 1 all alike, -1 none.
+  double tau() const {
+    return pairs > 0 ? 2 * static_cast<double>(alike) / static_cast<double>(pairs) - 1 : 1;
+  }
 };
 Order order_of(const std::vector<Comparison>& one_metric, double least);
 

@@ -3,7 +3,11 @@
 // Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or without.
 //
 //   heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA] [--gap-us ...] [--pause-us ...]
-//                    [--tokens N] [--blocks N] [--memory-mib N] [--seed N]
+//                    [--tokens N] [--blocks N] [--syncs N] [--memory-mib N] [--seed N]
+//                    [--launches US/BLOCKS,...]
+//
+// --launches: the same ones in every iteration, instead of drawn ones of --blocks each. --syncs:
+// synchronizing calls of an iteration, spread evenly; the last one ends it.
 #include <errno.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -40,7 +44,12 @@ struct Distribution {
 
 struct Options {
   unsigned tokens = 0;  // an iteration, each of `kernels` launches and a synchronize; 0: it is one
-  unsigned kernels = 1, blocks = 264;
+  struct Launch {
+    double us;
+    unsigned blocks;
+  };
+  std::vector<Launch> launches;
+  unsigned kernels = 1, syncs = 1, blocks = 264;
   Distribution kernel, gap, pause;
   size_t memory_mib = 0;
   uint64_t seed = 1;
@@ -131,8 +140,7 @@ class Synthetic {
           "cuDeviceGetAttribute");
     check(driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, spin_, kBlockThreads, 0),
           "cuOccupancy");
-    const auto wave = static_cast<unsigned>(std::max(1, sms * per_sm));
-    waves_ = (options.blocks + wave - 1) / wave;
+    wave_ = static_cast<unsigned>(std::max(1, sms * per_sm));
     iterate(random_);  // whatever is loaded late is loaded now
   }
 
@@ -184,17 +192,23 @@ class Synthetic {
   double step(std::mt19937_64& random) {
     double kernel_s = 0;
     for (unsigned i = 0; i < options_.kernels; ++i) {
-      const double us = options_.kernel.draw_s(random) * 1e6;
-      auto block_ns = static_cast<uint32_t>(std::max(1.0, us * 1e3 / waves_));
+      const auto [us, blocks] =
+          options_.launches.empty()
+              ? Options::Launch{options_.kernel.draw_s(random) * 1e6, options_.blocks}
+              : options_.launches[i];
+      const unsigned waves = (blocks + wave_ - 1) / wave_;
+      auto block_ns = static_cast<uint32_t>(std::max(1.0, us * 1e3 / waves));
       uint64_t value = random();
       void* params[] = {&state_, &block_ns, &value};
-      check(driver_.cuLaunchKernel(spin_, options_.blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_,
-                                   params, nullptr),
+      check(driver_.cuLaunchKernel(spin_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_, params,
+                                   nullptr),
             "cuLaunchKernel");
       kernel_s += us * 1e-6;
       if (options_.gap.median_us > 0) wait_until(now_s() + options_.gap.draw_s(random));
+      const uint64_t syncs = options_.syncs, kernels = options_.kernels;
+      if ((i + 1) * syncs / kernels == i * syncs / kernels) continue;
+      check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
     }
-    check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
     return kernel_s;
   }
 
@@ -281,14 +295,14 @@ class Synthetic {
   CUfunction spin_ = nullptr;
   CUdeviceptr state_ = 0;
   CUstream stream_ = nullptr;
-  unsigned waves_ = 1;
+  unsigned wave_ = 1;
 };
 
 [[noreturn]] void usage(const std::string& what) {
   fprintf(stderr,
           "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
-          "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--memory-mib N]\n"
-          "       [--seed N]\n"
+          "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--syncs N]\n"
+          "       [--memory-mib N] [--seed N] [--launches US/BLOCKS,...]\n"
           "then commands of the job protocol on standard input (bench/README.md)\n",
           what.c_str());
   exit(2);
@@ -302,7 +316,7 @@ Options parse(int argc, char** argv) {
     std::istringstream value(argv[i + 1]);
     const auto distribution = [&](Distribution& out) {
       value >> out.median_us;
-      if (value.peek() == ':') value.ignore() >> out.sigma;
+      if (!value.eof() && value.peek() == ':') value.ignore() >> out.sigma;
     };
     if (name == "--kernels") {
       value >> options.kernels;
@@ -310,6 +324,15 @@ Options parse(int argc, char** argv) {
       value >> options.tokens;
     } else if (name == "--blocks") {
       value >> options.blocks;
+    } else if (name == "--syncs") {
+      value >> options.syncs;
+    } else if (name == "--launches") {
+      for (char slash = ',', comma = ','; comma == ',' && value.good();) {
+        Options::Launch& launch = options.launches.emplace_back();
+        value >> launch.us >> slash >> launch.blocks;
+        if (value.fail() || slash != '/' || launch.blocks == 0) usage("--launches US/BLOCKS,...");
+        if (!(value >> comma)) value.clear(std::ios::eofbit);
+      }
     } else if (name == "--memory-mib") {
       value >> options.memory_mib;
     } else if (name == "--seed") {
@@ -326,7 +349,9 @@ Options parse(int argc, char** argv) {
     if (value.fail()) usage(name + ": '" + argv[i + 1] + "' is no number");
   }
   if (options.kernel.median_us <= 0) usage("--kernel-us is missing");
+  if (!options.launches.empty()) options.kernels = static_cast<unsigned>(options.launches.size());
   if (options.kernels == 0 || options.blocks == 0) usage("--kernels and --blocks are at least 1");
+  if (options.syncs == 0 || options.syncs > options.kernels) usage("--syncs is 1 to --kernels");
   return options;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr TimeNs kUs = 1'000;
 constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kLater = 50 * kUs;
 
 Op kernel(uint32_t blocks, TimeNs block_ns, uint32_t threads = 1024) {
   Op op;
@@ -19,6 +20,13 @@ Op kernel(uint32_t blocks, TimeNs block_ns, uint32_t threads = 1024) {
   op.kernel.blocks = blocks;
   op.kernel.threads = threads;
   op.kernel.block_ns = block_ns;
+  return op;
+}
+
+// One that computes, as real ones do.
+Op busy(uint32_t blocks, TimeNs block_ns) {
+  Op op = kernel(blocks, block_ns);
+  op.kernel.saturation = facts::kSaturation;
   return op;
 }
 
@@ -87,7 +95,7 @@ TEST_F(GpuModelTest, OneStreamRunsInOrderAndMarkersFollow) {
   const OpId third = gpu.submit(0, b, kernel(1, kMs));
   finish(gpu);
   EXPECT_EQ(when(first), facts::kLaunchNs + kMs);
-  EXPECT_EQ(when(second), 2 * (facts::kLaunchNs + kMs));
+  EXPECT_EQ(when(second), facts::kLaunchNs + kMs + facts::kQueueNs + kMs);
   EXPECT_EQ(when(third), when(second));
 }
 
@@ -121,26 +129,119 @@ TEST_F(GpuModelTest, HigherPriorityGetsFreedRoomFirstAndPreemptsNothing) {
   EXPECT_EQ(when(low, Notice::kStarted), when(high));
 }
 
-TEST_F(GpuModelTest, OverlappingKernelsShareBandwidth) {
+TEST_F(GpuModelTest, AKernelIsReadyAfterItsLaunchAndAfterTheOneBeforeIt) {
+  GpuModel gpu{GpuConfig{}};
+  const StreamIndex s = gpu.open_stream(gpu.add_client());
+  const OpId first = gpu.submit(0, s, kernel(1, 10 * kUs));
+  gpu.advance(11 * kUs, notices_);
+  const OpId late = gpu.submit(11 * kUs, s, kernel(1, kUs));
+  finish(gpu);
+  EXPECT_EQ(when(first), facts::kLaunchNs + 10 * kUs);
+  // Submitted 1.84 us before the first one ended: launching takes longer than following it.
+  EXPECT_LT(when(first) + facts::kQueueNs, 11 * kUs + facts::kLaunchNs + 1 * kUs);
+  EXPECT_EQ(when(late, Notice::kStarted),
+            std::max(when(first) + facts::kQueueNs, 11 * kUs + facts::kLaunchNs));
+}
+
+// Half of the GPU each, of two clients: side by side under MPS. Blocks that only wait, as those of
+// heddle_spin, take as long as alone; SMs that compute are busy with half of them, so that each
+// kernel takes twice as long, and both together as long as one after the other.
+TEST_F(GpuModelTest, TwoHalvesRunSideBySideAndThoseThatComputeShareTheSms) {
+  for (const Op& half : {kernel(kWave / 2, kMs), busy(kWave / 2, kMs)}) {
+    notices_.clear();
+    GpuModel gpu{GpuConfig{}};
+    const OpId one = gpu.submit(0, gpu.open_stream(gpu.add_client()), half);
+    const OpId two = gpu.submit(0, gpu.open_stream(gpu.add_client()), half);
+    finish(gpu);
+    EXPECT_EQ(when(one, Notice::kStarted), when(two, Notice::kStarted));
+    EXPECT_EQ(when(one), facts::kLaunchNs + (half.kernel.saturation < 1 ? 2 * kMs : kMs));
+    EXPECT_EQ(when(two), when(one));
+  }
+}
+
+// 11 of 264 blocks, far fewer than make the SMs busy: what it takes alone times what it is beside.
+TEST_F(GpuModelTest, ASmallKernelStretchesBesideALargeOneAndTheLargeOneDoesNot) {
   GpuModel gpu{GpuConfig{}};
   const ClientIndex client = gpu.add_client();
-  // Blocks of 128 KiB: one per SM, though two of half the threads would fit otherwise.
-  Op op = kernel(facts::kSmCount, kMs, 512);
-  op.kernel.shared_bytes = 128 * 1024;
-  op.kernel.bandwidth = 0.8F;
-  Op beside = kernel(kWave / 2, kMs, 512);
-  beside.kernel.bandwidth = 0.8F;
-  const OpId alone = gpu.submit(0, gpu.open_stream(client), op);
+  const OpId large = gpu.submit(0, gpu.open_stream(client), busy(kWave - 11, 100 * kUs));
+  const OpId small = gpu.submit(0, gpu.open_stream(client), busy(11, 10 * kUs));
   finish(gpu);
-  EXPECT_EQ(when(alone), facts::kLaunchNs + kMs);
-  const TimeNs start = gpu.now();
-  const OpId one = gpu.submit(start, gpu.open_stream(client), op);
-  gpu.submit(start, gpu.open_stream(client), beside);
-  beside.kernel.blocks = kWave / 2;
-  gpu.submit(start, gpu.open_stream(client), beside);
+  EXPECT_NEAR(static_cast<double>(when(small) - facts::kLaunchNs),
+              10 * kUs / double{facts::kSaturation}, 2);
+  // The full GPU is 1 / (253 / 264) of what it fills alone, for as long as the small one runs.
+  const double slowed = 10 * kUs / double{facts::kSaturation} * 11 / 264;
+  EXPECT_NEAR(static_cast<double>(when(large) - facts::kLaunchNs), 100 * kUs + slowed, 2);
+}
+
+// What a large kernel leaves in its last wave goes to whoever waits, and not before.
+TEST_F(GpuModelTest, ASmallKernelBehindALargeOneStartsWithItsLastWave) {
+  GpuModel gpu{GpuConfig{}};
+  gpu.submit(0, gpu.open_stream(gpu.add_client()), kernel(3 * kWave - 20, 100 * kUs));
+  gpu.advance(kLater, notices_);
+  const OpId small = gpu.submit(kLater, gpu.open_stream(gpu.add_client()), kernel(20, kUs));
+  const OpId wide = gpu.submit(kLater, gpu.open_stream(gpu.add_client()), kernel(21, kUs));
   finish(gpu);
-  // 0.8 + 0.2 + 0.2 of the bandwidth: 0.8 of the time is stretched by 1.2.
-  EXPECT_NEAR(static_cast<double>(when(one) - start - facts::kLaunchNs), 1.16 * kMs, 0.01 * kMs);
+  EXPECT_EQ(when(small, Notice::kStarted), facts::kLaunchNs + 2 * 100 * kUs);
+  EXPECT_GT(when(wide, Notice::kStarted), when(small, Notice::kStarted));
+}
+
+// Client priority: the first wave that ends lets the important kernel in, two waves early.
+TEST_F(GpuModelTest, AnImportantKernelStartsWhenAnyBlocksOfALargeOneEnd) {
+  GpuModel gpu{GpuConfig{}};
+  gpu.submit(0, gpu.open_stream(gpu.add_client()), kernel(3 * kWave, 100 * kUs));
+  gpu.advance(kLater, notices_);
+  const OpId small = gpu.submit(kLater, gpu.open_stream(gpu.add_client(), -1), kernel(20, kUs));
+  finish(gpu);
+  EXPECT_EQ(when(small, Notice::kStarted), facts::kLaunchNs + 100 * kUs);
+}
+
+// An active thread percentage: 33 SMs' worth of room, whichever these are. Its second kernel waits
+// for its first, and nobody else waits for either.
+TEST_F(GpuModelTest, ALimitedClientTakesItsShareOfTheRoomAndHoldsUpNobody) {
+  GpuModel gpu{GpuConfig{}};
+  const ClientIndex limited = gpu.add_client(33);
+  const OpId wave = gpu.submit(0, gpu.open_stream(limited), kernel(2 * 2 * 33, 100 * kUs));
+  const OpId more = gpu.submit(0, gpu.open_stream(limited), kernel(1, 100 * kUs));
+  const OpId other = gpu.submit(0, gpu.open_stream(gpu.add_client()), kernel(2 * 99, 100 * kUs));
+  finish(gpu);
+  EXPECT_EQ(when(wave), facts::kLaunchNs + 2 * 100 * kUs);
+  EXPECT_EQ(when(more, Notice::kStarted), when(wave));
+  EXPECT_EQ(when(other), facts::kLaunchNs + 100 * kUs);
+}
+
+// A quarter of the SMs: alone it fills no more than that, however many blocks it has. Beside three
+// quarters of somebody else's it runs at `saturation`, and at full speed when that one is over.
+TEST_F(GpuModelTest, ALimitedClientsKernelsAreSmallOnes) {
+  GpuModel gpu{GpuConfig{}};
+  const OpId limited = gpu.submit(0, gpu.open_stream(gpu.add_client(33)), busy(132, 100 * kUs));
+  const OpId other = gpu.submit(0, gpu.open_stream(gpu.add_client()), busy(198, 75 * kUs));
+  finish(gpu);
+  EXPECT_NEAR(static_cast<double>(when(other) - facts::kLaunchNs), 100 * kUs, 2);
+  const double first_wave_ns = 100 * kUs + 100 * kUs * (1 - double{facts::kSaturation});
+  EXPECT_NEAR(static_cast<double>(when(limited) - facts::kLaunchNs), first_wave_ns + 100 * kUs, 3);
+}
+
+// FACTS, Green Contexts, held out: two processes under MPS on disjoint groups run at full speed at
+// the same time (566 + 566 kernels/s); on the same groups 345 + 345. A kernel of 264 blocks
+// (probes, xproc.cu) on 64 SMs.
+TEST_F(GpuModelTest, DisjointSmSetsDoNotMeetAndEqualOnesShare) {
+  constexpr SmSet kLow{1, 64}, kHigh{2, 64};
+  const auto together_ns = [&](SmSet first, SmSet second) {
+    GpuModel gpu{GpuConfig{}};
+    notices_.clear();
+    for (const SmSet& set : {first, second}) {
+      const StreamIndex s = gpu.open_stream(gpu.add_client());
+      Op op = busy(264, 590 * kUs);
+      op.sms = set;
+      for (int i = 0; i < 8; ++i) gpu.submit(0, s, op);
+    }
+    finish(gpu);
+    return static_cast<double>(gpu.now());
+  };
+  const double apart = together_ns(kLow, kHigh), same = together_ns(kLow, kLow);
+  EXPECT_EQ(apart, static_cast<double>(facts::kLaunchNs + 7 * facts::kQueueNs + 24 * 590 * kUs));
+  printf("same groups / disjoint: measured %.2f, model %.2f\n", 566.0 / 345, same / apart);
+  EXPECT_NEAR(same / apart, 566.0 / 345, 0.25 * 566 / 345);
 }
 
 TEST_F(GpuModelTest, RemovedClientFreesItsRoom) {

@@ -97,6 +97,27 @@ TEST(Scenario, ASyntheticIterationNeedsNoWorkload) {
   EXPECT_EQ(s->jobs.at(0).workload, "synthetic");
 }
 
+// 10 us blocks: what lasts 10 us is one wave of 264, what lasts 25 is two and a half.
+TEST(Scenario, KernelsWithBlocksOfALengthAreTheSameEachTimeAndAddUp) {
+  const auto s = parse(
+      "[[job]]\nname = \"a\"\n[job.sim]\nkernels = 200\nsyncs = 4\nblock_us = 10\n"
+      "kernel_us = { median = 20, sigma = 0.5 }\n",
+      "s.toml");
+  ASSERT_TRUE(s) << s.error().message;
+  const SimJob& sim = *s->jobs.at(0).sim;
+  EXPECT_EQ(sim.syncs, 4U);
+  const std::vector<SimLaunch> launches = launches_of(sim), again = launches_of(sim);
+  ASSERT_EQ(launches.size(), 200U);
+  double sum = 0;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    sum += launches[i].us;
+    EXPECT_NEAR(launches[i].blocks, launches[i].us / 10 * 264, 0.5);
+    EXPECT_EQ(launches[i].us, again[i].us);
+  }
+  EXPECT_NEAR(sum, 200 * 20 * 1.1331, 1);  // exp(0.5 * 0.5 / 2)
+  EXPECT_NE(launches[0].blocks, launches[1].blocks);
+}
+
 struct Mistake {
   const char* text;
   const char* message;  // all of it, after the file's name
@@ -147,6 +168,10 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
       {"%[job.sim]\nblocks = 3\n",
        ":4: job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }"},
+      {"%[job.sim]\nkernel_us = 9\nblocks = 3\nblock_us = 4\n",
+       ":4: job.sim has blocks and block_us; leave one out"},
+      {"%[job.sim]\nkernel_us = 9\nkernels = 3\nsyncs = 4\n",
+       ":7: job.sim.syncs must be a number from 1 to 3"},
       {"%[job.sim]\ntrace = \"t\"\nkernels = 3\n",
        ":4: job.sim has a trace and a synthetic iteration; leave one out"},
       {"%[job.sim]\nkernel_us = { mean = 60 }\n",

@@ -212,6 +212,33 @@ TEST_F(VirtualTest, PlaysATraceAsTheProgramThatItWas) {
   }
 }
 
+// A program by itself, by hand: a launch is on the GPU 2.84 us after its submission or 1.5 us after
+// the one before it, and each synchronizing call waits for it.
+TEST_F(VirtualTest, SynchronizesAsOftenAsToldInAnIteration) {
+  for (const auto& [syncs, us] :
+       {std::pair{1, 2.84 + 4 * 100 + 3 * 1.5}, std::pair{2, 2 * (2.84 + 2 * 100 + 1.5)},
+        std::pair{4, 4 * (2.84 + 100)}}) {
+    write(
+        "repetitions = 1\nblock_s = 0.1\npolicies = []\nbaselines = [\"mps\"]\n[[job]]\n"
+        "name = \"a\"\n[job.sim]\nkernels = 4\nkernel_us = 100\nblock_us = 10\nsyncs = " +
+        std::to_string(syncs) + "\n");
+    EXPECT_NEAR(figure(run_virtual(options_), "mps", "a", "mean"), us / 1e3, 0.001) << syncs;
+  }
+}
+
+// A quarter of the threads: kernels of one wave take four, and longer while the service, which has
+// room beside them, is on the same SMs; that is less than a third of the time, at 0.36 of the
+// speed.
+TEST_F(VirtualTest, ThreadPercentagesLimitARowsJobs) {
+  options_.policies = std::vector<std::string>();
+  options_.baselines = {{"mps", "mps:25"}};
+  const VirtualRun run = run_virtual(options_);
+  const double rate = figure(run, "mps:25", "filler", "per_s_over_alone");
+  EXPECT_LT(rate, 0.25);
+  EXPECT_GT(rate, 0.25 * (1 - 0.64 / 3));
+  EXPECT_LT(figure(run, "mps:25", "service", "mean"), 0.9 * figure(run, "mps", "service", "mean"));
+}
+
 std::string problem_of(const VirtualOptions& options) {
   try {
     run_virtual(options);
@@ -257,6 +284,8 @@ TEST_F(VirtualTest, ComparesAResultWithASimulation) {
   for (const Comparison& c : same) EXPECT_EQ(c.error(), 0) << c.row;
   EXPECT_EQ(order_of(same, 0.05).alike, order_of(same, 0.05).pairs);
   EXPECT_GT(order_of(same, 0.05).pairs, 5u);
+  EXPECT_EQ(order_of(same, 0.05).tau(), 1);
+  EXPECT_EQ(std::count_if(same.begin(), same.end(), is_input), 2);
 
   RowFigures slower = truth;
   slower["gapfill"]["service mean ms"] *= 4;
