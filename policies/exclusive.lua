@@ -1,9 +1,10 @@
--- exclusive.lua: software-defined exclusive mode, as NVIDIA's exclusive mode would be if it could be
--- shared (Wu et al., FIKIT, section 4.5.2): while a more important program is active, nobody below it
--- runs, not even in its gaps. Equals share the GPU. A baseline for what filling gaps is worth, and
--- the strictest protection there is without a second GPU.
+-- exclusive.lua: exclusive mode by software (Wu et al., FIKIT, section 4.5.2).
 --
--- Best effort runs when everybody above has been silent for longer than his pauses are predicted to
+-- While a more important program is active, nobody below it runs, not even in its gaps. Equals
+-- share the GPU. A baseline for what filling gaps is worth, and the strictest protection there is
+-- without a second GPU.
+--
+-- Best effort runs when everybody above has been silent for longer than its pauses are predicted to
 -- last; else once per starvation bound (heddled.toml).
 queue.create("waiting")
 

@@ -206,7 +206,7 @@ Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
   std::ofstream(policies + "/turns.lua") << kTurnsPolicy;
   std::ofstream(config) << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
                         << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \""
-                        << policies << "\"\npolicy.name = \"priority\"\n";
+                        << policies << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n";
   environment_["HEDDLE_SOCKET"] = socket;
   process_ = std::make_unique<Process>(
       loop_, Spawn{{installed("bin/heddled"), "--config", config}, environment_, log, cpus});
