@@ -149,7 +149,7 @@ void print_status(std::ostream& out, const json& answer) {
         << printable(profiles["directory"].get<std::string>()) << '\n';
   }
   for (const json& error : profiles["errors"]) {
-    out << "  refused: " << printable(error.get<std::string>()) << '\n';
+    out << "  problem: " << printable(error.get<std::string>()) << '\n';
   }
   out << "bypass    " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n'
       << "clients   " << answer["clients"] << '\n';

@@ -240,6 +240,7 @@ int profile_show(const ProfileOptions& options) {
     const Answer answer = ask(options.socket, request);
     if (answer.code != kOk) return show_error(options.as_json, answer);
     paths = {answer.json["profiles"].value("directory", "")};
+    if (paths[0].empty()) return failed(options, "the daemon keeps no profiles; name files");
   }
   json all = json::array();
   for (const std::string& file : files_of(paths)) {

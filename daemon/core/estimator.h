@@ -95,7 +95,7 @@ struct TaskStats {
 // All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
 class StatsTable {
  public:
-  static constexpr size_t kEntriesMax = 1 << 17;  // about 60 MB
+  static constexpr size_t kEntriesMax = 1 << 17;  // about 70 MB
 
   // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
   KernelStats& of(uint64_t task, uint64_t kernel_id);

@@ -56,6 +56,7 @@ ProfileStore::ProfileStore(std::string directory, Log& log)
     if (profile) {
       read_.push_back(std::move(*profile));
     } else {
+      refused_.insert(file.string());
       refuse("profile_refused", profile.error().message);
     }
   }
@@ -72,6 +73,7 @@ void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) 
   driver_ = driver;
   for (profiles::Profile& profile : read_) {
     if (Result<void> fits = profiles::fits(profile, gpu_, driver_); !fits) {
+      refused_.insert(profile.file);
       refuse("profile_refused", fits.error().message);
     } else {
       take(std::move(profile));
@@ -124,6 +126,12 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
     if (!profiles::add_kernels(profile.task, task)) return;
     profile.measured = utc_now();
     kernels_ += profile.task.kernels.size() - before;
+  }
+  const std::string& file = profiles_.at(key).file;
+  if (refused_.count(file) != 0) {
+    return refuse("profile_not_saved", file +
+                                           ": was refused, and so is not replaced; mend it, or "
+                                           "remove it and restart the daemon");
   }
   if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
 }

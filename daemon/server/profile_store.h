@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,8 @@ class ProfileStore {
 
   // nullptr: the task is to be measured. Valid until the next add().
   const core::TaskProfile* find(uint64_t task) const;
-  // Measured kernels of a task. Those that its profile has already stay as they are.
+  // Measured kernels of a task. Those that its profile has already stay as they are; where a file
+  // that was refused is in the way, nothing is to be saved: it may be somebody's work.
   void add(core::TaskProfile task, const std::string& label, const std::string& command);
   // A profile as it would be saved, of the GPU at hand.
   profiles::Profile describe(core::TaskProfile task, const std::string& label,
@@ -56,6 +58,7 @@ class ProfileStore {
   std::map<uint64_t, profiles::Profile> profiles_;  // by task key
   size_t kernels_ = 0;
   std::vector<uint64_t> unsaved_;
+  std::set<std::string> refused_;  // files, which are not to be replaced
   std::vector<std::string> errors_;
   bool full_ = false;
 };

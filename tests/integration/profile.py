@@ -126,7 +126,7 @@ def check(folder):
         errors = " ".join(profiles["errors"])
         assert "foreign.toml:3: measured on NVIDIA A100" in errors, errors
         assert "broken.toml:" in errors and len(profiles["errors"]) == 2, errors
-        assert "refused" in heddle("status").stdout
+        assert "  problem: " in heddle("status").stdout
     assert file.read_text() == text, "what is known is not measured again"
     heddle("profile", "show", code=3)  # whose directory? No daemon says
 

@@ -240,6 +240,22 @@ TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
   EXPECT_EQ(again.find(7)->runs, 100u);
 }
 
+TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
+  const auto measure = [this] {
+    server::ProfileStore store(directory_, log_);
+    store.learn_gpu("NVIDIA H200", "580.159.04");
+    store.add(task(7, 1, 2), "api", "serve --x");
+    return std::pair(store.take_unsaved(), store.status());
+  };
+  const std::string path = measure().first.at(0).first;
+  std::ofstream(path) << "version = 1\nmended by hand, not quite";
+  const auto [unsaved, status] = measure();
+  EXPECT_TRUE(unsaved.empty());
+  EXPECT_EQ(status["tasks"], 1) << "the task is profiled all the same";
+  const std::string error = status["errors"].back().get<std::string>();
+  EXPECT_EQ(error.rfind(path + ": was refused", 0), 0u) << error;
+}
+
 TEST_F(ProfileFiles, TheStoreIsBounded) {
   server::ProfileStore store(directory_, log_);
   store.learn_gpu("NVIDIA H200", "580.159.04");
