@@ -145,7 +145,7 @@ class Daemon {
     std::ofstream(folder_ + "/gate.lua") << kGatePolicy;
     std::ofstream(folder_ + "/heddled.toml")
         << "[daemon]\nsocket = \"" << socket_ << "\"\nlog_level = \"error\"\n[policy]\n"
-        << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n";
+        << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n[profiles]\nkeep = false\n";
     setenv(ipc::kSocketEnv, socket_.c_str(), 1);
     setenv("HEDDLE_SIM_SOCKET", (folder_ + "/gpu").c_str(), 1);
     setenv("HEDDLE_SIM_MODE", "mps", 1);

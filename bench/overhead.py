@@ -8,6 +8,8 @@ preload itself: processes bare, preloaded but disabled, and managed take turns i
 
     overhead.py --dist dist --out bench/results/overhead.json
     overhead.py --dist dist --only resnet50_bs1,llm_graph --policies gapfill --seconds 12
+    overhead.py --stage --dist dist --out bench/results/stage.json
+                                  instead: new tasks in their measurement stage, and behind it
     overhead.py --sim --out /tmp/overhead.json          mock services, no GPU: the logic alone
 
 Bar: at most +1 % each. `typical` is the median of the differences over the median of the bypassed
@@ -34,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 BAR = 0.01
 BOOTSTRAP_ROUNDS = 400  # of thousands of values: the interval's own error is far below its width
 WARM_S = 1.0
+CHUNK_S = 0.05  # of a measurement stage: short against its hundred runs
 SERVICES = {
     "resnet50_bs1": ("resnet50", 1),
     "resnet50_bs32": ("resnet50", 32),
@@ -106,7 +109,7 @@ class Overhead(Session):
                 self.mps.start()
                 self.daemon.start()
                 for name in self.options.only:
-                    self.guarded(self.measure, name)
+                    self.guarded(self.measure_stage if self.options.stage else self.measure, name)
                 for name in self.options.preload:
                     self.guarded(self.measure_preload, name)
             except (HostError, OSError) as error:
@@ -131,11 +134,14 @@ class Overhead(Session):
         model, batch = SERVICES[name]
         program = "mock_service.py" if self.options.sim else "services.py"
         command = [sys.executable, HERE / "workloads" / program, model, str(batch)]
+        label = f"{name}.{number}" if self.options.stage else name
         env = pairs.PINNED | self.mps.env | {"HEDDLE_SOCKET": str(self.daemon.socket)}
         if kind != "bare":
-            command = self.daemon.prefix("hp", name) + command
+            command = self.daemon.prefix("hp", label) + command
         if kind == "disabled":
             env["HEDDLE_DISABLE"] = "1"
+        if self.options.stage:
+            env["HEDDLE_BENCH_LOAD_BYPASSED"] = "1"
         log = self.folder / f"{name}.{kind}{number}.log"
         return Job(f"{name} {kind}", "hp", command, env, log)
 
@@ -172,6 +178,42 @@ class Overhead(Session):
         if "error" in answer:
             raise HostError(answer["error"])
         return answer
+
+    def measure_stage(self, name):
+        """Processes with a label of their own each, and so new tasks, from their first managed
+        launch on; pairs as ever, in chunks, by what the daemon says of the task when one begins."""
+        taken = {"stage": ([], []), "profiled": ([], [])}
+        self.daemon.use(self.options.policies[0], {})
+        about, attached = {}, 0
+        for number in range(self.options.stages):
+            if self.left_s() < 30:
+                self.fail(f"{name}: {number} of {self.options.stages} tasks, time is spent")
+                break
+            job = self.start(name, "managed", number)
+            try:
+                job.wait_ready()
+                about, end, profiled = job.about, time.monotonic() + self.options.seconds, False
+                while time.monotonic() < end:
+                    answer = self.ab(job, CHUNK_S)
+                    for pairs_so_far, key in zip(taken["profiled" if profiled else "stage"],
+                                                 ("on_ns", "off_ns")):
+                        pairs_so_far += answer[key]
+                    clients = self.daemon.counters().get("ps", {"clients": []})["clients"]
+                    client = [c for c in clients
+                              if c["label"] == f"{name}.{number}" and c["managed"]]
+                    attached += bool(client)
+                    profiled = any(d["profiled"] for c in client for d in c["devices"])
+            finally:
+                job.stop()
+        if not attached and not self.options.sim:
+            self.fail(f"{name}: not attached, so this measured nothing")
+        rows = {key: compared(*both) | {"raw": dict(zip(("on_ns", "off_ns"), both))}
+                for key, both in taken.items() if both[0]}
+        self.result["services"][name] = {"about": about, **rows}
+        for key, row in rows.items():
+            self.say(f"{name} {key}: {row['pairs']} pairs, {row['off_us']} us, typical "
+                     f"{row['typical']['value']:+.3%}, mean {row['mean']['value']:+.3%} "
+                     f"[{row['mean']['lo']:+.3%}, {row['mean']['hi']:+.3%}]")
 
     def measure_preload(self, name):
         if self.left_s() < 60:
@@ -223,6 +265,8 @@ def parse(arguments):
     add("--preload", default=",".join(PRELOAD_SERVICES), help="its services, or ''")
     add("--rounds", type=int, default=20, help="of the preload's run")
     add("--block-s", type=float, default=0.4)
+    add("--stage", action="store_true", help="the measurement stage of new tasks instead")
+    add("--stages", type=int, default=10, help="new tasks of each service, for --stage")
     add("--budget-s", type=float, default=540)
     add("--seed", type=int, default=None)
     add("--mps", action="store_true", help="under an MPS server of our own")
@@ -233,6 +277,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     for key in ("only", "policies", "preload"):
         setattr(options, key, [name for name in getattr(options, key).split(",") if name])
+    if options.stage:
+        options.preload = []
     for name in options.only + options.preload:
         if name not in SERVICES:
             parser.error(f"no service {name}; there are: {', '.join(SERVICES)}")

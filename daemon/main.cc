@@ -26,7 +26,7 @@ std::string installed_policies() {
 }
 
 // What systemd made for us, or the usual place; "" if there is none: then nothing is remembered.
-std::string state_file() {
+std::string state_directory() {
   std::string directory;
   if (const char* given = getenv("STATE_DIRECTORY")) {
     directory = given;
@@ -39,7 +39,7 @@ std::string state_file() {
   }
   std::error_code error;
   if (!directory.empty()) std::filesystem::create_directories(directory, error);
-  return directory.empty() ? "" : directory + "/quarantined";
+  return directory;
 }
 
 Result<server::Config> read_config(const std::string& file, const std::string& socket,
@@ -53,6 +53,10 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   if (!config) return config;
   if (!socket.empty()) config->socket = socket;
   if (!policy.empty()) config->policy.name = policy;
+  const std::string state = state_directory();
+  if (config->profiles.directory.empty() && std::filesystem::is_directory(state)) {
+    config->profiles.directory = state + "/profiles";
+  }
   if (config->policy.directory.empty()) config->policy.directory = installed_policies();
   return config;
 }
@@ -77,7 +81,8 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 
   raise_descriptor_limit();
   server::Log log(config->log_level);
-  FilePolicyStore store(config->policy, state_file());
+  const std::string state = state_directory();
+  FilePolicyStore store(config->policy, state.empty() ? "" : state + "/quarantined");
   Result<std::unique_ptr<server::Server>> made = server::Server::make(*config, store, log);
   if (!made) {
     std::cerr << "heddled: " << made.error().message << '\n';

@@ -1,16 +1,15 @@
 #include "daemon/policy_store.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "daemon/replace_file.h"
 
 namespace heddle {
 namespace {
@@ -72,21 +71,6 @@ json params_json(const policy::LuaPolicy& policy) {
   return all;
 }
 
-// All or nothing, whenever the machine or the disk gives out: a new file takes the old one's place.
-Result<void> replace_file(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool written = fd >= 0 &&
-                       write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       fsync(fd) == 0;
-  int error = errno;
-  if (fd >= 0) close(fd);
-  if (written && rename(fresh.c_str(), path.c_str()) == 0) return {};
-  if (written) error = errno;
-  unlink(fresh.c_str());
-  return fail(path + ": " + strerror(error) + "; quarantined policies will not be remembered");
-}
-
 }  // namespace
 
 FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string state)
@@ -101,7 +85,9 @@ Result<void> FilePolicyStore::save_quarantined() const {
   if (state_.empty()) return {};
   std::string text;
   for (const std::string& hash : quarantined_) text += hash + '\n';
-  return replace_file(state_, text);
+  Result<void> kept = replace_file(state_, text, 0644);
+  if (!kept) kept.error().message += "; quarantined policies will not be remembered";
+  return kept;
 }
 
 Result<void> FilePolicyStore::quarantine(const std::string& hash) {

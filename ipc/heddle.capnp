@@ -81,6 +81,7 @@ struct Attach {
   deviceCount @5 :UInt32;
   smCount @6 :UInt32;       # of device 0, 0 if unknown
   mps @7 :Bool;             # the process talks to an MPS server
+  gpuName @8 :Text;         # cuDeviceGetName of device 0, may be empty
 }
 
 struct RegisterKernel {
@@ -125,6 +126,7 @@ struct Request {
       command @9 :Text;
     }
     record @10 :Void;          # the reply brings the memory of a trace::Ring (daemon/trace/ring.h)
+    profile @11 :UInt64;       # of this client's task: the reply brings its text in a memory
   }
 }
 

@@ -17,6 +17,7 @@ extern "C" {
 CUresult cuInit(unsigned flags) noexcept;
 CUresult cuDriverGetVersion(int* version) noexcept;
 CUresult cuDeviceGetCount(int* count) noexcept;
+CUresult cuDeviceGetName(char* name, int length, CUdevice device) noexcept;
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) noexcept;
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) noexcept;
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags,

@@ -345,6 +345,10 @@ void gather_facts() {
       CUDA_SUCCESS) {
     attach_facts.sm_count = static_cast<uint32_t>(value);
   }
+  static constinit char gpu_name[ipc::kLabelBytes] = {};
+  if (HEDDLE_REAL(cuDeviceGetName)(gpu_name, sizeof gpu_name, 0) == CUDA_SUCCESS) {
+    attach_facts.gpu_name = gpu_name;
+  }
 }
 
 // The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then

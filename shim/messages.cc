@@ -45,6 +45,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     attach.setDeviceCount(facts.device_count);
     attach.setSmCount(facts.sm_count);
     attach.setMps(facts.mps);
+    set_text(facts.gpu_name, ipc::kLabelBytes, [&](unsigned n) { return attach.initGpuName(n); });
   });
 }
 

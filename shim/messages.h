@@ -20,6 +20,7 @@ struct AttachFacts {
   uint32_t device_count = 0;
   uint32_t sm_count = 0;
   bool mps = false;
+  std::string_view gpu_name;
 };
 
 struct KernelFacts {

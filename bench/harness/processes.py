@@ -137,9 +137,11 @@ class Daemon:
 
     def toml(self):
         mode = "mps" if self.mps else "timeslice"
+        # What one measurement learned is not to be another's.
+        anew = not any(line.startswith("profiles.") for line in self.config_lines)
         return [f'daemon.socket = "{self.socket}"', f'gpu.mode = "{mode}"',
                 f'policy.directory = "{self.policies}"', f'policy.name = "{self.policy}"',
-                *self.config_lines]
+                *["profiles.keep = false"] * anew, *self.config_lines]
 
     def answers(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:

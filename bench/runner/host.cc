@@ -22,7 +22,7 @@ constexpr double kMpsStartS = 30, kMpsEndS = 20;
 
 // The GPU belongs to one process at a time, in turns, as under an exclusive lock held by software:
 // the owner launches freely, everyone else waits until its turn is over or it pauses.
-constexpr const char* kExclusivePolicy = R"(-- One process at a time: it keeps the GPU until it
+constexpr const char* kTurnsPolicy = R"(-- One process at a time: it keeps the GPU until it
 -- leaves it alone for keep_us, or its turn is over and another one waits.
 queue.create("all")
 local owner, turn_end, busy_us, revoked = nil, 0, 0, false
@@ -31,7 +31,7 @@ local function window(c)
   return GATE
 end
 return policy {
-  name = "exclusive", api = 1, version = "1.0.0",
+  name = "turns", api = 1, version = "1.0.0",
   params = {
     turn_us = { type = "int", min = 100, max = 1000000, default = 10000,
                 doc = "how long the owner keeps others waiting" },
@@ -139,7 +139,7 @@ Placement place(size_t jobs) {
 
 std::string dist() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path(); }
 
-const char* exclusive_policy() { return kExclusivePolicy; }
+const char* turns_policy() { return kTurnsPolicy; }
 
 std::string installed(const std::string& part) { return dist() + "/" + part; }
 
@@ -203,10 +203,10 @@ Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
   const std::string log = folder_ + "/heddled.log", config = folder_ + "/heddled.toml";
   fs::create_directories(folder_);
   fs::copy(installed("share/heddle/policies"), policies, fs::copy_options::recursive);
-  std::ofstream(policies + "/exclusive.lua") << kExclusivePolicy;
+  std::ofstream(policies + "/turns.lua") << kTurnsPolicy;
   std::ofstream(config) << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
                         << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \""
-                        << policies << "\"\npolicy.name = \"priority\"\n";
+                        << policies << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n";
   environment_["HEDDLE_SOCKET"] = socket;
   process_ = std::make_unique<Process>(
       loop_, Spawn{{installed("bin/heddled"), "--config", config}, environment_, log, cpus});

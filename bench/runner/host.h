@@ -25,8 +25,8 @@ struct Placement {
 };
 Placement place(size_t jobs);
 
-// The Lua of the baseline `exclusive`.
-const char* exclusive_policy();
+// The Lua of the baseline `exclusive`: one process at a time, in turns.
+const char* turns_policy();
 
 // The install tree that this executable is part of, with a trailing part such as "bin/heddle".
 std::string installed(const std::string& part);

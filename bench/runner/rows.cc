@@ -33,7 +33,7 @@ class Planner {
       if (simulated_) return missing(row.name, "the simulated GPU has no thread percentages");
       for (Variant& v : row.jobs) v.percent = baseline.parts[v.job];
     }
-    if (kind == BaselineKind::kExclusive) manage(row, "exclusive", {});
+    if (kind == BaselineKind::kExclusive) manage(row, "turns", {});
     put(std::move(row));
   }
 

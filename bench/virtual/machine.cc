@@ -205,8 +205,8 @@ class Machine {
 
 heddle::Result<std::unique_ptr<policy::LuaPolicy>> load_row_policy(const VirtualSetting& setting,
                                                                    const Row& row) {
-  if (row.policy == "exclusive") {
-    return policy::load_policy({exclusive_policy(), "exclusive.lua", ""}, row.params);
+  if (row.policy == "turns") {
+    return policy::load_policy({turns_policy(), "turns.lua", ""}, row.params);
   }
   const bool path = row.policy.find('/') != std::string::npos;
   return policy::load_policy_file(path ? scenario::resolve(setting.scenario, row.policy)

@@ -35,7 +35,7 @@ struct VirtualBlock {
 // times are the same in every row of a repetition. Throws std::runtime_error with place and remedy.
 VirtualBlock run_block(const VirtualSetting& setting, const Row& row, uint32_t repetition);
 
-// The policy of a row: a file of the directory, or a path; "exclusive" is the runner's own.
+// The policy of a row: a file of the directory, or a path; "turns" is the runner's own.
 heddle::Result<std::unique_ptr<policy::LuaPolicy>> load_row_policy(const VirtualSetting& setting,
                                                                    const Row& row);
 

@@ -7,7 +7,7 @@ and one token of a language model's decoding as llm.py does it, eager and as a C
 
 import sys
 
-from protocol import serve
+from protocol import bypass_while_loading, serve
 from torch_job import REPLIES
 
 LLMS = {"llm_eager": False, "llm_graph": True}
@@ -22,4 +22,5 @@ def load(name, batch):
 
 
 if __name__ == "__main__":
+    bypass_while_loading()
     serve(load(sys.argv[1], int(sys.argv[2])), REPLIES)

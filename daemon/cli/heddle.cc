@@ -10,6 +10,7 @@
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
+#include "daemon/cli/profile.h"
 #include "daemon/cli/run.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
@@ -37,6 +38,7 @@ struct Options {
   std::string output;
   RecordOptions record;
   TraceOptions trace;
+  ProfileOptions profile;
   int exit_code = kOk;
 };
 
@@ -179,6 +181,54 @@ void add_traces(CLI::App& app, Options& o) {
   for (CLI::App* sub : trace->get_subcommands({})) sub->fallthrough();
 }
 
+void add_profiles(CLI::App& app, Options& o) {
+  ProfileOptions& p = o.profile;
+  CLI::App* profile = app.add_subcommand(
+      "profile", "How long a task's kernels take, and the gaps behind them (profiles/README.md)");
+  profile->require_subcommand(1)->fallthrough();
+  const auto add = [&](const char* name, const char* about, int (*run)(const ProfileOptions&)) {
+    CLI::App* sub = profile->add_subcommand(name, about);
+    sub->callback([&o, run] {
+      o.profile.socket = o.socket;
+      o.profile.as_json = o.as_json;
+      o.exit_code = run(o.profile);
+    });
+    return sub;
+  };
+  CLI::App* record = add("record", "Write what was measured of a client's task", profile_record);
+  record->add_option("client", p.client, "its ID or label in heddle ps")->required();
+  record->add_option("file", p.output, "the profile; what is there is replaced")->required();
+  CLI::Option* from =
+      record->add_option("--trace", p.trace, "measure it in what `heddle record` wrote");
+  record->add_option("--gpu", p.gpu, "if the trace does not say it")->needs(from);
+  record->add_option("--driver", p.driver, "if the trace does not say it")->needs(from);
+  add("show", "Profiles, or all of a directory; without: the daemon's", profile_show)
+      ->add_option("paths", p.paths, "files or directories");
+  CLI::App* diff =
+      add("diff", "What two profiles say differently; exit 1 if anything", profile_diff);
+  diff->add_option("profiles", p.paths, "A and B")->required()->expected(2);
+  diff->add_option("--within", p.within_pct, "means so many percent apart are alike (10)")
+      ->check(CLI::NonNegativeNumber);
+  diff->add_option("--least-us", p.least_us, "and so are means so many microseconds apart (1)")
+      ->check(CLI::NonNegativeNumber);
+  CLI::App* merge = add("merge",
+                        "One profile of several of one task, GPU and driver: of each "
+                        "kernel what has more samples",
+                        profile_merge);
+  merge->add_option("profiles", p.paths)->required();
+  merge->add_option("--output", p.output, "where to; may be one of them")->required();
+  CLI::App* prune = add("prune",
+                        "Remove old profiles and rare kernels; a running daemon keeps "
+                        "what it knows",
+                        profile_prune);
+  prune->add_option("paths", p.paths, "files or directories")->required();
+  prune->add_option("--days", p.days, "profiles measured longer ago")->check(CLI::PositiveNumber);
+  prune->add_option("--samples", p.samples, "kernels with fewer samples")
+      ->check(CLI::PositiveNumber);
+  prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
+  for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
+}
+
 void add_policy(CLI::App& app, Options& o) {
   CLI::App* policy = app.add_subcommand("policy", "List, load, set and test policies");
   policy->require_subcommand(1)->fallthrough();
@@ -231,6 +281,7 @@ int main(int argc, char** argv) {
   add_queries(app, options);
   add_policy(app, options);
   add_traces(app, options);
+  add_profiles(app, options);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   try {
     app.parse(own, argv);

@@ -45,6 +45,12 @@ std::string state_of(const json& client, const json& device) {
   return state;
 }
 
+// The measurement stage, by the runs that were measured so far.
+std::string profile_text(const json& device) {
+  if (device["profiled"]) return "profiled";
+  return "measuring " + device["runs"].dump() + "/" + device["measure_runs"].dump();
+}
+
 uint64_t self_launches(const json& client) {
   uint64_t sum = 0;
   for (const auto& [reason, count] : client["counters"]["self"].items()) {
@@ -82,7 +88,8 @@ std::string rule_text(const json& grade) {
 
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
-                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "RULE", "STATE"}};
+                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "PROFILE", "RULE",
+                         "STATE"}};
   for (const json& client : answer["clients"]) {
     json devices = client["devices"];
     if (devices.empty()) {
@@ -92,7 +99,10 @@ void print_ps(std::ostream& out, const json& answer) {
                          {"queued", 0},
                          {"launches", 0},
                          {"granted", 0},
-                         {"gpu_us", 0}});
+                         {"gpu_us", 0},
+                         {"profiled", false},
+                         {"runs", 0},
+                         {"measure_runs", 0}});
     }
     for (const json& device : devices) {
       rows.push_back(
@@ -100,8 +110,8 @@ void print_ps(std::ostream& out, const json& answer) {
            printable(fs::path(client["exe"].get<std::string>()).filename().string()),
            printable(client["label"]), device["device"].dump(), window_text(device["window"]),
            device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
-           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]), rule_text(client),
-           state_of(client, device)});
+           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
+           profile_text(device), rule_text(client), state_of(client, device)});
     }
   }
   print_table(out, rows);
@@ -132,6 +142,14 @@ void print_status(std::ostream& out, const json& answer) {
   out << '\n';
   if (!policy["error"].get<std::string>().empty()) {
     out << "error     " << printable(policy["error"]) << '\n';
+  }
+  const json& profiles = answer["profiles"];
+  if (!profiles["directory"].get<std::string>().empty()) {
+    out << "profiles  " << profiles["tasks"] << " tasks in "
+        << printable(profiles["directory"].get<std::string>()) << '\n';
+  }
+  for (const json& error : profiles["errors"]) {
+    out << "  problem: " << printable(error.get<std::string>()) << '\n';
   }
   out << "bypass    " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n'
       << "clients   " << answer["clients"] << '\n';

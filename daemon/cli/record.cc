@@ -67,6 +67,12 @@ trace::Header header_of(const json& answer, const json& nvml) {
   header.driver = nvml.value("driver_version", header.driver);
   const json gpus = nvml.value("gpus", json::array());
   if (!gpus.empty()) header.gpu = gpus[0].value("name", header.gpu);
+  // What profiles are keyed by; the daemon knows it from its first client on.
+  const json known = answer.value("profiles", json::object());
+  if (const std::string gpu = known.value("gpu", ""); !gpu.empty()) {
+    header.gpu = gpu;
+    header.driver = known.value("driver", header.driver);
+  }
   for (const json& client : answer.value("ps", json::object()).value("clients", json::array())) {
     header.clients.push_back({{"id", client["id"]},
                               {"label", client["label"]},

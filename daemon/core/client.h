@@ -15,9 +15,11 @@ struct Kernel {
   uint64_t id = 0;
   std::string name;
   uint32_t grid_blocks = 0, block_threads = 0, dynamic_smem_bytes = 0;
+  uint32_t static_smem_bytes = 0, registers = 0, max_blocks_per_sm = 0;
   uint32_t waves = 1;  // of its blocks over the whole device
   KernelStats* stats = nullptr;
   float hinted_us = 0;  // last prediction that the client was told
+  bool hinted_measure = false;
 };
 
 // One launch that is on the device, or on its way there.
@@ -89,7 +91,10 @@ struct Client {
   // A thread is inside a synchronizing call since then: work is outstanding whatever was predicted,
   // until the call returns. 0: none.
   TimeNs waiting_since = 0;
-  bool unsynchronized = false;  // launched since a synchronizing call last returned
+  bool unsynchronized = false;    // launched since a synchronizing call last returned
+  TimeNs run_start = 0;           // the first such launch
+  TaskStats* measured = nullptr;  // its task's measurement stage
+  bool profile_grown = false;     // kernels were profiled that nobody took yet
   // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
   // who may be those that this client would hold up.
   bool awaits_others = false;

@@ -14,7 +14,7 @@ inline constexpr uint16_t kDecisionVersion = 1;
 enum class DecisionKind : uint16_t {
   kGrant,   // thread `thread` of `client` may launch what it asked for with `ask_seq`
   kWindow,  // the client's standing allowance changes
-  kHint,    // kernel `kernel` is now predicted to take `predicted_us`
+  kHint,    // kernel `kernel` is predicted to take `predicted_us`, and timed at each launch or not
 };
 
 // Who decided, for `heddle status` and `heddle explain`.
@@ -36,7 +36,8 @@ struct Decision {
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
-  float predicted_us = 0;      // kHint
+  float predicted_us = 0;      // kHint, 0: not known
+  uint8_t measure = 0;         // kHint: 1 if each launch is to be timed, not just one now and then
 };
 
 static_assert(std::is_trivially_copyable_v<Decision>);

@@ -308,6 +308,8 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
     v.block_threads = k->block_threads;
     v.dynamic_smem_bytes = k->dynamic_smem_bytes;
     v.wave_us = v.predicted_us / k->waves;
+    v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
+    v.profiled = k->stats->profiled;
     v.gap_after_us = k->stats->gap_synchronized.low_us();
   }
 }
@@ -327,8 +329,8 @@ bool Scheduler::State::client(ClientId id, ClientView& v) const {
   const auto it = clients_by_id.find(id);
   if (it == clients_by_id.end()) return false;
   const Client& c = *it->second;
-  v = {c.id,    c.name,   c.label,     c.uid,    c.pid,   c.priority,
-       c.share, c.slo_ms, c.window_us, c.queued, c.active};
+  v = {c.id,    c.name,   c.label,     c.uid,    c.pid,    c.priority,
+       c.share, c.slo_ms, c.window_us, c.queued, c.active, c.measured->profiled};
   return true;
 }
 

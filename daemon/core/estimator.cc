@@ -18,6 +18,14 @@ void Ewma::add(double x) {
   deviation_ += weight * (count_ == 1 ? 0 : std::abs(error) - deviation_);
 }
 
+void Ewma::restore(const Summary& s) {
+  mean_ = static_cast<double>(s.mean_us);
+  // Of a normal distribution: p90 is 1.28 standard deviations above p50, and the mean absolute
+  // deviation 0.80 of them. What it really is the next samples tell.
+  deviation_ = std::max(0.0, static_cast<double>(s.p90_us - s.p50_us)) * 0.62;
+  count_ = s.count;
+}
+
 void DurationEstimate::add(double us, bool exclusive) {
   if (us <= 0) return;
   if (exclusive) {
@@ -46,6 +54,14 @@ void GapEstimate::add(double us) {
   low_us_ = std::clamp(low_us_, 0.0, gaps_.mean());
 }
 
+void GapEstimate::restore(const Summary& s) {
+  gaps_.restore(s);
+  // Below the median as far as kMissShare is in a normal distribution with this p90.
+  const double spread_us = std::max(0.0, static_cast<double>(s.p90_us - s.p50_us));
+  low_us_ = std::max(0.0, static_cast<double>(s.p50_us) - 0.3 * spread_us);
+  low_us_ = std::min(low_us_, gaps_.mean());
+}
+
 double GapEstimate::high_us() const {
   // Four mean deviations are about three standard deviations of a normal distribution.
   return known() ? gaps_.mean() + 4 * gaps_.deviation() : 0;
@@ -55,7 +71,12 @@ KernelStats& StatsTable::of(uint64_t task, uint64_t kernel_id) {
   // Both are hashes already, so mixing them by an odd multiplier keeps them apart.
   const uint64_t key = task * 0x9e3779b97f4a7c15u ^ kernel_id;
   if (const auto it = table_.find(key); it != table_.end()) return it->second;
-  return table_.size() < kEntriesMax ? table_[key] : overflow_;
+  return full() ? overflow_ : table_[key];
+}
+
+TaskStats& StatsTable::task(uint64_t task) {
+  if (const auto it = tasks_.find(task); it != tasks_.end()) return it->second;
+  return tasks_.size() < kEntriesMax ? tasks_[task] : task_overflow_;
 }
 
 }  // namespace heddle::core

@@ -1,14 +1,16 @@
 // What is learned online about a kernel: how long it runs, and how long its client then stays away.
 //
-// Durations: FIKIT's SK, gaps: its SG (section 3.1), learned while serving instead of in a separate
-// measurement stage, and per task (label + executable + arguments), so that the next process of the
-// same task starts with what the last one taught.
+// Durations: FIKIT's SK, gaps: its SG (section 3.2), corrected while serving, and per task (label +
+// executable + arguments), so that the next process of the same task starts with what the last one
+// taught. A task's first runs are its measurement stage (measure.cc), whose distributions outlive
+// the daemon in a profile.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 
+#include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
 
 namespace heddle::core {
@@ -17,6 +19,8 @@ namespace heddle::core {
 class Ewma {
  public:
   void add(double x);
+  // As if it had seen what the summary was made of.
+  void restore(const Summary& summary);
   double mean() const { return mean_; }
   double deviation() const { return deviation_; }
   uint32_t count() const { return count_; }
@@ -33,6 +37,7 @@ class Ewma {
 class DurationEstimate {
  public:
   void add(double us, bool exclusive);
+  void restore(const Summary& summary) { exclusive_.restore(summary); }
   bool known() const { return exclusive_.count() > 0 || shared_us_ > 0; }
   double us(double otherwise) const;
 
@@ -53,6 +58,7 @@ class GapEstimate {
   static constexpr uint32_t kSamplesMin = 4;  // before that nothing is promised
 
   void add(double us);
+  void restore(const Summary& summary);
   bool known() const { return gaps_.count() >= kSamplesMin; }
   double low_us() const { return known() ? low_us_ : 0; }
   double high_us() const;  // the client is hardly ever away for longer
@@ -72,19 +78,35 @@ struct KernelStats {
 
   GapEstimate& gap(bool synchronized) { return synchronized ? gap_synchronized : gap_launching; }
   uint64_t launches = 0;
+
+  // The measurement stage: exclusive samples alone. Once `profiled` they stay as they are.
+  Distribution durations, gaps_launching, gaps_synchronized;
+  uint32_t timed = 0;  // samples of its duration, exclusive or not
+  bool profiled = false;
+};
+
+// The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T), or at once if
+// there is a profile.
+struct TaskStats {
+  uint32_t runs = 0;
+  bool profiled = false;
 };
 
 // All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
 class StatsTable {
  public:
-  static constexpr size_t kEntriesMax = 1 << 17;  // about 20 MB
+  static constexpr size_t kEntriesMax = 1 << 17;  // about 70 MB
 
   // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
   KernelStats& of(uint64_t task, uint64_t kernel_id);
+  TaskStats& task(uint64_t task);
+  bool full() const { return table_.size() >= kEntriesMax; }
 
  private:
   std::unordered_map<uint64_t, KernelStats> table_;
+  std::unordered_map<uint64_t, TaskStats> tasks_;
   KernelStats overflow_;
+  TaskStats task_overflow_{0, true};  // tasks beyond the limit have no stage
 };
 
 }  // namespace heddle::core

@@ -32,6 +32,7 @@ enum class EventKind : uint16_t {
   kCompleted,  // body: done
   kStreamEnd,  // body: done.stream
   kTick,       // nothing but time
+  kProfile,    // body: profile; what is known of a kernel ID from an earlier measurement
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -54,7 +55,8 @@ enum class Admission : uint8_t {
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
 
 struct AttachedBody {
-  uint64_t task;  // hash of label, executable and arguments: statistics are keyed by it
+  uint64_t task;          // hash of label, executable and arguments: statistics are keyed by it
+  uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
   uint32_t pid;
   uint32_t uid;
   float share;             // weight among equals, 1 unless set
@@ -76,6 +78,20 @@ struct KernelBody {
   uint32_t registers;          // per thread, 0 if unknown
   uint32_t max_blocks_per_sm;  // 0 if unknown
   char name[128];
+};
+
+// A measured distribution of times; all zero if there were none.
+struct Summary {
+  float mean_us;
+  float p50_us;
+  float p90_us;
+  uint32_t count;
+};
+
+// FIKIT's SK and SG of one kernel ID (section 3.2), the gap in its two kinds (estimator.h).
+struct ProfileBody {
+  uint64_t kernel_id;
+  Summary duration, gap_launching, gap_synchronized;
 };
 
 struct LaunchBody {
@@ -105,6 +121,7 @@ struct Event {
   union {
     AttachedBody attached;
     KernelBody kernel;
+    ProfileBody profile;
     LaunchBody launch;
     DoneBody done;
   };

@@ -35,6 +35,8 @@ struct LaunchView {
   uint32_t dynamic_smem_bytes = 0;
   double predicted_us = 0;  // the default estimate while not learned
   double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
+  double p90_us = 0;        // of its durations as measured, 0 if they were not
+  bool profiled = false;    // measured to the end
   double gap_after_us = 0;  // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;       // waiting so far; in `stopping`: waited
   double run_us = 0;        // only in `stopping`: measured, 0 if not
@@ -54,6 +56,7 @@ struct ClientView {
   uint32_t window_us = 0;  // kWindowLeased: unlimited
   uint32_t queued = 0;     // launches waiting
   bool active = false;
+  bool profiled = false;  // its task's measurement stage is over
 };
 
 // The device as policies see it (`g`).

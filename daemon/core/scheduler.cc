@@ -15,9 +15,6 @@ namespace {
 constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 constexpr uint32_t kKernelIndexMax = 1 << 16;
 
-// A prediction is told to the client when it moves by this much.
-constexpr double kHintChange = 0.05;
-
 template <size_t N>
 std::string text(const char (&chars)[N]) {
   return std::string(chars, strnlen(chars, N));
@@ -44,6 +41,10 @@ void Scheduler::State::on_attached(const Event& e) {
   Client& c = *owned;
   c.id = e.client;
   c.task = e.attached.task;
+  c.measured = &table.task(c.task);
+  if (e.attached.profile_runs > 0 && !c.measured->profiled) {
+    *c.measured = {e.attached.profile_runs, true};
+  }
   c.name = text(e.attached.name);
   c.label = text(e.attached.label);
   c.pid = e.attached.pid;
@@ -64,6 +65,7 @@ void Scheduler::State::on_detached(Client& c) {
     if (waiting[slot].client == &c) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  if (c.active) departed_at = clock;
   std::erase(active, &c);
   std::erase(client_ids, c.id);
   last_served.erase(c.id);
@@ -84,26 +86,13 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   k.grid_blocks = body.grid_blocks;
   k.block_threads = body.block_threads;
   k.dynamic_smem_bytes = body.dynamic_smem_bytes;
+  k.static_smem_bytes = body.static_smem_bytes;
+  k.registers = body.registers;
+  k.max_blocks_per_sm = body.max_blocks_per_sm;
   const uint32_t resident = std::max(1u, body.max_blocks_per_sm) * config.sm_total;
   k.waves = std::max(1u, (body.grid_blocks + resident - 1) / resident);
   k.stats = &table.of(c.task, body.id);
   send_hint(c, body.index);
-}
-
-void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
-  Kernel& k = c.kernels[kernel];
-  if (!k.stats->duration.known()) return;
-  const double us = k.stats->duration.us(0);
-  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us) return;
-  k.hinted_us = static_cast<float>(us);
-  Decision d;
-  d.kind = DecisionKind::kHint;
-  d.device = config.device;
-  d.at = clock;
-  d.client = c.id;
-  d.kernel = kernel;
-  d.predicted_us = k.hinted_us;
-  decisions.push_back(d);
 }
 
 // The observed gap corrects the estimate, whether or not anybody filled it. A gap that the client
@@ -111,18 +100,15 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
 void Scheduler::State::touch(Client& c, TimeNs at) {
   settle(c);
   if (c.gap_open) {
-    const Kernel* last = c.kernel(c.last_kernel);
-    const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
-    if (last != nullptr && gap_us < config.idle_us_max)
-      last->stats->gap(c.gap_synchronized).add(gap_us);
+    add_gap(c, at);
     c.gap_open = false;
     double below_us = 0;
     for (const Client* other : active) {
       if (other->priority > c.priority) below_us += other->remaining_us(clock);
     }
     if (below_us > 0) closing = {at, below_us + config.switch_us, c.priority, false};
-  } else if (const Kernel* last = c.kernel(c.last_kernel); last != nullptr && c.busy(clock)) {
-    last->stats->gap_launching.add(0);
+  } else if (c.busy(clock)) {
+    add_gap(c, at);
   }
   if (!c.active) {
     c.active = true;
@@ -137,6 +123,7 @@ void Scheduler::State::add_work(Client& c, uint16_t stream, const Work& work) {
   if (c.outstanding.add(stream, work, dropped)) finish(c, dropped, clock, 0, false);
   c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
   c.last_kernel = work.kernel;
+  if (!c.unsynchronized) c.run_start = work.posted_at;
   c.unsynchronized = true;
   c.gap_synchronized = false;
   ++c.launches;
@@ -241,22 +228,9 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   c.gap_open = false;
 }
 
-// True if nobody else had work on the device since then. A sample is exclusive if that is so since
-// its launch: when the kernel ran is not known any better, for evidence may come much later.
-bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
-  return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
-    const Client& other = *entry.second;
-    return &other != &c && (other.busy(clock) || other.gap_start > since);
-  });
-}
-
 void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
                               bool evidence) {
-  const Kernel* k = c.kernel(work.kernel);
-  if (measured_us > 0 && k != nullptr) {
-    k->stats->duration.add(measured_us, alone_since(c, work.posted_at));
-    send_hint(c, work.kernel);
-  }
+  if (measured_us > 0) add_duration(c, work, static_cast<double>(measured_us));
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
   if (evidence && c.priority > closing.priority && work.posted_at <= closing.at &&
       !closing.counted && to_us(at - closing.at) > closing.bound_us) {
@@ -296,6 +270,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   }
   if (b.evidence == Evidence::kSynchronized) {
     c.waiting_since = 0;
+    if (c.unsynchronized && c.outstanding.empty()) end_run(c);
     c.unsynchronized = !c.outstanding.empty();
     c.gap_synchronized = !c.unsynchronized;
     c.awaits_others &= c.unsynchronized;
@@ -378,6 +353,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kKernel:
         s.on_kernel(*c, e.kernel);
         break;
+      case EventKind::kProfile:
+        s.on_profile(*c, e.profile);
+        break;
       case EventKind::kPosted:
         s.on_posted(*c, e);
         break;
@@ -448,6 +426,8 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.outstanding_us = c.remaining_us(s.clock);
     status.gpu_us = c.gpu_us;
     status.kernels = static_cast<uint32_t>(c.kernels.size());
+    status.runs = c.measured->runs;
+    status.profiled = c.measured->profiled;
     for (const ClientId other_id : s.client_ids) {
       const Client& other = *s.clients_by_id.at(other_id);
       if (other.priority <= c.priority) continue;

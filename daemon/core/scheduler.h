@@ -36,6 +36,7 @@ struct Config {
   uint32_t fault_max = 8;            // faults of a policy within fault_span_us before quarantine
   double fault_span_us = 10e6;
   bool launch_priorities = true;  // Q0..Q4 get launch priority -5..-1 under MPS
+  uint32_t measure_runs = 100;    // of the measurement stage: FIKIT's T, 10 to 1000 (section 3.2)
 };
 
 struct Stats {
@@ -61,7 +62,21 @@ struct ClientStatus {
   double outstanding_us = 0;
   double gpu_us = 0;  // predicted or measured GPU time so far
   uint32_t kernels = 0;
+  uint32_t runs = 0;        // measured, of Config::measure_runs
+  bool profiled = false;    // measured enough, or known from a profile
   double max_added_us = 0;  // stated bound on the delay it may be caused per gap
+};
+
+// What was measured of a task by one client, exclusive samples alone. `facts.index` means nothing.
+struct KernelProfile {
+  KernelBody facts;
+  Summary duration, gap_launching, gap_synchronized;
+};
+
+struct TaskProfile {
+  uint64_t task = 0;
+  uint32_t runs = 0;
+  std::vector<KernelProfile> kernels;
 };
 
 class Scheduler {
@@ -92,6 +107,11 @@ class Scheduler {
   const Stats& stats() const;
   const Config& config() const;
   std::vector<ClientStatus> clients() const;
+  // What the measurement stage has of the client's task so far; no kernels if there is no client.
+  TaskProfile profile(ClientId id) const;
+  // The kernels of the client's task that are measured to the end, if there are more of them than
+  // when it was last called; else none. To be asked before the client's kDetached.
+  TaskProfile take_profile(ClientId id);
   size_t waiting() const;
   bool bypassed() const;
 

@@ -59,7 +59,8 @@ struct Scheduler::State final : Gpu {
   std::deque<TimeNs> faults;
   bool quarantined = false;
   bool bypass = false;
-  TimeNs retry_at = 0;  // next dispatch while launches wait and the policy said IDLE
+  TimeNs departed_at = -1;  // when a client that had work not long ago was last detached
+  TimeNs retry_at = 0;      // next dispatch while launches wait and the policy said IDLE
 
   // The last gap that a more important client closed while less important work ran.
   struct {
@@ -89,9 +90,16 @@ struct Scheduler::State final : Gpu {
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_all();
   double predict(const Client&, uint32_t kernel) const;
-  bool alone_since(const Client&, TimeNs since) const;
-  void send_hint(Client&, uint32_t kernel);
   Client* find(ClientId);
+
+  // ---- measure.cc ----
+  void on_profile(const Client&, const ProfileBody&);
+  bool alone_since(const Client&, TimeNs since) const;
+  void add_gap(const Client&, TimeNs at);  // it ends: the client has work again
+  void add_duration(Client&, const Work&, double us);
+  void end_run(Client&);
+  void send_hint(Client&, uint32_t kernel);
+  TaskProfile profile_of(const Client&, bool profiled_only) const;
 
   // ---- dispatch.cc ----
   void apply(Client&, const WindowVerdict&);

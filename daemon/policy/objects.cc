@@ -158,6 +158,8 @@ constexpr Field kKernelFields[] = {
     {"id", push_kernel_id},
     {"mean_us", push_launch_field<&LaunchView::predicted_us>},
     {"gap_us", push_launch_field<&LaunchView::gap_after_us>},
+    {"p90_us", push_launch_field<&LaunchView::p90_us>},
+    {"profiled", push_launch_field<&LaunchView::profiled>},
     {"right_size", push_absent},
 };
 constexpr Field kClientFields[] = {
@@ -172,6 +174,7 @@ constexpr Field kClientFields[] = {
     {"window_us", push_window},
     {"queued", push_client_field<&ClientView::queued>},
     {"active", push_client_field<&ClientView::active>},
+    {"profiled", push_client_field<&ClientView::profiled>},
     {"lease", push_method<kLeaseIt>},
     {"window", push_method<kWindowIt>},
     {"gate", push_method<kGateIt>},

@@ -173,7 +173,9 @@ void Client::apply(const core::Decision& d) {
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
-    control_->kernels[d.kernel].predicted_us.store(d.predicted_us, std::memory_order_release);
+    ipc::KernelHint& hint = control_->kernels[d.kernel];
+    hint.predicted_us.store(d.predicted_us, std::memory_order_release);
+    store_changed(hint.measure, uint32_t{d.measure});
   }
 }
 
@@ -207,24 +209,22 @@ void Client::add_kernel(const core::KernelBody& kernel) {
   }
   if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
   auto& slot = kernels_[kernel.index];
-  if (!slot) slot = std::make_unique<Kernel>();
-  slot->body = kernel;
-  slot->samples = 0;
-  store_changed(control_->kernels[kernel.index].measure, 1u);
+  slot = std::make_unique<core::KernelBody>(kernel);
 }
 
-void Client::measured(uint32_t kernel) {
-  if (!knows_kernel(kernel) || kernels_[kernel]->samples >= kSamples) return;
-  if (++kernels_[kernel]->samples == kSamples) control_->kernels[kernel].measure.store(0);
+uint64_t Client::task() const {
+  const std::string task = identity_.label + '\n' + identity_.command;
+  return XXH3_64bits(task.data(), task.size());
 }
 
-std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) const {
+std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now,
+                                              const core::TaskProfile* profile) const {
   core::Event event(core::EventKind::kAttached, now, identity_.id);
   event.device = device;
   core::AttachedBody& body = event.attached;
   body = {};
-  const std::string task = identity_.label + '\n' + identity_.command;
-  body.task = XXH3_64bits(task.data(), task.size());
+  body.task = task();
+  body.profile_runs = profile != nullptr ? profile->runs : 0;
   body.pid = static_cast<uint32_t>(identity_.pid);
   body.uid = identity_.uid;
   body.share = static_cast<float>(identity_.terms.share);
@@ -235,11 +235,17 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now) 
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);
   std::vector<core::Event> events{event};
+  for (size_t i = 0; profile != nullptr && i < profile->kernels.size(); ++i) {
+    const core::KernelProfile& k = profile->kernels[i];
+    core::Event& measured = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
+    measured.device = device;
+    measured.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized};
+  }
   for (const auto& kernel : kernels_) {
     if (!kernel) continue;
     core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
     known.device = device;
-    known.kernel = kernel->body;
+    known.kernel = *kernel;
   }
   return events;
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
+#include "daemon/core/scheduler.h"
 #include "daemon/result.h"
 #include "daemon/server/config.h"
 #include "daemon/server/intake.h"
@@ -89,11 +90,12 @@ class Client {
   bool knows_kernel(uint32_t index) const {
     return index < kernels_.size() && kernels_[index] != nullptr;
   }
-  // One more sample of the kernel arrived: after enough of them it is not timed any more.
-  void measured(uint32_t kernel);
 
-  // Tells a core about the client and all its kernels: the events, in order.
-  std::vector<core::Event> introduction(uint8_t device, core::TimeNs now) const;
+  uint64_t task() const;  // hash of label, executable and arguments
+  // Tells a core about the client, what is known of its task, and all its kernels: the events, in
+  // order.
+  std::vector<core::Event> introduction(uint8_t device, core::TimeNs now,
+                                        const core::TaskProfile* profile) const;
 
   bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
   void put_on_device(uint8_t device) { devices_ = static_cast<uint16_t>(devices_ | 1u << device); }
@@ -117,13 +119,6 @@ class Client {
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 
-  // Samples after which a kernel's duration counts as known; the shim then only times now and then.
-  static constexpr uint8_t kSamples = 16;
-
-  struct Kernel {
-    core::KernelBody body;
-    uint8_t samples = 0;
-  };
   struct Cursor {
     uint32_t ring = 0;
     uint32_t ask = 0;  // last one copied
@@ -135,7 +130,7 @@ class Client {
   SharedMemory<ipc::ClientMemory> client_;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
-  std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::vector<std::unique_ptr<core::KernelBody>> kernels_;
   uint16_t devices_ = 0;
   std::string unmanaged_reason_;
 };

@@ -215,6 +215,14 @@ std::string read_policy(const toml::table& table, const std::string& file, Confi
   return s.finish();
 }
 
+std::string read_profiles(const toml::table& table, const std::string& file, Config& config) {
+  Section s(table, "profiles", file);
+  s.flag("keep", config.profiles.keep);
+  s.text("directory", config.profiles.directory);
+  s.integer("runs", 10, 1000, config.core.measure_runs);
+  return s.finish();
+}
+
 // A number, or a name that `find` knows.
 template <class Find>
 void read_id(Section& s, std::string_view key, const char* wanted, std::optional<uint32_t>& out,
@@ -288,8 +296,10 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
 std::string read_all(const toml::table& root, const std::string& file, Config& config) {
   Section s(root, "", file);
   using Reader = std::string (*)(const toml::table&, const std::string&, Config&);
-  const std::pair<std::string_view, Reader> readers[] = {
-      {"daemon", read_daemon}, {"gpu", read_gpu}, {"policy", read_policy}};
+  const std::pair<std::string_view, Reader> readers[] = {{"daemon", read_daemon},
+                                                         {"gpu", read_gpu},
+                                                         {"policy", read_policy},
+                                                         {"profiles", read_profiles}};
   for (const auto& [key, reader] : readers) {
     const toml::node* node = s.find(key);
     if (node == nullptr) continue;

@@ -51,6 +51,11 @@ struct PolicySettings {
   std::vector<std::pair<std::string, std::string>> params;
 };
 
+struct ProfileSettings {
+  bool keep = true;
+  std::string directory;  // default: profiles/ of the state directory; empty: none are kept
+};
+
 struct Config {
   std::string socket;  // empty: ipc::default_socket_path
   mode_t socket_mode = 0666;
@@ -64,6 +69,7 @@ struct Config {
   core::Config core;                // device, sm_total and mps are filled in per device
 
   PolicySettings policy;
+  ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
 };
 

@@ -21,8 +21,8 @@ constexpr core::TimeNs kRecentNs = 50'000'000;
 
 }  // namespace
 
-Engine::Engine(const Config& config, PolicyStore& store, Log& log)
-    : config_(config), store_(store), log_(log) {
+Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
+    : config_(config), store_(store), profiles_(profiles), log_(log) {
   if (config.gpu_mode != GpuMode::kAuto) {
     mps_ = config.gpu_mode == GpuMode::kMps;
   }
@@ -68,7 +68,9 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
 void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
   core::Scheduler& scheduler = device(index, now);
   client.put_on_device(index);
-  for (const core::Event& event : client.introduction(index, now)) step(scheduler, event);
+  for (const core::Event& event : client.introduction(index, now, profiles_.find(client.task()))) {
+    step(scheduler, event);
+  }
 }
 
 core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
@@ -98,6 +100,7 @@ core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
 
 void Engine::remove_from_devices(Client& client, core::TimeNs now) {
   std::erase(polled_, &client);
+  collect_profile(client);
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.on_device(index)) continue;
     core::Event event(core::EventKind::kDetached, now, client.identity().id);
@@ -115,6 +118,30 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   }
   if (client->managed()) remove_from_devices(*client, now);
   clients_.erase(id);
+}
+
+void Engine::collect_profile(const Client& client) {
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (!client.on_device(index)) continue;
+    core::TaskProfile task = devices_[index].scheduler->take_profile(client.identity().id);
+    if (task.kernels.empty()) continue;
+    profiles_.add(std::move(task), client.identity().label, client.identity().command);
+  }
+}
+
+core::TaskProfile Engine::profile(const Client& client) const {
+  core::TaskProfile all;
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (!client.managed() || !client.on_device(index)) continue;
+    const core::TaskProfile task = devices_[index].scheduler->profile(client.identity().id);
+    all.task = task.task;
+    profiles::add_kernels(all, task);
+  }
+  return all;
+}
+
+void Engine::collect_profiles() {
+  for (const Client* client : polled_) collect_profile(*client);
 }
 
 void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now) {
@@ -178,9 +205,6 @@ void Engine::handle() {
     for (const core::Event& event :
          client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
       if (!client.on_device(event.device)) introduce(client, event.device, event.at);
-      if (event.kind == core::EventKind::kCompleted && event.done.duration_us > 0) {
-        client.measured(claim.fields.kernel);
-      }
       step(*devices_[event.device].scheduler, event);
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);

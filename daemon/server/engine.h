@@ -16,6 +16,7 @@
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
 #include "daemon/server/policy_store.h"
+#include "daemon/server/profile_store.h"
 #include "daemon/trace/ring.h"
 
 namespace heddle::server {
@@ -35,7 +36,7 @@ class Engine {
     std::unique_ptr<core::Policy> policy;  // null: the built-in
   };
 
-  Engine(const Config& config, PolicyStore& store, Log& log);
+  Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -43,6 +44,10 @@ class Engine {
   // ---- clients ----
   // What the first client says of the GPU decides the mode, unless the configuration does.
   void learn_gpu(uint32_t sm_count, bool mps);
+  // Hands to the profile store what the measurement stages have finished since.
+  void collect_profiles();
+  // What was measured of the client's task so far, on all devices.
+  core::TaskProfile profile(const Client& client) const;
   Client& attach(std::unique_ptr<Client> client, core::TimeNs now);
   void detach(core::ClientId id, core::TimeNs now);  // the process is gone
   void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
@@ -120,6 +125,7 @@ class Engine {
   void apply(std::span<const core::Decision> decisions);
   core::Scheduler& device(uint8_t index, core::TimeNs now);
   void introduce(Client& client, uint8_t device, core::TimeNs now);
+  void collect_profile(const Client& client);
   void note_malformed(Client& client, uint64_t before);
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
@@ -129,6 +135,7 @@ class Engine {
 
   const Config config_;
   PolicyStore& store_;
+  ProfileStore& profiles_;
   Log& log_;
   bool gpu_known_ = false;
   bool mps_ = false;

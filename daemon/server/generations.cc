@@ -52,7 +52,7 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
     if (bypass_) recorder->bypass({index, now, true});
     for (const Client* client : polled_) {
       if (!client->on_device(index)) continue;
-      for (const core::Event& event : client->introduction(index, now)) {
+      for (const core::Event& event : client->introduction(index, now, nullptr)) {
         recorder->event(event, true);
       }
     }

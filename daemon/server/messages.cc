@@ -30,6 +30,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);
   out.mps = in.getMps();
+  out.gpu_name = cut(in.getGpuName(), ipc::kLabelBytes);
   return out;
 }
 
@@ -94,6 +95,10 @@ Result<Message> decode_request(wire::Request::Reader in) {
     case wire::Request::RECORD:
       out.kind = Request::Kind::kRecord;
       break;
+    case wire::Request::PROFILE:
+      out.kind = Request::Kind::kProfile;
+      out.client = in.getProfile();
+      break;
     default:
       return fail("request: this daemon does not know it; use the heddle of the same version");
   }
@@ -136,6 +141,8 @@ void fill_request(wire::Request::Builder out, const Request& in) {
       return out.setPolicyList();
     case Request::Kind::kRecord:
       return out.setRecord();
+    case Request::Kind::kProfile:
+      return out.setProfile(in.client);
     case Request::Kind::kPolicyLoad:
       return out.setPolicyLoad(in.policy.c_str());
     case Request::Kind::kBypass:

@@ -24,6 +24,7 @@ struct AttachMessage {
   uint32_t device_count = 1;
   uint32_t sm_count = 0;
   bool mps = false;
+  std::string gpu_name;
 };
 
 struct Request {
@@ -35,7 +36,8 @@ struct Request {
     kPolicySet,
     kBypass,
     kEffective,
-    kRecord
+    kRecord,
+    kProfile
   };
   Kind kind = Kind::kStatus;
   std::string policy;  // kPolicyLoad, kPolicySet
@@ -44,6 +46,7 @@ struct Request {
   int priority = -1;  // kEffective
   std::string label;
   std::string command;
+  core::ClientId client = 0;  // kProfile
 };
 
 using Message = std::variant<AttachMessage, core::KernelBody, Request>;

@@ -111,6 +111,9 @@ json ps_json(const Engine& engine, bool with_commands) {
                                        {"outstanding_us", status.outstanding_us},
                                        {"gpu_us", status.gpu_us},
                                        {"kernels", status.kernels},
+                                       {"profiled", status.profiled},
+                                       {"runs", status.runs},
+                                       {"measure_runs", scheduler->config().measure_runs},
                                        {"max_added_us", status.max_added_us}});
     }
   }
@@ -161,7 +164,7 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
 }
 
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
-                 const PolicyStore& store) {
+                 const PolicyStore& store, const ProfileStore& profiles) {
   json devices = json::array();
   for (const Engine::Device& device : engine.devices()) {
     if (device.scheduler) devices.push_back(device_json(device, store));
@@ -175,6 +178,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.bypass()},
           {"policy", policy_json(engine, store)},
+          {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
           {"counters",
@@ -200,17 +204,18 @@ Reply after_change(const Result<void>& result, const Engine& engine, const Polic
 }  // namespace
 
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
-             Engine& engine, PolicyStore& store) {
+             Engine& engine, PolicyStore& store, const ProfileStore& profiles) {
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
-                       request.kind == Kind::kBypass || request.kind == Kind::kRecord;
+                       request.kind == Kind::kBypass || request.kind == Kind::kRecord ||
+                       request.kind == Kind::kProfile;
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
       // A container sees no command line but its own; arguments may hold secrets.
       return done(ps_json(engine, is_local(asker.peer)));
     case Kind::kStatus:
-      return done(status_json(now, facts, engine, store));
+      return done(status_json(now, facts, engine, store, profiles));
     case Kind::kPolicyList:
       return done({{"policies", store.list()}, {"running", engine.generation().name}});
     case Kind::kPolicyLoad:
@@ -222,8 +227,11 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       return done({{"bypass", engine.bypass()}});
     case Kind::kRecord:  // the server adds the memory
       return done({{"version", HEDDLE_VERSION},
+                   {"profiles", profiles.status()},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
                    {"ps", ps_json(engine, true)}});
+    case Kind::kProfile:  // the server makes it
+      return done(json::object());
     case Kind::kEffective: {
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);

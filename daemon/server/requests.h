@@ -26,6 +26,6 @@ struct Asker {
 };
 
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
-             Engine& engine, PolicyStore& store);
+             Engine& engine, PolicyStore& store, const ProfileStore& profiles);
 
 }  // namespace heddle::server

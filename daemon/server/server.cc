@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "daemon/replace_file.h"
 #include "daemon/server/notify.h"
 #include "ipc/fault.h"
 
@@ -89,7 +90,8 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       doorbells_(doorbells),
       timer_(timer),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      engine_(config, store, log),
+      profiles_(config.profiles.keep ? config.profiles.directory : "", log),
+      engine_(config, store, profiles_, log),
       stopper_([this] { stopping_ = true; }) {
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
@@ -155,7 +157,44 @@ void Server::run() {
   const core::TimeNs now = monotonic_now();
   engine_.poll(now, [](Client&) {});
   engine_.set_bypass(true, now);
+  while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
+  engine_.collect_profiles();
+  for (const auto& [path, text] : profiles_.take_unsaved()) {
+    if (Result<void> saved = replace_file(path, text, 0600); !saved) {
+      profiles_.not_saved(saved.error().message);
+    }
+  }
   log_.info("stopped", {{"clients", engine_.clients().size()}});
+}
+
+// Writing waits for the disk, which the loop must not.
+void Server::save_profiles() {
+  if (saving_ || !profiles_.unsaved()) return;
+  struct Saving {
+    uv_work_t work;
+    Server* server;
+    std::vector<std::pair<std::string, std::string>> files;
+    std::vector<std::string> errors;
+  };
+  auto saving = std::make_unique<Saving>();
+  saving->work.data = saving.get();
+  saving->server = this;
+  saving->files = profiles_.take_unsaved();
+  const auto write = [](uv_work_t* work) {
+    auto& s = *static_cast<Saving*>(work->data);
+    for (const auto& [path, text] : s.files) {
+      if (Result<void> saved = replace_file(path, text, 0600); !saved) {
+        s.errors.push_back(saved.error().message);
+      }
+    }
+  };
+  const auto written = [](uv_work_t* work, int) {
+    const std::unique_ptr<Saving> s(static_cast<Saving*>(work->data));
+    s->server->saving_ = false;
+    for (const std::string& error : s->errors) s->server->profiles_.not_saved(error);
+  };
+  saving_ = uv_queue_work(&loop_.loop, &saving->work, write, written) == 0;
+  if (saving_) (void)saving.release();
 }
 
 // One turn without sleep; false if nothing is to be expected soon.
@@ -171,6 +210,8 @@ bool Server::spin(core::TimeNs now) {
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
+    engine_.collect_profiles();
+    save_profiles();
   }
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;
@@ -193,7 +234,7 @@ void Server::nap(core::TimeNs now) {
     last_event_ = now;
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();
-    if (!engine_.clients().empty()) until = std::min(until, next_heartbeat_);
+    if (!engine_.clients().empty() || profiles_.unsaved()) until = std::min(until, next_heartbeat_);
     // An absolute time; 0 disarms.
     itimerspec when{};
     if (until != std::numeric_limits<core::TimeNs>::max()) {

@@ -88,6 +88,8 @@ class Server {
   void refuse(Connection& connection, const std::string& reason);
   void on_request(Connection& connection, const Request& request);
   Reply start_recording(const Connection& connection, const Reply& reply);
+  Reply make_profile(core::ClientId client, Descriptor& memory);
+  void save_profiles();
   void disconnect(int fd);
   void process_gone(core::ClientId id);
   void watch_policies();
@@ -99,6 +101,7 @@ class Server {
   Loop loop_;
   Descriptor listener_, doorbells_, timer_;
   Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
+  ProfileStore profiles_;
   Engine engine_;
   std::unique_ptr<Recording> recording_;  // one at a time
   int recording_for_ = -1;                // the connection that asked for it
@@ -112,6 +115,7 @@ class Server {
   std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
   std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
 
+  bool saving_ = false;  // profiles, on a thread of libuv's pool
   bool stopping_ = false;
   bool answered_ = false;        // a request, in this turn of libuv's loop
   core::TimeNs last_event_ = 0;  // when something came that may want an answer soon

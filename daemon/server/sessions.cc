@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -191,6 +192,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     break;
   }
   engine_.learn_gpu(message.sm_count, message.mps);
+  profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
   Identity identity;
   identity.id = engine_.next_id();
   identity.pid = connection.peer.pid;
@@ -249,18 +251,43 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
 void Server::on_request(Connection& connection, const Request& request) {
   answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
-                       engine_, store_);
+                       engine_, store_, profiles_);
   const bool records = request.kind == Request::Kind::kRecord && reply.ok;
   if (records) reply = start_recording(connection, reply);
+  Descriptor profile;
+  if (request.kind == Request::Kind::kProfile && reply.ok) {
+    reply = make_profile(request.client, profile);
+  }
   std::vector<std::byte> packet = encode_reply(reply);
   if (packet.size() > ipc::kReplyBytes) {
     packet = encode_reply({false, "the answer is too long for one packet", "{}"});
   }
   // Whoever does not take the answer has gone; its connection says so next.
-  const int memory = records && reply.ok ? recording_->memory() : -1;
+  const int memory = records && reply.ok ? recording_->memory() : profile.get();
   (void)ipc::send_packet(connection.fd.get(), packet,
                          {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
   if (request.kind == Request::Kind::kPolicyLoad) watch_policies();
+}
+
+// Too long for a packet, it goes as a memory of its own.
+Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
+  const Client* client = engine_.find(id);
+  core::TaskProfile task = client != nullptr ? engine_.profile(*client) : core::TaskProfile{};
+  if (task.kernels.empty()) {
+    return {false,
+            client == nullptr ? "profile: no such client; see heddle ps"
+                              : "profile: nothing of the client was measured yet; wait for its "
+                                "kernels to run while nobody else's do",
+            "{}"};
+  }
+  const profiles::Profile profile =
+      profiles_.describe(std::move(task), client->identity().label, client->identity().command);
+  const std::string text = profiles::format(profile);
+  memory = Descriptor(memfd_create("heddle-profile", MFD_CLOEXEC));
+  if (write(memory.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return {false, "profile: no memory; raise the daemon's limits", "{}"};
+  }
+  return {true, "", "{}"};
 }
 
 Reply Server::start_recording(const Connection& connection, const Reply& reply) {

@@ -54,6 +54,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     case EventKind::kAttached: {
       const core::AttachedBody& b = e.attached;
       varint(b.task);
+      varint(b.profile_runs);
       varint(b.pid);
       varint(b.uid);
       f32(b.share);
@@ -75,6 +76,15 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       }
       u8(flags);
       text(b.name, strnlen(b.name, sizeof b.name));
+      break;
+    }
+    case EventKind::kProfile: {
+      const core::ProfileBody& b = e.profile;
+      u64(b.kernel_id);
+      for (const core::Summary& s : {b.duration, b.gap_launching, b.gap_synchronized}) {
+        for (const float us : {s.mean_us, s.p50_us, s.p90_us}) f32(us);
+        varint(s.count);
+      }
       break;
     }
     case EventKind::kPosted:
@@ -127,6 +137,7 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
     case core::DecisionKind::kHint:
       varint(d.kernel);
       f32(d.predicted_us);
+      u8(d.measure);
       break;
   }
   return finish();
@@ -147,8 +158,9 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
       {"dispatch_max", c.dispatch_max},
       {"fault_max", c.fault_max},
       {"fault_span_us", c.fault_span_us},
-      {"launch_priorities",
-       c.launch_priorities}}.dump();
+      {"launch_priorities", c.launch_priorities},
+      {"measure_runs",
+       c.measure_runs}}.dump();
   text(json.data(), json.size());
   return finish();
 }

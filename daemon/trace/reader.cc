@@ -87,6 +87,7 @@ class Fields {
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
+  b.profile_runs = in.number<uint32_t>();
   b.pid = in.number<uint32_t>();
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
@@ -112,6 +113,14 @@ void read_kernel(Fields& in, EventRecord& out) {
   in.text(b.name);
 }
 
+void read_profile(Fields& in, core::ProfileBody& b) {
+  b.kernel_id = in.u64();
+  for (core::Summary* s : {&b.duration, &b.gap_launching, &b.gap_synchronized}) {
+    for (float* us : {&s->mean_us, &s->p50_us, &s->p90_us}) *us = in.f32();
+    s->count = in.number<uint32_t>();
+  }
+}
+
 void read_event(Fields& in, EventRecord& out) {
   Event& e = out.event;
   e.client = in.varint();
@@ -120,6 +129,8 @@ void read_event(Fields& in, EventRecord& out) {
       return read_attached(in, out);
     case EventKind::kKernel:
       return read_kernel(in, out);
+    case EventKind::kProfile:
+      return read_profile(in, e.profile);
     case EventKind::kPosted:
     case EventKind::kAsked:
     case EventKind::kWithdrawn: {
@@ -171,6 +182,7 @@ void read_decision(Fields& in, Decision& d) {
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
+      d.measure = in.u8(1);
       return;
   }
 }
@@ -190,6 +202,7 @@ core::Config config_of(const json& j, uint8_t device) {
   c.fault_max = j.value("fault_max", c.fault_max);
   c.fault_span_us = j.value("fault_span_us", c.fault_span_us);
   c.launch_priorities = j.value("launch_priorities", c.launch_priorities);
+  c.measure_runs = j.value("measure_runs", c.measure_runs);
   return c;
 }
 
@@ -279,7 +292,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kTick)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kProfile)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

@@ -11,17 +11,20 @@
 // varint bytes; f32 is IEEE 754. A body begins with the time since the record before it (signed
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
-//   kAttached    client task pid uid share:f32 slo_ms:f32 window_max_us flags:u8 priority:u8
+//   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 window_max_us flags:u8
+//   priority:u8
 //                name:text label:text           flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
+//   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
+//                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count
 //   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
 //                kind_admission:u8              kind x 16 + admission
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
 //   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch
-//   kHint        client kernel predicted_us:f32
+//   kHint        client kernel predicted_us:f32 measure:u8
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
 //   kBypass      on:u8
@@ -44,7 +47,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -80,6 +80,7 @@ class Stage:
         self.save_policy(policy)
         config = self.folder / "heddled.toml"
         config.write_text(f'[daemon]\nsocket = "{self.socket}"\n[gpu]\nmode = "{self.mode}"\n'
+                          '[profiles]\nkeep = false\n'
                           f'[policy]\nname = "active"\ndirectory = "{self.policies}"\n{settings}')
         self.respawn_daemon()
 

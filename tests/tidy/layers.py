@@ -15,9 +15,12 @@ PROJECT = {
     "daemon/core": [],
     "daemon/policy": ["daemon/core", "daemon/result.h"],
     "daemon/trace": ["daemon/core", "daemon/result.h"],
-    "daemon/server": ["daemon/core", "daemon/trace", "ipc", "daemon/result.h"],
+    # The format of profiles: no process, clock or Lua.
+    "profiles": ["daemon/core", "daemon/result.h", "daemon/replace_file.h", "daemon/server/toml.h"],
+    "daemon/server": ["daemon/core", "daemon/trace", "ipc", "profiles", "daemon/result.h",
+                      "daemon/replace_file.h"],
     # The command line speaks the server's messages, and simulates in `policy test`.
-    "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/trace",
+    "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/trace", "profiles",
                    "daemon/server/messages.h", "bench/sim", "daemon/result.h"],
     "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server",
                "daemon/trace"],

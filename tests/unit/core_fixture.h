@@ -27,6 +27,7 @@ class CoreTest : public ::testing::Test {
       if (d.kind == DecisionKind::kWindow) window_[d.client] = d;
       if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
       if (d.kind == DecisionKind::kHint) hint_[d.kernel] = d.predicted_us;
+      if (d.kind == DecisionKind::kHint) measure_[d.kernel] = d.measure;
     }
   }
 
@@ -103,6 +104,7 @@ class CoreTest : public ::testing::Test {
   std::map<ClientId, Decision> window_;
   std::vector<Decision> grants_;
   std::map<uint32_t, float> hint_;
+  std::map<uint32_t, uint8_t> measure_;
   std::map<ClientId, uint64_t> stream_seq_;
   std::map<std::pair<ClientId, uint16_t>, uint32_t> ask_seq_;
 };

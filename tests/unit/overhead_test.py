@@ -48,6 +48,41 @@ class Overhead(unittest.TestCase):
         self.assertAlmostEqual(found["disabled"]["median"], 0.01)
         self.assertAlmostEqual(found["managed"]["hi"], 0.02)
 
+    def test_pairs_belong_to_the_stage_until_the_daemon_calls_the_task_profiled(self):
+        class Service:
+            about = {}
+            asked = 0
+
+            def wait_ready(self):
+                pass
+
+            stop = wait_ready
+
+        class Daemon:
+            def use(self, policy, params):
+                pass
+
+            def counters(self):
+                return {"ps": {"clients": [{"label": "s.0", "managed": True, "devices": [
+                    {"profiled": service.asked >= 3}]}]}}
+
+        def ab(job, seconds):
+            time.sleep(0.01)
+            job.asked += 1
+            return {"on_ns": [1100] if job.asked <= 3 else [1000], "off_ns": [1000]}
+
+        service = Service()
+        options = overhead.parse(["--sim", "--stage", "--stages", "1", "--seconds", "0.2"])
+        run = overhead.Overhead(options)
+        run.daemon, run.ab, run.say = Daemon(), ab, lambda text: None
+        run.start = lambda name, kind, number: service
+        run.measure_stage("s")
+        self.assertEqual(run.result["errors"], [])
+        found = run.result["services"]["s"]
+        self.assertEqual(found["stage"]["pairs"], 3)
+        self.assertAlmostEqual(found["stage"]["mean"]["value"], 0.1)
+        self.assertEqual(found["profiled"]["mean"]["value"], 0)
+
     def test_every_pair_has_one_iteration_of_each_kind_and_the_word_ends_at_zero(self):
         word, seen = ctypes.c_uint32(0), []
         found = protocol.ab(lambda: seen.append(word.value) or time.sleep(1e-4), word, 0.1, 1)

@@ -27,7 +27,7 @@ void decode(const Packet& packet, Check&& check) {
 
 TEST(ShimMessages, AttachCarriesItsFacts) {
   Packet packet;
-  build_attach(packet, {"label", "python train.py", 9, 13000, 2, 132, true});
+  build_attach(packet, {"label", "python train.py", 9, 13000, 2, 132, true, "NVIDIA H200"});
   decode(packet, [](wire::Message::Reader message) {
     ASSERT_TRUE(message.isAttach());
     const auto attach = message.getAttach();
@@ -39,15 +39,19 @@ TEST(ShimMessages, AttachCarriesItsFacts) {
     EXPECT_EQ(attach.getDeviceCount(), 2u);
     EXPECT_EQ(attach.getSmCount(), 132u);
     EXPECT_TRUE(attach.getMps());
+    EXPECT_STREQ(attach.getGpuName().cStr(), "NVIDIA H200");
   });
 }
 
 TEST(ShimMessages, CutsWhatIsTooLong) {
   const std::string longest(100'000, 'x');
   Packet packet;
-  build_attach(packet, {longest, longest});
+  AttachFacts facts;
+  facts.label = facts.command = facts.gpu_name = longest;
+  build_attach(packet, facts);
   decode(packet, [](wire::Message::Reader message) {
     EXPECT_EQ(message.getAttach().getLabel().size(), ipc::kLabelBytes);
+    EXPECT_EQ(message.getAttach().getGpuName().size(), ipc::kLabelBytes);
     EXPECT_GE(message.getAttach().getCommand().size(), 1024u);
   });
   KernelFacts kernel;

@@ -53,6 +53,7 @@ std::vector<Event> every_kind() {
   Event attached(EventKind::kAttached, 1'000'000'000'007, 3);
   attached.attached = {};
   attached.attached.task = ~0ull;
+  attached.attached.profile_runs = 100;
   attached.attached.pid = 77;
   attached.attached.share = 0.25f;
   attached.attached.slo_ms = 12.5f;
@@ -65,6 +66,9 @@ std::vector<Event> every_kind() {
   Event kernel(EventKind::kKernel, 1'000'000'000'009, 3);
   kernel.kernel = {4095, 0xfedcba9876543210, 1u << 31, 1024, 5, 6, 255, 32, "name"};
   all.push_back(kernel);
+  Event profile(EventKind::kProfile, 1'000'000'000'009, 3);
+  profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}};
+  all.push_back(profile);
   for (const EventKind kind : {EventKind::kPosted, EventKind::kAsked, EventKind::kWithdrawn}) {
     Event launch(kind, 1'000'000'000'001, 3);  // times may go back
     launch.device = 7;
@@ -111,6 +115,7 @@ std::vector<core::Decision> every_decision() {
   hint.client = 3;
   hint.kernel = 6;
   hint.predicted_us = 7.5f;
+  hint.measure = 1;
   return {grant, window, hint};
 }
 
@@ -169,10 +174,10 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
 
 TEST(Trace, RefusesAnotherVersionByNameAndPlace) {
   std::string bytes = Written().end();
-  bytes[8] = 2;
+  bytes[8] = 3;
   const Result<Reader> reader = Reader::from_bytes(bytes, "new.trace");
   ASSERT_FALSE(reader);
-  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 2", 0), 0u)
+  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 3", 0), 0u)
       << reader.error().message;
 }
 

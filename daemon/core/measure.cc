@@ -1,0 +1,153 @@
+// What is learned of kernels, and a task's measurement stage (FIKIT section 3.2).
+//
+// A run is what a client does from its first launch after a synchronizing call to the next such
+// call that leaves nothing of it on the device: for an unmodified program the nearest thing to
+// FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
+// measure_runs runs the task is profiled: its kernels are timed now and then only, and what was
+// measured of them stays. Predictions go on being corrected.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+// A prediction is told to the client when it moves by this much.
+constexpr double kHintChange = 0.05;
+
+// Each launch of a kernel is timed until so many samples were exclusive, or taken at all: a task
+// that is never alone is not to be timed for ever.
+constexpr uint32_t kExclusiveSamples = 32;
+constexpr uint32_t kSamplesMax = 128;
+
+bool wants_timing(const KernelStats& s) {
+  return !s.profiled && s.durations.count() < kExclusiveSamples && s.timed < kSamplesMax;
+}
+
+}  // namespace
+
+void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
+  if (table.full()) return;  // its entry would be everybody's
+  KernelStats& s = table.of(c.task, body.kernel_id);
+  if (s.profiled || s.launches > 0) return;  // what this daemon saw itself is newer
+  s.profiled = true;
+  s.durations.restore(body.duration);
+  s.gaps_launching.restore(body.gap_launching);
+  s.gaps_synchronized.restore(body.gap_synchronized);
+  if (body.duration.count > 0) s.duration.restore(body.duration);
+  if (body.gap_launching.count > 0) s.gap_launching.restore(body.gap_launching);
+  if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
+}
+
+// True if nobody else had work on the device since then. A sample is exclusive if that is so since
+// its launch: when the kernel ran is not known any better, for evidence may come much later.
+bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
+  if (departed_at >= since) return false;
+  return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
+    const Client& other = *entry.second;
+    // Its work's end, be it one that passed since the client was last looked at.
+    const TimeNs ended = other.gap_open ? other.gap_start : other.active ? other.busy_until : 0;
+    return &other != &c && (other.busy(clock) || ended > since);
+  });
+}
+
+// The observed gap corrects the estimate, whether or not anybody filled it; a client that is still
+// busy left none.
+void Scheduler::State::add_gap(const Client& c, TimeNs at) {
+  const Kernel* last = c.kernel(c.last_kernel);
+  if (last == nullptr) return;
+  const bool synchronized = c.gap_open && c.gap_synchronized;
+  const double gap_us = c.gap_open ? to_us(std::max<TimeNs>(0, at - c.gap_start)) : 0;
+  if (gap_us >= config.idle_us_max) return;
+  KernelStats& s = *last->stats;
+  s.gap(synchronized).add(gap_us);
+  if (s.profiled || !alone_since(c, c.gap_open ? c.gap_start : at)) return;
+  (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
+}
+
+void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr) return;
+  KernelStats& s = *k->stats;
+  const bool exclusive = alone_since(c, work.posted_at);
+  s.duration.add(us, exclusive);
+  ++s.timed;
+  if (exclusive && !s.profiled) {
+    s.durations.add(us);
+    if (c.measured->profiled && s.durations.count() >= kExclusiveSamples) {
+      s.profiled = c.profile_grown = true;  // a kernel that its task had not launched before
+    }
+  }
+  send_hint(c, work.kernel);
+}
+
+void Scheduler::State::end_run(Client& c) {
+  TaskStats& task = *c.measured;
+  if (task.profiled || !alone_since(c, c.run_start)) return;
+  if (++task.runs < config.measure_runs) return;
+  task.profiled = c.profile_grown = true;
+  for (uint32_t i = 0; i < c.kernels.size(); ++i) {
+    if (c.kernel(i) == nullptr) continue;
+    c.kernels[i].stats->profiled = c.kernels[i].stats->durations.count() > 0;
+    send_hint(c, i);
+  }
+}
+
+void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
+  Kernel& k = c.kernels[kernel];
+  const bool measure = wants_timing(*k.stats);
+  const double us = k.stats->duration.us(0);
+  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
+    return;
+  }
+  k.hinted_us = static_cast<float>(us);
+  k.hinted_measure = measure;
+  Decision d;
+  d.kind = DecisionKind::kHint;
+  d.device = config.device;
+  d.at = clock;
+  d.client = c.id;
+  d.kernel = kernel;
+  d.predicted_us = k.hinted_us;
+  d.measure = measure ? 1 : 0;
+  decisions.push_back(d);
+}
+
+TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) const {
+  TaskProfile profile{c.task, c.measured->runs, {}};
+  for (const Kernel& k : c.kernels) {
+    if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
+    KernelProfile& out = profile.kernels.emplace_back();
+    out.facts = {0,
+                 k.id,
+                 k.grid_blocks,
+                 k.block_threads,
+                 k.dynamic_smem_bytes,
+                 k.static_smem_bytes,
+                 k.registers,
+                 k.max_blocks_per_sm,
+                 {}};
+    std::memcpy(out.facts.name, k.name.data(), std::min(k.name.size(), sizeof out.facts.name - 1));
+    out.duration = k.stats->durations.summary();
+    out.gap_launching = k.stats->gaps_launching.summary();
+    out.gap_synchronized = k.stats->gaps_synchronized.summary();
+    if (out.duration.count == 0) profile.kernels.pop_back();
+  }
+  return profile;
+}
+
+TaskProfile Scheduler::profile(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr ? state_->profile_of(*c, false) : TaskProfile{};
+}
+
+TaskProfile Scheduler::take_profile(ClientId id) {
+  Client* c = state_->find(id);
+  if (c == nullptr || !c->profile_grown) return {};
+  c->profile_grown = false;
+  return state_->profile_of(*c, true);
+}
+
+}  // namespace heddle::core

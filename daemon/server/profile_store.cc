@@ -1,0 +1,161 @@
+#include "daemon/server/profile_store.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace heddle::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kErrorsMax = 16;  // in status(); the log has all
+
+std::string utc_now() {
+  const time_t now = time(nullptr);
+  tm fields{};
+  gmtime_r(&now, &fields);
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return text;
+}
+
+}  // namespace
+
+std::string driver_name(uint32_t cuda_version) {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  ..."
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    if (!word.empty() && isdigit(static_cast<unsigned char>(word[0])) != 0 &&
+        word.find('.') != std::string::npos) {
+      return word;
+    }
+  }
+  return "CUDA " + std::to_string(cuda_version / 1000) + "." +
+         std::to_string(cuda_version % 1000 / 10);
+}
+
+ProfileStore::ProfileStore(std::string directory, Log& log)
+    : directory_(std::move(directory)), log_(log) {
+  if (directory_.empty()) return;
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    if (read_.size() == kTasksMax) {
+      refuse("profile_refused", file.string() + ":1: one file too many; run heddle profile prune");
+      break;
+    }
+    Result<profiles::Profile> profile = profiles::load(file.string());
+    if (profile) {
+      read_.push_back(std::move(*profile));
+    } else {
+      refused_.insert(file.string());
+      refuse("profile_refused", profile.error().message);
+    }
+  }
+}
+
+void ProfileStore::refuse(const char* event, const std::string& error) {
+  log_.warning(event, {{"error", error}});
+  if (errors_.size() < kErrorsMax) errors_.push_back(error);
+}
+
+void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) {
+  if (!gpu_.empty() || gpu.empty()) return;
+  gpu_ = gpu;
+  driver_ = driver;
+  for (profiles::Profile& profile : read_) {
+    if (Result<void> fits = profiles::fits(profile, gpu_, driver_); !fits) {
+      refused_.insert(profile.file);
+      refuse("profile_refused", fits.error().message);
+    } else {
+      take(std::move(profile));
+    }
+  }
+  read_.clear();
+}
+
+void ProfileStore::take(profiles::Profile profile) {
+  const auto there = profiles_.find(profile.task.task);
+  if (there != profiles_.end()) {
+    return refuse("profile_refused", profile.file + ":1: its task is profiled by " +
+                                         there->second.file + "; merge the two, or remove one");
+  }
+  kernels_ += profile.task.kernels.size();
+  profiles_.emplace(profile.task.task, std::move(profile));
+}
+
+const core::TaskProfile* ProfileStore::find(uint64_t task) const {
+  const auto it = profiles_.find(task);
+  return it != profiles_.end() ? &it->second.task : nullptr;
+}
+
+profiles::Profile ProfileStore::describe(core::TaskProfile task, const std::string& label,
+                                         const std::string& command) const {
+  profiles::Profile profile{gpu_, driver_, label, command, utc_now(), {}, "", 0, 0};
+  profile.task.task = task.task;
+  profiles::add_kernels(profile.task, task);
+  profile.task.runs = std::max(profile.task.runs, 1u);  // a task that never synchronized has none
+  return profile;
+}
+
+void ProfileStore::add(core::TaskProfile task, const std::string& label,
+                       const std::string& command) {
+  if (directory_.empty() || gpu_.empty()) return;
+  if (profiles_.size() >= kTasksMax || kernels_ + task.kernels.size() > kKernelsMax) {
+    if (!full_) refuse("profiles_full", directory_ + ": full; run heddle profile prune");
+    full_ = true;
+    return;
+  }
+  const uint64_t key = task.task;
+  const auto it = profiles_.find(key);
+  if (it == profiles_.end()) {
+    profiles::Profile fresh = describe(std::move(task), label, command);
+    fresh.file = directory_ + "/" + profiles::file_name(fresh);
+    take(std::move(fresh));
+  } else {
+    profiles::Profile& profile = it->second;
+    const size_t before = profile.task.kernels.size();
+    if (!profiles::add_kernels(profile.task, task)) return;
+    profile.measured = utc_now();
+    kernels_ += profile.task.kernels.size() - before;
+  }
+  const std::string& file = profiles_.at(key).file;
+  if (refused_.count(file) != 0) {
+    return refuse("profile_not_saved", file +
+                                           ": was refused, and so is not replaced; mend it, or "
+                                           "remove it and restart the daemon");
+  }
+  if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
+}
+
+std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const uint64_t key : unsaved_) {
+    const profiles::Profile& profile = profiles_.at(key);
+    all.emplace_back(profile.file, profiles::format(profile));
+  }
+  unsaved_.clear();
+  return all;
+}
+
+void ProfileStore::not_saved(const std::string& error) {
+  refuse("profile_not_saved", error + "; the old file stays; make room or check permissions");
+}
+
+nlohmann::json ProfileStore::status() const {
+  return {{"directory", directory_},
+          {"gpu", gpu_},
+          {"driver", driver_},
+          {"tasks", profiles_.size()},
+          {"errors", errors_}};
+}
+
+}  // namespace heddle::server

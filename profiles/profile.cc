@@ -1,0 +1,245 @@
+#include "profiles/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "daemon/replace_file.h"
+
+namespace heddle::profiles {
+namespace {
+
+using core::KernelProfile;
+using core::Summary;
+
+std::string number(double us) {
+  char text[32];
+  snprintf(text, sizeof text, "%.2f", us);
+  return text;
+}
+
+// The length of the UTF-8 character that `text` begins with; 0 if it is none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const size_t length = byte(0) < 0x80                      ? 1
+                        : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
+                        : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
+                        : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
+                                                            : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
+  const bool beyond = (byte(0) == 0xed && byte(1) > 0x9f) || (byte(0) == 0xf4 && byte(1) > 0x8f);
+  return overlong || beyond ? 0 : length;
+}
+
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const char c = text[0];
+    if (length == 0) {
+      out += '?';
+    } else if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escape[8];
+      snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned char>(c));
+      out += escape;
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out + '"';
+}
+
+std::string hex(uint64_t value) {
+  char text[20];
+  snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+void write(std::ostream& out, const char* key, const Summary& s) {
+  if (s.count == 0) return;
+  out << key << " = { mean = " << number(static_cast<double>(s.mean_us))
+      << ", p50 = " << number(static_cast<double>(s.p50_us))
+      << ", p90 = " << number(static_cast<double>(s.p90_us)) << ", count = " << s.count << " }\n";
+}
+
+void sort(core::TaskProfile& task) {
+  std::sort(task.kernels.begin(), task.kernels.end(), [](const auto& a, const auto& b) {
+    const int order = strcmp(a.facts.name, b.facts.name);
+    return order != 0 ? order < 0 : a.facts.id < b.facts.id;
+  });
+}
+
+std::unordered_map<uint64_t, const KernelProfile*> by_id(const core::TaskProfile& task) {
+  std::unordered_map<uint64_t, const KernelProfile*> all;
+  for (const KernelProfile& k : task.kernels) all.emplace(k.facts.id, &k);
+  return all;
+}
+
+}  // namespace
+
+std::string format(const Profile& p) {
+  std::ostringstream out;
+  out << "# A heddle profile; profiles/README.md says what each line means.\n"
+      << "version = " << kVersion << "\n"
+      << "gpu = " << toml_string(p.gpu) << "\n"
+      << "driver = " << toml_string(p.driver) << "\n\n[task]\n"
+      << "key = \"" << hex(p.task.task) << "\"\n"
+      << "label = " << toml_string(p.label) << "\n"
+      << "command = " << toml_string(p.command) << "\n"
+      << "runs = " << p.task.runs << "\n"
+      << "measured = " << toml_string(p.measured) << "\n";
+  for (const KernelProfile& k : p.task.kernels) {
+    const core::KernelBody& f = k.facts;
+    out << "\n[[kernel]]\n"
+        << "id = \"" << hex(f.id) << "\"\n"
+        << "name = " << toml_string({f.name, strnlen(f.name, sizeof f.name)}) << "\n"
+        << "grid_blocks = " << f.grid_blocks << "\n"
+        << "block_threads = " << f.block_threads << "\n"
+        << "dynamic_smem_bytes = " << f.dynamic_smem_bytes << "\n"
+        << "static_smem_bytes = " << f.static_smem_bytes << "\n"
+        << "registers = " << f.registers << "\n"
+        << "max_blocks_per_sm = " << f.max_blocks_per_sm << "\n";
+    write(out, "duration_us", k.duration);
+    write(out, "gap_launching_us", k.gap_launching);
+    write(out, "gap_synchronized_us", k.gap_synchronized);
+  }
+  return std::move(out).str();
+}
+
+Result<Profile> load(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    return fail(path + ":1: cannot be read, or is empty; check the path and its permissions");
+  }
+  return parse(std::move(text).str(), path);
+}
+
+Result<void> save(const std::string& path, const Profile& profile) {
+  return replace_file(path, format(profile), 0600);
+}
+
+std::string file_name(const Profile& p) {
+  std::string name = p.label;
+  if (name.empty()) {
+    const std::string program = p.command.substr(0, p.command.find(' '));
+    name = std::filesystem::path(program).filename().string();
+  }
+  name = name.substr(0, 64);
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; }, '_');
+  if (name.empty() || name[0] == '.') name.insert(0, "task");
+  // FNV-1a: the same on every host and in every version.
+  uint64_t key = 0xcbf29ce484222325u ^ p.task.task;
+  for (const char c : p.gpu + '\n' + p.driver) {
+    key = (key ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return name + "-" + hex(key) + ".toml";
+}
+
+Result<void> fits(const Profile& p, const std::string& gpu, const std::string& driver) {
+  const auto foreign = [&p](uint32_t line, const std::string& theirs, const std::string& ours) {
+    return fail(p.file + ":" + std::to_string(line) + ": measured on " + theirs + ", this is " +
+                ours + "; measure the task here, or remove the file");
+  };
+  if (p.gpu != gpu) return foreign(p.gpu_line, p.gpu, gpu);
+  if (p.driver != driver) {
+    return foreign(p.driver_line, "driver " + p.driver, "driver " + driver);
+  }
+  return {};
+}
+
+bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from) {
+  const auto known = by_id(into);
+  std::vector<KernelProfile> fresh;
+  for (const KernelProfile& k : from.kernels) {
+    if (known.count(k.facts.id) == 0) fresh.push_back(k);
+  }
+  into.runs = std::max(into.runs, from.runs);
+  into.kernels.insert(into.kernels.end(), fresh.begin(), fresh.end());
+  sort(into);
+  return !fresh.empty();
+}
+
+Result<Profile> merge(const Profile& a, const Profile& b) {
+  if (Result<void> same = fits(b, a.gpu, a.driver); !same) {
+    return tl::unexpected<Error>(std::move(same.error()));
+  }
+  if (a.task.task != b.task.task) {
+    return fail(b.file + ": profiles task " + hex(b.task.task) + ", " + a.file + " task " +
+                hex(a.task.task) + "; merge profiles of one task");
+  }
+  Profile all = a;
+  all.measured = std::max(a.measured, b.measured);
+  const auto others = by_id(b.task);
+  for (KernelProfile& k : all.task.kernels) {
+    const auto other = others.find(k.facts.id);
+    if (other == others.end()) continue;
+    const KernelProfile& o = *other->second;
+    const auto more = [](Summary& mine, const Summary& theirs) {
+      if (theirs.count > mine.count) mine = theirs;
+    };
+    more(k.duration, o.duration);
+    more(k.gap_launching, o.gap_launching);
+    more(k.gap_synchronized, o.gap_synchronized);
+  }
+  add_kernels(all.task, b.task);
+  return all;
+}
+
+std::vector<Difference> diff(const Profile& a, const Profile& b, double within, double least_us) {
+  std::vector<Difference> all;
+  const auto mine = by_id(a.task), theirs = by_id(b.task);
+  const auto compare = [&](const KernelProfile& k, const char* what, const Summary& x,
+                           const Summary& y) {
+    const auto x_us = static_cast<double>(x.mean_us), y_us = static_cast<double>(y.mean_us);
+    const double apart = std::abs(x_us - y_us);
+    if (x.count == 0 || y.count == 0 || apart <= least_us || apart <= within * std::max(x_us, y_us))
+      return;
+    all.push_back({k.facts.id, k.facts.name, what, x_us, y_us});
+  };
+  for (const KernelProfile& k : a.task.kernels) {
+    const auto other = theirs.find(k.facts.id);
+    if (other == theirs.end()) {
+      all.push_back(
+          {k.facts.id, k.facts.name, "only in A", static_cast<double>(k.duration.mean_us), 0});
+      continue;
+    }
+    compare(k, "duration", k.duration, other->second->duration);
+    compare(k, "gap_launching", k.gap_launching, other->second->gap_launching);
+    compare(k, "gap_synchronized", k.gap_synchronized, other->second->gap_synchronized);
+  }
+  for (const KernelProfile& k : b.task.kernels) {
+    if (mine.count(k.facts.id) != 0) continue;
+    all.push_back(
+        {k.facts.id, k.facts.name, "only in B", 0, static_cast<double>(k.duration.mean_us)});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Difference& x, const Difference& y) {
+    return std::abs(x.a_us - x.b_us) > std::abs(y.a_us - y.b_us);
+  });
+  return all;
+}
+
+size_t prune(Profile& profile, uint32_t samples) {
+  return std::erase_if(profile.task.kernels,
+                       [samples](const KernelProfile& k) { return k.duration.count < samples; });
+}
+
+}  // namespace heddle::profiles

@@ -1,0 +1,233 @@
+// The measurement stage: what is measured of a task, when that ends, and what a profile spares it.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "daemon/core/distribution.h"
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+// Of sorted numbers: how far `value` is from where `share` of them lie below, as a share.
+double rank_error(const std::vector<double>& sorted, double value, double share) {
+  const auto below = std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin();
+  const auto upto = std::upper_bound(sorted.begin(), sorted.end(), value) - sorted.begin();
+  const auto n = static_cast<double>(sorted.size());
+  const double low = static_cast<double>(below) / n, high = static_cast<double>(upto) / n;
+  return std::max({0.0, low - share, share - high});
+}
+
+TEST(Distribution, FindsQuantilesOfManyShapesInConstantMemory) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::lognormal_distribution<double> skewed(3, 1);
+  std::uniform_real_distribution<double> even(5, 500);
+  std::normal_distribution<double> narrow(100, 2);
+  for (int shape = 0; shape < 3; ++shape) {
+    for (const size_t count : {30u, 300u, 30'000u}) {
+      Distribution d;
+      std::vector<double> all;
+      for (size_t i = 0; i < count; ++i) {
+        all.push_back(shape == 0 ? skewed(random) : shape == 1 ? even(random) : narrow(random));
+        d.add(all.back());
+      }
+      std::sort(all.begin(), all.end());
+      const Summary s = d.summary();
+      double mean = 0;
+      for (const double x : all) mean += x / static_cast<double>(count);
+      EXPECT_NEAR(s.mean_us, mean, 1e-4 * mean);
+      EXPECT_EQ(s.count, count);
+      const double allowed = count < 100 ? 0.12 : 0.04;
+      EXPECT_LT(rank_error(all, static_cast<double>(s.p50_us), 0.5), allowed) << shape << count;
+      EXPECT_LT(rank_error(all, static_cast<double>(s.p90_us), 0.9), allowed) << shape << count;
+    }
+  }
+}
+
+TEST(Distribution, IsExactForAFew) {
+  Distribution d;
+  for (const double x : {40.0, 10.0, 30.0, 20.0}) d.add(x);
+  const Summary s = d.summary();
+  EXPECT_FLOAT_EQ(s.mean_us, 25);
+  EXPECT_FLOAT_EQ(s.p50_us, 20);
+  EXPECT_FLOAT_EQ(s.p90_us, 40);
+}
+
+TEST(Distribution, TakesEqualNumbers) {
+  Distribution d;
+  for (int i = 0; i < 1000; ++i) d.add(7);
+  EXPECT_FLOAT_EQ(d.summary().p50_us, 7);
+  EXPECT_FLOAT_EQ(d.summary().p90_us, 7);
+}
+
+class MeasureTest : public CoreTest {
+ protected:
+  static constexpr uint32_t kRuns = 20;
+
+  MeasureTest() {
+    Config config;
+    config.measure_runs = kRuns;
+    reset(config);
+  }
+  ClientStatus status(ClientId id) {
+    for (ClientStatus& s : core_->clients()) {
+      if (s.view.id == id) return s;
+    }
+    return {};
+  }
+  void attach_profiled(ClientId id, double duration_us, double gap_us) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.task = id;
+    e.attached.profile_runs = 100;
+    e.attached.share = 1;
+    step(e);
+    Event p(EventKind::kProfile, now_, id);
+    const auto d = static_cast<float>(duration_us), g = static_cast<float>(gap_us);
+    p.profile = {77, {d, d, d, 32}, {0, 0, 0, 90}, {g, g, g, 10}};
+    step(p);
+  }
+};
+
+TEST_F(MeasureTest, ANewTaskIsMeasuredUntilItsRunsAreDone) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  EXPECT_EQ(measure_[0], 1);
+  teach(1, 300, 700, kRuns - 1);
+  EXPECT_EQ(status(1).runs, kRuns - 1);
+  EXPECT_FALSE(status(1).profiled);
+  EXPECT_EQ(measure_[0], 1);
+  EXPECT_TRUE(core_->take_profile(1).kernels.empty());
+
+  teach(1, 300, 700, 1);
+  EXPECT_TRUE(status(1).profiled);
+  EXPECT_EQ(measure_[0], 0);
+  const TaskProfile profile = core_->take_profile(1);
+  ASSERT_EQ(profile.kernels.size(), 1u);
+  EXPECT_EQ(profile.runs, kRuns);
+  EXPECT_EQ(profile.kernels[0].facts.id, 77u);
+  EXPECT_EQ(profile.kernels[0].facts.grid_blocks, 132u);
+  EXPECT_EQ(profile.kernels[0].duration.count, kRuns);
+  EXPECT_NEAR(profile.kernels[0].duration.p50_us, 300, 1);
+  EXPECT_EQ(profile.kernels[0].gap_synchronized.count, kRuns - 1);
+  EXPECT_NEAR(profile.kernels[0].gap_synchronized.mean_us, 700, 1);
+  EXPECT_TRUE(core_->take_profile(1).kernels.empty()) << "taken once";
+}
+
+TEST_F(MeasureTest, AProfileStaysAsItWasMeasured) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  teach(1, 300, 700, kRuns);
+  teach(1, 900, 700, 60);
+  EXPECT_NEAR(core_->profile(1).kernels[0].duration.mean_us, 300, 1);
+  EXPECT_NEAR(hint_[0], 900, 60) << "the prediction follows all the same";
+}
+
+TEST_F(MeasureTest, AProfiledTaskIsPredictedAtOnceAndNotTimed) {
+  attach_profiled(1, 250, 2000);
+  kernel(1, 0, 77);
+  EXPECT_TRUE(status(1).profiled);
+  EXPECT_EQ(status(1).runs, 100u);
+  EXPECT_NEAR(hint_[0], 250, 1);
+  EXPECT_EQ(measure_.count(0) != 0 ? measure_[0] : 0, 0);
+  kernel(1, 1, 78);  // not in the profile
+  EXPECT_EQ(measure_[1], 1);
+}
+
+// Notes the gap that a dispatch of Q9 may fill.
+class GapWitness : public Policy {
+ public:
+  std::string_view name() const override { return "witness"; }
+  DispatchVerdict dispatch(Gpu& gpu) override {
+    gap_us = gpu.gap_us(9);
+    return {};
+  }
+  double gap_us = -1;
+};
+
+TEST_F(MeasureTest, AGapOfAProfileIsOfferedToOthersAtOnce) {
+  attach_profiled(1, 250, 2000);
+  kernel(1, 0, 77);
+  GapWitness witness;
+  bool ok = false;
+  take(core_->set_policy(&witness, now_, ok));
+  post(1);
+  now_ += 250 * kUs;
+  done(1);
+  attach(2, 9);
+  ask(2);
+  EXPECT_NEAR(witness.gap_us, 2000, 50);
+}
+
+TEST_F(MeasureTest, AKernelThatTheProfileLacksIsAddedOnceItIsMeasured) {
+  attach_profiled(1, 250, 2000);
+  kernel(1, 0, 78);
+  EXPECT_EQ(measure_[0], 1);
+  teach(1, 40, 100, 31);
+  EXPECT_TRUE(core_->take_profile(1).kernels.empty());
+  teach(1, 40, 100, 1);
+  EXPECT_EQ(measure_[0], 0);
+  const TaskProfile profile = core_->take_profile(1);
+  ASSERT_EQ(profile.kernels.size(), 1u);
+  EXPECT_EQ(profile.kernels[0].facts.id, 78u);
+}
+
+TEST_F(MeasureTest, WhatWasTakenWhileAnotherHadWorkDoesNotCount) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  attach(2, 0);
+  for (int i = 0; i < 200; ++i) {
+    post(2);
+    teach(1, 300, 700, 1);
+    done(2);
+  }
+  EXPECT_EQ(status(1).runs, 0u);
+  EXPECT_TRUE(core_->profile(1).kernels.empty());
+  EXPECT_EQ(measure_[0], 0) << "and it is not timed for ever";
+  tick(100 * kMs);
+  teach(1, 300, 700, kRuns);
+  EXPECT_TRUE(status(1).profiled) << "the runs count once it is alone";
+}
+
+TEST_F(MeasureTest, WhoLeftInTheMiddleOfARunHadWorkAllTheSame) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  attach(2, 0);
+  for (uint32_t i = 0; i < kRuns; ++i) {
+    post(2);
+    post(1);
+    Event gone(EventKind::kDetached, now_, 2);
+    step(gone);
+    now_ += 300 * kUs;
+    done(1, 300);
+    now_ += 700 * kUs;
+    attach(2, 0);
+  }
+  EXPECT_EQ(status(1).runs, 0u);
+  EXPECT_TRUE(core_->profile(1).kernels.empty());
+}
+
+TEST_F(MeasureTest, TheNextProcessOfATaskIsNotMeasuredAgain) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  teach(1, 300, 700, kRuns);
+  step(Event(EventKind::kDetached, now_, 1));
+  measure_.clear();
+  tick(kMs);
+  attach(1, 0);  // the fixture's task is the client's number
+  kernel(1, 0, 77);
+  EXPECT_TRUE(status(1).profiled);
+  EXPECT_EQ(measure_.count(0) != 0 ? measure_[0] : 0, 0);
+}
+
+TEST_F(MeasureTest, ACallThatSynchronizesNothingIsNoRun) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  for (int i = 0; i < 50; ++i) done(1);
+  EXPECT_EQ(status(1).runs, 0u);
+}
+
+}  // namespace
+}  // namespace heddle::core

@@ -1,0 +1,350 @@
+// Profiles: written, read, refused by line, merged, compared; the daemon's store of them; the
+// command line.
+#include "profiles/profile.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "daemon/cli/profile.h"
+#include "daemon/replace_file.h"
+#include "daemon/server/profile_store.h"
+
+namespace heddle::profiles {
+namespace {
+
+namespace fs = std::filesystem;
+
+core::KernelProfile kernel(uint64_t id, const char* name, float mean_us, uint32_t count = 32) {
+  core::KernelProfile k{};
+  k.facts.id = id;
+  strcpy(k.facts.name, name);
+  k.facts.grid_blocks = 512;
+  k.facts.block_threads = 256;
+  k.facts.registers = 64;
+  k.duration = {mean_us, mean_us, 2 * mean_us, count};
+  k.gap_launching = {1.5f, 0, 4, 300};
+  return k;
+}
+
+Profile profile() {
+  Profile p;
+  p.gpu = "NVIDIA H200";
+  p.driver = "580.159.04";
+  p.label = "api";
+  p.command = "python3 serve.py --quote \"x\" \\ \t \xff \xc3\xa9";
+  p.measured = "2026-11-21T23:59:59Z";
+  p.task.task = 0xfedcba9876543210;
+  p.task.runs = 100;
+  p.task.kernels = {kernel(1, "a_gemm", 12.34f), kernel(2, "b_relu", 3)};
+  return p;
+}
+
+std::string lines(std::string text, const std::string& what, const std::string& with) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), with);
+}
+
+TEST(Profile, GivesBackWhatWasWritten) {
+  const std::string text = format(profile());
+  const Result<Profile> read = parse(text, "p.toml");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(format(*read), text);
+  EXPECT_EQ(read->command, "python3 serve.py --quote \"x\" \\ \t ? \xc3\xa9");
+  EXPECT_EQ(read->task.task, 0xfedcba9876543210u);
+  ASSERT_EQ(read->task.kernels.size(), 2u);
+  EXPECT_STREQ(read->task.kernels[0].facts.name, "a_gemm");
+  EXPECT_FLOAT_EQ(read->task.kernels[0].duration.p90_us, 24.68f);
+  EXPECT_EQ(read->task.kernels[0].gap_launching.count, 300u);
+  EXPECT_EQ(read->task.kernels[0].gap_synchronized.count, 0u);
+}
+
+TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
+  const std::string good = format(profile());
+  const struct {
+    const char *what, *with, *error;
+  } cases[] = {
+      {"version = 1", "version = 2", "p.toml:2: version must be 1"},
+      {"version = 1", "", "p.toml:1: version is missing"},
+      {"gpu = \"NVIDIA H200\"", "gpu = 7", "p.toml:3: gpu must be a text"},
+      {"key = \"fedcba9876543210\"", "key = \"fedcba\"", "p.toml:7: key must be 16 hexadecimal"},
+      {"runs = 100", "runs = 0", "p.toml:10: runs must be a whole number from 1"},
+      {"runs = 100", "runs = 100\nrun = 3", "p.toml:11: unknown key run"},
+      {"mean = 12.34", "mean = -1", "p.toml:22: mean must be a number"},
+      {"mean = 12.34", "mean = nan", "p.toml:22: mean must be a number"},
+      {"p90 = 24.68", "p90 = 1", "p.toml:22: p90 must be no less than p50"},
+      {"count = 32", "count = 0", "p.toml:22: count must be a whole number from 1"},
+      {"id = \"0000000000000002\"", "id = \"0000000000000001\"", "p.toml:26: id must be of a"},
+      {"grid_blocks = 512\n", "", "p.toml:13: grid_blocks is missing"},
+      {"driver = ", "driver ", "p.toml:4: "},
+  };
+  for (const auto& c : cases) {
+    const Result<Profile> read = parse(lines(good, c.what, c.with), "p.toml");
+    ASSERT_FALSE(read) << c.with;
+    EXPECT_EQ(read.error().message.rfind(c.error, 0), 0u) << read.error().message;
+    EXPECT_EQ(read.error().message.find('\n'), std::string::npos);
+  }
+}
+
+TEST(Profile, RefusesATruncatedFileWhereverItEnds) {
+  const std::string whole = format(profile());
+  for (size_t length = 0; length < whole.size(); ++length) {
+    const std::string text = whole.substr(0, length);
+    const Result<Profile> read = parse(text, "cut.toml");
+    // Behind a distribution a kernel may end: nothing says that another one was to come.
+    EXPECT_EQ(read.has_value(), text[std::min(text.size(), text.find_last_not_of('\n'))] == '}')
+        << length;
+    if (read) continue;
+    EXPECT_EQ(read.error().message.rfind("cut.toml:", 0), 0u) << read.error().message;
+  }
+}
+
+TEST(Profile, SurvivesAnyDamage) {
+  const std::string whole = format(profile());
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 3'000; ++round) {
+    std::string text = whole;
+    for (int i = 0; i < 3; ++i) text[random() % text.size()] = static_cast<char>(random());
+    const Result<Profile> read = parse(text, "d.toml");
+    if (!read) {
+      EXPECT_EQ(read.error().message.rfind("d.toml:", 0), 0u) << read.error().message;
+    }
+  }
+}
+
+TEST(Profile, OfAnotherGpuOrDriverIsRefusedByLine) {
+  Profile p = *parse(format(profile()), "p.toml");
+  EXPECT_TRUE(fits(p, "NVIDIA H200", "580.159.04"));
+  EXPECT_EQ(fits(p, "NVIDIA A100", "580.159.04").error().message.rfind("p.toml:3: measured on", 0),
+            0u);
+  EXPECT_EQ(fits(p, "NVIDIA H200", "590").error().message.rfind("p.toml:4: measured on driver", 0),
+            0u);
+  const std::string before = file_name(p);
+  p.driver = "590";
+  EXPECT_NE(file_name(p), before) << "both may lie in one directory";
+  EXPECT_EQ(file_name(p).rfind("api-", 0), 0u);
+}
+
+TEST(Profile, MergesByTheNumberOfSamples) {
+  Profile a = profile(), b = profile();
+  b.task.kernels = {kernel(2, "b_relu", 5, 64), kernel(3, "c_new", 7)};
+  b.task.runs = 300;
+  const Result<Profile> all = merge(a, b);
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_EQ(all->task.kernels.size(), 3u);
+  EXPECT_FLOAT_EQ(all->task.kernels[1].duration.mean_us, 5);
+  EXPECT_EQ(all->task.runs, 300u);
+  EXPECT_EQ(format(*all), format(*merge(b, a))) << "in either order";
+  b.task.task = 1;
+  EXPECT_FALSE(merge(a, b));
+  b = profile();
+  b.driver = "590";
+  EXPECT_FALSE(merge(a, b));
+}
+
+TEST(Profile, DiffNamesWhatIsFurtherApart) {
+  Profile a = profile(), b = profile();
+  EXPECT_TRUE(diff(a, b, 0, 0).empty());
+  b.task.kernels[0].duration.mean_us = 13;  // 5 %
+  b.task.kernels[1].gap_launching.mean_us = 200;
+  b.task.kernels.push_back(kernel(3, "c_new", 7));
+  const std::vector<Difference> found = diff(a, b, 0.1, 1);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].what, "gap_launching");
+  EXPECT_EQ(found[0].kernel_id, 2u);
+  EXPECT_EQ(found[1].what, "only in B");
+  EXPECT_EQ(diff(a, b, 0.01, 0.1).size(), 3u);
+}
+
+class ProfileFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-profile-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ + "/" + name) << text;
+    return directory_ + "/" + name;
+  }
+  size_t files() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
+  }
+  static core::TaskProfile task(uint64_t key, uint64_t first, size_t count) {
+    core::TaskProfile t;
+    t.task = key;
+    t.runs = 100;
+    for (size_t i = 0; i < count; ++i) t.kernels.push_back(kernel(first + i, "k", 5));
+    return t;
+  }
+
+  std::string directory_;
+  server::Log log_{server::LogLevel::kOff};
+};
+
+TEST_F(ProfileFiles, TheStoreFindsWhatFitsAndNamesWhatDoesNot) {
+  write("a.toml", format(profile()));
+  Profile foreign = profile();
+  foreign.gpu = "NVIDIA A100";
+  foreign.task.task = 8;
+  write("b.toml", format(foreign));
+  write("c.toml", "version = 1\nwhat");
+  write("d.toml", format(profile()));
+  write("e.txt", "not ours");
+  server::ProfileStore store(directory_, log_);
+  EXPECT_EQ(store.find(0xfedcba9876543210), nullptr) << "the GPU is not known yet";
+  store.learn_gpu("NVIDIA H200", "580.159.04");
+  ASSERT_NE(store.find(0xfedcba9876543210), nullptr);
+  EXPECT_EQ(store.find(0xfedcba9876543210)->kernels.size(), 2u);
+  EXPECT_EQ(store.find(8), nullptr);
+  const nlohmann::json status = store.status();
+  EXPECT_EQ(status["tasks"], 1);
+  ASSERT_EQ(status["errors"].size(), 3u);
+  const auto error = [&](size_t i) { return status["errors"][i].get<std::string>(); };
+  EXPECT_NE(error(0).find("c.toml:2: "), std::string::npos) << error(0);
+  EXPECT_NE(error(1).find("b.toml:3: measured on NVIDIA A100"), std::string::npos) << error(1);
+  EXPECT_NE(error(2).find("d.toml:1: its task is profiled by"), std::string::npos) << error(2);
+  EXPECT_FALSE(store.unsaved()) << "what was read is not written again";
+}
+
+TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
+  server::ProfileStore store(directory_, log_);
+  store.learn_gpu("NVIDIA H200", "580.159.04");
+  store.add(task(7, 1, 2), "api", "serve --x");
+  ASSERT_TRUE(store.unsaved());
+  for (const auto& [path, text] : store.take_unsaved()) ASSERT_TRUE(replace_file(path, text, 0600));
+  EXPECT_FALSE(store.unsaved());
+  store.add(task(7, 2, 2), "api", "serve --x");  // one that it has, one that it lacks
+  for (const auto& [path, text] : store.take_unsaved()) ASSERT_TRUE(replace_file(path, text, 0600));
+  store.add(task(7, 2, 2), "api", "serve --x");
+  EXPECT_FALSE(store.unsaved()) << "nothing new";
+  EXPECT_EQ(files(), 1u);
+
+  server::ProfileStore again(directory_, log_);
+  again.learn_gpu("NVIDIA H200", "580.159.04");
+  ASSERT_NE(again.find(7), nullptr);
+  EXPECT_EQ(again.find(7)->kernels.size(), 3u);
+  EXPECT_EQ(again.find(7)->runs, 100u);
+}
+
+TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
+  const auto measure = [this] {
+    server::ProfileStore store(directory_, log_);
+    store.learn_gpu("NVIDIA H200", "580.159.04");
+    store.add(task(7, 1, 2), "api", "serve --x");
+    return std::pair(store.take_unsaved(), store.status());
+  };
+  const std::string path = measure().first.at(0).first;
+  std::ofstream(path) << "version = 1\nmended by hand, not quite";
+  const auto [unsaved, status] = measure();
+  EXPECT_TRUE(unsaved.empty());
+  EXPECT_EQ(status["tasks"], 1) << "the task is profiled all the same";
+  const std::string error = status["errors"].back().get<std::string>();
+  EXPECT_EQ(error.rfind(path + ": was refused", 0), 0u) << error;
+}
+
+TEST_F(ProfileFiles, TheStoreIsBounded) {
+  server::ProfileStore store(directory_, log_);
+  store.learn_gpu("NVIDIA H200", "580.159.04");
+  for (uint64_t t = 1; t <= server::ProfileStore::kTasksMax + 2; ++t) {
+    store.add(task(t, 1, 1), "", "x");
+  }
+  EXPECT_EQ(store.status()["tasks"], server::ProfileStore::kTasksMax);
+  EXPECT_EQ(store.status()["errors"].size(), 1u) << "said once";
+}
+
+TEST_F(ProfileFiles, AFailedWriteLeavesTheOldFile) {
+  const std::string path = write("p.toml", "old");
+  fs::create_directory(path + ".new");  // in the way of the new one
+  const Result<void> saved = replace_file(path, "new", 0600);
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().message.rfind(path + ": ", 0), 0u);
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "old");
+}
+
+TEST_F(ProfileFiles, AFullDiskLeavesTheOldFile) {
+  const std::string path = write("p.toml", "old");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit full{4, before.rlim_max};
+  auto* handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &full);
+  const Result<void> saved = replace_file(path, "longer than that", 0600);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(saved);
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "old");
+  EXPECT_EQ(files(), 1u) << "nothing half-written stays";
+}
+
+TEST_F(ProfileFiles, TheCommandLineComparesJoinsAndThinsOut) {
+  Profile other = profile();
+  other.task.kernels[1] = kernel(2, "b_relu", 30, 3);
+  other.task.kernels[1].gap_launching = {};
+  const std::string a = write("a.toml", format(profile())), b = write("b.toml", format(other));
+  cli::ProfileOptions o;
+  o.as_json = true;
+  const auto run = [&o](int (*command)(const cli::ProfileOptions&)) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = command(o);
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    ::testing::internal::GetCapturedStderr();
+    return std::pair(code, out.empty() ? nlohmann::json() : nlohmann::json::parse(out));
+  };
+  o.paths = {a, b};
+  const auto [differs, differences] = run(cli::profile_diff);
+  EXPECT_EQ(differs, 1);
+  EXPECT_EQ(differences["differences"].at(0)["name"], "b_relu");
+  o.paths = {a, a};
+  EXPECT_EQ(run(cli::profile_diff).first, 0);
+
+  o.paths = {b, a};
+  o.output = directory_ + "/all.toml";
+  EXPECT_EQ(run(cli::profile_merge).first, 0);
+  EXPECT_EQ(format(*load(o.output)), format(profile()));
+  struct stat info {};
+  ASSERT_EQ(stat(o.output.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+
+  o.paths = {directory_};
+  EXPECT_EQ(run(cli::profile_show).second["profiles"].size(), 3u);
+  o.samples = 10;
+  o.dry_run = true;
+  EXPECT_EQ(run(cli::profile_prune).second["removed"].size(), 1u);
+  EXPECT_EQ(load(b)->task.kernels.size(), 2u);
+  o.dry_run = false;
+  EXPECT_EQ(run(cli::profile_prune).first, 0);
+  EXPECT_EQ(load(b)->task.kernels.size(), 1u);
+  EXPECT_EQ(load(a)->task.kernels.size(), 2u);
+  Profile old = profile();
+  old.measured = "2001-01-01T00:00:00Z";
+  write("old.toml", format(old));
+  o.days = 30;
+  run(cli::profile_prune);
+  EXPECT_FALSE(fs::exists(directory_ + "/old.toml"));
+  EXPECT_TRUE(fs::exists(a));
+
+  write("bad.toml", "version = 3");
+  EXPECT_EQ(run(cli::profile_show).first, 1);
+}
+
+}  // namespace
+}  // namespace heddle::profiles
