@@ -21,13 +21,13 @@ double speed(double bandwidth, double in_use) {
 }  // namespace
 
 GpuModel::GpuModel(const GpuConfig& config) : config_(config) {
-  if (config_.mode == Mode::kMps) rooms_.push_back(full_room());
+  if (config_.mode == Mode::kMps) rooms_.push_back(room_of(config.sm_count));
 }
 
-GpuModel::Room GpuModel::full_room() const {
-  const uint64_t sms = config_.sm_count;
-  return {sms * config_.threads_per_sm, sms * config_.registers_per_sm,
-          sms * config_.shared_bytes_per_sm, sms * config_.blocks_per_sm};
+GpuModel::Room GpuModel::room_of(uint32_t sms) const {
+  const uint64_t n = sms;
+  return {n * config_.threads_per_sm, n * config_.registers_per_sm, n * config_.shared_bytes_per_sm,
+          n * config_.blocks_per_sm};
 }
 
 uint32_t GpuModel::blocks_per_sm(const KernelShape& kernel) const {
@@ -50,7 +50,7 @@ TimeNs GpuModel::alone_ns(const KernelShape& kernel) const {
   return waves(kernel) * kernel.block_ns;
 }
 
-ClientIndex GpuModel::add_client() {
+ClientIndex GpuModel::add_client(uint32_t sm_limit) {
   ClientIndex index = 0;
   while (index < clients_.size() && clients_[index].live) ++index;
   if (index == clients_.size()) {
@@ -58,8 +58,9 @@ ClientIndex GpuModel::add_client() {
     if (config_.mode == Mode::kTimeSlice) rooms_.emplace_back();
   }
   const uint32_t domain = config_.mode == Mode::kMps ? 0 : index;
-  if (config_.mode == Mode::kTimeSlice) rooms_[domain] = full_room();
-  clients_[index] = {true, domain, 0};
+  if (config_.mode == Mode::kTimeSlice) rooms_[domain] = room_of(config_.sm_count);
+  const uint32_t sms = sm_limit == 0 ? config_.sm_count : sm_limit;
+  clients_[index] = {true, domain, 0, room_of(sms), sms};
   return index;
 }
 
@@ -294,26 +295,61 @@ void GpuModel::end_kernel(StreamIndex s) {
   dirty_ = true;
 }
 
-void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
-  const KernelShape& kernel = stream.queue[stream.head].kernel;
-  Room& room = rooms_[clients_[stream.client].domain];
-  const uint64_t threads = uint64_t{blocks} * kernel.threads;
-  room.threads += threads;
-  room.registers += threads * kernel.registers;
-  room.shared_bytes += uint64_t{blocks} * kernel.shared_bytes;
-  room.blocks += blocks;
+GpuModel::Room* GpuModel::region_of(const Stream& stream) {
+  const SmSet& set = stream.queue[stream.head].sms;
+  if (set.id == 0) return nullptr;
+  const uint32_t domain = clients_[stream.client].domain;
+  for (Region& region : regions_) {
+    if (region.domain == domain && region.id == set.id) return &region.room;
+  }
+  return &regions_.emplace_back(Region{domain, set.id, room_of(set.sms)}).room;
 }
 
-uint32_t GpuModel::blocks_that_fit(const Stream& stream) const {
+std::array<GpuModel::Room*, 3> GpuModel::rooms_of(const Stream& stream) {
+  Client& client = clients_[stream.client];
+  return {&rooms_[client.domain], &client.room, region_of(stream)};
+}
+
+void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
   const KernelShape& kernel = stream.queue[stream.head].kernel;
-  const Room& room = rooms_[clients_[stream.client].domain];
-  const uint64_t whole_gpu = uint64_t{blocks_per_sm(kernel)} * config_.sm_count;
-  uint64_t fit = std::min<uint64_t>(stream.unplaced, room.blocks);
-  fit = std::min(fit, whole_gpu - std::min<uint64_t>(whole_gpu, stream.running));
-  fit = std::min(fit, room.threads / std::max(1u, kernel.threads));
+  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  for (Room* room : rooms_of(stream)) {
+    if (room == nullptr) continue;
+    room->threads += threads;
+    room->registers += threads * kernel.registers;
+    room->shared_bytes += uint64_t{blocks} * kernel.shared_bytes;
+    room->blocks += blocks;
+  }
+}
+
+void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
+  const KernelShape& kernel = stream.queue[stream.head].kernel;
+  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  for (Room* room : rooms_of(stream)) {
+    if (room == nullptr) continue;
+    room->threads -= threads;
+    room->registers -= threads * kernel.registers;
+    room->shared_bytes -= uint64_t{blocks} * kernel.shared_bytes;
+    room->blocks -= blocks;
+  }
+}
+
+uint32_t GpuModel::blocks_that_fit(const Stream& stream) {
+  const Op& op = stream.queue[stream.head];
+  const KernelShape& kernel = op.kernel;
+  const uint32_t sms = op.sms.id == 0 ? config_.sm_count : op.sms.sms;
+  const uint64_t most =
+      uint64_t{blocks_per_sm(kernel)} * std::min(sms, clients_[stream.client].sms);
   const uint64_t registers = uint64_t{kernel.registers} * kernel.threads;
-  if (registers > 0) fit = std::min(fit, room.registers / registers);
-  if (kernel.shared_bytes > 0) fit = std::min(fit, room.shared_bytes / kernel.shared_bytes);
+  uint64_t fit =
+      std::min<uint64_t>(stream.unplaced, most - std::min<uint64_t>(most, stream.running));
+  for (const Room* room : rooms_of(stream)) {
+    if (room == nullptr) continue;
+    fit = std::min(fit, room->blocks);
+    fit = std::min(fit, room->threads / std::max(1u, kernel.threads));
+    if (registers > 0) fit = std::min(fit, room->registers / registers);
+    if (kernel.shared_bytes > 0) fit = std::min(fit, room->shared_bytes / kernel.shared_bytes);
+  }
   return static_cast<uint32_t>(fit);
 }
 
@@ -326,8 +362,14 @@ void GpuModel::place_blocks(std::vector<Notice>& notices) {
       continue;
     }
     const uint32_t blocks = blocks_that_fit(stream);
-    if (blocks == 0) return;
     const Op& op = stream.queue[stream.head];
+    // It may have run out of its own room alone: then others may have some.
+    const bool confined = op.sms.id != 0 || clients_[stream.client].sms < config_.sm_count;
+    if (blocks == 0 && !confined) return;
+    if (blocks == 0) {
+      ++i;
+      continue;
+    }
     if (stream.phase == Phase::kReady) {
       stream.phase = Phase::kRunning;
       notices.push_back({Notice::kStarted, {s, stream.done + 1}, stream.client, now_, op.tag});
@@ -337,15 +379,14 @@ void GpuModel::place_blocks(std::vector<Notice>& notices) {
         static_cast<float>(blocks) / static_cast<float>(blocks_per_sm(kernel) * config_.sm_count);
     cohorts_.push_back({s, blocks, static_cast<double>(kernel.block_ns), kernel.bandwidth,
                         kernel.bandwidth * filled});
-    Room& room = rooms_[clients_[stream.client].domain];
-    const uint64_t threads = uint64_t{blocks} * kernel.threads;
-    room.threads -= threads;
-    room.registers -= threads * kernel.registers;
-    room.shared_bytes -= uint64_t{blocks} * kernel.shared_bytes;
-    room.blocks -= blocks;
+    take_room(stream, blocks);
     stream.running += blocks;
     stream.unplaced -= blocks;
-    if (stream.unplaced > 0) return;  // the rest of this kernel goes before anyone behind it
+    if (stream.unplaced > 0 && !confined) return;  // the rest goes before anyone behind it
+    if (stream.unplaced > 0) {
+      ++i;
+      continue;
+    }
     ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(i));
   }
 }

@@ -20,6 +20,7 @@
 // Not modelled: placement on individual SMs (room is summed over them), caches, clocks, power.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -67,6 +68,13 @@ struct KernelShape {
   float bandwidth = 0;        // share of DRAM bandwidth with the GPU filled, 0 to 1
 };
 
+// Which SMs a launch may use, and how many these are: a Green Context's. Equal ids are the same
+// SMs, in whatever client; sets of different ids are taken to be disjoint. 0: all SMs.
+struct SmSet {
+  uint32_t id = 0;
+  uint32_t sms = 0;
+};
+
 enum class OpKind : uint8_t {
   kKernel,
   kDelay,   // takes `delay_ns`, uses no SM: a copy, a memset
@@ -78,6 +86,7 @@ struct Op {
   int priority = 0;      // added to the stream's; CUDA's: lower numbers run first
   TimeNs delay_ns = 0;   // kDelay
   KernelShape kernel{};  // kKernel
+  SmSet sms{};           // kKernel: where its blocks may run
   OpId after{};          // starts no earlier than the completion of `after`
   uint64_t tag = 0;      // the caller's own, given back in notices
 };
@@ -97,8 +106,9 @@ class GpuModel {
   const GpuConfig& config() const { return config_; }
   TimeNs now() const { return now_; }
 
-  // A client is a process. Removing one drops all its work without notices and frees its streams.
-  ClientIndex add_client();
+  // A client is a process; its blocks take the room of `sm_limit` SMs at most, whichever these are
+  // (0: of all). Removing one drops all its work without notices and frees its streams.
+  ClientIndex add_client(uint32_t sm_limit = 0);
   void remove_client(TimeNs at, ClientIndex client);
 
   // Streams run in order. `priority` as in CUDA, 0 to -5. Closing one drops what it has not
@@ -156,6 +166,8 @@ class GpuModel {
     bool live = false;
     uint32_t domain = 0;   // index into rooms_: all share one under MPS
     uint32_t kernels = 0;  // stream heads that launch, wait for room or run
+    Room room{};           // what it may use
+    uint32_t sms = 0;      // of that
   };
   struct Cohort {
     StreamIndex stream;
@@ -165,7 +177,14 @@ class GpuModel {
     float demand;     // what these blocks draw
   };
 
-  Room full_room() const;
+  struct Region {
+    uint32_t domain, id;  // SmSet's
+    Room room;
+  };
+
+  Room room_of(uint32_t sms) const;
+  Room* region_of(const Stream& stream);                // of its head; nullptr: all SMs
+  std::array<Room*, 3> rooms_of(const Stream& stream);  // the last one may be missing
   void settle(std::vector<Notice>& notices);
   bool move_heads(std::vector<Notice>& notices);
   bool move_head(StreamIndex s, std::vector<Notice>& notices);
@@ -174,7 +193,8 @@ class GpuModel {
   void finish_head(StreamIndex s, std::vector<Notice>& notices);
   bool finish_cohorts(std::vector<Notice>& notices);
   void place_blocks(std::vector<Notice>& notices);
-  uint32_t blocks_that_fit(const Stream& stream) const;
+  uint32_t blocks_that_fit(const Stream& stream);
+  void take_room(const Stream& stream, uint32_t blocks);
   void pass_time(TimeNs to);
   bool choose_client();
   bool may_run(ClientIndex client) const;
@@ -192,6 +212,7 @@ class GpuModel {
   std::vector<StreamIndex> ready_;   // kernels with unplaced blocks: priority, then first come
   std::vector<Cohort> cohorts_;
   std::vector<Room> rooms_;
+  std::vector<Region> regions_;
   bool dirty_ = false;  // something was submitted or removed since the last advance()
 
   // Time-slicing.

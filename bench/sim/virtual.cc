@@ -46,7 +46,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   ClientState& c = clients_.emplace_back();
   c.spec = spec;
   c.id = clients_.size();
-  c.gpu = gpu_.add_client();
+  c.gpu = gpu_.add_client(spec.sm_limit);
   if (!managed_) c.window_us = core::kWindowLeased;
   Event e(EventKind::kAttached, now_, c.id);
   e.attached = {};
