@@ -81,6 +81,8 @@ struct Attach {
   deviceCount @5 :UInt32;
   smCount @6 :UInt32;       # of device 0, 0 if unknown
   mps @7 :Bool;             # the process talks to an MPS server
+  sms @8 :Text;             # HEDDLE_SMS, the SMs that it asks to be kept on; may be empty
+  smGroups @9 :List(UInt16); # SMs of each group of device 0 (ipc/partition.h); empty: no partitions
 }
 
 struct RegisterKernel {

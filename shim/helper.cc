@@ -26,6 +26,7 @@
 #include "shim/kernels.h"
 #include "shim/log.h"
 #include "shim/messages.h"
+#include "shim/partition.h"
 #include "shim/session.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
@@ -58,6 +59,7 @@ struct Environment {
   char socket[128];  // longer than any address, so that what was cut is refused
   char runtime[128];
   char label[ipc::kLabelBytes + 1];
+  char sms[ipc::kLabelBytes + 1];
 };
 constinit Environment environment{};
 
@@ -330,7 +332,9 @@ void gather_facts() {
   remember(environment.socket, ipc::kSocketEnv);
   remember(environment.runtime, "XDG_RUNTIME_DIR");
   remember(environment.label, "HEDDLE_LABEL");
+  remember(environment.sms, "HEDDLE_SMS");
   attach_facts.label = environment.label;
+  attach_facts.sms = environment.sms;
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.mps = mps_runs();
@@ -345,6 +349,7 @@ void gather_facts() {
       CUDA_SUCCESS) {
     attach_facts.sm_count = static_cast<uint32_t>(value);
   }
+  attach_facts.sm_group_count = read_groups(0, attach_facts.sm_groups);
 }
 
 // The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
@@ -372,6 +377,7 @@ void forget_parent() {
   }
   forget_threads();
   forget_streams();
+  forget_partitions();
   forget_kernels();
 }
 

@@ -9,6 +9,7 @@
 
 #include "ipc/kernel_id.h"
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::shim {
 
@@ -20,6 +21,9 @@ struct AttachFacts {
   uint32_t device_count = 0;
   uint32_t sm_count = 0;
   bool mps = false;
+  std::string_view sms;
+  uint16_t sm_groups[ipc::kSmGroups] = {};
+  size_t sm_group_count = 0;
 };
 
 struct KernelFacts {
