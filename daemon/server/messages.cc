@@ -9,6 +9,7 @@
 
 #include "ipc/heddle.capnp.h"
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::server {
 namespace {
@@ -30,6 +31,10 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);
   out.mps = in.getMps();
+  out.sms = cut(in.getSms(), ipc::kLabelBytes);
+  for (const uint16_t sms : in.getSmGroups()) {
+    if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(sms);
+  }
   return out;
 }
 

@@ -24,6 +24,8 @@ struct AttachMessage {
   uint32_t device_count = 1;
   uint32_t sm_count = 0;
   bool mps = false;
+  std::string sms;
+  std::vector<uint16_t> sm_groups;
 };
 
 struct Request {
