@@ -66,18 +66,12 @@ Scenario read_scenario(const VirtualOptions& options) {
   return s;
 }
 
-// The runner's rows, those that the GPU model can play, and the clairvoyant policy on each path.
+// The runner's rows, and the clairvoyant policy on each path.
 Plan rows_of(const Scenario& s) {
   Plan all = plan(s, false), out;
   out.missing = all.missing;
   bool used[2] = {};
   for (Row& row : all.rows) {
-    const bool percent = std::any_of(row.jobs.begin(), row.jobs.end(),
-                                     [](const Variant& v) { return v.percent != 100; });
-    if (percent) {
-      out.missing.push_back({row.name, "the GPU model has no thread percentages"});
-      continue;
-    }
     used[row.mps ? 1 : 0] |= !row.alone;
     out.rows.push_back(std::move(row));
   }
@@ -273,7 +267,8 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   load_inputs(setting);
   const Plan all = rows_of(s);
   for (const Row& row : all.rows) {  // what cannot be loaded is said before anything runs
-    if (!row.policy.empty() && row.policy != kOracle) must(load_row_policy(setting, row));
+    const bool loads = !row.policy.empty() && row.policy != kOracle && row.policy != "builtin";
+    if (loads) must(load_row_policy(setting, row));
   }
   Pool pool(setting, all.rows);
   std::vector<VirtualBlock> blocks = pool.run(options.threads);
