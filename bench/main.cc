@@ -47,7 +47,8 @@ simulated one, and every figure is labelled so.
              NAME@timeslice, NAME@mps, NAME@mps+priority  one of them; the last with client priority
   baselines  timeslice, mps, mps+priority (CUDA_MPS_CLIENT_PRIORITY=1 for batch jobs),
              mps:25 or mps:75/25 (thread percentages: batch jobs', each job's),
-             split:100/32 (SMs of each job), exclusive (one process at a time, by software)
+             split:25 or split:75/25 (Green Contexts: batch jobs on 25 % of the SMs and the
+             others on the rest, each job's share), exclusive (one process at a time, by software)
 
 Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   jct_ms          job completion time, from the iteration's begin, or arrival, to its end: mean,
@@ -82,8 +83,8 @@ is labelled simulated.
                       printed. Who lets kernels overlap, or accepts delay, may give best effort more:
                       the part that batch jobs used of the GPU time that latency jobs left is printed
                       too; 1 is the bound for kernels that do not overlap, at the row's own JCT.
-  not modelled        thread percentages, splits, caches, clocks, memory, copies, energy; of a
-                      client, one thread and one stream)";
+  not modelled        caches, clocks, memory, copies, energy; of a client, one thread and one
+                      stream)";
 
 constexpr const char* kValidateHelp =
     R"(How far virtual time is from what was measured: REAL.json, of `run` or of bench/pairs.py, against

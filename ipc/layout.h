@@ -31,7 +31,7 @@ struct alignas(64) DeviceWindow {
   std::atomic<uint64_t> word;
   std::atomic<int32_t>
       launch_priority;              // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
-  std::atomic<uint32_t> partition;  // for posted launches, 0: the whole device
+  std::atomic<uint32_t> partition;  // SM groups for all launches, a bit each; 0: the whole device
 };
 
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
@@ -45,7 +45,7 @@ constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word)
 struct alignas(64) GrantSlot {
   std::atomic<uint32_t> credit_us;  // further predicted time that may be launched without asking
   std::atomic<uint32_t> epoch;      // credit dies when the window's epoch moves on
-  std::atomic<uint32_t> partition;  // 0: the whole device
+  std::atomic<uint32_t> partition;  // as DeviceWindow's
   std::atomic<int32_t> launch_priority;  // 0: none
   std::atomic<uint32_t> granted;
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
@@ -96,6 +96,8 @@ struct ClientMemory {
     std::atomic<uint64_t> launches;  // posted and granted
     std::atomic<uint64_t> self[16];  // by Admission: launches that did not wait for a grant
     std::atomic<uint64_t> marker_errors;
+    std::atomic<uint64_t> partitioned;    // launches of a client with a partition: into it,
+    std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/README.md)
   } counters;
   ThreadBlock threads[kThreads];
 };

@@ -80,6 +80,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) noexcept;
 CUresult cuStreamQuery(CUstream stream) noexcept;
 CUresult cuStreamQuery_ptsz(CUstream stream) noexcept;
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) noexcept;
+CUresult cuStreamGetPriority(CUstream stream, int* priority) noexcept;
 CUresult cuStreamDestroy(CUstream stream) noexcept;
 CUresult cuStreamDestroy_v2(CUstream stream) noexcept;
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) noexcept;
@@ -94,6 +95,17 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
                                           const void* edges, size_t count, CUstreamCaptureMode mode) noexcept;
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept;
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept;
+
+// Since 12.4: where they are missing there are no partitions.
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
+CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
+                                     CUdevResource* remaining, unsigned flags, unsigned min_count) noexcept;
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) noexcept;
+CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned flags) noexcept;
+CUresult cuGreenCtxDestroy(CUgreenCtx context) noexcept;
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned flags, int priority) noexcept;
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) noexcept;
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) noexcept;
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) noexcept;
 

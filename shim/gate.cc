@@ -64,6 +64,9 @@ class KernelSet {
 // Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
 constinit KernelSet followed;
 
+// Kernels that ran on the whole device after a partition refused them.
+constinit KernelSet unmovable;
+
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
 // runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
@@ -93,13 +96,15 @@ Turn::Turn(const Launch& launch) {
     }
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
+  if (partition_ != 0) [[unlikely]]
+    move(launch);
   const uint32_t count = ++in_.thread().launches;
   const bool measure =
       kernel_.index < ipc::kKernels &&
       (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
        in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
   if ((measure || count % kTimedEvery == 0) && !quiet_ && !followed.has(kernel_.index)) {
-    pair_ = begin_pair(in_, *stream_, ref_, reach_, kernel_.index);
+    pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
   HEDDLE_FAULT_POINT("gate: admitted, not launched");
@@ -125,6 +130,23 @@ bool Turn::await_daemon(const Launch& launch) {
   }
 }
 
+// Into its partition, where that can be.
+void Turn::move(const Launch& launch) {
+  if (launch.may_move && !quiet_ && !unmovable.has(kernel_.index)) {
+    detour_.emplace(in_, *stream_, ref_, partition_);
+  }
+}
+
+void Turn::stay() {
+  if (pair_ >= 0) end_pair(in_, *stream_, target(), pair_, false);
+  pair_ = -1;
+  detour_.reset();
+}
+
+void Turn::stayed(bool taken) {
+  if (taken) unmovable.add(kernel_.index);
+}
+
 // The launch goes as it is, unmanaged.
 void Turn::give_up() {
   // It may have a number, under a daemon that went away.
@@ -147,6 +169,7 @@ void Turn::admit(const Launch& launch) {
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
+  partition_ = control.windows[stream_->device].partition.load(std::memory_order_relaxed);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
@@ -204,6 +227,7 @@ bool Turn::use_credit(uint32_t epoch) {
   }
   thread.credit_us -= predicted_us_;
   priority_ = thread.credit_priority;
+  partition_ = thread.credit_partition;
   return true;
 }
 
@@ -293,8 +317,10 @@ void Turn::use_grant(const ipc::Grant& grant) {
   thread.credit_us = static_cast<float>(grant.credit_us);
   thread.credit_epoch = grant.epoch;
   thread.credit_priority = grant.launch_priority;
+  thread.credit_partition = grant.partition;
   thread.credit_device = stream_->device;
   priority_ = grant.launch_priority;
+  partition_ = grant.partition;
 }
 
 // Waits until the ask is granted, or must not be waited for any longer; says which.
@@ -334,6 +360,9 @@ Admission Turn::wait(uint32_t seq) {
 CUresult Turn::launched(CUresult result) {
   if (stream_ == nullptr) return result;
   HEDDLE_FAULT_POINT("gate: launched, not recorded");
+  const bool timed = pair_ >= 0;
+  if (partition_ != 0) [[unlikely]]
+    come_back(result);
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
@@ -346,10 +375,23 @@ CUresult Turn::launched(CUresult result) {
     in_.post(fields, true);
     return result;
   }
-  if (!quiet_ && pair_ < 0 && wants_marker()) place_marker(in_, *stream_, ref_);
+  if (!quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   if (in_.contended() && has_events(*stream_)) watch_soon();
   return result;
+}
+
+// Before the launch counts as being with the driver: until then its stream does not wait for it.
+void Turn::come_back(CUresult result) {
+  const bool launched = result == CUDA_SUCCESS;
+  const bool moved = lane() != nullptr;
+  if (moved && pair_ >= 0) {
+    end_pair(in_, *stream_, target(), pair_, launched);
+    pair_ = -1;
+  }
+  if (moved && launched && !detour_->back()) in_.count_marker_error();
+  if (launched) in_.count_partition(moved);
+  detour_.reset();
 }
 
 // Whether the host paused behind this kernel last time; learned while somebody less important

@@ -5,10 +5,13 @@
 // nothing, and the launch goes straight to the driver.
 #pragma once
 
+#include <optional>
+
 #include "ipc/kernel_id.h"
 #include "ipc/slot.h"
 #include "shim/completion.h"
 #include "shim/kernels.h"
+#include "shim/partition.h"
 
 namespace heddle::shim {
 
@@ -19,6 +22,7 @@ struct Launch {
   bool graph = false;
   bool programmatic = false;  // a programmatic dependent launch: no event may be put beside it
   bool may_raise = false;     // its launch priority may be chosen
+  bool may_move = false;      // into a partition
   bool cooperative = false;
   bool exempt = false;  // must not be held back, nor measured
 };
@@ -29,8 +33,19 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
+  // False: the launch goes as the application made it.
+  bool changed() const { return (static_cast<uint32_t>(priority_) | partition_) != 0; }
+
   // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
   int priority() const { return priority_; }
+
+  // The stream of a partition, which launches instead; nullptr: the application's own.
+  CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
+
+  // The driver refused the launch into the lane: it goes into the application's stream. `taken`
+  // says, afterwards, whether that was better; then its kernel stays there.
+  void stay();
+  void stayed(bool taken);
 
   // The driver refused the launch with that priority, and took it without.
   void priority_refused() { in_.count_marker_error(); }
@@ -52,11 +67,16 @@ class Turn {
   ipc::RecordFields record(wire::Admission admission);
   void take_sequence();
   bool pauses();
+  // Where the launch itself goes.
+  StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
+  void move(const Launch& launch);
+  void come_back(CUresult result);
   bool wants_marker();
 
   Inside in_;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   StreamRef ref_;
+  std::optional<Detour> detour_;
   KernelRef kernel_;
   Reach reach_{};
   float predicted_us_ = 0;
@@ -64,6 +84,7 @@ class Turn {
   uint32_t ask_seq_ = 0;
   uint32_t window_us_ = 0;
   int priority_ = 0;
+  uint32_t partition_ = 0;
   int pair_ = -1;
   uint32_t before_ = 0;  // the kernel of the stream's launch before this one, + 1
   int64_t at_ns_ = 0;

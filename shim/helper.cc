@@ -26,6 +26,7 @@
 #include "shim/kernels.h"
 #include "shim/log.h"
 #include "shim/messages.h"
+#include "shim/partition.h"
 #include "shim/session.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
@@ -58,6 +59,7 @@ struct Environment {
   char socket[128];  // longer than any address, so that what was cut is refused
   char runtime[128];
   char label[ipc::kLabelBytes + 1];
+  char sms[ipc::kLabelBytes + 1];
 };
 constinit Environment environment{};
 
@@ -330,7 +332,9 @@ void gather_facts() {
   remember(environment.socket, ipc::kSocketEnv);
   remember(environment.runtime, "XDG_RUNTIME_DIR");
   remember(environment.label, "HEDDLE_LABEL");
+  remember(environment.sms, "HEDDLE_SMS");
   attach_facts.label = environment.label;
+  attach_facts.sms = environment.sms;
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.mps = mps_runs();
@@ -349,6 +353,7 @@ void gather_facts() {
   if (HEDDLE_REAL(cuDeviceGetName)(gpu_name, sizeof gpu_name, 0) == CUDA_SUCCESS) {
     attach_facts.gpu_name = gpu_name;
   }
+  attach_facts.sm_group_count = read_groups(0, attach_facts.sm_groups);
 }
 
 // The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
@@ -376,6 +381,7 @@ void forget_parent() {
   }
   forget_threads();
   forget_streams();
+  forget_partitions();
   forget_kernels();
 }
 

@@ -212,6 +212,11 @@ void Inside::count_marker_error() {
   session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Inside::count_partition(bool into) {
+  auto& counters = session_->client->counters;
+  (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
+}
+
 void create_thread_key() {
   if (!exit_key_made) exit_key_made = pthread_key_create(&exit_key, release_slot) == 0;
 }

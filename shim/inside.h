@@ -28,6 +28,7 @@ struct alignas(64) ThreadSlot {
   float credit_us = 0;
   uint32_t credit_epoch = 0;
   int32_t credit_priority = 0;
+  uint32_t credit_partition = 0;
   int credit_device = 0;
   // What was left of the window at this thread's last launch, while no other thread launches.
   float room_us = 0;
@@ -124,6 +125,8 @@ class Inside {
     return ipc::window_us(word) != ipc::kWindowLease;
   }
   void count_marker_error();
+  // Counts one launch of a client with a partition: into it, or not.
+  void count_partition(bool into);
 
  private:
   Entry enter(Session* session);

@@ -46,6 +46,9 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     attach.setSmCount(facts.sm_count);
     attach.setMps(facts.mps);
     set_text(facts.gpu_name, ipc::kLabelBytes, [&](unsigned n) { return attach.initGpuName(n); });
+    set_text(facts.sms, ipc::kLabelBytes, [&](unsigned n) { return attach.initSms(n); });
+    auto groups = attach.initSmGroups(static_cast<unsigned>(facts.sm_group_count));
+    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, facts.sm_groups[i]);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "ipc/kernel_id.h"
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::shim {
 
@@ -21,6 +22,9 @@ struct AttachFacts {
   uint32_t sm_count = 0;
   bool mps = false;
   std::string_view gpu_name;
+  std::string_view sms;
+  uint16_t sm_groups[ipc::kSmGroups] = {};
+  size_t sm_group_count = 0;
 };
 
 struct KernelFacts {

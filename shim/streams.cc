@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "shim/driver.h"
+#include "shim/partition.h"
 
 namespace heddle::shim {
 
@@ -144,6 +145,7 @@ void end_slot(Inside& in, uint32_t place, bool gone) {
     const Held held(slot.events);
     destroy_events(slot, gone);
   }
+  end_lanes(slot, gone);
   post_end(in, slot);
   slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
   slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -166,8 +168,10 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   StreamSlot& slot = slots[shared ? kOwnSlots : place];
   const CUcontext current = current_context();
   CUcontext context = current;
+  slot.priority = 0;
   if (!is_legacy(stream) && !is_per_thread(stream)) {
     HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
+    HEDDLE_REAL(cuStreamGetPriority)(stream.handle, &slot.priority);
   }
   slot.context = context;
   slot.device = device_of(context, current);
@@ -297,6 +301,9 @@ void forget_streams() {
     }
     slot.marker_head = slot.marker_tail = 0;
     slot.pairs_out.store(0, std::memory_order_relaxed);
+    for (auto& lane : slot.lanes) lane.store(nullptr, std::memory_order_relaxed);
+    slot.lanes_wanted.store(0, std::memory_order_relaxed);
+    slot.lanes_due.store(0, std::memory_order_relaxed);
     slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);

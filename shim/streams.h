@@ -43,6 +43,7 @@ struct Pair {
 struct alignas(64) StreamSlot {
   static constexpr uint32_t kMarkers = 8;
   static constexpr int kPairs = 8;
+  static constexpr uint32_t kLanes = 8;  // partitions that a device's launches may use
 
   // Written at each launch.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out
@@ -57,8 +58,14 @@ struct alignas(64) StreamSlot {
   CUcontext context = nullptr;
   uint16_t index = 0;
   int device = 0;
+  int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
+
+  // What runs for it in a partition (partition.h), by the partition's place. A bit for each that
+  // was ever wanted, and for each that the helper has not seen to.
+  std::atomic<CUstream> lanes[kLanes] = {};
+  std::atomic<uint32_t> lanes_wanted{0}, lanes_due{0};
 
   Spin events;                    // guards what follows; only ever tried on the launch path
   std::atomic<int> pairs_out{0};  // neither free nor harvested

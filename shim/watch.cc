@@ -10,6 +10,7 @@
 
 #include "shim/completion.h"
 #include "shim/driver.h"
+#include "shim/partition.h"
 
 namespace heddle::shim {
 namespace {
@@ -48,17 +49,24 @@ void settle_in() {
   HEDDLE_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-}  // namespace
-
-void watch_soon() {
-  if (!resting.load(std::memory_order_relaxed) || anything_captures()) return;
-  const int fd = watch_descriptor();
-  if (fd < 0 || !resting.exchange(false, std::memory_order_seq_cst)) return;
+void call(int fd) {
   const int before = errno;  // the application's
   const uint64_t one = 1;
   // Not write(), which is a cancellation point: the thread is in the session.
   syscall(SYS_write, fd, &one, sizeof one);
   errno = before;
+}
+
+}  // namespace
+
+void watch_soon() {
+  if (!resting.load(std::memory_order_relaxed) || anything_captures()) return;
+  const int fd = watch_descriptor();
+  if (fd >= 0 && resting.exchange(false, std::memory_order_seq_cst)) call(fd);
+}
+
+void call_helper() {
+  if (const int fd = watch_descriptor(); fd >= 0) call(fd);
 }
 
 void make_watch_descriptor() {
@@ -85,6 +93,7 @@ void watch() {
   const int fd = watch_descriptor();
   if (fd >= 0) [[maybe_unused]]
     const ssize_t drained = read(fd, &count, sizeof count);
+  make_lanes();
   const timespec pause{0, kLookNs};
   for (int looks = 0; looks < kLooksInARow; ++looks) {
     const Look found = look();

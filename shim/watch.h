@@ -15,6 +15,9 @@ namespace heddle::shim {
 // it that the helper looks. A helper that rests costs two system calls.
 void watch_soon();
 
+// Something is to be made (partition.h). Two system calls.
+void call_helper();
+
 // ---- for the helper thread ----
 
 // Made anew by each helper, for its process, and when the application closed it; readable when
@@ -22,8 +25,9 @@ void watch_soon();
 void make_watch_descriptor();
 int watch_descriptor();
 
-// Returns when there is nothing to look at, or after a while: then it is to be called again, now
-// and then in any case, for it may have found no slot.
+// Makes the lanes that launches wanted, then looks. Returns when there is nothing to look at, or
+// after a while: then it is to be called again, now and then in any case, for it may have found no
+// slot.
 void watch();
 
 }  // namespace heddle::shim

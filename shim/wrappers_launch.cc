@@ -19,11 +19,15 @@ auto real_ex() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
 }
 
-CUlaunchAttribute priority_attribute(int priority) {
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-  attribute.value.priority = priority;
-  return attribute;
+// The launch with a priority; `attributes` hold it.
+CUlaunchConfig raised(CUlaunchConfig config, int priority,
+                      CUlaunchAttribute (&attributes)[kAttributesMax]) {
+  memcpy(attributes, config.attrs, config.numAttrs * sizeof *attributes);
+  CUlaunchAttribute& added = attributes[config.numAttrs++] = {};
+  added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  added.value.priority = priority;
+  config.attrs = attributes;
+  return config;
 }
 
 // Launches with a priority; if the driver refuses that, `plain` once.
@@ -31,9 +35,7 @@ template <bool kPerThread, class Plain>
 CUresult launch_raised(Turn& turn, CUlaunchConfig config, CUfunction f, void** params, void** extra,
                        Plain&& plain) {
   CUlaunchAttribute attributes[kAttributesMax];
-  memcpy(attributes, config.attrs, config.numAttrs * sizeof *attributes);
-  attributes[config.numAttrs++] = priority_attribute(turn.priority());
-  config.attrs = attributes;
+  config = raised(config, turn.priority(), attributes);
   const CUresult result = real_ex<kPerThread>()(&config, f, params, extra);
   if (result == CUDA_SUCCESS) return result;
   const CUresult without = plain();
@@ -44,19 +46,41 @@ CUresult launch_raised(Turn& turn, CUlaunchConfig config, CUfunction f, void** p
   return without;
 }
 
+// Launches into a partition, with a priority, or both. What a partition refuses goes into the
+// application's own stream, once and as the application made it.
+template <bool kPerThread, class Plain>
+CUresult launch_changed(Turn& turn, const CUlaunchConfig& config, CUfunction f, void** params,
+                        void** extra, Plain&& plain) {
+  if (turn.lane() == nullptr) {
+    if (turn.priority() == 0) return plain();
+    return launch_raised<kPerThread>(turn, config, f, params, extra, plain);
+  }
+  CUlaunchConfig moved = config;
+  moved.hStream = turn.lane();
+  CUlaunchAttribute attributes[kAttributesMax];
+  if (turn.priority() != 0) moved = raised(moved, turn.priority(), attributes);
+  const CUresult result = real_ex<kPerThread>()(&moved, f, params, extra);
+  if (result == CUDA_SUCCESS) return result;
+  turn.stay();
+  const CUresult stayed = plain();
+  turn.stayed(stayed == CUDA_SUCCESS);
+  return stayed;
+}
+
 template <bool kPerThread>
 CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
   launch.may_raise = may_raise();
+  launch.may_move = true;
   Turn turn(launch);
   const auto plain = [&] {
     const auto real = kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
     return real(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };
-  if (turn.priority() == 0) [[likely]]
+  if (!turn.changed()) [[likely]]
     return turn.launched(plain());
   const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
-  return turn.launched(launch_raised<kPerThread>(turn, config, f, params, extra, plain));
+  return turn.launched(launch_changed<kPerThread>(turn, config, f, params, extra, plain));
 }
 
 template <bool kPerThread>
@@ -73,25 +97,27 @@ CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
 void read_attributes(const CUlaunchConfig& config, Launch& launch) {
   launch.may_raise = may_raise() && config.numAttrs < kAttributesMax &&
                      (config.attrs != nullptr || config.numAttrs == 0);
+  launch.may_move = true;
   for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
     const CUlaunchAttributeValue& value = config.attrs[i].value;
     switch (config.attrs[i].id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         launch.cooperative = value.cooperative != 0;
-        if (launch.cooperative) launch.may_raise = false;
+        if (launch.cooperative) launch.may_raise = launch.may_move = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_PRIORITY:
         launch.may_raise = false;  // the application chose one
         break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
+        launch.may_move = false;  // the partition may be too small for it
         break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         if (value.programmaticStreamSerializationAllowed == 0) break;
         [[fallthrough]];
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.programmatic = true;
-        launch.may_raise = false;
+        launch.may_raise = launch.may_move = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_IGNORE:
         break;
@@ -111,8 +137,8 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
                  1}};
   read_attributes(*config, launch);
   Turn turn(launch);
-  if (turn.priority() == 0) return turn.launched(plain());
-  return turn.launched(launch_raised<kPerThread>(turn, *config, f, params, extra, plain));
+  if (!turn.changed()) return turn.launched(plain());
+  return turn.launched(launch_changed<kPerThread>(turn, *config, f, params, extra, plain));
 }
 
 // The calls from before cuLaunchKernel, whose block shape lies in the function.

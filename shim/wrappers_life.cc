@@ -3,6 +3,7 @@
 #include "shim/driver.h"
 #include "shim/inside.h"
 #include "shim/kernels.h"
+#include "shim/partition.h"
 #include "shim/streams.h"
 
 namespace heddle::shim {
@@ -21,35 +22,31 @@ void stream_ends(CUstream stream) {
   end_stream(stream);
 }
 
-bool primary_is_active(CUdevice device) {
-  unsigned flags = 0;
-  int active = 0;
-  return HEDDLE_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS &&
-         active != 0;
-}
+// How often the application holds each primary context, as far as it was seen to.
+constinit std::atomic<int> retained[ipc::kDevices] = {};
 
-// The primary context of a device, nullptr if it is not there.
-CUcontext primary_of(CUdevice device) {
-  CUcontext context = nullptr;
-  if (!is_initialized() || !primary_is_active(device) ||
-      HEDDLE_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) {
-    return nullptr;
-  }
-  HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
-  return context;
+std::atomic<int>& retained_of(CUdevice device) {
+  return retained[static_cast<unsigned>(device) % ipc::kDevices];
 }
 
 template <class Real>
 CUresult reset_primary(CUdevice device, Real&& real) {
+  const EventsRest rest;
   if (const CUcontext context = primary_of(device)) context_ends(context);
+  end_partitions(device);
+  retained_of(device).store(0, std::memory_order_relaxed);
   return real(device);
 }
 
-// Only the last release ends the context, and its events with it.
+// Only the last release ends the context, and its events with it. Partitions hold it too, and must
+// go before; one release too early they are made again.
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
   const CUcontext context = primary_of(device);
   const EventsRest rest;
+  if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {
+    end_partitions(device);
+  }
   const CUresult result = real(device);
   if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
   return result;
@@ -160,6 +157,11 @@ CUresult cuCtxDestroy(CUcontext context) noexcept {
 CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
   context_ends(context);
   return HEDDLE_REAL(cuCtxDestroy_v2)(context);
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept {
+  const CUresult result = HEDDLE_REAL(cuDevicePrimaryCtxRetain)(context, device);
+  if (result == CUDA_SUCCESS) retained_of(device).fetch_add(1, std::memory_order_relaxed);
+  return result;
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept {
   return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset));

@@ -258,9 +258,11 @@ void Daemon::use(const std::string& policy, const std::map<std::string, std::str
   loaded_ = wanted;
 }
 
-std::vector<std::string> Daemon::prefix(int priority, const std::string& label) const {
+std::vector<std::string> Daemon::prefix(int priority, const std::string& label,
+                                        const std::string& sms) const {
   std::vector<std::string> words = {installed("bin/heddle"),  "run",     "--quiet", "--priority",
                                     std::to_string(priority), "--label", label};
+  if (!sms.empty()) words.insert(words.end(), {"--sms", sms});
   if (simulated_) words.emplace_back("--sim");
   words.emplace_back("--");
   return words;

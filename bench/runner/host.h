@@ -71,8 +71,9 @@ class Daemon {
   void record(const std::string& file, double seconds);
   bool running() const { return process_->running(); }
   int pid() const { return process_->pid(); }
-  // In front of a job's command.
-  std::vector<std::string> prefix(int priority, const std::string& label) const;
+  // In front of a job's command. `sms` as `heddle run --sms` takes it, "": all.
+  std::vector<std::string> prefix(int priority, const std::string& label,
+                                  const std::string& sms) const;
   const Environment& environment() const { return environment_; }
 
  private:

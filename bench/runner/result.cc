@@ -24,6 +24,7 @@ Json about(const Row& row) {
   for (const Variant& v : row.jobs) {
     if (v.client_priority) out["client_priority"] = true;
     if (v.percent != 100) out["percent"][std::to_string(v.job)] = v.percent;
+    if (v.sms != scenario::SmShare{}) out["sms"][std::to_string(v.job)] = share_text(v.sms);
   }
   return out;
 }

@@ -8,10 +8,11 @@ namespace {
 using scenario::Baseline;
 using scenario::BaselineKind;
 using scenario::Scenario;
+using scenario::SmShare;
 
 class Planner {
  public:
-  Planner(const Scenario& scenario, bool simulated) : scenario_(scenario), simulated_(simulated) {}
+  explicit Planner(const Scenario& scenario) : scenario_(scenario) {}
 
   Plan make() {
     for (const Baseline& baseline : scenario_.baselines) add(baseline);
@@ -23,17 +24,17 @@ class Planner {
  private:
   void add(const Baseline& baseline) {
     const BaselineKind kind = baseline.kind;
-    if (kind == BaselineKind::kSplit) {
-      return missing(baseline.text, "the shim has no Green Context partitions yet");
-    }
     Row row =
         shared(baseline.text, kind != BaselineKind::kTimeslice && kind != BaselineKind::kExclusive);
     if (kind == BaselineKind::kMpsPriority) prioritize(row);
     if (kind == BaselineKind::kMpsPercent) {
-      if (simulated_) return missing(row.name, "the simulated GPU has no thread percentages");
       for (Variant& v : row.jobs) v.percent = baseline.parts[v.job];
     }
     if (kind == BaselineKind::kExclusive) manage(row, "turns", {});
+    if (kind == BaselineKind::kSplit) {
+      manage(row, "builtin", {});
+      for (Variant& v : row.jobs) v.sms = baseline.shares[v.job];
+    }
     put(std::move(row));
   }
 
@@ -101,18 +102,13 @@ class Planner {
     plan_.rows.push_back(std::move(row));
   }
 
-  void missing(const std::string& row, const std::string& why) {
-    plan_.missing.push_back({row, why});
-  }
-
   const Scenario& scenario_;
-  const bool simulated_;
   Plan plan_;
 };
 
 }  // namespace
 
-Plan plan(const Scenario& scenario, bool simulated) { return Planner(scenario, simulated).make(); }
+Plan plan(const Scenario& scenario, bool) { return Planner(scenario).make(); }
 
 std::string rival(const Row& row, const std::vector<Row>& rows) {
   if (row.policy.empty() || row.alone) return "";
@@ -126,6 +122,15 @@ std::string rival(const Row& row, const std::vector<Row>& rows) {
   return "";
 }
 
+std::string share_text(const SmShare& sms) {
+  return std::to_string(sms.from) + "%-" + std::to_string(sms.to) + "%";
+}
+
+int priority_of(const Variant& variant, const Scenario& scenario) {
+  constexpr int kEqual = 4;  // the least important that the built-in policy leases
+  return variant.sms != SmShare{} ? kEqual : scenario.jobs[variant.job].priority;
+}
+
 std::string alone_name(const std::string& job, bool mps) {
   return "alone/" + job + (mps ? "@mps" : "");
 }
@@ -136,6 +141,7 @@ std::string variant_name(const Variant& variant, const Scenario& scenario) {
   if (variant.mps) name += ".mps";
   if (variant.client_priority) name += ".priority";
   if (variant.percent != 100) name += "." + std::to_string(variant.percent);
+  if (variant.sms != SmShare{}) name += ".sms" + share_text(variant.sms);
   return name;
 }
 

@@ -17,6 +17,7 @@ struct Variant {
   bool managed = false;          // started by `heddle run`
   bool client_priority = false;  // CUDA_MPS_CLIENT_PRIORITY=1
   uint32_t percent = 100;        // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
+  scenario::SmShare sms;         // `heddle run --sms`, unless it is all
 
   auto operator<=>(const Variant&) const = default;
 };
@@ -41,12 +42,18 @@ struct Plan {
   std::vector<Missing> missing;
 };
 
-// All rows of the scenario, and each job alone on every path to the GPU that is used. Simulated:
-// what the simulated GPU cannot do is missing.
+// All rows of the scenario, and each job alone on every path to the GPU that is used. At present
+// none is missing, on the simulated GPU neither.
 Plan plan(const scenario::Scenario& scenario, bool simulated);
 
 // The row that one is held against, by policy's path: what is free there. Empty if not in `rows`.
 std::string rival(const Row& row, const std::vector<Row>& rows);
+
+// "0%-25%", as `heddle run --sms` takes it.
+std::string share_text(const scenario::SmShare& sms);
+
+// The job's own; in a split all are equal, so that none is held back nor goes before the others.
+int priority_of(const Variant& variant, const scenario::Scenario& scenario);
 
 std::string alone_name(const std::string& job, bool mps);
 std::string variant_name(const Variant& variant, const scenario::Scenario& scenario);

@@ -133,7 +133,8 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
     spawn.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(variant.percent);
   }
   if (variant.managed) {
-    const auto prefix = path.daemon->prefix(job.priority, name);
+    const std::string sms = variant.sms == scenario::SmShare{} ? "" : share_text(variant.sms);
+    const auto prefix = path.daemon->prefix(priority_of(variant, scenario_), name, sms);
     spawn.command.insert(spawn.command.begin(), prefix.begin(), prefix.end());
     spawn.environment["HEDDLE_SOCKET"] = path.daemon->environment().at("HEDDLE_SOCKET");
   } else if (simulated_) {

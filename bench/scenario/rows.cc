@@ -54,6 +54,28 @@ Result<std::vector<uint32_t>> percentages(std::string_view text, const std::vect
   return out;
 }
 
+Result<std::vector<SmShare>> shares(std::string_view text, const std::vector<Job>& jobs) {
+  std::vector<SmShare> out;
+  if (text.find('/') == std::string_view::npos) {
+    const auto one = numbers(text, 1, 99);
+    if (!one) return fail(one.error().message);
+    for (const Job& job : jobs) {
+      out.push_back(job.role == Role::kBatch ? SmShare{0, one->front()}
+                                             : SmShare{one->front(), 100});
+    }
+    return out;
+  }
+  const auto each = numbers(text, jobs.size(), 100);
+  if (!each) return fail(each.error().message);
+  uint32_t from = 0;
+  for (const uint32_t part : *each) {
+    out.push_back({from, from + part});
+    from += part;
+  }
+  if (from > 100) return fail(quoted(text) + " is more than 100 percent of the SMs");
+  return out;
+}
+
 }  // namespace
 
 Result<PolicyRow> parse_policy(std::string_view text) {
@@ -84,25 +106,21 @@ Result<PolicyRow> parse_policy(std::string_view text) {
 }
 
 Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& jobs) {
-  constexpr uint32_t kMostSms = 1024;
   Baseline row;
   row.text = text;
   const size_t colon = text.find(':');
   const std::string_view word = text.substr(0, colon);
   if (colon != std::string_view::npos) {
-    Result<std::vector<uint32_t>> parts;
-    if (word == "mps") {
-      row.kind = BaselineKind::kMpsPercent;
-      parts = percentages(text.substr(colon + 1), jobs);
-    } else if (word == "split") {
-      row.kind = BaselineKind::kSplit;
-      parts = numbers(text.substr(colon + 1), jobs.size(), kMostSms);
-    } else {
-      return fail(quoted(text) + ": only mps: and split: take numbers, as in mps:25, split:100/32");
-    }
-    if (!parts) return fail(quoted(text) + ": " + parts.error().message);
-    row.parts = *parts;
-    return row;
+    const auto put = [&](auto&& parts, auto& out) -> Result<Baseline> {
+      if (!parts) return fail(quoted(text) + ": " + parts.error().message);
+      out = *parts;
+      return row;
+    };
+    row.kind = word == "mps" ? BaselineKind::kMpsPercent : BaselineKind::kSplit;
+    if (word == "mps") return put(percentages(text.substr(colon + 1), jobs), row.parts);
+    if (word == "split") return put(shares(text.substr(colon + 1), jobs), row.shares);
+    return fail(quoted(text) +
+                ": only mps: and split: take percentages, as in mps:25, split:75/25");
   }
   static constexpr std::pair<std::string_view, BaselineKind> kKinds[] = {
       {"timeslice", BaselineKind::kTimeslice},
@@ -116,7 +134,7 @@ Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& j
     row.kind = kind;
     return row;
   }
-  known.insert(known.end(), {"mps:25", "split:100/32"});
+  known.insert(known.end(), {"mps:25", "split:25"});
   return fail("no baseline " + quoted(text) + policy::did_you_mean(text, known));
 }
 

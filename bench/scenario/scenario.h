@@ -84,14 +84,23 @@ enum class BaselineKind : uint8_t {
   kMps,          // bare processes under MPS
   kMpsPriority,  // the same, batch jobs with CUDA_MPS_CLIENT_PRIORITY=1
   kMpsPercent,   // "mps:25" (batch jobs) or "mps:75/25" (each job): active thread percentages
-  kSplit,        // "split:100/32": SMs of each job, fixed
+  kSplit,        // "split:25" (batch jobs on the first 25 % of the SMs, the others on the rest) or
+                 // "split:75/25" (each job's share, side by side): fixed Green Contexts, by heddle
   kExclusive,    // the GPU belongs to one process at a time, by software
+};
+
+// Of the GPU's SMs, in percent: [from, to).
+struct SmShare {
+  uint32_t from = 0, to = 100;
+
+  auto operator<=>(const SmShare&) const = default;
 };
 
 struct Baseline {
   std::string text;  // as written; names the row
   BaselineKind kind = BaselineKind::kTimeslice;
-  std::vector<uint32_t> parts;  // kMpsPercent, kSplit: one for each job, in their order
+  std::vector<uint32_t> parts;  // kMpsPercent: one for each job, in their order
+  std::vector<SmShare> shares;  // kSplit: likewise
 };
 
 struct Scenario {

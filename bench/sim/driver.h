@@ -32,6 +32,7 @@ inline constexpr CUdeviceptr kDeviceBase = 0x700000000000;
 
 struct Stream;
 struct Capture;
+struct Green;
 
 struct Context {
   static constexpr uint32_t kTag = 0x43747831;
@@ -54,6 +55,14 @@ struct Stream {
   bool blocking = true;  // ordered against the legacy stream
   uint64_t id = 0;
   Capture* capture = nullptr;
+  const Green* green = nullptr;  // its kernels run on that one's SMs
+};
+
+struct Green {
+  static constexpr uint32_t kTag = 0x47726e31;
+  uint32_t tag = kTag;
+  Context* context = nullptr;  // the primary one
+  uint32_t groups = 0;         // Command::groups
 };
 
 struct Event {
@@ -125,6 +134,7 @@ struct Driver {
   std::atomic<bool> initialized{false};
   Link link;
   std::deque<Context*> contexts;
+  std::vector<Green*> greens;
   Context* primary = nullptr;
   int primary_references = 0;
   unsigned primary_flags = 0;
@@ -201,6 +211,13 @@ void end_capture(Capture* capture);
 uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
 // Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
 uint64_t locate(CUdeviceptr address, uint64_t bytes);
+
+// --- driver_device.cc: all with the lock held ---
+Context* retain_primary();  // nullptr if there is no room for one
+CUresult release_primary(Call& call);
+
+// --- driver_green.cc ---
+void drop_greens();  // the primary context goes, whoever keeps it
 
 // --- driver_table.cc ---
 struct Entry {

@@ -81,6 +81,7 @@ CUresult destroy_primary(Call& call) {
   Driver& d = driver();
   if (d.primary == nullptr) return CUDA_SUCCESS;
   const CUresult error = drain(call, d.primary);
+  drop_greens();
   destroy_context(d.primary);
   d.primary = nullptr;
   return error;
@@ -93,6 +94,19 @@ CUresult synchronize(Call& call, Context* context) {
 }
 
 }  // namespace
+
+Context* retain_primary() {
+  Driver& d = driver();
+  if (d.primary == nullptr) d.primary = make_context(true, d.primary_flags);
+  if (d.primary != nullptr) ++d.primary_references;
+  return d.primary;
+}
+
+CUresult release_primary(Call& call) {
+  if (driver().primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  return --driver().primary_references == 0 ? destroy_primary(call) : CUDA_SUCCESS;
+}
+
 }  // namespace heddle::sim
 
 using namespace heddle::sim;
@@ -154,20 +168,17 @@ HEDDLE_SIM_API CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 
 HEDDLE_SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
   HEDDLE_SIM_CALL(call);
-  Driver& d = driver();
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (check_device(device) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_DEVICE;
-  if (d.primary == nullptr) d.primary = make_context(true, d.primary_flags);
-  if (d.primary == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  ++d.primary_references;
-  *out = reinterpret_cast<CUcontext>(d.primary);
+  Context* primary = retain_primary();
+  if (primary == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = reinterpret_cast<CUcontext>(primary);
   return CUDA_SUCCESS;
 }
 HEDDLE_SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   HEDDLE_SIM_CALL(call);
   if (check_device(device) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_DEVICE;
-  if (driver().primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  return --driver().primary_references == 0 ? destroy_primary(call) : CUDA_SUCCESS;
+  return release_primary(call);
 }
 HEDDLE_SIM_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   HEDDLE_SIM_CALL(call);

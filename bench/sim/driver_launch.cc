@@ -75,7 +75,8 @@ CUresult read_attributes(const CUlaunchConfig& config, Attributes& read) {
   return CUDA_SUCCESS;
 }
 
-CUresult shape_of(const CUlaunchConfig& config, bool cooperative, KernelShape& shape) {
+CUresult shape_of(const CUlaunchConfig& config, bool cooperative, uint32_t sms,
+                  KernelShape& shape) {
   const uint64_t blocks = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
   const uint64_t threads = uint64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
   if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMaxBlockThreads ||
@@ -87,7 +88,8 @@ CUresult shape_of(const CUlaunchConfig& config, bool cooperative, KernelShape& s
   shape.registers = kDemoRegisters;
   shape.shared_bytes = config.sharedMemBytes;
   static const GpuModel model{GpuConfig{}};
-  return cooperative && model.waves(shape) > 1 ? kCooperativeTooLarge : CUDA_SUCCESS;
+  const bool fits = blocks <= uint64_t{model.blocks_per_sm(shape)} * sms;
+  return cooperative && !fits ? kCooperativeTooLarge : CUDA_SUCCESS;
 }
 
 CUresult launch(const CUlaunchConfig* config, CUfunction handle, void** params, void** extra,
@@ -107,7 +109,9 @@ CUresult launch(const CUlaunchConfig* config, CUfunction handle, void** params, 
   command.kind = CommandKind::kKernel;
   command.name = function->wire_name;
   error = read_attributes(*config, attributes);
-  if (error == CUDA_SUCCESS) error = shape_of(*config, attributes.cooperative, command.kernel);
+  command.groups = stream->green != nullptr ? stream->green->groups : kAllGroups;
+  const uint32_t sms = sms_of(command.groups);
+  if (error == CUDA_SUCCESS) error = shape_of(*config, attributes.cooperative, sms, command.kernel);
   if (error == CUDA_SUCCESS) error = describe(*function, params, extra, command);
   if (error != CUDA_SUCCESS) return error;
   if (attributes.prioritized) command.priority = attributes.priority - stream->priority;

@@ -66,13 +66,15 @@ CUresult record(CUevent event_handle, CUstream handle, NullStream null) {
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   if (stream->capture != nullptr) return capture_record(stream, event);
-  // An untimed record is the stream's number of the moment. A timed one is work of its own, since
-  // the owner must write the time down.
+  // An untimed record is the stream's number of the moment, which must cover what the stream waits
+  // for. A timed one is work of its own, since the owner must write the time down.
   if (event->timing != kNoTiming || stream->legacy) {
     Command marker;
     marker.timing = event->timing;
     error = issue(call, stream, marker);
     if (error != CUDA_SUCCESS) return error;
+  } else {
+    order_against_legacy(stream);
   }
   event->capture_id = 0;
   event->recorded = true;
@@ -113,7 +115,10 @@ CUresult property(CUstream handle, NullStream null, T* out, Read read) {
 int priority_of(const Stream& stream) { return stream.priority; }
 unsigned flags_of(const Stream& stream) { return stream.flags; }
 unsigned long long id_of(const Stream& stream) { return stream.id; }
-CUcontext context_of(const Stream& s) { return reinterpret_cast<CUcontext>(s.context); }
+CUcontext context_of(const Stream& s) {
+  if (s.green != nullptr) return reinterpret_cast<CUcontext>(const_cast<Green*>(s.green));
+  return reinterpret_cast<CUcontext>(s.context);
+}
 
 }  // namespace
 }  // namespace heddle::sim

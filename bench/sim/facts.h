@@ -16,6 +16,10 @@ inline constexpr int kDriverVersion = 13000;
 inline constexpr int64_t kSliceNs = 2'000'000;
 inline constexpr int64_t kSwitchNs = 70'000;
 
+// Green Contexts, "min 8, flags 0: **15 groups of 8 + a remainder of 12**".
+inline constexpr uint32_t kGroups = 15;
+inline constexpr uint32_t kGroupSms = 8;
+
 // Costs, "`cuLaunchKernel`, empty kernel, back to back": "2.84 µs". From a kernel's submission.
 inline constexpr int64_t kLaunchNs = 2'840;
 

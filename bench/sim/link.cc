@@ -90,6 +90,14 @@ void* map(int fd, size_t bytes) {
   return at == MAP_FAILED ? nullptr : at;
 }
 
+// CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, read as MPS does when a client connects, in SMs; 0: no limit.
+uint32_t sm_limit() {
+  const char* named = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+  const int percent = named != nullptr ? atoi(named) : 0;
+  if (percent <= 0 || percent >= 100) return 0;
+  return (facts::kSmCount * static_cast<uint32_t>(percent) + 99) / 100;
+}
+
 }  // namespace
 
 // An owner that is just leaving can accept nobody: then the connection breaks, and under the lock
@@ -121,6 +129,7 @@ bool Link::attach() {
   const char* label = getenv("HEDDLE_LABEL");
   if (label == nullptr || *label == 0) label = program_invocation_short_name;
   strncpy(hello.label, label, sizeof hello.label - 1);
+  hello.sm_limit = sm_limit();
   int fds[3];
   if (send(connection_, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello ||
       !receive_descriptors(connection_, fds)) {

@@ -96,6 +96,7 @@ void Owner::submit(OwnerClient& client, const Command& command) {
   if (command.kind == CommandKind::kKernel || command.kind == CommandKind::kMeet) {
     op.kind = OpKind::kKernel;
     op.kernel = command.kernel;
+    if (command.groups != kAllGroups) op.sms = {command.groups, sms_of(command.groups)};
     if (command.kind == CommandKind::kMeet) op.kernel.block_ns = kMeetNs;
     if (gpu_.blocks_per_sm(op.kernel) == 0) op.kernel = {};
   }
@@ -182,11 +183,13 @@ void Owner::log_kernel(OwnerClient& client, const OwnerClient::Executing& done, 
   ++client.launches;
   if (log_ == nullptr) return;
   const char* name = client.region().names[done.command.name % kWireKernels];
-  fprintf(log_,
-          "{\"pid\":%d,\"label\":\"%s\",\"kernel\":\"%.63s\",\"stream\":%u,\"blocks\":%u,"
-          "\"submitted_ns\":%" PRId64 ",\"start_ns\":%" PRId64 ",\"end_ns\":%" PRId64 "}\n",
-          client.pid(), client.label().c_str(), name, unsigned{done.command.stream},
-          done.command.kernel.blocks, done.command.submitted_ns, done.start, end);
+  fprintf(
+      log_,
+      "{\"pid\":%d,\"label\":\"%s\",\"kernel\":\"%.63s\",\"stream\":%u,\"blocks\":%u,\"sms\":%u,"
+      "\"submitted_ns\":%" PRId64 ",\"start_ns\":%" PRId64 ",\"end_ns\":%" PRId64 "}\n",
+      client.pid(), client.label().c_str(), name, unsigned{done.command.stream},
+      done.command.kernel.blocks, sms_of(done.command.groups), done.command.submitted_ns,
+      done.start, end);
 }
 
 void Owner::log_exit(OwnerClient& client) {
@@ -236,12 +239,11 @@ void Owner::admit() {
   const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
   if (connection < 0) return;
   const TimeNs now = std::max(gpu_.now(), monotonic_ns());
-  const ClientIndex index = gpu_.add_client();
-  auto client = OwnerClient::accept(connection, index);
-  if (client == nullptr) {
-    gpu_.remove_client(gpu_.now(), index);
-    return;
-  }
+  auto client = OwnerClient::accept(connection);
+  if (client == nullptr) return;
+  // Thread percentages are MPS's.
+  const bool limited = gpu_.config().mode == Mode::kMps;
+  client->set_index(gpu_.add_client(limited ? client->sm_limit() : 0));
   empty_since_ = now;
   clients_.push_back(std::move(client));
 }

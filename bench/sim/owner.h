@@ -18,7 +18,7 @@ namespace heddle::sim {
 class OwnerClient {
  public:
   // Takes an accepted connection; nullptr if the peer does not speak the protocol or is gone.
-  static std::unique_ptr<OwnerClient> accept(int connection, ClientIndex index);
+  static std::unique_ptr<OwnerClient> accept(int connection);
   ~OwnerClient();
   OwnerClient(const OwnerClient&) = delete;
   OwnerClient& operator=(const OwnerClient&) = delete;
@@ -42,6 +42,8 @@ class OwnerClient {
   int pid() const { return pid_; }
   const std::string& label() const { return label_; }
   ClientIndex index() const { return index_; }
+  void set_index(ClientIndex index) { index_ = index; }
+  uint32_t sm_limit() const { return sm_limit_; }
   Slot& slot(uint16_t stream) { return slots_[stream]; }
 
   uint32_t taken = 0;     // commands
@@ -58,6 +60,7 @@ class OwnerClient {
   int doorbell_ = -1;
   int pid_ = 0;
   ClientIndex index_ = 0;
+  uint32_t sm_limit_ = 0;
   std::string label_;
   std::vector<Slot> slots_;
 };

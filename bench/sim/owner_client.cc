@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bench/sim/owner.h"
@@ -45,10 +46,9 @@ bool send_descriptors(int connection, const int (&fds)[3]) {
 
 }  // namespace
 
-std::unique_ptr<OwnerClient> OwnerClient::accept(int connection, ClientIndex index) {
+std::unique_ptr<OwnerClient> OwnerClient::accept(int connection) {
   std::unique_ptr<OwnerClient> client(new OwnerClient);
   client->connection_ = connection;
-  client->index_ = index;
   // A client sends its hello right after connecting; one that does not must not hold up the GPU.
   const timeval patience{1, 0};
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -68,6 +68,7 @@ std::unique_ptr<OwnerClient> OwnerClient::accept(int connection, ClientIndex ind
   // Liveness is the process, not the socket: a forked child keeps its parent's socket open.
   client->pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
   if (client->pidfd_ < 0 || !client->share(connection)) return nullptr;
+  client->sm_limit_ = std::min(hello.sm_limit, facts::kSmCount);
   client->slots_.resize(kWireStreams);
   return client;
 }

@@ -33,6 +33,7 @@ struct ClientSpec {
   double slo_ms = 0;        // 0: none
   int stream_priority = 0;  // CUDA's, of all its streams
   uint32_t sm_limit = 0;    // GpuModel::add_client()'s
+  SmSet sms{};              // where its kernels run
 };
 
 struct LaunchSpec {

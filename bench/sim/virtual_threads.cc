@@ -179,6 +179,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   op.kind = OpKind::kKernel;
   op.priority = priority;
   op.kernel = shape(k.spec, launch.us, k.waves);
+  op.sms = clients_[t.client].spec.sms;
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
   if (!asked) feed(e);  // a grant is accounted already

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "bench/sim/gpu_model.h"
@@ -42,6 +43,16 @@ enum class CommandKind : uint8_t {
   kMeet,  // a kernel that ends when `bytes` of them with the same `value` have started
 };
 
+// The GPU's one split: groups of facts::kGroupSms SMs, and one more of what is left.
+inline constexpr uint32_t kAllGroups = (2U << facts::kGroups) - 1;
+
+constexpr uint32_t sms_of(uint32_t groups) {
+  constexpr uint32_t kRest = facts::kSmCount - facts::kGroups * facts::kGroupSms;
+  const uint32_t whole = groups & (kAllGroups >> 1);
+  return static_cast<uint32_t>(std::popcount(whole)) * facts::kGroupSms +
+         (whole != groups ? kRest : 0);
+}
+
 inline constexpr uint64_t kNoHeap = ~uint64_t{0};
 
 struct Command {
@@ -60,6 +71,7 @@ struct Command {
   uint64_t bytes = 0;
   uint64_t value = 0;
   KernelShape kernel{};
+  uint32_t groups = 0;  // the SM groups that the kernel may run on, a bit each
 };
 
 struct StreamWords {
@@ -86,6 +98,7 @@ struct ClientRegion {
 struct Hello {
   uint32_t magic = kWireMagic;
   char label[64] = {};
+  uint32_t sm_limit = 0;  // SMs' worth of room that its kernels may take; 0: of all
 };
 
 inline int64_t monotonic_ns() {

@@ -5,6 +5,7 @@
 
 #include "bench/virtual/oracle.h"
 #include "daemon/trace/encoder.h"
+#include "ipc/partition.h"
 
 namespace heddle::bench {
 namespace {
@@ -29,6 +30,15 @@ uint64_t seed_of(std::initializer_list<uint64_t> words) {
   uint32_t out[2];
   sequence.generate(out, out + 2);
   return uint64_t{out[0]} << 32 | out[1];
+}
+
+// What `heddle run --sms` makes of a share.
+sim::SmSet sms_of(const scenario::SmShare& share) {
+  if (share == scenario::SmShare{}) return {};
+  std::vector<uint16_t> groups(sim::facts::kGroups, sim::facts::kGroupSms);
+  groups.push_back(sim::facts::kSmCount - sim::facts::kGroups * sim::facts::kGroupSms);
+  const uint32_t chosen = ipc::groups_of({share.from, share.to, true}, groups);
+  return {chosen, ipc::sms_of(chosen, groups)};
 }
 
 // Writes what the core sees, as `heddle record` does.
@@ -143,7 +153,7 @@ class Machine {
     if (oracle_) {
       clairvoyant_ = std::make_unique<Oracle>(*machine_, gpu_, 0);
       policy = clairvoyant_.get();
-    } else if (!row_.policy.empty()) {
+    } else if (!row_.policy.empty() && row_.policy != "builtin") {
       auto loaded = load_row_policy(setting_, row_);
       if (!loaded) throw std::runtime_error(loaded.error().message);
       lua_ = std::move(*loaded);
@@ -174,7 +184,8 @@ class Machine {
                         : make_synthetic(*job.sim, std::move(arrivals), from_, to_, seed);
     sim::ClientSpec spec;
     spec.name = job.name;
-    spec.priority = job.priority;
+    spec.priority = priority_of(variant, setting_.scenario);
+    spec.sms = sms_of(variant.sms);
     spec.slo_ms = job.slo_ms.value_or(0);
     // CUDA_MPS_CLIENT_PRIORITY=1 of the others is "below normal": they are one level behind.
     const bool split = std::any_of(row_.jobs.begin(), row_.jobs.end(),

@@ -256,7 +256,8 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   load_inputs(setting);
   const Plan all = rows_of(s);
   for (const Row& row : all.rows) {  // what cannot be loaded is said before anything runs
-    if (!row.policy.empty() && row.policy != kOracle) must(load_row_policy(setting, row));
+    const bool loads = !row.policy.empty() && row.policy != kOracle && row.policy != "builtin";
+    if (loads) must(load_row_policy(setting, row));
   }
   Pool pool(setting, all.rows);
   std::vector<VirtualBlock> blocks = pool.run(options.threads);

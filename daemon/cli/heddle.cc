@@ -14,6 +14,7 @@
 #include "daemon/cli/run.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::cli {
 namespace {
@@ -101,6 +102,12 @@ void add_run(CLI::App& app, Options& o) {
       ->check(CLI::Range(0, ipc::kPriorities - 1))
       ->excludes(by_class);
   command->add_option("--label", o.run.label, "what heddle ps and policies call it");
+  command
+      ->add_option("--sms", o.run.sms,
+                   "keep its kernels on these SMs: 32 (the first), 32-131, 25%, 25%-100%")
+      ->check([](const std::string& text) {
+        return ipc::parse_sms(text) ? "" : "--sms takes " + std::string(ipc::kSmRangeForm);
+      });
   command->add_flag("--sim", o.run.sim, "on the simulated GPU");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");
   command->add_flag("--children", o.run.children,

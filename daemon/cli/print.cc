@@ -83,6 +83,7 @@ std::string rule_text(const json& grade) {
   if (!grade["slo_ms"].is_null()) add("SLO " + grade["slo_ms"].dump() + " ms");
   if (!grade["window_max_us"].is_null()) add("window " + grade["window_max_us"].dump() + " us");
   if (grade["fail"] == "closed") add("fail closed");
+  if (const std::string sms = grade.value("sms", ""); !sms.empty()) add("SMs " + sms);
   return printable(grade["rule"]) + (terms.empty() ? "" : " (" + terms + ")");
 }
 

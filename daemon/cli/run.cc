@@ -92,6 +92,7 @@ int run(const RunOptions& options) {
     setenv("HEDDLE_PRIORITY", std::to_string(options.priority).c_str(), 1);
   }
   if (!options.label.empty()) setenv("HEDDLE_LABEL", options.label.c_str(), 1);
+  if (!options.sms.empty()) setenv("HEDDLE_SMS", options.sms.c_str(), 1);
   if (!options.socket.empty()) {
     setenv(ipc::kSocketEnv, fs::absolute(options.socket).c_str(), 1);
   }

@@ -68,6 +68,9 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   ipc::ControlMemory::Header& header = client->control_->header;
   header.magic = ipc::kControlMagic;
   header.version = ipc::kProtocolVersion;
+  for (ipc::DeviceWindow& window : client->control_->windows) {
+    window.partition = client->identity_.partition;
+  }
   return client;
 }
 
@@ -156,12 +159,19 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
   return sound && taken >= 0;
 }
 
+// The core may choose less than the client has, never more.
+uint32_t Client::partition_of(const core::Decision& d) const {
+  const uint32_t fixed = identity_.partition;
+  if (fixed == 0) return d.partition;
+  return (fixed & d.partition) != 0 ? fixed & d.partition : fixed;
+}
+
 void Client::apply(const core::Decision& d) {
   if (d.kind == core::DecisionKind::kGrant) {
     if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return;
     intake_.granted(d.thread);
     ipc::GrantSlot& slot = control_->grants[d.thread];
-    const ipc::Grant grant{d.credit_us, d.epoch, d.partition, d.launch_priority};
+    const ipc::Grant grant{d.credit_us, d.epoch, partition_of(d), d.launch_priority};
     if (ipc::slot_answer(client_->threads[d.thread], slot, d.ask_seq, grant)) {
       HEDDLE_FAULT_POINT("daemon: granted, not woken");
       ipc::futex_wake(&slot.granted);
@@ -169,7 +179,7 @@ void Client::apply(const core::Decision& d) {
   } else if (d.kind == core::DecisionKind::kWindow) {
     ipc::DeviceWindow& window = control_->windows[d.device];
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
-    window.partition.store(d.partition, std::memory_order_relaxed);
+    window.partition.store(partition_of(d), std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {

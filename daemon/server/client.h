@@ -58,6 +58,8 @@ struct Identity {
   std::string unseen;  // Origin::unseen
   uint32_t driver_version = 0;
   uint32_t device_count = 1;
+  uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
+  uint32_t sms = 0;        // how many SMs these are
 };
 
 class Client {
@@ -114,6 +116,7 @@ class Client {
  private:
   explicit Client(Identity identity)
       : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
+  uint32_t partition_of(const core::Decision& decision) const;
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   uint32_t room_ = 0;          // records that this poll may still take

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "daemon/server/toml.h"
+#include "ipc/partition.h"
 
 namespace heddle::server {
 namespace {
@@ -247,13 +248,22 @@ void read_pattern(Section& s, std::string_view key, std::string_view begins, con
   }
 }
 
+void read_sms(Section& s, std::string& out) {
+  const toml::node* node = s.find("sms");
+  if (node == nullptr) return;
+  const auto number = node->value<int64_t>();
+  out = node->is_integer() ? std::to_string(*number) : node->value<std::string>().value_or("");
+  if (!ipc::parse_sms(out)) s.bad(*node, "sms", ipc::kSmRangeForm);
+}
+
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
   s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
+  read_sms(s, terms.sms);
   return s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
-         s.find("window_us") != nullptr || s.find("fail") != nullptr;
+         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -286,7 +296,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, window_us and fail");
+              "share, slo_ms, window_us, fail and sms");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   config.rules.push_back(rule);

@@ -25,6 +25,7 @@ struct Terms {
   double slo_ms = 0;                         // latency objective: c.slo_ms of a policy, 0: none
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
+  std::string sms;                           // kept on these (ipc/partition.h), "": on any
 };
 
 // A rule matches when all that it names match; the first match decides. A fact that the daemon

@@ -9,6 +9,7 @@
 
 #include "ipc/heddle.capnp.h"
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::server {
 namespace {
@@ -31,6 +32,10 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.sm_count = std::min(in.getSmCount(), 4096u);
   out.mps = in.getMps();
   out.gpu_name = cut(in.getGpuName(), ipc::kLabelBytes);
+  out.sms = cut(in.getSms(), ipc::kLabelBytes);
+  for (const uint16_t sms : in.getSmGroups()) {
+    if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(sms);
+  }
   return out;
 }
 

@@ -25,6 +25,8 @@ struct AttachMessage {
   uint32_t sm_count = 0;
   bool mps = false;
   std::string gpu_name;
+  std::string sms;
+  std::vector<uint16_t> sm_groups;
 };
 
 struct Request {

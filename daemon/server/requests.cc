@@ -54,6 +54,8 @@ json counters_json(const Client& client) {
           {"threads", threads},
           {"dropped", dropped},
           {"marker_errors", memory.counters.marker_errors.load(std::memory_order_relaxed)},
+          {"partitioned", memory.counters.partitioned.load(std::memory_order_relaxed)},
+          {"unpartitioned", memory.counters.unpartitioned.load(std::memory_order_relaxed)},
           {"malformed", client.intake().malformed()}};
 }
 
@@ -65,7 +67,8 @@ json terms_json(const Terms& terms) {
   return {{"share", terms.share},
           {"slo_ms", slo},
           {"window_max_us", window},
-          {"fail", terms.fail_closed ? "closed" : "open"}};
+          {"fail", terms.fail_closed ? "closed" : "open"},
+          {"sms", terms.sms}};
 }
 
 json client_json(const Client& client, bool with_command) {
@@ -82,6 +85,8 @@ json client_json(const Client& client, bool with_command) {
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
+              {"partition", who.partition},
+              {"sm_count", who.sms},
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
               {"connected", client.connected},
@@ -236,8 +241,8 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);
       origin.exe = request.command;
-      const Grade grade =
-          server::grade(facts.config->rules, geteuid(), {origin, request.label, request.priority});
+      const Grade grade = server::grade(facts.config->rules, geteuid(),
+                                        {origin, request.label, request.priority, ""});
       json effective = terms_json(grade.terms);
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);

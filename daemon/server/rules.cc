@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ipc/limits.h"
+#include "ipc/partition.h"
 
 namespace heddle::server {
 namespace {
@@ -36,18 +37,23 @@ int claim(const Applicant& who, int most_important) {
 }  // namespace
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
-  Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most", {}};
+  Terms asked;  // anybody may ask for less of the GPU
+  if (ipc::parse_sms(who.sms)) asked.sms = who.sms;
+  Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most",
+                   asked};
   if (who.origin.local && who.origin.uid == 0) {
-    by_default = {claim(who, 0), "default: root may claim any", {}};
+    by_default = {claim(who, 0), "default: root may claim any", asked};
   } else if (who.origin.local && who.origin.uid == daemon_uid) {
-    by_default = {claim(who, 0), "default: the daemon's user may claim any", {}};
+    by_default = {claim(who, 0), "default: the daemon's user may claim any", asked};
   }
   for (const Rule& rule : rules) {
     if (!matches(rule, who)) continue;
     const int priority = rule.priority ? *rule.priority
                          : rule.claim  ? claim(who, *rule.claim)
                                        : by_default.priority;
-    return {priority, rule.name, rule.terms};
+    Grade by_rule{priority, rule.name, rule.terms};
+    if (by_rule.terms.sms.empty()) by_rule.terms.sms = asked.sms;
+    return by_rule;
   }
   return by_default;
 }

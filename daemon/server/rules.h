@@ -17,6 +17,7 @@ struct Applicant {
   Origin origin;
   std::string label;
   int claimed = -1;  // -1: no claim
+  std::string sms;   // what it asks to be kept on, "": on no part
 };
 
 // What a client gets, and why.

@@ -12,6 +12,7 @@
 #include "daemon/server/rules.h"
 #include "daemon/server/server.h"
 #include "ipc/fault.h"
+#include "ipc/partition.h"
 
 namespace heddle::server {
 namespace {
@@ -202,8 +203,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.driver_version = message.driver_version;
   identity.device_count = message.device_count;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
-  const Grade grade =
-      server::grade(config_.rules, geteuid(), {origin, identity.label, message.priority});
+  const Grade grade = server::grade(config_.rules, geteuid(),
+                                    {origin, identity.label, message.priority, message.sms});
   identity.exe = origin.exe;
   for (const std::string& path : origin.cgroups) {
     if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the one that says most
@@ -212,6 +213,10 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.priority = grade.priority;
   identity.rule = grade.rule;
   identity.terms = grade.terms;
+  if (const auto range = ipc::parse_sms(grade.terms.sms)) {
+    identity.partition = ipc::groups_of(*range, message.sm_groups);
+    identity.sms = ipc::sms_of(identity.partition, message.sm_groups);
+  }
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
   if (!made) return refuse(connection, made.error().message);
@@ -245,7 +250,14 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                 {"cgroup", client.identity().cgroup},
                                 {"label", client.identity().label},
                                 {"priority", client.identity().priority},
-                                {"rule", client.identity().rule}});
+                                {"rule", client.identity().rule},
+                                {"sms", client.identity().sms}});
+  if (!client.identity().terms.sms.empty() && client.identity().partition == 0) {
+    log_.warning("client_not_partitioned",
+                 {{"client", id},
+                  {"sms", client.identity().terms.sms},
+                  {"hint", "its driver has no Green Contexts: 12.4 or newer is needed"}});
+  }
 }
 
 void Server::on_request(Connection& connection, const Request& request) {

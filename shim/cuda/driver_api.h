@@ -22,6 +22,8 @@ struct CUgraph_st;
 struct CUgraphExec_st;
 struct CUgraphNode_st;
 struct CUarray_st;
+struct CUgreenCtx_st;
+struct CUdevResourceDesc_st;
 
 using CUcontext = CUctx_st*;
 using CUmodule = CUmod_st*;
@@ -34,6 +36,8 @@ using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 using CUgraphNode = CUgraphNode_st*;
 using CUarray = CUarray_st*;
+using CUgreenCtx = CUgreenCtx_st*;
+using CUdevResourceDesc = CUdevResourceDesc_st*;
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 struct CUuuid {
@@ -64,6 +68,8 @@ enum CUresult : int {
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_INVALID_RESOURCE_TYPE = 914,
+  CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION = 915,
   CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -187,6 +193,35 @@ struct CUDA_KERNEL_NODE_PARAMS_v2 {
   void** extra;
   CUkernel kern;
   CUcontext ctx;
+};
+
+// Green Contexts (12.4): a part of a device's SMs.
+enum CUdevResourceType : int {
+  CU_DEV_RESOURCE_TYPE_INVALID = 0,
+  CU_DEV_RESOURCE_TYPE_SM = 1,
+};
+
+struct CUdevSmResource {
+  unsigned smCount;
+  unsigned minSmPartitionSize;
+  unsigned smCoscheduledAlignment;
+};
+
+struct CUdevResource {
+  CUdevResourceType type;
+  unsigned char _internal_padding[92];
+  union {
+    CUdevSmResource sm;
+    unsigned char _oversize[48];
+  };
+};
+
+enum CUgreenCtxCreate_flags : unsigned {
+  CU_GREEN_CTX_DEFAULT_STREAM = 1,  // required
+};
+
+enum CUstream_flags : unsigned {
+  CU_STREAM_NON_BLOCKING = 1,
 };
 
 enum CUgraphNodeType : int {

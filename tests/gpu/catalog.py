@@ -68,6 +68,7 @@ CATALOG = [
     Program("threads", "threads.cu", "8 threads, 16 streams, the legacy default stream"),
     Program("per_thread", "threads.cu", "8 threads, --default-stream per-thread",
             ("--default-stream=per-thread",)),
+    Program("stream_order", "stream_order.cu", "streams of all kinds in turn, copies in between"),
     Program("dependent_launch", "dependent_launch.cu", "programmatic dependent launch"),
     Program("cooperative", "cooperative.cu", "cooperative launch of a full grid"),
     Program("clusters", "clusters.cu", "thread-block clusters"),
@@ -95,7 +96,8 @@ COUNTER = "libcount.so"
 
 # What --sim runs: a program on the simulated GPU, and programs/mock.py, which needs none and
 # behaves as HEDDLE_MOCK says.
-MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30)]
+MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30),
+         Program("sim_order", "sim_order.py", "streams in turn on the simulated GPU", timeout_s=30)]
 MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
                   env={"HEDDLE_MOCK": how})
           for how in ("good", "varies", "differs", "crashes", "hangs", "skips", "leaves")]
@@ -104,13 +106,15 @@ MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
 @dataclass(frozen=True)
 class Condition:
     """`daemon`: None (bare), "absent" (no socket), "present", or "killed" half-way and restarted.
-    `beside`: a busy latency-critical program shares the GPU, so that this one is gated."""
+    `beside`: a busy latency-critical program shares the GPU, so that this one is gated.
+    `sms`: the SMs that it is kept on."""
     name: str
     daemon: str | None = None
     beside: bool = False
     counted: bool = False
     job_class: str = "batch"
     pace_ms: int = 0
+    sms: str = ""
     default: bool = True
 
 
@@ -124,5 +128,7 @@ CONDITIONS = [
     Condition("count_bare", counted=True),
     Condition("count_heddle", "present", counted=True),
     Condition("latency", "present", job_class="latency", default=False),
+    Condition("partition", "present", pace_ms=20, sms="25%", default=False),
+    Condition("partition_gated", "present", beside=True, pace_ms=20, sms="25%", default=False),
     Condition("killed_alone", "killed", pace_ms=150, default=False),
 ]

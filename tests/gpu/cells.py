@@ -155,14 +155,15 @@ class Cell:
         except TimeoutError:
             raise HostError("the busy neighbour is silent") from None
 
-    def managed(self, job_class, label):
+    def managed(self, job_class, label, *more):
         return [str(self.host.dist / "bin/heddle"), "run", "--class", job_class, "--label", label,
-                "--"]
+                *more, "--"]
 
     def command(self):
         command = self.program.command(self.host.binaries)
         if self.condition.daemon:
-            command = self.managed(self.condition.job_class, "program") + command
+            sms = ["--sms", self.condition.sms] if self.condition.sms else []
+            command = self.managed(self.condition.job_class, "program", *sms) + command
         return command
 
     # ---- the program's life ----
@@ -224,6 +225,7 @@ class Cell:
             "clients": len(mine),
             "granted": sum(d["granted"] for c in mine for d in c["devices"]),
             "launches": sum(d["launches"] for c in mine for d in c["devices"]),
+            "partitioned": sum(c["counters"]["partitioned"] for c in mine),
             "counters": [client["counters"] for client in mine],
         }
 

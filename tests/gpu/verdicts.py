@@ -4,7 +4,8 @@ Pure: from the cells' rows to a verdict, so that it can be tested without a GPU.
 bare differs from bare proves nothing and is left out, by name.
 """
 
-HEDDLE = ("alone", "gated", "absent", "killed", "latency", "killed_alone")
+HEDDLE = ("alone", "gated", "absent", "killed", "latency", "partition", "partition_gated",
+          "killed_alone")
 
 
 def by_condition(cells):
@@ -73,6 +74,9 @@ def notes(cells):
             yield f"{name}: the daemon was not killed"
         elif ok(cell) and not cell.get("shim", {}).get("clients"):
             yield f"{name}: not attached again at the end"
+    for name in ("partition", "partition_gated"):
+        if ok(cells.get(name)) and not cells[name].get("shim", {}).get("partitioned"):
+            yield f"{name}: no launch went into it"
     bare = cells.get("bare")
     count = cells.get("count_bare")
     if ok(bare) and bare.get("launches") and ok(count) and count.get("counted"):

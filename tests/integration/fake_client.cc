@@ -106,6 +106,9 @@ void FakeClient::attach() {
   attach.setPriority(static_cast<int8_t>(options_.priority));
   attach.setSmCount(132);
   attach.setDeviceCount(options_.devices);
+  attach.setSms(options_.sms.c_str());
+  auto groups = attach.initSmGroups(options_.splits ? 16 : 0);  // an H200's
+  for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, i < 15 ? 8 : 12);
   send_message(socket_, message);
   int fds[3];
   if (receive_within(socket_, std::as_writable_bytes(std::span(&attached_, 1)), fds) !=

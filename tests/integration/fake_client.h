@@ -25,6 +25,8 @@ class FakeClient {
     uint32_t version = ipc::kProtocolVersion;
     uid_t uid = 0;  // of its process; 0: the test's own
     uint32_t devices = 1;
+    std::string sms = {};
+    bool splits = true;  // its driver has Green Contexts
   };
 
   FakeClient(const std::string& socket, const Options& options);

@@ -218,7 +218,7 @@ class Runner(unittest.TestCase):
 repetitions = 2
 block_s = 0.2
 policies = ["fifo@timeslice"]
-baselines = ["timeslice", "mps", "mps+priority", "mps:25", "split:4/4"]
+baselines = ["timeslice", "mps", "mps+priority", "mps:25", "split:75/25"]
 [[job]]
 name = "hp"
 role = "latency"
@@ -227,16 +227,15 @@ command = {own(99, "hp")}
 name = "be"
 command = {own(3, "be")}
 """, status=1)
-        self.assertIn("split:4/4: not available", output)
         result = self.result()
         self.assertEqual((result["mode"], result["gpu"]), ("real", "Stand-in GPU"))
         told = [(self.at / name).read_text().splitlines() for name in ("hp", "be")]
         # Client priority, percentage, an MPS server is there, priority under heddle.
         self.assertEqual(sorted(told[0]), sorted(["None None False None", "None None True None",
-                                                  "None None False 0"]))
+                                                  "None None False 0", "None None True 4"]))
         self.assertEqual(sorted(told[1]), sorted(["None None False None", "None None True None",
                                                   "1 None True None", "None 25 True None",
-                                                  "None None False 9"]))
+                                                  "None None False 9", "None None True 4"]))
         self.assertIn("tired of it", "".join(result["errors"]))
         # Two of the four blocks of each of be's bare processes were had; hp's alone were all.
         rows = [block["row"] for block in result["raw"]]

@@ -337,6 +337,8 @@ int main() {
     unsigned long flags;
     if (sscanf(line, "proc %63s %lu %63s", asked, &flags, name) == 3) {
       puts(proc_address(asked, flags, name));
+    } else if (strncmp(line, "ops", 3) == 0) {
+      puts(reinterpret_cast<const char* (*)()>(dlsym(fake, "fake_ops"))());
     } else if (line[0] == '@') {  // "@command": on the worker, answered by "result"
       worker.start(line + 1);
     } else if (strncmp(line, "result", 6) == 0) {

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,12 +14,33 @@
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
+FAKE std::atomic<int> fake_noting;  // nonzero: what streams are told is kept
+std::atomic<int> fake_noting{0};
+
 namespace {
 
 // Contexts 1 and 2, each on a device of its own, are the handles 16 and 32. A stream from
 // kSecondContext on belongs to the second; an event keeps its context in its low digit.
 constexpr uint64_t kSecondContext = 4096;
 constexpr uint64_t kContextStep = 16;
+
+// What green-context streams are made of: below the second context's, as they are of the first.
+constexpr uint64_t kLanes = 3072;
+constexpr unsigned kSplit = 2;  // groups, and what is left
+
+// What the streams were told, in order: "record 64", "wait 64", "launch 64"; threads take turns.
+char ops[1 << 16];
+size_t ops_used = 0;
+pthread_mutex_t ops_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void note(const char* what, CUstream stream) {
+  if (fake_noting.load(std::memory_order_relaxed) == 0) return;
+  pthread_mutex_lock(&ops_lock);
+  const int size = snprintf(ops + ops_used, sizeof ops - ops_used, "%s %lu,", what,
+                            reinterpret_cast<uint64_t>(stream));
+  if (ops_used + static_cast<size_t>(size) < sizeof ops) ops_used += static_cast<size_t>(size);
+  pthread_mutex_unlock(&ops_lock);
+}
 
 thread_local uint64_t current = 1;
 thread_local uint64_t pushed = 0;
@@ -55,6 +77,33 @@ std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing
     fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
     fake_asking{0}, fake_answers{-1}, fake_blocking{0}, fake_records{0}, fake_primary{0},
     fake_relaxed{0};
+
+FAKE std::atomic<int> fake_green_contexts;  // alive
+FAKE std::atomic<int> fake_lanes;           // their streams, alive
+FAKE std::atomic<int> fake_groups;          // of the last one
+FAKE std::atomic<int> fake_lane_priority;   // of the last one
+FAKE std::atomic<int> fake_lane_refuses;    // so many launches into one fail
+FAKE std::atomic<int> fake_lane_deaf;       // so many records on one fail
+FAKE std::atomic<int> fake_lane_syncs;      // one was waited for
+FAKE std::atomic<int> fake_tie;             // the last event that a lane waited for
+std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
+    fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_tie{0};
+
+// What was noted since the last call.
+FAKE const char* fake_ops() {
+  static char out[sizeof ops];
+  pthread_mutex_lock(&ops_lock);
+  memcpy(out, ops, ops_used);
+  out[ops_used] = '\0';
+  ops_used = 0;
+  pthread_mutex_unlock(&ops_lock);
+  return out;
+}
+
+static bool is_lane(CUstream stream) {
+  const auto number = reinterpret_cast<uint64_t>(stream);
+  return number >= kLanes && number < kSecondContext;
+}
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
@@ -99,12 +148,17 @@ FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; 
 FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
-FAKE CUresult cuStreamSynchronize(CUstream) {
+FAKE CUresult cuStreamSynchronize(CUstream stream) {
+  fake_lane_syncs += is_lane(stream);
   while (fake_blocking != 0) sched_yield();
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
-FAKE CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
+FAKE CUresult cuStreamGetPriority(CUstream, int* priority) { return *priority = -3, CUDA_SUCCESS; }
+FAKE CUresult cuStreamDestroy_v2(CUstream stream) {
+  fake_lanes -= is_lane(stream);
+  return CUDA_SUCCESS;
+}
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
 
 FAKE CUresult cuFuncGetName(const char** name, CUfunction f) {
@@ -123,6 +177,8 @@ FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   pthread_testcancel();
   ++fake_event_calls;
   ++fake_records;
+  note("record", stream);
+  if (is_lane(stream) && fake_lane_deaf > 0 && fake_lane_deaf-- > 0) return CUDA_ERROR_UNKNOWN;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
@@ -140,18 +196,73 @@ FAKE CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-static CUresult launch() {
+FAKE CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  if (is_lane(stream)) fake_tie = static_cast<int>(reinterpret_cast<uint64_t>(event));
+  return note("wait", stream), CUDA_SUCCESS;
+}
+FAKE CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
+  return cuStreamWaitEvent(stream, event, flags);
+}
+
+// Green Contexts: three groups of 8 SMs. Each holds the primary context.
+FAKE CUresult cuDeviceGetDevResource(int, CUdevResource* out, CUdevResourceType type) {
+  if (getenv("FAKE_NO_GREEN") != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  *out = {};
+  out->type = type;
+  out->sm.smCount = 8 * (kSplit + 1);
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count,
+                                          const CUdevResource* all, CUdevResource* rest, unsigned,
+                                          unsigned) {
+  *count = kSplit;
+  for (unsigned i = 0; i <= kSplit; ++i) {
+    CUdevResource& one = i < kSplit ? groups[i] : *rest;
+    one = *all;
+    one.sm.smCount = 8;
+    one._internal_padding[0] = static_cast<unsigned char>(1U << i);
+  }
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* out, CUdevResource* groups,
+                                        unsigned count) {
+  uint64_t all = 0;
+  for (unsigned i = 0; i < count; ++i) all |= groups[i]._internal_padding[0];
+  return *out = reinterpret_cast<CUdevResourceDesc>(all), CUDA_SUCCESS;
+}
+FAKE CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc groups, int, unsigned) {
+  fake_groups = static_cast<int>(reinterpret_cast<uint64_t>(groups));
+  ++fake_primary;
+  ++fake_green_contexts;
+  return *out = reinterpret_cast<CUgreenCtx>(groups), CUDA_SUCCESS;
+}
+FAKE CUresult cuGreenCtxDestroy(CUgreenCtx) {
+  --fake_primary;
+  return --fake_green_contexts, CUDA_SUCCESS;
+}
+FAKE CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx, unsigned, int priority) {
+  static std::atomic<uint64_t> made{0};
+  fake_lane_priority = priority;
+  ++fake_lanes;
+  return *out = reinterpret_cast<CUstream>(kLanes + 8 * made++), CUDA_SUCCESS;
+}
+
+static CUresult launch(CUstream stream) {
+  note("launch", stream);
+  if (is_lane(stream) && fake_lane_refuses > 0 && fake_lane_refuses-- > 0) {
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
   if (const int failure = fake_fail.exchange(0)) return static_cast<CUresult>(failure);
   fake_launches.fetch_add(1, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             unsigned, CUstream, void**, void**) {
-  return launch();
+                             unsigned, CUstream stream, void**, void**) {
+  return launch(stream);
 }
 FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                  unsigned, unsigned, CUstream, void**, void**) {
-  return launch();
+                                  unsigned, unsigned, CUstream stream, void**, void**) {
+  return launch(stream);
 }
 // A graph is the name of its only kernel.
 FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) {
@@ -167,13 +278,13 @@ FAKE CUresult cuGraphNodeGetType(CUgraphNode, CUgraphNodeType* type) {
 FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
 }
-FAKE CUresult cuGraphLaunch(CUgraphExec, CUstream) { return launch(); }
+FAKE CUresult cuGraphLaunch(CUgraphExec, CUstream stream) { return launch(stream); }
 FAKE CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned,
-                                        unsigned, unsigned, unsigned, CUstream, void**) {
-  return launch();
+                                        unsigned, unsigned, unsigned, CUstream stream, void**) {
+  return launch(stream);
 }
 FAKE CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS*, unsigned count, unsigned) {
-  for (unsigned i = 0; i < count; ++i) launch();
+  for (unsigned i = 0; i < count; ++i) launch(nullptr);
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
@@ -183,7 +294,7 @@ FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**,
     ++fake_prioritized;
     if (fake_refusing != 0) return CUDA_ERROR_INVALID_VALUE;
   }
-  return launch();
+  return launch(config->hStream);
 }
 
 FAKE CUresult cuStreamBeginCapture_v2(CUstream, int) { return fake_capturing = 1, CUDA_SUCCESS; }

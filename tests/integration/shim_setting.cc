@@ -78,6 +78,9 @@ int FakeDaemon::receive_attach() {
     command = attach.getCommand().cStr();
     label = attach.getLabel().cStr();
     priority = attach.getPriority();
+    sms = attach.getSms().cStr();
+    groups.clear();
+    for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
   });
   EXPECT_EQ(version, ipc::kProtocolVersion);
   return socket_;
@@ -160,8 +163,8 @@ ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
 }
 
 void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int launch_priority,
-                       uint32_t thread) {
-  const ipc::Grant answer{credit_us, ask.epoch, 0, launch_priority};
+                       uint32_t thread, uint32_t partition) {
+  const ipc::Grant answer{credit_us, ask.epoch, partition, launch_priority};
   ipc::GrantSlot& slot = control_->grants[thread];
   if (ipc::slot_answer(client_->threads[thread], slot, ask.ask_seq, answer)) {
     ipc::futex_wake(&slot.granted);
@@ -234,7 +237,7 @@ std::string Application::receive() {
     kill(pid_, SIGKILL);
     return "";
   }
-  char line[128];
+  char line[1024];
   if (fgets(line, sizeof line, from_) == nullptr) return "";
   line[strcspn(line, "\n")] = '\0';
   return line;

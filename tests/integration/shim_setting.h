@@ -42,12 +42,13 @@ class FakeDaemon {
   // Waits until the thread in that slot asks; the record. Fails the test after 5 s.
   ipc::RecordFields wait_for_ask(uint32_t thread = 0);
   void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
-             uint32_t thread = 0);
+             uint32_t thread = 0, uint32_t partition = 0);
   std::vector<Registration> registrations();
   bool rung(int timeout_ms = 0);  // has the doorbell been rung since the last call?
 
-  std::string command, label;
+  std::string command, label, sms;
   int priority = -2;
+  std::vector<uint16_t> groups;
 
  private:
   int receive_attach();

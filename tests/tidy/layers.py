@@ -28,7 +28,7 @@ PROJECT = {
     "bench/workloads": ["shim/cuda"],
     # The format: no process, clock or Lua (nearest.h is a header of strings).
     "bench/scenario": ["daemon/result.h", "daemon/server/toml.h", "daemon/policy/nearest.h"],
-    "bench/virtual": ["daemon", "bench/runner", "bench/scenario", "bench/sim"],
+    "bench/virtual": ["daemon", "ipc/partition.h", "bench/runner", "bench/scenario", "bench/sim"],
     "bench": ["ipc", "daemon", "shim/cuda", "bench/scenario", "bench/virtual"],
     "tests": ["ipc", "shim", "daemon", "bench"],
 }

@@ -340,6 +340,23 @@ double small_beside_deep_us(Mode mode, TimeNs deep_kernel_ns) {
   return static_cast<double>(latencies[latencies.size() / 2]) / kUs;
 }
 
+TEST_F(GpuModelTest, SetsOfSmsAreApartAndAnEqualSetIsShared) {
+  GpuModel gpu{GpuConfig{}};
+  // Four waves of 33 SMs each.
+  const auto confined = [](uint32_t set) {
+    Op op = kernel(kWave, kMs);
+    op.sms = {set, facts::kSmCount / 4};
+    return op;
+  };
+  const OpId apart = gpu.submit(0, gpu.open_stream(gpu.add_client()), confined(1));
+  const OpId first = gpu.submit(0, gpu.open_stream(gpu.add_client()), confined(2));
+  const OpId second = gpu.submit(0, gpu.open_stream(gpu.add_client()), confined(2));
+  finish(gpu);
+  EXPECT_EQ(when(apart), facts::kLaunchNs + 4 * kMs);
+  EXPECT_EQ(when(first), facts::kLaunchNs + 4 * kMs);
+  EXPECT_EQ(when(second), facts::kLaunchNs + 8 * kMs);
+}
+
 TEST_F(GpuModelTest, HeldOutLatenciesBesideADeepQueue) {
   struct {
     const char* what;

@@ -49,6 +49,22 @@ TEST(Rules, DefaultsLetOnlyTheDaemonsUserAndRootPromoteThemselves) {
   EXPECT_EQ(grade({}, kDaemon, who(0, "", "", 0)).rule, "default: root may claim any");
 }
 
+TEST(Rules, AnybodyMayAskForLessOfTheGpuAndARuleDecides) {
+  Applicant applicant = who(8);
+  applicant.sms = "25%";
+  EXPECT_EQ(grade({}, kDaemon, applicant).terms.sms, "25%");
+  const auto kept = rules("[[rule]]\nuid = 8\nsms = \"32-131\"\n");
+  EXPECT_EQ(grade(kept, kDaemon, applicant).terms.sms, "32-131");
+  const auto silent = rules("[[rule]]\nuid = 8\nclaim = 3\n");
+  EXPECT_EQ(grade(silent, kDaemon, applicant).terms.sms, "25%");
+  EXPECT_EQ(rules("[[rule]]\nsms = 32\n").at(0).terms.sms, "32");
+  applicant.sms = "no SMs";
+  EXPECT_EQ(grade({}, kDaemon, applicant).terms.sms, "");
+  EXPECT_EQ(error_of("[[rule]]\nsms = \"half\"\n"),
+            "heddled.toml:2: rule.sms must be a number of SMs (32: the first 32), a range of them "
+            "(32-131), or a share (25%, 25%-100%)");
+}
+
 TEST(Rules, RootOfAContainerIsNobodySpecial) {
   for (const uid_t uid : {uid_t{0}, kDaemon}) {
     Applicant applicant = who(uid, "", "", 0);

@@ -73,17 +73,27 @@ TEST(Rows, WhatOnlyARestartChangesIsAProcessOfItsOwn) {
   EXPECT_FALSE(row("fifo@mps+priority").jobs[0].client_priority);
 }
 
-TEST(Rows, WhatCannotBeHadIsMissingWithAReason) {
+TEST(Rows, EveryBaselineCanBeHadOnTheSimulatedGpuToo) {
   const auto s = pair(
       "policies = []\nbaselines = [\"timeslice\", \"mps+priority\", \"mps:25\", "
-      "\"split:100/32\"]");
-  const Plan simulated = plan(s, true);
-  EXPECT_EQ(names(simulated), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
-                                     "timeslice", "mps+priority"}));
-  EXPECT_EQ(simulated.missing.size(), 2U);
-  const Plan real = plan(s, false);
-  ASSERT_EQ(real.missing.size(), 1U);
-  EXPECT_EQ(real.missing[0].row, "split:100/32");
+      "\"split:25\"]");
+  EXPECT_EQ(names(plan(s, true)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
+                                         "timeslice", "mps+priority", "mps:25", "split:25"}));
+  EXPECT_TRUE(plan(s, true).missing.empty());
+}
+
+TEST(Rows, InASplitEachJobHasItsSmsAndNobodyIsHeldBack) {
+  const auto s = pair("policies = []\nbaselines = [\"split:25\", \"split:50/40\"]");
+  const Plan p = plan(s, false);
+  ASSERT_EQ(p.rows.size(), 4U);
+  const auto& [hp, be] = std::tie(p.rows[2].jobs[0], p.rows[2].jobs[1]);
+  EXPECT_TRUE(p.rows[2].mps && hp.managed && be.managed);
+  EXPECT_EQ(share_text(hp.sms), "25%-100%");
+  EXPECT_EQ(share_text(be.sms), "0%-25%");
+  EXPECT_EQ(priority_of(hp, s), priority_of(be, s));
+  EXPECT_EQ(share_text(p.rows[3].jobs[0].sms), "0%-50%");
+  EXPECT_EQ(share_text(p.rows[3].jobs[1].sms), "50%-90%");
+  EXPECT_NE(variant_name(be, s), variant_name(p.rows[3].jobs[1], s));
 }
 
 TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {

@@ -40,7 +40,7 @@ about = "Two."
 repetitions = 3
 block_s = 0.5
 policies = ["gapfill:share_pct=60,quantum_us=200@mps+priority"]
-baselines = ["timeslice", "mps:30", "split:100/32"]
+baselines = ["timeslice", "mps:30", "split:60/25", "split:30"]
 seed = 7
 [[job]]
 name = "d"
@@ -74,7 +74,8 @@ trace = "x.trace"
   EXPECT_TRUE(policy.mps && policy.client_priority && !policy.timeslice);
   EXPECT_EQ(s->baselines.at(1).parts, (std::vector<uint32_t>{100, 30}));
   EXPECT_EQ(s->baselines.at(2).kind, BaselineKind::kSplit);
-  EXPECT_EQ(s->baselines.at(2).parts, (std::vector<uint32_t>{100, 32}));
+  EXPECT_EQ(s->baselines.at(2).shares, (std::vector<SmShare>{{0, 60}, {60, 85}}));
+  EXPECT_EQ(s->baselines.at(3).shares, (std::vector<SmShare>{{30, 100}, {0, 30}}));
   const Job& d = s->jobs.at(0);
   EXPECT_EQ(d.priority, 0);
   EXPECT_EQ(d.params.at("model"), "alexnet");
@@ -143,6 +144,10 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"baselines = [\"split:10/20\"]\n%",
        ":1: baselines: 'split:10/20': '10/20' has 2 parts for 1 jobs; write one for each, with '/' "
        "between"},
+      {"baselines = [\"split:101/1\"]\n%",
+       ":1: baselines: 'split:101/1': '101' must be a whole number from 1 to 100"},
+      {"baselines = [\"split:100\"]\n%",
+       ":1: baselines: 'split:100': '100' must be a whole number from 1 to 99"},
       {"baselines = [\"mps:101\"]\n%",
        ":1: baselines: 'mps:101': '101' must be a whole number from 1 to 100"},
       {"", ":1: a scenario needs at least one [[job]]"},

@@ -143,6 +143,32 @@ TEST_F(VirtualTest, ARequestOfTokensHasTheTimesBetweenThem) {
   EXPECT_GT(figure(run, "mps", "service", "tbt_p99_over_alone"), 1.5);
 }
 
+TEST_F(VirtualTest, AThreadPercentageLimitsTheRoomOfAClient) {
+  std::string text = kPair;
+  const std::string rows = "baselines = [\"timeslice\"";
+  text.replace(text.find(rows), rows.size(), "baselines = [\"mps:50\"");
+  write(text);
+  const VirtualRun run = run_virtual(options_);
+  // On half of the room 264 blocks take two waves; the service finds the other half free.
+  EXPECT_LT(figure(run, "mps:50", "service", "mean_over_alone"), 2.1);
+  EXPECT_NEAR(
+      figure(run, "mps:50", "filler", "per_s") / figure(run, "alone/filler@mps", "filler", "per_s"),
+      0.5, 0.05);
+}
+
+TEST_F(VirtualTest, InASplitEachJobHasItsSmsToItself) {
+  std::string text = kPair;
+  const std::string rows = "baselines = [\"timeslice\"";
+  text.replace(text.find(rows), rows.size(), "baselines = [\"split:25\"");
+  write(text);
+  const VirtualRun run = run_virtual(options_);
+  // 264 blocks, two on an SM: on 100 of the 132 SMs two waves instead of one, on 32 five.
+  EXPECT_NEAR(figure(run, "split:25", "service", "mean_over_alone"), 2, 0.02);
+  EXPECT_NEAR(figure(run, "split:25", "filler", "per_s") /
+                  figure(run, "alone/filler@mps", "filler", "per_s"),
+              0.2, 0.01);
+}
+
 TEST_F(VirtualTest, CopiesOnOtherGpusDoNotMeet) {
   options_.baselines = {{"timeslice"}};
   options_.policies = {{"gapfill@timeslice"}};

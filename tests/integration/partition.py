@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""`heddle run --sms` on the simulated GPU: a program computes the same on some SMs as on all, alone
+and gated; two programs on ranges that meet never share an SM; what is asked for is told."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/quickstart"))
+import stage  # noqa: E402  (the folder is known only now)
+
+PROGRAM = ROOT / "tests/gpu/programs/sim_order.py"
+LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an H200
+
+
+def expect(condition, what):
+    if not condition:
+        raise stage.StageError(str(what))
+
+
+class Running:
+    """The program under `heddle run`, or bare."""
+
+    def __init__(self, where, label, *words):
+        shim = [stage.HEDDLE, "run", "--sim", "--quiet", "--label", label, *words, "--"]
+        env = where.env | {"HEDDLE_MATRIX_PACE_MS": "10", "HEDDLE_LABEL": label}
+        if not words:
+            env["LD_LIBRARY_PATH"] = str(stage.SIM)
+        self.process = subprocess.Popen(
+            [*(shim if words else []), sys.executable, PROGRAM], env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def result(self):
+        """Its digests and launches; it is still there, so that the daemon can be asked."""
+        while not (line := self.process.stdout.readline()).startswith("{"):
+            expect(line, "the program ended")
+        return json.loads(line)
+
+    def end(self):
+        self.process.stdin.close()
+        expect(self.process.wait(20) == 0, "the program failed")
+
+
+def client(where, label):
+    found = [c for c in where.heddle("ps")["clients"] if c["label"] == label]
+    expect(len(found) == 1, (label, found))
+    return found[0]
+
+
+def check(where):
+    bare = Running(where, "bare")
+    wanted = bare.result()
+    bare.end()
+
+    where.start_daemon("priority", '[[rule]]\nlabel = "by rule"\nsms = "25%"\n')
+    for label, words, sms in (("low", ("--sms", "25%"), LOW), ("high", ("--sms", "33-131"), HIGH),
+                              ("by rule", ("--sms", "50%"), LOW)):
+        one = Running(where, label, *words)
+        found = one.result()
+        expect(found == wanted, (label, found, wanted))
+        told = client(where, label)
+        counters = told["counters"]
+        expect(told["sm_count"] == sms, told)
+        expect(counters["partitioned"] + counters["unpartitioned"] == wanted["launches"], counters)
+        expect(counters["partitioned"] > wanted["launches"] / 2, counters)
+        expect(counters["marker_errors"] == 0, counters)
+        one.end()
+
+    # Beside each other, the less important one gated; every launch is there once.
+    both = [Running(where, "latency", "--class", "latency", "--sms", "25%-100%"),
+            Running(where, "batch", "--class", "batch", "--sms", "25%")]
+    for one in both:
+        expect(one.result() == wanted, "gated or not, it computes the same")
+    expect(sum(d["granted"] for d in client(where, "batch")["devices"]) > 0, "nobody was gated")
+    for one in both:
+        one.end()
+    ran = where.kernels(["latency", "batch"])  # without the first
+    for label, sms in (("latency", HIGH), ("batch", LOW)):
+        seen = [kernel["sms"] for kernel in ran[label]]
+        expect(len(seen) + 1 == wanted["launches"], (label, len(seen)))
+        # Those before the first lane was made have all.
+        expect(set(seen) <= {sms, 132} and seen.count(sms) > len(seen) / 2, (label, set(seen)))
+
+
+def main():
+    if not stage.HEDDLE.exists():
+        print("dist/ is not installed: cmake --install build/release")
+        return 77
+    where = stage.Stage(ROOT / "out/partition", "mps")
+    try:
+        check(where)
+    finally:
+        where.close()
+    print("ok: the same on a quarter, on the rest, by rule, alone and gated")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

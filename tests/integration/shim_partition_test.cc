@@ -1,0 +1,243 @@
+// The built shim's partitions: the detour of a launch, what takes none, and who ends what.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+constexpr uint32_t kPartition = 5;  // the first group, and what the split left over
+
+class ShimPartition : public Shim {
+ protected:
+  void start_partitioned(Application& app) {
+    start(app, kLease);
+    predict(10);
+    app("retain");
+    daemon_.control().windows[0].partition = kPartition;
+    app("set fake_noting 1");
+  }
+
+  // Launches until one made the detour; the lane that it took.
+  std::string wait_for_lane(Application& app, const std::string& launch = "launch 64") {
+    for (int i = 0; i < 20'000; ++i) {
+      app("ops");
+      app(launch);
+      const std::string seen = app("ops");
+      const size_t at = seen.find("launch 3");
+      if (at != std::string::npos) return seen.substr(at + 7, 4);
+      sched_yield();
+    }
+    ADD_FAILURE() << "no lane was made";
+    return "";
+  }
+  static std::string detour(const std::string& lane, const std::string& stream) {
+    return "record " + stream + ",wait " + lane + ",launch " + lane + ",record " + lane + ",wait " +
+           stream + ",";
+  }
+  uint64_t partitioned() { return daemon_.client().counters.partitioned; }
+  uint64_t unpartitioned() { return daemon_.client().counters.unpartitioned; }
+};
+
+TEST_F(ShimPartition, SaysHowTheDeviceSplitsAndWhatItWasAskedFor) {
+  auto variables = environment();
+  variables.push_back("HEDDLE_SMS=25%");
+  Application app(variables);
+  start(app, kLease);
+  EXPECT_EQ(daemon_.sms, "25%");
+  EXPECT_EQ(daemon_.groups, (std::vector<uint16_t>{8, 8, 8}));
+}
+
+TEST_F(ShimPartition, ALaunchIsTiedToItsStreamOnBothSides) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  EXPECT_EQ(app("get fake_groups"), std::to_string(kPartition));
+  EXPECT_EQ(app("get fake_lane_priority"), "-3") << "the application's stream's own";
+  const uint64_t before = partitioned();
+  EXPECT_EQ(app("launch 64"), "0");
+  EXPECT_EQ(app("ops"), detour(lane, "64"));
+  EXPECT_EQ(partitioned(), before + 1);
+  // The default stream has a lane of its own.
+  const std::string other = wait_for_lane(app, "launch 0");
+  EXPECT_NE(other, lane);
+  EXPECT_EQ(app("launch 0"), "0");
+  EXPECT_EQ(app("ops"), detour(other, "0"));
+  EXPECT_EQ(app("get fake_green_contexts"), "1");
+}
+
+// Between a thread's record and its wait another's may come.
+TEST_F(ShimPartition, EachThreadTiesWithEventsOfItsOwn) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  app("launch 64");
+  const std::string tie = app("get fake_tie");
+  app.send("@launch 64");
+  app("result");
+  EXPECT_NE(app("get fake_tie"), tie);
+  app("launch 64");
+  EXPECT_EQ(app("get fake_tie"), tie);
+}
+
+TEST_F(ShimPartition, WithoutAPartitionNothingIsMade) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  app("retain");
+  app("again 200");
+  EXPECT_EQ(app("get fake_green_contexts"), "0");
+  EXPECT_EQ(partitioned() + unpartitioned(), 0u);
+}
+
+TEST_F(ShimPartition, AGrantAndItsCreditSayWhere) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  daemon_.control().windows[0].word = kGate;
+  app.send("launch 64");
+  daemon_.grant(daemon_.wait_for_ask(), 15, 0, 0, 0);
+  EXPECT_EQ(app.receive(), "0");
+  EXPECT_EQ(app("launch 64"), "0");  // by credit
+  const std::string seen = app("ops");
+  EXPECT_EQ(seen.find(lane), std::string::npos) << seen;
+  app.send("launch 64");
+  daemon_.grant(daemon_.wait_for_ask(), 15, 0, 0, kPartition);
+  EXPECT_EQ(app.receive(), "0");
+  app("ops");
+  EXPECT_EQ(app("launch 64"), "0");
+  EXPECT_NE(app("ops").find(detour(lane, "64")), std::string::npos);
+}
+
+TEST_F(ShimPartition, WhatAPartitionRefusesRunsOnceOnItsOwnStream) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  const int launched = std::stoi(app("get fake_launches"));
+  app("set fake_lane_refuses 1");
+  EXPECT_EQ(app("launch 64"), "0");
+  EXPECT_EQ(app("ops"), "record 64,wait " + lane + ",launch " + lane + ",launch 64,");
+  EXPECT_EQ(std::stoi(app("get fake_launches")), launched + 1);
+  app("launch 64");  // the kernel stays there from now on,
+  EXPECT_EQ(app("ops"), "launch 64,");
+  app("second 64");  // another one does not
+  EXPECT_EQ(app("ops"), detour(lane, "64"));
+}
+
+TEST_F(ShimPartition, ALaunchThatFailsEverywhereFailsOnce) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  app("set fake_lane_refuses 1");
+  app("set fake_fail 1");
+  EXPECT_EQ(app("launch 64"), "1");
+  app("ops");
+  app("launch 64");
+  EXPECT_EQ(app("ops"), detour(lane, "64")) << "it was not for the partition";
+}
+
+TEST_F(ShimPartition, WhereTheWayBackFailsTheThreadWaitsAndTheStreamStays) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app);
+  app("set fake_lane_deaf 1");
+  EXPECT_EQ(app("launch 64"), "0");
+  EXPECT_EQ(app("get fake_lane_syncs"), "1");
+  wait_for_lane(app, "launch 72");  // the helper makes others
+  app("ops");
+  app("launch 64");
+  EXPECT_EQ(app("ops"), "launch 64,");
+}
+
+TEST_F(ShimPartition, WhatMustSeeTheWholeDeviceStays) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app, "launch 0");
+  const uint64_t before = unpartitioned();
+  for (const char* launch : {"graph", "coop 0", "pdl", "nccl 0"}) {
+    app("ops");
+    EXPECT_EQ(app(launch), "0");
+    EXPECT_EQ(app("ops"), "launch 0,") << launch;
+  }
+  EXPECT_EQ(unpartitioned(), before + 4);
+}
+
+TEST_F(ShimPartition, NothingMovesWhileAnythingCaptures) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app);
+  app("capture 72");
+  app("ops");
+  app("launch 64");
+  EXPECT_EQ(app("ops"), "launch 64,");
+  app("end_capture 72");
+  app("launch 64");
+  EXPECT_NE(app("ops"), "launch 64,");
+}
+
+TEST_F(ShimPartition, AnotherContextsStreamsStay) {
+  Application app(environment());
+  start_partitioned(app);
+  daemon_.control().windows[1].partition = kPartition;
+  wait_for_lane(app);
+  const std::string made = app("get fake_lanes");
+  app("context 2");
+  app("launch 4096");
+  app("context 1");
+  app("launch 72");  // asks for a lane later than the other did
+  wait_for_lane(app, "launch 72");
+  app("context 2");
+  app("ops");
+  app("launch 4096");
+  EXPECT_EQ(app("ops"), "launch 4096,");
+  EXPECT_EQ(std::stoi(app("get fake_lanes")), std::stoi(made) + 1);
+}
+
+TEST_F(ShimPartition, AStreamsLaneEndsWithIt) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app);
+  EXPECT_EQ(app("get fake_lanes"), "1");
+  app("destroy 64");
+  EXPECT_EQ(app("get fake_lanes"), "0");
+  wait_for_lane(app);
+}
+
+TEST_F(ShimPartition, TheLastReleaseEndsThePrimaryContextAllTheSame) {
+  Application app(environment());
+  start_partitioned(app);
+  app("retain");
+  wait_for_lane(app);
+  app("release");
+  EXPECT_EQ(app("get fake_green_contexts"), "1");
+  app("release");
+  EXPECT_EQ(app("get fake_green_contexts"), "0");
+  EXPECT_EQ(app("get fake_primary"), "0");
+  app("retain");
+  wait_for_lane(app);
+  EXPECT_EQ(app("get fake_green_contexts"), "1");
+}
+
+TEST_F(ShimPartition, ADriverWithoutGreenContextsKeepsTheWholeDevice) {
+  auto variables = environment();
+  variables.push_back("FAKE_NO_GREEN=1");
+  Application app(variables);
+  start_partitioned(app);
+  EXPECT_TRUE(daemon_.groups.empty());
+  EXPECT_EQ(app("again 100"), "100");
+  EXPECT_EQ(partitioned(), 0u);
+  EXPECT_EQ(unpartitioned(), 100u);
+}
+
+TEST_F(ShimPartition, AForkedChildLaunchesAsItIs) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app);
+  const uint64_t before = partitioned();
+  EXPECT_EQ(app("fork"), "0");
+  EXPECT_EQ(partitioned(), before);
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
