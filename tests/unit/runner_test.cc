@@ -472,8 +472,7 @@ TEST(Agree, ResultsAgreeWhereTheirIntervalsMeet) {
   EXPECT_EQ(apart(), (Names{"fifo, hp mean ÷ alone"}));
   slower["lo"] = 1.5;
   EXPECT_TRUE(apart().empty());
-  second["ratios"][0]["lo"] = 0.8;
-  second["ratios"][0]["hi"] = 0.9;
+  second["ratios"][0].update(Json{{"lo", 0.8}, {"hi", 0.9}});
   EXPECT_EQ(apart(), (Names{"fifo ÷ timeslice, hp mean"}));
 }
 
@@ -488,8 +487,7 @@ TEST(Agree, OnlyResultsOfOneScenarioAndGpuAreCompared) {
   };
   Json other = measured();
   other["scenario"] = "x";
-  EXPECT_NE(refused(measured(), other).find("b.json: is of another scenario than a.json"),
-            std::string::npos);
+  EXPECT_NE(refused(measured(), other).find("of another scenario than a.json"), std::string::npos);
   EXPECT_NE(refused(measured(), measured("h")).find("validate"), std::string::npos);
   EXPECT_NE(refused(Json::object(), other).find("a.json: has no figures"), std::string::npos);
   other = measured();
