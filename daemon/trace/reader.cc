@@ -21,7 +21,10 @@ using nlohmann::json;
 // field, makes it bad and gives zeros from then on.
 class Fields {
  public:
-  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
+  Fields(std::string_view bytes, uint32_t version) : bytes_(bytes), version_(version) {}
+
+  // Whether the file has what was added in that version.
+  bool since(uint32_t version) const { return version_ >= version; }
 
   void refuse() { good_ = false; }
   bool consumed() const { return good_ && bytes_.empty(); }
@@ -81,13 +84,14 @@ class Fields {
 
  private:
   std::string_view bytes_;
+  uint32_t version_;
   bool good_ = true;
 };
 
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
-  b.profile_runs = in.number<uint32_t>();
+  if (in.since(2)) b.profile_runs = in.number<uint32_t>();
   b.pid = in.number<uint32_t>();
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
@@ -182,7 +186,7 @@ void read_decision(Fields& in, Decision& d) {
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
-      d.measure = in.u8(1);
+      if (in.since(2)) d.measure = in.u8(1);
       return;
   }
 }
@@ -247,8 +251,9 @@ Result<void> Reader::read_header() {
   const uint32_t version = little_endian(bytes_.data() + 8, 2);
   const uint32_t length = little_endian(bytes_.data() + 12, 4);
   at_byte_ = sizeof kMagic;
-  if (version != kVersion) {
-    return problem("trace version " + std::to_string(version) + ", this heddle reads " +
+  version_ = version;
+  if (version == 0 || version > kVersion) {
+    return problem("trace version " + std::to_string(version) + ", this heddle reads 1 to " +
                    std::to_string(kVersion) + "; use the heddle that recorded it, or record again");
   }
   if (length > kHeaderMax) return problem("a header of impossible length; record it again");
@@ -287,7 +292,7 @@ Result<bool> Reader::next(Record& out) {
   }
   ++prefix;
   if (rest.size() - prefix < length) return problem(truncated);
-  Fields in(rest.substr(prefix, length));
+  Fields in(rest.substr(prefix, length), version_);
   const auto kind = static_cast<uint8_t>(rest[0]);
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));

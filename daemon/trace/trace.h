@@ -12,8 +12,7 @@
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 window_max_us flags:u8
-//   priority:u8
-//                name:text label:text           flags: bit 0 fail_closed, bit 1 introduced
+//                priority:u8 name:text label:text   flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
@@ -32,6 +31,7 @@
 //   kEnd         records lost                   the file's records before it, of which kLost's sum
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
+// Version 1, which is still read, had no profile_runs, measure and kProfile.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 

@@ -66,6 +66,8 @@ def run_all(mode):
             if policy != policies[0]:
                 where.switch_policy(policy)
             for name, priorities, beside in JOBS:
+                if policy == "exclusive" and beside:
+                    continue  # nobody below the other program runs, that is all it is for
                 took = run_job(where, f"{policy}-{name.replace(' ', '-')}", priorities, beside)
                 starved = sum(d["stats"]["starved"] for d in where.heddle("status")["devices"])
                 print(f"{mode:9} {policy:8} {name:13} {took:6.2f} s, {starved} starved so far",

@@ -181,6 +181,19 @@ TEST(Trace, RefusesAnotherVersionByNameAndPlace) {
       << reader.error().message;
 }
 
+// What is shipped was recorded before version 2.
+TEST(Trace, ReadsVersion1) {
+  const std::string traces = HEDDLE_POLICIES "/../profiles/traces/nvidia-h200";
+  Result<Reader> reader = Reader::open(traces + "/vgg16-bs64.trace");
+  ASSERT_TRUE(reader) << reader.error().message;
+  const Result<Timeline> timeline = read_timeline(*reader);
+  ASSERT_TRUE(timeline) << timeline.error().message;
+  EXPECT_EQ(timeline->header.gpu, "NVIDIA H200");
+  ASSERT_EQ(timeline->clients.size(), 1u);
+  EXPECT_GT(timeline->clients[0].launches.size(), 500u);
+  EXPECT_EQ(timeline->clients[0].who.profile_runs, 0u);
+}
+
 TEST(Trace, RefusesWhatIsNoTrace) {
   const Result<Reader> reader = Reader::from_bytes("{\"json\": true}", "x.json");
   ASSERT_FALSE(reader);
