@@ -5,11 +5,11 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs` and `pairs-verdict` from pairs*.json, likewise `shipped` from shipped*.json and
-`launch-priority` from launch_priority*.json, `method` from all three, `steer-EXPERIMENT` for each
-experiment of steer*.json, `overhead` and `preload` from overhead*.json, `matrix` from matrix*.json,
-`samples` from samples*.json, `blast-radius` from blast_radius*.json, `six-pairs` from what
-experiments/six_pairs.py left in six_pairs/.
+Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from shipped*.json and
+full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
+`steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
+`matrix` from matrix*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
+`six-pairs` from what experiments/six_pairs.py left in six_pairs/.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def verdict_table(stem="pairs"):
 
 def method():
     lines = []
-    for file, document in load("pairs") + load("shipped") + load("launch_priority"):
+    for file, document in load("pairs") + load("shipped") + load("full") + load("launch_priority"):
         equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
                  f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
                  for name, pair in document["pairs"].items()]
@@ -272,7 +272,7 @@ def tables():
     return {"six-pairs": six.read_text().strip() if six.exists() else NO_RESULT,
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),
             "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
-            "shipped-verdict": verdict_table("shipped"), "shipped": pairs_table("shipped"),
+            "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), **steer_tables()}
