@@ -17,7 +17,7 @@ template <class Init>
 void set_text(std::string_view text, size_t most, Init&& init) {
   const size_t length = std::min(text.size(), most);
   capnp::Text::Builder out = init(static_cast<unsigned>(length));
-  memcpy(out.begin(), text.data(), length);
+  if (length > 0) memcpy(out.begin(), text.data(), length);
 }
 
 // One segment, behind the segment table that says so.
