@@ -1,7 +1,8 @@
 // heddled's loop: sockets, liveness, naps. One thread runs it; stop() is for any thread.
 //
 // While anything happened within spin_us the loop polls all clients' shared memory without
-// sleeping, and looks at its descriptors now and then. Then it says in each client's `sleeping`
+// sleeping, and looks at its descriptors now and then; unless all who are at work launch freely,
+// whose rings it only drains every 2 ms (Engine::at_ease). Then it says in each client's `sleeping`
 // word how to wake it, looks once more (Dekker: the client stores first and looks at the word
 // next), and sleeps in libuv until the doorbell, the core's next deadline or the next heartbeat.
 #pragma once
