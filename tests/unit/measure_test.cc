@@ -18,30 +18,38 @@ double rank_error(const std::vector<double>& sorted, double value, double share)
   return std::max({0.0, low - share, share - high});
 }
 
+// Seeds are fixed, so that a failure is the code's and not the draw's.
 TEST(Distribution, FindsQuantilesOfManyShapesInConstantMemory) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  std::lognormal_distribution<double> skewed(3, 1);
-  std::uniform_real_distribution<double> even(5, 500);
-  std::normal_distribution<double> narrow(100, 2);
+  constexpr unsigned kSeeds = 20;
   for (int shape = 0; shape < 3; ++shape) {
     for (const size_t count : {30u, 300u, 30'000u}) {
-      Distribution d;
-      std::vector<double> all;
-      for (size_t i = 0; i < count; ++i) {
-        all.push_back(shape == 0 ? skewed(random) : shape == 1 ? even(random) : narrow(random));
-        d.add(all.back());
+      SCOPED_TRACE("shape " + std::to_string(shape) + ", count " + std::to_string(count));
+      double worst = 0, sum = 0;
+      for (unsigned seed = 1; seed <= kSeeds; ++seed) {
+        std::mt19937 random(seed);
+        std::lognormal_distribution<double> skewed(3, 1);
+        std::uniform_real_distribution<double> even(5, 500);
+        std::normal_distribution<double> narrow(100, 2);
+        Distribution d;
+        std::vector<double> all;
+        for (size_t i = 0; i < count; ++i) {
+          all.push_back(shape == 0 ? skewed(random) : shape == 1 ? even(random) : narrow(random));
+          d.add(all.back());
+        }
+        std::sort(all.begin(), all.end());
+        const Summary s = d.summary();
+        double mean = 0;
+        for (const double x : all) mean += x / static_cast<double>(count);
+        EXPECT_NEAR(s.mean_us, mean, 1e-4 * mean);
+        EXPECT_EQ(s.count, count);
+        for (const auto& [value, share] : {std::pair{s.p50_us, 0.5}, std::pair{s.p90_us, 0.9}}) {
+          const double error = rank_error(all, static_cast<double>(value), share);
+          worst = std::max(worst, error);
+          sum += error;
+        }
       }
-      std::sort(all.begin(), all.end());
-      const Summary s = d.summary();
-      double mean = 0;
-      for (const double x : all) mean += x / static_cast<double>(count);
-      EXPECT_NEAR(s.mean_us, mean, 1e-4 * mean);
-      EXPECT_EQ(s.count, count);
-      const double allowed = count < 100 ? 0.12 : 0.04;
-      EXPECT_LT(rank_error(all, static_cast<double>(s.p50_us), 0.5), allowed) << shape << count;
-      EXPECT_LT(rank_error(all, static_cast<double>(s.p90_us), 0.9), allowed) << shape << count;
+      EXPECT_LT(worst, count < 100 ? 0.2 : 0.05);
+      EXPECT_LT(sum / (2 * kSeeds), count < 100 ? 0.05 : 0.02);
     }
   }
 }
