@@ -40,6 +40,7 @@ int micro(const MicroOptions& options) {
                       {"nodaemon_ns", summarize(launches.nodaemon)},
                       {"lease_ns", summarize(launches.lease)},
                       {"lease_paced_ns", summarize(launches.paced)},
+                      {"unobserved_paced_ns", summarize(launches.unobserved)},
                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
                       {"gate_rtt_us_p50", summarize(gated_us)},
                       {"gate_rtt_us_p99", p99},

@@ -137,14 +137,17 @@ std::vector<double> alternate(uint32_t rounds, uint32_t batch, Shim&& shim, Dire
 // heddled with the policy above, and the simulated GPU's socket, in a folder that goes with it.
 class Daemon {
  public:
-  explicit Daemon(const std::string& driver) {
+  // `unobserved`: whether a client that is alone at work is spared its records.
+  Daemon(const std::string& driver, bool unobserved) {
     char name[] = "/tmp/heddle-bench-XXXXXX";
     if (mkdtemp(name) == nullptr) give_up("/tmp: cannot be written");
     folder_ = name;
     socket_ = folder_ + "/heddled";
     std::ofstream(folder_ + "/gate.lua") << kGatePolicy;
     std::ofstream(folder_ + "/heddled.toml")
-        << "[daemon]\nsocket = \"" << socket_ << "\"\nlog_level = \"error\"\n[policy]\n"
+        << "[daemon]\nsocket = \"" << socket_
+        << "\"\nlog_level = \"error\"\nunobserved = " << (unobserved ? "true" : "false")
+        << "\n[policy]\n"
         << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n[profiles]\nkeep = false\n";
     setenv(ipc::kSocketEnv, socket_.c_str(), 1);
     setenv("HEDDLE_SIM_SOCKET", (folder_ + "/gpu").c_str(), 1);
@@ -301,6 +304,19 @@ void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>&
   for (double& ns : out) ns -= without;
 }
 
+// The measurement stage is over, and the client alone, for long enough.
+void measure_unobserved(const MicroOptions& options, LaunchSamples& out) {
+  Pair pair = Pair::attached("0");
+  for (int tries = 0; !Daemon::client()["unobserved"].get<bool>(); ++tries) {
+    if (tries == 100) give_up("a client that is alone at work did not go unobserved");
+    for (int i = 0; i < 2'000; ++i) {
+      pair.shim.launch_null(pair.kernel);
+      if (i % 8 == 0) pair.shim.synchronize();
+    }
+  }
+  measure_paced(options, pair, out.unobserved);
+}
+
 void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   Pair pair = Pair::attached("0");
   CUdevice device;
@@ -348,8 +364,8 @@ void measure_gated(const MicroOptions& options, LaunchSamples& out) {
 }
 
 auto members_of(LaunchSamples& samples) {
-  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease,
-                    &samples.paced,       &samples.threads,  &samples.gated};
+  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease, &samples.paced,
+                    &samples.unobserved,  &samples.threads,  &samples.gated};
 }
 
 // Runs `measure` in a process of its own, because a process attaches once, and takes over one
@@ -396,12 +412,17 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
 }  // namespace
 
 LaunchSamples measure_launches(const MicroOptions& options) {
-  const Daemon daemon(options.driver.empty() ? dist() + "/lib/heddle/sim/libcuda.so.1"
-                                             : options.driver);
+  const std::string driver =
+      options.driver.empty() ? dist() + "/lib/heddle/sim/libcuda.so.1" : options.driver;
   LaunchSamples samples;
-  in_child(options, samples, measure_without_daemon);
-  in_child(options, samples, measure_leased);
-  in_child(options, samples, measure_gated);
+  {
+    const Daemon daemon(driver, false);
+    in_child(options, samples, measure_without_daemon);
+    in_child(options, samples, measure_leased);
+    in_child(options, samples, measure_gated);
+  }
+  const Daemon daemon(driver, true);
+  in_child(options, samples, measure_unobserved);
   return samples;
 }
 

@@ -66,6 +66,7 @@ struct ControlMemory {
     std::atomic<uint32_t> starvation_ms;  // longest wait in an ask
     std::atomic<uint32_t> spin_us;        // how long a waiter spins before it sleeps
     std::atomic<uint32_t> contended;      // nonzero: someone less important waits: report finely
+    std::atomic<uint32_t> unobserved;     // nonzero: alone at work, launches need no record
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   DeviceWindow windows[kDevices];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ipc/socket.h"
+#include "shim/unobserved.h"
 #include "shim/watch.h"
 
 namespace heddle::shim {
@@ -184,6 +185,9 @@ void Turn::admit(const Launch& launch) {
     return ask();
   }
   if (window_us_ == ipc::kWindowLease) {
+    if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
+      remember_harmless(launch.handle);
+    }
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         in_.thread().launches % kPollEvery == 0) {
       poll_stream(in_, *stream_);

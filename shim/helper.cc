@@ -30,6 +30,7 @@
 #include "shim/session.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
+#include "shim/unobserved.h"
 #include "shim/watch.h"
 
 namespace heddle::shim {
@@ -139,6 +140,11 @@ bool same_protocol(const ipc::Attached& answer) {
   return answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
 }
 
+// Where that fails the next session will not be had either.
+void forget_word() {
+  if (!read_word_from(-1)) log_line("out of mappings; launching unmanaged");
+}
+
 // Waits for the daemon's answer and takes its descriptors. False: there is none. That of another
 // version may be longer or shorter: its first two words stand in any.
 bool receive_answer(Session& session, ipc::Attached& answer) {
@@ -152,6 +158,9 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
         map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
+    // Who launches on a daemon's word only is never unobserved.
+    const bool closed = (answer.flags & ipc::kFailClosed) != 0;
+    if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);
   } else {
@@ -203,6 +212,7 @@ Attach attach(Session& session) {
     ok = false;
   }
   if (!ok || !register_all(session.socket, &session, publish)) {
+    forget_word();
     close_session(session);
     return answered && answer.managed == 0 ? Attach::kRefused : Attach::kFailed;
   }
@@ -235,6 +245,7 @@ void retire(Session& session) {
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
+  forget_word();
   HEDDLE_FAULT_POINT("retire: not woken");
   wake_waiters(session);
   log_line("detached from client connection %llu",

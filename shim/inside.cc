@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "ipc/ring.h"
 #include "ipc/socket.h"
 #include "shim/streams.h"
+#include "shim/unobserved.h"
 
 namespace heddle::shim {
 
@@ -200,12 +202,17 @@ void Inside::count(wire::Admission admission) {
     return;
   }
   if (++thread_->unreported < kReportLaunches) return;
-  counters.launches.fetch_add(thread_->unreported, std::memory_order_relaxed);
-  thread_->unreported = 0;
+  report_launches();
   if (without_slot.load(std::memory_order_relaxed) != 0) {
     counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
         without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
   }
+}
+
+void Inside::report_launches() {
+  thread_->unreported += std::exchange(unobserved_launches, 0);
+  session_->client->counters.launches.fetch_add(thread_->unreported, std::memory_order_relaxed);
+  thread_->unreported = 0;
 }
 
 void Inside::count_marker_error() {

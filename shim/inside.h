@@ -117,6 +117,8 @@ class Inside {
   void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission);
+  // Adds what this thread has counted, and launched unobserved, to what `heddle ps` shows.
+  void report_launches();
   // Somebody less important waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
   // False while this client launches on the device without ever asking.

@@ -12,6 +12,7 @@
 #include "shim/messages.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
+#include "shim/unobserved.h"
 
 namespace heddle::shim {
 namespace {
@@ -333,19 +334,23 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
 }
 
 void purge_module(CUmodule module) {
+  forget_all_harmless();
   purge([&](const Known& entry) { return entry.module == module || entry.module == nullptr; });
 }
 
 void purge_handle(void* handle) {
+  forget_harmless(handle);
   purge([&](const Known& entry) { return entry.handle == handle; });
 }
 
 void purge_kernels() {
+  forget_all_harmless();
   purge([](const Known& entry) { return entry.module != kGraph; });
 }
 
 void forget_kernels() {
   registry_lock.forget();
+  forget_all_harmless();
   purge([](const Known&) { return true; });
 }
 

@@ -3,6 +3,7 @@
 
 #include "shim/driver.h"
 #include "shim/gate.h"
+#include "shim/unobserved.h"
 
 namespace heddle::shim {
 namespace {
@@ -68,19 +69,30 @@ CUresult launch_changed(Turn& turn, const CUlaunchConfig& config, CUfunction f, 
 }
 
 template <bool kPerThread>
-CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+auto real_kernel() {
+  return kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
+}
+
+// Apart from launch_kernel, so that the shortest way is a few lines of code and no frame.
+template <bool kPerThread>
+[[gnu::noinline]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto plain = [&] {
+    return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
   Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
   launch.may_raise = may_raise();
   launch.may_move = true;
   Turn turn(launch);
-  const auto plain = [&] {
-    const auto real = kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
-    return real(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
-  };
   if (!turn.changed()) [[likely]]
     return turn.launched(plain());
   const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
   return turn.launched(launch_changed<kPerThread>(turn, config, f, params, extra, plain));
+}
+
+template <bool kPerThread>
+CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto launch = goes_unobserved(f) ? real_kernel<kPerThread>() : take_turn<kPerThread>;
+  return launch(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
 }
 
 template <bool kPerThread>
@@ -136,6 +148,7 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
                  config->sharedMemBytes,
                  1}};
   read_attributes(*config, launch);
+  if (!launch.cooperative && goes_unobserved(f)) return plain();
   Turn turn(launch);
   if (!turn.changed()) return turn.launched(plain());
   return turn.launched(launch_changed<kPerThread>(turn, *config, f, params, extra, plain));
@@ -153,10 +166,11 @@ CUresult launch_grid(CUfunction f, CUstream stream, int width, int height, Real&
 
 template <bool kPerThread>
 CUresult launch_graph(CUgraphExec exec, CUstream stream) {
+  const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
+  if (goes_unobserved(exec)) return real(exec, stream);
   Launch launch{{stream, kPerThread}, exec, {}};
   launch.graph = true;
   Turn turn(launch);
-  const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
   return turn.launched(real(exec, stream));
 }
 

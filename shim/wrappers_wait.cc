@@ -23,8 +23,9 @@ bool has_device(const StreamSlot& slot) {
 // The time for which a thread is in a synchronizing call. Its slot stays its own until it ends.
 class Blocked {
  public:
-  void begin(const Inside& in) {
+  void begin(Inside& in) {
     thread_ = &in.thread();
+    in.report_launches();
     thread_->blocked_ns.store(now_ns(), std::memory_order_relaxed);
   }
   void end() {

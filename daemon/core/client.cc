@@ -88,10 +88,11 @@ bool Outstanding::take_oldest(TimeNs until, Work& out) {
 bool Client::busy(TimeNs now) const { return now < busy_deadline(); }
 
 TimeNs Client::busy_deadline() const {
+  if (unobserved()) return kNever;
   if (awaits_others) return busy_until;
   if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
-  if (outstanding.empty()) return 0;
-  return leased() ? busy_until : busy_until + kEvidencePatienceNs;
+  if (outstanding.empty()) return unseen_until;
+  return std::max(unseen_until, leased() ? busy_until : busy_until + kEvidencePatienceNs);
 }
 
 double Client::remaining_us(TimeNs now) const {

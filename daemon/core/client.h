@@ -1,6 +1,7 @@
 // One client on one device: its kernels, the work it has outstanding, and when it was last busy.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "daemon/core/policy.h"
 
 namespace heddle::core {
+
+inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
 // A kernel ID at a client.
 struct Kernel {
@@ -95,6 +98,8 @@ struct Client {
   TimeNs run_start = 0;           // the first such launch
   TaskStats* measured = nullptr;  // its task's measurement stage
   bool profile_grown = false;     // kernels were profiled that nobody took yet
+  // Until then what nobody told of may be on the device; kNever while its launches are not told.
+  TimeNs unseen_until = 0;
   // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
   // who may be those that this client would hold up.
   bool awaits_others = false;
@@ -124,6 +129,7 @@ struct Client {
     const Kernel* k = kernel(last_kernel);
     return k != nullptr ? &k->stats->gap(gap_synchronized) : nullptr;
   }
+  bool unobserved() const { return unseen_until == kNever; }
   bool leased() const { return window_us == kWindowLeased; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return refused && fail_closed; }

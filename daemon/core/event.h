@@ -22,17 +22,19 @@ inline constexpr uint32_t kWindowGated = 0;
 inline constexpr uint32_t kWindowLeased = 0xffffffff;
 
 enum class EventKind : uint16_t {
-  kAttached,   // body: attached
-  kDetached,   // the process is gone, or left
-  kKernel,     // body: kernel; a kernel ID is first seen at a client
-  kPosted,     // body: launch; it was launched (or is about to be) without asking
-  kAsked,      // body: launch; thread `thread` waits for a grant of `ask_seq`
-  kWithdrawn,  // body: launch.ask_seq; the thread stopped waiting and launched by itself
-  kWaiting,    // body: done.stream; a thread entered a synchronizing call
-  kCompleted,  // body: done
-  kStreamEnd,  // body: done.stream
-  kTick,       // nothing but time
-  kProfile,    // body: profile; what is known of a kernel ID from an earlier measurement
+  kAttached,    // body: attached
+  kDetached,    // the process is gone, or left
+  kKernel,      // body: kernel; a kernel ID is first seen at a client
+  kPosted,      // body: launch; it was launched (or is about to be) without asking
+  kAsked,       // body: launch; thread `thread` waits for a grant of `ask_seq`
+  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself
+  kWaiting,     // body: done.stream; a thread entered a synchronizing call
+  kCompleted,   // body: done
+  kStreamEnd,   // body: done.stream
+  kTick,        // nothing but time
+  kProfile,     // body: profile; what is known of a kernel ID from an earlier measurement
+  kUnobserved,  // it is at work, and what it launches and waits for is not told from now on
+  kObserved,    // body: observed; it is told again
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -112,6 +114,10 @@ struct DoneBody {
   Evidence evidence;
 };
 
+struct ObservedBody {
+  uint64_t launches;  // that were not told
+};
+
 struct Event {
   uint16_t version = kEventVersion;
   EventKind kind = EventKind::kTick;
@@ -124,6 +130,7 @@ struct Event {
     ProfileBody profile;
     LaunchBody launch;
     DoneBody done;
+    ObservedBody observed;
   };
 
   Event() : launch{} {}

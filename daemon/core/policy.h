@@ -147,6 +147,8 @@ class Policy {
     (void)launch;
     return HookResult::kDefault;
   }
+  // True if it must hear of each launch's end.
+  virtual bool hears_stopping() const { return false; }
 };
 
 }  // namespace heddle::core

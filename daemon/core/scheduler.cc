@@ -12,7 +12,6 @@
 namespace heddle::core {
 namespace {
 
-constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 constexpr uint32_t kKernelIndexMax = 1 << 16;
 
 template <size_t N>
@@ -221,9 +220,27 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
   }
 }
 
+// It stays at work until it is told again. What it has on the device then nobody knows, and it is
+// taken for busy until it synchronizes, or for as long as a client may be silent.
+void Scheduler::State::on_unobserved(Client& c, TimeNs at) {
+  touch(c, at);
+  c.gap_open = c.unsynchronized = false;
+  c.last_kernel = kUnknownKernel;
+  c.unseen_until = kNever;
+}
+
+void Scheduler::State::on_observed(Client& c, const Event& e) {
+  if (!c.unobserved()) return;
+  c.unseen_until = e.at + to_ns(config.idle_us);
+  const auto launches = static_cast<double>(e.observed.launches);
+  if (c.launches > 0) c.gpu_us += launches * (c.gpu_us / static_cast<double>(c.launches));
+  c.launches += e.observed.launches;
+}
+
 // Whatever was predicted: work is on the device until the call returns.
 void Scheduler::State::on_waiting(Client& c, TimeNs at) {
-  if (!c.unsynchronized || c.waiting_since != 0) return;
+  const bool has_work = c.unsynchronized || at < c.unseen_until;
+  if (!has_work || c.waiting_since != 0) return;
   c.waiting_since = at;
   c.gap_open = false;
 }
@@ -274,6 +291,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     c.unsynchronized = !c.outstanding.empty();
     c.gap_synchronized = !c.unsynchronized;
     c.awaits_others &= c.unsynchronized;
+    if (!c.unobserved()) c.unseen_until = 0;
   }
   if (!any && b.evidence != Evidence::kSynchronized) return;
   // What is left starts now at the earliest.
@@ -295,8 +313,8 @@ void Scheduler::State::settle(Client& c) {
   if (c.queued > 0) return;
   if (!c.gap_open) {
     c.gap_open = true;
-    c.gap_start = std::min(clock, c.busy_until);
-    c.waiting_since = 0;
+    c.gap_start = std::min(clock, std::max(c.busy_until, c.unseen_until));
+    c.waiting_since = c.unseen_until = 0;
     dispatch_wanted = true;
   }
   if (to_us(clock - c.gap_start) >= c.patience_us(config.idle_us, config.idle_us_max)) {
@@ -371,6 +389,12 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kCompleted:
         s.on_completed(*c, e);
         break;
+      case EventKind::kUnobserved:
+        s.on_unobserved(*c, e.at);
+        break;
+      case EventKind::kObserved:
+        s.on_observed(*c, e);
+        break;
       case EventKind::kStreamEnd:
       case EventKind::kTick:
       case EventKind::kAttached:
@@ -406,6 +430,10 @@ TimeNs Scheduler::next_deadline() const {
 bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
+bool Scheduler::measured(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr && c->measured->profiled;
+}
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
 

@@ -112,6 +112,8 @@ class Scheduler {
   // The kernels of the client's task that are measured to the end, if there are more of them than
   // when it was last called; else none. To be asked before the client's kDetached.
   TaskProfile take_profile(ClientId id);
+  // The measurement stage of the client's task is over.
+  bool measured(ClientId id) const;
   size_t waiting() const;
   bool bypassed() const;
 

@@ -69,6 +69,7 @@ class LuaPolicy final : public core::Policy {
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
+  bool hears_stopping() const override { return has(Hook::kStopping); }
 
  private:
   friend Result<std::unique_ptr<LuaPolicy>> load_policy(const Source&, const ParamValues&,

@@ -181,6 +181,7 @@ void Client::apply(const core::Decision& d) {
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
     window.partition.store(partition_of(d), std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    if (d.window_us != core::kWindowLeased) set_unobserved(false);
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
@@ -206,6 +207,8 @@ void Client::heartbeat(core::TimeNs now) {
 void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
+
+void Client::set_unobserved(bool on) { store_changed(control_->header.unobserved, on ? 1u : 0u); }
 
 void Client::set_sleep(ipc::Sleep sleep) {
   // Sequentially consistent: the rings are read next, and the client stores before it looks here.

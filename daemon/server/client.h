@@ -87,6 +87,7 @@ class Client {
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
   void set_contended(bool on);
+  void set_unobserved(bool on);
 
   void add_kernel(const core::KernelBody& kernel);
   bool knows_kernel(uint32_t index) const {
@@ -108,6 +109,11 @@ class Client {
   void let_go(std::string reason);
   bool managed() const { return unmanaged_reason_.empty(); }
   const std::string& unmanaged_reason() const { return unmanaged_reason_; }
+
+  // By its own count, which nothing but its own comfort may depend on.
+  uint64_t launches_counted() const {
+    return client_->counters.launches.load(std::memory_order_relaxed);
+  }
 
   core::TimeNs last_active = 0;  // of the newest thing collected
   bool connected = true;         // its socket is open

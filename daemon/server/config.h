@@ -65,6 +65,8 @@ struct Config {
   // While somebody waits for a grant: longer where a core can be spared for it.
   uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
+  bool unobserved = true;  // who is alone at work need not report each launch (observation.h)
+
   GpuMode gpu_mode = GpuMode::kAuto;
   std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced
   core::Config core;                // device, sm_total and mps are filled in per device

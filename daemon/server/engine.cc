@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "ipc/fault.h"
 
@@ -51,6 +52,7 @@ Client* Engine::find(core::ClientId id) {
 }
 
 Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
+  observe_all(now);
   Client& client = *owned;
   clients_.emplace(client.identity().id, std::move(owned));
   polled_.push_back(&client);
@@ -99,6 +101,7 @@ core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
 }
 
 void Engine::remove_from_devices(Client& client, core::TimeNs now) {
+  observe_all(now);
   std::erase(polled_, &client);
   collect_profile(client);
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
@@ -171,6 +174,7 @@ bool Engine::collect(core::TimeNs now) {
   batch_.clear();
   asks_in_batch_ = false;
   uint32_t order = 0;
+  bool others = false;
   for (size_t i = polled_.size(); i-- > 0;) {
     Client& client = *polled_[i];
     claims_.clear();
@@ -184,7 +188,9 @@ bool Engine::collect(core::TimeNs now) {
       asks_in_batch_ |= claim.source == Claim::Source::kAsk;
       batch_.push_back({&client, claim, order++});
     }
+    others |= !claims_.empty() && &client != unobserved_;
   }
+  if (others) observe_all(now);
   return !batch_.empty();
 }
 
@@ -279,11 +285,15 @@ void Engine::update_contended(core::TimeNs now) {
   for (Client* client : polled_) client->set_contended(client->identity().priority < lowest);
 }
 
+bool Engine::at_work(const Client& client, core::TimeNs now) const {
+  return &client == unobserved_ || now - client.last_active < kRecentNs;
+}
+
 bool Engine::at_ease(core::TimeNs now) const {
   bool working = false;
   for (const Client* client : polled_) {
     if (client->intake().asking()) return false;
-    if (now - client->last_active >= kRecentNs) continue;
+    if (!at_work(*client, now)) continue;
     if (!client->leased()) return false;
     working = true;
   }
@@ -294,9 +304,72 @@ void Engine::fall_asleep(core::TimeNs now) {
   const bool ease = at_ease(now);
   asleep_ = true;
   for (Client* client : polled_) {
-    const bool works = now - client->last_active < kRecentNs;
-    client->set_sleep(ease && works ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
+    client->set_sleep(ease && at_work(*client, now) ? ipc::kWakeOnAsk : ipc::kWakeOnAny);
   }
+}
+
+// ---- launches that nobody need hear of ----------------------------------------------------------
+
+void Engine::review(core::TimeNs now) {
+  Client* alone = alone_at_work(now);
+  const core::ClientId id = alone != nullptr ? alone->identity().id : 0;
+  const uint64_t launches = alone != nullptr ? alone->launches_counted() : 0;
+  set_unobserved(find(observation_.update(now, id, launches)), now);
+}
+
+// Somebody comes, goes or does anything, or what decides changes.
+void Engine::observe_all(core::TimeNs now) {
+  if (unobserved_ == nullptr) return;
+  observation_.update(now, 0, 0);
+  set_unobserved(nullptr, now);
+}
+
+void Engine::set_unobserved(Client* client, core::TimeNs now) {
+  if (client == unobserved_) return;
+  Client* before = std::exchange(unobserved_, client);
+  const auto tell = [&](const Client& to, core::Event event) {
+    for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+      if (!to.on_device(index)) continue;
+      event.device = index;
+      step(*devices_[index].scheduler, event);
+      event.observed.launches = 0;  // which device had them is not known
+    }
+  };
+  if (before != nullptr) {
+    before->set_unobserved(false);
+    core::Event event(core::EventKind::kObserved, now, before->identity().id);
+    event.observed.launches = before->launches_counted() - launches_before_;
+    tell(*before, event);
+  }
+  if (client != nullptr) {
+    launches_before_ = client->launches_counted();
+    tell(*client, core::Event(core::EventKind::kUnobserved, now, client->identity().id));
+    client->set_unobserved(true);
+  }
+}
+
+Client* Engine::alone_at_work(core::TimeNs now) const {
+  Client* alone = nullptr;
+  for (Client* client : polled_) {
+    if (!at_work(*client, now) && !client->intake().asking()) continue;
+    if (alone != nullptr) return nullptr;
+    alone = client;
+  }
+  return alone != nullptr && may_go_unobserved(*alone) ? alone : nullptr;
+}
+
+bool Engine::may_go_unobserved(const Client& client) const {
+  if (!config_.unobserved || recorder_ != nullptr || bypass_) return false;
+  if (!client.leased() || client.intake().asking()) return false;
+  // These must be met at each launch.
+  if (client.identity().partition != 0 || client.identity().terms.fail_closed) return false;
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (!client.on_device(index)) continue;
+    const Device& device = devices_[index];
+    if (!device.scheduler->measured(client.identity().id)) return false;
+    if (device.policy && device.policy->hears_stopping()) return false;
+  }
+  return true;
 }
 
 void Engine::wake_up() {

@@ -15,6 +15,7 @@
 #include "daemon/server/client.h"
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
+#include "daemon/server/observation.h"
 #include "daemon/server/policy_store.h"
 #include "daemon/server/profile_store.h"
 #include "daemon/trace/ring.h"
@@ -77,6 +78,11 @@ class Engine {
   void tick(core::TimeNs now);  // steps every device whose deadline has passed
   core::TimeNs next_deadline() const;
   void heartbeat(core::TimeNs now);
+  // Ends, or begins, that a client alone at work need not report its launches; from `next_review`
+  // on.
+  void review(core::TimeNs now);
+  core::TimeNs next_review() const { return observation_.next(); }
+  const Client* unobserved() const { return unobserved_; }
   // Nobody asks, and whoever is at work launches freely: what they post changes nobody's fate, so
   // that it is enough to drain their rings every few ms. False where nobody is at work.
   bool at_ease(core::TimeNs now) const;
@@ -129,7 +135,12 @@ class Engine {
   void note_malformed(Client& client, uint64_t before);
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
+  bool at_work(const Client& client, core::TimeNs now) const;
   void update_contended(core::TimeNs now);
+  void observe_all(core::TimeNs now);
+  void set_unobserved(Client* client, core::TimeNs now);
+  Client* alone_at_work(core::TimeNs now) const;
+  bool may_go_unobserved(const Client& client) const;
   void check_quarantine(core::TimeNs now);
   Result<void> policy_failed(Error error);
 
@@ -154,6 +165,10 @@ class Engine {
 
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
+
+  Observation observation_;
+  Client* unobserved_ = nullptr;
+  uint64_t launches_before_ = 0;  // that it counted before it went unobserved
 
   trace::Recorder* recorder_ = nullptr;
   Generation generation_;

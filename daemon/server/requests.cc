@@ -71,7 +71,7 @@ json terms_json(const Terms& terms) {
           {"sms", terms.sms}};
 }
 
-json client_json(const Client& client, bool with_command) {
+json client_json(const Client& client, bool unobserved, bool with_command) {
   const Identity& who = client.identity();
   json all = terms_json(who.terms);
   all.update({{"id", who.id},
@@ -90,6 +90,7 @@ json client_json(const Client& client, bool with_command) {
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
               {"connected", client.connected},
+              {"unobserved", unobserved},
               {"driver_version", who.driver_version},
               {"counters", counters_json(client)},
               {"devices", json::array()}});
@@ -99,7 +100,7 @@ json client_json(const Client& client, bool with_command) {
 json ps_json(const Engine& engine, bool with_commands) {
   std::map<core::ClientId, json> clients;
   for (const auto& [id, client] : engine.clients()) {
-    clients[id] = client_json(*client, with_commands);
+    clients[id] = client_json(*client, client.get() == engine.unobserved(), with_commands);
   }
   for (size_t index = 0; index < engine.devices().size(); ++index) {
     const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();

@@ -213,6 +213,7 @@ bool Server::spin(core::TimeNs now) {
     engine_.collect_profiles();
     save_profiles();
   }
+  if (now >= engine_.next_review()) engine_.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;
   const uint32_t patience_us = engine_.contended() ? config_.contended_spin_us : config_.spin_us;
@@ -234,6 +235,7 @@ void Server::nap(core::TimeNs now) {
     last_event_ = now;
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();
+    if (engine_.unobserved() != nullptr) until = engine_.next_review();
     if (!engine_.clients().empty() || profiles_.unsaved()) until = std::min(until, next_heartbeat_);
     // An absolute time; 0 disarms.
     itimerspec when{};

@@ -107,8 +107,12 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(e.done.stream);
       u8(static_cast<uint8_t>(e.done.evidence));
       break;
+    case EventKind::kObserved:
+      varint(e.observed.launches);
+      break;
     case EventKind::kDetached:
     case EventKind::kTick:
+    case EventKind::kUnobserved:
       break;
   }
   return finish();

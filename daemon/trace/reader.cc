@@ -158,8 +158,12 @@ void read_event(Fields& in, EventRecord& out) {
       e.done.stream = in.number<uint16_t>();
       e.done.evidence = static_cast<core::Evidence>(in.u8(3));
       return;
+    case EventKind::kObserved:
+      e.observed.launches = in.varint();
+      return;
     case EventKind::kDetached:
     case EventKind::kTick:
+    case EventKind::kUnobserved:
       return;
   }
 }
@@ -297,7 +301,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kProfile)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kObserved)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

@@ -1,0 +1,103 @@
+// The server and a client that is alone at work: its launches need no record
+// (server/observation.h).
+#include "tests/integration/server_setting.h"
+
+namespace heddle::testing {
+namespace {
+
+// Alone, measured and fast: its launches need no record, until somebody else is there.
+class UnobservedTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    config_.core.measure_runs = 10;
+  }
+  static bool unobserved(FakeClient& client) { return client.control().header.unobserved != 0; }
+  // As the shim does: counts each launch, and posts those that somebody hears of.
+  static void launch(FakeClient& client) {
+    for (int i = 0; i < 100; ++i) {
+      ++client.memory().counters.launches;
+      if (!unobserved(client)) client.post(0, {});
+    }
+    client.complete_all(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  static bool goes_unobserved(FakeClient& client) {
+    return eventually([&] {
+      launch(client);
+      return unobserved(client);
+    });
+  }
+  // It stays observed for longer than it takes to become unobserved.
+  static bool stays_observed(FakeClient& client) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    while (std::chrono::steady_clock::now() < end) {
+      launch(client);
+      if (unobserved(client)) return false;
+    }
+    return true;
+  }
+};
+
+TEST_F(UnobservedTest, AnotherThatAttachesEndsIt) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_unobserved(client));
+  EXPECT_TRUE(ask_daemon(Request::Kind::kPs)["clients"][0]["unobserved"]);
+  FakeClient other(config_.socket, {.priority = 9});
+  EXPECT_FALSE(unobserved(client));
+}
+
+TEST_F(UnobservedTest, AnotherThatAsksEndsItAndIsServed) {
+  start();
+  FakeClient other(config_.socket, {.priority = 9});
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_unobserved(client));
+  other.ask(0, 1);
+  other.ring();
+  EXPECT_TRUE(other.wait_granted(0, 1)) << "once the first has been silent for a while";
+  EXPECT_FALSE(unobserved(client));
+}
+
+TEST_F(UnobservedTest, AnotherPolicyEndsIt) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_unobserved(client));
+  std::ofstream(directory_ + "/policies/current") << "valve";
+  EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+  EXPECT_FALSE(unobserved(client));
+}
+
+TEST_F(UnobservedTest, NobodyWhileTwoWork) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 0});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+  while (std::chrono::steady_clock::now() < end) {
+    launch(client);
+    launch(other);
+    ASSERT_FALSE(unobserved(client) || unobserved(other));
+  }
+}
+
+TEST_F(UnobservedTest, NobodyWhoseKernelsAreNotMeasured) {
+  config_.core.measure_runs = 1'000'000;
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  EXPECT_TRUE(stays_observed(client));
+}
+
+TEST_F(UnobservedTest, NobodyIfTheAdministratorSaysSo) {
+  config_.unobserved = false;
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  EXPECT_TRUE(stays_observed(client));
+}
+
+TEST_F(UnobservedTest, NobodyWhoHasAPartition) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0, .sms = "50%"});
+  EXPECT_TRUE(stays_observed(client));
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,148 @@
+// Whose launches nobody need hear of: when that begins and ends, and what the core makes of it.
+#include "daemon/server/observation.h"
+
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using core::TimeNs;
+
+constexpr TimeNs kMs = 1'000'000;
+constexpr core::ClientId kAlone = 7;
+
+class ObservationTest : public ::testing::Test {
+ protected:
+  // Client kAlone launches at this rate for a while; who is unobserved then.
+  core::ClientId launch(double per_s, TimeNs for_ns, core::ClientId alone = kAlone) {
+    core::ClientId unobserved = 0;
+    for (const TimeNs end = now_ + for_ns; now_ < end; now_ += kMs) {
+      posted_ += per_s / 1e3;
+      unobserved = observation_.update(now_, alone, static_cast<uint64_t>(posted_));
+    }
+    return unobserved;
+  }
+
+  Observation observation_;
+  TimeNs now_ = 0;
+  double posted_ = 0;
+};
+
+TEST_F(ObservationTest, BeginsOnceAProgramIsAloneAndFast) {
+  EXPECT_EQ(launch(50'000, 90 * kMs), 0u);
+  EXPECT_EQ(launch(50'000, 20 * kMs), kAlone);
+}
+
+TEST_F(ObservationTest, IsNotForWhoLaunchesSlowly) {
+  EXPECT_EQ(launch(Observation::kLaunchesPerS / 2, 2'000 * kMs), 0u);
+}
+
+TEST_F(ObservationTest, LooksNowAndThen) {
+  launch(50'000, 110 * kMs);
+  int observed = 0;
+  for (int ms = 0; ms < 5'000; ++ms) observed += launch(50'000, kMs) == 0;
+  EXPECT_NEAR(observed, 200, 20);
+}
+
+TEST_F(ObservationTest, EndsForWhoStoppedWorking) {
+  launch(50'000, 110 * kMs);
+  launch(0, 520 * kMs);
+  for (int ms = 0; ms < 1'000; ++ms) EXPECT_EQ(launch(0, kMs), 0u);
+}
+
+TEST_F(ObservationTest, EndsAtOnceWithAnother) {
+  EXPECT_EQ(launch(50'000, 110 * kMs), kAlone);
+  EXPECT_EQ(observation_.update(now_, 0, 0), 0u);
+  EXPECT_EQ(launch(50'000, 90 * kMs), 0u) << "alone again, but not for long enough";
+}
+
+}  // namespace
+}  // namespace heddle::server
+
+namespace heddle::core {
+namespace {
+
+class UnobservedTest : public CoreTest {
+ protected:
+  UnobservedTest() {
+    attach(1, 0);
+    kernel(1, 0, 99);
+    teach(1, 100, 300);
+    step(Event(EventKind::kUnobserved, now_, 1));
+  }
+  void observe(uint64_t launches = 0) {
+    Event e(EventKind::kObserved, now_, 1);
+    e.observed.launches = launches;
+    step(e);
+  }
+  // Another asks as soon as the first is observed again.
+  void disturb() {
+    observe();
+    attach(2, 9);
+    ask(2);
+  }
+  void waits() {
+    Event e(EventKind::kWaiting, now_, 1);
+    e.done = {};
+    step(e);
+  }
+};
+
+TEST_F(UnobservedTest, StaysAtWorkHoweverLong) {
+  tick(60'000 * kMs);
+  EXPECT_TRUE(core_->clients()[0].view.active);
+  EXPECT_EQ(window(1), kWindowLeased);
+}
+
+TEST_F(UnobservedTest, IsTakenForBusyForAWhileThatEnds) {
+  disturb();
+  tick(kMs);
+  EXPECT_TRUE(grants_.empty()) << "what it launched may run";
+  tick(2 * kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(UnobservedTest, IsBusyUntilItsSynchronizingCallReturns) {
+  waits();
+  disturb();
+  tick(50 * kMs);
+  EXPECT_TRUE(grants_.empty());
+  done(1);
+  tick(3 * kMs);  // what follows its kernels then is not known
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(UnobservedTest, WhatItLaunchesNextCountsAsEver) {
+  disturb();
+  tick(kMs);
+  post(1);
+  tick(3 * kMs);
+  EXPECT_EQ(grants_.size(), 1u) << "both what was unseen and what was posted is over";
+}
+
+TEST_F(UnobservedTest, ItsGapsAreNotLearnedFromWhatNobodySaw) {
+  const double before = core_->profile(1).kernels.at(0).gap_synchronized.mean_us;
+  tick(5 * kMs);
+  observe();
+  tick(kMs);
+  post(1);
+  EXPECT_EQ(core_->profile(1).kernels.at(0).gap_synchronized.mean_us, before);
+}
+
+TEST_F(UnobservedTest, WhatItLaunchedIsCounted) {
+  const ClientStatus before = core_->clients()[0];
+  observe(before.launches);
+  const ClientStatus after = core_->clients()[0];
+  EXPECT_EQ(after.launches, 2 * before.launches);
+  EXPECT_NEAR(after.gpu_us, 2 * before.gpu_us, 1);
+}
+
+TEST_F(UnobservedTest, ARecordThatComesAllTheSameChangesNothing) {
+  post(1);
+  done(1);
+  tick(100 * kMs);
+  EXPECT_TRUE(core_->clients()[0].view.active);
+}
+
+}  // namespace
+}  // namespace heddle::core
