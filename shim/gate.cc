@@ -294,7 +294,7 @@ void Turn::ask() {
   if (reach_.seq == 0) take_sequence();
   const ipc::RecordFields fields = record(Admission::ASK);
   ipc::ThreadBlock& block = in_.block();
-  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { in_.write(slot, fields); });
+  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
   const int64_t asked_ns = at_ns_;
   const Admission admission = wait(ask_seq_);
@@ -410,8 +410,9 @@ bool Turn::pauses() {
 }
 
 bool Turn::wants_marker() {
+  if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
   if (followed.has(kernel_.index)) return false;
-  if (window_us_ == ipc::kWindowLease) return in_.contended() && pauses();
+  if (window_us_ == ipc::kWindowLease) return pauses();
   if (window_us_ == ipc::kWindowGate) {
     return in_.thread().credit_us < predicted_us_;  // the grant is used up
   }

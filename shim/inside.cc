@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "ipc/ring.h"
@@ -40,16 +39,6 @@ static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
 constinit __thread ThreadSlot* my_slot = nullptr;
 constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
-
-// Made when a slot is first claimed, and never destroyed.
-struct alignas(ipc::RecordWriter) WriterPlace {
-  std::byte bytes[sizeof(ipc::RecordWriter)];
-};
-constinit WriterPlace writers[ipc::kThreads] = {};
-
-ipc::RecordWriter& writer_of(const ThreadSlot& slot) {
-  return *std::launder(reinterpret_cast<ipc::RecordWriter*>(writers[slot.index].bytes));
-}
 
 // See claim_if_alone() and set_helper().
 constinit std::atomic<uint32_t> claims{0};
@@ -84,8 +73,6 @@ ThreadSlot* claim_slot() {
     claims.fetch_add(1, std::memory_order_relaxed);
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
-    // A fork in the middle leaves it to the child to do again.
-    if (slot.owners == 0) new (writers[index].bytes) ipc::RecordWriter;
     ++slot.owners;
     slot.generation = 0;
     slot.owner.store(&my_slot, std::memory_order_relaxed);
@@ -154,15 +141,11 @@ Inside::Entry Inside::enter(Session* session) {
   return Entry::kIn;
 }
 
-void Inside::write(std::byte* slot, const ipc::RecordFields& fields) const {
-  writer_of(*thread_).write(slot, fields);
-}
-
 void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   ipc::ThreadBlock& own = block();
   const ipc::GrantSlot& theirs = grant();
   const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, thread_->tail_seen, own.ring,
-                                     [&](std::byte* slot) { write(slot, fields); });
+                                     [&](std::byte* slot) { ipc::build_record(slot, fields); });
   if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
   const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
   const bool filling = unread == ipc::kRingRecords / 2 || !pushed;

@@ -107,8 +107,6 @@ class Inside {
   ipc::ThreadBlock& block() const { return session_->client->threads[thread_->index]; }
   const ipc::GrantSlot& grant() const { return session_->control->grants[thread_->index]; }
 
-  // Builds a record in a slot of the shared memory.
-  void write(std::byte* slot, const ipc::RecordFields& fields) const;
   // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be woken
   // for every record; now and then only, unless it is `urgent`. A full ring drops the record,
   // counted.

@@ -279,11 +279,11 @@ bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph) {
   return name != nullptr && is_exempt(name);
 }
 
-KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
-  const uint64_t tag = tag_of(handle, shape);
-  KernelRef kernel;
-  if (find(tag, handle, shape, kernel)) [[likely]]
-    return kernel;
+namespace {
+
+// Apart from kernel_of, whose frame stays small.
+[[gnu::noinline]] KernelRef first_sight(const Inside& in, uint64_t tag, void* handle,
+                                        const ipc::LaunchShape& shape, bool graph) {
   Sight sight;
   sight.facts.shape = shape;
   if (graph) {
@@ -293,6 +293,16 @@ KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shap
     look_at_kernel(handle, shape, sight);
   }
   return add(&in.session(), tag, handle, sight);
+}
+
+}  // namespace
+
+KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
+  const uint64_t tag = tag_of(handle, shape);
+  KernelRef kernel;
+  if (find(tag, handle, shape, kernel)) [[likely]]
+    return kernel;
+  return first_sight(in, tag, handle, shape, graph);
 }
 
 void name_graph(CUgraphExec exec, CUgraph graph) {

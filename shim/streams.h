@@ -45,19 +45,20 @@ struct alignas(64) StreamSlot {
   static constexpr int kPairs = 8;
   static constexpr uint32_t kLanes = 8;  // partitions that a device's launches may use
 
-  // Written at each launch.
+  // What each launch reads and writes: one cache line.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out
   std::atomic<int64_t> posted_ns{0};    // predicted time of all that was posted
   std::atomic<int64_t> marked_ns{0};    // posted_ns at the newest marker
-  std::atomic<uint32_t> kernel{0};      // of the newest launch, + 1
-  std::atomic<int64_t> launched_ns{0};  // when it was
+  std::atomic<int64_t> launched_ns{0};  // when the newest launch was
+  std::atomic<uint32_t> kernel{0};      // its kernel, + 1
+  std::atomic<int> pairs_out{0};        // neither free nor harvested
+  uint16_t index = 0;                   // this and the device: constant while the slot is taken
+  int device = 0;
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> done_ns{0};
   // Constant while the slot is taken.
   CUcontext context = nullptr;
-  uint16_t index = 0;
-  int device = 0;
   int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
@@ -67,8 +68,7 @@ struct alignas(64) StreamSlot {
   std::atomic<CUstream> lanes[kLanes] = {};
   std::atomic<uint32_t> lanes_wanted{0}, lanes_due{0};
 
-  Spin events;                    // guards what follows; only ever tried on the launch path
-  std::atomic<int> pairs_out{0};  // neither free nor harvested
+  Spin events;  // guards what follows; only ever tried on the launch path
   // After an error of an event: so many chances to place one are let pass, each time twice as many.
   std::atomic<uint32_t> rest{0};
   uint32_t next_rest = 0;

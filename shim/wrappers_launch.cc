@@ -20,52 +20,33 @@ auto real_ex() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
 }
 
-// The launch with a priority; `attributes` hold it.
-CUlaunchConfig raised(CUlaunchConfig config, int priority,
-                      CUlaunchAttribute (&attributes)[kAttributesMax]) {
-  memcpy(attributes, config.attrs, config.numAttrs * sizeof *attributes);
-  CUlaunchAttribute& added = attributes[config.numAttrs++] = {};
-  added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-  added.value.priority = priority;
-  config.attrs = attributes;
-  return config;
-}
-
-// Launches with a priority; if the driver refuses that, `plain` once.
+// Launches with a priority, into a partition, or both: `config` is the caller's own, and `room` has
+// its attributes and a place for one more. What the driver refuses goes once as the application
+// made it.
 template <bool kPerThread, class Plain>
-CUresult launch_raised(Turn& turn, CUlaunchConfig config, CUfunction f, void** params, void** extra,
-                       Plain&& plain) {
-  CUlaunchAttribute attributes[kAttributesMax];
-  config = raised(config, turn.priority(), attributes);
+CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
+                        void** params, void** extra, Plain&& plain) {
+  const CUstream lane = turn.lane();
+  if (turn.priority() != 0) {
+    CUlaunchAttribute& added = room[config.numAttrs++];
+    added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    added.value.priority = turn.priority();
+    config.attrs = room;
+  } else if (lane == nullptr) {
+    return plain();
+  }
+  if (lane != nullptr) config.hStream = lane;
   const CUresult result = real_ex<kPerThread>()(&config, f, params, extra);
   if (result == CUDA_SUCCESS) return result;
+  if (lane != nullptr) turn.stay();
   const CUresult without = plain();
-  if (without == CUDA_SUCCESS) {  // otherwise it was not for the priority
+  if (lane != nullptr) {
+    turn.stayed(without == CUDA_SUCCESS);
+  } else if (without == CUDA_SUCCESS) {  // otherwise it was not for the priority
     refusals.fetch_add(1, std::memory_order_relaxed);
     turn.priority_refused();
   }
   return without;
-}
-
-// Launches into a partition, with a priority, or both. What a partition refuses goes into the
-// application's own stream, once and as the application made it.
-template <bool kPerThread, class Plain>
-CUresult launch_changed(Turn& turn, const CUlaunchConfig& config, CUfunction f, void** params,
-                        void** extra, Plain&& plain) {
-  if (turn.lane() == nullptr) {
-    if (turn.priority() == 0) return plain();
-    return launch_raised<kPerThread>(turn, config, f, params, extra, plain);
-  }
-  CUlaunchConfig moved = config;
-  moved.hStream = turn.lane();
-  CUlaunchAttribute attributes[kAttributesMax];
-  if (turn.priority() != 0) moved = raised(moved, turn.priority(), attributes);
-  const CUresult result = real_ex<kPerThread>()(&moved, f, params, extra);
-  if (result == CUDA_SUCCESS) return result;
-  turn.stay();
-  const CUresult stayed = plain();
-  turn.stayed(stayed == CUDA_SUCCESS);
-  return stayed;
 }
 
 template <bool kPerThread>
@@ -83,10 +64,10 @@ template <bool kPerThread>
   launch.may_raise = may_raise();
   launch.may_move = true;
   Turn turn(launch);
-  if (!turn.changed()) [[likely]]
-    return turn.launched(plain());
-  const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
-  return turn.launched(launch_changed<kPerThread>(turn, config, f, params, extra, plain));
+  if (!turn.changed()) return turn.launched(plain());
+  CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
+  CUlaunchAttribute room[1];
+  return turn.launched(launch_changed<kPerThread>(turn, config, room, f, params, extra, plain));
 }
 
 template <bool kPerThread>
@@ -151,7 +132,10 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
   if (!launch.cooperative && goes_unobserved(f)) return plain();
   Turn turn(launch);
   if (!turn.changed()) return turn.launched(plain());
-  return turn.launched(launch_changed<kPerThread>(turn, *config, f, params, extra, plain));
+  CUlaunchConfig own = *config;
+  CUlaunchAttribute room[kAttributesMax];
+  if (turn.priority() != 0) memcpy(room, own.attrs, own.numAttrs * sizeof *room);
+  return turn.launched(launch_changed<kPerThread>(turn, own, room, f, params, extra, plain));
 }
 
 // The calls from before cuLaunchKernel, whose block shape lies in the function.

@@ -235,6 +235,7 @@ void Scheduler::State::on_observed(Client& c, const Event& e) {
   const auto launches = static_cast<double>(e.observed.launches);
   if (c.launches > 0) c.gpu_us += launches * (c.gpu_us / static_cast<double>(c.launches));
   c.launches += e.observed.launches;
+  stats.posted += e.observed.launches;
 }
 
 // Whatever was predicted: work is on the device until the call returns.

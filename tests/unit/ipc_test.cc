@@ -77,6 +77,30 @@ TEST(Record, ComesBackAsItWasBuilt) {
   }
 }
 
+TEST(Record, IsWhatCapnProtoBuilds) {
+  std::mt19937_64 random(seed_of_run());
+  for (int i = 0; i < 1'000; ++i) {
+    const RecordFields f = random_fields(random);
+    Slot ours, theirs{};
+    build_record(ours.bytes, f);
+    capnp::FlatMessageBuilder message(kj::arrayPtr(reinterpret_cast<capnp::word*>(theirs.bytes),
+                                                   kRecordBytes / sizeof(capnp::word)));
+    auto record = message.initRoot<wire::Record>();
+    record.setAtNs(f.at_ns);
+    record.setStreamSeq(f.stream_seq);
+    record.setKernel(f.kernel);
+    record.setStream(f.stream);
+    record.setKind(f.kind);
+    record.setEpoch(f.epoch);
+    record.setAskSeq(f.ask_seq);
+    record.setAdmission(f.admission);
+    record.setDevice(f.device);
+    record.setEvidence(f.evidence);
+    record.setDurationUs(f.duration_us);
+    ASSERT_EQ(std::memcmp(ours.bytes, theirs.bytes, kRecordBytes), 0);
+  }
+}
+
 TEST(Record, RejectsRandomBytes) {
   std::mt19937_64 random(seed_of_run());
   Slot slot;
