@@ -80,7 +80,8 @@ class Stage:
             shutil.copytree(POLICIES / "lib", self.policies / "lib", dirs_exist_ok=True)
         self.save_policy(policy)
         config = self.folder / "heddled.toml"
-        config.write_text(f'[daemon]\nsocket = "{self.socket}"\n{daemon}\n[gpu]\nmode = "{self.mode}"\n'
+        config.write_text(f'[daemon]\nsocket = "{self.socket}"\n{daemon}\n'
+                          f'[gpu]\nmode = "{self.mode}"\n'
                           '[profiles]\nkeep = false\n'
                           f'[policy]\nname = "active"\ndirectory = "{self.policies}"\n{settings}')
         self.respawn_daemon()
