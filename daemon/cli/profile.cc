@@ -179,7 +179,8 @@ Result<Profile> measure_trace(const ProfileOptions& options) {
     if (!more) return tl::unexpected<Error>(more.error());
     if (!*more) break;
     if (const auto* device = std::get_if<trace::DeviceRecord>(&record)) {
-      cores[device->config.device] = std::make_unique<core::Scheduler>(device->config);
+      auto& core = cores[device->config.device];
+      if (!core || device->fresh) core = std::make_unique<core::Scheduler>(device->config);
     }
     const auto* e = std::get_if<trace::EventRecord>(&record);
     if (e == nullptr || cores.count(e->event.device) == 0) continue;

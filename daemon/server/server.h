@@ -87,6 +87,7 @@ class Server {
   void on_message(Connection& connection, Message message);
   void on_attach(Connection& connection, const AttachMessage& message);
   void refuse(Connection& connection, const std::string& reason);
+  void find_mode();
   void on_request(Connection& connection, const Request& request);
   Reply start_recording(const Connection& connection, const Reply& reply);
   Reply make_profile(core::ClientId client, Descriptor& memory);

@@ -192,7 +192,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     process_gone(id);  // the same process comes again: its old memories are of no use any more
     break;
   }
-  engine_.learn_gpu(message.sm_count, message.mps);
+  engine_.learn_gpu(message.sm_count);
   profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
   Identity identity;
   identity.id = engine_.next_id();
@@ -202,6 +202,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.command = message.command;
   identity.driver_version = message.driver_version;
   identity.device_count = message.device_count;
+  identity.mps = message.mps;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Grade grade = server::grade(config_.rules, geteuid(),
                                     {origin, identity.label, message.priority, message.sms});
@@ -228,6 +229,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   HEDDLE_FAULT_POINT("daemon: client made, not known");
   Client& client = engine_.attach(std::move(*made), monotonic_now());
+  find_mode();
   HEDDLE_FAULT_POINT("daemon: client known, not told");
   if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
     return engine_.detach(id, monotonic_now());
@@ -258,6 +260,17 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                   {"sms", client.identity().terms.sms},
                   {"hint", "its driver has no Green Contexts: 12.4 or newer is needed"}});
   }
+}
+
+// Kernels overlap only where all of them are of MPS clients: one program beside the server is
+// time-sliced against it. Without clients nothing changes.
+void Server::find_mode() {
+  const auto& clients = engine_.clients();
+  if (clients.empty()) return;
+  const bool mps = std::all_of(clients.begin(), clients.end(), [](const auto& entry) {
+    return entry.second->identity().mps;
+  });
+  engine_.set_mode(mps, monotonic_now());
 }
 
 void Server::on_request(Connection& connection, const Request& request) {
@@ -341,6 +354,7 @@ void Server::process_gone(core::ClientId id) {
   processes_.erase(process);
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
   engine_.detach(id, monotonic_now());
+  find_mode();
   if (connection >= 0) connections_.erase(connection);
   log_.info("client_gone", {{"client", id}});
 }
