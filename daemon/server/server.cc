@@ -92,10 +92,12 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
+      mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
       stopper_([this] { stopping_ = true; }) {
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
   facts_.config = &config_;
+  facts_.mps = &mps_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
@@ -149,6 +151,11 @@ void Server::run() {
                       {"policy", engine_.generation().name},
                       {"spin_us", config_.spin_us}});
   notify_service_manager("READY=1");
+  if (config_.mps.manage) {
+    mps_.carry_out(MpsWatch::Order::kStart, nullptr);
+  } else {
+    look_at_mps();
+  }
   while (!stopping_) {
     const core::TimeNs now = monotonic_now();
     if (!spin(now)) nap(now);
@@ -157,6 +164,7 @@ void Server::run() {
   const core::TimeNs now = monotonic_now();
   engine_.poll(now, [](Client&) {});
   engine_.set_bypass(true, now);
+  mps_.close();
   while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
   engine_.collect_profiles();
   for (const auto& [path, text] : profiles_.take_unsaved()) {
