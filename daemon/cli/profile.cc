@@ -15,6 +15,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/trace/reader.h"
+#include "daemon/utc_text.h"
 #include "profiles/profile.h"
 
 namespace heddle::cli {
@@ -292,11 +293,7 @@ int profile_merge(const ProfileOptions& options) {
 }
 
 int profile_prune(const ProfileOptions& options) {
-  const time_t oldest = time(nullptr) - time_t{options.days} * 86'400;
-  tm fields{};
-  gmtime_r(&oldest, &fields);
-  char cutoff[32];  // as Profile::measured, so that texts compare as times do
-  strftime(cutoff, sizeof cutoff, "%Y-%m-%dT%H:%M:%SZ", &fields);
+  const std::string cutoff = utc_text(time(nullptr) - time_t{options.days} * 86'400);
   json removed = json::array();
   for (const std::string& file : files_of(options.paths)) {
     Result<Profile> profile = profiles::load(file);
