@@ -126,7 +126,7 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
                                            ": was refused, and so is not replaced; mend it, or "
                                            "remove it and restart the daemon");
   }
-  if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
+  want_saved(key);
 }
 
 std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
@@ -139,8 +139,25 @@ std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
   return all;
 }
 
-void ProfileStore::not_saved(const std::string& error) {
-  refuse("profile_not_saved", error + "; the old file stays; make room or check permissions");
+void ProfileStore::written(const std::string& file, const std::string& error) {
+  for (const auto& [key, profile] : profiles_) {
+    if (profile.file != file) continue;
+    if (error.empty()) {
+      failed_.erase(key);
+    } else if (failed_.insert(key).second) {
+      refuse("profile_not_saved", error +
+                                      "; the old file stays, and it is tried again every minute;"
+                                      " make room or check permissions");
+    }
+  }
+}
+
+void ProfileStore::retry() {
+  for (const uint64_t key : failed_) want_saved(key);
+}
+
+void ProfileStore::want_saved(uint64_t key) {
+  if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
 }
 
 nlohmann::json ProfileStore::status() const {

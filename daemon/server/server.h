@@ -116,7 +116,7 @@ class Server {
   int mps_for_ = kNobody;  // the connection that waits until its order is carried out
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_, listen_again_;
+  std::unique_ptr<Timer> debounce_, listen_again_, save_again_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::map<std::string, std::unique_ptr<DirectoryWatch>> directories_;
