@@ -57,6 +57,7 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   if (config->profiles.directory.empty() && std::filesystem::is_directory(state)) {
     config->profiles.directory = state + "/profiles";
   }
+  server::fill_directories(config->mps);
   if (config->policy.directory.empty()) config->policy.directory = installed_policies();
   return config;
 }

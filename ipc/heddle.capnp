@@ -110,6 +110,12 @@ struct Param {
   value @1 :Text;
 }
 
+enum MpsOrder {
+  status @0;
+  start @1;
+  stop @2;
+}
+
 struct Request {
   # A question or order of the heddle command line.
   union {
@@ -129,6 +135,7 @@ struct Request {
     }
     record @10 :Void;          # the reply brings the memory of a trace::Ring (daemon/trace/ring.h)
     profile @11 :UInt64;       # of this client's task: the reply brings its text in a memory
+    mps @12 :MpsOrder;
   }
 }
 

@@ -62,10 +62,10 @@ int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0, uint6
   return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
 }
 
-json mount(const fs::path& host, const char* container) {
+json mount(const fs::path& host, const char* container, const char* access) {
   return {{"hostPath", host.string()},
           {"containerPath", container},
-          {"options", {"ro", "nosuid", "nodev", "rbind", "rprivate"}}};
+          {"options", {access, "nosuid", "nodev", "rbind", "rprivate"}}};
 }
 
 json device(const char* name, const std::string& priority) {
@@ -103,6 +103,18 @@ int replace_file(const std::string& path, const std::string& text) {
   return kOk;
 }
 
+// The pipe directory of the MPS that the daemon manages, "" if there is none, or no daemon.
+std::string mps_pipes(const std::string& socket) {
+  server::Request request;
+  request.kind = server::Request::Kind::kStatus;
+  const Answer answer = ask(socket, request);
+  if (answer.code == kNoDaemon) {
+    std::cerr << "heddle: no heddled answers: if it manages MPS, run this again once it does\n";
+  }
+  const json mps = answer.code == kOk ? answer.json.value("mps", json::object()) : json::object();
+  return mps.value("managed", false) ? mps.value("pipe_directory", "") : "";
+}
+
 std::string libc_obstacle(int root, const fs::path& shim) {
   const MappedFile own(shim.string());
   if (own.bytes().empty()) return shim.string() + ": cannot be read";
@@ -133,17 +145,21 @@ std::string text_of(const json& object, const char* key) {
 
 }  // namespace
 
-json cdi_specification(const fs::path& heddle, const fs::path& libraries, const fs::path& socket) {
-  const std::string container_socket =
-      std::string(kContainerRun) + "/" + socket.filename().string();
-  json edits = {
-      {"env", {"HEDDLE_SOCKET=" + container_socket}},
-      {"mounts",
-       {mount(libraries, kContainerLibraries), mount(socket.parent_path(), kContainerRun)}},
-      {"hooks",
-       {{{"hookName", "createContainer"},
-         {"path", heddle.string()},
-         {"args", {"heddle", "cdi-hook"}}}}}};
+json cdi_specification(const fs::path& heddle, const fs::path& libraries, const fs::path& socket,
+                       const fs::path& mps_pipes) {
+  json env = {"HEDDLE_SOCKET=" + std::string(kContainerRun) + "/" + socket.filename().string()};
+  json mounts = {mount(libraries, kContainerLibraries, "ro"),
+                 mount(socket.parent_path(), kContainerRun, "ro")};
+  if (!mps_pipes.empty()) {
+    env.push_back("CUDA_MPS_PIPE_DIRECTORY=" + std::string(kContainerMps));
+    mounts.push_back(mount(mps_pipes, kContainerMps, "rw"));
+  }
+  json edits = {{"env", std::move(env)},
+                {"mounts", std::move(mounts)},
+                {"hooks",
+                 {{{"hookName", "createContainer"},
+                   {"path", heddle.string()},
+                   {"args", {"heddle", "cdi-hook"}}}}}};
   return {{"cdiVersion", "0.3.0"},  // the oldest that has all of this
           {"kind", "heddle/client"},
           {"containerEdits", std::move(edits)},
@@ -168,8 +184,8 @@ int run_cdi(const std::string& named, const std::string& output) {
     return complain(shim_path().string() + ": " + strerror(errno) +
                     "; heddle belongs into the bin/ of an install tree");
   }
-  const json specification =
-      cdi_specification(fs::read_symlink("/proc/self/exe", error), library_directory(), socket);
+  const json specification = cdi_specification(fs::read_symlink("/proc/self/exe", error),
+                                               library_directory(), socket, mps_pipes(socket));
   const std::string text = specification.dump(2) + "\n";
   if (!output.empty()) return replace_file(output, text);
   std::cout << text;

@@ -15,14 +15,18 @@
 
 namespace heddle::cli {
 
-// Where a container finds the shim and the socket.
+// Where a container finds the shim, the socket, and the pipes of a managed MPS.
 inline constexpr const char* kContainerLibraries = "/usr/lib/heddle";
 inline constexpr const char* kContainerRun = "/run/heddle";
+inline constexpr const char* kContainerMps = "/run/heddle-mps";
 
 // The specification: devices `default`, `latency` and `batch` of the kind heddle/client.
+// `mps_pipes`: the pipe directory of an MPS whose clients the containers are to be, "" if there is
+// none.
 nlohmann::json cdi_specification(const std::filesystem::path& heddle,
                                  const std::filesystem::path& libraries,
-                                 const std::filesystem::path& socket);
+                                 const std::filesystem::path& socket,
+                                 const std::filesystem::path& mps_pipes);
 
 // Prints it, or writes it to `output` if that is not empty. Returns the exit code.
 int run_cdi(const std::string& socket, const std::string& output);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <vector>
 
@@ -15,7 +16,6 @@ namespace heddle::cli {
 namespace {
 
 constexpr int kConnectMs = 1'000;
-constexpr int kAnswerMs = 5'000;
 
 Answer no_daemon(const std::string& path, int error) {
   if (error == -EACCES || error == -EPERM) {
@@ -27,12 +27,13 @@ Answer no_daemon(const std::string& path, int error) {
           {}};
 }
 
-Answer exchange(int fd, const std::string& path, const server::Request& request, int& memory) {
+Answer exchange(int fd, const std::string& path, const server::Request& request, int& memory,
+                int patience_ms) {
   if (const int error = ipc::send_packet(fd, server::encode_request(request)); error != 0) {
     return {kFailed, path + ": cannot ask: " + strerror(-error), {}};
   }
   pollfd readable{fd, POLLIN, 0};
-  if (poll(&readable, 1, kAnswerMs) != 1) {
+  if (poll(&readable, 1, patience_ms) != 1) {
     return {kFailed, path + ": the daemon does not answer; see its log", {}};
   }
   std::vector<std::byte> buffer(ipc::kReplyBytes);
@@ -52,16 +53,16 @@ Answer exchange(int fd, const std::string& path, const server::Request& request,
 
 }  // namespace
 
-Answer ask(const std::string& socket, const server::Request& request) {
+Answer ask(const std::string& socket, const server::Request& request, int patience_ms) {
   int connection = -1, memory = -1;
-  Answer answer = ask(socket, request, connection, memory);
+  Answer answer = ask(socket, request, connection, memory, patience_ms);
   if (connection >= 0) close(connection);
   if (memory >= 0) close(memory);
   return answer;
 }
 
-Answer ask(const std::string& socket, const server::Request& request, int& connection,
-           int& memory) {
+Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory,
+           int patience_ms) {
   std::string path = socket;
   if (path.empty()) {
     char buffer[256];
@@ -70,10 +71,10 @@ Answer ask(const std::string& socket, const server::Request& request, int& conne
     }
     path = buffer;
   }
-  const int fd = ipc::connect_socket(path.c_str(), kConnectMs);
+  const int fd = ipc::connect_socket(path.c_str(), std::min(kConnectMs, patience_ms));
   if (fd < 0) return no_daemon(path, fd);
   connection = fd;
-  return exchange(fd, path, request, memory);
+  return exchange(fd, path, request, memory, patience_ms);
 }
 
 void write_json(const nlohmann::json& document) {

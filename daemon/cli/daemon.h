@@ -27,11 +27,13 @@ struct Answer {
 };
 
 // `socket`: empty for the default one.
-Answer ask(const std::string& socket, const server::Request& request);
+inline constexpr int kAnswerMs = 5'000;
+Answer ask(const std::string& socket, const server::Request& request, int patience_ms = kAnswerMs);
 
 // The same for a request whose answer is the beginning: the connection stays open, and `memory` is
 // the descriptor that came with the answer. Both are the caller's; -1 if there is none.
-Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory);
+Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory,
+           int patience_ms = kAnswerMs);
 
 // On standard output. Names of programs and files may be any bytes; JSON has only UTF-8.
 void write_json(const nlohmann::json& document);

@@ -59,6 +59,7 @@ class Examination {
     driver();
     gpus();
     mps();
+    managed_mps();
     daemon();
     socket();
     if (status_ != nullptr) {
@@ -169,9 +170,29 @@ class Examination {
     if (m["shares_cgroup_with"] != 0) {
       add(Level::kWarn, "mps",
           "MPS runs in heddled's cgroup: it ends with heddled, and every client too",
-          "start MPS as a unit of its own");
+          "start MPS as a unit of its own: [mps] manage = true, under systemd");
     }
     mps_users(m);
+  }
+
+  // What heddled knows of the MPS that it manages.
+  void managed_mps() {
+    const json known = status_ != nullptr ? status_->value("mps", json::object()) : json::object();
+    if (!known.value("managed", false)) return;
+    if (known["wanted"] == false) {
+      add(Level::kWarn, "mps", "heddled was told to stop the MPS that it manages",
+          "heddle mps start");
+    } else if (const std::string error = known["error"]; !error.empty()) {
+      const size_t remedy = error.find("; ");
+      add(Level::kError, "mps", error.substr(0, remedy),
+          remedy == std::string::npos ? "see heddled's log" : error.substr(remedy + 2));
+    }
+    for (const json& process : known["waiting"]) {
+      add(Level::kError, "mps",
+          "pid " + process["pid"].dump() + " of uid " + process["uid"].dump() +
+              " waits inside cuInit: MPS serves one user at a time, and has another's programs",
+          "run them as one user, or without MPS; heddle mps status names them");
+    }
   }
 
   // MPS serves the programs of one user at a time; those of another wait inside cuInit.
@@ -417,7 +438,9 @@ json gather_facts(const std::string& named) {
   facts["version"] = HEDDLE_VERSION;
   facts["protocol"] = ipc::kProtocolVersion;
   facts["uid"] = geteuid();
-  facts["mps"] = probe_mps(ps.code == kOk ? status.json["pid"].get<int>() : 0);
+  const json known = ps.code == kOk ? status.json.value("mps", json::object()) : json::object();
+  facts["mps"] = probe_mps(known.value("managed", false) ? known.value("pipe_directory", "") : "",
+                           ps.code == kOk ? status.json["pid"].get<int>() : 0);
   facts["socket"] = probe_socket(path);
   facts["environment"] = probe_environment();
   const Obstacle obstacle = obstacle_in("/proc/self/exe", shim_path());

@@ -150,6 +150,24 @@ void add_queries(CLI::App& app, Options& o) {
   });
 }
 
+void add_mps(CLI::App& app, Options& o) {
+  CLI::App* mps = app.add_subcommand("mps", "The MPS that heddled manages ([mps] manage = true)");
+  mps->require_subcommand(1)->fallthrough();
+  const auto add = [&](const char* name, const char* about, Request::MpsOrder order) {
+    mps->add_subcommand(name, about)->fallthrough()->callback([&o, order] {
+      Request request;
+      request.kind = Request::Kind::kMps;
+      request.mps = order;
+      constexpr int kPatienceMs = 60'000;  // heddled's own is shorter, and says what happened
+      o.exit_code = show(o, ask(o.socket, request, kPatienceMs), print_mps);
+    });
+  };
+  add("status", "Its servers, their clients, and who waits", Request::MpsOrder::kStatus);
+  add("start", "Start it, and again whenever it dies", Request::MpsOrder::kStart);
+  add("stop", "End it until `start` or the next heddled; not under its clients",
+      Request::MpsOrder::kStop);
+}
+
 void add_traces(CLI::App& app, Options& o) {
   CLI::App* rec = app.add_subcommand(
       "record", "Write what the scheduler sees and decides into FILE, until Ctrl-C");
@@ -286,6 +304,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.as_json, "answer as JSON");
   add_run(app, options);
   add_queries(app, options);
+  add_mps(app, options);
   add_policy(app, options);
   add_traces(app, options);
   add_profiles(app, options);

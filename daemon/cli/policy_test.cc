@@ -1,11 +1,11 @@
 #include "daemon/cli/policy_test.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "daemon/cli/files.h"
 #include "daemon/cli/policy_test_api.h"
 
 namespace heddle::cli {
@@ -16,23 +16,6 @@ using policy::Sandbox;
 
 // A test is trusted like a policy, and simulates for longer than a hook runs.
 constexpr policy::Limits kTestLimits{256u << 20, 16u << 20, 200'000'000, 200'000'000, 60e3};
-
-std::vector<std::string> find_tests(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      files.push_back(path);
-      continue;
-    }
-    for (const auto& entry : fs::recursive_directory_iterator(path, error)) {
-      const std::string name = entry.path().string();
-      if (name.ends_with("_test.lua")) files.push_back(name);
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 }  // namespace
 
@@ -65,7 +48,8 @@ int run_policy_tests(const std::vector<std::string>& paths, bool json) {
   const std::vector<std::string> here{"."};
   size_t ran = 0, failed = 0;
   nlohmann::json out = nlohmann::json::array();
-  for (const std::string& path : find_tests(paths.empty() ? here : paths)) {
+  for (const std::string& path :
+       files_of(paths.empty() ? here : paths, "_test.lua", Depth::kTree)) {
     auto results = run_policy_test_file(path);
     if (!results) results = {{path, "(load)", results.error().message, 0}};
     for (const PolicyTestResult& r : *results) {

@@ -89,8 +89,8 @@ std::string rule_text(const json& grade) {
 
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
-                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "PROFILE", "RULE",
-                         "STATE"}};
+                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "PROFILE", "MODE",
+                         "RULE", "STATE"}};
   for (const json& client : answer["clients"]) {
     json devices = client["devices"];
     if (devices.empty()) {
@@ -112,7 +112,7 @@ void print_ps(std::ostream& out, const json& answer) {
            printable(client["label"]), device["device"].dump(), window_text(device["window"]),
            device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
            std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
-           profile_text(device), rule_text(client), state_of(client, device)});
+           profile_text(device), client["mode"], rule_text(client), state_of(client, device)});
     }
   }
   print_table(out, rows);
@@ -129,13 +129,38 @@ void print_ps(std::ostream& out, const json& answer) {
   }
 }
 
+void print_mps(std::ostream& out, const json& mps) {
+  const auto list = [](const json& processes) {
+    std::string pids;
+    for (const json& p : processes) pids += (pids.empty() ? "" : ", ") + p["pid"].dump();
+    return pids.empty() ? std::string("none") : pids;
+  };
+  out << "mps       " << (mps["managed"] == true ? "managed" : "not managed")
+      << (mps["managed"] == true && mps["wanted"] == false ? " and stopped, " : ", ")
+      << (mps["answers"] == true ? "pid " + mps["pid"].dump() + " answers in " : "none answers in ")
+      << mps["pipe_directory"].get<std::string>() << '\n';
+  for (const json& server : mps["servers"]) {
+    out << "  server pid " << server["pid"] << " of uid " << server["uid"] << ", clients "
+        << list(server["clients"]) << '\n';
+  }
+  for (const json& process : mps["waiting"]) {
+    out << "  pid " << process["pid"] << " of uid " << process["uid"]
+        << " waits inside cuInit, until the programs of the uid that is served are gone\n";
+  }
+  if (mps["shares_cgroup"] == true) {
+    out << "  it is in heddled's cgroup: who ends that ends MPS and its clients\n";
+  }
+  if (mps["error"] != "") out << "  problem: " << printable(mps["error"]) << '\n';
+}
+
 void print_status(std::ostream& out, const json& answer) {
   const json& policy = answer["policy"];
   out << "daemon    pid " << answer["pid"] << ", up "
       << std::llround(answer["uptime_s"].get<double>()) << " s, socket "
       << answer["socket"].get<std::string>() << '\n'
-      << "mode      " << answer["mode"].get<std::string>() << '\n'
-      << "policy    " << printable(policy["name"]);
+      << "mode      " << answer["mode"].get<std::string>() << '\n';
+  if (answer["mps"]["managed"] == true) print_mps(out, answer["mps"]);
+  out << "policy    " << printable(policy["name"]);
   if (!policy["path"].get<std::string>().empty()) {
     out << " (" << policy["path"].get<std::string>() << ", " << policy["hash"].get<std::string>()
         << ')';

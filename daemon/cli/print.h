@@ -15,6 +15,7 @@ std::string printable(std::string text);
 std::string rule_text(const nlohmann::json& grade);
 
 void print_ps(std::ostream& out, const nlohmann::json& answer);
+void print_mps(std::ostream& out, const nlohmann::json& answer);
 void print_status(std::ostream& out, const nlohmann::json& answer);
 void print_policies(std::ostream& out, const nlohmann::json& answer);
 void print_policy(std::ostream& out, const nlohmann::json& answer);

@@ -250,9 +250,10 @@ json probe_gpu() {
   return out;
 }
 
-json probe_mps(int daemon_pid) {
+json probe_mps(const std::string& given, int daemon_pid) {
   const char* named = getenv("CUDA_MPS_PIPE_DIRECTORY");
-  const fs::path directory = named != nullptr && *named != '\0' ? named : "/tmp/nvidia-mps";
+  fs::path directory = named != nullptr && *named != '\0' ? named : "/tmp/nvidia-mps";
+  if (!given.empty()) directory = given;
   struct stat control;
   if (stat((directory / "control").c_str(), &control) != 0) return nullptr;
   int pid = 0;

@@ -17,8 +17,9 @@ namespace heddle::cli {
 nlohmann::json probe_gpu();
 
 // {directory, uid, pid (0: no process), shares_cgroup_with: pid or 0} of the MPS control daemon
-// whose pipes this environment names; null where there is none.
-nlohmann::json probe_mps(int daemon_pid);
+// whose pipes are in `directory`, or if that is "", where this environment names them; null where
+// there is none.
+nlohmann::json probe_mps(const std::string& directory, int daemon_pid);
 
 // {path, exists, mode, uid, writable, directory_mode, directory_uid} of the daemon's socket.
 nlohmann::json probe_socket(const std::string& path);

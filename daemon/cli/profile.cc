@@ -13,8 +13,10 @@
 #include <optional>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/files.h"
 #include "daemon/cli/print.h"
 #include "daemon/trace/reader.h"
+#include "daemon/utc_text.h"
 #include "profiles/profile.h"
 
 namespace heddle::cli {
@@ -86,22 +88,8 @@ void print(std::ostream& out, const Profile& p) {
   }
 }
 
-// The files that the paths mean; of a directory all its profiles.
-std::vector<std::string> files_of(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      files.push_back(path);
-      continue;
-    }
-    const size_t first = files.size();
-    for (const auto& entry : fs::directory_iterator(path, error)) {
-      if (entry.path().extension() == ".toml") files.push_back(entry.path().string());
-    }
-    std::sort(files.begin() + static_cast<ptrdiff_t>(first), files.end());
-  }
-  return files;
+std::vector<std::string> profiles_of(const std::vector<std::string>& paths) {
+  return files_of(paths, ".toml", Depth::kDirectory);
 }
 
 bool named(const std::string& wanted, uint64_t id, const std::string& label) {
@@ -179,7 +167,8 @@ Result<Profile> measure_trace(const ProfileOptions& options) {
     if (!more) return tl::unexpected<Error>(more.error());
     if (!*more) break;
     if (const auto* device = std::get_if<trace::DeviceRecord>(&record)) {
-      cores[device->config.device] = std::make_unique<core::Scheduler>(device->config);
+      auto& core = cores[device->config.device];
+      if (!core || device->fresh) core = std::make_unique<core::Scheduler>(device->config);
     }
     const auto* e = std::get_if<trace::EventRecord>(&record);
     if (e == nullptr || cores.count(e->event.device) == 0) continue;
@@ -243,7 +232,7 @@ int profile_show(const ProfileOptions& options) {
     if (paths[0].empty()) return failed(options, "the daemon keeps no profiles; name files");
   }
   json all = json::array();
-  for (const std::string& file : files_of(paths)) {
+  for (const std::string& file : profiles_of(paths)) {
     const Result<Profile> profile = profiles::load(file);
     if (!profile) return failed(options, profile.error().message);
     if (options.as_json) {
@@ -291,13 +280,9 @@ int profile_merge(const ProfileOptions& options) {
 }
 
 int profile_prune(const ProfileOptions& options) {
-  const time_t oldest = time(nullptr) - time_t{options.days} * 86'400;
-  tm fields{};
-  gmtime_r(&oldest, &fields);
-  char cutoff[32];  // as Profile::measured, so that texts compare as times do
-  strftime(cutoff, sizeof cutoff, "%Y-%m-%dT%H:%M:%SZ", &fields);
+  const std::string cutoff = utc_text(time(nullptr) - time_t{options.days} * 86'400);
   json removed = json::array();
-  for (const std::string& file : files_of(options.paths)) {
+  for (const std::string& file : profiles_of(options.paths)) {
     Result<Profile> profile = profiles::load(file);
     if (!profile) return failed(options, profile.error().message);
     const bool old = options.days > 0 && profile->measured < cutoff;

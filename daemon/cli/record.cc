@@ -15,6 +15,7 @@
 #include "daemon/cli/probe.h"
 #include "daemon/cli/trace.h"
 #include "daemon/trace/ring.h"
+#include "daemon/utc_text.h"
 
 namespace heddle::cli {
 namespace {
@@ -32,15 +33,6 @@ struct Closed {  // a descriptor
     if (fd >= 0) close(fd);
   }
 };
-
-std::string utc_now() {
-  const time_t now = time(nullptr);
-  tm fields{};
-  gmtime_r(&now, &fields);
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
-  return text;
-}
 
 double monotonic_s() {
   timespec now{};
@@ -62,7 +54,7 @@ trace::Header header_of(const json& answer, const json& nvml) {
   trace::Header header;
   header.heddle = answer.value("version", "unknown");
   header.mode = answer.value("mode", "unknown");
-  header.started = utc_now();
+  header.started = utc_text(time(nullptr));
   header.gpu = header.driver = "unknown";
   header.driver = nvml.value("driver_version", header.driver);
   const json gpus = nvml.value("gpus", json::array());

@@ -35,8 +35,27 @@ std::string inherited(const char* variable) {
   return value != nullptr ? value : "";
 }
 
-void tell_priority(const RunOptions& options) {
-  if (options.quiet) return;
+// A daemon that does not answer at once must not be in the way of a program that waits for no word
+// of it.
+constexpr int kQuietMs = 500;
+constexpr const char* kPipeDirectory = "CUDA_MPS_PIPE_DIRECTORY";
+
+// Where the daemon manages MPS the program is to find it, unless it was told of another.
+void use_mps(const RunOptions& options, const nlohmann::json& mps) {
+  if (!inherited(kPipeDirectory).empty() || !mps.is_object()) return;
+  const std::string directory = mps.value("pipe_directory", "");
+  if (directory.empty()) return;
+  setenv(kPipeDirectory, directory.c_str(), 1);
+  const int64_t served = mps.value("served_uid", int64_t{-1});
+  if (served < 0 || options.quiet) return;
+  std::cerr << "heddle: MPS serves uid " << served
+            << " at present: the program waits inside cuInit "
+            << "until that user's programs are gone; heddle mps status names them\n";
+}
+
+// Prints what the program gets, and gives it what it needs to get it.
+void ask_daemon(const RunOptions& options) {
+  if (options.quiet && !inherited(kPipeDirectory).empty()) return;
   server::Request request;
   request.kind = server::Request::Kind::kEffective;
   const std::string priority = inherited("HEDDLE_PRIORITY");
@@ -44,7 +63,9 @@ void tell_priority(const RunOptions& options) {
   request.priority = options.priority >= 0 ? options.priority : is_digit ? priority[0] - '0' : -1;
   request.label = options.label.empty() ? inherited("HEDDLE_LABEL") : options.label;
   request.command = executable_of(resolve_program(options.command[0]));
-  const Answer answer = ask(options.socket, request);
+  const Answer answer = ask(options.socket, request, options.quiet ? kQuietMs : kAnswerMs);
+  if (answer.code == kOk) use_mps(options, answer.json.value("mps", nlohmann::json()));
+  if (options.quiet) return;
   if (answer.code == kNoDaemon) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
   } else if (answer.code != kOk) {
@@ -84,7 +105,7 @@ int run(const RunOptions& options) {
   const fs::path directory = library_directory();
   const fs::path shim = shim_path();
   if (const int code = check_preload(options, shim); code != kOk) return code;
-  tell_priority(options);
+  ask_daemon(options);
 
   prepend("LD_PRELOAD", shim.string());
   prepend("LD_LIBRARY_PATH", directory.string());

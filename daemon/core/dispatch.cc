@@ -292,6 +292,19 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   return s.decisions;
 }
 
+std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
+  State& s = *state_;
+  s.decisions.clear();
+  s.advance(now);
+  s.config.mps = mps;
+  s.config.switch_us = switch_us;
+  // A window carries the launch priority, which the mode decides as well.
+  for (const ClientId id : s.client_ids) s.find(id)->window_sent = false;
+  s.refresh_windows();
+  s.dispatch();
+  return s.decisions;
+}
+
 // ---- what policies see ------------------------------------------------------------------------
 
 void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,

@@ -97,6 +97,10 @@ class Scheduler {
   // Bypass grants every ask and leases every client without asking any policy.
   std::span<const Decision> set_bypass(bool on, TimeNs now);
 
+  // How the GPU is shared is not what the configuration said, or is so no more: clients joined an
+  // MPS server, or the last that had not is gone.
+  std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
+
   // The earliest time at which a kTick is wanted; INT64_MAX if none.
   TimeNs next_deadline() const;
 

@@ -32,7 +32,7 @@ struct Waiting {
 struct Scheduler::State final : Gpu {
   explicit State(const Config& c) : config(c) {}
 
-  const Config config;
+  Config config;  // its mode changes, by set_mode
   Stats stats;
   StatsTable table;
   TimeNs clock = 0;

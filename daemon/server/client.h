@@ -58,6 +58,7 @@ struct Identity {
   std::string unseen;  // Origin::unseen
   uint32_t driver_version = 0;
   uint32_t device_count = 1;
+  bool mps = false;  // by its own word: an MPS control daemon's socket was there when it began
   uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
   uint32_t sms = 0;        // how many SMs these are
 };

@@ -14,6 +14,9 @@
 namespace heddle::server {
 namespace {
 
+// Of a socket's 107 bytes, less "/control_privileged", the longest name that MPS makes one by.
+constexpr size_t kPipeDirectoryMax = 88;
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -188,6 +191,23 @@ std::string read_gpu(const toml::table& table, const std::string& file, Config& 
   return s.finish();
 }
 
+std::string read_mps(const toml::table& table, const std::string& file, Config& config) {
+  Section s(table, "mps", file);
+  s.flag("manage", config.mps.manage);
+  s.text("pipe_directory", config.mps.pipe_directory);
+  s.text("log_directory", config.mps.log_directory);
+  s.text("control", config.mps.control);
+  for (const auto& [key, path] : {std::pair{"pipe_directory", &config.mps.pipe_directory},
+                                  std::pair{"log_directory", &config.mps.log_directory}}) {
+    if (path->empty() || (path->front() == '/' && path->size() <= kPipeDirectoryMax)) continue;
+    s.bad(*s.find(key), key,
+          "an absolute path of at most " + std::to_string(kPipeDirectoryMax) +
+              " bytes: MPS listens on sockets in it");
+  }
+  if (config.mps.control.empty()) s.bad(*s.find("control"), "control", "the name of a program");
+  return s.finish();
+}
+
 std::string read_policy(const toml::table& table, const std::string& file, Config& config) {
   Section s(table, "policy", file);
   s.text("name", config.policy.name);
@@ -309,6 +329,7 @@ std::string read_all(const toml::table& root, const std::string& file, Config& c
   using Reader = std::string (*)(const toml::table&, const std::string&, Config&);
   const std::pair<std::string_view, Reader> readers[] = {{"daemon", read_daemon},
                                                          {"gpu", read_gpu},
+                                                         {"mps", read_mps},
                                                          {"policy", read_policy},
                                                          {"profiles", read_profiles}};
   for (const auto& [key, reader] : readers) {

@@ -57,6 +57,14 @@ struct ProfileSettings {
   std::string directory;  // default: profiles/ of the state directory; empty: none are kept
 };
 
+// NVIDIA's MPS control daemon (mps.h).
+struct MpsSettings {
+  bool manage = false;         // heddled starts it where none answers
+  std::string pipe_directory;  // default: named_directories()
+  std::string log_directory;
+  std::string control = "nvidia-cuda-mps-control";  // found by PATH, or a path
+};
+
 struct Config {
   std::string socket;  // empty: ipc::default_socket_path
   mode_t socket_mode = 0666;
@@ -72,6 +80,7 @@ struct Config {
   core::Config core;                // device, sm_total and mps are filled in per device
 
   PolicySettings policy;
+  MpsSettings mps;
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
 };

@@ -38,13 +38,28 @@ Engine::~Engine() {
 
 // ---- clients ----------------------------------------------------------------------------------
 
-void Engine::learn_gpu(uint32_t sm_count, bool mps) {
+void Engine::learn_gpu(uint32_t sm_count) {
   if (gpu_known_) return;
   gpu_known_ = true;
   if (sm_count != 0) sm_total_ = sm_count;
-  if (config_.gpu_mode == GpuMode::kAuto) mps_ = mps;
-  log_.info("gpu_learned", {{"mode", mps_ ? "mps" : "timeslice"}, {"sm_total", sm_total_}});
+  log_.info("gpu_learned", {{"sm_total", sm_total_}});
 }
+
+void Engine::set_mode(bool mps, core::TimeNs now) {
+  if (config_.gpu_mode != GpuMode::kAuto || mps == mps_) return;
+  observe_all(now);
+  mps_ = mps;
+  log_.info("mode", {{"mode", mps_ ? "mps" : "timeslice"}, {"switch_us", switch_us()}});
+  for (Device& device : devices_) {
+    if (!device.scheduler) continue;
+    const std::span<const core::Decision> decisions =
+        device.scheduler->set_mode(mps_, switch_us(), now);
+    if (recorder_ != nullptr) recorder_->device(device.scheduler->config(), now, false);
+    apply(decisions);
+  }
+}
+
+double Engine::switch_us() const { return config_.switch_us.value_or(mps_ ? 10 : 70); }
 
 Client* Engine::find(core::ClientId id) {
   const auto it = clients_.find(id);
@@ -82,7 +97,7 @@ core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
   config.device = index;
   config.sm_total = sm_total_;
   config.mps = mps_;
-  config.switch_us = config_.switch_us.value_or(mps_ ? 10 : 70);
+  config.switch_us = switch_us();
   device.scheduler = std::make_unique<core::Scheduler>(config);
   if (recorder_ != nullptr) recorder_->device(config, now, true);
   if (generation_.make) {

@@ -43,8 +43,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // ---- clients ----
-  // What the first client says of the GPU decides the mode, unless the configuration does.
-  void learn_gpu(uint32_t sm_count, bool mps);
+  void learn_gpu(uint32_t sm_count);  // what the first client says of it
+  // How the attached clients share the GPU; nothing where the configuration says it.
+  void set_mode(bool mps, core::TimeNs now);
   // Hands to the profile store what the measurement stages have finished since.
   void collect_profiles();
   // What was measured of the client's task so far, on all devices.
@@ -132,6 +133,7 @@ class Engine {
   core::Scheduler& device(uint8_t index, core::TimeNs now);
   void introduce(Client& client, uint8_t device, core::TimeNs now);
   void collect_profile(const Client& client);
+  double switch_us() const;
   void note_malformed(Client& client, uint64_t before);
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);

@@ -104,6 +104,11 @@ Result<Message> decode_request(wire::Request::Reader in) {
       out.kind = Request::Kind::kProfile;
       out.client = in.getProfile();
       break;
+    case wire::Request::MPS:
+      out.kind = Request::Kind::kMps;
+      if (in.getMps() > wire::MpsOrder::STOP) return fail("request: not an order for MPS");
+      out.mps = static_cast<Request::MpsOrder>(in.getMps());
+      break;
     default:
       return fail("request: this daemon does not know it; use the heddle of the same version");
   }
@@ -148,6 +153,8 @@ void fill_request(wire::Request::Builder out, const Request& in) {
       return out.setRecord();
     case Request::Kind::kProfile:
       return out.setProfile(in.client);
+    case Request::Kind::kMps:
+      return out.setMps(static_cast<wire::MpsOrder>(in.mps));
     case Request::Kind::kPolicyLoad:
       return out.setPolicyLoad(in.policy.c_str());
     case Request::Kind::kBypass:

@@ -39,8 +39,10 @@ struct Request {
     kBypass,
     kEffective,
     kRecord,
-    kProfile
+    kProfile,
+    kMps
   };
+  enum class MpsOrder : uint16_t { kStatus, kStart, kStop };
   Kind kind = Kind::kStatus;
   std::string policy;  // kPolicyLoad, kPolicySet
   std::vector<std::pair<std::string, std::string>> params;
@@ -49,6 +51,7 @@ struct Request {
   std::string label;
   std::string command;
   core::ClientId client = 0;  // kProfile
+  MpsOrder mps = MpsOrder::kStatus;
 };
 
 using Message = std::variant<AttachMessage, core::KernelBody, Request>;

@@ -6,21 +6,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/utc_text.h"
+
 namespace heddle::server {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr size_t kErrorsMax = 16;  // in status(); the log has all
-
-std::string utc_now() {
-  const time_t now = time(nullptr);
-  tm fields{};
-  gmtime_r(&now, &fields);
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
-  return text;
-}
 
 }  // namespace
 
@@ -99,7 +92,7 @@ const core::TaskProfile* ProfileStore::find(uint64_t task) const {
 
 profiles::Profile ProfileStore::describe(core::TaskProfile task, const std::string& label,
                                          const std::string& command) const {
-  profiles::Profile profile{gpu_, driver_, label, command, utc_now(), {}, "", 0, 0};
+  profiles::Profile profile{gpu_, driver_, label, command, utc_text(time(nullptr)), {}, "", 0, 0};
   profile.task.task = task.task;
   profiles::add_kernels(profile.task, task);
   profile.task.runs = std::max(profile.task.runs, 1u);  // a task that never synchronized has none
@@ -124,7 +117,7 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
     profiles::Profile& profile = it->second;
     const size_t before = profile.task.kernels.size();
     if (!profiles::add_kernels(profile.task, task)) return;
-    profile.measured = utc_now();
+    profile.measured = utc_text(time(nullptr));
     kernels_ += profile.task.kernels.size() - before;
   }
   const std::string& file = profiles_.at(key).file;
@@ -133,7 +126,7 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
                                            ": was refused, and so is not replaced; mend it, or "
                                            "remove it and restart the daemon");
   }
-  if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
+  want_saved(key);
 }
 
 std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
@@ -146,8 +139,25 @@ std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
   return all;
 }
 
-void ProfileStore::not_saved(const std::string& error) {
-  refuse("profile_not_saved", error + "; the old file stays; make room or check permissions");
+void ProfileStore::written(const std::string& file, const std::string& error) {
+  for (const auto& [key, profile] : profiles_) {
+    if (profile.file != file) continue;
+    if (error.empty()) {
+      failed_.erase(key);
+    } else if (failed_.insert(key).second) {
+      refuse("profile_not_saved", error +
+                                      "; the old file stays, and it is tried again every minute;"
+                                      " make room or check permissions");
+    }
+  }
+}
+
+void ProfileStore::retry() {
+  for (const uint64_t key : failed_) want_saved(key);
+}
+
+void ProfileStore::want_saved(uint64_t key) {
+  if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
 }
 
 nlohmann::json ProfileStore::status() const {

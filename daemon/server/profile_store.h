@@ -41,8 +41,10 @@ class ProfileStore {
   // What is to be written, and where; empty if nothing is.
   std::vector<std::pair<std::string, std::string>> take_unsaved();
   bool unsaved() const { return !unsaved_.empty(); }
-  // A write failed: said in the log and in status().
-  void not_saved(const std::string& error);
+  // A file was written, or was not (`error`): then the log and status() say so, once, and it is
+  // unsaved again from the next retry() on.
+  void written(const std::string& file, const std::string& error);
+  void retry();
 
   // {directory, gpu, driver, tasks, errors: [...]}
   nlohmann::json status() const;
@@ -50,6 +52,7 @@ class ProfileStore {
  private:
   void refuse(const char* event, const std::string& error);
   void take(profiles::Profile profile);
+  void want_saved(uint64_t key);
 
   const std::string directory_;
   Log& log_;
@@ -58,6 +61,7 @@ class ProfileStore {
   std::map<uint64_t, profiles::Profile> profiles_;  // by task key
   size_t kernels_ = 0;
   std::vector<uint64_t> unsaved_;
+  std::set<uint64_t> failed_;      // not written when last tried
   std::set<std::string> refused_;  // files, which are not to be replaced
   std::vector<std::string> errors_;
   bool full_ = false;

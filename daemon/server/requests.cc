@@ -71,7 +71,12 @@ json terms_json(const Terms& terms) {
           {"sms", terms.sms}};
 }
 
-json client_json(const Client& client, bool unobserved, bool with_command) {
+const char* mode_text(GpuMode mode) {
+  return mode == GpuMode::kMps ? "mps" : mode == GpuMode::kTimeslice ? "timeslice" : "unknown";
+}
+
+json client_json(const Client& client, const ServerFacts& facts, bool unobserved,
+                 bool with_command) {
   const Identity& who = client.identity();
   json all = terms_json(who.terms);
   all.update({{"id", who.id},
@@ -87,6 +92,7 @@ json client_json(const Client& client, bool unobserved, bool with_command) {
               {"rule", who.rule},
               {"partition", who.partition},
               {"sm_count", who.sms},
+              {"mode", mode_text(mode_of(who, facts.config->gpu_mode, facts.mps->state()))},
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
               {"connected", client.connected},
@@ -97,10 +103,10 @@ json client_json(const Client& client, bool unobserved, bool with_command) {
   return all;
 }
 
-json ps_json(const Engine& engine, bool with_commands) {
+json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands) {
   std::map<core::ClientId, json> clients;
   for (const auto& [id, client] : engine.clients()) {
-    clients[id] = client_json(*client, client.get() == engine.unobserved(), with_commands);
+    clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), with_commands);
   }
   for (size_t index = 0; index < engine.devices().size(); ++index) {
     const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
@@ -181,6 +187,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
           {"socket", facts.socket},
           {"mode", engine.mps() ? "mps" : "timeslice"},
+          {"mps", mps_json(*facts.mps)},
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.bypass()},
           {"policy", policy_json(engine, store)},
@@ -193,6 +200,23 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
             {"let_go", engine.counters().let_go},
             {"connections", facts.connections},
             {"naps", facts.naps}}}};
+}
+
+// What a program that starts now must know of a managed MPS: its pipe directory, "" if there is
+// none; and whose programs have it (-1: nobody's but the asker's), for whose end it would wait in
+// cuInit.
+json mps_for_program(const MpsWatch& mps, uid_t uid) {
+  int64_t served = -1;
+  for (const MpsServer& server : mps.state().servers) {
+    const auto is_own = [&](const MpsProcess& client) { return client.uid == server.uid; };
+    // Unless it was told to serve all users.
+    if (server.uid != uid && !server.clients.empty() &&
+        std::all_of(server.clients.begin(), server.clients.end(), is_own)) {
+      served = server.uid;
+    }
+  }
+  return {{"pipe_directory", mps.wanted() ? mps.settings().pipe_directory : ""},
+          {"served_uid", mps.wanted() ? served : -1}};
 }
 
 Reply refusal() {
@@ -209,17 +233,44 @@ Reply after_change(const Result<void>& result, const Engine& engine, const Polic
 
 }  // namespace
 
+json mps_json(const MpsWatch& mps) {
+  const MpsState& state = mps.state();
+  const auto processes = [](const std::vector<MpsProcess>& list) {
+    json all = json::array();
+    for (const MpsProcess& p : list) {
+      all.push_back({{"pid", p.pid}, {"uid", p.uid != kUnseenUid ? json(p.uid) : json()}});
+    }
+    return all;
+  };
+  json servers = json::array();
+  for (const MpsServer& server : state.servers) {
+    servers.push_back(
+        {{"pid", server.pid}, {"uid", server.uid}, {"clients", processes(server.clients)}});
+  }
+  return {{"managed", mps.settings().manage},
+          {"wanted", mps.wanted()},
+          {"pipe_directory", mps.settings().pipe_directory},
+          {"log_directory", mps.settings().log_directory},
+          {"answers", state.answers},
+          {"pid", state.control},
+          {"shares_cgroup", state.shares_cgroup},
+          {"servers", std::move(servers)},
+          {"waiting", processes(state.waiting)},
+          {"error", state.error}};
+}
+
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles) {
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
                        request.kind == Kind::kBypass || request.kind == Kind::kRecord ||
-                       request.kind == Kind::kProfile;
+                       request.kind == Kind::kProfile ||
+                       (request.kind == Kind::kMps && request.mps != Request::MpsOrder::kStatus);
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
       // A container sees no command line but its own; arguments may hold secrets.
-      return done(ps_json(engine, is_local(asker.peer)));
+      return done(ps_json(engine, facts, is_local(asker.peer)));
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles));
     case Kind::kPolicyList:
@@ -235,9 +286,11 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       return done({{"version", HEDDLE_VERSION},
                    {"profiles", profiles.status()},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
-                   {"ps", ps_json(engine, true)}});
+                   {"ps", ps_json(engine, facts, true)}});
     case Kind::kProfile:  // the server makes it
       return done(json::object());
+    case Kind::kMps:  // the server carries orders out
+      return done(mps_json(*facts.mps));
     case Kind::kEffective: {
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);
@@ -248,6 +301,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);
       effective["rule"] = grade.rule;
+      effective["mps"] = mps_for_program(*facts.mps, asker.peer.uid);
       return done(effective);
     }
   }

@@ -2,10 +2,12 @@
 // at all but command lines); only the privileged (origin.h) may change anything.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "daemon/server/engine.h"
 #include "daemon/server/messages.h"
+#include "daemon/server/mps_watch.h"
 #include "ipc/socket.h"
 
 namespace heddle::server {
@@ -17,6 +19,7 @@ struct ServerFacts {
   uint64_t naps = 0;
   uint64_t connections = 0;
   const Config* config = nullptr;
+  const MpsWatch* mps = nullptr;
 };
 
 // Who asks: the connection, and whom the kernel says is behind it.
@@ -24,6 +27,11 @@ struct Asker {
   int socket;
   const ipc::Peer& peer;
 };
+
+// {managed, wanted, pipe_directory, log_directory, answers, pid, shares_cgroup, servers: [{pid,
+// uid, clients: [{pid, uid}]}], waiting: [{pid, uid}], error}; a uid is null if it is not seen from
+// here.
+nlohmann::json mps_json(const MpsWatch& mps);
 
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles);

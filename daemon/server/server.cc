@@ -29,6 +29,8 @@ constexpr core::TimeNs kDrainNs = 2'000'000;
 // An editor's save is several events; a policy is live well within a second all the same.
 constexpr uint64_t kDebounceMs = 100;
 constexpr int kBacklog = 128;
+// What the disk did not take is tried again that much later.
+constexpr uint64_t kSaveAgainMs = 60'000;
 
 void relax() { __builtin_ia32_pause(); }
 
@@ -92,13 +94,16 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
+      mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
       stopper_([this] { stopping_ = true; }) {
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
   facts_.config = &config_;
+  facts_.mps = &mps_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
+  save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
   debounce_ = std::make_unique<Timer>(&loop_.loop, [this] {
     engine_.reload_changed(monotonic_now());
     watch_policies();
@@ -149,6 +154,11 @@ void Server::run() {
                       {"policy", engine_.generation().name},
                       {"spin_us", config_.spin_us}});
   notify_service_manager("READY=1");
+  if (config_.mps.manage) {
+    mps_.carry_out(MpsWatch::Order::kStart, nullptr);
+  } else {
+    look_at_mps();
+  }
   while (!stopping_) {
     const core::TimeNs now = monotonic_now();
     if (!spin(now)) nap(now);
@@ -157,12 +167,13 @@ void Server::run() {
   const core::TimeNs now = monotonic_now();
   engine_.poll(now, [](Client&) {});
   engine_.set_bypass(true, now);
+  mps_.close();
   while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
   engine_.collect_profiles();
+  profiles_.retry();
   for (const auto& [path, text] : profiles_.take_unsaved()) {
-    if (Result<void> saved = replace_file(path, text, 0600); !saved) {
-      profiles_.not_saved(saved.error().message);
-    }
+    const Result<void> saved = replace_file(path, text, 0600);
+    profiles_.written(path, saved ? "" : saved.error().message);
   }
   log_.info("stopped", {{"clients", engine_.clients().size()}});
 }
@@ -174,7 +185,7 @@ void Server::save_profiles() {
     uv_work_t work;
     Server* server;
     std::vector<std::pair<std::string, std::string>> files;
-    std::vector<std::string> errors;
+    std::vector<std::string> errors;  // of each file, "" if there was none
   };
   auto saving = std::make_unique<Saving>();
   saving->work.data = saving.get();
@@ -183,15 +194,17 @@ void Server::save_profiles() {
   const auto write = [](uv_work_t* work) {
     auto& s = *static_cast<Saving*>(work->data);
     for (const auto& [path, text] : s.files) {
-      if (Result<void> saved = replace_file(path, text, 0600); !saved) {
-        s.errors.push_back(saved.error().message);
-      }
+      const Result<void> saved = replace_file(path, text, 0600);
+      s.errors.push_back(saved ? "" : saved.error().message);
     }
   };
   const auto written = [](uv_work_t* work, int) {
     const std::unique_ptr<Saving> s(static_cast<Saving*>(work->data));
     s->server->saving_ = false;
-    for (const std::string& error : s->errors) s->server->profiles_.not_saved(error);
+    for (size_t i = 0; i < s->files.size(); ++i) {
+      s->server->profiles_.written(s->files[i].first, s->errors[i]);
+    }
+    s->server->save_again_->start(kSaveAgainMs);
   };
   saving_ = uv_queue_work(&loop_.loop, &saving->work, write, written) == 0;
   if (saving_) (void)saving.release();

@@ -20,6 +20,7 @@
 #include "daemon/server/handles.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
+#include "daemon/server/mps_watch.h"
 #include "daemon/server/policy_store.h"
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
@@ -87,8 +88,12 @@ class Server {
   void on_message(Connection& connection, Message message);
   void on_attach(Connection& connection, const AttachMessage& message);
   void refuse(Connection& connection, const std::string& reason);
+  void look_at_mps();
+  void find_mode();
   void on_request(Connection& connection, const Request& request);
   Reply start_recording(const Connection& connection, const Reply& reply);
+  std::string obstacle_to_mps(MpsWatch::Order order) const;
+  void order_mps(const Connection& connection, MpsWatch::Order order);
   Reply make_profile(core::ClientId client, Descriptor& memory);
   void save_profiles();
   void disconnect(int fd);
@@ -106,9 +111,12 @@ class Server {
   Engine engine_;
   std::unique_ptr<Recording> recording_;  // one at a time
   int recording_for_ = -1;                // the connection that asked for it
+  MpsWatch mps_;
+  static constexpr int kNobody = -1, kHungUp = -2;
+  int mps_for_ = kNobody;  // the connection that waits until its order is carried out
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_, listen_again_;
+  std::unique_ptr<Timer> debounce_, listen_again_, save_again_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::map<std::string, std::unique_ptr<DirectoryWatch>> directories_;

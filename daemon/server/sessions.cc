@@ -120,8 +120,9 @@ bool Server::receive(Connection& connection) {
       const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
       // A connection asks once: the next question waits its turn behind everybody else's. One that
-      // records stays, for the recording lasts as long as it does.
-      if (asks && connection.client == 0) return connection.fd.get() == recording_for_;
+      // records, or waits for MPS, stays.
+      const int fd = connection.fd.get();
+      if (asks && connection.client == 0) return fd == recording_for_ || fd == mps_for_;
       continue;
     }
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
@@ -192,7 +193,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     process_gone(id);  // the same process comes again: its old memories are of no use any more
     break;
   }
-  engine_.learn_gpu(message.sm_count, message.mps);
+  engine_.learn_gpu(message.sm_count);
   profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
   Identity identity;
   identity.id = engine_.next_id();
@@ -202,6 +203,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.command = message.command;
   identity.driver_version = message.driver_version;
   identity.device_count = message.device_count;
+  identity.mps = message.mps;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Grade grade = server::grade(config_.rules, geteuid(),
                                     {origin, identity.label, message.priority, message.sms});
@@ -228,6 +230,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   HEDDLE_FAULT_POINT("daemon: client made, not known");
   Client& client = engine_.attach(std::move(*made), monotonic_now());
+  find_mode();
+  look_at_mps();
   HEDDLE_FAULT_POINT("daemon: client known, not told");
   if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
     return engine_.detach(id, monotonic_now());
@@ -260,10 +264,76 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
 }
 
+// Kernels overlap only where all of them are of MPS clients: one program beside the server is
+// time-sliced against it. Of whom it cannot be told its own word is taken, unless there is no
+// server where managed programs look for it: then what it saw was left behind by one. Without
+// clients nothing changes, but that a managed MPS came or went.
+void Server::find_mode() {
+  const MpsState& mps = mps_.state();
+  const auto is_mps = [&](const auto& entry) {
+    const GpuMode mode = mode_of(entry.second->identity(), GpuMode::kAuto, mps);
+    return mode == GpuMode::kMps ||
+           (mode == GpuMode::kAuto && (mps.answers || !config_.mps.manage));
+  };
+  const auto& clients = engine_.clients();
+  if (!clients.empty()) {
+    engine_.set_mode(std::all_of(clients.begin(), clients.end(), is_mps), monotonic_now());
+  } else if (config_.mps.manage) {
+    engine_.set_mode(mps.answers, monotonic_now());
+  }
+}
+
+// Where the configuration says how the GPU is shared there is nothing to find out.
+void Server::look_at_mps() {
+  if (config_.mps.manage || config_.gpu_mode == GpuMode::kAuto) mps_.look_soon();
+}
+
+// The answer comes when the order is carried out, which takes seconds.
+void Server::order_mps(const Connection& connection, MpsWatch::Order order) {
+  const int fd = connection.fd.get();
+  const auto reply = [](int to, const Reply& answer) {
+    (void)ipc::send_packet(to, encode_reply(answer));
+  };
+  const std::string obstacle = obstacle_to_mps(order);
+  if (!obstacle.empty()) return reply(fd, {false, "mps: " + obstacle, "{}"});
+  mps_for_ = fd;
+  mps_.carry_out(order, [this, reply](const Result<void>& result) {
+    const int to = std::exchange(mps_for_, kNobody);
+    if (to == kHungUp) return;
+    reply(to, result ? Reply{true, "", mps_json(mps_).dump()}
+                     : Reply{false, "mps: " + result.error().message, "{}"});
+    disconnect(to);
+  });
+}
+
+// Why the order is not to be carried out now, "" if nothing is in the way. Who may become a client
+// of MPS any moment is in the way of stopping it as its clients are, which MPS itself names.
+std::string Server::obstacle_to_mps(MpsWatch::Order order) const {
+  using Order = MpsWatch::Order;
+  if (mps_for_ != kNobody) return "another heddle mps is at work; wait for it";
+  if (order == Order::kStatus) return "";
+  if (!config_.mps.manage) return "heddled does not manage it; set [mps] manage = true";
+  if (order == Order::kStart) return "";
+  std::string users;
+  for (const auto& [id, client] : engine_.clients()) {
+    const Identity& who = client->identity();
+    if (!who.mps && !mps_.state().has_client(who.pid)) continue;
+    users += (users.empty() ? "client " : ", client ") + std::to_string(id) + " (pid " +
+             std::to_string(who.pid) + (who.label.empty() ? "" : ", " + who.label) + ")";
+  }
+  return users.empty() ? "" : "not stopped under its clients: end " + users;
+}
+
 void Server::on_request(Connection& connection, const Request& request) {
   answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_, profiles_);
+  using Kind = Request::Kind;
+  if (request.kind == Kind::kPs || request.kind == Kind::kEffective) look_at_mps();
+  // Anybody is told what is known; whom no limit holds, how it is now.
+  if (request.kind == Kind::kMps && reply.ok && is_privileged(connection.peer)) {
+    return order_mps(connection, request.mps);
+  }
   const bool records = request.kind == Request::Kind::kRecord && reply.ok;
   if (records) reply = start_recording(connection, reply);
   Descriptor profile;
@@ -325,6 +395,7 @@ void Server::disconnect(int fd) {
     recording_for_ = -1;
     log_.info("recording_ended", {});
   }
+  if (fd == mps_for_) mps_for_ = kHungUp;
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   process->second->connection = -1;
@@ -341,6 +412,8 @@ void Server::process_gone(core::ClientId id) {
   processes_.erase(process);
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
   engine_.detach(id, monotonic_now());
+  find_mode();
+  look_at_mps();
   if (connection >= 0) connections_.erase(connection);
   log_.info("client_gone", {{"client", id}});
 }

@@ -20,9 +20,7 @@ class Replay {
     if (const auto* d = std::get_if<core::Decision>(&record)) {
       compare(*d);
     } else if (const auto* device = std::get_if<DeviceRecord>(&record)) {
-      flush();
-      out.exact &= device->fresh;
-      devices_[device->config.device] = std::make_unique<core::Scheduler>(device->config);
+      play_device(*device);
     } else if (const auto* policy = std::get_if<PolicyRecord>(&record)) {
       return play_policy(*policy);
     } else if (const auto* bypass = std::get_if<BypassRecord>(&record)) {
@@ -48,6 +46,16 @@ class Replay {
   core::Scheduler* scheduler(uint8_t device) {
     const auto it = devices_.find(device);
     return it != devices_.end() ? it->second.get() : nullptr;
+  }
+
+  void play_device(const DeviceRecord& record) {
+    flush();
+    const core::Config& config = record.config;
+    if (core::Scheduler* known = scheduler(config.device); known != nullptr && !record.fresh) {
+      return expect(known->set_mode(config.mps, config.switch_us, record.at));
+    }
+    out.exact &= record.fresh;
+    devices_[config.device] = std::make_unique<core::Scheduler>(config);
   }
 
   Result<void> play_event(const EventRecord& record) {

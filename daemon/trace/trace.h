@@ -25,7 +25,8 @@
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
 //   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch
 //   kHint        client kernel predicted_us:f32 measure:u8
-//   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before
+//   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
+//                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
 //   kBypass      on:u8
 //   kLost        count: so many records are missing here, because the reader of the ring was slow

@@ -107,6 +107,7 @@ void FakeClient::attach() {
   attach.setSmCount(132);
   attach.setDeviceCount(options_.devices);
   attach.setSms(options_.sms.c_str());
+  attach.setMps(options_.mps);
   auto groups = attach.initSmGroups(options_.splits ? 16 : 0);  // an H200's
   for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, i < 15 ? 8 : 12);
   send_message(socket_, message);

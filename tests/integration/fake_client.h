@@ -27,6 +27,7 @@ class FakeClient {
     uint32_t devices = 1;
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
+    bool mps = false;    // an MPS control daemon's socket is there
   };
 
   FakeClient(const std::string& socket, const Options& options);

@@ -56,6 +56,21 @@ TEST_F(ServerTest, AClientIsKeptOnTheSmsThatItAskedFor) {
   }
 }
 
+TEST_F(ServerTest, TheModeIsMpsWhileAllClientsAre) {
+  start();
+  EXPECT_EQ(status()["mode"], "timeslice");
+  FakeClient first(config_.socket, {.priority = 0, .mps = true});
+  EXPECT_EQ(status()["mode"], "mps");
+  EXPECT_EQ(status()["devices"].at(0)["switch_us"], 10);
+  {
+    FakeClient beside(config_.socket, {.priority = 9});
+    EXPECT_EQ(status()["mode"], "timeslice");
+    EXPECT_EQ(status()["devices"].at(0)["switch_us"], 70);
+    beside.kill_process();
+  }
+  EXPECT_TRUE(eventually([&] { return status()["mode"] == "mps"; }));
+}
+
 TEST_F(ServerTest, LeasesTheMoreImportantAndGatesTheOther) {
   start();
   FakeClient high(config_.socket, {.priority = 0});
@@ -395,7 +410,7 @@ TEST_F(ServerTest, RecordsWhatItsCoreSees) {
   ASSERT_NE(mapped, MAP_FAILED);
   auto& ring = *static_cast<trace::Ring*>(mapped);
   {
-    FakeClient client(config_.socket, {.priority = 9});
+    FakeClient client(config_.socket, {.priority = 9, .mps = true});  // the core's mode changes
     client.register_kernel(0, 42, "axpy");
     for (uint32_t seq = 1; seq <= 20; ++seq) {
       client.ask(0, seq, 0);

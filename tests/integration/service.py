@@ -57,14 +57,16 @@ def check_unit(folder):
 def check_runtime_directory(folder):
     """It outlives the daemon: containers have it mounted, and start while there is none."""
     unit = UNIT.read_text().splitlines()
-    assert "RuntimeDirectory=heddle" in unit and "RuntimeDirectoryPreserve=yes" in unit, unit
+    for line in ("RuntimeDirectory=heddle heddle-mps", "RuntimeDirectoryPreserve=yes"):
+        assert line in unit, unit
     if not shutil.which("systemd-tmpfiles"):
         return print("no systemd-tmpfiles here: its line is not tried")
     (folder / "etc").mkdir()
     for name in ("passwd", "group"):
         (folder / "etc" / name).write_text("root:x:0:0::/root:/bin/sh\n")
     subprocess.run(["systemd-tmpfiles", "--create", f"--root={folder}", TMPFILES], check=True)
-    assert (folder / "run/heddle").stat().st_mode & 0o777 == 0o755
+    for name in ("heddle", "heddle-mps"):
+        assert (folder / "run" / name).stat().st_mode & 0o777 == 0o755
 
 
 def main():

@@ -18,10 +18,11 @@ PROJECT = {
     # The format of profiles: no process, clock or Lua.
     "profiles": ["daemon/core", "daemon/result.h", "daemon/replace_file.h", "daemon/server/toml.h"],
     "daemon/server": ["daemon/core", "daemon/trace", "ipc", "profiles", "daemon/result.h",
-                      "daemon/replace_file.h"],
+                      "daemon/replace_file.h", "daemon/utc_text.h"],
     # The command line speaks the server's messages, and simulates in `policy test`.
     "daemon/cli": ["ipc", "daemon/core", "daemon/policy", "daemon/trace", "profiles",
-                   "daemon/server/messages.h", "bench/sim", "daemon/result.h"],
+                   "daemon/server/messages.h", "bench/sim", "daemon/result.h",
+                   "daemon/utc_text.h"],
     "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server",
                "daemon/trace"],
     "bench/sim": ["daemon/core", "shim/cuda"],

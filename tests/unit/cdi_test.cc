@@ -64,7 +64,7 @@ void check_edits(const json& edits) {
 
 TEST(Cdi, SpecificationIsValid) {
   const json s = cdi_specification("/opt/heddle/bin/heddle", "/opt/heddle/lib/heddle",
-                                   "/run/heddle/heddle.sock");
+                                   "/run/heddle/heddle.sock", "/run/heddle-mps");
   EXPECT_EQ(s["cdiVersion"], "0.3.0") << "runtimes refuse what is newer than they are";
   const std::string kind = s["kind"];
   const size_t slash = kind.find('/');
@@ -85,10 +85,19 @@ TEST(Cdi, SpecificationIsValid) {
 
 TEST(Cdi, MountsTheSocketsDirectoryAndReplacesNoVariableOfImages) {
   const json edits =
-      cdi_specification("/o/bin/heddle", "/o/lib/heddle", "/var/x/s")["containerEdits"];
+      cdi_specification("/o/bin/heddle", "/o/lib/heddle", "/var/x/s", "")["containerEdits"];
   EXPECT_EQ(edits["mounts"][0]["hostPath"], "/o/lib/heddle");
   EXPECT_EQ(edits["mounts"][1]["hostPath"], "/var/x") << "a new daemon makes a new socket";
   EXPECT_EQ(edits["env"], json::array({"HEDDLE_SOCKET=/run/heddle/s"}));
+  EXPECT_EQ(edits["mounts"].size(), 2u);
+}
+
+TEST(Cdi, ClientsOfAManagedMpsFindItsPipes) {
+  const json edits =
+      cdi_specification("/o/bin/heddle", "/o/lib/heddle", "/var/x/s", "/p")["containerEdits"];
+  EXPECT_EQ(edits["mounts"][2]["hostPath"], "/p");
+  EXPECT_EQ(edits["mounts"][2]["containerPath"], "/run/heddle-mps");
+  EXPECT_EQ(edits["env"][1], "CUDA_MPS_PIPE_DIRECTORY=/run/heddle-mps");
 }
 
 class CdiHook : public ::testing::Test {

@@ -260,6 +260,17 @@ TEST_F(CoreTest, LaunchPriorityFollowsTheQueueUnderMpsOnly) {
   EXPECT_EQ(window_[1].launch_priority, 0);
 }
 
+TEST_F(CoreTest, AnotherModeReachesClientsThatAreThereAlready) {
+  attach(1, 0);
+  attach(2, 9);
+  take(core_->set_mode(true, 10, now_));
+  EXPECT_EQ(window_[1].launch_priority, -5);
+  EXPECT_EQ(window_[2].launch_priority, 0);
+  EXPECT_EQ(core_->config().switch_us, 10);
+  take(core_->set_mode(false, 70, now_));
+  EXPECT_EQ(window_[1].launch_priority, 0);
+}
+
 TEST_F(CoreTest, RejectsWhatMakesNoSense) {
   attach(1, 0);
   attach(2, 9);

@@ -174,6 +174,20 @@ TEST_F(Doctor, OnlyWhoComputesIsAUserOfMps) {
   EXPECT_EQ(finding("mps").level, Level::kOk);
 }
 
+TEST_F(Doctor, SaysWhatHeddledKnowsOfTheMpsThatItManages) {
+  json& known = facts_["daemon"]["status"]["mps"];
+  known = {{"managed", true}, {"wanted", true}, {"error", ""}, {"waiting", json::array()}};
+  EXPECT_EQ(finding("mps").text, "not there") << "all is well";
+  known["waiting"].push_back({{"pid", 77}, {"uid", 1001}});
+  EXPECT_TRUE(says("mps", Level::kError, "pid 77 of uid 1001 waits inside cuInit"));
+  known["waiting"].clear();
+  known["error"] = "/run/x: belongs to uid 5; name another";
+  EXPECT_TRUE(says("mps", Level::kError, "/run/x: belongs to uid 5"));
+  EXPECT_EQ(finding("mps").remedy, "name another");
+  known["wanted"] = false;
+  EXPECT_EQ(finding("mps").remedy, "heddle mps start");
+}
+
 TEST_F(Doctor, AccusesNobodyByAListThatWasCut) {
   facts_["gpu_processes"].push_back({{"pid", 50}, {"exe", "/opt/app"}, {"uid", 8}});
   facts_["daemon"]["ps"]["truncated"] = true;

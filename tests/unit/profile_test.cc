@@ -240,6 +240,23 @@ TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
   EXPECT_EQ(again.find(7)->runs, 100u);
 }
 
+TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
+  server::ProfileStore store(directory_, log_);
+  store.learn_gpu("NVIDIA H200", "580.159.04");
+  store.add(task(7, 1, 2), "api", "serve --x");
+  const std::string path = store.take_unsaved().at(0).first;
+  for (int i = 0; i < 2; ++i) {
+    store.written(path, path + ": no space left");
+    EXPECT_FALSE(store.unsaved()) << "not at once";
+    store.retry();
+    EXPECT_EQ(store.take_unsaved().size(), 1u);
+  }
+  EXPECT_EQ(store.status()["errors"].size(), 1u) << "it is said once";
+  store.written(path, "");
+  store.retry();
+  EXPECT_FALSE(store.unsaved());
+}
+
 TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
   const auto measure = [this] {
     server::ProfileStore store(directory_, log_);

@@ -1,0 +1,391 @@
+#include "daemon/server/mps.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "daemon/server/handles.h"
+
+namespace heddle::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUnit = "heddle-mps.service";
+using Clock = std::chrono::steady_clock;
+constexpr int kStepMs = 10;
+constexpr size_t kOutputMax = 64 * 1024;
+constexpr off_t kLogTail = 256 * 1024;
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::string directory_variable(const char* name, const std::string& otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// One that nobody reaps does not: the first process of a container may not care.
+bool lives(pid_t pid) {
+  if (pid <= 0) return false;
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const size_t state = stat.rfind(") ");
+  return state != std::string::npos && stat[state + 2] != 'Z';
+}
+
+std::optional<uid_t> owner_of(pid_t pid) {
+  struct stat process;
+  if (stat(("/proc/" + std::to_string(pid)).c_str(), &process) != 0) return std::nullopt;
+  return process.st_uid;
+}
+
+// The path in cgroup v2, "" if there is none: hosts with v1 alone are not looked at.
+std::string cgroup_of(pid_t pid) {
+  const std::string text = contents("/proc/" + std::to_string(pid) + "/cgroup");
+  const size_t at = text.find("0::");
+  if (at == std::string::npos) return "";
+  return text.substr(at + 3, text.find('\n', at) - at - 3);
+}
+
+// Into a group beside this process' own. The root has no beside, and nobody ends it.
+void leave_cgroup(pid_t pid) {
+  const std::string own = cgroup_of(getpid());
+  if (own.size() < 2 || cgroup_of(pid) != own) return;
+  for (const char* root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+    const fs::path beside = fs::path(root + own).parent_path() / "heddle-mps";
+    std::error_code error;
+    fs::create_directory(beside, error);
+    if (std::ofstream(beside / "cgroup.procs") << pid << std::flush) return;
+  }
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string names_of(const std::vector<MpsProcess>& processes) {
+  std::string names;
+  for (const MpsProcess& p : processes) {
+    names += (names.empty() ? "pid " : ", ") + std::to_string(p.pid);
+  }
+  return names;
+}
+
+// Reads a number off the front of `text`.
+template <class T>
+bool take_number(std::string_view& text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return error == std::errc();
+}
+
+// Those of the log who still wait: alive, of the user that it says, and nobody's clients.
+std::vector<MpsProcess> waiting_in(const std::string& file, const MpsState& state) {
+  std::ifstream log(file, std::ios::binary | std::ios::ate);
+  if (!log || state.servers.empty()) return {};
+  log.seekg(std::max<std::streamoff>(0, log.tellg() - std::streamoff{kLogTail}));
+  const std::string tail(std::istreambuf_iterator<char>(log), {});
+  std::vector<MpsProcess> waiting;
+  for (const MpsProcess& p : pushed_to_wait(tail)) {
+    const auto same = [&](const MpsProcess& other) { return other.pid == p.pid; };
+    if (owner_of(p.pid) != p.uid || state.has_client(p.pid) ||
+        std::any_of(waiting.begin(), waiting.end(), same)) {
+      continue;
+    }
+    // A server of its own user only has to come up.
+    const auto serves = [&](const MpsServer& server) { return server.uid == p.uid; };
+    if (std::none_of(state.servers.begin(), state.servers.end(), serves)) waiting.push_back(p);
+  }
+  return waiting;
+}
+
+// A file in memory: neither end of it can block or break, whatever outlives the other.
+Descriptor memory_of(std::string_view text) {
+  Descriptor memory(memfd_create("heddle-mps", MFD_CLOEXEC));
+  if (write(memory.get(), text.data(), text.size()) < 0) return Descriptor();
+  lseek(memory.get(), 0, SEEK_SET);
+  return memory;
+}
+
+pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+            int in, int out, int& error) {
+  const auto pointers = [](const std::vector<std::string>& strings) {
+    std::vector<char*> all;
+    for (const std::string& s : strings) all.push_back(const_cast<char*>(s.c_str()));
+    all.push_back(nullptr);
+    return all;
+  };
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, in, 0);
+  posix_spawn_file_actions_adddup2(&files, out, 1);
+  posix_spawn_file_actions_adddup2(&files, out, 2);
+  posix_spawn_file_actions_addchdir_np(&files, "/");
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;  // the pool's threads take no signals
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = 0;
+  error = posix_spawnp(&pid, arguments[0].c_str(), &files, &attributes, pointers(arguments).data(),
+                       pointers(environment).data());
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  return error == 0 ? pid : -1;
+}
+
+}  // namespace
+
+bool MpsState::has_client(pid_t pid) const {
+  return std::any_of(servers.begin(), servers.end(), [pid](const MpsServer& server) {
+    return std::any_of(server.clients.begin(), server.clients.end(),
+                       [pid](const MpsProcess& client) { return client.pid == pid; });
+  });
+}
+
+size_t MpsState::clients() const {
+  size_t sum = 0;
+  for (const MpsServer& server : servers) sum += server.clients.size();
+  return sum;
+}
+
+Result<MpsControl::Ended> MpsControl::run(const std::vector<std::string>& arguments,
+                                          std::string_view input) {
+  std::vector<std::string> environment{
+      "CUDA_MPS_PIPE_DIRECTORY=" + settings_.pipe_directory,
+      "CUDA_MPS_LOG_DIRECTORY=" + settings_.log_directory,
+  };
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH"}) {
+    if (const char* value = getenv(name)) environment.push_back(std::string(name) + "=" + value);
+  }
+  const Descriptor in = memory_of(input), out = memory_of("");
+  int error = 0;
+  const pid_t pid = spawn(arguments, environment, in.get(), out.get(), error);
+  if (pid < 0) {
+    return fail(arguments[0] + ": " + strerror(error) +
+                "; it comes with NVIDIA's driver, or name it in [mps] control");
+  }
+  Ended ended{-1, ""};
+  const Clock::time_point deadline = Clock::now() + patience_;
+  int status = 0;
+  pid_t reaped = 0;
+  while ((reaped = waitpid(pid, &status, WNOHANG)) == 0 && wait_until(deadline)) {
+  }
+  if (reaped == 0) {
+    kill(-pid, SIGKILL);  // its session, which is its process group
+    // Inside of a driver that hangs it does not even die.
+    for (int i = 0; waitpid(pid, nullptr, WNOHANG) == 0 && i < 50; ++i) poll(nullptr, 0, kStepMs);
+  } else {
+    ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  ended.out.resize(kOutputMax);
+  const ssize_t length = pread(out.get(), ended.out.data(), ended.out.size(), 0);
+  ended.out.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  return ended;
+}
+
+// A step of waiting; false once it is in vain.
+bool MpsControl::wait_until(Clock::time_point deadline) const {
+  if (cancelled_ || Clock::now() >= deadline) return false;
+  poll(nullptr, 0, kStepMs);
+  return true;
+}
+
+Result<std::string> MpsControl::ask(const std::string& command) {
+  const Result<Ended> ended = run({settings_.control}, command + "\n");
+  if (!ended) return tl::unexpected<Error>(ended.error());
+  if (ended->status == 0) return ended->out;
+  return fail(settings_.pipe_directory + ": " + command + ": " +
+              (ended->status < 0    ? "no answer"
+               : ended->out.empty() ? "exit status " + std::to_string(ended->status)
+                                    : first_line(ended->out)) +
+              "; see control.log in " + settings_.log_directory);
+}
+
+Result<std::vector<pid_t>> MpsControl::list(const std::string& command) {
+  const Result<std::string> answer = ask(command);
+  if (!answer) return tl::unexpected<Error>(answer.error());
+  std::vector<pid_t> pids;
+  std::string_view rest = *answer;
+  for (pid_t pid = 0; !rest.empty(); rest.remove_prefix(std::min(rest.size(), size_t{1}))) {
+    if (!take_number(rest, pid)) break;
+    pids.push_back(pid);
+  }
+  if (rest.find_first_not_of(" \n") == std::string_view::npos) return pids;
+  return fail(settings_.pipe_directory + ": " + command + ": '" + first_line(*answer) +
+              "' is no list of processes; is [mps] control NVIDIA's?");
+}
+
+pid_t MpsControl::control_pid() const {
+  pid_t pid = 0;
+  std::ifstream(settings_.pipe_directory + "/nvidia-cuda-mps-control.pid") >> pid;
+  return lives(pid) ? pid : 0;
+}
+
+MpsState MpsControl::look() {
+  MpsState state;
+  if (access((settings_.pipe_directory + "/control").c_str(), F_OK) != 0) return state;
+  const auto as_processes = [](const std::vector<pid_t>& pids) {
+    std::vector<MpsProcess> all;
+    for (const pid_t pid : pids) all.push_back({pid, owner_of(pid).value_or(kUnseenUid)});
+    return all;
+  };
+  const Result<std::vector<pid_t>> servers = list("get_server_list");
+  if (!servers) {
+    state.error = servers.error().message;
+    return state;
+  }
+  state.answers = true;
+  state.control = control_pid();
+  if (state.control != 0) {
+    const std::string own = cgroup_of(getpid());
+    state.shares_cgroup = own.size() > 1 && cgroup_of(state.control) == own;
+  }
+  for (const MpsProcess& process : as_processes(*servers)) {
+    const auto clients = list("get_client_list " + std::to_string(process.pid));
+    if (clients) {
+      state.servers.push_back({process, as_processes(*clients)});
+    } else if (lives(process.pid)) {  // else it went between the two questions
+      state.error = clients.error().message;
+    }
+  }
+  state.waiting = waiting_in(settings_.log_directory + "/control.log", state);
+  return state;
+}
+
+Result<void> MpsControl::make_directories() const {
+  if (settings_.pipe_directory.empty()) {
+    return fail("mps: there is no XDG_RUNTIME_DIR; set [mps] pipe_directory and log_directory");
+  }
+  for (const std::string& path : {settings_.pipe_directory, settings_.log_directory}) {
+    std::error_code error;
+    if (fs::create_directories(path, error)) {
+      fs::permissions(path, fs::perms(0755), error);  // clients are of any user, whatever our umask
+    }
+    struct stat directory;
+    if (stat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode)) {
+      return fail(path + ": cannot be made: " + error.message() +
+                  "; name another in [mps], or make it");
+    }
+    if (directory.st_uid != geteuid()) {
+      return fail(path + ": belongs to uid " + std::to_string(directory.st_uid) +
+                  ", whose MPS would serve nobody else; name another in [mps]");
+    }
+    if (access(path.c_str(), W_OK) != 0) {
+      return fail(path + ": cannot be written: " + strerror(errno) + "; name another in [mps]");
+    }
+  }
+  return {};
+}
+
+Result<void> MpsControl::start() {
+  if (Result<void> made = make_directories(); !made) return made;
+  const bool systemd = geteuid() == 0 && access("/run/systemd/system", F_OK) == 0;
+  const std::vector<std::string> command = start_command(settings_, systemd);
+  const Result<Ended> ended = run(command, "");
+  if (!ended) return tl::unexpected<Error>(ended.error());
+  if (ended->status != 0) {
+    return fail(settings_.control + " -d: " +
+                (ended->status < 0    ? "does not come back"
+                 : ended->out.empty() ? "exit status " + std::to_string(ended->status)
+                                      : first_line(ended->out)) +
+                "; see control.log in " + settings_.log_directory);
+  }
+  const Clock::time_point deadline = Clock::now() + patience_;
+  Result<std::string> answer = ask("get_server_list");
+  while (!answer && wait_until(deadline)) answer = ask("get_server_list");
+  if (!answer) return tl::unexpected<Error>(answer.error());
+  if (!systemd) leave_cgroup(control_pid());
+  return {};
+}
+
+Result<void> MpsControl::stop() {
+  const MpsState state = look();
+  if (!state.error.empty()) return fail(state.error);  // there may be clients that are not known
+  if (!state.answers) return fail(settings_.pipe_directory + ": no MPS answers there");
+  std::vector<MpsProcess> users = state.waiting;
+  for (const MpsServer& server : state.servers) {
+    users.insert(users.end(), server.clients.begin(), server.clients.end());
+  }
+  if (!users.empty()) return fail("MPS is not stopped under its clients: end " + names_of(users));
+  const Result<std::string> answer = ask("quit");
+  if (!answer) return tl::unexpected<Error>(answer.error());
+  const Clock::time_point deadline = Clock::now() + patience_;
+  while (lives(state.control)) {
+    if (!wait_until(deadline)) return fail("MPS ends once a client that came just now is gone");
+  }
+  return {};
+}
+
+void fill_directories(MpsSettings& settings) {
+  std::string pipe = directory_variable("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
+  std::string log = directory_variable("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps");
+  if (settings.manage && geteuid() == 0) {
+    pipe = "/run/heddle-mps";
+    log = "/var/log/heddle-mps";
+  } else if (settings.manage) {
+    const std::string runtime = directory_variable("XDG_RUNTIME_DIR", "");
+    pipe = runtime.empty() ? "" : runtime + "/heddle-mps";
+    log = runtime.empty() ? "" : pipe + "/log";
+  }
+  if (settings.pipe_directory.empty()) settings.pipe_directory = pipe;
+  if (settings.log_directory.empty()) settings.log_directory = log;
+}
+
+std::vector<std::string> start_command(const MpsSettings& settings, bool systemd) {
+  std::vector<std::string> command{settings.control, "-d"};
+  if (!systemd) return command;
+  std::vector<std::string> unit{
+      "systemd-run",
+      std::string("--unit=") + kUnit,
+      "--description=NVIDIA MPS, started by heddled",
+      "--collect",  // a failed one must not keep the name
+      "--quiet",
+      "--property=Type=forking",
+      "--property=PIDFile=" + settings.pipe_directory + "/nvidia-cuda-mps-control.pid",
+      "--setenv=CUDA_MPS_PIPE_DIRECTORY=" + settings.pipe_directory,
+      "--setenv=CUDA_MPS_LOG_DIRECTORY=" + settings.log_directory,
+  };
+  if (const char* path = getenv("LD_LIBRARY_PATH")) {
+    unit.push_back(std::string("--setenv=LD_LIBRARY_PATH=") + path);
+  }
+  unit.insert(unit.end(), command.begin(), command.end());
+  return unit;
+}
+
+std::vector<MpsProcess> pushed_to_wait(std::string_view log) {
+  constexpr std::string_view kClient = "NEW CLIENT ", kUser = " from user ", kList = "pending list";
+  std::vector<MpsProcess> all;
+  while (!log.empty()) {
+    const size_t end = std::min(log.find('\n'), log.size());
+    std::string_view line = log.substr(0, end);
+    log.remove_prefix(std::min(end + 1, log.size()));
+    const size_t at = line.find(kClient);
+    if (at == std::string_view::npos || line.find(kList) == std::string_view::npos) continue;
+    line.remove_prefix(at + kClient.size());
+    MpsProcess process;
+    if (!take_number(line, process.pid) || line.substr(0, kUser.size()) != kUser) continue;
+    line.remove_prefix(kUser.size());
+    if (take_number(line, process.uid) && process.pid > 0) all.push_back(process);
+  }
+  return all;
+}
+
+}  // namespace heddle::server

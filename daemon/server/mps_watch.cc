@@ -1,0 +1,166 @@
+#include "daemon/server/mps_watch.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <iterator>
+
+namespace heddle::server {
+namespace {
+
+constexpr uint64_t kDelaysMs[] = {1'000, 3'000, 10'000, 30'000};
+constexpr uint64_t kRetryMs = 30'000;  // of a start that failed
+
+}  // namespace
+
+GpuMode mode_of(const Identity& client, GpuMode configured, const MpsState& mps) {
+  if (client.pid != 0 && mps.has_client(client.pid)) return GpuMode::kMps;
+  if (configured != GpuMode::kAuto) return configured;
+  return client.mps ? GpuMode::kAuto : GpuMode::kTimeslice;
+}
+
+struct MpsWatch::Work {
+  uv_work_t work;
+  MpsWatch* watch;
+  Order order;
+  Done done;
+  Result<void> result;
+  MpsState state;
+
+  // On the pool.
+  void carry_out() {
+    MpsControl& control = watch->control_;
+    if (order == Order::kStop) result = control.stop();
+    state = control.look();
+    if (order != Order::kStart || state.answers) return;
+    result = control.start();
+    state = control.look();
+  }
+};
+
+MpsWatch::MpsWatch(uv_loop_t* loop, const MpsSettings& settings, Log& log,
+                   std::function<void()> looked)
+    : loop_(loop),
+      settings_(settings),
+      log_(log),
+      looked_(std::move(looked)),
+      control_(settings),
+      wanted_(settings.manage),
+      timer_(loop, [this] {
+        armed_ms_ = 0;
+        begin(wanted_ && !state_.answers ? Order::kStart : Order::kStatus, nullptr);
+      }) {}
+
+void MpsWatch::look_soon() {
+  looks_ = 0;
+  if (armed_ms_ != kDelaysMs[0]) arm();
+}
+
+void MpsWatch::carry_out(Order order, Done done) {
+  if (order == Order::kStart) wanted_ = settings_.manage;
+  if (working_) {
+    next_.emplace(order, std::move(done));
+  } else {
+    begin(order, std::move(done));
+  }
+}
+
+void MpsWatch::close() {
+  closed_ = true;
+  control_.cancel();
+  while (working_) uv_run(loop_, UV_RUN_ONCE);
+  death_.reset();
+}
+
+void MpsWatch::begin(Order order, Done done) {
+  if (working_ || closed_) return;
+  auto work = std::make_unique<Work>(Work{{}, this, order, std::move(done), {}, {}});
+  work->work.data = work.get();
+  const auto carry_out = [](uv_work_t* w) { static_cast<Work*>(w->data)->carry_out(); };
+  const auto carried_out = [](uv_work_t* w, int) {
+    const std::unique_ptr<Work> owned(static_cast<Work*>(w->data));
+    owned->watch->end(*owned);
+  };
+  working_ = uv_queue_work(loop_, &work->work, carry_out, carried_out) == 0;
+  if (working_) (void)work.release();
+}
+
+void MpsWatch::end(Work& work) {
+  working_ = false;
+  if (closed_) return;
+  if (work.order == Order::kStop && work.result) wanted_ = false;
+  const MpsState before = std::exchange(state_, std::move(work.state));
+  if (work.order == Order::kStart && !work.result) state_.error = work.result.error().message;
+  if (!state_.answers || state_.control != before.control) watch_death(state_.control);
+  tell(before);
+  looked_();
+  if (work.done) work.done(work.result);
+  if (next_) {
+    auto [order, done] = std::move(*next_);
+    next_.reset();
+    begin(order, std::move(done));
+  } else if (armed_ms_ == 0) {
+    arm();
+  }
+}
+
+void MpsWatch::arm() {
+  if (wanted_ && !state_.answers && !state_.error.empty()) {
+    armed_ms_ = kRetryMs;
+  } else if (looks_ < std::size(kDelaysMs)) {
+    armed_ms_ = kDelaysMs[looks_++];
+  } else {
+    return;
+  }
+  timer_.start(armed_ms_);
+}
+
+void MpsWatch::tell(const MpsState& before) {
+  if (state_.answers && !before.answers) {
+    log_.info("mps_answers",
+              {{"pid", state_.control}, {"pipe_directory", settings_.pipe_directory}});
+  } else if (before.answers && !state_.answers) {
+    log_.warning("mps_gone", {{"pid", before.control}, {"clients", before.clients()}});
+  }
+  if (state_.shares_cgroup && !before.shares_cgroup) {
+    log_.warning("mps_shares_cgroup",
+                 {{"pid", state_.control},
+                  {"hint",
+                   "whoever ends heddled's cgroup ends MPS and its clients; systemd gives "
+                   "it a unit of its own, if heddled is root's"}});
+  }
+  if (!state_.error.empty() && state_.error != before.error) {
+    log_.error("mps_failed", {{"error", state_.error}});
+  }
+  std::set<pid_t> waiting;
+  for (const MpsProcess& process : state_.waiting) {
+    waiting.insert(process.pid);
+    if (told_.count(process.pid) != 0) continue;
+    log_.warning("mps_client_waits",
+                 {{"pid", process.pid},
+                  {"uid", process.uid},
+                  {"served_uid", state_.servers.front().uid},
+                  {"hint",
+                   "it waits inside cuInit until that user's programs are gone; run them "
+                   "as one user"}});
+  }
+  told_ = std::move(waiting);
+}
+
+void MpsWatch::watch_death(pid_t control) {
+  death_.reset();  // before its descriptor
+  pidfd_ = Descriptor();
+  if (control == 0) return;
+  pidfd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, control, 0)));
+  if (pidfd_.get() < 0) return;  // below Linux 5.3 the next look finds out
+  death_ = std::make_unique<FdWatch>(loop_, pidfd_.get(), [this] {
+    watch_death(0);
+    if (working_) return;  // it is being stopped, or the look will see it
+    const MpsState before = std::exchange(state_, {});
+    tell(before);
+    looked_();
+    look_soon();
+  });
+}
+
+}  // namespace heddle::server

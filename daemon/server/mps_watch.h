@@ -1,0 +1,76 @@
+// What the loop knows of MPS, and what it does about it: a managed control daemon is started where
+// none answers, and started again when it died, until it is told to stop. Loop thread only; looks
+// and orders run on libuv's pool, one at a time (mps.h).
+//
+// Looks come a second after something may have changed, and then at growing distance: programs
+// become clients of MPS when they first need a context, any time after they attached. That the
+// control daemon died is seen at once (pidfd).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "daemon/server/client.h"
+#include "daemon/server/handles.h"
+#include "daemon/server/log.h"
+#include "daemon/server/messages.h"
+#include "daemon/server/mps.h"
+
+namespace heddle::server {
+
+// How a client shares the GPU. kMps: the control daemon lists it, kTimeslice: there was no control
+// daemon's socket where it would look; else what the configuration says; kAuto: it cannot be told,
+// as before the client's first context, or because its control daemon is another.
+GpuMode mode_of(const Identity& client, GpuMode configured, const MpsState& mps);
+
+class MpsWatch {
+ public:
+  using Order = Request::MpsOrder;  // kStatus: look
+  using Done = std::function<void(const Result<void>&)>;
+
+  // `looked` is called whenever state() is another.
+  MpsWatch(uv_loop_t* loop, const MpsSettings& settings, Log& log, std::function<void()> looked);
+
+  // Something came or went that may be a client of MPS.
+  void look_soon();
+  // `done` is called on the loop once the order is carried out and state() says what came of it. At
+  // most one may be given while another is not done.
+  void carry_out(Order order, Done done);
+  // Gives up what runs and waits for it; nothing happens afterwards.
+  void close();
+
+  const MpsState& state() const { return state_; }
+  const MpsSettings& settings() const { return settings_; }
+  bool wanted() const { return wanted_; }  // managed, and not told to stop
+
+ private:
+  struct Work;
+
+  void begin(Order order, Done done);
+  void end(Work& work);
+  void arm();
+  void tell(const MpsState& before);
+  void watch_death(pid_t control);
+
+  uv_loop_t* const loop_;
+  const MpsSettings settings_;
+  Log& log_;
+  const std::function<void()> looked_;
+  MpsControl control_;
+  MpsState state_;
+  bool wanted_;
+  bool working_ = false, closed_ = false;
+  std::optional<std::pair<Order, Done>> next_;  // came while something ran
+  std::set<pid_t> told_;                        // who waits, and is in the log
+
+  Timer timer_;
+  uint64_t armed_ms_ = 0;  // 0: not
+  size_t looks_ = 0;       // since something may have changed
+  Descriptor pidfd_;
+  std::unique_ptr<FdWatch> death_;
+};
+
+}  // namespace heddle::server
