@@ -13,7 +13,7 @@ namespace heddle::bench {
 std::string markdown(const Json& result, bool all = false);
 
 // One table of several results: a row for each of theirs, a column for each job's ratio over alone,
-// and how each was measured.
+// what they expected and how many met it, and how each was measured.
 std::string brief(const std::vector<Json>& results);
 
 struct TableStyle {

@@ -40,22 +40,22 @@ using Names = std::vector<std::string>;
 
 TEST(Rows, EveryPathInUseBringsItsBareBlocks) {
   const auto s = pair("policies = [\"gapfill\"]\nbaselines = [\"timeslice\"]");
-  EXPECT_EQ(names(plan(s, false)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
+  EXPECT_EQ(names(plan(s)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
                                           "timeslice", "gapfill", "gapfill@mps"}));
   const auto bare = pair("policies = []\nbaselines = [\"mps\"]");
-  EXPECT_EQ(names(plan(bare, false)), (Names{"alone/hp@mps", "alone/be@mps", "mps"}));
+  EXPECT_EQ(names(plan(bare)), (Names{"alone/hp@mps", "alone/be@mps", "mps"}));
 }
 
 TEST(Rows, NoneIsThereTwice) {
   const auto s = pair("policies = [\"fifo\", \"fifo@mps\"]\nbaselines = []");
-  EXPECT_EQ(names(plan(s, false)),
+  EXPECT_EQ(names(plan(s)),
             (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps", "fifo", "fifo@mps"}));
 }
 
 TEST(Rows, WhatOnlyARestartChangesIsAProcessOfItsOwn) {
   const auto s = pair(
       "policies = [\"fifo@mps+priority\"]\nbaselines = [\"mps\", \"mps+priority\", \"mps:25\"]");
-  const Plan p = plan(s, false);
+  const Plan p = plan(s);
   ASSERT_EQ(p.rows.size(), 6U);
   const auto row = [&](const std::string& name) {
     for (const Row& r : p.rows) {
@@ -77,14 +77,14 @@ TEST(Rows, EveryBaselineCanBeHadOnTheSimulatedGpuToo) {
   const auto s = pair(
       "policies = []\nbaselines = [\"timeslice\", \"mps+priority\", \"mps:25\", "
       "\"split:25\"]");
-  EXPECT_EQ(names(plan(s, true)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
+  EXPECT_EQ(names(plan(s)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
                                          "timeslice", "mps+priority", "mps:25", "split:25"}));
-  EXPECT_TRUE(plan(s, true).missing.empty());
+  EXPECT_TRUE(plan(s).missing.empty());
 }
 
 TEST(Rows, InASplitEachJobHasItsSmsAndNobodyIsHeldBack) {
   const auto s = pair("policies = []\nbaselines = [\"split:25\", \"split:50/40\"]");
-  const Plan p = plan(s, false);
+  const Plan p = plan(s);
   ASSERT_EQ(p.rows.size(), 4U);
   const auto& [hp, be] = std::tie(p.rows[2].jobs[0], p.rows[2].jobs[1]);
   EXPECT_TRUE(p.rows[2].mps && hp.managed && be.managed);
@@ -99,7 +99,7 @@ TEST(Rows, InASplitEachJobHasItsSmsAndNobodyIsHeldBack) {
 TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
   const auto s =
       pair("policies = [\"fifo\"]\nbaselines = [\"timeslice\", \"mps\", \"mps+priority\"]");
-  const Plan p = plan(s, false);
+  const Plan p = plan(s);
   for (const Row& row : p.rows) {
     const std::string over = row.name == "fifo"       ? "timeslice"
                              : row.name == "fifo@mps" ? "mps+priority"
@@ -232,7 +232,7 @@ std::vector<Block> drifting() {
 
 TEST(Figures, RatiosAreTakenWithinARepetition) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
-  const auto rows = plan(s, true).rows;
+  const auto rows = plan(s).rows;
   const Json out = summarize(s, rows, drifting());
   const Json& fifo = out["figures"]["fifo"];
   EXPECT_EQ(fifo["jobs"]["hp"]["mean_over_alone"]["value"], 1.5);
@@ -256,7 +256,7 @@ TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
   auto blocks = drifting();
   std::erase_if(blocks, [](const Block& b) { return b.row == "timeslice" || b.repetition == 1; });
   blocks[1].jobs["be"] = Samples{};
-  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json out = summarize(s, plan(s).rows, blocks);
   EXPECT_FALSE(out["figures"].contains("timeslice"));
   EXPECT_TRUE(out["ratios"].empty());
   const Json& fifo = out["figures"]["fifo"];
@@ -271,7 +271,7 @@ TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
   for (Block& block : blocks) {
     if (block.row == "fifo") block.jobs["be"] = Samples{};
   }
-  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json out = summarize(s, plan(s).rows, blocks);
   const Json& starved = out["figures"]["fifo"]["jobs"]["be"];
   EXPECT_EQ(starved["per_s"]["value"], 0);
   EXPECT_EQ(starved["per_s_over_alone"]["value"], 0);
@@ -305,7 +305,7 @@ std::vector<Block> told() {
 
 TEST(Figures, TokensEnergyShimDecisionsAndFaultsAreAmongThem) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
-  const Json out = summarize(s, plan(s, true).rows, told());
+  const Json out = summarize(s, plan(s).rows, told());
   const Json& alone = out["figures"]["alone/hp"];
   EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["value"], 1);
   EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["n"], 6);
@@ -361,7 +361,7 @@ TEST(Result, BlocksRoundTrip) {
 
 TEST(Result, RenderingChangesNoValue) {
   const auto s = pair("");
-  const Json out = summarize(s, plan(s, true).rows, drifting());
+  const Json out = summarize(s, plan(s).rows, drifting());
   EXPECT_EQ(Json::parse(render(out)), out);
 }
 
@@ -372,7 +372,7 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
     "sessions": [{"driver": "-", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
     "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
     "missing": [{"row": "mps:25", "why": "no"}]})");
-  result.update(summarize(s, plan(s, true).rows, drifting()));
+  result.update(summarize(s, plan(s).rows, drifting()));
   const std::string text = markdown(result);
   EXPECT_NE(text.find("**pair**: Two.\n"), std::string::npos);
   EXPECT_NE(text.find("| fifo | 2.25 | 3.00 | 3.00 | 3.00 | 0.333 | 1.50 [1.50, 1.50] |"),
@@ -431,7 +431,7 @@ TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
     "repetitions_done": 2, "errors": [],
     "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
     "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}]})");
-  one.update(summarize(s, plan(s, true).rows, drifting()));
+  one.update(summarize(s, plan(s).rows, drifting()));
   Json two = one;
   two["name"] = "two";
   two["figures"].erase("fifo");
@@ -449,7 +449,7 @@ Json measured(const char* gpu = "g") {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   Json out = {{"benchmark", "scenario"}, {"scenario", s.text}, {"mode", "real"}, {"gpu", gpu}};
   out["jobs"] = {{{"name", "hp"}, {"role", "latency"}}, {{"name", "be"}, {"role", "batch"}}};
-  out.update(summarize(s, plan(s, true).rows, drifting()));
+  out.update(summarize(s, plan(s).rows, drifting()));
   return out;
 }
 
