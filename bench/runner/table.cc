@@ -362,28 +362,28 @@ std::string markdown(const Json& result, bool all) {
 }
 
 std::string brief(const std::vector<Json>& results) {
-  std::vector<std::string> header = {"÷ alone, median over repetitions"}, rows;
+  std::vector<std::string> header = {"÷ alone, median over repetitions"};
   for (const Json& result : results) {
-    for (const Json& job : result["jobs"]) {
-      header.push_back(result["name"].get<std::string>() + ": " + job["name"].get<std::string>() +
-                       (job["role"] == "latency" ? " mean" : " rate"));
-    }
     for (const auto& [name, row] : result["figures"].items()) {
-      const bool there = std::find(rows.begin(), rows.end(), name) != rows.end();
-      if (name.rfind("alone/", 0) != 0 && !there) rows.push_back(name);
+      const bool there = std::find(header.begin(), header.end(), name) != header.end();
+      if (name.rfind("alone/", 0) != 0 && !there) header.push_back(name);
     }
   }
   Table table(header);
-  for (const std::string& row : rows) {
-    std::vector<std::string> cells = {row};
-    for (const Json& result : results) {
-      for (const Json& job : result["jobs"]) {
-        const std::string name = job["name"];
-        const char* key = job["role"] == "latency" ? "mean_over_alone" : "per_s_over_alone";
-        cells.push_back(value(at(result, {"figures", row.c_str(), "jobs", name.c_str(), key})));
+  for (const Json& result : results) {
+    for (const Json& job : result["jobs"]) {
+      const std::string name = job["name"];
+      // Of requests that come by themselves as many are served as come: their time tells.
+      const bool timed = job["role"] == "latency" || job.contains("requests");
+      const char* key = timed ? "mean_over_alone" : "per_s_over_alone";
+      std::vector<std::string> cells = {word(result["name"]) + ": " + name +
+                                        (timed ? " mean" : " rate")};
+      for (size_t i = 1; i < header.size(); ++i) {
+        cells.push_back(
+            value(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
       }
+      table.row(cells);
     }
-    table.row(cells);
   }
   std::string text = table.text() + expectations_brief(results);
   for (const Json& result : results) {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "bench/runner/agree.h"
+#include "bench/runner/expect.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
@@ -41,7 +42,7 @@ using Names = std::vector<std::string>;
 TEST(Rows, EveryPathInUseBringsItsBareBlocks) {
   const auto s = pair("policies = [\"gapfill\"]\nbaselines = [\"timeslice\"]");
   EXPECT_EQ(names(plan(s)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
-                                          "timeslice", "gapfill", "gapfill@mps"}));
+                                   "timeslice", "gapfill", "gapfill@mps"}));
   const auto bare = pair("policies = []\nbaselines = [\"mps\"]");
   EXPECT_EQ(names(plan(bare)), (Names{"alone/hp@mps", "alone/be@mps", "mps"}));
 }
@@ -78,7 +79,7 @@ TEST(Rows, EveryBaselineCanBeHadOnTheSimulatedGpuToo) {
       "policies = []\nbaselines = [\"timeslice\", \"mps+priority\", \"mps:25\", "
       "\"split:25\"]");
   EXPECT_EQ(names(plan(s)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
-                                         "timeslice", "mps+priority", "mps:25", "split:25"}));
+                                   "timeslice", "mps+priority", "mps:25", "split:25"}));
   EXPECT_TRUE(plan(s).missing.empty());
 }
 
@@ -94,6 +95,46 @@ TEST(Rows, InASplitEachJobHasItsSmsAndNobodyIsHeldBack) {
   EXPECT_EQ(share_text(p.rows[3].jobs[0].sms), "0%-50%");
   EXPECT_EQ(share_text(p.rows[3].jobs[1].sms), "50%-90%");
   EXPECT_NE(variant_name(be, s), variant_name(p.rows[3].jobs[1], s));
+}
+
+TEST(Rows, AJobAloneUnderHeddleIsARowOfItsOwnAndHasNoRival) {
+  const auto s = pair("policies = [\"fifo@mps/hp\"]\nbaselines = [\"mps\"]");
+  const Plan p = plan(s);
+  EXPECT_EQ(names(p), (Names{"alone/hp@mps", "alone/be@mps", "mps", "fifo@mps/hp"}));
+  ASSERT_EQ(p.rows[3].jobs.size(), 1U);
+  EXPECT_TRUE(p.rows[3].jobs[0].managed && p.rows[3].jobs[0].job == 0 && !p.rows[3].alone);
+  EXPECT_EQ(rival(p.rows[3], p.rows), "") << "the others share the GPU";
+}
+
+TEST(Rows, AnotherConfigurationHasProcessesOfItsOwn) {
+  const auto s = pair(
+      "policies = [\"fifo@mps\", \"fifo:gpu.idle_us=500@mps\", \"fifo:x=1@mps\"]\nbaselines = []");
+  const Plan p = plan(s);
+  ASSERT_EQ(p.rows.size(), 5U);
+  EXPECT_EQ(p.rows[3].config, "gpu.idle_us = 500\n");
+  EXPECT_TRUE(p.rows[3].params.empty());
+  EXPECT_EQ(variant_name(p.rows[3].jobs[0], s), "hp.heddle.mps.gpu.idle_us=500");
+  EXPECT_NE(p.rows[2].jobs, p.rows[3].jobs);
+  EXPECT_EQ(p.rows[2].jobs, p.rows[4].jobs) << "parameters are switched live";
+  EXPECT_EQ(variants(p.rows).size(), 2U + 2 + 2);
+}
+
+TEST(Rows, ApartTheyComeByTheirPath) {
+  const auto s = pair("policies = [\"fifo\"]\nbaselines = []");
+  const Plan p = plan(s);
+  const auto parts = parts_of(p.rows, true);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].back().name, "fifo");
+  EXPECT_EQ(parts[1].front().name, "alone/hp@mps");
+  EXPECT_EQ(parts_of(p.rows, false).size(), 1U);
+}
+
+TEST(Rows, ABaselineAndAPolicyOfOneNameAreTold) {
+  const auto s = pair("policies = [\"exclusive@timeslice\"]\nbaselines = [\"exclusive\"]");
+  const Plan p = plan(s);
+  EXPECT_EQ(names(p), (Names{"alone/hp", "alone/be", "exclusive"}));
+  ASSERT_EQ(p.missing.size(), 1U);
+  EXPECT_NE(p.missing[0].why.find("a baseline has this name"), std::string::npos);
 }
 
 TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
@@ -350,6 +391,54 @@ TEST(Figures, IdleFractionSetsTheProfilersKernelTimeAgainstBareBlocks) {
   EXPECT_FALSE(out.contains("be"));
 }
 
+// fifo: hp 1.5 times alone, be a quarter; timeslice: twice, and half. A split keeps hp at 1.4.
+TEST(Expect, IsJudgedByFiguresRatiosAndIdleTime) {
+  auto s = pair(
+      "policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\", \"split:75/25\"]\nexpect = [\n"
+      "\"fifo: hp mean_over_alone <= 1.6 (a)\", \"fifo: hp mean_over_alone <= 1.4 (b)\",\n"
+      "\"fifo: be per_s_over_alone >= 0.5 x idle hp (c)\", \"fifo: hp mean / timeslice <= 0.8 "
+      "(d)\",\n"
+      "\"fifo: be per_s / static >= 1 (e)\", \"fifo: counters odd <= 0 (f)\",\n"
+      "\"gone: hp cv <= 1 (g)\", \"fifo: hp speed <= 1 (h)\", \"timeslice: be per_s / static >= 1 "
+      "(i)\",\n"
+      "\"fifo: hp cv >= 1 x idle be (j)\"]");
+  const auto rows = plan(s).rows;
+  auto blocks = drifting();
+  for (uint32_t r = 0; r < 2; ++r) {
+    Block split{r, 9, "split:75/25", {}, -1, Json::object()};
+    Block alone_hp{r, 9, "alone/hp@mps", {{"hp", constant(1000, 100)}}, -1, Json::object()};
+    Block alone_be{r, 9, "alone/be@mps", {{"be", constant(10, 100)}}, -1, Json::object()};
+    split.jobs = {{"hp", constant(1900, 100)}, {"be", constant(10, 30)}};
+    for (const Block& block : {split, alone_hp, alone_be}) blocks.push_back(block);
+  }
+  Json figures = summarize(s, rows, blocks)["figures"];
+  figures["fifo"]["counters"] = {{"asked", 1}};
+  const Json idle = {{"hp", {{"traced", 0.6}}}};
+  const Json out = judge(s, rows, blocks, figures, idle);
+  const auto by = [&](const std::string& source) -> const Json& {
+    for (const Json& one : out) {
+      if (one["source"] == source) return one;
+    }
+    return out;
+  };
+  EXPECT_EQ(by("a")["met"], true);
+  EXPECT_EQ(by("a")["value"], 1.5);
+  EXPECT_EQ(by("b")["met"], false);
+  EXPECT_DOUBLE_EQ(by("c")["bound"], 0.3);
+  EXPECT_EQ(by("c")["met"], false) << "a quarter";
+  EXPECT_EQ(by("d")["met"], true) << "three quarters";
+  EXPECT_LE(by("d")["lo"], by("d")["value"]);
+  EXPECT_EQ(by("e")["met"], true) << "no static setting keeps hp at 1.5";
+  EXPECT_FALSE(by("e").contains("value"));
+  EXPECT_EQ(by("f")["met"], true) << "a counter that did not grow";
+  for (const char* unknown : {"g", "h", "j"}) {
+    EXPECT_TRUE(by(unknown)["met"].is_null()) << unknown;
+    EXPECT_FALSE(by(unknown)["why"].get<std::string>().empty());
+  }
+  EXPECT_EQ(by("i")["over"], "split:75/25") << "1.9 times alone is no more than twice";
+  EXPECT_EQ(by("i")["met"], true);
+}
+
 TEST(Result, BlocksRoundTrip) {
   auto blocks = drifting();
   for (const Block& block : told()) blocks.push_back(block);
@@ -395,7 +484,7 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
 }
 
-// A policy's row against its rival, as the tables of bench/pairs.py have it.
+// A policy's row against its rival, as the older tables have it.
 TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
   Json result = Json::parse(R"({"name": "pair", "about": "", "mode": "real", "gpu": "g", "seed": 1,
     "block_s": 1.0, "repetitions_done": 5, "errors": [], "missing": [],
@@ -425,7 +514,7 @@ TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
   EXPECT_TRUE(verdict().ends_with("| – | 4 |")) << "too few repetitions to say";
 }
 
-TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
+TEST(Table, BriefHasALineForEachJobOfEachResult) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   Json one = Json::parse(R"({"name": "one", "mode": "real", "gpu": "g", "seed": 1, "block_s": 1.0,
     "repetitions_done": 2, "errors": [],
@@ -436,11 +525,10 @@ TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
   two["name"] = "two";
   two["figures"].erase("fifo");
   const std::string text = brief({one, two});
-  EXPECT_NE(text.find("| one: hp mean | one: be rate | two: hp mean | two: be rate |"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("| fifo | 1.50 | 0.250 | – | – |"), std::string::npos) << text;
-  EXPECT_NE(text.find("| timeslice | 2.00 | 0.500 | 2.00 | 0.500 |"), std::string::npos) << text;
+  for (const char* line : {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
+                           "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 | – |"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << '\n' << text;
+  }
   EXPECT_EQ(text.find("alone/"), std::string::npos);
   EXPECT_NE(text.find("**two**: g, driver 1; 2026-01-02"), std::string::npos) << text;
 }
