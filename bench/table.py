@@ -9,8 +9,8 @@ Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from
 full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
 `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
 `matrix` from matrix*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
-`six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and simulated/.
-The pairs' files are of a script that `heddle-bench run` has taken the place of.
+`six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and in
+simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
 """
 
 import argparse

@@ -138,14 +138,14 @@ def measure(scenarios, options):
     """As many as fit whole into the call, and one at least. False if something broke."""
     until = time.monotonic() + options.budget_s
     todo = [scenario for scenario in scenarios if scenario.left_s()]
-    print(f"{len(todo)} of {len(scenarios)} scenarios to measure, {options.budget_s:.0f} s",
-          flush=True)
+    print(f"{len(todo)} of {len(scenarios)} scenarios to measure", flush=True)
     whole = True
     for number, scenario in enumerate(todo):
         left, call = scenario.left_s(), until - time.monotonic()
         if number and left > call:
             break
-        print(f"\n== {scenario.series}/{scenario.name}: {min(left, call):.0f} s of {call:.0f} s",
+        print(f"\n== {scenario.series}/{scenario.name}"
+              + f": {min(left, call):.0f} s of {call:.0f} s" * (options.device != "virtual"),
               flush=True)
         whole = scenario.measure(min(left, call)) and whole
         if not scenario.result:  # refused at once: the others would be too

@@ -1,4 +1,4 @@
-"""Order statistics and their intervals, numbers of JSON documents. No dependency but the standard library."""
+"""Order statistics and their intervals, numbers of JSON documents. The standard library alone."""
 
 import random
 import statistics

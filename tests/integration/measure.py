@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted in
-between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual time.
+"""bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted
+in between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual time.
 
     measure.py [DIST]
 """
@@ -109,8 +109,8 @@ class Measure(unittest.TestCase):
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_series_is_predicted_in_virtual_time(self):
-        series = ("ratio", "--device", "virtual", "--only", "ratio_1,ratio_10", "--repetitions", "1",
-                  "--block-s", "0.5", "--seed", "1")
+        series = ("ratio", "--device", "virtual", "--only", "ratio_1,ratio_10", "--repetitions",
+                  "1", "--block-s", "0.5", "--seed", "1")
         self.call(series=series)
         result = json.loads((self.folder / "ratio/ratio_10.json").read_text())
         self.assertEqual((result["mode"], result["sessions"][0]["commit"]), ("simulated", "test"))

@@ -49,8 +49,8 @@ class Harness(unittest.TestCase):
         self.assertEqual(table.replaced(new, {"x": "new"}), new)
 
     def test_timeline_has_a_lane_for_each_job_and_tells_who_met_whom(self):
-        jobs = [{"name": "a", "role": "latency", "names": ["k"], "spans_us": [[0, 10, 0], [50, 4, 0]]},
-                {"name": "b", "role": "batch", "names": ["k"], "spans_us": [[45, 100, 0]]}]
+        jobs = [{"name": "a", "role": "latency", "spans_us": [[0, 10, 0], [50, 4, 0]]},
+                {"name": "b", "role": "batch", "spans_us": [[45, 100, 0]]}]
         document = {"scenario": "s", "row": "mps", "window_us": 200_000, "jobs": jobs}
         svg = timeline.draw(document, 0, 1000)
         self.assertEqual(svg.count("<rect x="), 3)
