@@ -67,8 +67,8 @@ class Job:
     def capture(self):
         """The pass as one launch, which reads self.input and writes self.output."""
         if named(self.name, DETECTORS):
-            sys.exit(f"jobs.py: {self.name} waits for the GPU in the middle of its pass, so that no "
-                     "graph holds it; leave out graph")
+            sys.exit(f"jobs.py: {self.name} waits for the GPU within its pass, so that no graph "
+                     "holds it; leave out graph")
         aside = torch.cuda.Stream()  # as captures want it: warmed up beside the default stream
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted
-in between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual time.
+in between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual
+time.
 
     measure.py [DIST]
 """
