@@ -89,10 +89,10 @@ is labelled simulated.
                       stream)";
 
 constexpr const char* kValidateHelp =
-    R"(How far virtual time is from what was measured: REAL.json, of `run` (or of bench/pairs.py before it), against
-`virtual` of the same scenarios. Per figure and row: both values and the error; per figure: how many
-rows are within 15 %, and how many of the pairs of rows that really differ by more than 5 % the
-simulation puts in the same order.)";
+    R"(How far virtual time is from what was measured: REAL.json, of `run` (or of pairs.py, before there
+was `run`), against `virtual` of the same scenarios. Per figure and row: both values and the error;
+per figure: how many rows are within 15 %, and how many of the pairs of rows that really differ by
+more than 5 % the simulation puts in the same order.)";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 

@@ -54,7 +54,7 @@ class Planner {
   }
 
   void keep_only(Row& row, const std::string& job) const {
-    row.name += (row.mps ? "/" : "@timeslice/") + job;
+    row.name.append(row.mps ? "/" : "@timeslice/").append(job);
     std::erase_if(row.jobs, [&](const Variant& v) { return scenario_.jobs[v.job].name != job; });
   }
 
