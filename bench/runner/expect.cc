@@ -40,7 +40,9 @@ class Judge {
     }
     std::string over = e.over;
     if (over == "static") {
-      over = best_static(e);
+      const auto mine = over_alone(e.row, first_latency(), "mean_over_alone");
+      if (!mine) return unknown("no latency job was measured in " + e.row);
+      over = best_static(words_of(e.figure)[0], *mine);
       if (over.empty()) {
         out["met"] = true;
         return unknown("no thread percentage or split keeps the latency job as low");
@@ -87,20 +89,23 @@ class Judge {
     return value_of(jobs[job][key]);
   }
 
-  std::string best_static(const Expectation& e) const {
-    std::string latency, best;
+  std::string first_latency() const {
     for (const scenario::Job& job : scenario_.jobs) {
-      if (latency.empty() && job.role == scenario::Role::kLatency) latency = job.name;
+      if (job.role == scenario::Role::kLatency) return job.name;
     }
-    const std::string job = words_of(e.figure)[0];
-    const auto mine = over_alone(e.row, latency, "mean_over_alone");
+    return "";
+  }
+
+  // Of those under which the first latency job takes at most `slowdown` times as long as alone.
+  std::string best_static(const std::string& job, double slowdown) const {
+    std::string best;
     double most = 0;
     for (const Row& row : rows_) {
       const bool fixed = row.name.rfind("mps:", 0) == 0 || row.name.rfind("split:", 0) == 0;
       if (!fixed || !figures_.contains(row.name)) continue;
-      const auto theirs = over_alone(row.name, latency, "mean_over_alone");
+      const auto theirs = over_alone(row.name, first_latency(), "mean_over_alone");
       const auto rate = over_alone(row.name, job, "per_s_over_alone");
-      if (!mine || !theirs || !rate || *theirs > *mine || *rate <= most) continue;
+      if (!theirs || !rate || *theirs > slowdown || *rate <= most) continue;
       most = *rate;
       best = row.name;
     }

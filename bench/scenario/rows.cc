@@ -194,7 +194,8 @@ Result<Expectation> parse_expectation(std::string_view text) {
   out.figure = figure.substr(0, over);
   if (over != std::string_view::npos) out.over = figure.substr(over + 3);
   if (idle != std::string_view::npos) out.idle_of = bound.substr(idle + 8);
-  if (out.row.empty() || out.figure.empty() || !to_number(bound.substr(0, idle), out.bound)) {
+  if (out.row.empty() || out.figure.empty() || out.figure.front() == ' ' ||
+      !to_number(bound.substr(0, idle), out.bound)) {
     return wrong();
   }
   return out;

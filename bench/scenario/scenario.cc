@@ -154,8 +154,7 @@ void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario&
 void read_arrivals(Reader& r, const std::string& file, std::string& error, Scenario& s) {
   const toml::node* node = r.find("arrivals");
   if (node == nullptr) return;
-  if (!node->is_table())
-    return r.bad("arrivals", "a table such as [arrivals] with JOB = \"open 5\"");
+  if (!node->is_table()) return r.bad("arrivals", "a table, [arrivals] with JOB = \"open 5\"");
   Reader inner(*node->as_table(), "arrivals.", file, error);
   for (Job& job : s.jobs) {
     std::string text;

@@ -111,14 +111,14 @@ struct Baseline {
   std::vector<SmShare> shares;  // kSplit: likewise
 };
 
-// What is expected of a row, written down before it is measured:
-//   "ROW: FIGURE <= NUMBER (SOURCE)"          or >=; FIGURE as `table --all` has it, "H jct_ms
-//   mean" "ROW: JOB METRIC / OTHER <= NUMBER (...)" over another row, within repetitions; METRIC is
-//   mean,
-//                                             p99, per_s or tbt_p99. OTHER `static`: the thread
-//                                             percentage or split that gives the job most, of those
-//                                             that keep the first latency job's mean as low
-//   "ROW: FIGURE >= NUMBER x idle JOB (...)"  times what the job alone leaves the GPU idle
+// What is expected of a row, written down before it is measured (">=" likewise):
+//
+//   "ROW: FIGURE <= NUMBER (SOURCE)"                 as `table --all` names it, "H jct_ms mean"
+//   "ROW: JOB METRIC / OTHER <= NUMBER (SOURCE)"     over another row, within repetitions
+//   "ROW: FIGURE >= NUMBER x idle JOB (SOURCE)"      times what the job alone leaves the GPU idle
+//
+// METRIC is mean, p99, per_s or tbt_p99. OTHER may be `static`: the thread percentage or split that
+// gives the job most, of those that keep the first latency job's mean as low as the row does.
 struct Expectation {
   std::string text;  // as written
   std::string row, figure;

@@ -252,7 +252,7 @@ TEST(Scenario, AnExpectationNamesRowFigureBoundAndSource) {
   EXPECT_EQ(idle->idle_of, "H");
   EXPECT_FALSE(idle->at_most);
   for (const char* wrong : {"", "a: b <= 1", "a b <= 1 (c)", "a: b < 1 (c)", "a: b <= x (c)",
-                            "a:  <= 1 (c)", "a: b <= 1 x idle (c)"}) {
+                            "a:  <= 1 (c)", "a:   <= 1 (c)", "a: b <= 1 x idle (c)"}) {
     EXPECT_FALSE(parse_expectation(wrong)) << wrong;
   }
 }
