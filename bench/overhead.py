@@ -34,7 +34,7 @@ from harness.session import Session, add_origin, origin
 HERE = Path(__file__).resolve().parent
 BAR = 0.01
 BOOTSTRAP_ROUNDS = 400  # of thousands of values: the interval's own error is far below its width
-WARM_S = 1.0
+WARM_S = 2.0  # the measurement stage is a hundred iterations, every second of them bypassed
 CHUNK_S = 0.05  # of a measurement stage: short against its hundred runs
 SERVICES = {
     "resnet50_bs1": ("resnet50", 1),
@@ -160,6 +160,7 @@ class Overhead(Session):
                             ["clients"] if client["label"] == name and client["managed"]]
                 row = compared(answer["on_ns"], answer["off_ns"])
                 row |= {"passes": passes(row), "attached": len(attached),
+                        "unobserved": any(client["unobserved"] for client in attached),
                         "counters": report.growth(before, self.daemon.counters()),
                         "raw": {key: answer[key] for key in ("on_ns", "off_ns")}}
                 if not attached and not self.options.sim:
