@@ -43,8 +43,10 @@ blocks, in a new order in each repetition; every ratio is taken within a repetit
 measured is written after every block. Without an NVIDIA GPU the jobs' [job.sim] runs on the
 simulated one, and every figure is labelled so.
 
-  policies   NAME[:KEY=VALUE,...]  two rows: NAME (time-sliced) and NAME@mps
+  policies   NAME[:KEY=VALUE,...]  two rows: NAME (time-sliced) and NAME@mps; a dotted KEY is one
+             of heddled's configuration (gpu.idle_us=500): a daemon and processes of its own
              NAME@timeslice, NAME@mps, NAME@mps+priority  one of them; the last with client priority
+             NAME@mps/JOB  that job alone, under heddle: what it costs
   baselines  timeslice, mps, mps+priority (CUDA_MPS_CLIENT_PRIORITY=1 for batch jobs),
              mps:25 or mps:75/25 (thread percentages: batch jobs', each job's),
              split:25 or split:75/25 (Green Contexts: batch jobs on 25 % of the SMs and the
@@ -87,10 +89,10 @@ is labelled simulated.
                       stream)";
 
 constexpr const char* kValidateHelp =
-    R"(How far virtual time is from what was measured: REAL.json, of `run` or of bench/pairs.py, against
-`virtual` of the same scenarios. Per figure and row: both values and the error; per figure: how many
-rows are within 15 %, and how many of the pairs of rows that really differ by more than 5 % the
-simulation puts in the same order.)";
+    R"(How far virtual time is from what was measured: REAL.json, of `run` (or of pairs.py, before there
+was `run`), against `virtual` of the same scenarios. Per figure and row: both values and the error;
+per figure: how many rows are within 15 %, and how many of the pairs of rows that really differ by
+more than 5 % the simulation puts in the same order.)";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
@@ -125,6 +127,8 @@ CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
       ->check(CLI::Range(0.05, 600.0));
   command->add_option("--seed", options.seed, "instead of the scenario's; else drawn, and printed")
       ->type_name("N");
+  command->add_flag("--apart", options.apart,
+                    "first all rows without MPS, then the others: half of the processes at a time");
   return command;
 }
 
@@ -145,6 +149,12 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
       ->delimiter(',');
   command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
+  command
+      ->add_option("--timeline", run.timeline,
+                   "write the kernels of this row, as the profiler sees them, to "
+                   "FILE.timeline.json for bench/timeline.py")
+      ->type_name("ROW");
+  command->add_flag("--plan", run.plan, "print rows, processes and seconds as JSON; start nothing");
   command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
       ->type_name("FOLDER");
   return command;
@@ -170,7 +180,8 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
-  for (const char* name : {"--resume", "--budget-s", "--full-every", "--focus", "--logs"}) {
+  for (const char* name :
+       {"--resume", "--budget-s", "--full-every", "--focus", "--logs", "--timeline"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }
@@ -244,7 +255,8 @@ int main(int argc, char** argv) {
       return heddle::bench::print_validation(real, scenarios, simulation);
     }
     if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
-    if (runner->parsed() && run.device == "virtual") return run_virtually(*runner, run);
+    if (runner->parsed() && run.device == "virtual" && !run.plan)
+      return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return plot(drawing->remaining());

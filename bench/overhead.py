@@ -27,9 +27,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import pairs
 from harness import figures, report
-from harness.processes import Daemon, HostError, Job, Mps, NoMps, placement
+from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps, placement
 from harness.session import Session, add_origin, origin
 
 HERE = Path(__file__).resolve().parent
@@ -135,7 +134,7 @@ class Overhead(Session):
         program = "mock_service.py" if self.options.sim else "services.py"
         command = [sys.executable, HERE / "workloads" / program, model, str(batch)]
         label = f"{name}.{number}" if self.options.stage else name
-        env = pairs.PINNED | self.mps.env | {"HEDDLE_SOCKET": str(self.daemon.socket)}
+        env = PINNED | self.mps.env | {"HEDDLE_SOCKET": str(self.daemon.socket)}
         if kind != "bare":
             command = self.daemon.prefix("hp", label) + command
         if kind == "disabled":

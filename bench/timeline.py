@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A picture of who was on the GPU when, from a timeline that pairs.py --profile-timeline wrote.
+"""A picture of who was on the GPU when, from what `heddle-bench run --timeline ROW` wrote.
 
-    timeline.py pairs.timeline.resnet101.json --from-ms 40 --ms 12 > resnet101.svg
+    timeline.py resnet101.json.timeline.json --from-ms 40 --ms 12 > resnet101.svg
 """
 
 import argparse
@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 WIDTH, LANE, LEFT, TOP = 1200, 46, 130, 58
-SIDES = (("hp", "latency-critical", "#1f6fb4"), ("be", "best effort", "#d9822b"))
+COLOURS = {"latency": "#1f6fb4", "batch": "#d9822b"}
 
 
 def overlapping(spans, others):
@@ -27,23 +27,28 @@ def overlapping(spans, others):
 
 
 def caption(document):
-    beside, alone = overlapping(document["hp"]["spans_us"], document["be"]["spans_us"])
+    spans = {role: sorted(span for job in document["jobs"] if job["role"] == role
+                          for span in job["spans_us"]) for role in COLOURS}
+    beside, alone = overlapping(spans["latency"], spans["batch"])
     means = [statistics.fmean(duration for _, duration, _ in part) if part else 0
              for part in (beside, alone)]
-    return (f"{document['pair']}, {document['condition']}: latency-critical kernels take "
+    return (f"{document['scenario']}, {document['row']}: latency-critical kernels take "
             f"{means[0]:.1f} µs on average while best effort is on the GPU ({len(beside)}), "
             f"{means[1]:.1f} µs otherwise ({len(alone)}), in {document['window_us'] / 1e3:g} ms")
 
 
 def draw(document, from_us, length_us):
     scale = (WIDTH - LEFT - 20) / length_us
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{TOP + 3 * LANE}" '
+    jobs = document["jobs"]
+    height = TOP + (len(jobs) + 1) * LANE
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
            'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="#fff"/>',
            f'<text x="12" y="24">{escape(caption(document))}</text>']
-    for lane, (side, words, colour) in enumerate(SIDES):
-        y = TOP + lane * LANE
-        out.append(f'<text x="12" y="{y + 20}" fill="{colour}">{words}</text><g fill="{colour}">')
-        for at, duration, _ in document[side]["spans_us"]:
+    for lane, job in enumerate(jobs):
+        y, colour = TOP + lane * LANE, COLOURS[job["role"]]
+        out.append(f'<text x="12" y="{y + 20}" fill="{colour}">{escape(job["name"])}</text>'
+                   f'<g fill="{colour}">')
+        for at, duration, _ in job["spans_us"]:
             begin, end = max(at, from_us), min(at + duration, from_us + length_us)
             if begin < end:
                 out.append(f'<rect x="{LEFT + (begin - from_us) * scale:.1f}" y="{y}" '
@@ -51,7 +56,7 @@ def draw(document, from_us, length_us):
         out.append("</g>")
     for ms in range(int(length_us / 1e3) + 1):
         x = LEFT + ms * 1e3 * scale
-        out.append(f'<text x="{x:.0f}" y="{TOP + 2 * LANE + 18}" fill="#555">{ms} ms</text>')
+        out.append(f'<text x="{x:.0f}" y="{height - LANE + 18}" fill="#555">{ms} ms</text>')
     return "\n".join([*out, "</svg>", ""])
 
 

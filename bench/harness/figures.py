@@ -1,4 +1,4 @@
-"""Order statistics, paired ratios and their intervals. No dependency but the standard library."""
+"""Order statistics and their intervals, numbers of JSON documents. The standard library alone."""
 
 import random
 import statistics
@@ -9,17 +9,6 @@ BOOTSTRAP_ROUNDS = 2000
 def quantile(ordered, q):
     """Nearest rank of a sorted list."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
-
-
-def latency_ms(samples_us):
-    """Mean and percentiles in ms of latencies in µs; None if there are none."""
-    if not samples_us:
-        return None
-    ordered = sorted(samples_us)
-    figures = {"n": len(ordered), "mean": statistics.fmean(ordered) / 1e3}
-    figures |= {key: quantile(ordered, q) / 1e3 for key, q in
-                (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
-    return {key: round(value, 4) for key, value in figures.items()}
 
 
 def median_with_interval(values, seed=1):

@@ -158,6 +158,20 @@ class Summary {
     return {{"figures", figures}, {"ratios", ratios}};
   }
 
+  std::vector<double> paired(const std::string& row, const std::string& over,
+                             const std::string& job, Value value) const {
+    std::vector<double> out;
+    if (blocks_.count(row) == 0) return out;
+    for (const auto& [repetition, block] : blocks_.at(row)) {
+      const Samples* a = samples(row, repetition, job, value != rate);
+      const Samples* b = samples(over, repetition, job);
+      if (a == nullptr || b == nullptr || value(*b) <= 0) continue;
+      if (value(*a) <= 0 && value != rate) continue;
+      out.push_back(value(*a) / value(*b));
+    }
+    return out;
+  }
+
  private:
   using ByRepetition = std::map<uint32_t, const Block*>;
 
@@ -172,19 +186,6 @@ class Summary {
     if (one == block->second->jobs.end()) return nullptr;
     if (one->second.us.empty()) return some ? nullptr : &one->second;
     return one->second.span_s > 0 ? &one->second : nullptr;
-  }
-
-  std::vector<double> paired(const std::string& row, const std::string& over,
-                             const std::string& job, Value value) const {
-    std::vector<double> out;
-    for (const auto& [repetition, block] : blocks_.at(row)) {
-      const Samples* a = samples(row, repetition, job, value != rate);
-      const Samples* b = samples(over, repetition, job);
-      if (a == nullptr || b == nullptr || value(*b) <= 0) continue;
-      if (value(*a) <= 0 && value != rate) continue;
-      out.push_back(value(*a) / value(*b));
-    }
-    return out;
   }
 
   static void put(Json& out, const std::string& key, const std::vector<double>& values) {
@@ -429,6 +430,15 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks) {
   return Summary(scenario, rows, blocks).make();
+}
+
+std::vector<double> paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+                           const std::vector<Block>& blocks, const Paired& wanted) {
+  for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
+    if (m.name != wanted.metric) continue;
+    return Summary(scenario, rows, blocks).paired(wanted.row, wanted.over, wanted.job, m.value);
+  }
+  return {};
 }
 
 Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,

@@ -63,6 +63,14 @@ double quantile(const std::vector<uint32_t>& sorted, double q);
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
 
+// A job's metric, "mean", "p99", "per_s" or "tbt_p99", in a row over that in another: one ratio for
+// each repetition that has both, none if there is no such row, job or metric.
+struct Paired {
+  std::string row, over, job, metric;
+};
+std::vector<double> paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+                           const std::vector<Block>& blocks, const Paired& wanted);
+
 // How much of its time each job alone leaves the GPU idle: 1 - kernel time ÷ wall time. `traced`:
 // in the profiler's run (`profiles`: the jobs' answers by name); `untraced` sets the same kernel
 // time against bare blocks, without the tracer's slowdown.

@@ -197,19 +197,20 @@ void GpuPath::stop_mps() {
 }
 
 Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
-               const std::vector<int>& cpus)
+               const std::string& config, const std::vector<int>& cpus)
     : loop_(loop), folder_(folder), simulated_(path.simulated()), environment_(path.environment()) {
   const std::string policies = folder_ + "/policies", socket = folder_ + "/heddled";
-  const std::string log = folder_ + "/heddled.log", config = folder_ + "/heddled.toml";
+  const std::string log = folder_ + "/heddled.log", file = folder_ + "/heddled.toml";
   fs::create_directories(folder_);
   fs::copy(installed("share/heddle/policies"), policies, fs::copy_options::recursive);
   std::ofstream(policies + "/turns.lua") << kTurnsPolicy;
-  std::ofstream(config) << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
-                        << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \""
-                        << policies << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n";
+  std::ofstream(file) << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
+                      << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \""
+                      << policies << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n"
+                      << config;
   environment_["HEDDLE_SOCKET"] = socket;
   process_ = std::make_unique<Process>(
-      loop_, Spawn{{installed("bin/heddled"), "--config", config}, environment_, log, cpus});
+      loop_, Spawn{{installed("bin/heddled"), "--config", file}, environment_, log, cpus});
   await(loop_, *process_, "heddled", log, [&] { return listens(socket); });
 }
 

@@ -56,11 +56,13 @@ class GpuPath {
   bool server_ = false;           // MPS runs
 };
 
-// heddled with a generated configuration, on one path to the GPU. Policies change live, through the
-// `heddle` command. All calls throw HostError.
+// heddled with a generated configuration, on one path to the GPU; `config` is further lines of it,
+// "gpu.idle_us = 500\n". Policies change live, through the `heddle` command. All calls throw
+// HostError.
 class Daemon {
  public:
-  Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const std::vector<int>& cpus);
+  Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const std::string& config,
+         const std::vector<int>& cpus);
   ~Daemon();
 
   // Exactly these parameters: what the daemon keeps from an earlier row of the same policy goes

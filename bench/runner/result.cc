@@ -33,6 +33,7 @@ Json about(const scenario::Job& job) {
   Json out = {{"name", job.name},
               {"role", job.role == scenario::Role::kLatency ? "latency" : "batch"},
               {"priority", job.priority}};
+  if (job.arrivals.kind != scenario::ArrivalKind::kClosed) out["requests"] = true;
   if (job.slo_ms) out["slo_ms"] = *job.slo_ms;
   return out;
 }
@@ -60,6 +61,7 @@ Result Result::create(const std::string& path, const scenario::Scenario& scenari
                   {"gpu", gpu},
                   {"seed", scenario.seed.value_or(std::random_device()() % kSeeds)},
                   {"block_s", scenario.block_s},
+                  {"apart", scenario.apart},
                   {"repetitions_wanted", scenario.repetitions},
                   {"repetitions_done", 0},
                   {"sessions", Json::array()},
@@ -96,6 +98,11 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
   if (head.value("block_s", 0.0) != scenario.block_s) {
     refuse(path, "has blocks of " + Json(head["block_s"]).dump() + " s, this run asks for others" +
                      elsewhere);
+  }
+  const bool moved = scenario.repetitions != head.value("repetitions_wanted", 0U);
+  if (scenario.apart != head.value("apart", false) || (scenario.apart && moved)) {
+    refuse(path,
+           "was measured with another --apart, or other --repetitions of its parts" + elsewhere);
   }
   if (scenario.seed && *scenario.seed != result.seed()) {
     refuse(path, "has seed " + head["seed"].dump() + ", this run asks for another" + elsewhere);
@@ -149,6 +156,22 @@ void Result::save() const {
   if (!file || rename(partial.c_str(), path_.c_str()) != 0) {
     refuse(path_, "cannot be written; check the path given to --json");
   }
+}
+
+Json outputs(const Json& digests) {
+  std::map<std::string, Json> first;
+  std::map<std::string, int> bare;
+  Json out = {{"control_equal", nullptr}, {"heddle_equal", nullptr}};
+  for (const Json& d : digests) {
+    const std::string job = d["job"];
+    const bool managed = d["managed"];
+    first.emplace(job, d["sha256"]);
+    if (!managed && ++bare[job] == 1) continue;
+    Json& equal = out[managed ? "heddle_equal" : "control_equal"];
+    equal = equal.is_null() ? d["sha256"] == first[job]
+                            : equal.get<bool>() && d["sha256"] == first[job];
+  }
+  return out;
 }
 
 std::string render(const Json& value, int depth) {

@@ -22,7 +22,9 @@ class Result {
 
   Json& head() { return head_; }  // everything but the raw blocks
   const std::vector<Block>& blocks() const { return blocks_; }
+  const std::string& path() const { return path_; }
   uint64_t seed() const { return head_.at("seed"); }
+  // Of a scenario that is measured apart: of the first part, and then of the second.
   uint32_t repetitions_done() const { return head_.at("repetitions_done"); }
 
   void add(const Block& block);  // and saves
@@ -39,6 +41,10 @@ class Result {
   std::vector<Block> blocks_;
   std::vector<std::string> lines_;  // the blocks as they are written
 };
+
+// Whether the outputs of bare runs agree with each other, and heddle's with them, by the digests of
+// a result: {"control_equal", "heddle_equal"}, each true, false, or null if none was compared.
+Json outputs(const Json& digests);
 
 // JSON that a person can read and a diff can show: long objects on several lines.
 std::string render(const Json& value, int depth = 0);

@@ -30,9 +30,9 @@ class Planner {
     if (kind == BaselineKind::kMpsPercent) {
       for (Variant& v : row.jobs) v.percent = baseline.parts[v.job];
     }
-    if (kind == BaselineKind::kExclusive) manage(row, "turns", {});
+    if (kind == BaselineKind::kExclusive) manage(row, "turns");
     if (kind == BaselineKind::kSplit) {
-      manage(row, "builtin", {});
+      manage(row, "builtin");
       for (Variant& v : row.jobs) v.sms = baseline.shares[v.job];
     }
     put(std::move(row));
@@ -40,17 +40,22 @@ class Planner {
 
   void add(const scenario::PolicyRow& policy) {
     const std::string stem = policy.text.substr(0, policy.text.rfind('@'));
-    if (policy.timeslice) {
-      Row row = shared(stem, false);
-      manage(row, policy.policy, policy.params);
-      put(std::move(row));
-    }
-    if (policy.mps) {
-      Row row = shared(stem + (policy.client_priority ? "@mps+priority" : "@mps"), true);
-      manage(row, policy.policy, policy.params);
+    for (const bool mps : {false, true}) {
+      if (!(mps ? policy.mps : policy.timeslice)) continue;
+      const std::string path = !mps ? "" : policy.client_priority ? "@mps+priority" : "@mps";
+      Row row = shared(stem + path, mps);
+      for (const auto& [key, value] : policy.config) row.config += key + " = " + value + "\n";
+      row.params = policy.params;
+      manage(row, policy.policy);
       if (policy.client_priority) prioritize(row);
+      if (!policy.job.empty()) keep_only(row, policy.job);
       put(std::move(row));
     }
+  }
+
+  void keep_only(Row& row, const std::string& job) const {
+    row.name.append(row.mps ? "/" : "@timeslice/").append(job);
+    std::erase_if(row.jobs, [&](const Variant& v) { return scenario_.jobs[v.job].name != job; });
   }
 
   // Bare blocks of every job on each path, so that "alone" and the host's noise are measured too.
@@ -81,11 +86,12 @@ class Planner {
     return row;
   }
 
-  static void manage(Row& row, const std::string& policy,
-                     const std::map<std::string, std::string>& params) {
+  static void manage(Row& row, const std::string& policy) {
     row.policy = policy;
-    row.params = params;
-    for (Variant& v : row.jobs) v.managed = true;
+    for (Variant& v : row.jobs) {
+      v.managed = true;
+      v.config = row.config;
+    }
   }
 
   void prioritize(Row& row) const {
@@ -97,7 +103,10 @@ class Planner {
   // A policy may be listed for both ways and for one of them again.
   void put(Row row) {
     for (const Row& other : plan_.rows) {
-      if (other.name == row.name) return;
+      if (other.name != row.name) continue;
+      if (other.policy == row.policy) return;
+      plan_.missing.push_back({row.name, "a baseline has this name; leave one of them out"});
+      return;
     }
     plan_.rows.push_back(std::move(row));
   }
@@ -108,16 +117,36 @@ class Planner {
 
 }  // namespace
 
-Plan plan(const Scenario& scenario, bool) { return Planner(scenario).make(); }
+Plan plan(const Scenario& scenario) { return Planner(scenario).make(); }
+
+std::set<Variant> variants(const std::vector<Row>& rows) {
+  std::set<Variant> out;
+  for (const Row& row : rows) out.insert(row.jobs.begin(), row.jobs.end());
+  return out;
+}
+
+std::vector<std::vector<Row>> parts_of(const std::vector<Row>& rows, bool apart) {
+  if (!apart) return {rows};
+  std::vector<std::vector<Row>> parts;
+  for (const bool mps : {false, true}) {
+    std::vector<Row> part;
+    for (const Row& row : rows) {
+      if (row.mps == mps) part.push_back(row);
+    }
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return parts;
+}
 
 std::string rival(const Row& row, const std::vector<Row>& rows) {
   if (row.policy.empty() || row.alone) return "";
   const std::vector<std::string> names = row.mps ? std::vector<std::string>{"mps+priority", "mps"}
                                                  : std::vector<std::string>{"timeslice"};
   for (const std::string& name : names) {
-    if (std::any_of(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; })) {
-      return name;
-    }
+    const auto rivals = [&](const Row& r) {
+      return r.name == name && r.jobs.size() == row.jobs.size();
+    };
+    if (std::any_of(rows.begin(), rows.end(), rivals)) return name;
   }
   return "";
 }
@@ -142,7 +171,10 @@ std::string variant_name(const Variant& variant, const Scenario& scenario) {
   if (variant.client_priority) name += ".priority";
   if (variant.percent != 100) name += "." + std::to_string(variant.percent);
   if (variant.sms != SmShare{}) name += ".sms" + share_text(variant.sms);
-  return name;
+  std::string config = variant.config;  // names files
+  std::replace(config.begin(), config.end(), '\n', '.');
+  std::erase(config, ' ');
+  return config.empty() ? name : name + "." + config.substr(0, config.size() - 1);
 }
 
 }  // namespace heddle::bench

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,20 +15,22 @@ struct Variant {
   size_t job = 0;  // index into the scenario's
   bool mps = false;
   bool managed = false;          // started by `heddle run`
+  std::string config = {};       // lines of the daemon's configuration: each text has its own
   bool client_priority = false;  // CUDA_MPS_CLIENT_PRIORITY=1
   uint32_t percent = 100;        // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
-  scenario::SmShare sms;         // `heddle run --sms`, unless it is all
+  scenario::SmShare sms = {};    // `heddle run --sms`, unless it is all
 
   auto operator<=>(const Variant&) const = default;
 };
 
 struct Row {
-  std::string name;  // unique: "alone/JOB", "mps", "gapfill@mps"
+  std::string name;  // unique: "alone/JOB", "mps", "gapfill@mps", "gapfill@mps/JOB"
   bool mps = false;
   std::string policy;  // empty: no daemon takes part
   std::map<std::string, std::string> params;
+  std::string config;         // of that daemon, beside what every one has
   std::vector<Variant> jobs;  // those that run, in the scenario's order
-  bool alone = false;
+  bool alone = false;         // bare: what the others are held against
 };
 
 // Rows (or a figure of all rows) that were asked for and cannot be had here, each with the reason:
@@ -42,11 +44,16 @@ struct Plan {
   std::vector<Missing> missing;
 };
 
-// All rows of the scenario, and each job alone on every path to the GPU that is used. At present
-// none is missing, on the simulated GPU neither.
-Plan plan(const scenario::Scenario& scenario, bool simulated);
+// All rows of the scenario, and each job alone on every path to the GPU that is used.
+Plan plan(const scenario::Scenario& scenario);
+// The processes that they take.
+std::set<Variant> variants(const std::vector<Row>& rows);
 
-// The row that one is held against, by policy's path: what is free there. Empty if not in `rows`.
+// Rows whose processes are there at the same time: all of them, or those of one path to the GPU.
+std::vector<std::vector<Row>> parts_of(const std::vector<Row>& rows, bool apart);
+
+// The row that one is held against, by policy's path: what is free there, to the same jobs. Empty
+// if not in `rows`.
 std::string rival(const Row& row, const std::vector<Row>& rows);
 
 // "0%-25%", as `heddle run --sms` takes it.

@@ -7,10 +7,13 @@
 #include <set>
 
 #include "bench/runner/energy.h"
+#include "bench/runner/expect.h"
+#include "bench/runner/progress.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
 #include "bench/runner/table.h"
+#include "bench/runner/timeline.h"
 #include "bench/runner/watch.h"
 
 namespace heddle::bench {
@@ -24,18 +27,27 @@ constexpr double kProfileReserveS = 6;  // a job: PyTorch's profiler writes and 
 constexpr double kTraceS = 0.2, kTraceBlockS = 2;  // `heddle record` asks NVML before it begins
 constexpr int kHashInputs = 3;
 
-// "1:40" or "12 s".
-std::string duration(double seconds) {
-  const int whole = static_cast<int>(seconds + 0.5);
-  char text[32];
-  if (whole < 60) {
-    snprintf(text, sizeof text, "%d s", whole);
-  } else {
-    snprintf(text, sizeof text, "%d:%02d", whole / 60, whole % 60);
-  }
-  return text;
+// Of all blocks, in seconds; loading and what is done once come on top.
+double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
+  return (scenario.block_s + kLeadS + kSendS + kTailS) * static_cast<double>(rows.size()) *
+         scenario.repetitions;
 }
 
+// --plan, for programs too: experiments/measure.py.
+Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
+  Json names = Json::array();
+  for (const Row& row : rows) names.push_back(row.name);
+  return {{"name", scenario.name},
+          {"about", scenario.about},
+          {"jobs", scenario.jobs.size()},
+          {"processes", variants(rows).size()},
+          {"parts", parts_of(rows, scenario.apart).size()},
+          {"repetitions", scenario.repetitions},
+          {"blocks_s", blocks_s(scenario, rows)},
+          {"rows", names}};
+}
+
+// With --apart the repetitions of the second part count on from those of the first.
 class Run {
  public:
   // `energy` may be null: none is measured.
@@ -44,28 +56,34 @@ class Run {
       : loop_(loop),
         options_(options),
         scenario_(scenario),
-        rows_(rows),
+        all_rows_(rows),
+        parts_(parts_of(rows, scenario.apart)),
         energy_(energy),
         result_(result) {}
 
-  void measure(Stage& stage) {
-    stage_ = &stage;
-    for (const std::string& problem : stage.problems()) fail(problem);
-    wait_ready();
-    for (const Row* row : warming_rows()) block(*row, kWarmS, 0, nullptr);
-    compare_outputs();
-    session()["prepared_s"] = seconds();
-    repeat();
-    record();
-    profile();
-    result_.head()["finished"] = result_.repetitions_done() >= scenario_.repetitions;
+  uint32_t total() const { return scenario_.repetitions * static_cast<uint32_t>(parts_.size()); }
+
+  // What is left of all parts, each with processes of its own.
+  void measure(bool simulated) {
+    for (uint32_t part = 0; part < parts_.size(); ++part) {
+      end_ = (part + 1) * scenario_.repetitions;
+      if (result_.repetitions_done() >= end_ && part + 1 < parts_.size()) continue;
+      rows_ = parts_[part];
+      const Folder folder(options_.logs);
+      Stage stage(loop_, folder.path(), scenario_, rows_, simulated, result_.seed());
+      measure(stage);
+      if (result_.repetitions_done() < end_) return;
+    }
+    result_.head()["finished"] = true;
   }
 
   // Figures so far; the file is whole after this.
   void summarize() {
     Json& head = result_.head();
-    head.update(bench::summarize(scenario_, rows_, result_.blocks()));
-    head["idle_fraction"] = idle_fractions(scenario_, result_.blocks(), head["profile"]);
+    const std::vector<Block>& blocks = result_.blocks();
+    head.update(bench::summarize(scenario_, all_rows_, blocks));
+    head["idle_fraction"] = idle_fractions(scenario_, blocks, head["profile"]);
+    head["expect"] = judge(scenario_, all_rows_, blocks, head["figures"], head["idle_fraction"]);
     result_.save();
   }
 
@@ -79,6 +97,19 @@ class Run {
   double seconds() const { return monotonic_s() - began_s_; }
 
  private:
+  void measure(Stage& stage) {
+    stage_ = &stage;
+    for (const std::string& problem : stage.problems()) fail(problem);
+    wait_ready();
+    for (const Row* row : warming_rows()) block(*row, kWarmS, 0, nullptr);
+    compare_outputs();
+    if (!session().contains("prepared_s")) session()["prepared_s"] = seconds();
+    repeat();
+    record();
+    profile();
+    timeline();
+  }
+
   void fail(const std::string& text) {
     failed_ = true;
     result_.error(text);
@@ -150,13 +181,13 @@ class Run {
     const double reserve_s = 1 + kProfileReserveS * static_cast<double>(scenario_.jobs.size());
     double longest_s = 0;
     bool first = true;
-    while (result_.repetitions_done() < scenario_.repetitions) {
+    while (result_.repetitions_done() < end_) {
       const uint32_t repetition = result_.repetitions_done();
       const double begin_s = monotonic_s();
       if (!first && options_.budget_s > 0 &&
           seconds() + longest_s + reserve_s > options_.budget_s) {
         return say("time is nearly spent: " + std::to_string(repetition) + " of " +
-                   std::to_string(scenario_.repetitions) + " repetitions; go on with --resume");
+                   std::to_string(total()) + " repetitions; go on with --resume");
       }
       if (!one_repetition(repetition)) return;
       longest_s = std::max(longest_s, monotonic_s() - begin_s);
@@ -174,7 +205,7 @@ class Run {
       any = true;
       result_.add(block);
       ++measured_;
-      const size_t later = (scenario_.repetitions - repetition - 1) * rows_.size();
+      const size_t later = (total() - repetition - 1) * rows_.size();
       say(line(block, order.size() - place - 1 + later));
     }
     session()["wall_s"] = seconds();
@@ -189,28 +220,9 @@ class Run {
     if (options_.budget_s > 0) {
       left_s = std::min(left_s, options_.budget_s - seconds());
     }
-    snprintf(text, sizeof text, "%u/%u, %s left  %-20s", block.repetition + 1,
-             scenario_.repetitions, duration(std::max(0.0, left_s)).c_str(), block.row.c_str());
-    std::string out = text;
-    for (const scenario::Job& job : scenario_.jobs) {
-      const auto found = block.jobs.find(job.name);
-      if (found == block.jobs.end()) continue;
-      std::vector<uint32_t> sorted = found->second.us;
-      std::sort(sorted.begin(), sorted.end());
-      const double count = static_cast<double>(sorted.size());
-      double sum = 0;
-      for (const uint32_t us : sorted) sum += us;
-      if (sorted.empty()) {
-        snprintf(text, sizeof text, "  %s: nothing done", job.name.c_str());
-      } else if (job.role == scenario::Role::kLatency) {
-        snprintf(text, sizeof text, "  %s %.3f p99 %.3f ms", job.name.c_str(), sum / count / 1e3,
-                 quantile(sorted, 0.99) / 1e3);
-      } else {
-        snprintf(text, sizeof text, "  %s %.2f/s", job.name.c_str(), count / found->second.span_s);
-      }
-      out += text;
-    }
-    return out;
+    snprintf(text, sizeof text, "%u/%u, %s left  %-20s", block.repetition + 1, total(),
+             duration_text(std::max(0.0, left_s)).c_str(), block.row.c_str());
+    return text + block_text(block, scenario_);
   }
 
   std::string arrivals(const scenario::Job& job, size_t index, uint32_t repetition) const {
@@ -221,6 +233,9 @@ class Run {
         return "closed";
       case ArrivalKind::kRecorded:
         return "recorded " + fs::absolute(scenario::resolve(scenario_, job.arrivals.file)).string();
+      case ArrivalKind::kBurst:
+        snprintf(text, sizeof text, "burst %u %g", job.arrivals.burst, job.arrivals.per_s);
+        return text;
       default: {
         // The same requests in every row of a repetition.
         std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{index}};
@@ -323,7 +338,6 @@ class Run {
       }
     }
     std::map<std::pair<std::vector<Variant>, bool>, bool> seen;
-    Json digests = Json::array();
     for (const auto& [row, again] : order) {
       if (!seen.emplace(std::pair(row->jobs, again), true).second) continue;
       const std::vector<Job*> jobs = stage_->jobs_of(*row);
@@ -340,30 +354,13 @@ class Run {
                          {"process", jobs[i]->name()},
                          {"managed", !row->policy.empty()}};
           digest["sha256"] = jobs[i]->answer().value("sha256", Json());
-          digests.push_back(digest);
+          digests_.push_back(digest);
         }
       });
     }
-    result_.head()["digests"] = digests;
-    result_.head()["outputs"] = outputs(digests);
+    result_.head()["digests"] = digests_;
+    result_.head()["outputs"] = outputs(digests_);
     say("outputs: " + result_.head()["outputs"].dump());
-  }
-
-  // Whether outputs of bare runs agree with each other, and heddle's with them.
-  static Json outputs(const Json& digests) {
-    std::map<std::string, Json> first;
-    std::map<std::string, int> bare;
-    Json out = {{"control_equal", nullptr}, {"heddle_equal", nullptr}};
-    for (const Json& d : digests) {
-      const std::string job = d["job"];
-      const bool managed = d["managed"];
-      first.emplace(job, d["sha256"]);
-      if (!managed && ++bare[job] == 1) continue;
-      Json& equal = out[managed ? "heddle_equal" : "control_equal"];
-      equal = equal.is_null() ? d["sha256"] == first[job]
-                              : equal.get<bool>() && d["sha256"] == first[job];
-    }
-    return out;
   }
 
   // Last, since a traced process keeps its tracer.
@@ -381,13 +378,40 @@ class Run {
     }
   }
 
+  // --timeline: the kernels of a row's jobs beside each other.
+  void timeline() {
+    for (const Row& row : rows_) {
+      const std::vector<Job*> jobs = stage_->jobs_of(row);
+      if (row.name != options_.timeline || jobs.empty()) continue;
+      surviving(jobs, [&] {
+        use_policy(row);
+        for (Job* job : jobs) job->tell("profile " + std::to_string(kProfileS) + " 1");
+        Json traces = Json::array();
+        for (size_t i = 0; i < jobs.size(); ++i) {
+          const scenario::Job& job = scenario_.jobs[row.jobs[i].job];
+          Json trace = jobs[i]->answer();
+          trace["name"] = job.name;
+          trace["role"] = job.role == scenario::Role::kLatency ? "latency" : "batch";
+          traces.push_back(std::move(trace));
+        }
+        const std::string file = result_.path() + ".timeline.json";
+        save_timeline(file, scenario_.name, row.name, traces);
+        say("timeline of " + row.name + ": " + file);
+      });
+    }
+  }
+
   Loop& loop_;
   const RunOptions& options_;
   const scenario::Scenario& scenario_;
-  const std::vector<Row>& rows_;
+  const std::vector<Row>& all_rows_;
+  const std::vector<std::vector<Row>> parts_;
+  std::vector<Row> rows_;  // of the part that is measured ...
+  uint32_t end_ = 0;       // ... up to this repetition
   const EnergyMeter* const energy_;
   Result& result_;
   Stage* stage_ = nullptr;
+  Json digests_ = Json::array();  // of all parts
   const double began_s_ = monotonic_s();
   double measuring_since_s_ = 0;
   double measured_ = 0;  // blocks
@@ -399,21 +423,28 @@ class Run {
 int run_scenario(const RunOptions& options) {
   scenario::Scenario scenario = load(options);
   find_policies(scenario);
+  if (options.plan) {
+    std::cout << plan_json(scenario, bench::plan(scenario).rows).dump() << '\n';
+    return 0;
+  }
   Loop loop;
   const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
   const bool simulated = !gpu;
   check_jobs(scenario, simulated);
-  Plan plan = bench::plan(scenario, simulated);
+  Plan plan = bench::plan(scenario);
   std::optional<EnergyMeter> energy;
   if (!simulated) energy.emplace();
   const std::string no_energy =
       simulated ? "the simulated GPU has no energy counter" : energy->problem();
   if (!no_energy.empty()) plan.missing.push_back({"energy", no_energy});
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
-  for (const std::string& name : options.focus) {
-    const auto named = [&](const Row& row) { return row.name == name; };
-    if (std::any_of(plan.rows.begin(), plan.rows.end(), named)) continue;
-    throw std::runtime_error("--focus: no row '" + name + "' among those of " + scenario.file);
+  std::vector<std::string> named = options.focus;
+  if (!options.timeline.empty()) named.push_back(options.timeline);
+  for (const std::string& name : named) {
+    const auto is = [&](const Row& row) { return row.name == name; };
+    if (std::any_of(plan.rows.begin(), plan.rows.end(), is)) continue;
+    throw std::runtime_error("--focus, --timeline: no row '" + name + "' among those of " +
+                             scenario.file);
   }
   if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
 
@@ -421,7 +452,8 @@ int run_scenario(const RunOptions& options) {
   const std::string device = simulated ? "simulated" : gpu->name;
   Result result = (options.resume ? Result::resume : Result::create)(path, scenario, plan.rows,
                                                                      simulated, device);
-  if (result.head().value("finished", false) && result.repetitions_done() >= scenario.repetitions) {
+  Run run(loop, options, scenario, plan.rows, no_energy.empty() ? &*energy : nullptr, result);
+  if (result.head().value("finished", false) && result.repetitions_done() >= run.total()) {
     std::cout << path << " is finished: nothing is left to measure\n\n" << markdown(result.head());
     return 0;
   }
@@ -432,18 +464,14 @@ int run_scenario(const RunOptions& options) {
   result.head()["missing"] = missing;
   std::cout << scenario.name << " on " << (simulated ? "the simulated GPU" : gpu->name) << ": seed "
             << result.seed() << ", " << plan.rows.size() << " rows, repetitions "
-            << result.repetitions_done() << " of " << scenario.repetitions << " done, about "
-            << duration((scenario.block_s + kLeadS + kSendS + kTailS) *
-                        static_cast<double>(plan.rows.size()) *
-                        (scenario.repetitions - result.repetitions_done()))
+            << result.repetitions_done() << " of " << run.total() << " done, about "
+            << duration_text(blocks_s(scenario, plan.rows) *
+                             (run.total() - result.repetitions_done()) / run.total())
             << '\n';
 
-  Run run(loop, options, scenario, plan.rows, no_energy.empty() ? &*energy : nullptr, result);
   int status = 0;
   try {
-    const Folder folder(options.logs);
-    Stage stage(loop, folder.path(), scenario, plan.rows, simulated, result.seed());
-    run.measure(stage);
+    run.measure(simulated);
   } catch (const Interrupted&) {
     std::cout << "interrupted; what was measured is in " << path << ", go on with --resume\n";
     status = 130;

@@ -16,6 +16,7 @@ struct ScenarioOptions {
   std::optional<std::vector<std::string>> policies, baselines;
   std::optional<uint32_t> repetitions;
   std::optional<double> block_s;
+  bool apart = false;
   std::optional<uint64_t> seed;
 };
 
@@ -24,6 +25,8 @@ struct RunOptions : ScenarioOptions {
   std::string json;             // default: NAME.json
   std::string logs;             // folder that keeps them
   std::string trace;            // folder for recorded traces
+  std::string timeline;         // row whose kernels are written out as the profiler saw them
+  bool plan = false;            // print what would be measured, and start nothing
   bool resume = false;
   double budget_s = 0;  // 0: none
   uint32_t full_every = 1;

@@ -72,6 +72,14 @@ scenario::Scenario load(const ScenarioOptions& options) {
   s.repetitions = options.repetitions.value_or(s.repetitions);
   s.block_s = options.block_s.value_or(s.block_s);
   if (options.seed) s.seed = options.seed;
+  s.apart = s.apart || options.apart;
+  std::vector<std::string_view> jobs;
+  for (const scenario::Job& job : s.jobs) jobs.push_back(job.name);
+  for (const scenario::PolicyRow& row : s.policies) {
+    if (row.job.empty() || std::find(jobs.begin(), jobs.end(), row.job) != jobs.end()) continue;
+    throw std::runtime_error(s.file + ": policies: '" + row.text + "': no job '" + row.job + "'" +
+                             policy::did_you_mean(row.job, jobs));
+  }
   return s;
 }
 

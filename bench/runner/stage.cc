@@ -58,10 +58,10 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
         scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
     if (plays(job, simulated)) {
       if (!job.sim) throw std::runtime_error(where + "is synthetic and needs a [job.sim]");
-      if (job.sim->trace.empty()) continue;
+      if (job.sim->kernel.median_us > 0) continue;
       throw std::runtime_error(where +
                                "has a trace for [job.sim], which only virtual time replays; give "
-                               "kernels and kernel_us instead, or use a GPU");
+                               "kernels and kernel_us as well, or use a GPU");
     }
     if (!job.command.empty()) continue;
     if (simulated) {
@@ -89,7 +89,7 @@ Stage::Stage(Loop& loop, const std::string& folder, const scenario::Scenario& sc
       start(row, folder, seed);
     } catch (const HostError& error) {
       Path& path = paths_[row.mps];
-      (path.gpu ? path.daemon_broken : path.broken) = true;
+      (path.gpu.process ? path.daemons[row.config].broken : path.gpu.broken) = true;
       problems_.emplace_back(error.what());
     }
   }
@@ -97,11 +97,19 @@ Stage::Stage(Loop& loop, const std::string& folder, const scenario::Scenario& sc
 
 void Stage::start(const Row& row, const std::string& folder, uint64_t seed) {
   Path& path = paths_[row.mps];
-  if (path.broken || (!row.policy.empty() && path.daemon_broken)) return;
+  if (path.gpu.broken) return;
   const std::string name = folder + (row.mps ? "/mps" : "/timeslice");
-  if (!path.gpu) path.gpu = std::make_unique<GpuPath>(loop_, name, row.mps, simulated_);
-  if (!row.policy.empty() && !path.daemon) {
-    path.daemon = std::make_unique<Daemon>(loop_, name + "/heddle", *path.gpu, placement_.daemon);
+  if (!path.gpu.process) {
+    path.gpu.process = std::make_unique<GpuPath>(loop_, name, row.mps, simulated_);
+  }
+  if (!row.policy.empty()) {
+    Part<Daemon>& daemon = path.daemons[row.config];
+    if (daemon.broken) return;
+    if (!daemon.process) {
+      const std::string own = name + "/heddle" + std::to_string(path.daemons.size());
+      daemon.process =
+          std::make_unique<Daemon>(loop_, own, *path.gpu.process, row.config, placement_.daemon);
+    }
   }
   for (const Variant& variant : row.jobs) {
     if (jobs_.count(variant) == 0) start(variant, folder, seed);
@@ -115,7 +123,7 @@ Stage::~Stage() {
                         [](const auto& entry) { return entry.second->running(); });
   });
   jobs_.clear();
-  for (auto& [mps, path] : paths_) path.daemon.reset();
+  for (auto& [mps, path] : paths_) path.daemons.clear();
   paths_.clear();
 }
 
@@ -123,7 +131,7 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
   const scenario::Job& job = scenario_.jobs[variant.job];
   const Path& path = paths_.at(variant.mps);
   const std::string name = variant_name(variant, scenario_);
-  Spawn spawn{command(job, seed + variant.job), path.gpu->environment(),
+  Spawn spawn{command(job, seed + variant.job), path.gpu.process->environment(),
               folder + "/" + name + ".log", placement_.job(variant.job), true};
   // Set alike for every process, so that outputs can be compared and rows stay comparable.
   spawn.environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8";
@@ -134,9 +142,10 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
   }
   if (variant.managed) {
     const std::string sms = variant.sms == scenario::SmShare{} ? "" : share_text(variant.sms);
-    const auto prefix = path.daemon->prefix(priority_of(variant, scenario_), name, sms);
+    const Daemon& daemon = *path.daemons.at(variant.config).process;
+    const auto prefix = daemon.prefix(priority_of(variant, scenario_), name, sms);
     spawn.command.insert(spawn.command.begin(), prefix.begin(), prefix.end());
-    spawn.environment["HEDDLE_SOCKET"] = path.daemon->environment().at("HEDDLE_SOCKET");
+    spawn.environment["HEDDLE_SOCKET"] = daemon.environment().at("HEDDLE_SOCKET");
   } else if (simulated_) {
     spawn.environment["LD_LIBRARY_PATH"] = installed("lib/heddle/sim");
   }
@@ -165,7 +174,7 @@ std::vector<std::string> Stage::command(const scenario::Job& job, uint64_t seed)
 
 std::vector<Job*> Stage::jobs_of(const Row& row) {
   std::vector<Job*> out;
-  if (!row.policy.empty() && paths_.at(row.mps).daemon_broken) return out;
+  if (!row.policy.empty() && paths_.at(row.mps).daemons[row.config].broken) return out;
   for (const Variant& variant : row.jobs) {
     const auto job = jobs_.find(variant);
     if (job == jobs_.end() || job->second->broken()) return {};
@@ -175,9 +184,11 @@ std::vector<Job*> Stage::jobs_of(const Row& row) {
 }
 
 Daemon* Stage::daemon_of(const Row& row) {
-  return row.policy.empty() ? nullptr : paths_.at(row.mps).daemon.get();
+  return row.policy.empty() ? nullptr : paths_.at(row.mps).daemons.at(row.config).process.get();
 }
 
-void Stage::give_up_daemon(const Row& row) { paths_.at(row.mps).daemon_broken = true; }
+void Stage::give_up_daemon(const Row& row) {
+  paths_.at(row.mps).daemons.at(row.config).broken = true;
+}
 
 }  // namespace heddle::bench

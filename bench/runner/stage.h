@@ -1,5 +1,5 @@
-// The processes of a run: one path to the GPU for each mode in use, its daemon, and every job in
-// every way of being started that some row needs.
+// The processes of a run: one path to the GPU for each mode in use, a daemon there for each
+// configuration, and every job in every way of being started that some row needs.
 #pragma once
 
 #include <map>
@@ -30,11 +30,15 @@ class Stage {
   void give_up_daemon(const Row& row);
 
  private:
-  struct Path {
-    std::unique_ptr<GpuPath> gpu;
-    std::unique_ptr<Daemon> daemon;
+  // Null, or broken: it did not start, or has died.
+  template <class T>
+  struct Part {
+    std::unique_ptr<T> process;
     bool broken = false;
-    bool daemon_broken = false;
+  };
+  struct Path {
+    Part<GpuPath> gpu;
+    std::map<std::string, Part<Daemon>> daemons;  // by configuration
   };
 
   void start(const Row& row, const std::string& folder, uint64_t seed);

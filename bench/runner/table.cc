@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 
 #include "bench/runner/result.h"
 
@@ -27,6 +28,8 @@ const Json* at(const Json& json, std::initializer_list<const char*> keys) {
   }
   return found;
 }
+
+std::string word(const Json& text) { return text.get<std::string>(); }
 
 std::string value(const Json* figure) {
   return figure == nullptr ? "–" : three((*figure)["value"]);
@@ -94,6 +97,10 @@ std::vector<Column> columns(const Json& result) {
     } else {
       all.push_back({name + " / s", name, {"per_s"}});
       all.push_back({"÷ alone", name, {"per_s_over_alone"}});
+      if (job.contains("requests")) {
+        all.push_back({name + " mean ms", name, {"jct_ms", "mean"}});
+        all.push_back({"CV", name, {"cv"}});
+      }
     }
     all.push_back({"TBT p50 ms", name, {"tbt_ms", "p50"}});
     all.push_back({"TBT p99 ms", name, {"tbt_ms", "p99"}});
@@ -215,6 +222,61 @@ std::string ratios_table(const Json& result) {
   return table.empty() ? "" : "\n" + table.text();
 }
 
+const char* answer(const Json& met) { return met.is_null() ? "–" : met.get<bool>() ? "yes" : "no"; }
+
+// What the scenario expected, before it was measured.
+std::string expectations_table(const Json& result) {
+  Table table({"expected", "is", "95 %", "bound", "met", "source"});
+  for (const Json& e : result.value("expect", Json::array())) {
+    const std::string text = e["expected"];
+    std::vector<std::string> cells = {text.substr(0, text.find(" ("))};
+    if (e.contains("value")) {
+      const bool interval = e.contains("lo");
+      cells.push_back(three(e["value"]) + (e.contains("over") ? " ÷ " + word(e["over"]) : ""));
+      cells.push_back(interval ? "[" + three(e["lo"]) + ", " + three(e["hi"]) + "]" : "–");
+      cells.push_back(three(e["bound"]));
+    } else {
+      cells.insert(cells.end(), {word(e["why"]), "–", "–"});
+    }
+    cells.insert(cells.end(), {answer(e["met"]), word(e["source"])});
+    table.row(cells);
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
+// The same over several results: how many meet each, and which do not.
+std::string expectations_brief(const std::vector<Json>& results) {
+  struct Count {
+    size_t met = 0, judged = 0;
+    std::string missed, source;
+  };
+  std::vector<std::string> order;
+  std::map<std::string, Count> counts;
+  for (const Json& result : results) {
+    for (const Json& e : result.value("expect", Json::array())) {
+      const std::string text = e["expected"];
+      if (counts.count(text) == 0) order.push_back(text);
+      Count& count = counts[text];
+      count.source = e["source"];
+      if (e["met"].is_null()) continue;
+      const bool met = e["met"];
+      ++count.judged;
+      count.met += met ? 1 : 0;
+      if (met) continue;
+      count.missed += (count.missed.empty() ? "" : ", ") + word(result["name"]) +
+                      (e.contains("value") ? " " + three(e["value"]) : "");
+    }
+  }
+  Table table({"expected", "met", "not met by", "source"});
+  for (const std::string& text : order) {
+    const Count& count = counts[text];
+    table.row({text.substr(0, text.find(" (")),
+               std::to_string(count.met) + " of " + std::to_string(count.judged),
+               count.missed.empty() ? "–" : count.missed, count.source});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
 // Every figure in `found`, however deep, by its path.
 void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
   if (!found.is_object()) return;
@@ -237,7 +299,7 @@ std::string figures_table(const Json& result) {
   return "\n" + table.text();
 }
 
-std::string word(const Json& equal) {
+std::string equality(const Json& equal) {
   return equal.is_null() ? "not compared" : equal.get<bool>() ? "bit-equal" : "DIFFERENT";
 }
 
@@ -266,8 +328,8 @@ std::string findings(const Json& result) {
     text += " " + job + " alone leaves the GPU idle " + three(100 * share) + " % of its time.";
   }
   if (const Json* outputs = at(result, {"outputs"})) {
-    text += " Outputs: bare against bare " + word((*outputs)["control_equal"]) +
-            ", heddle against bare " + word((*outputs)["heddle_equal"]) + ".";
+    text += " Outputs: bare against bare " + equality((*outputs)["control_equal"]) +
+            ", heddle against bare " + equality((*outputs)["heddle_equal"]) + ".";
   }
   const size_t errors = result["errors"].size();
   if (errors > 0) text += " " + std::to_string(errors) + " errors; see the file.";
@@ -295,35 +357,35 @@ std::string markdown(const Json& result, bool all) {
   if (!result["about"].get<std::string>().empty()) {
     text += ": " + result["about"].get<std::string>();
   }
-  return text + "\n\n" + rows_table(result) + ratios_table(result) +
+  return text + "\n\n" + rows_table(result) + ratios_table(result) + expectations_table(result) +
          (all ? figures_table(result) : "") + "\n" + method(result);
 }
 
 std::string brief(const std::vector<Json>& results) {
-  std::vector<std::string> header = {"÷ alone, median over repetitions"}, rows;
+  std::vector<std::string> header = {"÷ alone, median over repetitions"};
   for (const Json& result : results) {
-    for (const Json& job : result["jobs"]) {
-      header.push_back(result["name"].get<std::string>() + ": " + job["name"].get<std::string>() +
-                       (job["role"] == "latency" ? " mean" : " rate"));
-    }
     for (const auto& [name, row] : result["figures"].items()) {
-      const bool there = std::find(rows.begin(), rows.end(), name) != rows.end();
-      if (name.rfind("alone/", 0) != 0 && !there) rows.push_back(name);
+      const bool there = std::find(header.begin(), header.end(), name) != header.end();
+      if (name.rfind("alone/", 0) != 0 && !there) header.push_back(name);
     }
   }
   Table table(header);
-  for (const std::string& row : rows) {
-    std::vector<std::string> cells = {row};
-    for (const Json& result : results) {
-      for (const Json& job : result["jobs"]) {
-        const std::string name = job["name"];
-        const char* key = job["role"] == "latency" ? "mean_over_alone" : "per_s_over_alone";
-        cells.push_back(value(at(result, {"figures", row.c_str(), "jobs", name.c_str(), key})));
+  for (const Json& result : results) {
+    for (const Json& job : result["jobs"]) {
+      const std::string name = job["name"];
+      // Of requests that come by themselves as many are served as come: their time tells.
+      const bool timed = job["role"] == "latency" || job.contains("requests");
+      const char* key = timed ? "mean_over_alone" : "per_s_over_alone";
+      std::vector<std::string> cells = {word(result["name"]) + ": " + name +
+                                        (timed ? " mean" : " rate")};
+      for (size_t i = 1; i < header.size(); ++i) {
+        cells.push_back(
+            value(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
       }
+      table.row(cells);
     }
-    table.row(cells);
   }
-  std::string text = table.text();
+  std::string text = table.text() + expectations_brief(results);
   for (const Json& result : results) {
     text += (&result == results.data() ? "\n- **" : "- **") + result["name"].get<std::string>() +
             "**: " + origin(result) + "." + findings(result) + "\n";

@@ -12,8 +12,8 @@ namespace heddle::bench {
 // with its interval, spread and count.
 std::string markdown(const Json& result, bool all = false);
 
-// One table of several results: a row for each of theirs, a column for each job's ratio over alone,
-// and how each was measured.
+// One table of several results: a line for each job of each, a column for each row's ratio over
+// alone; what they expected and how many met it, and how each was measured.
 std::string brief(const std::vector<Json>& results);
 
 struct TableStyle {

@@ -24,6 +24,14 @@ bool Reader::text(std::string_view key, std::string& out) {
   return true;
 }
 
+bool Reader::flag(std::string_view key, bool& out) {
+  const toml::node* node = find(key);
+  if (node == nullptr) return false;
+  if (!node->is_boolean()) return bad(key, "true or false"), false;
+  out = *node->value<bool>();
+  return true;
+}
+
 bool Reader::number(std::string_view key, double least, double most, double& out) {
   const toml::node* node = find(key);
   if (node == nullptr) return false;
@@ -59,7 +67,8 @@ void Reader::bad(std::string_view key, const std::string& wanted) {
 
 void Reader::problem(const toml::source_region& where, const std::string& what) {
   if (!error_.empty()) return;
-  error_ = file_ + ":" + std::to_string(where.begin.line) + ": " + what;
+  const std::string& file = where.path ? *where.path : file_;  // what a base has is in its file
+  error_ = file + ":" + std::to_string(where.begin.line) + ": " + what;
 }
 
 void Reader::finish() {

@@ -25,6 +25,7 @@ class Reader {
 
   // Each leaves `out` alone if the key is absent. True: it was there and right.
   bool text(std::string_view key, std::string& out);
+  bool flag(std::string_view key, bool& out);
   bool number(std::string_view key, double least, double most, double& out);
   template <class T>
   bool integer(std::string_view key, double least, double most, T& out) {

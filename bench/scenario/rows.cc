@@ -1,4 +1,5 @@
-// The small texts inside a scenario: policies, baselines, arrivals.
+// The small texts inside a scenario: policies, baselines, arrivals, expectations.
+#include <algorithm>
 #include <charconv>
 
 #include "bench/scenario/scenario.h"
@@ -82,12 +83,16 @@ Result<PolicyRow> parse_policy(std::string_view text) {
   PolicyRow row;
   row.text = text;
   if (const size_t at = text.rfind('@'); at != std::string_view::npos) {
-    const std::string_view where = text.substr(at + 1);
+    std::string_view where = text.substr(at + 1);
+    if (const size_t slash = where.find('/'); slash != std::string_view::npos) {
+      row.job = where.substr(slash + 1);
+      where = where.substr(0, slash);
+    }
     row.timeslice = where == "timeslice";
     row.client_priority = where == "mps+priority";
     row.mps = where == "mps" || row.client_priority;
     if (!row.timeslice && !row.mps) {
-      return fail(quoted(text) + ": after '@' comes timeslice, mps or mps+priority");
+      return fail(quoted(text) + ": after '@' comes timeslice, mps or mps+priority, and /JOB");
     }
     text = text.substr(0, at);
   }
@@ -100,7 +105,8 @@ Result<PolicyRow> parse_policy(std::string_view text) {
     if (equals == 0 || equals == std::string_view::npos || equals + 1 == item.size()) {
       return fail(quoted(text) + ": " + quoted(item) + " is not NAME=VALUE, as in share_pct=60");
     }
-    row.params[std::string(item.substr(0, equals))] = item.substr(equals + 1);
+    const std::string name(item.substr(0, equals));
+    (name.find('.') == std::string::npos ? row.params : row.config)[name] = item.substr(equals + 1);
   }
   return row;
 }
@@ -149,11 +155,50 @@ Result<Arrivals> parse_arrivals(std::string_view text) {
     out.file = rest;
     return out;
   }
+  std::string_view rate = rest;
+  bool good = word == "open" || word == "poisson";
   out.kind = word == "poisson" ? ArrivalKind::kPoisson : ArrivalKind::kOpen;
-  const bool rated = word == "open" || word == "poisson";
-  if (rated && to_number(rest, out.per_s) && out.per_s > 0 && out.per_s <= 1e6) return out;
+  if (word == "burst") {
+    const size_t gap = std::min(rest.find(' '), rest.size());
+    good = to_number(rest.substr(0, gap), out.burst) && out.burst > 0;
+    rate = rest.substr(std::min(gap + 1, rest.size()));
+    out.kind = ArrivalKind::kBurst;
+  }
+  if (good && to_number(rate, out.per_s) && out.per_s > 0 && out.per_s <= 1e6) return out;
   return fail(quoted(text) +
-              " must be \"closed\", \"open 30\", \"poisson 30\" (a second) or \"recorded FILE\"");
+              " must be \"closed\", \"open 30\", \"poisson 30\" (a second), \"burst 20 0.5\" (20 "
+              "requests at once, 0.5 times a second) or \"recorded FILE\"");
+}
+
+Result<Expectation> parse_expectation(std::string_view text) {
+  Expectation out;
+  out.text = text;
+  const auto wrong = [&] {
+    return fail(quoted(text) +
+                " must be ROW: FIGURE [/ ROW] <= NUMBER [x idle JOB] (SOURCE), as in "
+                "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise");
+  };
+  const size_t colon = text.find(": "), open = text.find(" (");
+  if (colon == std::string_view::npos || open == std::string_view::npos || open < colon ||
+      text.back() != ')') {
+    return wrong();
+  }
+  out.row = text.substr(0, colon);
+  out.source = text.substr(open + 2, text.size() - open - 3);
+  const std::string_view claim = text.substr(colon + 2, open - colon - 2);
+  const size_t sign = std::min(claim.find(" <= "), claim.find(" >= "));
+  if (sign == std::string_view::npos) return wrong();
+  out.at_most = claim[sign + 1] == '<';
+  const std::string_view figure = claim.substr(0, sign), bound = claim.substr(sign + 4);
+  const size_t over = figure.find(" / "), idle = bound.find(" x idle ");
+  out.figure = figure.substr(0, over);
+  if (over != std::string_view::npos) out.over = figure.substr(over + 3);
+  if (idle != std::string_view::npos) out.idle_of = bound.substr(idle + 8);
+  if (out.row.empty() || out.figure.empty() || out.figure.front() == ' ' ||
+      !to_number(bound.substr(0, idle), out.bound)) {
+    return wrong();
+  }
+  return out;
 }
 
 }  // namespace heddle::scenario

@@ -63,9 +63,7 @@ void read_sim(Reader& job, const std::string& file, std::string& error, Job& out
   }
   r.finish();
   const bool synthetic = r.table().size() > (traced ? 1U : 0U);
-  if (traced && synthetic) {
-    r.problem(*node, "job.sim has a trace and a synthetic iteration; leave one out");
-  } else if (!traced && !(sim.kernel.median_us > 0)) {
+  if ((synthetic || !traced) && !(sim.kernel.median_us > 0)) {
     r.problem(*node, "job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }");
   }
 }
@@ -152,6 +150,22 @@ void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario&
   }
 }
 
+// [arrivals]: JOB = "open 5", instead of what the job has.
+void read_arrivals(Reader& r, const std::string& file, std::string& error, Scenario& s) {
+  const toml::node* node = r.find("arrivals");
+  if (node == nullptr) return;
+  if (!node->is_table()) return r.bad("arrivals", "a table, [arrivals] with JOB = \"open 5\"");
+  Reader inner(*node->as_table(), "arrivals.", file, error);
+  for (Job& job : s.jobs) {
+    std::string text;
+    if (!inner.text(job.name, text)) continue;
+    const auto parsed = parse_arrivals(text);
+    parsed ? void(job.arrivals = *parsed)
+           : inner.problem(*inner.find(job.name), "arrivals: " + parsed.error().message);
+  }
+  inner.finish();
+}
+
 void read(const toml::table& root, const std::string& file, std::string& error, Scenario& s) {
   Reader r(root, "", file, error);
   s.name = std::filesystem::path(file).stem().string();
@@ -161,9 +175,11 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   r.text("about", s.about);
   r.integer("repetitions", 1, kRepetitionsMax, s.repetitions);
   r.number("block_s", kBlockMin, kBlockMax, s.block_s);
+  r.flag("apart", s.apart);
   uint64_t seed = 0;
   if (r.integer("seed", 0, kSeedMax, seed)) s.seed = seed;
   read_jobs(r, file, error, s);
+  read_arrivals(r, file, error, s);
   if (!error.empty()) return;
   if (!r.has("policies")) s.policies = {*parse_policy("priority"), *parse_policy("gapfill")};
   read_rows<PolicyRow>(r, "policies", s.policies, parse_policy);
@@ -174,7 +190,37 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   }
   read_rows<Baseline>(r, "baselines", s.baselines,
                       [&](std::string_view text) { return parse_baseline(text, s.jobs); });
+  read_rows<Expectation>(r, "expect", s.expect, parse_expectation);
   r.finish();
+}
+
+Result<std::string> contents(const std::string& path) {
+  std::ifstream stream(path);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    return fail(path +
+                ": cannot be read; bench/scenarios has some, and bench/README.md the format");
+  }
+  return text.str();
+}
+
+// What `base` names, if anything, under the keys of `root`; `text` gets that file's behind its own.
+Result<toml::table> merged(toml::table root, const std::string& file, std::string& text) {
+  const auto base = root["base"].value<std::string>();
+  if (!root.contains("base")) return root;
+  const std::string path =
+      (std::filesystem::path(file).parent_path() / base.value_or("")).lexically_normal();
+  const auto more = contents(path);
+  if (!more) return fail(file + ": base: " + more.error().message);
+  toml::table out = toml::parse(*more, path);
+  if (out.contains("base")) return fail(path + ": is a base and has one; one is enough");
+  root.erase("base");
+  for (auto&& [key, node] : root) {
+    node.visit(
+        [&, name = key.str()](auto& value) { out.insert_or_assign(name, std::move(value)); });
+  }
+  text += "\n# base: " + *base + "\n" + *more;
+  return out;
 }
 
 }  // namespace
@@ -184,10 +230,12 @@ Result<Scenario> parse(std::string text, const std::string& file) {
   scenario.file = file;
   std::string error;
   try {
-    const toml::table root = toml::parse(text, file);
-    read(root, file, error, scenario);
+    const auto root = merged(toml::parse(text, file), file, text);
+    if (!root) return fail(root.error().message);
+    read(*root, file, error, scenario);
   } catch (const toml::parse_error& e) {
-    error = file + ":" + std::to_string(e.source().begin.line) + ": " +
+    const std::string where = e.source().path ? *e.source().path : file;
+    error = where + ":" + std::to_string(e.source().begin.line) + ": " +
             std::string(e.description()) + "; see bench/README.md for the format";
   }
   if (!error.empty()) return fail(error);
@@ -196,13 +244,8 @@ Result<Scenario> parse(std::string text, const std::string& file) {
 }
 
 Result<Scenario> load(const std::string& path) {
-  std::ifstream stream(path);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return fail(path +
-                ": cannot be read; bench/scenarios has some, and bench/README.md the format");
-  }
-  return parse(text.str(), path);
+  auto text = contents(path);
+  return text ? parse(std::move(*text), path) : fail(text.error().message);
 }
 
 std::vector<SimLaunch> launches_of(const SimJob& job) {

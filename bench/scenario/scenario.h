@@ -2,6 +2,9 @@
 // read once; the runner, the virtual-time simulator and the tables all take these structs. No
 // process, clock or random number here, and nothing changes after load().
 //
+// `base` names another one in the same folder: its keys hold where the file has none of its own,
+// and [arrivals] gives jobs of it other arrivals.
+//
 // Units are in the names; file paths are as written (see resolve()).
 #pragma once
 
@@ -20,12 +23,14 @@ enum class Role : uint8_t { kLatency, kBatch };
 
 // When iterations begin. A closed loop begins the next when the last one ended; with the others a
 // request arrives whether or not the job is free, waits its turn, and its time counts from arrival.
-enum class ArrivalKind : uint8_t { kClosed, kOpen, kPoisson, kRecorded };
+// kOpen and kBurst begin together in all jobs of a row, lead and all: they meet.
+enum class ArrivalKind : uint8_t { kClosed, kOpen, kPoisson, kBurst, kRecorded };
 
 struct Arrivals {
   ArrivalKind kind = ArrivalKind::kClosed;
-  double per_s = 0;  // kOpen: evenly spaced; kPoisson: the mean
-  std::string file;  // kRecorded: a text file, one arrival a line in seconds, ascending; repeated
+  double per_s = 0;    // kOpen: evenly spaced; kPoisson: the mean; kBurst: bursts
+  uint32_t burst = 1;  // kBurst: requests of one, all at once
+  std::string file;    // kRecorded: a text file, one arrival a line in seconds, ascending; repeated
 };
 
 // Log-normal: exp(normal(log median, sigma)). Sigma 0 is a constant; median 0 is nothing at all.
@@ -40,11 +45,12 @@ inline constexpr uint32_t kSimWave = 264;
 // What stands in for the job where no GPU is: a recorded trace, or a synthetic iteration of
 // `kernels` launches with host time between them, synchronizing, and host time before the next.
 // With `tokens` it is a request of so many tokens: each is `kernels` launches and their
-// synchronizing calls.
+// synchronizing calls. With both, virtual time plays the trace, and the simulated GPU the rest.
 struct SimJob {
-  std::string trace;           // not empty: the rest is not set
+  std::string trace;
   uint32_t tokens = 0;         // an iteration; 0: it makes none, and has no times between them
-  uint32_t kernels = 1;        // launches an iteration, or a token
+  uint32_t kernels = 1;        // launches an iteration, or a token; no synthetic one if
+                               // kernel.median_us is 0
   uint32_t syncs = 1;          // synchronizing calls among them, evenly; the last one is at the end
   Distribution kernel;         // duration of one launch, alone on the GPU, all waves included
   Distribution gap;            // between the launches of an iteration
@@ -69,14 +75,16 @@ struct Job {
 };
 
 // A policy of the policy directory (or a path to a Lua file) with parameters,
-// "gapfill:share_pct=60".
+// "gapfill:share_pct=60". A dotted name is a key of heddled's configuration, with its value in
+// TOML: "gapfill:gpu.idle_us=500" has a daemon, and processes, of its own.
 struct PolicyRow {
   std::string text;  // as written; names the rows
   std::string policy;
-  std::map<std::string, std::string> params;
+  std::map<std::string, std::string> params, config;
   bool timeslice = true;         // "NAME" stands for both; "NAME@timeslice" is this one alone,
   bool mps = true;               // "NAME@mps" that one, "NAME@mps+priority" the same ...
   bool client_priority = false;  // ... with CUDA_MPS_CLIENT_PRIORITY=1 for batch jobs
+  std::string job;               // "NAME@mps/JOB": that job alone, under heddle
 };
 
 enum class BaselineKind : uint8_t {
@@ -103,6 +111,24 @@ struct Baseline {
   std::vector<SmShare> shares;  // kSplit: likewise
 };
 
+// What is expected of a row, written down before it is measured (">=" likewise):
+//
+//   "ROW: FIGURE <= NUMBER (SOURCE)"                 as `table --all` names it, "H jct_ms mean"
+//   "ROW: JOB METRIC / OTHER <= NUMBER (SOURCE)"     over another row, within repetitions
+//   "ROW: FIGURE >= NUMBER x idle JOB (SOURCE)"      times what the job alone leaves the GPU idle
+//
+// METRIC is mean, p99, per_s or tbt_p99. OTHER may be `static`: the thread percentage or split that
+// gives the job most, of those that keep the first latency job's mean as low as the row does.
+struct Expectation {
+  std::string text;  // as written
+  std::string row, figure;
+  std::string over;  // empty: the figure itself
+  bool at_most = true;
+  double bound = 0;
+  std::string idle_of;  // empty: the bound as it is
+  std::string source;   // who wants it
+};
+
 struct Scenario {
   std::string name;          // the file's stem unless given
   std::string about;         // one sentence
@@ -110,9 +136,11 @@ struct Scenario {
   std::string text;          // all of it, as read: kept in results
   uint32_t repetitions = 5;  // each: every row once, in a new order
   double block_s = 2;        // length of one block
+  bool apart = false;        // the rows without MPS first, then the others: half of the processes
   std::vector<PolicyRow> policies;
   std::vector<Baseline> baselines;
   std::optional<uint64_t> seed;
+  std::vector<Expectation> expect;
   std::vector<Job> jobs;  // at least one; names are unique
 };
 
@@ -125,6 +153,8 @@ Result<Scenario> parse(std::string text, const std::string& file);
 Result<PolicyRow> parse_policy(std::string_view text);
 Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& jobs);
 Result<Arrivals> parse_arrivals(std::string_view text);
+// An item of `expect`. Whether there is such a row or job is seen when it is judged.
+Result<Expectation> parse_expectation(std::string_view text);
 
 // The launches of one iteration of a job that has block_us, in their order. Their durations are
 // drawn from `kernel` once, by a fixed seed, and scaled to its mean, so that an iteration is as

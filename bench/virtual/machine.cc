@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "bench/virtual/oracle.h"
+#include "daemon/server/config.h"
 #include "daemon/trace/encoder.h"
 #include "ipc/partition.h"
 
@@ -39,6 +40,13 @@ sim::SmSet sms_of(const scenario::SmShare& share) {
   groups.push_back(sim::facts::kSmCount - sim::facts::kGroups * sim::facts::kGroupSms);
   const uint32_t chosen = ipc::groups_of({share.from, share.to, true}, groups);
   return {chosen, ipc::sms_of(chosen, groups)};
+}
+
+// What the daemon of a row would read; of it, what the core has is in force here.
+server::Config configuration(const Row& row) {
+  auto config = server::parse_config(row.config, "row " + row.name);
+  if (!config) throw std::runtime_error(config.error().message);
+  return *config;
 }
 
 // Writes what the core sees, as `heddle record` does.
@@ -84,10 +92,11 @@ class Machine {
  public:
   Machine(const VirtualSetting& setting, const Row& row, uint32_t repetition, uint32_t gpu)
       : setting_(setting), row_(row), repetition_(repetition), oracle_(row.policy == kOracle) {
-    core::Config core;
+    const server::Config config = configuration(row);
+    core::Config core = config.core;
     core.mps = row.mps;
     core.sm_total = sim::facts::kSmCount;
-    core.switch_us = row.mps ? 10 : 70;
+    core.switch_us = config.switch_us.value_or(row.mps ? 10 : 70);
     gpu_.mode = row.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
     sim::HostCosts costs;
     if (oracle_) costs.round_trip_ns = costs.marker_ns = 0;

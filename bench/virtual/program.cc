@@ -124,7 +124,11 @@ class Traced final : public JobProgram {
 }  // namespace
 
 Arrivals::Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed)
-    : kind_(arrivals.kind), per_s_(arrivals.per_s), recorded_(std::move(recorded)), random_(seed) {
+    : kind_(arrivals.kind),
+      per_s_(arrivals.per_s),
+      burst_(arrivals.burst),
+      recorded_(std::move(recorded)),
+      random_(seed) {
   if (kind_ == scenario::ArrivalKind::kRecorded) next_ = to_ns(recorded_[0] * 1e6);
 }
 
@@ -137,7 +141,7 @@ void Arrivals::advance() {
   } else if (kind_ == scenario::ArrivalKind::kPoisson) {
     next_ += to_ns(std::exponential_distribution<double>(per_s_)(random_) * 1e6);
   } else {
-    next_ = to_ns(static_cast<double>(count_) / per_s_ * 1e6);
+    next_ = to_ns(static_cast<double>(count_ / burst_) / per_s_ * 1e6);
   }
 }
 

@@ -27,6 +27,7 @@ class Arrivals {
  private:
   const scenario::ArrivalKind kind_;
   const double per_s_;
+  const uint32_t burst_;
   const std::vector<double> recorded_;
   std::mt19937_64 random_;
   sim::TimeNs next_ = 0;

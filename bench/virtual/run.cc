@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "bench/runner/expect.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/table.h"
@@ -56,7 +57,7 @@ Scenario read_scenario(const VirtualOptions& options) {
 
 // The runner's rows, and the clairvoyant policy on each path.
 Plan rows_of(const Scenario& s) {
-  Plan all = plan(s, false), out;
+  Plan all = plan(s), out;
   out.missing = all.missing;
   bool used[2] = {};
   for (Row& row : all.rows) {
@@ -175,7 +176,7 @@ std::vector<Distance> distances_of(const Scenario& s, const std::vector<Row>& ro
   for (const Block& block : blocks) by_row[{block.row, block.repetition}] = &block;
   std::vector<Distance> out;
   for (const Row& row : rows) {
-    if (row.alone || row.policy == kOracle) continue;
+    if (row.jobs.size() < s.jobs.size() || row.policy == kOracle) continue;
     const std::string oracle = std::string(kOracle) + (row.mps ? "@mps" : "");
     for (const scenario::Job& job : s.jobs) {
       const bool latency = job.role == scenario::Role::kLatency;
@@ -204,7 +205,8 @@ std::vector<LeftOver> left_over_of(const VirtualSetting& setting, const std::vec
   std::vector<LeftOver> out;
   for (const Row& row : rows) {
     std::vector<double> used;
-    for (uint32_t r = 0; !row.alone && r < setting.scenario.repetitions; ++r) {
+    if (row.jobs.size() < setting.scenario.jobs.size()) continue;
+    for (uint32_t r = 0; r < setting.scenario.repetitions; ++r) {
       double left = gpus, batch = 0;
       for (const scenario::Job& job : setting.scenario.jobs) {
         const auto& jobs = by_row.at({row.name, r})->block.jobs;
@@ -218,6 +220,22 @@ std::vector<LeftOver> left_over_of(const VirtualSetting& setting, const std::vec
       if (left > 0) used.push_back(batch / left);
     }
     if (!used.empty()) out.push_back({row.name, median(used)});
+  }
+  return out;
+}
+
+// What a profiler would say of each job alone, by the owner's log: of the first block.
+Json profiles_of(const Scenario& s, const std::vector<Row>& rows,
+                 const std::vector<VirtualBlock>& blocks) {
+  Json out = Json::object();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string& job = s.jobs[rows[i].jobs[0].job].name;
+    if (!rows[i].alone || out.contains(job)) continue;
+    const Samples& samples = blocks[i].block.jobs.at(job);
+    const size_t iterations = samples.us.size();
+    out[job] = {{"wall_s", samples.span_s},
+                {"kernel_s", blocks[i].gpu_us * static_cast<double>(iterations) / 1e6},
+                {"iterations", iterations}};
   }
   return out;
 }
@@ -281,7 +299,11 @@ VirtualRun run_virtual(const VirtualOptions& options) {
                               {"command", options.command}});
   head["virtual"] = {{"gpus", setting.gpus}, {"copies", setting.copies}};
   for (const Missing& m : all.missing) head["missing"].push_back({{"row", m.row}, {"why", m.why}});
+  head["missing"].push_back({{"row", "energy"}, {"why", "no measured fact gives the power"}});
+  head["profile"] = profiles_of(s, all.rows, blocks);
   head.update(summarize(s, all.rows, result.blocks()));
+  head["idle_fraction"] = idle_fractions(s, result.blocks(), head["profile"]);
+  head["expect"] = judge(s, all.rows, result.blocks(), head["figures"], head["idle_fraction"]);
   head["oracle"] = to_json(run.distances);
   run.left_over = left_over_of(setting, all.rows, blocks);
   for (const LeftOver& l : run.left_over) head["left_over"][l.row] = to_json(l.used);

@@ -25,7 +25,8 @@ const scenario::Job* first(const Scenario& s, Role role) {
   return nullptr;
 }
 
-// "mps/gapfill+client_priority" of pairs.py, as `run` calls it; "" for rows that it has not.
+// "mps/gapfill+client_priority" of bench/pairs.py, which is gone, as `run` calls it; "" for rows
+// that it has not.
 std::string row_name(const std::string& condition, const std::string& hp, const std::string& be) {
   const size_t slash = condition.find('/');
   const bool mps = condition.substr(0, slash) == "mps";
@@ -134,7 +135,8 @@ RowFigures figures_of(const Json& result, const Scenario& s, const std::string& 
   const std::string kind = result.value("benchmark", "");
   if (kind == "pairs") return of_pairs(result, s, file);
   if (kind == "scenario") return of_run(result, s, file);
-  throw std::runtime_error(file + ": no result of heddle-bench run or bench/pairs.py");
+  throw std::runtime_error(file +
+                           ": no result of heddle-bench run, nor of bench/pairs.py before it");
 }
 
 std::vector<Comparison> compare(const RowFigures& real, const RowFigures& simulated) {

@@ -15,8 +15,9 @@ namespace heddle::bench {
 // "JOB / s ÷ alone". Rows have the names of `heddle-bench run`.
 using RowFigures = std::map<std::string, std::map<std::string, double>>;
 
-// Of a file of `run` or `virtual`, or of bench/pairs.py, whose two sides are the scenario's first
-// latency and first batch job. Throws std::runtime_error if it has nothing about the scenario.
+// Of a file of `run` or `virtual`, or of pairs.py before there was `run`, whose two sides are the
+// scenario's first latency and first batch job. Throws std::runtime_error if it has nothing about
+// the scenario.
 RowFigures figures_of(const Json& result, const scenario::Scenario& scenario,
                       const std::string& file);
 

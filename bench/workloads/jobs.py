@@ -2,10 +2,11 @@
 """A job that nobody wrote for heddle: a torchvision model, random weights and data, eager, default
 stream, the whole device synchronized after each iteration.
 
-    jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16]
+    jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16] [--graph true|false]
                                then the commands of protocol.py on stdin
 
-An iteration of training is a step: forward, backward, SGD with momentum. bf16 is autocast.
+An iteration of training is a step: forward, backward, SGD with momentum. bf16 is autocast. --graph:
+inference as one CUDA graph, of models that never wait for the GPU: detectors do.
 """
 
 import argparse
@@ -44,22 +45,39 @@ def seeded(seed):
 class Job:
     """Inference."""
 
-    def __init__(self, name, batch, precision="fp32"):
+    def __init__(self, name, batch, precision="fp32", graph=False):
         torch.manual_seed(0)
         torch.backends.cudnn.benchmark = False
         self.name = name
         self.batch = batch
         self.side = 520 if named(name, LARGE) else 224
-        self.bf16 = precision == "bf16"
+        self.bf16, self.graph = precision == "bf16", None
         self.model = build(name).cuda().eval()
         self.input = self.make_input(0)
         self.prepare()
         for _ in range(WARM_UP):
             self.iterate()
+        if graph:
+            self.capture()
         self.about = about()
 
     def prepare(self):
         pass
+
+    def capture(self):
+        """The pass as one launch, which reads self.input and writes self.output."""
+        if named(self.name, DETECTORS):
+            sys.exit(f"jobs.py: {self.name} waits for the GPU within its pass, so that no graph "
+                     "holds it; leave out graph")
+        aside = torch.cuda.Stream()  # as captures want it: warmed up beside the default stream
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            self.iterate()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), self.autocast(), torch.cuda.graph(graph):
+            self.output = self.model(self.input)
+        self.graph = graph
 
     def make_input(self, seed):
         x = torch.rand(self.batch, 3, self.side, self.side, device="cuda", generator=seeded(seed))
@@ -70,7 +88,7 @@ class Job:
 
     def iterate(self):
         with torch.inference_mode(), self.autocast():
-            self.model(self.input)
+            self.graph.replay() if self.graph else self.model(self.input)
             torch.cuda.synchronize()
 
     def hash(self, count):
@@ -82,7 +100,13 @@ class Job:
 
     def hash_one(self, seed):
         with torch.inference_mode(), self.autocast():
-            return digest(self.model(self.make_input(seed)))
+            if not self.graph:
+                return digest(self.model(self.make_input(seed)))
+            before = self.input.clone()
+            self.input.copy_(self.make_input(seed))
+            self.graph.replay()
+            self.input.copy_(before)
+            return digest(self.output)
 
     def profile(self, seconds, timeline):
         return profile(self.iterate, seconds, timeline)
@@ -156,10 +180,14 @@ def parse(arguments):
     parser.add_argument("batch", type=int)
     parser.add_argument("--mode", choices=("inference", "training"), default="inference")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    return parser.parse_args(arguments)
+    parser.add_argument("--graph", choices=("true", "false"), default="false")
+    options = parser.parse_args(arguments)
+    if options.graph == "true" and (options.mode, options.precision) != ("inference", "fp32"):
+        parser.error("--graph true is for inference in fp32")
+    return options
 
 
 if __name__ == "__main__":
     options = parse(sys.argv[1:])
     kind = Training if options.mode == "training" else Job
-    serve(kind(options.model, options.batch, options.precision), REPLIES)
+    serve(kind(options.model, options.batch, options.precision, options.graph == "true"), REPLIES)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job without a GPU, so that bench/pairs.py can be tested anywhere: its "kernels" are sleeps
+"""A job without a GPU, so that the runner can be tested anywhere: its "kernels" are sleeps
 under one lock that all mock jobs share.
 
     mock_job.py MODEL BATCH [TOKENS]   MODEL only seeds the digests; a larger BATCH has longer

@@ -5,7 +5,8 @@ stdin, one JSON line back.
                                  iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
                                  report the iterations that began in [START, START+SECONDS).
                                  ARRIVALS: nothing (closed loop), `open RATE SEED`, `poisson RATE
-                                 SEED` or `recorded FILE`; then time counts from the arrival.
+                                 SEED`, `burst COUNT RATE` (so many at once, RATE times a second)
+                                 or `recorded FILE`; then time counts from the arrival.
                                  An iteration of several tokens tells the times between them too
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
@@ -40,6 +41,9 @@ def arrivals(kind, begin, *words):
             times = [float(word) for word in file.read().split()]
         for turn in itertools.count():
             yield from (begin + turn * times[-1] + at for at in times)
+    if kind == "burst":
+        size, rate = int(words[0]), float(words[1])
+        yield from (begin + count // size / rate for count in itertools.count())
     rate, at, draw = float(words[0]), begin, random.Random(int(words[1]))
     for count in itertools.count():
         yield at if kind == "poisson" else begin + count / rate

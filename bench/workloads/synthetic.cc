@@ -86,6 +86,8 @@ class Arrivals {
       std::ifstream file(path);
       for (double at; file >> at;) recorded_.push_back(at);
       if (recorded_.empty() || recorded_.back() <= 0) kind_ = "closed";
+    } else if (kind_ == "burst") {
+      words >> burst_ >> rate_;
     } else if (words >> rate_ >> seed) {
       random_.seed(seed);
     }
@@ -103,14 +105,14 @@ class Arrivals {
     } else if (kind_ == "poisson") {
       next_s_ += std::exponential_distribution<double>(rate_)(random_);
     } else {
-      next_s_ = base_s_ + static_cast<double>(++count_) / rate_;
+      next_s_ = base_s_ + static_cast<double>(++count_ / burst_) / rate_;
     }
   }
 
  private:
   std::string kind_;
   double next_s_, base_s_, rate_ = 1;
-  size_t count_ = 0;
+  size_t count_ = 0, burst_ = 1;
   std::vector<double> recorded_;
   std::mt19937_64 random_;
 };

@@ -184,7 +184,7 @@ def main():
     out = stage.ROOT / "out/quickstart"
     if shutil.which("nvidia-smi"):
         print("quickstart: an NVIDIA driver is here; this demonstration uses the simulated GPU all "
-              "the same (real programs: bench/pairs.py)", file=sys.stderr)
+              "the same (real programs: heddle-bench run)", file=sys.stderr)
     failed = []
     seeds = range(options.seed, options.seed + (5 if options.five_seeds else 1))
     for options.seed in seeds:

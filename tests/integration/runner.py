@@ -329,6 +329,50 @@ graph = true
             f"jobs.py {scripts}/jobs.py resnet50 32 --mode training",
             f"llm.py {scripts}/llm.py --graph true --tokens 8"])
 
+    def mocks(self, head):
+        """A scenario of two jobs of the Python protocol that need no GPU."""
+        self.stand_ins()
+        job = DIST / "libexec/heddle/workloads/mock_job.py"
+        return head + "".join(
+            f'[[job]]\nname = "{name}"\nrole = "{role}"\n'
+            f'command = ["python3", "{job}", "m", "{batch}"]\n'
+            for name, role, batch in (("hp", "latency", 1), ("be", "batch", 2)))
+
+    def test_a_job_alone_under_heddle_another_configuration_and_the_profilers_timeline(self):
+        text = self.mocks("""
+repetitions = 1
+block_s = 0.2
+policies = ["fifo@mps/hp", "fifo:gpu.idle_us=500@mps"]
+baselines = ["mps"]
+expect = ["fifo@mps/hp: hp mean_over_alone <= 50 (nobody)", "fifo: be cv <= 1 (nobody)"]
+""")
+        output = self.run_bench(text, "--timeline", "mps", "--logs", str(self.at / "logs"))
+        result = self.result()
+        self.assertEqual(set(result["figures"]["fifo@mps/hp"]["jobs"]), {"hp"})
+        self.assertEqual(set(result["figures"]["fifo:gpu.idle_us=500@mps"]["jobs"]), {"hp", "be"})
+        self.assertEqual(len(list((self.at / "logs").rglob("heddled.log"))), 2)
+        self.assertEqual([e["met"] for e in result["expect"]], [True, None])
+        self.assertIn("| fifo: be cv <= 1 | row fifo was not measured |", output)
+        self.assertEqual(len(result["sessions"][0]["processes"]), 2 + 1 + 2)
+        timeline = json.loads((self.at / "result.json.timeline.json").read_text())
+        self.assertEqual([job["role"] for job in timeline["jobs"]], ["latency", "batch"])
+        for job in timeline["jobs"]:
+            self.assertGreater(len(job["spans_us"]), 20)
+
+    def test_apart_the_rows_with_mps_come_after_the_others(self):
+        text = self.mocks('apart = true\nrepetitions = 2\nblock_s = 0.1\npolicies = []\n'
+                          'baselines = ["timeslice", "mps"]\n')
+        self.run_bench(text)
+        result = self.result()
+        self.assertEqual([(b["rep"], b["row"].endswith("mps")) for b in result["raw"]],
+                         [(rep, rep >= 2) for rep in range(4) for _ in range(3)])
+        self.assertEqual(result["figures"]["mps"]["jobs"]["hp"]["mean_over_alone"]["n"], 2)
+        self.assertTrue(result["finished"])
+        self.assertIn("nothing is left", self.run_bench(text, "--resume"))
+        self.assertIn("other --repetitions",
+                      self.run_bench(text, "--resume", "--repetitions", "3", status=1))
+        self.assertNotEqual(self.result()["digests"], [])
+
     def test_arrivals_of_the_python_protocol(self):
         self.stand_ins()
         job = DIST / "libexec/heddle/workloads/mock_job.py"
@@ -348,16 +392,22 @@ command = ["python3", "{job}", "m", "1"]
               f'arrivals = "{arrivals}"\n'
               for name, tokens, arrivals in (("open", 3, "open 40"), ("poisson", 0, "poisson 40"),
                                              ("recorded", 0, "recorded arrivals.txt"),
+                                             ("burst", 0, "burst 4 5"),
                                              ("flooded", 0, "open 5000")))]))
         figures = self.result()["figures"]
         count = {name: figures[f"alone/{name}"]["jobs"][name]["samples"]
-                 for name in ("open", "poisson", "recorded", "flooded")}
+                 for name in ("open", "poisson", "recorded", "burst", "flooded")}
         self.assertEqual(count["open"], 40)
         tbt_ms = figures["alone/open"]["jobs"]["open"]["tbt_ms"]["p50"]
         self.assertEqual(tbt_ms["n"], 3 * 40)
         self.assertTrue(3 <= tbt_ms["value"] < 12, "a wait for the request's turn is not in it")
         self.assertTrue(15 <= count["poisson"] <= 70, count)
         self.assertEqual(count["recorded"], 30, count)
+        self.assertEqual(count["burst"], 20, count)
+        burst_ms = figures["alone/burst"]["jobs"]["burst"]["jct_ms"]
+        open_ms = figures["alone/poisson"]["jobs"]["poisson"]["jct_ms"]
+        self.assertGreater(burst_ms["p50"]["value"], 1.5 * open_ms["p50"]["value"],
+                           "most of a burst wait for others")
         self.assertGreater(figures["alone/flooded"]["jobs"]["flooded"]["unserved"], 3000)
 
     def test_bad_input_is_one_line(self):
@@ -370,7 +420,9 @@ command = ["python3", "{job}", "m", "1"]
                 ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
                  "policy ./p.lua is not there"),
                 ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',
-                 "scenario.toml:1: job a has a trace")):
+                 "scenario.toml:1: job a has a trace"),
+                ('policies = ["fifo@mps/b"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "policies: 'fifo@mps/b': no job 'b'")):
             output = self.run_bench(text, "--device", "sim", status=1)
             self.assertIn(message, output)
             self.assertEqual(output.count("\n"), 1, output)

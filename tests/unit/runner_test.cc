@@ -5,108 +5,15 @@
 #include <fstream>
 
 #include "bench/runner/agree.h"
+#include "bench/runner/expect.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/table.h"
+#include "tests/unit/runner_pair.h"
 
 namespace heddle::bench {
 namespace {
-
-scenario::Scenario pair(const std::string& rows) {
-  auto s = scenario::parse(rows + R"(
-block_s = 1
-[[job]]
-name = "hp"
-role = "latency"
-slo_ms = 2
-command = ["x"]
-[[job]]
-name = "be"
-command = ["y"]
-)",
-                           "dir/pair.toml");
-  EXPECT_TRUE(s) << (s ? "" : s.error().message);
-  return *s;
-}
-
-std::vector<std::string> names(const Plan& plan) {
-  std::vector<std::string> out;
-  for (const Row& row : plan.rows) out.push_back(row.name);
-  return out;
-}
-
-using Names = std::vector<std::string>;
-
-TEST(Rows, EveryPathInUseBringsItsBareBlocks) {
-  const auto s = pair("policies = [\"gapfill\"]\nbaselines = [\"timeslice\"]");
-  EXPECT_EQ(names(plan(s, false)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
-                                          "timeslice", "gapfill", "gapfill@mps"}));
-  const auto bare = pair("policies = []\nbaselines = [\"mps\"]");
-  EXPECT_EQ(names(plan(bare, false)), (Names{"alone/hp@mps", "alone/be@mps", "mps"}));
-}
-
-TEST(Rows, NoneIsThereTwice) {
-  const auto s = pair("policies = [\"fifo\", \"fifo@mps\"]\nbaselines = []");
-  EXPECT_EQ(names(plan(s, false)),
-            (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps", "fifo", "fifo@mps"}));
-}
-
-TEST(Rows, WhatOnlyARestartChangesIsAProcessOfItsOwn) {
-  const auto s = pair(
-      "policies = [\"fifo@mps+priority\"]\nbaselines = [\"mps\", \"mps+priority\", \"mps:25\"]");
-  const Plan p = plan(s, false);
-  ASSERT_EQ(p.rows.size(), 6U);
-  const auto row = [&](const std::string& name) {
-    for (const Row& r : p.rows) {
-      if (r.name == name) return r;
-    }
-    ADD_FAILURE() << name;
-    return Row{};
-  };
-  EXPECT_EQ(row("mps").jobs[0], row("mps+priority").jobs[0]) << "the important side is the same";
-  EXPECT_TRUE(row("mps+priority").jobs[1].client_priority);
-  EXPECT_EQ(row("mps:25").jobs[0].percent, 100U);
-  EXPECT_EQ(row("mps:25").jobs[1].percent, 25U);
-  EXPECT_TRUE(row("fifo@mps+priority").jobs[1].client_priority);
-  EXPECT_TRUE(row("fifo@mps+priority").jobs[1].managed);
-  EXPECT_FALSE(row("fifo@mps+priority").jobs[0].client_priority);
-}
-
-TEST(Rows, EveryBaselineCanBeHadOnTheSimulatedGpuToo) {
-  const auto s = pair(
-      "policies = []\nbaselines = [\"timeslice\", \"mps+priority\", \"mps:25\", "
-      "\"split:25\"]");
-  EXPECT_EQ(names(plan(s, true)), (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps",
-                                         "timeslice", "mps+priority", "mps:25", "split:25"}));
-  EXPECT_TRUE(plan(s, true).missing.empty());
-}
-
-TEST(Rows, InASplitEachJobHasItsSmsAndNobodyIsHeldBack) {
-  const auto s = pair("policies = []\nbaselines = [\"split:25\", \"split:50/40\"]");
-  const Plan p = plan(s, false);
-  ASSERT_EQ(p.rows.size(), 4U);
-  const auto& [hp, be] = std::tie(p.rows[2].jobs[0], p.rows[2].jobs[1]);
-  EXPECT_TRUE(p.rows[2].mps && hp.managed && be.managed);
-  EXPECT_EQ(share_text(hp.sms), "25%-100%");
-  EXPECT_EQ(share_text(be.sms), "0%-25%");
-  EXPECT_EQ(priority_of(hp, s), priority_of(be, s));
-  EXPECT_EQ(share_text(p.rows[3].jobs[0].sms), "0%-50%");
-  EXPECT_EQ(share_text(p.rows[3].jobs[1].sms), "50%-90%");
-  EXPECT_NE(variant_name(be, s), variant_name(p.rows[3].jobs[1], s));
-}
-
-TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
-  const auto s =
-      pair("policies = [\"fifo\"]\nbaselines = [\"timeslice\", \"mps\", \"mps+priority\"]");
-  const Plan p = plan(s, false);
-  for (const Row& row : p.rows) {
-    const std::string over = row.name == "fifo"       ? "timeslice"
-                             : row.name == "fifo@mps" ? "mps+priority"
-                                                      : "";
-    EXPECT_EQ(rival(row, p.rows), over) << row.name;
-  }
-}
 
 TEST(Load, TheCommandLineOverridesTheFile) {
   const std::string file = testing::TempDir() + "load.toml";
@@ -232,7 +139,7 @@ std::vector<Block> drifting() {
 
 TEST(Figures, RatiosAreTakenWithinARepetition) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
-  const auto rows = plan(s, true).rows;
+  const auto rows = plan(s).rows;
   const Json out = summarize(s, rows, drifting());
   const Json& fifo = out["figures"]["fifo"];
   EXPECT_EQ(fifo["jobs"]["hp"]["mean_over_alone"]["value"], 1.5);
@@ -256,7 +163,7 @@ TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
   auto blocks = drifting();
   std::erase_if(blocks, [](const Block& b) { return b.row == "timeslice" || b.repetition == 1; });
   blocks[1].jobs["be"] = Samples{};
-  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json out = summarize(s, plan(s).rows, blocks);
   EXPECT_FALSE(out["figures"].contains("timeslice"));
   EXPECT_TRUE(out["ratios"].empty());
   const Json& fifo = out["figures"]["fifo"];
@@ -271,7 +178,7 @@ TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
   for (Block& block : blocks) {
     if (block.row == "fifo") block.jobs["be"] = Samples{};
   }
-  const Json out = summarize(s, plan(s, true).rows, blocks);
+  const Json out = summarize(s, plan(s).rows, blocks);
   const Json& starved = out["figures"]["fifo"]["jobs"]["be"];
   EXPECT_EQ(starved["per_s"]["value"], 0);
   EXPECT_EQ(starved["per_s_over_alone"]["value"], 0);
@@ -305,7 +212,7 @@ std::vector<Block> told() {
 
 TEST(Figures, TokensEnergyShimDecisionsAndFaultsAreAmongThem) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
-  const Json out = summarize(s, plan(s, true).rows, told());
+  const Json out = summarize(s, plan(s).rows, told());
   const Json& alone = out["figures"]["alone/hp"];
   EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["value"], 1);
   EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["n"], 6);
@@ -350,6 +257,54 @@ TEST(Figures, IdleFractionSetsTheProfilersKernelTimeAgainstBareBlocks) {
   EXPECT_FALSE(out.contains("be"));
 }
 
+// fifo: hp 1.5 times alone, be a quarter; timeslice: twice, and half. A split keeps hp at 1.4.
+TEST(Expect, IsJudgedByFiguresRatiosAndIdleTime) {
+  auto s = pair(
+      "policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\", \"split:75/25\"]\nexpect = [\n"
+      "\"fifo: hp mean_over_alone <= 1.6 (a)\", \"fifo: hp mean_over_alone <= 1.4 (b)\",\n"
+      "\"fifo: be per_s_over_alone >= 0.5 x idle hp (c)\", \"fifo: hp mean / timeslice <= 0.8 "
+      "(d)\",\n"
+      "\"fifo: be per_s / static >= 1 (e)\", \"fifo: counters odd <= 0 (f)\",\n"
+      "\"gone: hp cv <= 1 (g)\", \"fifo: hp speed <= 1 (h)\", \"timeslice: be per_s / static >= 1 "
+      "(i)\",\n"
+      "\"fifo: hp cv >= 1 x idle be (j)\"]");
+  const auto rows = plan(s).rows;
+  auto blocks = drifting();
+  for (uint32_t r = 0; r < 2; ++r) {
+    Block split{r, 9, "split:75/25", {}, -1, Json::object()};
+    Block alone_hp{r, 9, "alone/hp@mps", {{"hp", constant(1000, 100)}}, -1, Json::object()};
+    Block alone_be{r, 9, "alone/be@mps", {{"be", constant(10, 100)}}, -1, Json::object()};
+    split.jobs = {{"hp", constant(1900, 100)}, {"be", constant(10, 30)}};
+    for (const Block& block : {split, alone_hp, alone_be}) blocks.push_back(block);
+  }
+  Json figures = summarize(s, rows, blocks)["figures"];
+  figures["fifo"]["counters"] = {{"asked", 1}};
+  const Json idle = {{"hp", {{"traced", 0.6}}}};
+  const Json out = judge(s, rows, blocks, figures, idle);
+  const auto by = [&](const std::string& source) -> const Json& {
+    for (const Json& one : out) {
+      if (one["source"] == source) return one;
+    }
+    return out;
+  };
+  EXPECT_EQ(by("a")["met"], true);
+  EXPECT_EQ(by("a")["value"], 1.5);
+  EXPECT_EQ(by("b")["met"], false);
+  EXPECT_DOUBLE_EQ(by("c")["bound"], 0.3);
+  EXPECT_EQ(by("c")["met"], false) << "a quarter";
+  EXPECT_EQ(by("d")["met"], true) << "three quarters";
+  EXPECT_LE(by("d")["lo"], by("d")["value"]);
+  EXPECT_EQ(by("e")["met"], true) << "no static setting keeps hp at 1.5";
+  EXPECT_FALSE(by("e").contains("value"));
+  EXPECT_EQ(by("f")["met"], true) << "a counter that did not grow";
+  for (const char* unknown : {"g", "h", "j"}) {
+    EXPECT_TRUE(by(unknown)["met"].is_null()) << unknown;
+    EXPECT_FALSE(by(unknown)["why"].get<std::string>().empty());
+  }
+  EXPECT_EQ(by("i")["over"], "split:75/25") << "1.9 times alone is no more than twice";
+  EXPECT_EQ(by("i")["met"], true);
+}
+
 TEST(Result, BlocksRoundTrip) {
   auto blocks = drifting();
   for (const Block& block : told()) blocks.push_back(block);
@@ -361,7 +316,7 @@ TEST(Result, BlocksRoundTrip) {
 
 TEST(Result, RenderingChangesNoValue) {
   const auto s = pair("");
-  const Json out = summarize(s, plan(s, true).rows, drifting());
+  const Json out = summarize(s, plan(s).rows, drifting());
   EXPECT_EQ(Json::parse(render(out)), out);
 }
 
@@ -372,7 +327,7 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
     "sessions": [{"driver": "-", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
     "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}],
     "missing": [{"row": "mps:25", "why": "no"}]})");
-  result.update(summarize(s, plan(s, true).rows, drifting()));
+  result.update(summarize(s, plan(s).rows, drifting()));
   const std::string text = markdown(result);
   EXPECT_NE(text.find("**pair**: Two.\n"), std::string::npos);
   EXPECT_NE(text.find("| fifo | 2.25 | 3.00 | 3.00 | 3.00 | 0.333 | 1.50 [1.50, 1.50] |"),
@@ -395,7 +350,7 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
 }
 
-// A policy's row against its rival, as the tables of bench/pairs.py have it.
+// A policy's row against its rival, as the older tables have it.
 TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
   Json result = Json::parse(R"({"name": "pair", "about": "", "mode": "real", "gpu": "g", "seed": 1,
     "block_s": 1.0, "repetitions_done": 5, "errors": [], "missing": [],
@@ -425,22 +380,21 @@ TEST(Table, APolicyIsBetterOnAllOnlyIfItIsShownToBe) {
   EXPECT_TRUE(verdict().ends_with("| – | 4 |")) << "too few repetitions to say";
 }
 
-TEST(Table, BriefHasAColumnForEachJobOfEachResult) {
+TEST(Table, BriefHasALineForEachJobOfEachResult) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   Json one = Json::parse(R"({"name": "one", "mode": "real", "gpu": "g", "seed": 1, "block_s": 1.0,
     "repetitions_done": 2, "errors": [],
     "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
     "jobs": [{"name": "hp", "role": "latency"}, {"name": "be", "role": "batch"}]})");
-  one.update(summarize(s, plan(s, true).rows, drifting()));
+  one.update(summarize(s, plan(s).rows, drifting()));
   Json two = one;
   two["name"] = "two";
   two["figures"].erase("fifo");
   const std::string text = brief({one, two});
-  EXPECT_NE(text.find("| one: hp mean | one: be rate | two: hp mean | two: be rate |"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("| fifo | 1.50 | 0.250 | – | – |"), std::string::npos) << text;
-  EXPECT_NE(text.find("| timeslice | 2.00 | 0.500 | 2.00 | 0.500 |"), std::string::npos) << text;
+  for (const char* line : {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
+                           "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 | – |"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << '\n' << text;
+  }
   EXPECT_EQ(text.find("alone/"), std::string::npos);
   EXPECT_NE(text.find("**two**: g, driver 1; 2026-01-02"), std::string::npos) << text;
 }
@@ -449,7 +403,7 @@ Json measured(const char* gpu = "g") {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   Json out = {{"benchmark", "scenario"}, {"scenario", s.text}, {"mode", "real"}, {"gpu", gpu}};
   out["jobs"] = {{{"name", "hp"}, {"role", "latency"}}, {{"name", "be"}, {"role", "batch"}}};
-  out.update(summarize(s, plan(s, true).rows, drifting()));
+  out.update(summarize(s, plan(s).rows, drifting()));
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 namespace heddle::scenario {
 namespace {
@@ -138,7 +139,16 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":3: policies: 'x:y': 'y' is not NAME=VALUE, as in share_pct=60"},
       {"policies = [\"fifo\", \"fifo\"]\n%", ":1: policies: 'fifo' twice"},
       {"policies = [\"fifo@cloud\"]\n%",
-       ":1: policies: 'fifo@cloud': after '@' comes timeslice, mps or mps+priority"},
+       ":1: policies: 'fifo@cloud': after '@' comes timeslice, mps or mps+priority, and /JOB"},
+      {"apart = 1\n%", ":1: apart must be true or false"},
+      {"expect = [\"fast enough\"]\n%",
+       ":1: expect: 'fast enough' must be ROW: FIGURE [/ ROW] <= NUMBER [x idle JOB] (SOURCE), as "
+       "in "
+       "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise"},
+      {"base = \"gone.toml\"\n",
+       ": base: dir/gone.toml: cannot be read; bench/scenarios has some, and bench/README.md the "
+       "format"},
+      {"%[arrivals]\nb = \"open 3\"\n", ":5: unknown key arrivals.b; did you mean 'a'?"},
       {"baselines = [\"timeslices\"]\n%",
        ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
       {"baselines = [\"split:10/20\"]\n%",
@@ -167,8 +177,9 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%role = \"best\"\n", ":4: job.role must be \"latency\" or \"batch\""},
       {"%priority = 10\n", ":4: job.priority must be a number from 0 to 9"},
       {"%arrivals = \"open\"\n",
-       ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second) or "
-       "\"recorded FILE\""},
+       ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second), "
+       "\"burst "
+       "20 0.5\" (20 requests at once, 0.5 times a second) or \"recorded FILE\""},
       {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},
       {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
       {"%[job.sim]\nblocks = 3\n",
@@ -178,7 +189,7 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%[job.sim]\nkernel_us = 9\nkernels = 3\nsyncs = 4\n",
        ":7: job.sim.syncs must be a number from 1 to 3"},
       {"%[job.sim]\ntrace = \"t\"\nkernels = 3\n",
-       ":4: job.sim has a trace and a synthetic iteration; leave one out"},
+       ":4: job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }"},
       {"%[job.sim]\nkernel_us = { mean = 60 }\n",
        ":5: unknown key job.sim.kernel_us.mean; did you mean 'median'?"},
       {"%[job.sim]\nkernel_us = \"60\"\n",
@@ -192,6 +203,60 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
   EXPECT_EQ(error_of("name = \n").rfind("dir/s.toml:1: ", 0), 0U);
 }
 
+TEST(Scenario, ABaseGivesWhatTheFileDoesNotSay) {
+  const std::filesystem::path folder = testing::TempDir() + "base";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "pair.toml")
+      << "about = \"Two.\"\nblock_s = 3\npolicies = [\"fifo\"]\n"
+      << kJob << "slo_ms = 9\n[[job]]\nname = \"b\"\ncommand = [\"y\"]\narrivals = \"poisson 4\"\n";
+  const auto parse_on = [&](const std::string& text) {
+    return parse("base = \"pair.toml\"\n" + text, (folder / "more.toml").string());
+  };
+  const auto s = parse_on("block_s = 4\n[arrivals]\na = \"burst 20 0.5\"\n");
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->name, "more");
+  EXPECT_EQ(s->about, "Two.");
+  EXPECT_EQ(s->block_s, 4);
+  ASSERT_EQ(s->jobs.size(), 2U);
+  EXPECT_EQ(s->jobs[0].slo_ms, 9);
+  EXPECT_EQ(s->jobs[0].arrivals.kind, ArrivalKind::kBurst);
+  EXPECT_EQ(s->jobs[0].arrivals.burst, 20U);
+  EXPECT_EQ(s->jobs[0].arrivals.per_s, 0.5);
+  EXPECT_EQ(s->jobs[1].arrivals.kind, ArrivalKind::kPoisson);
+  EXPECT_NE(s->text.find("slo_ms = 9"), std::string::npos) << "a result keeps both texts";
+  const auto bad = parse_on("repetitions = 0\n");
+  ASSERT_FALSE(bad);
+  EXPECT_NE(bad.error().message.find("more.toml:2: repetitions"), std::string::npos)
+      << bad.error().message;
+  std::ofstream(folder / "pair.toml", std::ios::app) << "slow_ms = 1\n";
+  const auto inherited = parse_on("");
+  ASSERT_FALSE(inherited);
+  EXPECT_NE(inherited.error().message.find("pair.toml:12: unknown key job.slow_ms"),
+            std::string::npos)
+      << inherited.error().message;
+}
+
+TEST(Scenario, AnExpectationNamesRowFigureBoundAndSource) {
+  const auto plain = parse_expectation("gapfill@mps: H jct_ms mean <= 1.5 (issue 5, item 2)");
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_EQ(plain->row, "gapfill@mps");
+  EXPECT_EQ(plain->figure, "H jct_ms mean");
+  EXPECT_TRUE(plain->at_most && plain->over.empty() && plain->idle_of.empty());
+  EXPECT_EQ(plain->bound, 1.5);
+  EXPECT_EQ(plain->source, "issue 5, item 2");
+  const auto idle = parse_expectation("mps:25: L per_s / static >= 0.5 x idle H (us)");
+  ASSERT_TRUE(idle) << idle.error().message;
+  EXPECT_EQ(idle->row, "mps:25");
+  EXPECT_EQ(idle->figure, "L per_s");
+  EXPECT_EQ(idle->over, "static");
+  EXPECT_EQ(idle->idle_of, "H");
+  EXPECT_FALSE(idle->at_most);
+  for (const char* wrong : {"", "a: b <= 1", "a b <= 1 (c)", "a: b < 1 (c)", "a: b <= x (c)",
+                            "a:  <= 1 (c)", "a:   <= 1 (c)", "a: b <= 1 x idle (c)"}) {
+    EXPECT_FALSE(parse_expectation(wrong)) << wrong;
+  }
+}
+
 TEST(Scenario, AFileThatIsNotThereSaysWhereSomeAre) {
   const auto s = load("/nonexistent/s.toml");
   ASSERT_FALSE(s);
@@ -200,7 +265,7 @@ TEST(Scenario, AFileThatIsNotThereSaysWhereSomeAre) {
 
 TEST(Scenario, EveryShippedOneIsRight) {
   size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_SCENARIOS)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(HEDDLE_SCENARIOS)) {
     if (entry.path().extension() != ".toml") continue;
     const auto s = load(entry.path().string());
     EXPECT_TRUE(s) << s.error().message;

@@ -276,6 +276,44 @@ std::string problem_of(const VirtualOptions& options) {
   return "";
 }
 
+TEST_F(VirtualTest, ARowHasTheConfigurationThatItNames) {
+  std::string pair = kPair;
+  const std::string policies =
+      "policies = [\"exclusive@mps\", \"exclusive:gpu.starvation_ms=5@mps\"]";
+  write(pair.replace(pair.find("policies"),
+                     std::string("policies = [\"priority\", \"gapfill\"]").size(), policies));
+  const Json figures = run_virtual(options_).result["figures"];
+  const auto rate = [&](const std::string& row) {
+    return figures[row]["jobs"]["filler"]["per_s"]["value"].get<double>();
+  };
+  EXPECT_EQ(rate("exclusive@mps"), 0) << "the service is never idle for longer than its pauses";
+  EXPECT_GT(rate("exclusive:gpu.starvation_ms=5@mps"), 1);
+  options_.policies = {"exclusive:gpu.starvation_ms=0@mps"};
+  EXPECT_NE(problem_of(options_).find("gpu.starvation_ms must be"), std::string::npos)
+      << problem_of(options_);
+}
+
+// Four requests of the service at once, each 3 kernels of 0.85 ms, ten times a second: the second
+// waits for the first, and so on.
+TEST_F(VirtualTest, RequestsOfABurstWaitForEachOther) {
+  std::string pair = kPair;
+  write(pair.insert(pair.find("[job.sim]"), "arrivals = \"burst 4 10\"\n"));
+  const Json service = run_virtual(options_).result["figures"]["alone/service"]["jobs"]["service"];
+  EXPECT_EQ(service["samples"], 2 * 0.5 * 10 * 4);
+  // 6.3 ms: its pause after each.
+  EXPECT_NEAR(service["jct_ms"]["mean"]["value"].get<double>(), (10 * 2.55 + 6 * 6.3) / 4, 1);
+}
+
+TEST_F(VirtualTest, TellsWhatAJobAloneLeavesIdleAndJudgesExpectations) {
+  write("expect = [\"gapfill@mps: filler per_s_over_alone >= 0.1 x idle service (us)\"]\n" +
+        std::string(kPair));
+  const Json result = run_virtual(options_).result;
+  const double idle = result["idle_fraction"]["service"]["traced"];
+  EXPECT_NEAR(idle, 1 - 2.55 / (2.55 + 6.3), 0.05);
+  EXPECT_EQ(result["expect"][0]["met"], true);
+  EXPECT_NEAR(result["expect"][0]["bound"].get<double>(), 0.1 * idle, 1e-9);
+}
+
 TEST_F(VirtualTest, SaysWhatIsMissingInOneLine) {
   std::string pair = kPair;
   write(pair.substr(0, pair.rfind("[job.sim]")));

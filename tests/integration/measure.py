@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""bench/experiments/six_pairs.py in miniature on the simulated GPU: over several calls, interrupted
-in between; its tables and pictures; heddle-bench agree and --device virtual on what it leaves.
+"""bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted
+in between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual
+time.
 
-    six_pairs.py [DIST]
+    measure.py [DIST]
 """
 
 import gzip
@@ -18,25 +19,26 @@ import unittest
 from runner import BENCH, DIST, ROOT, alive
 
 PAIRS = "keypointrcnn,resnet50"
-SHORT = ("--device", "sim", "--pairs", PAIRS, "--pair-s", "12", "--block-s", "0.1",
+SHORT = ("six_pairs", "--device", "sim", "--only", PAIRS, "--scenario-s", "12", "--block-s", "0.1",
          "--repetitions", "1")
 
 
-class SixPairs(unittest.TestCase):
+class Measure(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="heddle-six-")
         self.addCleanup(folder.cleanup)
-        self.out = pathlib.Path(folder.name) / "six"
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "six_pairs"
         self.mark = f"HEDDLE_TEST_MARK={folder.name}"
         self.env = os.environ | {"HEDDLE_TEST_MARK": folder.name, "HEDDLE_COMMIT": "test"}
 
-    def command(self, *arguments):
-        return [sys.executable, ROOT / "bench/experiments/six_pairs.py", "--dist", DIST, "--out",
-                self.out, *SHORT, *arguments]
+    def command(self, *arguments, series=SHORT):
+        return [sys.executable, ROOT / "bench/experiments/measure.py", "--dist", DIST, "--out",
+                self.folder, *series, *arguments]
 
-    def call(self, *arguments, status=0):
-        done = subprocess.run(self.command(*arguments), env=self.env, text=True, timeout=150,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def call(self, *arguments, status=0, series=SHORT):
+        done = subprocess.run(self.command(*arguments, series=series), env=self.env, text=True,
+                              timeout=150, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, status, done.stdout)
         self.assertEqual(alive(self.mark), [])
         return done.stdout
@@ -58,12 +60,12 @@ class SixPairs(unittest.TestCase):
 
         self.assertIn("--resume goes on", self.call(status=2))
         first = self.call("--resume", "--budget-s", "8", status=3)
-        self.assertIn("2 of 2 pairs to measure", first)
+        self.assertIn("2 of 2 scenarios to measure", first)
         self.assertIn("left for --resume: resnet50", first)
         last = self.call("--resume")
-        self.assertIn("1 of 2 pairs to measure", last)
+        self.assertIn("1 of 2 scenarios to measure", last)
         self.check_results(last)
-        self.assertIn("0 of 2 pairs", self.call("--resume"))
+        self.assertIn("0 of 2 scenarios", self.call("--resume"))
         (self.out / "brief.md").unlink()
         self.assertNotIn("to measure", self.call("--draw"))
         self.assertTrue((self.out / "brief.md").exists())
@@ -89,8 +91,9 @@ class SixPairs(unittest.TestCase):
             self.assertIn(f"{name}: 1 repetitions", output)
         brief = (self.out / "brief.md").read_text()
         self.assertIn("| gapfill@mps |", brief)
+        self.assertIn("| keypointrcnn: detector mean |", brief)
         self.assertIn("every figure is simulated", (self.out / "table.md").read_text())
-        packed = (self.out / "gapfill.perfetto.json.gz").read_bytes()
+        packed = (self.out / "gapfill@mps.perfetto.json.gz").read_bytes()
         events = json.loads(gzip.decompress(packed))["traceEvents"]
         self.assertGreater(sum(event["ph"] == "X" for event in events), 50)
         if "no pictures: " in output:  # said, with the package's name
@@ -98,6 +101,28 @@ class SixPairs(unittest.TestCase):
             return
         for picture in ("frontier.svg", "keypointrcnn.cdf.svg", "timeline.svg"):
             self.assertIn("simulated", (self.out / picture).read_text(), picture)
+
+    def test_the_plan_tells_the_seconds_and_starts_nothing(self):
+        plan = self.call("--plan", series=("pairs", "first"))
+        self.assertRegex(plan, r"pairs/keypointrcnn +\d+ s: 15 rows, 15 processes, 0 of 5 repet")
+        self.assertRegex(plan, r"first/resnet101_first +\d+ s: 5 rows")
+        self.assertRegex(plan, r"in all +\d+ s")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_series_is_predicted_in_virtual_time(self):
+        series = ("ratio", "--device", "virtual", "--only", "ratio_1,ratio_10", "--repetitions",
+                  "1", "--block-s", "0.5", "--seed", "1")
+        self.call(series=series)
+        result = json.loads((self.folder / "ratio/ratio_10.json").read_text())
+        self.assertEqual((result["mode"], result["sessions"][0]["commit"]), ("simulated", "test"))
+        tasks = {job: result["figures"]["fikit"]["jobs"][job]["samples"] for job in "HL"}
+        self.assertEqual(tasks["H"], 10 * tasks["L"], "as many as the scenario says")
+        met = {e["expected"]: e["met"] for e in result["expect"]}
+        self.assertTrue(all(value is not None for value in met.values()), met)
+        brief = (self.folder / "ratio/brief.md").read_text()
+        self.assertIn("| ratio_10: L mean |", brief)
+        self.assertRegex(brief, r"fikit: L mean / exclusive <= 0.9 \| [01] of 1 \|")
+        self.assertIn("0 of 2 scenarios", self.call("--resume", series=series))
 
     def test_run_on_the_virtual_device_prints_what_virtual_prints(self):
         scenario = ROOT / "bench/scenarios/synthetic.toml"
