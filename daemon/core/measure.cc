@@ -22,6 +22,11 @@ constexpr double kHintChange = 0.05;
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 
+// A synchronizing call with nothing to wait for takes two to four microseconds (bench/README.md).
+constexpr TimeNs kWaitedNs = 10'000;
+// One queue's end moves an inferred duration by this factor at most.
+constexpr double kInferredFactor = 2;
+
 bool wants_timing(const KernelStats& s) {
   return !s.profiled && s.durations.count() < kExclusiveSamples && s.timed < kSamplesMax;
 }
@@ -73,6 +78,7 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   KernelStats& s = *k->stats;
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive);
+  c.typical_us.add(us);
   ++s.timed;
   if (exclusive && !s.profiled) {
     s.durations.add(us);
@@ -83,9 +89,29 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   send_hint(c, work.kernel);
 }
 
-void Scheduler::State::end_run(Client& c) {
+// A synchronizing call that waited returned when the queue ended, one that did not found it over.
+// By as much as that is not what was predicted, the untimed launches in it were taken for too short
+// or too long, each in proportion.
+void Scheduler::State::infer_durations(Client& c, TimeNs at) {
+  double untimed_us = 0;
+  for (const UntimedLaunch& l : c.untimed) untimed_us += l.predicted_us;
+  const bool waited = at - c.waiting_since >= kWaitedNs;
+  if (untimed_us > 0 && c.waiting_since != 0 && !c.awaits_others &&
+      (waited || c.predicted_end > at)) {
+    const double late_us = to_us(at - c.predicted_end);
+    const double factor =
+        std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
+    for (const UntimedLaunch& l : c.untimed) {
+      if (!l.stats->duration.timed()) l.stats->duration.infer(l.predicted_us * factor);
+    }
+  }
+}
+
+void Scheduler::State::end_run(Client& c, TimeNs at) {
   TaskStats& task = *c.measured;
-  if (task.profiled || !alone_since(c, c.run_start)) return;
+  if (!alone_since(c, c.run_start)) return;
+  infer_durations(c, at);
+  if (task.profiled) return;
   if (++task.runs < config.measure_runs) return;
   task.profiled = c.profile_grown = true;
   for (uint32_t i = 0; i < c.kernels.size(); ++i) {
@@ -98,7 +124,7 @@ void Scheduler::State::end_run(Client& c) {
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   const bool measure = wants_timing(*k.stats);
-  const double us = k.stats->duration.us(0);
+  const double us = k.stats->duration.us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
     return;
   }

@@ -86,9 +86,10 @@ struct Outlook {
   TimeNs idle_since = 0;  // if it is not busy: when its gap began
   bool gap_synchronized = false;
   bool gap_known = false;
-  double gap_us = 0;            // promised length of the gap that began then, 0 if not known
-  bool duration_known = false;  // of the kernel that was asked about
-  double duration_us = 0;       // the default estimate if not known
+  double gap_us = 0;  // promised length of the gap that began then, 0 if not known
+  bool duration_timed =
+      false;               // of the kernel that was asked about; else it is inferred, or typical
+  double duration_us = 0;  // of its client's kernels, or the default estimate
 };
 
 class Scheduler {

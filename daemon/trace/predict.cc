@@ -68,7 +68,7 @@ class Scorer {
     TimeNs first = 0;      // launch of all
     TimeNs run_start = 0;  // first launch since a synchronizing call; 0: none
     TimeNs wait_start = 0;
-    TimeNs queue_end = 0;  // as predicted when the wait began
+    TimeNs queue_end = 0;                                     // as predicted when the wait began
     std::map<uint16_t, std::map<uint64_t, Launch>> launches;  // by stream and number, not complete
   };
 
@@ -107,7 +107,7 @@ class Scorer {
     task.seconds = us(e.at - c.first) / 1e6;
     if (c.run_start == 0) c.run_start = e.at;
     c.launches[e.launch.stream][e.launch.stream_seq] = {outlook.duration_us,
-                                                        outlook.duration_known};
+                                                        outlook.duration_timed};
   }
 
   void on_completed(const core::Scheduler& core, Client& c, const Event& e) {
