@@ -75,9 +75,9 @@ class Outstanding {
   double predicted_us_ = 0;
 };
 
-// Launches that were taken for done before their durations came, as happens wherever the predicted
-// end is believed: without them what is measured of a launch-bound client would be lost. A duration
-// comes within some dozens of launches, of which one is remembered for each place.
+// Launches that were taken for done because their predicted end had passed: without them most of
+// what is measured of a launch-bound client would be lost, for it comes later, but within some
+// dozens of launches. One is remembered in each place.
 class Undated {
  public:
   void add(const Work& work) { at(work.seq) = work; }
@@ -108,7 +108,6 @@ struct Client {
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
-  Undated undated;
   uint32_t queued = 0;                // launches waiting for a grant
   std::vector<uint32_t> granted_seq;  // by thread: the last ask that was granted
 
@@ -121,7 +120,8 @@ struct Client {
   // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
   TimeNs predicted_end = 0;
   std::vector<UntimedLaunch> untimed;
-  Quantile typical_us{0.5};       // of its timed launches
+  Quantile timed_us{0.5};         // of its launches whose durations were measured
+  double typical_us = 0;          // the same; the default estimate as long as there are none
   bool unsynchronized = false;    // launched since a synchronizing call last returned
   TimeNs run_start = 0;           // the first such launch
   TaskStats* measured = nullptr;  // its task's measurement stage
@@ -149,6 +149,7 @@ struct Client {
 
   uint64_t launches = 0, granted = 0;
   double gpu_us = 0;
+  Undated undated;
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

@@ -78,7 +78,8 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   KernelStats& s = *k->stats;
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive);
-  c.typical_us.add(us);
+  c.timed_us.add(us);
+  c.typical_us = c.timed_us.value();
   ++s.timed;
   if (exclusive && !s.profiled) {
     s.durations.add(us);

@@ -28,9 +28,7 @@ Client* Scheduler::State::find(ClientId id) {
 
 double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   const Kernel* k = c.kernel(kernel);
-  if (k != nullptr && k->stats->duration.known()) return k->stats->duration.us();
-  const double typical_us = c.typical_us.value();
-  return typical_us > 0 ? typical_us : config.default_kernel_us;
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
 }
 
 void Scheduler::State::on_attached(const Event& e) {
@@ -42,6 +40,7 @@ void Scheduler::State::on_attached(const Event& e) {
   Client& c = *owned;
   c.id = e.client;
   c.task = e.attached.task;
+  c.typical_us = config.default_kernel_us;
   c.measured = &table.task(c.task);
   if (e.attached.profile_runs > 0 && !c.measured->profiled) {
     *c.measured = {e.attached.profile_runs, true};
@@ -258,7 +257,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
                               bool evidence) {
   if (measured_us > 0) {
     add_duration(c, work, static_cast<double>(measured_us));
-  } else {
+  } else if (!evidence) {
     c.undated.add(work);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
