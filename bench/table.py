@@ -13,7 +13,7 @@ full*.json, `launch-priority` and its verdict from launch_priority*.json, `metho
 simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
 `predict` from predict.json and
 predict-before.json, what `heddle trace predict --json profiles/traces/nvidia-h200/*.trace` says now
-and what it said before the predictor was measured.
+and what it said before the predictor was measured, `predict-stage` from predict-stage.json.
 """
 
 import argparse
@@ -293,11 +293,12 @@ def blast_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
-def predict_table():
-    paths = [RESULTS / "predict-before.json", RESULTS / "predict.json"]
+def predict_table(*names):
+    """One file, or two before and after a change."""
+    paths = [RESULTS / name for name in names]
     if not all(path.exists() for path in paths):
         return NO_RESULT
-    before, now = (json.loads(path.read_text()) for path in paths)
+    before, now = (json.loads(path.read_text()) for path in (paths[0], paths[-1]))
 
     def both(kind, key, show, few="known"):
         def cell(task):
@@ -336,7 +337,7 @@ def predict_table():
     }
     rows = [[new["name"], *(cell(old, new) for cell in columns.values())]
             for old, new in zip([*before["tasks"], before["all"]], [*now["tasks"], now["all"]])]
-    return markdown(["before → now", *(name.strip() for name in columns)], rows)
+    return markdown(["before → now" if len(names) > 1 else "", *(name.strip() for name in columns)], rows)
 
 
 def tables():
@@ -349,7 +350,8 @@ def tables():
             "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "blast-radius": blast_table(), "predict": predict_table(), **steer_tables()}
+            "blast-radius": blast_table(), "predict": predict_table("predict-before.json", "predict.json"),
+            "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
 
 
 def replaced(text, found):

@@ -22,7 +22,7 @@ constexpr double kHintChange = 0.05;
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 
-// A synchronizing call with nothing to wait for takes two to four microseconds (bench/README.md).
+// A synchronizing call with nothing to wait for takes a few microseconds (bench/README.md).
 constexpr TimeNs kWaitedNs = 10'000;
 // One queue's end moves an inferred duration by this factor at most.
 constexpr double kInferredFactor = 2;
@@ -96,20 +96,18 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
 void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   double untimed_us = 0;
   for (const UntimedLaunch& l : c.untimed) untimed_us += l.predicted_us;
+  if (untimed_us <= 0 || c.waiting_since == 0 || c.awaits_others) return;
   const bool waited = at - c.waiting_since >= kWaitedNs;
-  if (untimed_us > 0 && c.waiting_since != 0 && !c.awaits_others &&
-      (waited || c.predicted_end > at)) {
-    const double late_us = to_us(at - c.predicted_end);
-    const double factor =
-        std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
-    for (const UntimedLaunch& l : c.untimed) {
-      if (!l.stats->duration.timed()) l.stats->duration.infer(l.predicted_us * factor);
-    }
-  }
+  if (!waited && c.predicted_end <= at) return;
+  const double late_us = to_us(at - c.predicted_end);
+  const double factor =
+      std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
+  for (const UntimedLaunch& l : c.untimed) l.stats->duration.infer(l.predicted_us * factor);
 }
 
 void Scheduler::State::end_run(Client& c, TimeNs at) {
   TaskStats& task = *c.measured;
+  if (task.profiled && c.untimed.empty()) return;
   if (!alone_since(c, c.run_start)) return;
   infer_durations(c, at);
   if (task.profiled) return;
