@@ -96,7 +96,7 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
 void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   double untimed_us = 0;
   for (const UntimedLaunch& l : c.untimed) untimed_us += l.predicted_us;
-  if (untimed_us <= 0 || c.waiting_since == 0 || c.awaits_others) return;
+  if (untimed_us <= 0 || c.waiting_since == 0 || c.awaits_others || c.unseen_until != 0) return;
   const bool waited = at - c.waiting_since >= kWaitedNs;
   if (!waited && c.predicted_end <= at) return;
   const double late_us = to_us(at - c.predicted_end);

@@ -458,7 +458,8 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   if (c == nullptr) return o;
   o.busy = c->busy(now);
   o.queue_end = c->busy_until;
-  o.idle_since = c->gap_open ? c->gap_start : std::min(now, c->busy_until);
+  o.idle_since =
+      c->gap_open ? c->gap_start : std::min(now, std::max(c->busy_until, c->unseen_until));
   o.gap_synchronized = c->gap_synchronized;
   if (const GapEstimate* gap = c->gap_estimate()) {
     o.gap_known = gap->known();

@@ -68,7 +68,8 @@ class Scorer {
     TimeNs first = 0;      // launch of all
     TimeNs run_start = 0;  // first launch since a synchronizing call; 0: none
     TimeNs wait_start = 0;
-    TimeNs queue_end = 0;                                     // as predicted when the wait began
+    bool unseen = false;   // work that nobody told of may be in the queue
+    TimeNs queue_end = 0;  // as predicted when the wait began
     std::map<uint16_t, std::map<uint64_t, Launch>> launches;  // by stream and number, not complete
   };
 
@@ -87,6 +88,8 @@ class Scorer {
     if (e.kind == EventKind::kWaiting) {
       c.wait_start = e.at;
       c.queue_end = core.outlook(e.client, e.at, core::kUnknownKernel).queue_end;
+    } else if (e.kind == EventKind::kUnobserved) {
+      c.unseen = true;
     } else if (e.kind == EventKind::kCompleted) {
       on_completed(core, c, e);
     } else if ((e.kind == EventKind::kPosted || e.kind == EventKind::kAsked) && is_launch(e)) {
@@ -128,8 +131,9 @@ class Scorer {
     if (e.done.evidence != core::Evidence::kSynchronized) return;
     const bool over = std::all_of(c.launches.begin(), c.launches.end(),
                                   [](const auto& stream) { return stream.second.empty(); });
-    if (over && c.run_start != 0 && c.wait_start != 0) on_queue_end(c, task, e.at);
+    if (over && c.run_start != 0 && c.wait_start != 0 && !c.unseen) on_queue_end(c, task, e.at);
     if (over) c.run_start = 0;
+    c.unseen &= !over;
     c.wait_start = 0;
   }
 

@@ -103,6 +103,22 @@ TEST_F(PredictorTest, NothingIsInferredBesideOthers) {
   EXPECT_DOUBLE_EQ(predicted(0), 100);
 }
 
+TEST_F(PredictorTest, NothingIsInferredFromAQueueWithUnseenWorkInIt) {
+  kernel(1, 0, 70);
+  step(Event(EventKind::kUnobserved, now_, 1));
+  now_ += kMs;
+  Event observed(EventKind::kObserved, now_, 1);
+  observed.observed = {12};
+  step(observed);
+  launch_of(0);
+  wait(900);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+  now_ += kMs;
+  launch_of(0);
+  wait(140);
+  EXPECT_DOUBLE_EQ(predicted(0), 140) << "after a synchronizing call all is seen again";
+}
+
 TEST_F(PredictorTest, AnUnknownKernelIsTakenForTheMiddleOneOfItsClient) {
   for (const uint32_t us : {10u, 900u, 20u}) {
     kernel(1, us, us);

@@ -52,6 +52,12 @@ class Story {
     e.done = {seq_, 0, core::kEveryStream, Evidence::kSynchronized};
     event(e);
   }
+  void unobserved(core::TimeNs from_us, core::TimeNs to_us) {
+    event(Event(EventKind::kUnobserved, from_us * 1'000, 1));
+    Event e(EventKind::kObserved, to_us * 1'000, 1);
+    e.observed = {3};
+    event(e);
+  }
   TaskPredictions score() {
     add(encoder_.end(records_, 0));
     Result<Reader> reader = Reader::from_bytes(bytes_, "story");
@@ -123,6 +129,19 @@ TEST(TracePredict, CountsCallsThatFoundTheWorkOverThoughItWasThoughtBusy) {
   story.launch(1'000);
   story.wait(1'010, 1'012);  // of 100 predicted
   EXPECT_EQ(story.score().prompt_overrun, 1u);
+}
+
+TEST(TracePredict, JudgesNoQueueWithUnseenWorkInIt) {
+  Story story;
+  story.launch(1'000);
+  story.unobserved(1'010, 2'000);
+  story.launch(2'010);
+  story.wait(2'020, 2'700);
+  story.launch(2'800);
+  story.wait(2'810, 2'880);
+  const TaskPredictions t = story.score();
+  EXPECT_EQ(t.queue_ends.size(), 1u);
+  EXPECT_EQ(t.gaps_launching.size() + t.gaps_synchronized.size(), 1u) << "behind the first wait";
 }
 
 TEST(TracePredict, SumsOverTasks) {
