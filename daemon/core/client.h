@@ -120,8 +120,8 @@ struct Client {
   // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
   TimeNs predicted_end = 0;
   std::vector<UntimedLaunch> untimed;
-  Quantile timed_us{0.5};         // of its launches whose durations were measured
-  double typical_us = 0;          // the same; the default estimate as long as there are none
+  Quantile timed_us{0.5};         // median of its timed launches
+  double typical_us = 0;          // the same, the default estimate while there are none
   bool unsynchronized = false;    // launched since a synchronizing call last returned
   TimeNs run_start = 0;           // the first such launch
   TaskStats* measured = nullptr;  // its task's measurement stage

@@ -45,10 +45,10 @@ double DurationEstimate::us() const {
 // True if `us` completes a run of gaps that tell of a new phase.
 bool GapEstimate::phase_changed(double us) {
   int side = 0;
-  if (us * kPhaseFactor < low_us()) side = -1;
-  if (us > kPhaseFactor * low_us()) side = 1;
-  if (!known() || side == 0 || side * strange_ < 0) strange_ = 0;
-  if (!known() || side == 0) return false;
+  if (known() && us * kPhaseFactor < low_us_) side = -1;
+  if (known() && us > kPhaseFactor * low_us_) side = 1;
+  if (side == 0 || side * strange_ < 0) strange_ = 0;
+  if (side == 0) return false;
   strange_low_us_ = strange_ == 0 ? us : std::min(strange_low_us_, us);
   strange_ += side;
   return std::abs(strange_) >= kPhaseGaps;

@@ -58,17 +58,16 @@ bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
   });
 }
 
-// The observed gap corrects the estimate, whether or not anybody filled it; a client that is still
-// busy left none.
+// The observed gap corrects the estimate, whether or not anybody filled it.
 void Scheduler::State::add_gap(const Client& c, TimeNs at) {
   const Kernel* last = c.kernel(c.last_kernel);
   if (last == nullptr) return;
-  const bool synchronized = c.gap_open && c.gap_synchronized;
-  const double gap_us = c.gap_open ? to_us(std::max<TimeNs>(0, at - c.gap_start)) : 0;
+  const bool synchronized = c.gap_synchronized;
+  const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
   if (gap_us >= config.idle_us_max) return;
   KernelStats& s = *last->stats;
   s.gap(synchronized).add(gap_us);
-  if (s.profiled || !alone_since(c, c.gap_open ? c.gap_start : at)) return;
+  if (s.profiled || !alone_since(c, c.gap_start)) return;
   (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
 }
 

@@ -95,7 +95,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   send_hint(c, body.index);
 }
 
-// The observed gap corrects the estimate, whether or not anybody filled it. A gap that the client
+// The client has work: its gap ends. One that is still busy leaves none. A gap that the client
 // spent waiting for a grant is none of its own making, so it ends when it asks.
 void Scheduler::State::touch(Client& c, TimeNs at) {
   settle(c);

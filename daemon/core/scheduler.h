@@ -79,17 +79,16 @@ struct TaskProfile {
   std::vector<KernelProfile> kernels;
 };
 
-// What is predicted of a client, as policies are told it. For those who judge predictions.
+// What is predicted of a client and one of its kernels, for those who judge predictions.
 struct Outlook {
   bool busy = false;      // work is on the device, or must be taken to be
-  TimeNs queue_end = 0;   // when what was outstanding last was predicted to be done
+  TimeNs queue_end = 0;   // when the last of what it launched is predicted to be done
   TimeNs idle_since = 0;  // if it is not busy: when its gap began
   bool gap_synchronized = false;
   bool gap_known = false;
-  double gap_us = 0;  // promised length of the gap that began then, 0 if not known
-  bool duration_timed =
-      false;               // of the kernel that was asked about; else it is inferred, or typical
-  double duration_us = 0;  // of its client's kernels, or the default estimate
+  double gap_us = 0;            // promised length of that gap, 0 if not known
+  bool duration_timed = false;  // the kernel's was; else it is inferred, or a guess
+  double duration_us = 0;
 };
 
 class Scheduler {

@@ -85,13 +85,13 @@ class Scorer {
     const auto it = clients_.find({e.device, e.client});
     if (it == clients_.end()) return;
     Client& c = it->second;
-    if (e.kind == EventKind::kWaiting) {
+    if (e.kind == EventKind::kWaiting && c.wait_start == 0) {
       c.wait_start = e.at;
       c.queue_end = core.outlook(e.client, e.at, core::kUnknownKernel).queue_end;
     } else if (e.kind == EventKind::kUnobserved) {
       c.unseen = true;
     } else if (e.kind == EventKind::kCompleted) {
-      on_completed(core, c, e);
+      on_completed(c, e);
     } else if ((e.kind == EventKind::kPosted || e.kind == EventKind::kAsked) && is_launch(e)) {
       on_launch(core, c, e);
     }
@@ -113,7 +113,7 @@ class Scorer {
                                                         outlook.duration_timed};
   }
 
-  void on_completed(const core::Scheduler& core, Client& c, const Event& e) {
+  void on_completed(Client& c, const Event& e) {
     if (e.done.evidence == core::Evidence::kFailed) return;
     TaskPredictions& task = tasks_[c.task];
     if (e.done.stream != core::kEveryStream && e.done.duration_us > 0) {

@@ -5,8 +5,7 @@
 //
 // What is set against what, all in µs:
 //   durations   what a launch was predicted to take when it was launched, against the timed event
-//               pair around it; unknown if neither this kernel was timed before nor its duration
-//               inferred.
+//               pair around it; unknown if its kernel was not timed before.
 //   gaps        how long the client was promised to stay away when its gap began, against when it
 //               launched again. The beginning of a synchronized gap is known; that of a launching
 //               one is itself predicted, by the end of the queue.
