@@ -337,7 +337,8 @@ def predict_table(*names):
     }
     rows = [[new["name"], *(cell(old, new) for cell in columns.values())]
             for old, new in zip([*before["tasks"], before["all"]], [*now["tasks"], now["all"]])]
-    return markdown(["before → now" if len(names) > 1 else "", *(name.strip() for name in columns)], rows)
+    corner = "before → now" if len(names) > 1 else ""
+    return markdown([corner, *(name.strip() for name in columns)], rows)
 
 
 def tables():
@@ -350,7 +351,8 @@ def tables():
             "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "blast-radius": blast_table(), "predict": predict_table("predict-before.json", "predict.json"),
+            "blast-radius": blast_table(),
+            "predict": predict_table("predict-before.json", "predict.json"),
             "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
 
 

@@ -2,8 +2,8 @@
 """How well heddle predicts programs from their first launch on: each is recorded alone, through its
 measurement stage and beyond, and `heddle trace predict` scores the recording.
 
-    predict_stage.py --dist dist --mps --out bench/results/predict-stage.json       on a GPU, minutes
-    predict_stage.py --dist dist --sim --out /tmp/predict-stage.json      two programs, no GPU needed
+    predict_stage.py --dist dist --mps --out bench/results/predict-stage.json    minutes, on a GPU
+    predict_stage.py --dist dist --sim --out /tmp/predict-stage.json    two programs, without one
 
 --traces FOLDER keeps the recordings (a few MB each). What takes too long, or breaks, is named under
 `errors`, and the rest goes on; the exit status is 1 then.

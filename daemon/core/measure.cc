@@ -162,6 +162,25 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
   return profile;
 }
 
+Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
+  Outlook o;
+  const Client* c = state_->find(id);
+  if (c == nullptr) return o;
+  o.busy = c->busy(now);
+  o.queue_end = c->busy_until;
+  o.idle_since =
+      c->gap_open ? c->gap_start : std::min(now, std::max(c->busy_until, c->unseen_until));
+  o.gap_synchronized = c->gap_synchronized;
+  if (const GapEstimate* gap = c->gap_estimate()) {
+    o.gap_known = gap->known();
+    o.gap_us = gap->low_us();
+  }
+  const Kernel* k = c->kernel(kernel);
+  o.duration_timed = k != nullptr && k->stats->duration.timed();
+  o.duration_us = state_->predict(*c, kernel);
+  return o;
+}
+
 TaskProfile Scheduler::profile(ClientId id) const {
   const Client* c = state_->find(id);
   return c != nullptr ? state_->profile_of(*c, false) : TaskProfile{};

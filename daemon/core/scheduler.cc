@@ -452,25 +452,6 @@ bool Scheduler::measured(ClientId id) const {
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
 
-Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
-  Outlook o;
-  const Client* c = state_->find(id);
-  if (c == nullptr) return o;
-  o.busy = c->busy(now);
-  o.queue_end = c->busy_until;
-  o.idle_since =
-      c->gap_open ? c->gap_start : std::min(now, std::max(c->busy_until, c->unseen_until));
-  o.gap_synchronized = c->gap_synchronized;
-  if (const GapEstimate* gap = c->gap_estimate()) {
-    o.gap_known = gap->known();
-    o.gap_us = gap->low_us();
-  }
-  const Kernel* k = c->kernel(kernel);
-  o.duration_timed = k != nullptr && k->stats->duration.timed();
-  o.duration_us = state_->predict(*c, kernel);
-  return o;
-}
-
 std::vector<ClientStatus> Scheduler::clients() const {
   const State& s = *state_;
   std::vector<ClientStatus> all;
