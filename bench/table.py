@@ -11,9 +11,9 @@ full*.json, `launch-priority` and its verdict from launch_priority*.json, `metho
 `matrix` from matrix*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
 `six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and in
 simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
-`predict` from predict.json and
-predict-before.json, what `heddle trace predict --json profiles/traces/nvidia-h200/*.trace` says now
-and what it said before the predictor was measured, `predict-stage` from predict-stage.json.
+`predict` from predict.json and predict-before.json: what `heddle trace predict --json
+profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
+`predict-stage` from predict-stage.json.
 """
 
 import argparse
