@@ -11,6 +11,9 @@ full*.json, `launch-priority` and its verdict from launch_priority*.json, `metho
 `matrix` from matrix*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
 `six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and in
 simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
+`predict` from predict.json and predict-before.json: what `heddle trace predict --json
+profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
+`predict-stage` from predict-stage.json.
 """
 
 import argparse
@@ -290,6 +293,54 @@ def blast_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
+def predict_table(*names):
+    """One file, or two before and after a change."""
+    paths = [RESULTS / name for name in names]
+    if not all(path.exists() for path in paths):
+        return NO_RESULT
+    before, now = (json.loads(path.read_text()) for path in (paths[0], paths[-1]))
+
+    def both(kind, key, show, few="known"):
+        def cell(task):
+            found = task[kind]
+            return "–" if found[key] is None or not found[few] else show(found[key])
+        return lambda old, new: arrow(cell(old), cell(new))
+
+    def arrow(old, new):
+        return new if old == new else f"{old} → {new}"
+
+    def whole(value):
+        return f"{value:.0%}"
+
+    def overrun(task):
+        return f"{task['prompt_overrun']} of {task['prompt_ends']}" if task["prompt_ends"] else "–"
+
+    def believed(task):
+        """Beside what the profiler says of the same program, where pairs.py asked it."""
+        found = profiled.get(task["name"])
+        return f"{task['idle']:.0%}" + (f" ({found:.0%})" if found else "")
+
+    profiled = {f"{pair['hp']['model']}-bs{pair['hp']['batch']}": pair["idle_fraction"]["untraced"]
+                for pair in newest_pairs().values() if pair["idle_fraction"]}
+    columns = {
+        "durations, median error": both("durations", "error_p50_relative", whole),
+        "ends of queues, median error": both("queue_ends", "error_p50_relative", whole),
+        "thought busy when over": lambda old, new: arrow(overrun(old), overrun(new)),
+        "believed idle (profiler)": lambda old, new: arrow(f"{old['idle']:.0%}", believed(new)),
+        "synchronized gaps: of their time promised": both("gaps_synchronized", "useful", whole,
+                                                          "count"),
+        "promised too long": both("gaps_synchronized", "missed", whole),
+        "by µs, p50": both("gaps_synchronized", "overshoot_p50_us", three),
+        "p90": both("gaps_synchronized", "overshoot_p90_us", three),
+        "launching gaps: of their time promised": both("gaps_launching", "useful", whole),
+        "promised too long ": both("gaps_launching", "missed", whole),
+    }
+    rows = [[new["name"], *(cell(old, new) for cell in columns.values())]
+            for old, new in zip([*before["tasks"], before["all"]], [*now["tasks"], now["all"]])]
+    corner = "before → now" if len(names) > 1 else ""
+    return markdown([corner, *(name.strip() for name in columns)], rows)
+
+
 def tables():
     # heddle-bench table made these.
     made = {"six-pairs": RESULTS / "six_pairs/brief.md"}
@@ -300,7 +351,9 @@ def tables():
             "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "blast-radius": blast_table(), **steer_tables()}
+            "blast-radius": blast_table(),
+            "predict": predict_table("predict-before.json", "predict.json"),
+            "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
 
 
 def replaced(text, found):

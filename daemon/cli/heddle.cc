@@ -198,6 +198,13 @@ void add_traces(CLI::App& app, Options& o) {
       trace_replay)
       ->add_option("--policies", o.trace.policies,
                    "where its policies are, if not where they were");
+  CLI::App* predict = trace->add_subcommand(
+      "predict", "How well the core predicts them: durations, gaps, ends of queues");
+  predict->add_option("files", o.trace.files, "traces")->required();
+  predict->callback([&o] {
+    o.trace.as_json = o.as_json;
+    o.exit_code = trace_predict(o.trace);
+  });
   CLI::App* cut = add("cut", "Its first seconds as a trace of their own", trace_cut);
   cut->add_option("out", o.trace.out, "the new trace; what is there is replaced")->required();
   cut->add_option("--seconds", o.trace.seconds, "how many")->check(CLI::PositiveNumber)->required();

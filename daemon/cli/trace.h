@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
@@ -14,7 +15,8 @@ struct RecordOptions {
 
 struct TraceOptions {
   std::string file;
-  std::string perfetto;  // export: where to
+  std::vector<std::string> files;  // predict: traces
+  std::string perfetto;            // export: where to
   std::string policies;  // replay: where the policies of the trace are; empty: as recorded
   std::string out;       // cut: where to
   double seconds = 0;    // cut: how much of its beginning
@@ -27,6 +29,7 @@ int record(const RecordOptions& options);
 int trace_show(const TraceOptions& options);
 int trace_export(const TraceOptions& options);
 int trace_replay(const TraceOptions& options);
+int trace_predict(const TraceOptions& options);
 int trace_cut(const TraceOptions& options);
 
 }  // namespace heddle::cli

@@ -1,6 +1,7 @@
 #include "daemon/core/client.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::core {
 namespace {
@@ -21,7 +22,7 @@ double Outstanding::longest_us() const {
   return longest;
 }
 
-bool Outstanding::add(uint16_t stream, const Work& work, Work& dropped) {
+bool Outstanding::add(const Work& work, Work& dropped) {
   bool made_room = false;
   if (free_ == kNone) {
     if (nodes_.size() < kWorkMax) {
@@ -32,13 +33,13 @@ bool Outstanding::add(uint16_t stream, const Work& work, Work& dropped) {
       made_room = true;
     }
   }
-  if (stream >= streams_.size()) streams_.resize(stream + 1u);
+  if (work.stream >= streams_.size()) streams_.resize(work.stream + 1u);
   const uint32_t n = free_;
   free_ = nodes_[n].next;
-  nodes_[n] = {work, tail_, kNone, kNone, stream};
+  nodes_[n] = {work, tail_, kNone, kNone};
   (tail_ == kNone ? head_ : nodes_[tail_].next) = n;
   tail_ = n;
-  Stream& s = streams_[stream];
+  Stream& s = streams_[work.stream];
   (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
   s.tail = n;
   predicted_us_ += work.predicted_us;
@@ -49,7 +50,7 @@ bool Outstanding::add(uint16_t stream, const Work& work, Work& dropped) {
 // and the oldest of all is the oldest of its stream.
 Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   Node& node = nodes_[n];
-  Stream& s = streams_[node.stream];
+  Stream& s = streams_[node.work.stream];
   (before_in_stream == kNone ? s.head : nodes_[before_in_stream].stream_next) = node.stream_next;
   if (s.tail == n) s.tail = before_in_stream;
   (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
@@ -82,6 +83,13 @@ bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
 bool Outstanding::take_oldest(TimeNs until, Work& out) {
   if (head_ == kNone || nodes_[head_].work.posted_at > until) return false;
   out = remove(head_);
+  return true;
+}
+
+bool Undated::take(uint16_t stream, uint64_t seq, Work& out) {
+  Work& work = at(seq);
+  if (work.stream != stream || work.seq != seq || seq == 0) return false;
+  out = std::exchange(work, {});
   return true;
 }
 

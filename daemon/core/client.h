@@ -1,6 +1,7 @@
 // One client on one device: its kernels, the work it has outstanding, and when it was last busy.
 #pragma once
 
+#include <array>
 #include <limits>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct Work {
   double predicted_us = 0;
   double waited_us = 0;
   uint32_t kernel = kUnknownKernel;
+  uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
 };
@@ -47,7 +49,7 @@ class Outstanding {
   double longest_us() const;
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
-  bool add(uint16_t stream, const Work& work, Work& dropped);
+  bool add(const Work& work, Work& dropped);
   // Removes the oldest of `stream` that is at most `seq`; false when there is none.
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
@@ -61,7 +63,6 @@ class Outstanding {
     Work work;
     uint32_t prev = kNone, next = kNone;  // posting order; next also links the free list
     uint32_t stream_next = kNone;
-    uint16_t stream = 0;
   };
   struct Stream {
     uint32_t head = kNone, tail = kNone;
@@ -72,6 +73,27 @@ class Outstanding {
   std::vector<Stream> streams_;
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
   double predicted_us_ = 0;
+};
+
+// Launches that were taken for done because their predicted end had passed: without them most of
+// what is measured of a launch-bound client would be lost, for it comes later, but within some
+// dozens of launches. One is remembered in each place.
+class Undated {
+ public:
+  void add(const Work& work) { at(work.seq) = work; }
+  // Launch `seq` of `stream` into `out`, once; false if it is not known any more.
+  bool take(uint16_t stream, uint64_t seq, Work& out);
+
+ private:
+  static constexpr size_t kPlaces = 64;
+  Work& at(uint64_t seq) { return launches_[seq % kPlaces]; }
+  std::array<Work, kPlaces> launches_{};
+};
+
+// A launch of a kernel that was not timed yet, and what it was taken for.
+struct UntimedLaunch {
+  KernelStats* stats = nullptr;
+  double predicted_us = 0;
 };
 
 struct Client {
@@ -94,6 +116,12 @@ struct Client {
   // A thread is inside a synchronizing call since then: work is outstanding whatever was predicted,
   // until the call returns. 0: none.
   TimeNs waiting_since = 0;
+  // For infer_durations: when the queue was predicted to end as that call began, and the launches
+  // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
+  TimeNs predicted_end = 0;
+  std::vector<UntimedLaunch> untimed;
+  Quantile timed_us{0.5};         // median of its timed launches
+  double typical_us = 0;          // the same, the default estimate while there are none
   bool unsynchronized = false;    // launched since a synchronizing call last returned
   TimeNs run_start = 0;           // the first such launch
   TaskStats* measured = nullptr;  // its task's measurement stage
@@ -121,6 +149,7 @@ struct Client {
 
   uint64_t launches = 0, granted = 0;
   double gpu_us = 0;
+  Undated undated;
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

@@ -183,7 +183,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   work.kind = w.kind;
   work.granted = true;
   c.gap_open = false;
-  add_work(c, w.stream, work);
+  work.stream = w.stream;
+  add_work(c, work);
   return true;
 }
 

@@ -37,12 +37,31 @@ void DurationEstimate::add(double us, bool exclusive) {
   }
 }
 
-double DurationEstimate::us(double otherwise) const {
+double DurationEstimate::us() const {
   if (exclusive_.count() > 0) return exclusive_.mean();
-  return shared_us_ > 0 ? shared_us_ : otherwise;
+  return shared_us_ > 0 ? shared_us_ : inferred_us_;
+}
+
+// True if `us` completes a run of gaps that tell of a new phase.
+bool GapEstimate::phase_changed(double us) {
+  int side = 0;
+  if (known() && us * kPhaseFactor < low_us_) side = -1;
+  if (known() && us > kPhaseFactor * low_us_) side = 1;
+  if (side == 0 || side * strange_ < 0) strange_ = 0;
+  if (side == 0) return false;
+  strange_low_us_ = strange_ == 0 ? us : std::min(strange_low_us_, us);
+  strange_ += side;
+  return std::abs(strange_) >= kPhaseGaps;
 }
 
 void GapEstimate::add(double us) {
+  if (phase_changed(us)) {
+    gaps_ = {};
+    strange_ = 0;
+    for (uint32_t i = 0; i < kSamplesMin; ++i) gaps_.add(strange_low_us_);
+    low_us_ = strange_low_us_;
+    return;
+  }
   gaps_.add(us);
   if (gaps_.count() <= kSamplesMin) {
     low_us_ = gaps_.count() == 1 ? us : std::min(low_us_, us);

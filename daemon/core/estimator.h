@@ -33,17 +33,19 @@ class Ewma {
 
 // Execution time alone on the device. A sample taken while another client had work counts only
 // until there is an exclusive one: sharing stretches it, so what is kept follows the least of
-// those.
+// those. Until it is timed, it is inferred from when queues with it ended (infer_durations).
 class DurationEstimate {
  public:
   void add(double us, bool exclusive);
+  void infer(double us) { inferred_us_ = us; }
   void restore(const Summary& summary) { exclusive_.restore(summary); }
-  bool known() const { return exclusive_.count() > 0 || shared_us_ > 0; }
-  double us(double otherwise) const;
+  bool timed() const { return exclusive_.count() > 0 || shared_us_ > 0; }
+  bool known() const { return timed() || inferred_us_ > 0; }
+  double us() const;  // 0 if not known
 
  private:
   Ewma exclusive_;
-  double shared_us_ = 0;
+  double shared_us_ = 0, inferred_us_ = 0;
 };
 
 // The idle time that follows a kernel. What a filler may rely on is not the mean but a low
@@ -55,7 +57,12 @@ class GapEstimate {
   // only what is left of the kernel in flight, so that a third of them costs it little (7 % of a
   // kernel where gaps spread by a quarter), and every share below gives up best-effort throughput.
   static constexpr double kMissShare = 0.35;
-  static constexpr uint32_t kSamplesMin = 4;  // before that nothing is promised
+  static constexpr uint32_t kSamplesMin = 2;  // before that nothing is promised
+  // A task may change its ways: another batch size, decoding after the prompt. So many gaps in a
+  // row that are all shorter, or all longer, than promised by this factor are taken for that, and
+  // what was learned before is forgotten.
+  static constexpr int kPhaseGaps = 3;
+  static constexpr double kPhaseFactor = 2;
 
   void add(double us);
   void restore(const Summary& summary);
@@ -64,8 +71,12 @@ class GapEstimate {
   double high_us() const;  // the client is hardly ever away for longer
 
  private:
+  bool phase_changed(double us);
+
   Ewma gaps_;
   double low_us_ = 0;
+  int strange_ = 0;  // gaps in a row that may be of a new phase; negative: they are shorter
+  double strange_low_us_ = 0;  // least of them
 };
 
 struct KernelStats {

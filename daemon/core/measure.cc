@@ -22,6 +22,11 @@ constexpr double kHintChange = 0.05;
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 
+// A synchronizing call with nothing to wait for takes a few microseconds (bench/README.md).
+constexpr TimeNs kWaitedNs = 10'000;
+// One queue's end moves an inferred duration by this factor at most.
+constexpr double kInferredFactor = 2;
+
 bool wants_timing(const KernelStats& s) {
   return !s.profiled && s.durations.count() < kExclusiveSamples && s.timed < kSamplesMax;
 }
@@ -53,17 +58,16 @@ bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
   });
 }
 
-// The observed gap corrects the estimate, whether or not anybody filled it; a client that is still
-// busy left none.
+// The observed gap corrects the estimate, whether or not anybody filled it.
 void Scheduler::State::add_gap(const Client& c, TimeNs at) {
   const Kernel* last = c.kernel(c.last_kernel);
   if (last == nullptr) return;
-  const bool synchronized = c.gap_open && c.gap_synchronized;
-  const double gap_us = c.gap_open ? to_us(std::max<TimeNs>(0, at - c.gap_start)) : 0;
+  const bool synchronized = c.gap_synchronized;
+  const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
   if (gap_us >= config.idle_us_max) return;
   KernelStats& s = *last->stats;
   s.gap(synchronized).add(gap_us);
-  if (s.profiled || !alone_since(c, c.gap_open ? c.gap_start : at)) return;
+  if (s.profiled || !alone_since(c, c.gap_start)) return;
   (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
 }
 
@@ -73,6 +77,8 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   KernelStats& s = *k->stats;
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive);
+  c.timed_us.add(us);
+  c.typical_us = c.timed_us.value();
   ++s.timed;
   if (exclusive && !s.profiled) {
     s.durations.add(us);
@@ -83,9 +89,27 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   send_hint(c, work.kernel);
 }
 
-void Scheduler::State::end_run(Client& c) {
+// A synchronizing call that waited returned when the queue ended, one that did not found it over.
+// By as much as that is not what was predicted, the untimed launches in it were taken for too short
+// or too long, each in proportion.
+void Scheduler::State::infer_durations(Client& c, TimeNs at) {
+  double untimed_us = 0;
+  for (const UntimedLaunch& l : c.untimed) untimed_us += l.predicted_us;
+  if (untimed_us <= 0 || c.waiting_since == 0 || c.awaits_others || c.unseen_until != 0) return;
+  const bool waited = at - c.waiting_since >= kWaitedNs;
+  if (!waited && c.predicted_end <= at) return;
+  const double late_us = to_us(at - c.predicted_end);
+  const double factor =
+      std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
+  for (const UntimedLaunch& l : c.untimed) l.stats->duration.infer(l.predicted_us * factor);
+}
+
+void Scheduler::State::end_run(Client& c, TimeNs at) {
   TaskStats& task = *c.measured;
-  if (task.profiled || !alone_since(c, c.run_start)) return;
+  if (task.profiled && c.untimed.empty()) return;
+  if (!alone_since(c, c.run_start)) return;
+  infer_durations(c, at);
+  if (task.profiled) return;
   if (++task.runs < config.measure_runs) return;
   task.profiled = c.profile_grown = true;
   for (uint32_t i = 0; i < c.kernels.size(); ++i) {
@@ -98,7 +122,7 @@ void Scheduler::State::end_run(Client& c) {
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   const bool measure = wants_timing(*k.stats);
-  const double us = k.stats->duration.us(0);
+  const double us = k.stats->duration.us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
     return;
   }
@@ -136,6 +160,25 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
     if (out.duration.count == 0) profile.kernels.pop_back();
   }
   return profile;
+}
+
+Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
+  Outlook o;
+  const Client* c = state_->find(id);
+  if (c == nullptr) return o;
+  o.busy = c->busy(now);
+  o.queue_end = c->busy_until;
+  o.idle_since =
+      c->gap_open ? c->gap_start : std::min(now, std::max(c->busy_until, c->unseen_until));
+  o.gap_synchronized = c->gap_synchronized;
+  if (const GapEstimate* gap = c->gap_estimate()) {
+    o.gap_known = gap->known();
+    o.gap_us = gap->low_us();
+  }
+  const Kernel* k = c->kernel(kernel);
+  o.duration_timed = k != nullptr && k->stats->duration.timed();
+  o.duration_us = state_->predict(*c, kernel);
+  return o;
 }
 
 TaskProfile Scheduler::profile(ClientId id) const {

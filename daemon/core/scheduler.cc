@@ -28,7 +28,7 @@ Client* Scheduler::State::find(ClientId id) {
 
 double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   const Kernel* k = c.kernel(kernel);
-  return k != nullptr ? k->stats->duration.us(config.default_kernel_us) : config.default_kernel_us;
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
 }
 
 void Scheduler::State::on_attached(const Event& e) {
@@ -40,6 +40,7 @@ void Scheduler::State::on_attached(const Event& e) {
   Client& c = *owned;
   c.id = e.client;
   c.task = e.attached.task;
+  c.typical_us = config.default_kernel_us;
   c.measured = &table.task(c.task);
   if (e.attached.profile_runs > 0 && !c.measured->profiled) {
     *c.measured = {e.attached.profile_runs, true};
@@ -94,7 +95,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   send_hint(c, body.index);
 }
 
-// The observed gap corrects the estimate, whether or not anybody filled it. A gap that the client
+// The client has work: its gap ends. One that is still busy leaves none. A gap that the client
 // spent waiting for a grant is none of its own making, so it ends when it asks.
 void Scheduler::State::touch(Client& c, TimeNs at) {
   settle(c);
@@ -106,8 +107,6 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
       if (other->priority > c.priority) below_us += other->remaining_us(clock);
     }
     if (below_us > 0) closing = {at, below_us + config.switch_us, c.priority, false};
-  } else if (c.busy(clock)) {
-    add_gap(c, at);
   }
   if (!c.active) {
     c.active = true;
@@ -117,16 +116,22 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   }
 }
 
-void Scheduler::State::add_work(Client& c, uint16_t stream, const Work& work) {
+void Scheduler::State::add_work(Client& c, const Work& work) {
   Work dropped;
-  if (c.outstanding.add(stream, work, dropped)) finish(c, dropped, clock, 0, false);
+  if (c.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, false);
+  if (work.posted_at >= c.busy_until) c.untimed.clear();
   c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
   c.last_kernel = work.kernel;
   if (!c.unsynchronized) c.run_start = work.posted_at;
   c.unsynchronized = true;
   c.gap_synchronized = false;
   ++c.launches;
-  if (const Kernel* k = c.kernel(work.kernel)) ++k->stats->launches;
+  if (const Kernel* k = c.kernel(work.kernel)) {
+    ++k->stats->launches;
+    if (!k->stats->duration.timed() && c.untimed.size() < Outstanding::kWorkMax) {
+      c.untimed.push_back({k->stats, work.predicted_us});
+    }
+  }
 }
 
 void Scheduler::State::on_posted(Client& c, const Event& e) {
@@ -153,7 +158,8 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
     c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
     work.granted = true;
   }
-  add_work(c, b.stream, work);
+  work.stream = b.stream;
+  add_work(c, work);
 }
 
 // A launch that asked and then went by itself. True if the grant crossed it: then its work is
@@ -243,12 +249,17 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   const bool has_work = c.unsynchronized || at < c.unseen_until;
   if (!has_work || c.waiting_since != 0) return;
   c.waiting_since = at;
+  c.predicted_end = c.busy_until;
   c.gap_open = false;
 }
 
 void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
                               bool evidence) {
-  if (measured_us > 0) add_duration(c, work, static_cast<double>(measured_us));
+  if (measured_us > 0) {
+    add_duration(c, work, static_cast<double>(measured_us));
+  } else if (!evidence) {
+    c.undated.add(work);
+  }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
   if (evidence && c.priority > closing.priority && work.posted_at <= closing.at &&
       !closing.counted && to_us(at - closing.at) > closing.bound_us) {
@@ -278,6 +289,9 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     dispatch_wanted = true;
     return;
   }
+  if (b.duration_us > 0 && c.undated.take(b.stream, b.stream_seq, work)) {
+    add_duration(c, work, static_cast<double>(b.duration_us));
+  }
   bool any = false;
   const TimeNs until = c.waiting_since != 0 ? c.waiting_since : e.at;
   while (b.stream == kEveryStream ? c.outstanding.take_oldest(until, work)
@@ -287,8 +301,8 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     finish(c, work, e.at, measured ? b.duration_us : 0, true);
   }
   if (b.evidence == Evidence::kSynchronized) {
+    if (c.unsynchronized && c.outstanding.empty()) end_run(c, e.at);
     c.waiting_since = 0;
-    if (c.unsynchronized && c.outstanding.empty()) end_run(c);
     c.unsynchronized = !c.outstanding.empty();
     c.gap_synchronized = !c.unsynchronized;
     c.awaits_others &= c.unsynchronized;

@@ -79,6 +79,18 @@ struct TaskProfile {
   std::vector<KernelProfile> kernels;
 };
 
+// What is predicted of a client and one of its kernels, for those who judge predictions.
+struct Outlook {
+  bool busy = false;      // work is on the device, or must be taken to be
+  TimeNs queue_end = 0;   // when the last of what it launched is predicted to be done
+  TimeNs idle_since = 0;  // if it is not busy: when its gap began
+  bool gap_synchronized = false;
+  bool gap_known = false;
+  double gap_us = 0;            // promised length of that gap, 0 if not known
+  bool duration_timed = false;  // the kernel's was; else it is inferred, or a guess
+  double duration_us = 0;
+};
+
 class Scheduler {
  public:
   explicit Scheduler(const Config& config);
@@ -118,6 +130,9 @@ class Scheduler {
   TaskProfile take_profile(ClientId id);
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
+  // What is predicted of the client and its kernel at `now`, of which no event was told yet.
+  // Changes nothing; all zero if there is no client.
+  Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
   size_t waiting() const;
   bool bypassed() const;
 

@@ -86,7 +86,7 @@ struct Scheduler::State final : Gpu {
   void advance(TimeNs to);  // time passes
   void note_busy();
   void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
-  void add_work(Client&, uint16_t stream, const Work&);
+  void add_work(Client&, const Work&);
   void finish(Client&, const Work&, TimeNs at, float measured_us, bool evidence);
   void stopped(Client&, const Work&, float measured_us);  // tells the policy
   void settle(Client&);  // opens gaps and retires clients as time passes
@@ -99,7 +99,8 @@ struct Scheduler::State final : Gpu {
   bool alone_since(const Client&, TimeNs since) const;
   void add_gap(const Client&, TimeNs at);  // it ends: the client has work again
   void add_duration(Client&, const Work&, double us);
-  void end_run(Client&);
+  void end_run(Client&, TimeNs at);  // a synchronizing call returned, and nothing is left
+  void infer_durations(Client&, TimeNs at);
   void send_hint(Client&, uint32_t kernel);
   TaskProfile profile_of(const Client&, bool profiled_only) const;
 

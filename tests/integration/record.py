@@ -49,6 +49,11 @@ def check(where):
     assert replayed["complete"] and replayed["differing"] == 0, replayed
     assert replayed["decisions"] > 50, replayed
 
+    scored = json.loads(heddle(where, "trace", "predict", trace, "--json").stdout)
+    assert {t["launches"] for t in scored["tasks"]} == {c["launches"] for c in shown["clients"]}
+    assert scored["all"]["durations"]["error_p50_relative"] < 0.5, scored["all"]
+    assert len(heddle(where, "trace", "predict", trace).stdout.splitlines()) == 3 * 8, "two and all"
+
     drawn = where.folder / "p.json"
     heddle(where, "trace", "export", trace, "--perfetto", drawn)
     events = json.loads(drawn.read_text())["traceEvents"]

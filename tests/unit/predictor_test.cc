@@ -1,0 +1,218 @@
+// What the core predicts: durations of what nobody timed, ends of queues, gaps and their phases.
+#include <gtest/gtest.h>
+
+#include "core_fixture.h"
+#include "daemon/core/estimator.h"
+
+namespace heddle::core {
+namespace {
+
+class PredictorTest : public CoreTest {
+ protected:
+  PredictorTest() { attach(1, 0); }
+
+  // Launches kernel `index` once, at `now_`.
+  void launch_of(uint32_t index, ClientId id = 1) {
+    Event e = launch(EventKind::kPosted, id, Admission::kLease);
+    e.launch.kernel = index;
+    step(e);
+  }
+  void begin_wait(ClientId id = 1) {
+    Event e(EventKind::kWaiting, now_, id);
+    e.done = {0, 0, kEveryStream, Evidence::kNone};
+    step(e);
+  }
+  // A synchronizing call that returns after `us`; all that was launched is done then.
+  void wait(double us) {
+    begin_wait();
+    now_ += to_ns(us);
+    done(1);
+  }
+  double predicted(uint32_t index) { return core_->outlook(1, now_, index).duration_us; }
+  static TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
+};
+
+TEST_F(PredictorTest, WhatNobodyTimedIsInferredFromTheEndOfItsQueue) {
+  kernel(1, 0, 70);
+  for (int i = 0; i < 10; ++i) launch_of(0);
+  EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100)) << "the default each";
+  wait(600);  // 400 too long for 1000: 60 each
+  EXPECT_DOUBLE_EQ(predicted(0), 60);
+  now_ += kMs;
+  for (int i = 0; i < 5; ++i) launch_of(0);
+  EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(5 * 60));
+  wait(450);
+  EXPECT_DOUBLE_EQ(predicted(0), 90);
+}
+
+TEST_F(PredictorTest, OneQueuesEndMovesADurationByAFactorOfTwoAtMost) {
+  kernel(1, 0, 70);
+  launch_of(0);
+  wait(20);
+  EXPECT_DOUBLE_EQ(predicted(0), 50);
+  now_ += kMs;
+  launch_of(0);
+  wait(5'000);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+}
+
+TEST_F(PredictorTest, WhatWasTimedIsBelievedAndTheRestTakesTheBlame) {
+  kernel(1, 0, 70);
+  kernel(1, 1, 71);
+  launch_of(0);
+  now_ += to_ns(40);
+  done(1, 40);
+  now_ += kMs;
+  for (int i = 0; i < 5; ++i) launch_of(0);
+  for (int i = 0; i < 2; ++i) launch_of(1);  // 40 each, as the typical launch of this client
+  wait(340);                                 // 60 more than 5 x 40 + 2 x 40
+  EXPECT_DOUBLE_EQ(predicted(0), 40);
+  EXPECT_DOUBLE_EQ(predicted(1), 70);
+}
+
+TEST_F(PredictorTest, ACallThatReturnsAtOnceSaysOnlyThatTheWorkWasOver) {
+  kernel(1, 0, 70);
+  for (int i = 0; i < 4; ++i) launch_of(0);
+  now_ += to_ns(297);
+  wait(3);  // over after 300, not after 400: 75 each at most
+  EXPECT_DOUBLE_EQ(predicted(0), 75);
+  now_ += kMs;
+  for (int i = 0; i < 4; ++i) launch_of(0);
+  now_ += to_ns(900);
+  wait(3);  // over for long
+  EXPECT_DOUBLE_EQ(predicted(0), 75);
+}
+
+TEST_F(PredictorTest, OnlyWhatTheQueueHeldWhenItEndedIsCorrected) {
+  kernel(1, 0, 70);
+  kernel(1, 1, 71);
+  launch_of(0);
+  now_ += kMs;  // its end has passed by any account
+  launch_of(1);
+  wait(150);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+  EXPECT_DOUBLE_EQ(predicted(1), 150);
+}
+
+TEST_F(PredictorTest, NothingIsInferredBesideOthers) {
+  attach(2, 0);
+  kernel(1, 0, 70);
+  launch_of(0, 2);
+  launch_of(0);
+  wait(200);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+}
+
+TEST_F(PredictorTest, NothingIsInferredFromAQueueWithUnseenWorkInIt) {
+  kernel(1, 0, 70);
+  step(Event(EventKind::kUnobserved, now_, 1));
+  now_ += kMs;
+  Event observed(EventKind::kObserved, now_, 1);
+  observed.observed = {12};
+  step(observed);
+  launch_of(0);
+  wait(900);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+  now_ += kMs;
+  launch_of(0);
+  wait(140);
+  EXPECT_DOUBLE_EQ(predicted(0), 140) << "after a synchronizing call all is seen again";
+}
+
+TEST_F(PredictorTest, AnUnknownKernelIsTakenForTheMiddleOneOfItsClient) {
+  for (const uint32_t us : {10u, 900u, 20u}) {
+    kernel(1, us, us);
+    launch_of(us);
+    now_ += to_ns(us);
+    done(1, static_cast<float>(us));
+    now_ += kMs;
+  }
+  EXPECT_DOUBLE_EQ(predicted(kUnknownKernel), 20);
+  EXPECT_DOUBLE_EQ(predicted(900), 900);
+}
+
+// Of a client whose predicted ends are believed most launches are taken for done before their timed
+// events are read.
+TEST_F(PredictorTest, ADurationThatComesAfterThePredictedEndIsLearned) {
+  kernel(1, 0, 70);
+  launch_of(0);
+  tick(to_ns(150));  // of 100 predicted
+  launch_of(0);
+  Event late(EventKind::kCompleted, now_, 1);
+  late.done = {1, 130, 0, Evidence::kMarker};
+  step(late);
+  EXPECT_DOUBLE_EQ(predicted(0), 130);
+  EXPECT_FLOAT_EQ(hint_[0], 130);
+  late.done.duration_us = 500;
+  step(late);
+  EXPECT_DOUBLE_EQ(predicted(0), 130) << "it is learned once";
+}
+
+TEST_F(PredictorTest, AGraphIsOneLaunchWithADurationOfItsOwn) {
+  kernel(1, 0, 70);
+  kernel(1, 1, 71);
+  const auto graph = [&] {
+    Event e = launch(EventKind::kPosted, 1, Admission::kLease);
+    e.launch.kernel = 1;
+    e.launch.kind = LaunchKind::kGraph;
+    step(e);
+  };
+  graph();
+  wait(180);
+  now_ += 400 * kUs;
+  graph();
+  EXPECT_EQ(core_->outlook(1, now_, 1).queue_end, now_ + to_ns(180));
+  wait(180);
+  now_ += 400 * kUs;
+  graph();
+  wait(180);
+  const Outlook after = core_->outlook(1, now_, 0);
+  EXPECT_TRUE(after.gap_synchronized);
+  EXPECT_DOUBLE_EQ(after.gap_us, 400);
+  EXPECT_DOUBLE_EQ(after.duration_us, 100) << "no other kernel learns from it";
+}
+
+TEST_F(PredictorTest, ALaunchBehindAFullQueueTeachesNoGap) {
+  kernel(1, 0, 70);
+  const auto launch_after = [&](double us) {
+    now_ += to_ns(us);
+    launch_of(0);
+  };
+  launch_after(0);
+  launch_after(150);  // 50 after the predicted end
+  launch_after(150);
+  launch_after(10);  // the GPU is busy
+  launch_after(10);
+  tick(to_ns(300));
+  EXPECT_DOUBLE_EQ(core_->outlook(1, now_, 0).gap_us, 50);
+}
+
+TEST(GapEstimateTest, ForgetsWhatItKnewWhenThreeGapsInARowAreOfAnotherKind) {
+  GapEstimate gap;
+  for (int i = 0; i < 30; ++i) gap.add(100);
+  EXPECT_DOUBLE_EQ(gap.low_us(), 100);
+  gap.add(30);
+  gap.add(20);
+  EXPECT_GT(gap.low_us(), 50) << "two may be chance";
+  gap.add(25);
+  EXPECT_DOUBLE_EQ(gap.low_us(), 20);
+  for (const double us : {5.0, 900.0, 1000.0, 800.0}) gap.add(us);  // one that is shorter is none
+  EXPECT_DOUBLE_EQ(gap.low_us(), 800);
+}
+
+TEST(GapEstimateTest, GapsOfTwoKindsInTurnAreNoNewPhase) {
+  GapEstimate gap;
+  for (int i = 0; i < 200; ++i) gap.add(i % 2 == 0 ? 10 : 100);
+  EXPECT_LE(gap.low_us(), 15);
+}
+
+TEST(GapEstimateTest, PromisesNothingBeforeTheSecondGap) {
+  GapEstimate gap;
+  gap.add(100);
+  EXPECT_EQ(gap.low_us(), 0);
+  gap.add(80);
+  EXPECT_DOUBLE_EQ(gap.low_us(), 80);
+}
+
+}  // namespace
+}  // namespace heddle::core
