@@ -169,8 +169,8 @@ std::string variant_name(const Variant& variant, const Scenario& scenario) {
   if (variant.managed) name += ".heddle";
   if (variant.mps) name += ".mps";
   if (variant.client_priority) name += ".priority";
-  if (variant.percent != 100) name += "." + std::to_string(variant.percent);
-  if (variant.sms != SmShare{}) name += ".sms" + share_text(variant.sms);
+  if (variant.percent != 100) name.append(".").append(std::to_string(variant.percent));
+  if (variant.sms != SmShare{}) name.append(".sms").append(share_text(variant.sms));
   std::string config = variant.config;  // names files
   std::replace(config.begin(), config.end(), '\n', '.');
   std::erase(config, ' ');

@@ -34,8 +34,8 @@ std::vector<std::string> synthetic(const scenario::SimJob& sim, uint64_t seed) {
   if (sim.block.median_us <= 0) return words;
   std::string launches;
   for (const scenario::SimLaunch& launch : launches_of(sim)) {
-    launches +=
-        (launches.empty() ? "" : ",") + number(launch.us) + "/" + std::to_string(launch.blocks);
+    if (!launches.empty()) launches += ',';
+    launches.append(number(launch.us)).append("/").append(std::to_string(launch.blocks));
   }
   words.insert(words.end(), {"--launches", launches});
   return words;
