@@ -4,8 +4,13 @@
 -- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
 -- eager PyTorch, best effort still gets share_pct of the time that those above leave idle, and
 -- floor_pct of the time that they are busy, so that nobody starves beside a dense program.
+--
+-- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
+-- Under MPS what fits no gap can run on a few SMs instead (fence_sm): those above then have the
+-- others, and wait for none of them.
 queue.create("be")
 
+local min, max = math.min, math.max
 local saved_us_max = 3000                     -- a pause must not save up a burst
 local owed_us, seen_idle_us, seen_at_us = {}, {}, {}  -- by priority
 for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q] = 0, 0, 0 end
@@ -15,19 +20,17 @@ local function owed(q, idle_us, p)
   local idle = idle_us - seen_idle_us[q]
   local busy = at_us - seen_at_us[q] - idle
   local earned_us = (idle * p.share_pct + busy * p.floor_pct) / 100
-  owed_us[q] = math.min(owed_us[q] + earned_us, saved_us_max)
+  owed_us[q] = min(owed_us[q] + earned_us, saved_us_max)
   seen_idle_us[q], seen_at_us[q] = idle_us, at_us
   return owed_us[q]
 end
 
-local function run(k, why)
-  local q = k.priority
-  owed_us[q] = math.max(owed_us[q] - k.predicted_us, -saved_us_max)
-  return RUN, k, why
+local function charge(q, us)
+  owed_us[q] = max(owed_us[q] - us, -saved_us_max)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.0.0",
+  name = "gapfill", api = 1, version = "1.1.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -37,10 +40,15 @@ return policy {
                   doc = "least share of the time that those above are busy" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
+    credit_pct = { type = "int", min = 0, max = 100, default = 50,
+                   doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
+    fence_sm = { type = "int", min = 0, max = 1024, default = 0,
+                 doc = "SMs for what fits no gap, under MPS; 0: it waits until it is owed" },
   },
   hooks = {
     enqueue = function(k, p)
       if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
+      charge(k.priority, k.by_credit_us)
       return queue.insert("be", k, k.priority)       -- Q0 is served first
     end,
 
@@ -50,19 +58,30 @@ return policy {
       local owed_now_us = owed(k.priority, g:idle_us(k.priority), p)
       local inflight = g.inflight_us
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
-      local room = math.min(g:gap_us(k.priority) - g.switch_us - inflight, most)
-      local fits = queue.best_fit("be", room)
-      if fits then return run(fits, "fits") end
+      local left = g:gap_us(k.priority) - g.switch_us - inflight
+      local fits = queue.best_fit("be", min(left, most))
+      if fits then
+        local us = fits.predicted_us
+        local rest = min(left, p.quantum_us - inflight, p.quantum_us * p.credit_pct / 100) - us
+        charge(fits.priority, us)
+        return RUN, fits, nil, nil, max(0, rest), "fits"
+      end
 
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
-      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       if k.predicted_us > most then return IDLE, "enough in flight" end
       if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
+      local mps = g.mode == "mps"
+      if mps and p.fence_sm > 0 and k.fenceable then
+        charge(k.priority, k.predicted_us)
+        return RUN, k, p.fence_sm, 0, "fenced"
+      end
+      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
-      local hold_us = g.mode == "mps" and k.wave_us or k.predicted_us
+      local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      return run(k, "owed")
+      charge(k.priority, k.predicted_us)
+      return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },
 }

@@ -122,3 +122,94 @@ test("a kernel that would hold up others beyond overrun_max_us waits for longer"
   t.near(held, 200 / 9.6, 4, "launches of be")
   t.ok(free > 2 * held, "a higher limit lets more go, " .. free)
 end)
+
+-- Best effort keeps the queue full with kernels of 60 µs, in gaps of 5 ms, for 100 ms.
+local function by_credit(t, params)
+  local s = learned(t, { be_us = 60, gap_us = 5000, params = params })
+  local before = s:stats("be")
+  s:loop { client = "be", us = 60, launches = 2000 }
+  s:run(100000)
+  local be = s:stats("be")
+  return { asks = be.asks - before.asks, launches = be.launches - before.launches,
+           lc_max_us = s:stats("lc").max_us }
+end
+
+test("credit saves round trips", function(t)
+  local each, credit = by_credit(t, { credit_pct = 0 }), by_credit(t, {})
+  t.near(each.asks, each.launches, 1, "without credit each launch asks")
+  t.below(credit.asks, credit.launches / 2, "asks with credit")
+  t.near(credit.launches, each.launches, each.launches / 200, "the GPU never runs out of work")
+  t.below(credit.lc_max_us, 800 + 500 + 100, "slowest iteration of lc")
+end)
+
+test("credit stays within the quantum", function(t)
+  local s = t.sim { policy = "gapfill.lua", mps = false, params = { quantum_us = 300 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 20, count = 8 }
+  s:loop { client = "lc", us = 800, gap_us = 5000, count = 12, at = 20000 }
+  s:run(85500)
+  s:loop { client = "be", us = 20, launches = 100 }
+  s:launch { client = "lc", us = 800, at = 86500, sync = true }  -- far earlier than predicted
+  s:run(4000)
+  local called, behind = 86500, 0
+  for _, launch in ipairs(s:log()) do
+    if launch.client == "be" and launch.at_us > called - 20 and launch.by ~= "starvation" then
+      behind = behind + 1
+    end
+    if launch.client == "lc" and launch.at_us > called then break end
+  end
+  t.ok(behind > 0, "best effort was at work")
+  t.below(behind * 20, 300 + 40, "what lc waited for")
+end)
+
+test("what ran by credit counts towards the share", function(t)
+  local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30, floor_pct = 0 } })
+  s:client { name = "short", priority = 9 }
+  s:loop { client = "short", us = 20, launches = 16 }
+  s:run(100000)
+  s:launch { client = "be", us = 900, at = 160000 }
+  s:run(10000)
+  t.eq(s:stats("be").launches, 8, "launches of be: it is owed nothing")
+end)
+
+-- Best effort's kernels of 5 ms fit no gap of 1 ms, and are one wave: with fence_sm = 24 they run
+-- on 28 SMs (whole groups), for five times as long.
+local function beside_long_kernels(t, params, mps)
+  local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 5000, blocks = 264, count = 8 }
+  s:run(60000)
+  s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
+  s:run(40000)
+  local late = #s:log()
+  s:loop { client = "be", us = 5000, blocks = 264 }
+  s:run(200000)
+  local sms, launches = {}, 0
+  for i, launch in ipairs(s:log()) do
+    if i > late and launch.client == "be" then
+      sms[launch.sms] = true
+      launches = launches + 1
+    end
+  end
+  return { sms = sms, launches = launches, lc = s:stats("lc") }
+end
+
+test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", function(t)
+  local on = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100000 })
+  t.ok(on.sms[28] and not on.sms[132], "all of them on the fence")
+  t.near(on.launches, 200 / 25, 2, "launches of be")
+  t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
+end)
+
+test("without fence_sm a kernel that fits no gap is held", function(t)
+  local held = beside_long_kernels(t, { overrun_max_us = 100 })
+  t.ok(not held.sms[28], "none on a fence")
+  t.below(held.launches, 3, "launches of be")
+end)
+
+test("time-sliced, nothing is fenced", function(t)
+  local sliced = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100000 }, false)
+  t.ok(sliced.sms[132] and not sliced.sms[28], "whole GPU or not at all")
+end)

@@ -30,11 +30,27 @@ void copy_text(char (&out)[N], const std::string& text) {
   out[bytes] = '\0';
 }
 
+// As the driver does: groups of 8 SMs, and what is left over, which is no less.
+core::SmGroups split(uint32_t sms) {
+  core::SmGroups groups{};
+  while (groups.count + 1U < core::kSmGroups && sms >= 2 * facts::kGroupSms) {
+    groups.sms[groups.count++] = facts::kGroupSms;
+    sms -= facts::kGroupSms;
+  }
+  groups.sms[groups.count++] = static_cast<uint8_t>(std::min<uint32_t>(sms, UINT8_MAX));
+  return groups;
+}
+
 }  // namespace
 
 VirtualMachine::VirtualMachine(const core::Config& core, const GpuConfig& gpu,
                                const HostCosts& costs, bool managed)
-    : config_(core), costs_(costs), managed_(managed), scheduler_(core), gpu_(gpu) {}
+    : config_(core),
+      groups_(split(gpu.sm_count)),
+      costs_(costs),
+      managed_(managed),
+      scheduler_(core),
+      gpu_(gpu) {}
 
 bool VirtualMachine::set_policy(core::Policy* policy) {
   bool ok = false;
@@ -55,6 +71,8 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   e.attached.share = static_cast<float>(spec.share);
   e.attached.slo_ms = static_cast<float>(spec.slo_ms);
   e.attached.priority = static_cast<uint8_t>(spec.priority);
+  e.attached.groups = groups_;
+  e.attached.partition = spec.sms.id;
   copy_text(e.attached.name, spec.name);
   copy_text(e.attached.label, spec.label);
   feed(e);
@@ -208,7 +226,6 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.window_us = d.window_us;
         c.epoch = d.epoch;
         c.launch_priority = d.launch_priority;
-        c.credit_us = 0;
         break;
       case core::DecisionKind::kHint:
         c.kernels[d.kernel].predicted_us = static_cast<double>(d.predicted_us);
@@ -225,9 +242,7 @@ void VirtualMachine::on_grant(const core::Decision& d) {
   alarm.kind = Alarm::Kind::kGrant;
   alarm.thread = thread;
   alarm.number = d.ask_seq;
-  alarm.decider = d.decider;
-  alarm.credit_us = d.credit_us;
-  alarm.launch_priority = d.launch_priority;
+  t.grant = d;
   set_alarm(now_ + costs_.round_trip_ns, alarm);
 }
 
@@ -237,9 +252,9 @@ void VirtualMachine::granted(const Alarm& alarm) {
   if (!c.live || t.doing != Doing::kAsking || t.ask_seq != alarm.number) return;
   t.doing = Doing::kNothing;
   c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
-  c.credit_us = alarm.credit_us;
-  if (t.last_record != kNoRecord) records_[t.last_record].granted_by = alarm.decider;
-  submit(alarm.thread, t.pending, core::Admission::kAsk, alarm.launch_priority);
+  if (t.last_record != kNoRecord) records_[t.last_record].granted_by = t.grant.decider;
+  submit(alarm.thread, t.pending, core::Admission::kAsk, t.grant.launch_priority,
+         t.grant.partition);
   go_on(alarm.thread, now_ + costs_.launch_ns);
 }
 

@@ -33,7 +33,7 @@ struct ClientSpec {
   double slo_ms = 0;        // 0: none
   int stream_priority = 0;  // CUDA's, of all its streams
   uint32_t sm_limit = 0;    // GpuModel::add_client()'s
-  SmSet sms{};              // where its kernels run
+  SmSet sms{};              // where its kernels run: a partition and its SMs
 };
 
 struct LaunchSpec {
@@ -85,6 +85,7 @@ struct LaunchRecord {
   TimeNs called = 0, started = 0, ended = 0;  // 0: not yet
   bool asked = false;
   bool self = false;  // the starvation bound let it go
+  uint32_t sms = 0;   // that its blocks may use
   core::Decider granted_by = core::Decider::kBuiltin;
 };
 
@@ -173,9 +174,12 @@ class VirtualMachine {
     TimeNs asked_at = 0;
     bool self_armed = false;  // an alarm for the starvation bound is set
     Launch pending;           // what it asked for
+    core::Decision grant;     // the last one; its credit is what is left of it
     bool synchronize_next = false;
     uint64_t seq = 0;                // last submitted, in the stream
     uint64_t done = 0;               // last completed
+    uint64_t marked = 0;             // last that carries a marker
+    uint32_t last_slot = 0;          // of in_flight_: the last submitted
     size_t last_record = kNoRecord;  // of the last call
     uint64_t wakeup = 0;             // only the newest one counts ...
     TimeNs wakes_at = kNever;        // ... and comes then
@@ -196,8 +200,7 @@ class VirtualMachine {
     uint32_t epoch = 0;
     int launch_priority = 0;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
-    double credit_us = 0;
-    uint32_t in_flight = 0;  // launches submitted and not ended
+    uint32_t in_flight = 0;     // launches submitted and not ended
     std::vector<Kernel> kernels;
     std::map<std::string, uint32_t> kernel_index;  // of launch() and loop()
     std::vector<size_t> threads;
@@ -222,11 +225,8 @@ class VirtualMachine {
     uint64_t order = 0;
     size_t thread = 0;
     uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's
-    uint32_t credit_us = 0;
     float duration_us = 0;
     Kind kind = Kind::kWake;
-    core::Decider decider = core::Decider::kBuiltin;
-    int8_t launch_priority = 0;
     bool operator>(const Alarm& o) const { return at != o.at ? at > o.at : order > o.order; }
   };
 
@@ -245,7 +245,10 @@ class VirtualMachine {
   void call_launch(size_t thread, const Launch& launch, bool synchronize);
   void ask(size_t thread, const Launch& launch);
   void self(size_t thread);
-  void submit(size_t thread, const Launch& launch, core::Admission admission, int priority);
+  void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
+              uint32_t partition);
+  void mark(size_t thread);
+  void set_marker(size_t thread, uint64_t seq, float duration_us);
   void synchronize(size_t thread);
   void synchronized(size_t thread, float duration_us);
   size_t add_thread(size_t client);
@@ -258,6 +261,7 @@ class VirtualMachine {
   TimeNs next_tick() const;
 
   const core::Config config_;
+  const core::SmGroups groups_;
   const HostCosts costs_;
   const bool managed_;
   core::Scheduler scheduler_;

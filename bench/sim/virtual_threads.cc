@@ -94,9 +94,9 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
     admission = Admission::kLease;
   } else if (c.window_us != core::kWindowGated && c.outstanding_us < c.window_us) {
     admission = Admission::kWindow;
-  } else if (c.credit_us >= predicted) {
+  } else if (t.grant.epoch == c.epoch && t.grant.credit_us >= predicted) {
     admission = Admission::kCredit;
-    c.credit_us -= predicted;
+    t.grant.credit_us -= static_cast<uint32_t>(predicted);
   }
   const bool asks = admission == Admission::kAsk;
   if (t.program == nullptr) {
@@ -108,7 +108,9 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
     t.last_record = records_.size() - 1;
   }
   if (asks) return ask(thread, launch);
-  submit(thread, launch, admission, c.launch_priority);
+  const bool by_credit = admission == Admission::kCredit;
+  submit(thread, launch, admission, by_credit ? t.grant.launch_priority : c.launch_priority,
+         by_credit ? t.grant.partition : 0);
   go_on(thread, now_ + costs_.launch_ns);
 }
 
@@ -117,6 +119,8 @@ void VirtualMachine::ask(size_t thread, const Launch& launch) {
   t.doing = Doing::kAsking;
   t.pending = launch;
   t.asked_at = now_;
+  t.grant.credit_us = 0;
+  mark(thread);
   ++clients_[t.client].asks;
   Event e = launch_event(EventKind::kAsked, t, launch.kernel);
   e.launch.ask_seq = ++t.ask_seq;
@@ -128,6 +132,27 @@ void VirtualMachine::ask(size_t thread, const Launch& launch) {
   alarm.kind = Alarm::Kind::kSelf;
   alarm.thread = thread;
   set_alarm(now_ + to_ns(config_.starvation_us), alarm);
+}
+
+// What runs before an ask is what the core waits to hear about.
+void VirtualMachine::mark(size_t thread) {
+  Thread& t = threads_[thread];
+  if (!managed_ || t.marked == t.seq) return;
+  t.marked = t.seq;
+  if (t.done < t.seq) {
+    in_flight_[t.last_slot].marked = true;
+  } else {
+    set_marker(thread, t.seq, 0);
+  }
+}
+
+void VirtualMachine::set_marker(size_t thread, uint64_t seq, float duration_us) {
+  Alarm alarm;
+  alarm.kind = Alarm::Kind::kMarker;
+  alarm.thread = thread;
+  alarm.number = seq;
+  alarm.duration_us = duration_us;
+  set_alarm(now_ + costs_.marker_ns, alarm);
 }
 
 // The starvation bound of the ask that was waiting when the alarm was set, or of a later one.
@@ -146,12 +171,12 @@ void VirtualMachine::self(size_t thread) {
   t.doing = Doing::kNothing;
   c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
   if (t.last_record != kNoRecord) records_[t.last_record].self = true;
-  submit(thread, t.pending, Admission::kSelfStarved, 0);
+  submit(thread, t.pending, Admission::kSelfStarved, 0, 0);
   go_on(thread, now_ + costs_.launch_ns);
 }
 
-void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admission,
-                            int priority) {
+void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admission, int priority,
+                            uint32_t partition) {
   Thread& t = threads_[thread];
   ClientState& c = clients_[t.client];
   Kernel& k = c.kernels[launch.kernel];
@@ -166,7 +191,9 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   ++t.seq;
   c.outstanding_us += predicted;
   ++c.in_flight;
-  const bool marked = managed_ && (sampled || admission != Admission::kLease);
+  const bool granted = asked || admission == Admission::kCredit;
+  const bool more = granted && t.grant.credit_us >= predicted;  // then a later launch is marked
+  const bool marked = managed_ && (sampled || (admission != Admission::kLease && !more));
   uint32_t slot = static_cast<uint32_t>(in_flight_.size());
   if (in_flight_free_.empty()) {
     in_flight_.emplace_back();
@@ -175,11 +202,16 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
     in_flight_free_.pop_back();
   }
   in_flight_[slot] = {thread, t.seq, t.last_record, predicted, 0, marked};
+  t.last_slot = slot;
+  if (marked) t.marked = t.seq;
   Op op;
   op.kind = OpKind::kKernel;
   op.priority = priority;
   op.kernel = shape(k.spec, launch.us, k.waves);
-  op.sms = clients_[t.client].spec.sms;
+  op.sms = partition != 0 ? SmSet{partition, groups_.sms_of(partition)} : c.spec.sms;
+  if (t.last_record != kNoRecord) {
+    records_[t.last_record].sms = op.sms.sms != 0 ? op.sms.sms : config_.sm_total;
+  }
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
   if (!asked) feed(e);  // a grant is accounted already
@@ -226,12 +258,7 @@ void VirtualMachine::on_notice(const Notice& notice) {
   if (t.doing == Doing::kSynchronizing && t.done == t.seq) {
     synchronized(f.thread, duration_us);
   } else if (f.marked) {
-    Alarm alarm;
-    alarm.kind = Alarm::Kind::kMarker;
-    alarm.thread = f.thread;
-    alarm.number = f.seq;
-    alarm.duration_us = duration_us;
-    set_alarm(now_ + costs_.marker_ns, alarm);
+    set_marker(f.thread, f.seq, duration_us);
   }
 }
 

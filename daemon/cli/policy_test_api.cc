@@ -324,6 +324,7 @@ int s_stats(lua_State* L) {
   set_number(L, "max_us", stats.max_us);
   set_number(L, "max_wait_us", stats.max_wait_us);
   set_number(L, "gpu_us", stats.gpu_us);
+  set_number(L, "asks", static_cast<double>(stats.asks));
   return 1;
 }
 
@@ -332,7 +333,7 @@ const char* decider_name(const sim::LaunchRecord& r) {
   return r.self ? "self" : r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
 }
 
-// Every launch that started, in that order: { client, kernel, at_us, end_us, by }.
+// Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms }.
 int s_log(lua_State* L) {
   const Simulation& s = check_simulation(L);
   std::vector<const sim::LaunchRecord*>& order = TestFile::of(L).order;
@@ -345,7 +346,8 @@ int s_log(lua_State* L) {
   lua_createtable(L, static_cast<int>(order.size()), 0);
   for (int i = 0; i < static_cast<int>(order.size()); ++i) {
     const sim::LaunchRecord& r = *order[static_cast<size_t>(i)];
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
+    set_number(L, "sms", r.sms);
     lua_pushstring(L, s.machine->name(r.client).c_str());
     lua_setfield(L, -2, "client");
     lua_pushstring(L, r.kernel.c_str());

@@ -1,6 +1,7 @@
 #include "daemon/cli/print.h"
 
 #include <ctype.h>
+#include <stdio.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,6 +33,17 @@ void print_table(std::ostream& out, const std::vector<Row>& rows) {
 
 std::string milliseconds(const json& us) {
   return std::to_string(std::llround(us.get<double>() / 1e3)) + " ms";
+}
+
+// The bound on what others may add to one of its gaps, and how often it did not hold.
+std::string added_text(const json& device) {
+  if (device["added_us_max"].is_null()) return "unbounded";
+  if (device["added_us_max"] == 0) return "-";
+  char text[32];
+  snprintf(text, sizeof text, "<= %.2f ms", device["added_us_max"].get<double>() / 1e3);
+  if (device["gaps_exceeded"] == 0) return text;
+  return text + std::string(", ") + device["gaps_exceeded"].dump() + " of " +
+         device["gaps_filled"].dump() + " over";
 }
 
 std::string window_text(const json& window) {
@@ -89,8 +101,8 @@ std::string rule_text(const json& grade) {
 
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
-                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "PROFILE", "MODE",
-                         "RULE", "STATE"}};
+                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "ADDED", "PROFILE",
+                         "MODE", "RULE", "STATE"}};
   for (const json& client : answer["clients"]) {
     json devices = client["devices"];
     if (devices.empty()) {
@@ -101,6 +113,7 @@ void print_ps(std::ostream& out, const json& answer) {
                          {"launches", 0},
                          {"granted", 0},
                          {"gpu_us", 0},
+                         {"added_us_max", 0},
                          {"profiled", false},
                          {"runs", 0},
                          {"measure_runs", 0}});
@@ -112,7 +125,8 @@ void print_ps(std::ostream& out, const json& answer) {
            printable(client["label"]), device["device"].dump(), window_text(device["window"]),
            device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
            std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
-           profile_text(device), client["mode"], rule_text(client), state_of(client, device)});
+           added_text(device), profile_text(device), client["mode"], rule_text(client),
+           state_of(client, device)});
     }
   }
   print_table(out, rows);
@@ -184,8 +198,10 @@ void print_status(std::ostream& out, const json& answer) {
     out << "device " << device["index"] << "  " << device["sm_total"] << " SMs, "
         << device["waiting"] << " waiting; posted " << s["posted"] << ", asked " << s["asked"]
         << ", granted " << s["granted"] << " (built-in " << s["by_builtin"] << ", starved "
-        << s["starved"] << "), withdrawn " << s["withdrawn"] << ", policy faults "
-        << s["policy_faults"] << '\n';
+        << s["starved"] << "), by credit " << s["credited"] << ", fenced " << s["fenced"]
+        << " (could not be: " << s["unfenced"] << "), withdrawn " << s["withdrawn"]
+        << ", bounds exceeded " << s["bound_violations"] << ", policy faults " << s["policy_faults"]
+        << '\n';
     const std::string fault = device["policy"].value("fault", "");
     if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
   }

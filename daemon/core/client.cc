@@ -14,10 +14,15 @@ constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 
 }  // namespace
 
-double Outstanding::longest_us() const {
+uint32_t Kernel::waves_on(uint32_t sms) const {
+  const uint32_t resident = std::max(1u, max_blocks_per_sm) * std::max(1u, sms);
+  return std::max(1u, (grid_blocks + resident - 1) / resident);
+}
+
+double Outstanding::longest_wave_us() const {
   double longest = 0;
   for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    longest = std::max(longest, nodes_[n].work.predicted_us);
+    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.wave_us);
   }
   return longest;
 }
@@ -43,6 +48,11 @@ bool Outstanding::add(const Work& work, Work& dropped) {
   (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
   s.tail = n;
   predicted_us_ += work.predicted_us;
+  if (work.fence != 0) {
+    fenced_us_ += work.predicted_us;
+    fence_ |= work.fence;
+    ++fenced_;
+  }
   return made_room;
 }
 
@@ -58,6 +68,10 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   node.next = free_;
   free_ = n;
   predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
+  if (node.work.fence != 0) {
+    fenced_us_ -= node.work.predicted_us;
+    if (--fenced_ == 0) fenced_us_ = fence_ = 0;
+  }
   return node.work;
 }
 

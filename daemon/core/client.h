@@ -20,10 +20,12 @@ struct Kernel {
   std::string name;
   uint32_t grid_blocks = 0, block_threads = 0, dynamic_smem_bytes = 0;
   uint32_t static_smem_bytes = 0, registers = 0, max_blocks_per_sm = 0;
-  uint32_t waves = 1;  // of its blocks over the whole device
+  uint32_t waves = 1;  // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
   float hinted_us = 0;  // last prediction that the client was told
   bool hinted_measure = false;
+
+  uint32_t waves_on(uint32_t sms) const;  // never 0
 };
 
 // One launch that is on the device, or on its way there.
@@ -32,6 +34,8 @@ struct Work {
   TimeNs posted_at = 0;
   double predicted_us = 0;
   double waited_us = 0;
+  double wave_us = 0;  // of predicted_us: one wave of its blocks
+  uint32_t fence = 0;  // the groups that the policy kept it to, 0: none
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
@@ -46,7 +50,10 @@ class Outstanding {
 
   bool empty() const { return head_ == kNone; }
   double predicted_us() const { return predicted_us_; }
-  double longest_us() const;
+  // Of that, of launches that are fenced; and the groups that these hold.
+  double fenced_us() const { return fenced_us_; }
+  uint32_t fence() const { return fence_; }
+  double longest_wave_us() const;  // of those that are not fenced
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
@@ -72,7 +79,24 @@ class Outstanding {
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
-  double predicted_us_ = 0;
+  double predicted_us_ = 0, fenced_us_ = 0;
+  uint32_t fenced_ = 0, fence_ = 0;
+};
+
+// What a thread was granted last.
+struct Granted {
+  uint32_t ask_seq = 0;
+  uint32_t epoch = 0;    // the credit is good while this is the client's
+  uint32_t fence = 0;    // of launches by credit too
+  double credit_us = 0;  // not used yet
+  double used_us = 0;    // what was launched by it
+};
+
+// The last gap of a client that ended while less important work was in flight (bound.cc).
+struct EndedGap {
+  TimeNs at = 0;
+  double bound_us = 0;
+  bool judged = true;  // its bound is known to have been exceeded, or there was no such gap
 };
 
 // Launches that were taken for done because their predicted end had passed: without them most of
@@ -105,11 +129,14 @@ struct Client {
   double share = 1, slo_ms = 0;
   uint32_t window_max_us = kWindowLeased;
   bool fail_closed = false;
+  SmGroups groups{};
+  uint32_t partition = 0;
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
-  uint32_t queued = 0;                // launches waiting for a grant
-  std::vector<uint32_t> granted_seq;  // by thread: the last ask that was granted
+  uint32_t queued = 0;  // launches waiting for a grant
+  std::vector<Granted> by_thread;
+  double longest_us = 0, longest_wave_us = 0;  // that it ever launched, as predicted
 
   // When all that is outstanding is predicted to be done, as if it ran one after the other.
   TimeNs busy_until = 0;
@@ -138,7 +165,7 @@ struct Client {
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 
-  double credit_us = 0;  // granted beyond single launches and not used yet
+  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
   bool refused = false;
   bool overridden = false;  // the policy chose the window, not the built-in
   uint32_t override_us = 0;
@@ -150,6 +177,12 @@ struct Client {
   uint64_t launches = 0, granted = 0;
   double gpu_us = 0;
   Undated undated;
+
+  EndedGap ended_gap;
+  TimeNs done_at = 0;          // when work of it was last seen to be done
+  double added_us_max = 0;     // the most that a gap of its was bound to add
+  uint64_t gaps_filled = 0;    // that ended while less important work was in flight, and of these
+  uint64_t gaps_exceeded = 0;  // those whose bound was exceeded
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

@@ -31,7 +31,7 @@ struct Decision {
   uint16_t thread = 0;
   int8_t launch_priority = 0;  // CU_LAUNCH_ATTRIBUTE_PRIORITY, 0: none
   uint8_t managed = 1;         // kWindow: 0 when the policy refused the client
-  uint32_t partition = 0;      // 0: the whole device
+  uint32_t partition = 0;      // kGrant: the launch's fence; 0: all that the client has
   uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
   uint32_t epoch = 0;          // of the client's window

@@ -95,7 +95,14 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us) {
   c.refused_sent = c.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
-  c.credit_us = 0;  // credit dies with the epoch that it was given in
+  tell_window(c);
+  // Whoever waits under an opened window would wait for nothing.
+  if (window_us != kWindowGated) dispatch_wanted = true;
+}
+
+// Under a new epoch, with which credit that was given under the one before ends.
+void Scheduler::State::tell_window(Client& c) {
+  c.credit_us = 0;
   ++c.epoch;
   Decision d;
   d.kind = DecisionKind::kWindow;
@@ -103,13 +110,11 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us) {
   d.decider = bypass ? Decider::kBypass : c.overridden ? Decider::kPolicy : Decider::kBuiltin;
   d.at = clock;
   d.client = c.id;
-  d.window_us = window_us;
+  d.window_us = c.window_us;
   d.epoch = c.epoch;
   d.managed = c.refused ? 0 : 1;
   d.launch_priority = builtin_launch_priority(c.priority, config);
   decisions.push_back(d);
-  // Whoever waits under an opened window would wait for nothing.
-  if (window_us != kWindowGated) dispatch_wanted = true;
 }
 
 bool Scheduler::State::set_window(ClientId id, uint32_t window_us) {
@@ -148,6 +153,14 @@ void Scheduler::State::release(uint32_t slot) {
   waiting_free.push_back(slot);
 }
 
+// The groups that the launch is kept to; 0 if the policy named no size, or none that it can have.
+uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
+  if (sm == 0) return 0;
+  const uint32_t fence = w.kind == LaunchKind::kKernel ? c.groups.fence(sm, c.partition) : 0;
+  ++(fence != 0 ? stats.fenced : stats.unfenced);
+  return fence;
+}
+
 bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
   const uint32_t slot = slot_of(id);
   if (slot == kNoSlot) return false;
@@ -163,13 +176,10 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   d.ask_seq = w.ask_seq;
   d.thread = w.thread;
   d.epoch = c.epoch;
-  d.credit_us = static_cast<uint32_t>(std::clamp(verdict.credit_us, 0.0, 1e6));
-  d.launch_priority = verdict.launch_priority != 0 ? static_cast<int8_t>(verdict.launch_priority)
-                                                   : builtin_launch_priority(c.priority, config);
-  decisions.push_back(d);
-  if (w.thread >= c.granted_seq.size()) c.granted_seq.resize(w.thread + 1u);
-  c.granted_seq[w.thread] = w.ask_seq;
-  c.credit_us = d.credit_us;
+  d.launch_priority = verdict.launch_priority == kBuiltinPriority
+                          ? builtin_launch_priority(c.priority, config)
+                          : static_cast<int8_t>(verdict.launch_priority);
+  d.partition = fence_of(c, w, verdict.sm);
   ++c.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
@@ -177,14 +187,20 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
-  work.predicted_us = predict(c, w.kernel);
   work.waited_us = to_us(clock - w.asked_at);
   work.kernel = w.kernel;
   work.kind = w.kind;
+  work.fence = d.partition;
   work.granted = true;
+  predict(c, work);
   c.gap_open = false;
   work.stream = w.stream;
   add_work(c, work);
+  if (w.thread >= c.by_thread.size()) c.by_thread.resize(w.thread + 1u);
+  Granted& granted = c.by_thread[w.thread];
+  granted = {w.ask_seq, c.epoch, d.partition};
+  d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
+  decisions.push_back(d);
   return true;
 }
 
@@ -271,6 +287,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
+    c.added_us_max = 0;
     c.refused = false;  // by the policy before
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
@@ -315,6 +332,7 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
   v.priority = c.priority;
   v.predicted_us = predict(c, kernel);
   v.wave_us = v.predicted_us;
+  v.fenceable = c.groups.count > 1 && kind == LaunchKind::kKernel;
   if (const Kernel* k = c.kernel(kernel)) {
     v.kernel_id = k->id;
     v.kernel_name = k->name;
@@ -334,6 +352,7 @@ bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
   const Waiting& w = waiting[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.seq = w.ask_seq;
+  v.by_credit_us = w.by_credit_us;
   v.wait_us = to_us(clock - w.asked_at);
   v.run_us = 0;
   return true;
@@ -354,9 +373,12 @@ GpuView Scheduler::State::gpu() const {
   v.sm_total = v.sm_free = config.sm_total;
   v.switch_us = config.switch_us;
   v.mps = config.mps;
+  uint32_t fenced = 0;
   const int highest = highest_active();
   for (const Client* c : active) {
     if (c->priority > highest) v.inflight_us += c->remaining_us(clock) + c->credit_us;
+    v.sm_free -= c->groups.sms_of(c->outstanding.fence() & ~fenced);
+    fenced |= c->outstanding.fence();
   }
   return v;
 }

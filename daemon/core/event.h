@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "daemon/core/sm_groups.h"
+
 namespace heddle::core {
 
 // CLOCK_MONOTONIC in nanoseconds, or virtual time. The core never reads a clock.
@@ -66,7 +68,9 @@ struct AttachedBody {
   uint32_t window_max_us;  // no window is longer, bypass apart; 0: no limit
   bool fail_closed;        // a policy that refuses the client holds it back
   uint8_t priority;
-  char name[64];  // of the executable, NUL-terminated
+  SmGroups groups;     // of its device, as its shim says; none: its launches cannot be fenced
+  uint32_t partition;  // the groups that its launches are kept to by rule, 0: all
+  char name[64];       // of the executable, NUL-terminated
   char label[64];
 };
 

@@ -73,7 +73,7 @@ void Scheduler::State::add_gap(const Client& c, TimeNs at) {
 
 void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr) return;
+  if (k == nullptr || work.fence != 0) return;  // on fewer SMs it says nothing of all
   KernelStats& s = *k->stats;
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive);

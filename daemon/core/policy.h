@@ -37,6 +37,8 @@ struct LaunchView {
   double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
   double p90_us = 0;        // of its durations as measured, 0 if they were not
   bool profiled = false;    // measured to the end
+  bool fenceable = false;   // a size in SMs means something for it
+  double by_credit_us = 0;  // what its thread launched by credit since it last asked
   double gap_after_us = 0;  // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;       // waiting so far; in `stopping`: waited
   double run_us = 0;        // only in `stopping`: measured, 0 if not
@@ -63,7 +65,7 @@ struct ClientView {
 struct GpuView {
   uint32_t index = 0;
   uint32_t sm_total = 0;
-  uint32_t sm_free = 0;    // of no partition; sm_total until partitions exist
+  uint32_t sm_free = 0;    // that no launch in flight is fenced to
   double inflight_us = 0;  // predicted time posted or granted below the highest active priority
   double switch_us = 0;    // cost of letting another client in
   bool mps = false;        // false: time-sliced
@@ -122,12 +124,14 @@ struct EnqueueVerdict {
   bool run = false;                          // grant at once
 };
 
+inline constexpr int kBuiltinPriority = -128;  // no launch priority that CUDA has
+
 struct DispatchVerdict {
   HookResult result = HookResult::kDefault;
   LaunchId run = 0;  // 0: IDLE
-  uint32_t sm = 0;   // 0: all
-  int launch_priority = 0;
-  double credit_us = 0;
+  uint32_t sm = 0;   // on so many SMs, from the end of those that the client has; 0: on all
+  int launch_priority = kBuiltinPriority;
+  double credit_us = 0;  // further predicted time that its thread may launch without asking
 };
 
 class Policy {

@@ -31,6 +31,17 @@ double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
 }
 
+// On fewer SMs its blocks come in more waves, each as long as before.
+void Scheduler::State::predict(const Client& c, Work& work) const {
+  work.predicted_us = work.wave_us = predict(c, work.kernel);
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr) return;
+  work.wave_us /= k->waves;
+  if (work.fence != 0) {
+    work.predicted_us = work.wave_us * k->waves_on(c.groups.sms_of(work.fence));
+  }
+}
+
 void Scheduler::State::on_attached(const Event& e) {
   if (e.attached.priority >= kPriorityCount || e.client == 0 || find(e.client) != nullptr) {
     ++stats.rejected;
@@ -53,6 +64,9 @@ void Scheduler::State::on_attached(const Event& e) {
   c.share = e.attached.share > 0 ? e.attached.share : 1;
   c.slo_ms = e.attached.slo_ms;
   c.fail_closed = e.attached.fail_closed;
+  c.groups = e.attached.groups;
+  c.groups.count = std::min<uint8_t>(c.groups.count, kSmGroups);
+  c.partition = e.attached.partition;
   c.window_max_us = e.attached.window_max_us != 0 ? e.attached.window_max_us : kWindowLeased;
   clients_by_id.emplace(c.id, std::move(owned));
   client_ids.push_back(c.id);
@@ -89,8 +103,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   k.static_smem_bytes = body.static_smem_bytes;
   k.registers = body.registers;
   k.max_blocks_per_sm = body.max_blocks_per_sm;
-  const uint32_t resident = std::max(1u, body.max_blocks_per_sm) * config.sm_total;
-  k.waves = std::max(1u, (body.grid_blocks + resident - 1) / resident);
+  k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
   k.stats = &table.of(c.task, body.id);
   send_hint(c, body.index);
 }
@@ -102,11 +115,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   if (c.gap_open) {
     add_gap(c, at);
     c.gap_open = false;
-    double below_us = 0;
-    for (const Client* other : active) {
-      if (other->priority > c.priority) below_us += other->remaining_us(clock);
-    }
-    if (below_us > 0) closing = {at, below_us + config.switch_us, c.priority, false};
+    end_gap(c, at);
   }
   if (!c.active) {
     c.active = true;
@@ -122,13 +131,16 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   if (work.posted_at >= c.busy_until) c.untimed.clear();
   c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
   c.last_kernel = work.kernel;
+  c.longest_us = std::max(c.longest_us, work.predicted_us);
+  c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
   if (!c.unsynchronized) c.run_start = work.posted_at;
   c.unsynchronized = true;
   c.gap_synchronized = false;
   ++c.launches;
   if (const Kernel* k = c.kernel(work.kernel)) {
     ++k->stats->launches;
-    if (!k->stats->duration.timed() && c.untimed.size() < Outstanding::kWorkMax) {
+    if (!k->stats->duration.timed() && work.fence == 0 &&
+        c.untimed.size() < Outstanding::kWorkMax) {
       c.untimed.push_back({k->stats, work.predicted_us});
     }
   }
@@ -144,7 +156,8 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   touch(c, e.at);
   // Between two records the window moved on: the launch is late, and in flight all the same.
   if (b.epoch != c.epoch &&
-      (b.admission == Admission::kWindow || b.admission == Admission::kLease)) {
+      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
+       b.admission == Admission::kCredit)) {
     ++stats.late;
   }
   Work work;
@@ -152,12 +165,9 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.posted_at = e.at;
   work.kernel = b.kernel;
   work.kind = b.kind;
-  work.predicted_us = predict(c, b.kernel);
+  if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
+  predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
-  if (b.admission == Admission::kCredit) {
-    c.credit_us = std::max(0.0, c.credit_us - work.predicted_us);
-    work.granted = true;
-  }
   work.stream = b.stream;
   add_work(c, work);
 }
@@ -170,7 +180,7 @@ bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
     release(slot);
     return false;
   }
-  return b.thread < c.granted_seq.size() && c.granted_seq[b.thread] == b.ask_seq;
+  return b.thread < c.by_thread.size() && c.by_thread[b.thread].ask_seq == b.ask_seq;
 }
 
 uint32_t Scheduler::State::find_ask(const Client& c, const LaunchBody& b) const {
@@ -212,7 +222,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.kind = b.kind;
   ++c.queued;
   ++waiting_count;
-  c.credit_us = 0;  // it would not ask if it had enough left
+  w.by_credit_us = end_credit(c, b.thread);
   enqueue(slot);
   dispatch_wanted = true;
 }
@@ -261,10 +271,9 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
     c.undated.add(work);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
-  if (evidence && c.priority > closing.priority && work.posted_at <= closing.at &&
-      !closing.counted && to_us(at - closing.at) > closing.bound_us) {
-    closing.counted = true;
-    ++stats.bound_violations;
+  if (evidence) {
+    judge_gaps(c, work, at, measured_us);
+    c.done_at = at;
   }
   stopped(c, work, measured_us);
 }
@@ -335,6 +344,7 @@ void Scheduler::State::settle(Client& c) {
   if (to_us(clock - c.gap_start) >= c.patience_us(config.idle_us, config.idle_us_max)) {
     c.active = false;
     std::erase(active, &c);
+    if (c.credit_us > 0) tell_window(c);
     windows_dirty = dispatch_wanted = true;
     if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
   }
@@ -417,6 +427,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
     }
   }
   s.settle_all();
+  s.revoke_credits();
   if (s.windows_dirty) s.refresh_windows();
   if (s.waiting_count > 0) {
     s.starve();
@@ -437,6 +448,7 @@ TimeNs Scheduler::next_deadline() const {
       const double patience = c->patience_us(s.config.idle_us, s.config.idle_us_max);
       at = std::min(at, c->gap_start + to_ns(patience));
     }
+    if (c->credit_us > 0) at = std::min(at, s.credit_deadline(*c));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
   return at;
@@ -471,12 +483,9 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.kernels = static_cast<uint32_t>(c.kernels.size());
     status.runs = c.measured->runs;
     status.profiled = c.measured->profiled;
-    for (const ClientId other_id : s.client_ids) {
-      const Client& other = *s.clients_by_id.at(other_id);
-      if (other.priority <= c.priority) continue;
-      status.max_added_us =
-          std::max(status.max_added_us, other.outstanding.longest_us() + s.config.switch_us);
-    }
+    status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
+    status.gaps_filled = c.gaps_filled;
+    status.gaps_exceeded = c.gaps_exceeded;
     all.push_back(std::move(status));
   }
   return all;

@@ -48,10 +48,13 @@ struct Stats {
   uint64_t granted = 0;
   uint64_t withdrawn = 0;   // the shim's bound, or a stale daemon, let them go
   uint64_t crossed = 0;     // a grant and a withdrawal crossed
+  uint64_t credited = 0;    // posted by credit, without an ask of their own
+  uint64_t fenced = 0;      // granted on fewer SMs than their client has
+  uint64_t unfenced = 0;    // granted on all of them, though the policy named a size
   uint64_t starved = 0;     // granted by the starvation bound
   uint64_t by_builtin = 0;  // grants that the built-in decided
   uint64_t policy_faults = 0;
-  uint64_t bound_violations = 0;  // a gap was exceeded by more than the stated bound
+  uint64_t bound_violations = 0;  // gaps whose bound was exceeded, of all clients
 };
 
 struct ClientStatus {
@@ -62,9 +65,13 @@ struct ClientStatus {
   double outstanding_us = 0;
   double gpu_us = 0;  // predicted or measured GPU time so far
   uint32_t kernels = 0;
-  uint32_t runs = 0;        // measured, of Config::measure_runs
-  bool profiled = false;    // measured enough, or known from a profile
-  double max_added_us = 0;  // stated bound on the delay it may be caused per gap
+  uint32_t runs = 0;      // measured, of Config::measure_runs
+  bool profiled = false;  // measured enough, or known from a profile
+  // The bound (bound.cc): the most that what less important clients have in flight adds, or has
+  // added under this policy, to one of its gaps, kUnlimitedUs if nothing limits them; how many of
+  // its gaps ended while something was in flight, and how many of those were exceeded.
+  double added_us_max = 0;
+  uint64_t gaps_filled = 0, gaps_exceeded = 0;
 };
 
 // What was measured of a task by one client, exclusive samples alone. `facts.index` means nothing.

@@ -20,6 +20,7 @@ struct Waiting {
   TimeNs asked_at = 0;
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
+  double by_credit_us = 0;  // LaunchView's
   uint32_t generation = 1;
   uint32_t kernel = kUnknownKernel;
   uint32_t ask_seq = 0;
@@ -62,14 +63,6 @@ struct Scheduler::State final : Gpu {
   TimeNs departed_at = -1;  // when a client that had work not long ago was last detached
   TimeNs retry_at = 0;      // next dispatch while launches wait and the policy said IDLE
 
-  // The last gap that a more important client closed while less important work ran.
-  struct {
-    TimeNs at = 0;
-    double bound_us = 0;
-    int priority = 0;
-    bool counted = false;
-  } closing;
-
   // ---- scheduler.cc ----
   void on_attached(const Event&);
   void on_detached(Client&);
@@ -92,6 +85,7 @@ struct Scheduler::State final : Gpu {
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_all();
   double predict(const Client&, uint32_t kernel) const;
+  void predict(const Client&, Work&) const;  // of its kernel, in its fence
   Client* find(ClientId);
 
   // ---- measure.cc ----
@@ -104,15 +98,30 @@ struct Scheduler::State final : Gpu {
   void send_hint(Client&, uint32_t kernel);
   TaskProfile profile_of(const Client&, bool profiled_only) const;
 
+  // ---- bound.cc ----
+  bool goes_first(const Client& above, const Client& below) const;
+  double bound_us(const Client&) const;
+  void end_gap(Client&, TimeNs at);
+  void judge_gaps(const Client&, const Work&, TimeNs at, float measured_us);
+
+  // ---- credit.cc ----
+  double give_credit(Client&, Granted&, double us);
+  void use_credit(Client&, uint16_t thread, Work&);
+  double end_credit(Client&, uint16_t thread);
+  void revoke_credits();
+  TimeNs credit_deadline(const Client&) const;
+
   // ---- dispatch.cc ----
   void apply(Client&, const WindowVerdict&);
   void refresh_windows();
   void send_window(Client&, uint32_t window_us);
+  void tell_window(Client&);
   void enqueue(uint32_t slot);
   void dispatch();
   bool dispatch_once();
   LaunchId pick_builtin(bool unplaced_only) const;
   bool grant(LaunchId, Decider, const DispatchVerdict&);
+  uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
   void release(uint32_t slot);  // frees a waiting slot
   void starve();
   bool faulted(HookResult);

@@ -21,6 +21,7 @@ constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
 constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
 constexpr int kWindowResults = 3;  // WINDOW, us, reason
 constexpr double kLaunchPriorityLeast = 0, kLaunchPriorityGreatest = -5;
+constexpr double kSmMax = 1e4;
 constexpr double kCreditUsMax = 1e6;
 
 int on_params_newindex(lua_State* L) {
@@ -263,7 +264,7 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   lua_State* L = sandbox_.lua();
   const LaunchObject* launch = to_launch(L, session_, kTop + 2);
   if (launch == nullptr || launch->id == 0) return bad_verdict("RUN, k with a k of this hook call");
-  double numbers[3] = {0, 0, 0};
+  double numbers[3] = {0, core::kBuiltinPriority, 0};
   int index = kTop + 3;
   for (double& number : numbers) {
     if (lua_type(L, index) == LUA_TSTRING) break;
@@ -275,12 +276,14 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
     ++index;
   }
   read_reason(index);
-  if (numbers[0] != 0) return bad_verdict("no sm: this build has no SM partitions");
-  if (!(numbers[1] <= kLaunchPriorityLeast && numbers[1] >= kLaunchPriorityGreatest)) {
+  if (!(numbers[0] >= 0 && numbers[0] <= kSmMax)) return bad_verdict("0 to 10000 sm");
+  const bool chosen = numbers[1] != core::kBuiltinPriority;
+  if (chosen && !(numbers[1] <= kLaunchPriorityLeast && numbers[1] >= kLaunchPriorityGreatest)) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
   if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
   v.run = launch->id;
+  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
   v.launch_priority = static_cast<int>(numbers[1]);
   v.credit_us = numbers[2];
   return true;

@@ -150,6 +150,8 @@ constexpr Field kLaunchFields[] = {
     {"wait_us", push_launch_field<&LaunchView::wait_us>},
     {"run_us", push_launch_field<&LaunchView::run_us>},
     {"priority", push_launch_field<&LaunchView::priority>},
+    {"fenceable", push_launch_field<&LaunchView::fenceable>},
+    {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
     {"right_size", push_absent},
     {"is_collective", push_absent},
 };

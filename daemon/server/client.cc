@@ -21,6 +21,18 @@ void copy_text(char (&out)[N], const std::string& text) {
   out[length] = '\0';
 }
 
+// None if any is impossible.
+core::SmGroups groups_of(std::span<const uint16_t> sms) {
+  core::SmGroups groups{};
+  if (sms.size() > core::kSmGroups) return groups;
+  for (size_t i = 0; i < sms.size(); ++i) {
+    if (sms[i] > UINT8_MAX) return {};
+    groups.sms[i] = static_cast<uint8_t>(sms[i]);
+  }
+  groups.count = static_cast<uint8_t>(sms.size());
+  return groups;
+}
+
 std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 // Words that the launch path reads are stored only when they change: a store takes the cache line
@@ -245,6 +257,8 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now,
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);
+  body.groups = groups_of(identity_.sm_groups);
+  body.partition = identity_.partition;
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);
   std::vector<core::Event> events{event};

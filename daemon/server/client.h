@@ -61,6 +61,7 @@ struct Identity {
   bool mps = false;  // by its own word: an MPS control daemon's socket was there when it began
   uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
   uint32_t sms = 0;        // how many SMs these are
+  std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
 };
 
 class Client {

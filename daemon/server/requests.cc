@@ -34,6 +34,11 @@ json window_json(uint32_t window_us) {
   return window_us;
 }
 
+json bound_json(double us) {
+  if (us == core::kUnlimitedUs) return nullptr;
+  return us;
+}
+
 json counters_json(const Client& client) {
   static constexpr const char* kNames[] = {"starved", "stale",  "pool",     "capturing",
                                            "exempt",  "bypass", "unmanaged"};
@@ -126,7 +131,9 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
                                        {"profiled", status.profiled},
                                        {"runs", status.runs},
                                        {"measure_runs", scheduler->config().measure_runs},
-                                       {"max_added_us", status.max_added_us}});
+                                       {"added_us_max", bound_json(status.added_us_max)},
+                                       {"gaps_filled", status.gaps_filled},
+                                       {"gaps_exceeded", status.gaps_exceeded}});
     }
   }
   json list = json::array();
@@ -157,6 +164,9 @@ json device_json(const Engine::Device& device, const PolicyStore& store) {
             {"granted", s.granted},
             {"withdrawn", s.withdrawn},
             {"crossed", s.crossed},
+            {"credited", s.credited},
+            {"fenced", s.fenced},
+            {"unfenced", s.unfenced},
             {"starved", s.starved},
             {"by_builtin", s.by_builtin},
             {"policy_faults", s.policy_faults},

@@ -215,6 +215,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.priority = grade.priority;
   identity.rule = grade.rule;
   identity.terms = grade.terms;
+  identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
     identity.partition = ipc::groups_of(*range, message.sm_groups);
     identity.sms = ipc::sms_of(identity.partition, message.sm_groups);

@@ -62,6 +62,9 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(b.window_max_us);
       u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0)));
       u8(b.priority);
+      varint(b.partition);
+      varint(b.groups.count);
+      for (uint32_t i = 0; i < b.groups.count; ++i) varint(b.groups.sms[i]);
       text(b.name, strnlen(b.name, sizeof b.name));
       text(b.label, strnlen(b.label, sizeof b.label));
       break;

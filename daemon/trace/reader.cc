@@ -101,6 +101,11 @@ void read_attached(Fields& in, EventRecord& out) {
   b.fail_closed = (flags & 1) != 0;
   out.introduced = (flags & 2) != 0;
   b.priority = in.u8();
+  if (in.since(3)) {
+    b.partition = in.number<uint32_t>();
+    b.groups.count = static_cast<uint8_t>(in.varint(core::kSmGroups));  // 0 if it is more
+    for (uint32_t i = 0; i < b.groups.count; ++i) b.groups.sms[i] = in.number<uint8_t>();
+  }
   in.text(b.name);
   in.text(b.label);
 }

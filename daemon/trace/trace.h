@@ -12,7 +12,8 @@
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 window_max_us flags:u8
-//                priority:u8 name:text label:text   flags: bit 0 fail_closed, bit 1 introduced
+//                priority:u8 partition groups, of each its sms, name:text label:text
+//                flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick, kUnobserved  client
 //   kObserved    client launches               neither is in what `heddle record` writes
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
@@ -33,7 +34,8 @@
 //   kEnd         records lost                   the file's records before it, of which kLost's sum
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
-// Version 1, which is still read, had no profile_runs, measure and kProfile.
+// Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
+// groups.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -49,7 +51,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kVersion = 3;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

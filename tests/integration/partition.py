@@ -13,6 +13,25 @@ import stage  # noqa: E402  (the folder is known only now)
 
 PROGRAM = ROOT / "tests/gpu/programs/sim_order.py"
 LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an H200
+FENCE = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
+FENCE_OF_LOW = 24
+
+FENCES = """
+-- Everybody asks, and every other launch of a client goes to 24 SMs.
+queue.create("all")
+return policy {
+  name = "fences", api = 1, version = "1.0.0",
+  hooks = {
+    client_active = function(c) return GATE end,
+    enqueue = function(k) return queue.insert("all", k, 0) end,
+    dispatch = function(g)
+      local k = queue.peek("all")
+      if not k then return IDLE, "empty" end
+      return RUN, k, k.seq % 2 == 0 and 24 or nil
+    end,
+  },
+}
+"""
 
 
 def expect(condition, what):
@@ -84,6 +103,38 @@ def check(where):
         expect(set(seen) <= {sms, 132} and seen.count(sms) > len(seen) / 2, (label, set(seen)))
 
 
+def check_fences(where):
+    """By grant: the launches that the policy fences run there, and no others; the answers stay."""
+    where.stop_daemon()
+    where.next_gpu("fences")
+    policy = where.folder / "fences.lua"
+    policy.write_text(FENCES)
+    where.start_daemon(policy)
+    bare = Running(where, "bare")
+    wanted = bare.result()
+    bare.end()
+    seen = {}
+    for label, words, inside in (("whole", ("--class", "batch"), FENCE),
+                                 ("quarter", ("--sms", "25%"), FENCE_OF_LOW)):
+        one = Running(where, label, *words)
+        found = one.result()
+        expect(found == wanted, (label, found, wanted))
+        told = client(where, label)
+        seen[label] = (inside, told["counters"], told["devices"][0]["granted"])
+        one.end()
+    stats = where.heddle("status")["devices"][0]["stats"]
+    expect(stats["fenced"] > 0 and stats["unfenced"] == 0, stats)
+    ran = where.kernels(list(seen))
+    for label, (inside, counters, granted) in seen.items():
+        sms = [kernel["sms"] for kernel in ran[label]]
+        fenced = sms.count(inside)
+        # Every other ask, but for those before their stream's lane was made.
+        expect(granted / 4 < fenced <= granted / 2 + 1, (label, granted, fenced))
+        expect(set(sms) <= {inside, LOW if label == "quarter" else 132, 132}, (label, set(sms)))
+        if label == "whole":
+            expect(counters["partitioned"] in (fenced, fenced + 1), (counters, fenced))
+
+
 def main():
     if not stage.HEDDLE.exists():
         print("dist/ is not installed: cmake --install build/release")
@@ -91,9 +142,10 @@ def main():
     where = stage.Stage(ROOT / "out/partition", "mps")
     try:
         check(where)
+        check_fences(where)
     finally:
         where.close()
-    print("ok: the same on a quarter, on the rest, by rule, alone and gated")
+    print("ok: the same on a quarter, on the rest, by rule, by grant, alone and gated")
     return 0
 
 

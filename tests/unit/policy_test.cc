@@ -137,12 +137,13 @@ class PolicyTest : public ::testing::Test {
 TEST_F(PolicyTest, RunsWhatDispatchNames) {
   load(
       with_hooks("enqueue = function(k) return queue.insert('q', k, k.priority) end, "
-                 "dispatch = function(g) return RUN, queue.peek('q'), nil, -2, 50, 'why' end",
+                 "dispatch = function(g) return RUN, queue.peek('q'), 23.5, -2, 50, 'why' end",
                  "queue.create('q')"));
   EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDecided);
   const auto verdict = policy_->dispatch(gpu_);
   EXPECT_EQ(verdict.result, HookResult::kDecided);
   EXPECT_EQ(verdict.run, 7u);
+  EXPECT_EQ(verdict.sm, 24u);
   EXPECT_EQ(verdict.launch_priority, -2);
   EXPECT_EQ(verdict.credit_us, 50);
   EXPECT_EQ(policy_->last_reason(), "why");
@@ -263,7 +264,7 @@ TEST(PolicyLoad, ErrorsNameThePlaceAndTheRemedy) {
       {"x = 1", "test.lua:1: assignment to global 'x'; write local x"},
       {"\nlocal y = quueue", "test.lua:2: unknown global 'quueue'; did you mean 'queue'?"},
       {"local function f() return pcall(f) end", "test.lua:1: pcall: an error ends the hook"},
-      {"partition.take(1)", "this build has no SM partitions"},
+      {"partition.take(1)", "this build hands out no SM groups; return RUN, k, sm"},
       {"return 1 +", "test.lua:1:"},
       {"return {}", "must end with return policy"},
       {"", "must end with return policy"},

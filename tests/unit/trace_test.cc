@@ -60,6 +60,8 @@ std::vector<Event> every_kind() {
   attached.attached.window_max_us = core::kWindowLeased;
   attached.attached.fail_closed = true;
   attached.attached.priority = 9;
+  attached.attached.partition = 0x8003;
+  attached.attached.groups = {3, {8, 255, 12}};
   std::memset(attached.attached.name, 'n', sizeof attached.attached.name - 1);
   std::strcpy(attached.attached.label, "label");
   all.push_back(attached);
@@ -174,10 +176,10 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
 
 TEST(Trace, RefusesAnotherVersionByNameAndPlace) {
   std::string bytes = Written().end();
-  bytes[8] = 3;
+  bytes[8] = kVersion + 1;
   const Result<Reader> reader = Reader::from_bytes(bytes, "new.trace");
   ASSERT_FALSE(reader);
-  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 3", 0), 0u)
+  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 4", 0), 0u)
       << reader.error().message;
 }
 

@@ -1,0 +1,81 @@
+// The bound: how much later a client may be served because others' work was let into its gap.
+//
+// What can be in the way when a gap ends is known then: it is less important and in flight. Under
+// MPS, where the client's blocks go first, that is one wave of blocks; else all that is predicted
+// to be left of it. To this come the cost of the switch and the time until anybody sees that work
+// is done. A gap is exceeded if work that was in flight is seen to outlast that: a kernel that ran
+// for longer than predicted, or one that nobody gated. daemon/README.md, "The bound".
+#include <algorithm>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+// From the end of work until its client says so: a nap between two looks of a waiting thread
+// (shim/gate.cc, 60 µs), and the marker's own delay (FACTS, Costs: 7 µs).
+constexpr double kNoticeUs = 70;
+
+}  // namespace
+
+// True if the blocks of `above` are placed before those of `below` that wait for room.
+bool Scheduler::State::goes_first(const Client& above, const Client& below) const {
+  return builtin_launch_priority(above.priority, config) <
+         builtin_launch_priority(below.priority, config);
+}
+
+// Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
+// granted, its credit included; whoever has a window, that and one launch more, known or not yet.
+double Scheduler::State::bound_us(const Client& c) const {
+  double sum_us = 0, wave_us = 0;
+  for (const Client* other : active) {
+    if (other->priority <= c.priority) continue;
+    const bool gated = other->window_us == kWindowGated;
+    if (goes_first(c, *other)) {
+      const double in_flight_us = other->outstanding.longest_wave_us();
+      wave_us =
+          std::max({wave_us, gated ? other->credit_us : other->longest_wave_us, in_flight_us});
+    } else if (other->leased()) {
+      return kUnlimitedUs;
+    } else {
+      const double in_flight_us =
+          std::max(0.0, other->remaining_us(clock) - other->outstanding.fenced_us());
+      const double window_us = other->window_us + other->longest_us;
+      sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
+    }
+  }
+  const double in_the_way_us = sum_us + wave_us;
+  return in_the_way_us > 0 ? in_the_way_us + config.switch_us + kNoticeUs : 0;
+}
+
+void Scheduler::State::end_gap(Client& c, TimeNs at) {
+  const double bound = bound_us(c);
+  if (bound == 0) return;
+  c.ended_gap = {at, bound, false};
+  c.added_us_max = std::max(c.added_us_max, bound);
+  ++c.gaps_filled;
+}
+
+// Work of `c` is seen to be done. Under MPS only the first of what was in flight, and only a kernel
+// of one wave, tells when the blocks ended that were on the GPU: all else waits for those above.
+// What nobody looked for may have ended long ago, unless its measured time says otherwise.
+void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us) {
+  const bool looked = c.queued > 0 || c.waiting_since != 0;
+  if (work.fence != 0 || (!looked && measured_us == 0)) return;
+  const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));
+  for (Client* above : active) {
+    EndedGap& gap = above->ended_gap;
+    if (above->priority >= c.priority || gap.judged || work.posted_at > gap.at) continue;
+    double lasted_us = to_us(ended - gap.at);
+    if (goes_first(*above, c)) {
+      if (c.done_at >= gap.at || work.wave_us < work.predicted_us) continue;
+      if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
+    }
+    if (lasted_us <= gap.bound_us) continue;
+    gap.judged = true;
+    ++above->gaps_exceeded;
+    ++stats.bound_violations;
+  }
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,71 @@
+// Credit: predicted time beyond a granted launch that its thread may launch without asking.
+//
+// It is for what is left of a gap while nobody else asks for it. It ends with its client's epoch,
+// which the shim compares before each launch: when anybody more important has work again, when what
+// is left of the gap would not hold it any more, when anybody waits, and with every change of the
+// window. What was launched by then is in flight, as any grant is.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+// Sums of predictions in µs and times in ns differ by rounding.
+constexpr double kSlackUs = 1;
+
+}  // namespace
+
+// Gives at most what the gap holds behind what its client has in flight; says how much, in whole
+// µs.
+double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
+  if (us <= 0 || c.window_us != kWindowGated || waiting_count > 0 || busy(c.priority)) return 0;
+  const double before_us = to_us(std::max<TimeNs>(0, c.busy_until - clock));
+  us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.priority) - before_us)));
+  granted.credit_us = us;
+  c.credit_us += us;
+  return us;
+}
+
+void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
+  work.granted = true;
+  ++stats.credited;
+  if (thread >= c.by_thread.size()) return;
+  Granted& granted = c.by_thread[thread];
+  work.fence = granted.fence;
+  const double used_us = std::min(granted.credit_us, predict(c, work.kernel));
+  granted.credit_us -= used_us;
+  granted.used_us += used_us;
+  if (granted.epoch == c.epoch) c.credit_us = std::max(0.0, c.credit_us - used_us);
+}
+
+// The thread asks, and so forgets what it has left. Says how much it used.
+double Scheduler::State::end_credit(Client& c, uint16_t thread) {
+  if (thread >= c.by_thread.size()) return 0;
+  Granted& granted = c.by_thread[thread];
+  const double left_us = std::exchange(granted.credit_us, 0);
+  if (granted.epoch == c.epoch) c.credit_us = std::max(0.0, c.credit_us - left_us);
+  return std::exchange(granted.used_us, 0);
+}
+
+void Scheduler::State::revoke_credits() {
+  for (Client* c : active) {
+    if (c->credit_us == 0) continue;
+    const double before_us = to_us(std::max<TimeNs>(0, c->busy_until - clock));
+    const bool fits = before_us + c->credit_us <= gap_us(c->priority) + kSlackUs;
+    if (fits && waiting_count == 0 && !busy(c->priority)) continue;
+    tell_window(*c);
+    dispatch_wanted = true;
+  }
+}
+
+// When it will not fit any more if its client launches nothing.
+TimeNs Scheduler::State::credit_deadline(const Client& c) const {
+  const double left_us = gap_us(c.priority) - c.credit_us;
+  if (left_us == kUnlimitedUs) return kNever;
+  return std::max(c.busy_until, clock + to_ns(left_us)) + to_ns(2 * kSlackUs);
+}
+
+}  // namespace heddle::core

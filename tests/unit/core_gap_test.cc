@@ -1,0 +1,280 @@
+// What is let into a gap beyond one launch at a time: credit and fences; and what heddle says that
+// it may cost, the bound.
+#include <gtest/gtest.h>
+
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr double kDefaultUs = 100;  // what a kernel is predicted to take that was never measured
+
+// Runs whatever waits while nobody above has work, as its verdict says.
+struct Giving : Policy {
+  std::string_view name() const override { return "giving"; }
+  EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
+    g.launch(k, asked);
+    g.queue_insert(g.queue_create("q"), k, 0);
+    return {HookResult::kDecided};
+  }
+  DispatchVerdict dispatch(Gpu& g) override {
+    gpu = g.gpu();
+    DispatchVerdict v = verdict;
+    v.result = HookResult::kDecided;
+    if (open && !g.busy(kPriorityLowest)) v.run = g.queue_peek(g.queue_create("q"));
+    return v;
+  }
+
+  DispatchVerdict verdict;
+  bool open = true;
+  LaunchView asked;
+  GpuView gpu;
+};
+
+class GapTest : public CoreTest {
+ protected:
+  // Client 1 (Q0) has gaps of 1 500 µs, and one has just begun; client 2 (Q9) has work for it.
+  void begin(Config config = {}, uint32_t partition = 0, bool splits = true) {
+    reset(config);
+    bool ok = false;
+    take(core_->set_policy(&policy_, now_, ok));
+    attach(1, 0);
+    Event e(EventKind::kAttached, now_, 2);
+    e.attached = {};
+    e.attached.task = 2;
+    e.attached.priority = 9;
+    e.attached.partition = partition;
+    if (splits) {  // an H200
+      e.attached.groups = {16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
+    }
+    step(e);
+    kernel(1, 0, 11);
+    kernel(2, 0, 22);
+    teach(1, 500, 1500);
+    post(1);
+    now_ += 500 * kUs;
+    done(1, 500);
+    gap_start_ = now_;
+    grants_.clear();
+  }
+  void credit(ClientId id, uint16_t thread = 0) {
+    step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
+  }
+  uint32_t granted_partition(uint32_t sm) {
+    policy_.verdict.sm = sm;
+    ask(2);
+    return grants_.back().partition;
+  }
+  // The marker behind what client 2 launched is seen, while a thread of it waits, or none.
+  void seen(float duration_us = 0) { done(2, duration_us, Evidence::kMarker); }
+  ClientStatus important() const { return core_->clients().front(); }
+
+  Giving policy_;
+  TimeNs gap_start_ = 0;
+};
+
+TEST_F(GapTest, CreditIsNoMoreThanTheGapHoldsBehindWhatRuns) {
+  begin();
+  policy_.verdict.credit_us = 1e5;
+  ask(2);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_NEAR(grants_[0].credit_us, 1500 - kDefaultUs, 30);
+}
+
+TEST_F(GapTest, CreditEndsWhenSomebodyAboveLaunches) {
+  begin();
+  policy_.verdict.credit_us = 300;
+  ask(2);
+  ASSERT_EQ(grants_[0].credit_us, 300u);
+  ASSERT_EQ(grants_[0].epoch, window_[2].epoch);
+  now_ += 10 * kUs;
+  const Event on_its_way = launch(EventKind::kPosted, 2, Admission::kCredit);
+  post(1);
+  EXPECT_GT(window_[2].epoch, grants_[0].epoch);
+  EXPECT_EQ(window(2), kWindowGated);
+  step(on_its_way);
+  EXPECT_EQ(core_->stats().late, 1u);
+}
+
+TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
+  begin();
+  policy_.verdict.credit_us = 300;
+  ask(2);
+  now_ += 100 * kUs;
+  seen();
+  int ticks = 0;
+  for (; window_[2].epoch == grants_[0].epoch && ticks < 5; ++ticks) {
+    tick(core_->next_deadline() - now_);
+  }
+  EXPECT_LT(ticks, 5);
+  EXPECT_NEAR(static_cast<double>(now_ - gap_start_) / 1e3, 1500 - 300, 30);
+}
+
+TEST_F(GapTest, CreditEndsWhenAnybodyWaitsAndIsNotGivenThen) {
+  begin();
+  policy_.verdict.credit_us = 300;
+  ask(2);
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_GT(window_[2].epoch, grants_[0].epoch);
+  ask(2, 2);
+  policy_.open = true;
+  tick(2 * kMs - (now_ - gap_start_) - 600 * kUs);
+  ASSERT_EQ(grants_.size(), 3u);
+  EXPECT_EQ(grants_[1].credit_us, 0u) << "another thread waits";
+}
+
+TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
+  begin();
+  policy_.verdict.credit_us = 150;
+  ask(2);
+  policy_.verdict.credit_us = 0;
+  credit(2);
+  EXPECT_EQ(core_->stats().credited, 1u);
+  ask(2, 1);
+  EXPECT_NEAR(policy_.gpu.inflight_us, 2 * kDefaultUs, 1) << "an ask ended what was left of it";
+  policy_.open = false;
+  ask(2);
+  EXPECT_NEAR(policy_.asked.by_credit_us, kDefaultUs, 1);
+  EXPECT_NEAR(policy_.gpu.inflight_us, 3 * kDefaultUs, 1);
+}
+
+TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
+  begin();
+  EXPECT_EQ(granted_partition(24), 0xe000u) << "12 + 8 + 8";
+  EXPECT_EQ(core_->stats().fenced, 1u);
+  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_EQ(policy_.gpu.sm_free, 132u - 28);
+  EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1) << "132 blocks on 28 SMs: five waves";
+  now_ += 480 * kUs;
+  seen(480);
+  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(hint_.count(0), 1u);
+  EXPECT_NEAR(hint_[0], 500, 1) << "client 1's: on fewer SMs nothing is learned";
+}
+
+TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
+  begin({}, 0x00ff);
+  EXPECT_EQ(granted_partition(16), 0x00c0u);
+  EXPECT_EQ(granted_partition(64), 0u) << "all that it has is no fence";
+  EXPECT_EQ(core_->stats().unfenced, 1u);
+}
+
+TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
+  begin({}, 0, false);
+  EXPECT_EQ(granted_partition(24), 0u);
+  EXPECT_FALSE(policy_.asked.fenceable);
+  EXPECT_EQ(core_->stats().unfenced, 1u);
+}
+
+TEST_F(GapTest, GraphsAreNotFenced) {
+  begin();
+  policy_.verdict.sm = 24;
+  Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+  e.launch.kind = LaunchKind::kGraph;
+  step(e);
+  EXPECT_EQ(grants_.back().partition, 0u);
+  EXPECT_FALSE(policy_.asked.fenceable);
+}
+
+// ---- the bound: what is in flight, the switch (70 µs) and the notice (70 µs) --------------------
+
+TEST_F(GapTest, TheBoundIsWhatWasInFlightWhenTheGapEnded) {
+  begin();
+  policy_.verdict.credit_us = 300;
+  ask(2);
+  EXPECT_NEAR(important().added_us_max, 400 + 140, 1) << "credit can be used at any time";
+  now_ += 10 * kUs;
+  post(1);
+  EXPECT_EQ(important().gaps_filled, 1u);
+  EXPECT_NEAR(important().added_us_max, 400 + 140, 1);
+  policy_.open = false;
+  ask(2);  // so it looks
+  now_ += 500 * kUs;
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 0u) << "within the bound";
+}
+
+TEST_F(GapTest, ALaunchThatOutlastsItsPredictionViolatesTheBoundOnce) {
+  begin();
+  ask(2);
+  ask(2, 1);
+  now_ += 10 * kUs;
+  post(1);
+  EXPECT_NEAR(important().added_us_max, 200 + 140, 1);
+  policy_.open = false;
+  ask(2);
+  now_ += 400 * kUs;
+  Event first(EventKind::kCompleted, now_, 2);
+  first.done = {stream_seq_[2] - 2, 0, 0, Evidence::kMarker};
+  step(first);
+  EXPECT_EQ(important().gaps_exceeded, 1u);
+  EXPECT_EQ(core_->stats().bound_violations, 1u);
+  now_ += 100 * kUs;
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 1u) << "one gap, one violation";
+}
+
+TEST_F(GapTest, AnEndThatNobodyLookedForIsNoViolationUnlessItWasMeasured) {
+  for (const float measured_us : {0.0F, 500.0F}) {
+    begin();
+    ask(2);
+    now_ += 10 * kUs;
+    post(1);
+    now_ += 5 * kMs;
+    seen(measured_us);
+    EXPECT_EQ(important().gaps_exceeded, measured_us > 0 ? 1u : 0u);
+  }
+}
+
+TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
+  Config config;
+  config.mps = true;
+  config.switch_us = 10;
+  begin(config);
+  Event e(EventKind::kKernel, now_, 2);
+  e.kernel = {};
+  e.kernel.id = 23;
+  e.kernel.grid_blocks = 1320;  // ten waves
+  step(e);
+  ask(2);
+  now_ += 5 * kUs;
+  post(1);
+  EXPECT_NEAR(important().added_us_max, 10 + 10 + 70, 1);
+  policy_.open = false;
+  ask(2);
+  now_ += 2 * kMs;  // its last waves wait for client 1
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 0u);
+}
+
+TEST_F(GapTest, WhatIsFencedIsInNobodysWay) {
+  begin();
+  granted_partition(24);
+  post(1);
+  EXPECT_EQ(important().gaps_filled, 0u);
+  EXPECT_EQ(important().added_us_max, 0);
+}
+
+TEST_F(GapTest, AWindowCountsWithOneLaunchMore) {
+  begin();
+  tick(60 * kMs);  // client 1 is idle, and client 2 has a window of 2 ms
+  post(2);
+  EXPECT_NEAR(important().added_us_max, 2000 + kDefaultUs + 140, 1);
+  post(1);
+  EXPECT_EQ(important().gaps_filled, 1u);
+  EXPECT_NEAR(important().added_us_max, 2000 + kDefaultUs + 140, 1);
+}
+
+TEST_F(GapTest, NothingBoundsALeaseBelow) {
+  begin();
+  attach(3, 4);
+  tick(60 * kMs);
+  post(3);
+  EXPECT_EQ(important().added_us_max, kUnlimitedUs);
+}
+
+}  // namespace
+}  // namespace heddle::core
