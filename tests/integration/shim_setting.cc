@@ -79,6 +79,7 @@ int FakeDaemon::receive_attach() {
     label = attach.getLabel().cStr();
     priority = attach.getPriority();
     sms = attach.getSms().cStr();
+    mps = attach.getMps();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
   });

@@ -48,6 +48,7 @@ class FakeDaemon {
 
   std::string command, label, sms;
   int priority = -2;
+  bool mps = false;
   std::vector<uint16_t> groups;
 
  private:

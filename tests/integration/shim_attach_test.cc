@@ -1,0 +1,43 @@
+// What the built shim tells of its process when it attaches.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+// The control daemon's socket outlives it.
+TEST_F(Shim, TellsOfAnMpsThatListensNotOfOneThatDid) {
+  const std::string directory = testing::TempDir() + "mps-" + std::to_string(getpid());
+  ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = directory + "/control";
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int control = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  ASSERT_EQ(bind(control, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(control, 1), 0);
+  std::vector<std::string> with_mps = environment();
+  with_mps.push_back("CUDA_MPS_PIPE_DIRECTORY=" + directory);
+  {
+    Application app(with_mps);
+    start(app, kLease);
+    EXPECT_TRUE(daemon_.mps);
+  }
+  pollfd visitors{control, POLLIN, 0};
+  EXPECT_EQ(poll(&visitors, 1, 0), 0) << "nobody bothers it";
+  close(control);
+  daemon_.hang_up();
+  Application app(with_mps);
+  start(app, kLease);
+  EXPECT_FALSE(daemon_.mps);
+  unlink(path.c_str());
+  rmdir(directory.c_str());
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
