@@ -75,6 +75,23 @@ int socket_path(const char* named, const char* runtime, char* path, size_t size)
   return length >= 0 && static_cast<size_t>(length) < size ? length : -ENAMETOOLONG;
 }
 
+// The kernel refuses a connection of the wrong type, or, where nobody is bound, any.
+bool is_stale_socket(const char* path) {
+  sockaddr_un address;
+  struct stat file;
+  if (fill_address(path, address) != 0 || stat(path, &file) != 0 || !S_ISSOCK(file.st_mode)) {
+    return false;
+  }
+  const int before = errno;
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool refused =
+      fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno == ECONNREFUSED;
+  if (fd >= 0) close(fd);
+  errno = before;
+  return refused;
+}
+
 int connect_socket(const char* path, int timeout_ms) {
   sockaddr_un address;
   if (const int error = fill_address(path, address)) return error;

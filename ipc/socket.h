@@ -20,6 +20,10 @@ int default_socket_path(char* path, size_t size);
 // The same, for a thread that must not read the environment: with what the two variables said.
 int socket_path(const char* named, const char* runtime, char* path, size_t size);
 
+// True if `path` is a socket that nobody listens on any more. Its file stays when a server ends. No
+// server notices the question.
+bool is_stale_socket(const char* path);
+
 // A connected, close-on-exec descriptor, or -errno. Does not block on a full backlog longer than
 // `timeout_ms`.
 int connect_socket(const char* path, int timeout_ms);

@@ -12,10 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -319,27 +317,13 @@ std::string_view command_line() {
   return {text, length};
 }
 
-// An MPS control daemon listens in the pipe directory of this process. Its socket outlives it; a
-// connection of another type is refused by the kernel, who thereby tells whether anybody listens.
+// An MPS control daemon listens in the pipe directory of this process.
 bool mps_runs() {
   const char* directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const int length =
-      snprintf(address.sun_path, sizeof address.sun_path, "%s/control",
-               directory != nullptr && *directory != '\0' ? directory : "/tmp/nvidia-mps");
-  struct stat file;
-  if (length >= static_cast<int>(sizeof address.sun_path) || stat(address.sun_path, &file) != 0) {
-    return false;
-  }
-  const int fd = S_ISSOCK(file.st_mode) ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-  if (fd < 0) return true;
-  const int before = errno;
-  connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  const bool nobody = errno == ECONNREFUSED;
-  errno = before;
-  close(fd);
-  return !nobody;
+  char path[256];
+  snprintf(path, sizeof path, "%s/control",
+           directory != nullptr && *directory != '\0' ? directory : "/tmp/nvidia-mps");
+  return access(path, F_OK) == 0 && !ipc::is_stale_socket(path);
 }
 
 int wanted_priority() {

@@ -184,7 +184,7 @@ void Inside::count(wire::Admission admission) {
     counters.self[static_cast<size_t>(admission)].fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  if (++thread_->unreported < kReportLaunches) return;
+  if (++thread_->unreported < kReportLaunches && unobserved_launches == 0) return;
   report_launches();
   if (without_slot.load(std::memory_order_relaxed) != 0) {
     counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
@@ -193,9 +193,11 @@ void Inside::count(wire::Admission admission) {
 }
 
 void Inside::report_launches() {
-  thread_->unreported += std::exchange(unobserved_launches, 0);
-  session_->client->counters.launches.fetch_add(thread_->unreported, std::memory_order_relaxed);
-  thread_->unreported = 0;
+  auto& counters = session_->client->counters;
+  const uint32_t unobserved = std::exchange(unobserved_launches, 0);
+  counters.launches.fetch_add(std::exchange(thread_->unreported, 0) + unobserved,
+                              std::memory_order_relaxed);
+  if (unobserved != 0) counters.unobserved.fetch_add(unobserved, std::memory_order_relaxed);
 }
 
 void Inside::count_marker_error() {

@@ -35,8 +35,8 @@ enum class EventKind : uint16_t {
   kStreamEnd,   // body: done.stream
   kTick,        // nothing but time
   kProfile,     // body: profile; what is known of a kernel ID from an earlier measurement
-  kUnobserved,  // it is at work, and what it launches and waits for is not told from now on
-  kObserved,    // body: observed; it is told again
+  kUnobserved,  // body: untold; it is at work, and its launches are not told from now on
+  kObserved,    // body: untold; they are told again
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -118,8 +118,8 @@ struct DoneBody {
   Evidence evidence;
 };
 
-struct ObservedBody {
-  uint64_t launches;  // that were not told
+struct UntoldBody {
+  uint64_t launches;  // that were not told, and of which no event before has said so
 };
 
 struct Event {
@@ -134,7 +134,7 @@ struct Event {
     ProfileBody profile;
     LaunchBody launch;
     DoneBody done;
-    ObservedBody observed;
+    UntoldBody untold;
   };
 
   Event() : launch{} {}

@@ -181,6 +181,16 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   return o;
 }
 
+bool Scheduler::active(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr && c->active;
+}
+
+bool Scheduler::measured(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr && c->measured->profiled;
+}
+
 TaskProfile Scheduler::profile(ClientId id) const {
   const Client* c = state_->find(id);
   return c != nullptr ? state_->profile_of(*c, false) : TaskProfile{};

@@ -238,20 +238,25 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
 
 // It stays at work until it is told again. What it has on the device then nobody knows, and it is
 // taken for busy until it synchronizes, or for as long as a client may be silent.
-void Scheduler::State::on_unobserved(Client& c, TimeNs at) {
-  touch(c, at);
-  c.gap_open = c.unsynchronized = false;
+void Scheduler::State::on_unobserved(Client& c, const Event& e) {
+  count_untold(c, e.untold.launches);
+  c.gap_open = c.unsynchronized = false;  // an open gap is not over
   c.last_kernel = kUnknownKernel;
+  touch(c, e.at);
   c.unseen_until = kNever;
 }
 
 void Scheduler::State::on_observed(Client& c, const Event& e) {
-  if (!c.unobserved()) return;
-  c.unseen_until = e.at + to_ns(config.idle_us);
-  const auto launches = static_cast<double>(e.observed.launches);
-  if (c.launches > 0) c.gpu_us += launches * (c.gpu_us / static_cast<double>(c.launches));
-  c.launches += e.observed.launches;
-  stats.posted += e.observed.launches;
+  count_untold(c, e.untold.launches);
+  if (c.unobserved()) c.unseen_until = e.at + to_ns(config.idle_us);
+}
+
+void Scheduler::State::count_untold(Client& c, uint64_t launches) {
+  if (c.launches > 0) {
+    c.gpu_us += static_cast<double>(launches) * (c.gpu_us / static_cast<double>(c.launches));
+  }
+  c.launches += launches;
+  stats.posted += launches;
 }
 
 // Whatever was predicted: work is on the device until the call returns.
@@ -415,7 +420,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_completed(*c, e);
         break;
       case EventKind::kUnobserved:
-        s.on_unobserved(*c, e.at);
+        s.on_unobserved(*c, e);
         break;
       case EventKind::kObserved:
         s.on_observed(*c, e);
@@ -457,10 +462,6 @@ TimeNs Scheduler::next_deadline() const {
 bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
-bool Scheduler::measured(ClientId id) const {
-  const Client* c = state_->find(id);
-  return c != nullptr && c->measured->profiled;
-}
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
 

@@ -135,6 +135,8 @@ class Scheduler {
   // The kernels of the client's task that are measured to the end, if there are more of them than
   // when it was last called; else none. To be asked before the client's kDetached.
   TaskProfile take_profile(ClientId id);
+  // It has work, or had some not long ago.
+  bool active(ClientId id) const;
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
   // What is predicted of the client and its kernel at `now`, of which no event was told yet.

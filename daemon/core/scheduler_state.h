@@ -72,7 +72,8 @@ struct Scheduler::State final : Gpu {
   void on_withdrawn(Client&, const Event&);
   bool reconcile(Client&, const LaunchBody&);
   uint32_t find_ask(const Client&, const LaunchBody&) const;
-  void on_unobserved(Client&, TimeNs at);
+  void on_unobserved(Client&, const Event&);
+  void count_untold(Client&, uint64_t launches);
   void on_observed(Client&, const Event&);
   void on_waiting(Client&, TimeNs at);
   void on_completed(Client&, const Event&);

@@ -220,6 +220,18 @@ void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 
+uint64_t Client::launches_told() const {
+  const auto& counters = client_->counters;
+  return counters.launches.load(std::memory_order_relaxed) -
+         counters.unobserved.load(std::memory_order_relaxed);
+}
+
+uint64_t Client::take_untold() {
+  constexpr uint64_t kMost = 100'000'000;  // of a broken client, in half a second
+  const uint64_t all = client_->counters.unobserved.load(std::memory_order_relaxed);
+  return std::min(kMost, all - std::exchange(untold_taken_, all));
+}
+
 void Client::set_unobserved(bool on) { store_changed(control_->header.unobserved, on ? 1u : 0u); }
 
 void Client::set_sleep(ipc::Sleep sleep) {

@@ -112,10 +112,10 @@ class Client {
   bool managed() const { return unmanaged_reason_.empty(); }
   const std::string& unmanaged_reason() const { return unmanaged_reason_; }
 
-  // By its own count, which nothing but its own comfort may depend on.
-  uint64_t launches_counted() const {
-    return client_->counters.launches.load(std::memory_order_relaxed);
-  }
+  // By its own count, which nothing but its own comfort may depend on: launches with a record, and
+  // those without that no call before has returned.
+  uint64_t launches_told() const;
+  uint64_t take_untold();
 
   core::TimeNs last_active = 0;  // of the newest thing collected
   bool connected = true;         // its socket is open
@@ -127,6 +127,7 @@ class Client {
   uint32_t partition_of(const core::Decision& decision) const;
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  uint64_t untold_taken_ = 0;
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 

@@ -328,7 +328,7 @@ void Engine::fall_asleep(core::TimeNs now) {
 void Engine::review(core::TimeNs now) {
   Client* alone = alone_at_work(now);
   const core::ClientId id = alone != nullptr ? alone->identity().id : 0;
-  const uint64_t launches = alone != nullptr ? alone->launches_counted() : 0;
+  const uint64_t launches = alone != nullptr ? alone->launches_told() : 0;
   set_unobserved(find(observation_.update(now, id, launches)), now);
 }
 
@@ -342,23 +342,22 @@ void Engine::observe_all(core::TimeNs now) {
 void Engine::set_unobserved(Client* client, core::TimeNs now) {
   if (client == unobserved_) return;
   Client* before = std::exchange(unobserved_, client);
-  const auto tell = [&](const Client& to, core::Event event) {
+  const auto tell = [&](Client& to, core::EventKind kind) {
+    core::Event event(kind, now, to.identity().id);
+    event.untold.launches = to.take_untold();
     for (uint8_t index = 0; index < ipc::kDevices; ++index) {
       if (!to.on_device(index)) continue;
       event.device = index;
       step(*devices_[index].scheduler, event);
-      event.observed.launches = 0;  // which device had them is not known
+      event.untold.launches = 0;  // which device had them is not known
     }
   };
   if (before != nullptr) {
     before->set_unobserved(false);
-    core::Event event(core::EventKind::kObserved, now, before->identity().id);
-    event.observed.launches = before->launches_counted() - launches_before_;
-    tell(*before, event);
+    tell(*before, core::EventKind::kObserved);
   }
   if (client != nullptr) {
-    launches_before_ = client->launches_counted();
-    tell(*client, core::Event(core::EventKind::kUnobserved, now, client->identity().id));
+    tell(*client, core::EventKind::kUnobserved);
     client->set_unobserved(true);
   }
 }
@@ -366,11 +365,22 @@ void Engine::set_unobserved(Client* client, core::TimeNs now) {
 Client* Engine::alone_at_work(core::TimeNs now) const {
   Client* alone = nullptr;
   for (Client* client : polled_) {
-    if (!at_work(*client, now) && !client->intake().asking()) continue;
+    const bool works = at_work(*client, now) || client->intake().asking() || is_active(*client);
+    if (!works) continue;
     if (alone != nullptr) return nullptr;
     alone = client;
   }
   return alone != nullptr && may_go_unobserved(*alone) ? alone : nullptr;
+}
+
+// To the cores: also who only waits for what it launched long ago.
+bool Engine::is_active(const Client& client) const {
+  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+    if (client.on_device(index) && devices_[index].scheduler->active(client.identity().id)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool Engine::may_go_unobserved(const Client& client) const {

@@ -142,6 +142,7 @@ class Engine {
   void observe_all(core::TimeNs now);
   void set_unobserved(Client* client, core::TimeNs now);
   Client* alone_at_work(core::TimeNs now) const;
+  bool is_active(const Client& client) const;
   bool may_go_unobserved(const Client& client) const;
   void check_quarantine(core::TimeNs now);
   Result<void> policy_failed(Error error);
@@ -170,7 +171,6 @@ class Engine {
 
   Observation observation_;
   Client* unobserved_ = nullptr;
-  uint64_t launches_before_ = 0;  // that it counted before it went unobserved
 
   trace::Recorder* recorder_ = nullptr;
   Generation generation_;

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "daemon/server/handles.h"
+#include "ipc/socket.h"
 
 namespace heddle::server {
 namespace {
@@ -29,6 +30,19 @@ using Clock = std::chrono::steady_clock;
 constexpr int kStepMs = 10;
 constexpr size_t kOutputMax = 64 * 1024;
 constexpr off_t kLogTail = 256 * 1024;
+constexpr size_t kServersMax = 64;  // more are nobody's honest answer
+
+// The end of a regular file; of anything else nothing, for that could block.
+std::string tail_of(const std::string& path, off_t most) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat about;
+  if (file.get() < 0 || fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return "";
+  std::string text(static_cast<size_t>(std::min(about.st_size, most)), '\0');
+  const ssize_t got =
+      pread(file.get(), text.data(), text.size(), about.st_size - static_cast<off_t>(text.size()));
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+  return text;
+}
 
 std::string contents(const fs::path& path) {
   std::ifstream file(path);
@@ -94,12 +108,9 @@ bool take_number(std::string_view& text, T& out) {
 
 // Those of the log who still wait: alive, of the user that it says, and nobody's clients.
 std::vector<MpsProcess> waiting_in(const std::string& file, const MpsState& state) {
-  std::ifstream log(file, std::ios::binary | std::ios::ate);
-  if (!log || state.servers.empty()) return {};
-  log.seekg(std::max<std::streamoff>(0, log.tellg() - std::streamoff{kLogTail}));
-  const std::string tail(std::istreambuf_iterator<char>(log), {});
+  if (state.servers.empty()) return {};
   std::vector<MpsProcess> waiting;
-  for (const MpsProcess& p : pushed_to_wait(tail)) {
+  for (const MpsProcess& p : pushed_to_wait(tail_of(file, kLogTail))) {
     const auto same = [&](const MpsProcess& other) { return other.pid == p.pid; };
     if (owner_of(p.pid) != p.uid || state.has_client(p.pid) ||
         std::any_of(waiting.begin(), waiting.end(), same)) {
@@ -234,14 +245,26 @@ Result<std::vector<pid_t>> MpsControl::list(const std::string& command) {
 }
 
 pid_t MpsControl::control_pid() const {
+  const std::string text = tail_of(settings_.pipe_directory + "/nvidia-cuda-mps-control.pid", 32);
+  std::string_view rest = text;
   pid_t pid = 0;
-  std::ifstream(settings_.pipe_directory + "/nvidia-cuda-mps-control.pid") >> pid;
-  return lives(pid) ? pid : 0;
+  return take_number(rest, pid) && lives(pid) ? pid : 0;
 }
 
 MpsState MpsControl::look() {
   MpsState state;
-  if (access((settings_.pipe_directory + "/control").c_str(), F_OK) != 0) return state;
+  const std::string control = settings_.pipe_directory + "/control";
+  struct stat directory;
+  if (access(control.c_str(), F_OK) != 0 || ipc::is_stale_socket(control.c_str()) ||
+      stat(settings_.pipe_directory.c_str(), &directory) != 0) {
+    return state;
+  }
+  if (directory.st_uid != 0 && directory.st_uid != geteuid()) {
+    state.error = settings_.pipe_directory + ": belongs to uid " +
+                  std::to_string(directory.st_uid) + ", who could say anything: not asked; " +
+                  "name another in [mps] pipe_directory";
+    return state;
+  }
   const auto as_processes = [](const std::vector<pid_t>& pids) {
     std::vector<MpsProcess> all;
     for (const pid_t pid : pids) all.push_back({pid, owner_of(pid).value_or(kUnseenUid)});
@@ -259,6 +282,7 @@ MpsState MpsControl::look() {
     state.shares_cgroup = own.size() > 1 && cgroup_of(state.control) == own;
   }
   for (const MpsProcess& process : as_processes(*servers)) {
+    if (state.servers.size() == kServersMax) break;
     const auto clients = list("get_client_list " + std::to_string(process.pid));
     if (clients) {
       state.servers.push_back({process, as_processes(*clients)});

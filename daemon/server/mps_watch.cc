@@ -53,7 +53,8 @@ MpsWatch::MpsWatch(uv_loop_t* loop, const MpsSettings& settings, Log& log,
 
 void MpsWatch::look_soon() {
   looks_ = 0;
-  if (armed_ms_ != kDelaysMs[0]) arm();
+  const bool soon = armed_ms_ == kDelaysMs[0] || (armed_ms_ != 0 && failed());
+  if (!soon) arm();
 }
 
 void MpsWatch::carry_out(Order order, Done done) {
@@ -91,7 +92,9 @@ void MpsWatch::end(Work& work) {
   if (work.order == Order::kStop && work.result) wanted_ = false;
   const MpsState before = std::exchange(state_, std::move(work.state));
   if (work.order == Order::kStart && !work.result) state_.error = work.result.error().message;
-  if (!state_.answers || state_.control != before.control) watch_death(state_.control);
+  if (!state_.answers || state_.control != before.control || !death_) {
+    watch_death(state_.control);
+  }
   tell(before);
   looked_();
   if (work.done) work.done(work.result);
@@ -105,7 +108,7 @@ void MpsWatch::end(Work& work) {
 }
 
 void MpsWatch::arm() {
-  if (wanted_ && !state_.answers && !state_.error.empty()) {
+  if (failed()) {
     armed_ms_ = kRetryMs;
   } else if (looks_ < std::size(kDelaysMs)) {
     armed_ms_ = kDelaysMs[looks_++];
@@ -155,7 +158,7 @@ void MpsWatch::watch_death(pid_t control) {
   if (pidfd_.get() < 0) return;  // below Linux 5.3 the next look finds out
   death_ = std::make_unique<FdWatch>(loop_, pidfd_.get(), [this] {
     watch_death(0);
-    if (working_) return;  // it is being stopped, or the look will see it
+    if (working_) return look_soon();  // it is being stopped, or ended behind the look's back
     const MpsState before = std::exchange(state_, {});
     tell(before);
     looked_();

@@ -52,6 +52,8 @@ class MpsWatch {
   void begin(Order order, Done done);
   void end(Work& work);
   void arm();
+  // A start failed, and is tried again at the armed time however often anybody looks.
+  bool failed() const { return wanted_ && !state_.answers && !state_.error.empty(); }
   void tell(const MpsState& before);
   void watch_death(pid_t control);
 

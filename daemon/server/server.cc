@@ -248,7 +248,9 @@ void Server::nap(core::TimeNs now) {
     last_event_ = now;
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();
-    if (engine_.unobserved() != nullptr) until = engine_.next_review();
+    if (engine_.unobserved() != nullptr) {
+      until = std::min(engine_.next_deadline(), engine_.next_review());
+    }
     if (!engine_.clients().empty() || profiles_.unsaved()) until = std::min(until, next_heartbeat_);
     // An absolute time; 0 disarms.
     itimerspec when{};

@@ -110,12 +110,12 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(e.done.stream);
       u8(static_cast<uint8_t>(e.done.evidence));
       break;
+    case EventKind::kUnobserved:
     case EventKind::kObserved:
-      varint(e.observed.launches);
+      varint(e.untold.launches);
       break;
     case EventKind::kDetached:
     case EventKind::kTick:
-    case EventKind::kUnobserved:
       break;
   }
   return finish();

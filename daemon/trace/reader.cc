@@ -163,12 +163,12 @@ void read_event(Fields& in, EventRecord& out) {
       e.done.stream = in.number<uint16_t>();
       e.done.evidence = static_cast<core::Evidence>(in.u8(3));
       return;
+    case EventKind::kUnobserved:
     case EventKind::kObserved:
-      e.observed.launches = in.varint();
+      e.untold.launches = in.varint();
       return;
     case EventKind::kDetached:
     case EventKind::kTick:
-    case EventKind::kUnobserved:
       return;
   }
 }

@@ -14,8 +14,8 @@
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 window_max_us flags:u8
 //                priority:u8 partition groups, of each its sms, name:text label:text
 //                flags: bit 0 fail_closed, bit 1 introduced
-//   kDetached, kTick, kUnobserved  client
-//   kObserved    client launches               neither is in what `heddle record` writes
+//   kDetached, kTick             client
+//   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a

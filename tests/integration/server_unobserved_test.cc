@@ -13,12 +13,19 @@ class UnobservedTest : public ServerTest {
     config_.core.measure_runs = 10;
   }
   static bool unobserved(FakeClient& client) { return client.control().header.unobserved != 0; }
-  // As the shim does: counts each launch, and posts those that somebody hears of.
+  // As the shim does: posts what somebody hears of, and counts all of it when it waits.
   static void launch(FakeClient& client) {
-    for (int i = 0; i < 100; ++i) {
-      ++client.memory().counters.launches;
-      if (!unobserved(client)) client.post(0, {});
+    constexpr int kLaunches = 100;
+    uint64_t untold = 0;
+    for (int i = 0; i < kLaunches; ++i) {
+      if (unobserved(client)) {
+        ++untold;
+      } else {
+        client.post(0, {});
+      }
     }
+    client.memory().counters.launches += kLaunches;
+    client.memory().counters.unobserved += untold;
     client.complete_all(0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -46,6 +53,30 @@ TEST_F(UnobservedTest, AnotherThatAttachesEndsIt) {
   EXPECT_TRUE(ask_daemon(Request::Kind::kPs)["clients"][0]["unobserved"]);
   FakeClient other(config_.socket, {.priority = 9});
   EXPECT_FALSE(unobserved(client));
+}
+
+TEST_F(UnobservedTest, WhatItLaunchesIsCountedAllTheSame) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_unobserved(client));
+  for (int i = 0; i < 100; ++i) launch(client);
+  const auto counted = [&] {
+    return ask_daemon(Request::Kind::kPs)["clients"][0]["devices"][0]["launches"];
+  };
+  EXPECT_TRUE(eventually([&] {
+    launch(client);
+    return counted() > 10'000;
+  }));
+  EXPECT_LE(counted(), client.memory().counters.launches.load());
+}
+
+// It has been silent for long, but what it launched runs.
+TEST_F(UnobservedTest, NobodyBesideOneWhoWaitsForItsWork) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 0});
+  other.post(0, {});
+  other.post(0, {.kind = wire::Kind::WAIT});
+  EXPECT_TRUE(stays_observed(client));
 }
 
 TEST_F(UnobservedTest, AnotherThatAsksEndsItAndIsServed) {

@@ -68,11 +68,16 @@ class UnobservedTest : public CoreTest {
     attach(1, 0);
     kernel(1, 0, 99);
     teach(1, 100, 300);
-    step(Event(EventKind::kUnobserved, now_, 1));
+    go_unobserved();
+  }
+  void go_unobserved(uint64_t launches = 0) {
+    Event e(EventKind::kUnobserved, now_, 1);
+    e.untold.launches = launches;
+    step(e);
   }
   void observe(uint64_t launches = 0) {
     Event e(EventKind::kObserved, now_, 1);
-    e.observed.launches = launches;
+    e.untold.launches = launches;
     step(e);
   }
   // Another asks as soon as the first is observed again.
@@ -135,6 +140,19 @@ TEST_F(UnobservedTest, WhatItLaunchedIsCounted) {
   const ClientStatus after = core_->clients()[0];
   EXPECT_EQ(after.launches, 2 * before.launches);
   EXPECT_NEAR(after.gpu_us, 2 * before.gpu_us, 1);
+  go_unobserved(before.launches);  // what was counted too late for the last time
+  EXPECT_EQ(core_->clients()[0].launches, 3 * before.launches);
+}
+
+TEST_F(UnobservedTest, ThatItBeginsEndsNoGap) {
+  observe();
+  done(1);
+  post(1);
+  done(1);
+  const uint32_t before = core_->profile(1).kernels.at(0).gap_synchronized.count;
+  tick(kMs / 10);
+  go_unobserved();
+  EXPECT_EQ(core_->profile(1).kernels.at(0).gap_synchronized.count, before);
 }
 
 TEST_F(UnobservedTest, ARecordThatComesAllTheSameChangesNothing) {

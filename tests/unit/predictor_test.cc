@@ -108,7 +108,7 @@ TEST_F(PredictorTest, NothingIsInferredFromAQueueWithUnseenWorkInIt) {
   step(Event(EventKind::kUnobserved, now_, 1));
   now_ += kMs;
   Event observed(EventKind::kObserved, now_, 1);
-  observed.observed = {12};
+  observed.untold = {12};
   step(observed);
   launch_of(0);
   wait(900);
