@@ -43,7 +43,7 @@ return policy {
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
-                 doc = "SMs for what fits no gap, under MPS; 0: it waits until it is owed" },
+                 doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -71,7 +71,8 @@ return policy {
       if k.predicted_us > most then return IDLE, "enough in flight" end
       if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
       local mps = g.mode == "mps"
-      if mps and p.fence_sm > 0 and k.fenceable then
+      local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
+      if mps and few and k.fenceable then
         charge(k.priority, k.predicted_us)
         return RUN, k, p.fence_sm, 0, "fenced"
       end

@@ -34,7 +34,7 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   ++stats.credited;
   if (thread >= c.by_thread.size()) return;
   Granted& granted = c.by_thread[thread];
-  work.fence = granted.fence;
+  if (work.kind == LaunchKind::kKernel) work.fence = granted.fence;  // graphs are never moved
   const double used_us = std::min(granted.credit_us, predict(c, work.kernel));
   granted.credit_us -= used_us;
   granted.used_us += used_us;

@@ -317,7 +317,12 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   s.config.mps = mps;
   s.config.switch_us = switch_us;
   // A window carries the launch priority, which the mode decides as well.
-  for (const ClientId id : s.client_ids) s.find(id)->window_sent = false;
+  for (const ClientId id : s.client_ids) {
+    Client& c = *s.find(id);
+    c.window_sent = false;
+    c.added_us_max = 0;  // the bound is another
+    c.ended_gap = {};
+  }
   s.refresh_windows();
   s.dispatch();
   return s.decisions;

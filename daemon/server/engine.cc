@@ -358,7 +358,7 @@ void Engine::set_unobserved(Client* client, core::TimeNs now) {
   }
   if (client != nullptr) {
     tell(*client, core::EventKind::kUnobserved);
-    client->set_unobserved(true);
+    client->set_unobserved(client->leased());  // a policy may have answered with a window
   }
 }
 

@@ -46,7 +46,13 @@ class Scorer {
       if (!more) return tl::unexpected<Error>(more.error());
       if (!*more) break;
       if (const auto* device = std::get_if<DeviceRecord>(&record)) {
-        cores_[device->config.device] = std::make_unique<core::Scheduler>(device->config);
+        const core::Config& config = device->config;
+        std::unique_ptr<core::Scheduler>& core = cores_[config.device];
+        if (core != nullptr && !device->fresh) {  // the mode changed
+          core->set_mode(config.mps, config.switch_us, device->at);
+        } else {
+          core = std::make_unique<core::Scheduler>(config);
+        }
       }
       const auto* e = std::get_if<EventRecord>(&record);
       if (e == nullptr || cores_.count(e->event.device) == 0) continue;
