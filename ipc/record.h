@@ -29,8 +29,8 @@ struct RecordFields {
 };
 
 // The same as a message: one segment with its root pointer, laid out as Cap'n Proto lays out this
-// schema. Its builder writes the same bytes (Record.IsWhatCapnProtoBuilds) through four times the
-// code, which a launch finds cold.
+// schema: its own builder writes the same bytes (Record.IsWhatCapnProtoBuilds), in a copy that it
+// has to keep for each thread, two more cache lines that a launch finds cold.
 struct EncodedRecord {
   uint64_t root = kRootIsRecord;
   uint64_t at_ns;
