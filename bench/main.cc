@@ -34,6 +34,7 @@ interquartile range of the rounds.
                    thread's, in turn; the simulated driver's lock is part of both
   gate_rtt_us_p50  a gated cuLaunchKernel under a daemon that grants at once, minus the median
   gate_rtt_us_p99  direct call: ask, wake, decision, grant, wake
+  gate_16_rtt_us_p50   the same of sixteen gated clients at once: on a host with a core for each
   hook_ns          shipped gapfill.lua, dispatch, eight launches queued
   decisions_per_s  asks through slots, core and priority.lua, on one core)";
 

@@ -15,6 +15,11 @@ struct Row {
   Measured figure;
 };
 
+std::vector<double> microseconds(std::vector<double> ns) {
+  for (double& value : ns) value /= 1e3;
+  return ns;
+}
+
 }  // namespace
 
 double percentile(std::vector<double> samples, double p) {
@@ -32,8 +37,7 @@ int micro(const MicroOptions& options) {
   const std::vector<double> hook = measure_hook_ns(options);
   const std::vector<double> decisions = measure_decisions_per_s(options);
   const LaunchSamples launches = measure_launches(options);
-  std::vector<double> gated_us;
-  for (const double ns : launches.gated) gated_us.push_back(ns / 1e3);
+  const std::vector<double> gated_us = microseconds(launches.gated);
   Measured p99 = summarize(gated_us);
   p99.median = percentile(gated_us, 0.99);
   const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
@@ -44,6 +48,7 @@ int micro(const MicroOptions& options) {
                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
                       {"gate_rtt_us_p50", summarize(gated_us)},
                       {"gate_rtt_us_p99", p99},
+                      {"gate_16_rtt_us_p50", summarize(microseconds(launches.crowd))},
                       {"hook_ns", summarize(hook)},
                       {"decisions_per_s", summarize(decisions)}};
 

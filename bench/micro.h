@@ -37,6 +37,7 @@ struct LaunchSamples {
   std::vector<double> unobserved;  // the same of a client that is alone at work
   std::vector<double> threads;     // p99 of single launches, 8 threads ÷ 1, one per round
   std::vector<double> gated;       // one per launch, minus the median direct call
+  std::vector<double> crowd;       // the same of 16 gated clients at once
 };
 LaunchSamples measure_launches(const MicroOptions& options);
 

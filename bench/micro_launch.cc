@@ -2,6 +2,7 @@
 // are both loaded by path, and calls alternate between them. The daemon is a process of its own.
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,7 @@ return policy {
 }
 )";
 
+constexpr int kCrowd = 16;       // gated clients at once
 constexpr uint32_t kBatch = 64;  // launches between two synchronizations: far below a ring
 constexpr uint32_t kDepth =
     512;  // the same, where what a synchronization costs is below one percent
@@ -163,7 +165,7 @@ class Daemon {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  // The one attached client, as `heddle ps` shows it.
+  // This process, as `heddle ps` shows it.
   static nlohmann::json client() {
     FILE* pipe = popen((dist() + "/bin/heddle ps --json").c_str(), "r");
     if (pipe == nullptr) give_up("heddle ps: cannot be started");
@@ -172,8 +174,11 @@ class Daemon {
     while (size_t got = fread(part, 1, sizeof part, pipe)) text.append(part, got);
     pclose(pipe);
     const auto answer = nlohmann::json::parse(text, nullptr, false);
-    if (!answer.is_object() || answer["clients"].size() != 1) give_up("heddle ps: " + text);
-    return answer["clients"][0];
+    if (!answer.is_object()) give_up("heddle ps: " + text);
+    for (const nlohmann::json& client : answer["clients"]) {
+      if (client["pid"] == getpid()) return client;
+    }
+    give_up("heddle ps: this process is not attached: " + text);
   }
 
  private:
@@ -350,52 +355,64 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   }
 }
 
-void measure_gated(const MicroOptions& options, LaunchSamples& out) {
+// A zeroed T that forked processes share.
+template <class T>
+class Shared {
+ public:
+  Shared()
+      : memory_(
+            mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) give_up("mmap: no memory left");
+  }
+  ~Shared() { munmap(memory_, sizeof(T)); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  T& operator*() const { return *static_cast<T*>(memory_); }
+
+ private:
+  void* memory_;
+};
+
+// A gated client of `clients`, which begin together: `begun` counts them and is shared.
+void measure_gated(const MicroOptions& options, int clients, std::atomic<int>& begun,
+                   std::vector<double>& out) {
   Pair pair = Pair::attached("9");
+  for (++begun; begun < clients;) std::this_thread::yield();
   std::vector<double> direct;
-  for (uint32_t i = 0; i < scaled(options, 40'000); ++i) {
-    out.gated.push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
+  for (uint32_t i = 0; i < scaled(options, 40'000) / static_cast<uint32_t>(clients); ++i) {
+    out.push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
     direct.push_back(time_ns([&] { pair.direct.launch_null(pair.kernel); }));
     // So that the simulated GPU is idle at each ask: its owner wants a core of its own.
     pair.shim.synchronize();
   }
   const double launch = percentile(direct, 0.5);
-  for (double& ns : out.gated) ns -= launch;
+  for (double& ns : out) ns -= launch;
 }
 
 auto members_of(LaunchSamples& samples) {
   return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease, &samples.paced,
-                    &samples.unobserved,  &samples.threads,  &samples.gated};
+                    &samples.unobserved,  &samples.threads,  &samples.gated, &samples.crowd};
 }
 
-// Runs `measure` in a process of its own, because a process attaches once, and takes over one
-// vector of its samples per member.
+// In the child: its exit status.
 template <class Measure>
-void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure) {
-  int ends[2];
-  if (pipe(ends) != 0) give_up("pipe: no descriptors left");
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[0]);
-    int status = 0;
-    try {
-      LaunchSamples mine;
-      measure(options, mine);
-      FILE* file = fdopen(ends[1], "w");
-      for (const auto* samples : members_of(mine)) {
-        const size_t count = samples->size();
-        fwrite(&count, sizeof count, 1, file);
-        fwrite(samples->data(), sizeof(double), count, file);
-      }
-      fclose(file);
-    } catch (const std::exception& error) {
-      fprintf(stderr, "heddle-bench: %s\n", error.what());
-      status = 1;
+int sample_into(FILE* file, const MicroOptions& options, Measure&& measure) {
+  try {
+    LaunchSamples mine;
+    measure(options, mine);
+    for (const auto* samples : members_of(mine)) {
+      const size_t count = samples->size();
+      fwrite(&count, sizeof count, 1, file);
+      fwrite(samples->data(), sizeof(double), count, file);
     }
-    _exit(status);
+  } catch (const std::exception& error) {
+    fprintf(stderr, "heddle-bench: %s\n", error.what());
+    return 1;
   }
-  close(ends[1]);
-  FILE* file = fdopen(ends[0], "r");
+  return fclose(file) == 0 ? 0 : 1;
+}
+
+void take_over(FILE* file, LaunchSamples& out) {
   for (auto* samples : members_of(out)) {
     size_t count = 0;
     if (fread(&count, sizeof count, 1, file) != 1) break;
@@ -404,9 +421,44 @@ void in_child(const MicroOptions& options, LaunchSamples& out, Measure&& measure
     if (fread(samples->data() + before, sizeof(double), count, file) != count) break;
   }
   fclose(file);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (status != 0) give_up("a measuring process failed");
+}
+
+// Runs `measure` in `count` processes of their own at once, because a process attaches once, and
+// takes over what each has sampled.
+template <class Measure>
+void in_children(const MicroOptions& options, int count, LaunchSamples& out, Measure&& measure) {
+  struct Child {
+    pid_t pid;
+    FILE* samples;
+  };
+  std::vector<Child> children;
+  for (int i = 0; i < count; ++i) {
+    int ends[2];
+    if (pipe(ends) != 0) give_up("pipe: no descriptors left");
+    const pid_t child = fork();
+    if (child == 0) {
+      close(ends[0]);
+      _exit(sample_into(fdopen(ends[1], "w"), options, measure));
+    }
+    close(ends[1]);
+    children.push_back({child, fdopen(ends[0], "r")});
+  }
+  bool whole = true;
+  for (const Child& child : children) {
+    take_over(child.samples, out);
+    int status = 0;
+    waitpid(child.pid, &status, 0);
+    whole = whole && status == 0;
+  }
+  if (!whole) give_up("a measuring process failed");
+}
+
+void measure_gate(const MicroOptions& options, int clients, LaunchSamples& out,
+                  std::vector<double> LaunchSamples::*samples) {
+  const Shared<std::atomic<int>> begun;
+  in_children(options, clients, out, [&](const MicroOptions& mine, LaunchSamples& sampled) {
+    measure_gated(mine, clients, *begun, sampled.*samples);
+  });
 }
 
 }  // namespace
@@ -417,12 +469,13 @@ LaunchSamples measure_launches(const MicroOptions& options) {
   LaunchSamples samples;
   {
     const Daemon daemon(driver, false);
-    in_child(options, samples, measure_without_daemon);
-    in_child(options, samples, measure_leased);
-    in_child(options, samples, measure_gated);
+    in_children(options, 1, samples, measure_without_daemon);
+    in_children(options, 1, samples, measure_leased);
+    measure_gate(options, 1, samples, &LaunchSamples::gated);
+    measure_gate(options, kCrowd, samples, &LaunchSamples::crowd);
   }
   const Daemon daemon(driver, true);
-  in_child(options, samples, measure_unobserved);
+  in_children(options, 1, samples, measure_unobserved);
   return samples;
 }
 
