@@ -273,12 +273,18 @@ json FilePolicyStore::describe(const core::Policy& instance) const {
   const auto* policy = dynamic_cast<const policy::LuaPolicy*>(&instance);
   if (policy == nullptr) return json::object();
   const policy::Fault& fault = policy->last_fault();
+  json said = json::array();
+  for (const policy::Said& s : policy->said()) {
+    said.push_back({{"verdict", s.verdict}, {"reason", s.reason}, {"count", s.count}});
+  }
   return {
       {"name", policy->name()},
       {"version", policy->version()},
       {"params", params_json(*policy)},
       {"verdict", policy->last_verdict()},
       {"reason", policy->last_reason()},
+      {"said", std::move(said)},
+      {"trace", policy->trace_lines()},
       {"faults", fault.count},
       {"fault", fault.count == 0 ? "" : fault.kind + " in " + fault.hook + ": " + fault.message}};
 }

@@ -204,6 +204,13 @@ void print_status(std::ostream& out, const json& answer) {
         << '\n';
     const std::string fault = device["policy"].value("fault", "");
     if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
+    for (const json& said : device["policy"].value("said", json::array())) {
+      out << "  " << said["verdict"].get<std::string>() << ' ' << printable(said["reason"]) << ": "
+          << said["count"] << " times\n";
+    }
+    for (const json& line : device["policy"].value("trace", json::array())) {
+      out << "  trace: " << printable(line) << '\n';
+    }
   }
   const json& counters = answer["counters"];
   if (counters["malformed"] != 0 || counters["let_go"] != 0) {

@@ -24,6 +24,7 @@ inline constexpr uint32_t kImportsMax = 16;        // of one policy
 inline constexpr size_t kSourceBytes = 256 << 10;  // of one file
 inline constexpr size_t kLineBytes = 240;          // of a trace line or a reason
 inline constexpr uint32_t kTraceLines = 64;        // kept for `heddle status`
+inline constexpr size_t kReasonsMax = 16;          // of dispatch, counted for `heddle status`
 inline constexpr uint32_t kCallsPerCollection = 32;
 
 }  // namespace heddle::policy

@@ -235,6 +235,20 @@ void LuaPolicy::read_reason(int index) {
   reason_.assign(text, std::min(bytes, kLineBytes));
 }
 
+void LuaPolicy::count_verdict() {
+  for (Said& said : said_) {
+    if (said.verdict == verdict_ && said.reason == reason_) {
+      ++said.count;
+      return;
+    }
+  }
+  if (said_.size() < kReasonsMax) {
+    said_.push_back({verdict_, reason_, 1});
+  } else {
+    ++said_.back().count;
+  }
+}
+
 bool LuaPolicy::read_window(core::WindowVerdict& v) {
   lua_State* L = sandbox_.lua();
   const int first = kTop + 1;
@@ -383,6 +397,7 @@ core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
       ok = bad_verdict("RUN, k or IDLE, reason");
     }
     if (said != nullptr) verdict_ = said->name;
+    if (ok) count_verdict();
   }
   if (!ok) {
     verdict = {};

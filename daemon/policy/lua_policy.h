@@ -29,6 +29,13 @@ struct Fault {
   uint64_t count = 0;  // of all kinds since the load; 0: none yet
 };
 
+// What dispatch answered and why, so many times since the load.
+struct Said {
+  std::string_view verdict;  // "RUN" or "IDLE"
+  std::string reason;
+  uint64_t count = 0;
+};
+
 struct Source {
   std::string text;
   std::string chunk;      // the file's name, as errors show it
@@ -55,6 +62,8 @@ class LuaPolicy final : public core::Policy {
   const std::string& last_reason() const { return reason_; }
   // What dispatch said last: "RUN", "IDLE", or "" for the built-in.
   std::string_view last_verdict() const { return verdict_; }
+  // In the order in which they came first; beyond kReasonsMax further ones are not told apart.
+  const std::vector<Said>& said() const { return said_; }
   // The newest lines of trace(), oldest first.
   std::vector<std::string> trace_lines() const;
   // Gets every trace line and each notice once; it must not call back.
@@ -90,6 +99,7 @@ class LuaPolicy final : public core::Policy {
   bool read_window(core::WindowVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
   void read_reason(int index);
+  void count_verdict();
   bool bad_verdict(std::string_view wanted);
   void record(std::string_view kind, std::string message, std::string traceback);
 
@@ -103,6 +113,7 @@ class LuaPolicy final : public core::Policy {
   std::string chunk_;
   std::string reason_;
   std::string_view verdict_;
+  std::vector<Said> said_;
   Hook running_ = Hook::kInit;
   bool told_unplaced_ = false;
 };

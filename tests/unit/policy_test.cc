@@ -155,6 +155,8 @@ TEST_F(PolicyTest, IdleKeepsItsReason) {
   EXPECT_EQ(verdict.run, 0u);
   EXPECT_EQ(policy_->last_reason(), "gap too short");
   EXPECT_EQ(policy_->last_verdict(), "IDLE");
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->said().at(0).count, 2u);
 }
 
 TEST_F(PolicyTest, NilAndAbsentHooksLeaveTheDecisionToTheBuiltin) {
