@@ -62,9 +62,6 @@ class KernelSet {
   std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
 };
 
-// Kernels that a programmatic dependent launch once followed: an event behind them parts the two.
-constinit KernelSet followed;
-
 // Kernels that ran on the whole device after a partition refused them.
 constinit KernelSet unmovable;
 
@@ -104,7 +101,7 @@ Turn::Turn(const Launch& launch) {
       kernel_.index < ipc::kKernels &&
       (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
        in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
-  if ((measure || count % kTimedEvery == 0) && !quiet_ && !followed.has(kernel_.index)) {
+  if ((measure || count % kTimedEvery == 0) && !quiet_) {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   if (!launch.may_raise) priority_ = 0;
@@ -159,8 +156,6 @@ void Turn::give_up() {
 void Turn::admit(const Launch& launch) {
   ref_ = launch.stream;
   graph_ = launch.graph;
-  quiet_ = launch.programmatic;
-  if (launch.programmatic) followed.add(stream_->kernel.load(std::memory_order_relaxed) - 1);
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
   predicted_us_ = kernel_.index < ipc::kKernels
@@ -287,7 +282,7 @@ void Turn::ask() {
   if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
   ThreadSlot& thread = in_.thread();
   // What runs before this launch is what the daemon waits to hear about.
-  if (!quiet_) place_marker(in_, *stream_, ref_);
+  place_marker(in_, *stream_, ref_);
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
   thread.credit_us = 0;
@@ -411,7 +406,6 @@ bool Turn::pauses() {
 
 bool Turn::wants_marker() {
   if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
-  if (followed.has(kernel_.index)) return false;
   if (window_us_ == ipc::kWindowLease) return pauses();
   if (window_us_ == ipc::kWindowGate) {
     return in_.thread().credit_us < predicted_us_;  // the grant is used up

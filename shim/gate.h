@@ -20,9 +20,8 @@ struct Launch {
   void* handle = nullptr;  // CUfunction, CUkernel or CUgraphExec
   ipc::LaunchShape shape;
   bool graph = false;
-  bool programmatic = false;  // a programmatic dependent launch: no event may be put beside it
-  bool may_raise = false;     // its launch priority may be chosen
-  bool may_move = false;      // into a partition
+  bool may_raise = false;  // its launch priority may be chosen
+  bool may_move = false;   // into a partition
   bool cooperative = false;
   bool exempt = false;  // must not be held back, nor measured
 };

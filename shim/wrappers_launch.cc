@@ -109,7 +109,6 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         if (value.programmaticStreamSerializationAllowed == 0) break;
         [[fallthrough]];
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        launch.programmatic = true;
         launch.may_raise = launch.may_move = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_IGNORE:

@@ -117,16 +117,6 @@ TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
   EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
 }
 
-TEST_F(Shim, PutsNoEventBehindAKernelThatADependentLaunchFollows) {
-  Application app(environment());
-  start(app, kLease);
-  app("launch");
-  app("pdl");
-  const std::string before = app("get fake_event_calls");
-  app("launch");
-  EXPECT_EQ(app("get fake_event_calls"), before);
-}
-
 // ---- captures ---------------------------------------------------------------------------------
 
 // True if synchronizing calls are reported: they are not while anything captures.

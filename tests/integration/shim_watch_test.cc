@@ -110,7 +110,7 @@ TEST_F(ShimWatch, IsNotWokenByLaunchesThatHaveNoMarker) {
   app("set fake_busy 0");
   EXPECT_TRUE(rests(app));
   const long before = helper_naps(app);
-  for (int i = 0; i < 500; ++i) app("pdl");  // beside which no event is put
+  for (int i = 0; i < 500; ++i) app("nccl");  // behind which no event is put
   EXPECT_LE(helper_naps(app) - before, 50) << "one a second is its own";
 }
 
