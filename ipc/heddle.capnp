@@ -91,7 +91,7 @@ struct RegisterKernel {
   index @0 :UInt32;
   id @1 :UInt64;            # ipc/kernel_id.h; equal in every process
   name @2 :Text;
-  gridX @3 :UInt32;
+  gridX @3 :UInt32;         # of a graph its number of nodes, x 1 x 1; its block is 0
   gridY @4 :UInt32;
   gridZ @5 :UInt32;
   blockX @6 :UInt32;

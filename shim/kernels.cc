@@ -48,7 +48,7 @@ struct Registered {
   uint32_t registers = 0;
   uint32_t static_smem_bytes = 0;
   uint32_t blocks_per_sm = 0;
-  bool graph = false;
+  uint32_t graph_nodes = 0;
 };
 
 constinit Known entries[kEntries];
@@ -161,7 +161,7 @@ void name_sight(Sight& sight, const char* format, uint64_t hash) {
   const int length =
       snprintf(sight.name, sizeof sight.name, format, static_cast<unsigned long long>(hash));
   sight.facts.name = {sight.name, static_cast<size_t>(length)};
-  sight.facts.graph = true;
+  sight.facts.graph_nodes = 1;  // or so many as name_graph counts
   sight.module = kGraph;
   sight.facts.id = ipc::kernel_id(sight.facts.name, sight.facts.shape);
 }
@@ -188,7 +188,7 @@ KernelFacts facts_of(uint32_t index) {
           r.registers,
           r.static_smem_bytes,
           r.blocks_per_sm,
-          r.graph};
+          r.graph_nodes};
 }
 
 // The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
@@ -211,7 +211,7 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
                      facts.registers,
                      facts.static_smem_bytes,
                      facts.blocks_per_sm,
-                     facts.graph};
+                     facts.graph_nodes};
   names_used += length;
   by_id[place] = static_cast<uint16_t>(index + 1);
   registered.store(index + 1, std::memory_order_release);
@@ -337,6 +337,7 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
   Sight sight;
   sight.exempt = exempt;
   name_sight(sight, "graph:%016llx", hash);
+  sight.facts.graph_nodes = static_cast<uint32_t>(std::max<size_t>(1, count));
   purge_handle(exec);
   // A session's socket is not ours to use outside a stay; the next launch is one.
   const Inside in;

@@ -59,10 +59,11 @@ void build_kernel(Packet& packet, const KernelFacts& facts) {
     kernel.setIndex(facts.index);
     kernel.setId(facts.id);
     set_text(facts.name, ipc::kKernelNameBytes, [&](unsigned n) { return kernel.initName(n); });
-    kernel.setGridX(facts.shape.grid[0]);
-    kernel.setGridY(facts.shape.grid[1]);
-    kernel.setGridZ(facts.shape.grid[2]);
-    kernel.setBlockX(facts.shape.block[0]);
+    const bool graph = facts.graph_nodes > 0;
+    kernel.setGridX(graph ? facts.graph_nodes : facts.shape.grid[0]);
+    kernel.setGridY(graph ? 1 : facts.shape.grid[1]);
+    kernel.setGridZ(graph ? 1 : facts.shape.grid[2]);
+    kernel.setBlockX(graph ? 0 : facts.shape.block[0]);
     kernel.setBlockY(facts.shape.block[1]);
     kernel.setBlockZ(facts.shape.block[2]);
     kernel.setDynamicSmemBytes(facts.shape.dynamic_smem_bytes);
@@ -70,7 +71,7 @@ void build_kernel(Packet& packet, const KernelFacts& facts) {
     kernel.setRegistersPerThread(facts.registers);
     kernel.setStaticSmemBytes(facts.static_smem_bytes);
     kernel.setMaxBlocksPerSm(facts.blocks_per_sm);
-    kernel.setIsGraph(facts.graph);
+    kernel.setIsGraph(graph);
   });
 }
 

@@ -35,7 +35,7 @@ struct KernelFacts {
   uint32_t registers = 0;
   uint32_t static_smem_bytes = 0;
   uint32_t blocks_per_sm = 0;
-  bool graph = false;
+  uint32_t graph_nodes = 0;  // 0: no graph
 };
 
 struct alignas(8) Packet {

@@ -15,6 +15,7 @@ constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 }  // namespace
 
 uint32_t Kernel::waves_on(uint32_t sms) const {
+  if (block_threads == 0) return std::max(1u, grid_blocks);  // a graph's nodes, one after the other
   const uint32_t resident = std::max(1u, max_blocks_per_sm) * std::max(1u, sms);
   return std::max(1u, (grid_blocks + resident - 1) / resident);
 }

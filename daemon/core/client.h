@@ -20,7 +20,7 @@ struct Kernel {
   std::string name;
   uint32_t grid_blocks = 0, block_threads = 0, dynamic_smem_bytes = 0;
   uint32_t static_smem_bytes = 0, registers = 0, max_blocks_per_sm = 0;
-  uint32_t waves = 1;  // of its blocks on the SMs that its client has
+  uint32_t waves = 1;  // of its blocks on the SMs that its client has; of a graph: its nodes
   KernelStats* stats = nullptr;
   float hinted_us = 0;  // last prediction that the client was told
   bool hinted_measure = false;

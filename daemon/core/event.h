@@ -75,10 +75,10 @@ struct AttachedBody {
 };
 
 struct KernelBody {
-  uint32_t index;  // the client's own
-  uint64_t id;     // ipc/kernel_id.h
-  uint32_t grid_blocks;
-  uint32_t block_threads;
+  uint32_t index;          // the client's own
+  uint64_t id;             // ipc/kernel_id.h
+  uint32_t grid_blocks;    // of a graph: its nodes
+  uint32_t block_threads;  // 0: a graph
   uint32_t dynamic_smem_bytes;
   uint32_t static_smem_bytes;
   uint32_t registers;          // per thread, 0 if unknown

@@ -48,6 +48,7 @@ class CoreTest : public ::testing::Test {
     e.kernel.index = index;
     e.kernel.id = kernel_id;
     e.kernel.grid_blocks = 132;
+    e.kernel.block_threads = 128;
     step(e);
   }
 

@@ -238,6 +238,7 @@ TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   e.kernel = {};
   e.kernel.id = 23;
   e.kernel.grid_blocks = 1320;  // ten waves
+  e.kernel.block_threads = 128;
   step(e);
   ask(2);
   now_ += 5 * kUs;

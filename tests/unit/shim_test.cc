@@ -63,7 +63,7 @@ TEST(ShimMessages, CutsWhatIsTooLong) {
 }
 
 TEST(ShimMessages, KernelCarriesItsShape) {
-  KernelFacts kernel{77, "gemm", {{1, 2, 3}, {4, 5, 6}, 7, 8}, 9, 10, 11, 12, true};
+  KernelFacts kernel{77, "gemm", {{1, 2, 3}, {4, 5, 6}, 7, 8}, 9, 10, 11, 12, 0};
   Packet packet;
   build_kernel(packet, kernel);
   decode(packet, [](wire::Message::Reader message) {
@@ -79,7 +79,21 @@ TEST(ShimMessages, KernelCarriesItsShape) {
     EXPECT_EQ(out.getRegistersPerThread(), 10u);
     EXPECT_EQ(out.getStaticSmemBytes(), 11u);
     EXPECT_EQ(out.getMaxBlocksPerSm(), 12u);
+    EXPECT_FALSE(out.getIsGraph());
+  });
+}
+
+TEST(ShimMessages, AGraphsGridIsItsNodes) {
+  KernelFacts graph{77, "graph:4d", {}, 9};
+  graph.graph_nodes = 300;
+  Packet packet;
+  build_kernel(packet, graph);
+  decode(packet, [](wire::Message::Reader message) {
+    const auto out = message.getRegisterKernel();
     EXPECT_TRUE(out.getIsGraph());
+    EXPECT_EQ(out.getGridX(), 300u);
+    EXPECT_EQ(out.getGridY() * out.getGridZ(), 1u);
+    EXPECT_EQ(out.getBlockX(), 0u);
   });
 }
 
