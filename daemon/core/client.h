@@ -116,7 +116,7 @@ class Undated {
 
 // A launch of a kernel that was not timed yet, and what it was taken for.
 struct UntimedLaunch {
-  KernelStats* stats = nullptr;
+  uint32_t kernel = kUnknownKernel;
   double predicted_us = 0;
 };
 

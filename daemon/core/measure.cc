@@ -101,7 +101,10 @@ void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   const double late_us = to_us(at - c.predicted_end);
   const double factor =
       std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
-  for (const UntimedLaunch& l : c.untimed) l.stats->duration.infer(l.predicted_us * factor);
+  for (const UntimedLaunch& l : c.untimed) {
+    c.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
+  }
+  for (const UntimedLaunch& l : c.untimed) send_hint(c, l.kernel);
 }
 
 void Scheduler::State::end_run(Client& c, TimeNs at) {

@@ -141,7 +141,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {
-      c.untimed.push_back({k->stats, work.predicted_us});
+      c.untimed.push_back({work.kernel, work.predicted_us});
     }
   }
 }

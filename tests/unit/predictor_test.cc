@@ -38,6 +38,8 @@ TEST_F(PredictorTest, WhatNobodyTimedIsInferredFromTheEndOfItsQueue) {
   EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100)) << "the default each";
   wait(600);  // 400 too long for 1000: 60 each
   EXPECT_DOUBLE_EQ(predicted(0), 60);
+  EXPECT_FLOAT_EQ(hint_[0], 60) << "the shim charges the same";
+  EXPECT_EQ(measure_[0], 1);
   now_ += kMs;
   for (int i = 0; i < 5; ++i) launch_of(0);
   EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(5 * 60));
