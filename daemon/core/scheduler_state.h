@@ -103,7 +103,7 @@ struct Scheduler::State final : Gpu {
   bool goes_first(const Client& above, const Client& below) const;
   double bound_us(const Client&) const;
   void end_gap(Client&, TimeNs at);
-  void judge_gaps(const Client&, const Work&, TimeNs at, float measured_us);
+  void judge_gaps(Client&, const Work&, TimeNs at, float measured_us);
 
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);

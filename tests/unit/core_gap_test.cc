@@ -229,6 +229,52 @@ TEST_F(GapTest, AnEndThatNobodyLookedForIsNoViolationUnlessItWasMeasured) {
   }
 }
 
+TEST_F(GapTest, AnEndThatWasLookedForTooLateIsNoViolation) {
+  begin();
+  ask(2);
+  now_ += 10 * kUs;
+  post(1);
+  policy_.open = false;
+  now_ += 5 * kMs;  // client 2 computes
+  ask(2);
+  now_ += 20 * kUs;
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 0u);
+}
+
+TEST_F(GapTest, ALaunchThatWasTakenForDoneIsJudgedWhenItsEndIsSeen) {
+  begin();
+  ask(2);
+  Event marker(EventKind::kCompleted, 0, 2);
+  marker.done = {stream_seq_[2], 0, 0, Evidence::kMarker};
+  now_ += 10 * kUs;
+  post(1);
+  policy_.open = false;
+  ask(2);  // so it looks
+  for (int ms = 1; ms < 30; ++ms) {
+    tick(kMs);
+    post(1);
+    EXPECT_EQ(core_->clients()[1].outstanding_us > 0, ms <= 20);
+  }
+  marker.at = now_;
+  step(marker);
+  EXPECT_EQ(important().gaps_exceeded, 1u);
+}
+
+// Its work was predicted to be over, so that others were let in; now it waits for it.
+TEST_F(GapTest, ASynchronizingCallEndsAGap) {
+  begin();
+  post(1);
+  tick(600 * kUs);
+  ask(2);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(important().gaps_filled, 0u);
+  Event e(EventKind::kWaiting, now_, 1);
+  e.done = {0, 0, kEveryStream, Evidence::kNone};
+  step(e);
+  EXPECT_EQ(important().gaps_filled, 1u);
+}
+
 TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   Config config;
   config.mps = true;

@@ -150,6 +150,17 @@ TEST_F(PredictorTest, ADurationThatComesAfterThePredictedEndIsLearned) {
   EXPECT_DOUBLE_EQ(predicted(0), 130) << "it is learned once";
 }
 
+TEST_F(PredictorTest, ADurationOfAStreamsSuccessorIsNotTakenForItsOwn) {
+  kernel(1, 0, 70);
+  launch_of(0);
+  tick(to_ns(150));
+  step(Event(EventKind::kStreamEnd, now_, 1));
+  Event successor(EventKind::kCompleted, now_, 1);
+  successor.done = {1, 500, 0, Evidence::kMarker};
+  step(successor);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
+}
+
 TEST_F(PredictorTest, AGraphIsOneLaunchWithADurationOfItsOwn) {
   kernel(1, 0, 70);
   kernel(1, 1, 71);
