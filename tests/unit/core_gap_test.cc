@@ -110,6 +110,21 @@ TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
   EXPECT_NEAR(static_cast<double>(now_ - gap_start_) / 1e3, 1500 - 300, 30);
 }
 
+TEST_F(GapTest, AFractionOfAMicrosecondIsRevokedLikeAnyCredit) {
+  begin();
+  ask(2);
+  now_ += 100 * kUs;
+  done(2, 99.5);  // what its kernel takes
+  policy_.verdict.credit_us = 100;
+  ask(2);
+  credit(2);
+  int ticks = 0;
+  for (; window_[2].epoch == grants_[1].epoch && ticks < 10; ++ticks) {
+    tick(core_->next_deadline() - now_);
+  }
+  EXPECT_LT(ticks, 10) << now_ - gap_start_;
+}
+
 TEST_F(GapTest, CreditEndsWhenAnybodyWaitsAndIsNotGivenThen) {
   begin();
   policy_.verdict.credit_us = 300;
