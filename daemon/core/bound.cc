@@ -25,6 +25,12 @@ bool Scheduler::State::goes_first(const Client& above, const Client& below) cons
          builtin_launch_priority(below.priority, config);
 }
 
+// Of what the client has in flight, what is in nobody's way: it is fenced, which only means anything
+// where programs share the GPU at one time.
+double Scheduler::State::fenced_us(const Client& c) const {
+  return config.mps ? std::min(c.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
+}
+
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
 // granted, its credit included; whoever has a window, that and one launch more, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
@@ -39,8 +45,7 @@ double Scheduler::State::bound_us(const Client& c) const {
     } else if (other->leased()) {
       return kUnlimitedUs;
     } else {
-      const double in_flight_us =
-          std::max(0.0, other->remaining_us(clock) - other->outstanding.fenced_us());
+      const double in_flight_us = other->remaining_us(clock) - fenced_us(*other);
       const double window_us = other->window_us + other->longest_us;
       sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
     }
@@ -63,7 +68,7 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
 // measured time says otherwise.
 void Scheduler::State::judge_gaps(Client& c, const Work& work, TimeNs at, float measured_us) {
   const TimeNs done_before = std::exchange(c.done_at, at);
-  if (work.fence != 0) return;
+  if (config.mps && work.fence != 0) return;
   TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
   if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
   for (Client* above : active) {

@@ -101,6 +101,7 @@ struct Scheduler::State final : Gpu {
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;
+  double fenced_us(const Client&) const;
   double bound_us(const Client&) const;
   void end_gap(Client&, TimeNs at);
   void judge_gaps(Client&, const Work&, TimeNs at, float measured_us);

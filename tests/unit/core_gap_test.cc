@@ -311,12 +311,20 @@ TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   EXPECT_EQ(important().gaps_exceeded, 0u);
 }
 
-TEST_F(GapTest, WhatIsFencedIsInNobodysWay) {
-  begin();
-  granted_partition(24);
-  post(1);
-  EXPECT_EQ(important().gaps_filled, 0u);
-  EXPECT_EQ(important().added_us_max, 0);
+TEST_F(GapTest, WhatIsFencedIsInNobodysWayUnderMps) {
+  for (const bool mps : {true, false}) {
+    Config config;
+    config.mps = mps;
+    config.launch_priorities = false;  // so that it counts in full, not by its waves
+    begin(config);
+    granted_partition(24);
+    post(1);
+    EXPECT_EQ(important().gaps_filled, mps ? 0u : 1u);
+    EXPECT_NEAR(important().added_us_max, mps ? 0 : 5 * kDefaultUs + 140, 1);
+    now_ += kMs;
+    seen(900);
+    EXPECT_EQ(important().gaps_exceeded, mps ? 0u : 1u);
+  }
 }
 
 TEST_F(GapTest, AWindowCountsWithOneLaunchMore) {
