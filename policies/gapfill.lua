@@ -56,7 +56,8 @@ return policy {
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
       local owed_now_us = owed(k.priority, g:idle_us(k.priority), p)
-      local inflight = g.inflight_us
+      local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
+      local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
       local left = g:gap_us(k.priority) - g.switch_us - inflight
       local fits = queue.best_fit("be", min(left, most))
@@ -68,11 +69,13 @@ return policy {
       end
 
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
-      if k.predicted_us > most then return IDLE, "enough in flight" end
       if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
       local mps = g.mode == "mps"
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
-      if mps and few and k.fenceable then
+      local fence = mps and few and k.fenceable
+      local ahead = fence and fenced or g.inflight_us
+      if ahead > 0 and ahead + k.predicted_us > p.quantum_us then return IDLE, "enough in flight" end
+      if fence then
         charge(k.priority, k.predicted_us)
         return RUN, k, p.fence_sm, 0, "fenced"
       end

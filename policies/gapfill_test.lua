@@ -203,6 +203,32 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
   t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
 end)
 
+-- Kernels of 100 µs that `short` gets into gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms.
+local function short_ones(t, fence_sm)
+  local s = learned(t, { be_us = 5000, gap_us = 1000,
+                         params = { fence_sm = fence_sm, share_pct = 0, floor_pct = 0 } })
+  s:client { name = "short", priority = 9 }
+  s:loop { client = "short", us = 100, count = 8 }
+  s:run(20000)
+  local before = s:stats("short").launches
+  s:loop { client = "be", us = 5000, launches = 100 }
+  s:loop { client = "short", us = 100 }
+  s:run(200000)
+  return s, s:stats("short").launches - before
+end
+
+test("beside a fenced kernel others fill gaps as before", function(t)
+  local _, without = short_ones(t, 0)
+  local _, beside = short_ones(t, 24)
+  t.ok(without > 300, "without a fence, " .. without)
+  t.ok(beside > without * 0.8, "beside it, " .. beside)
+end)
+
+test("the fence holds one long kernel, not a program's backlog", function(t)
+  local s = short_ones(t, 24)
+  t.near(s:stats("be").asks - 8, 200 / 25, 2, "asks of be")
+end)
+
 test("without fence_sm a kernel that fits no gap is held", function(t)
   local held = beside_long_kernels(t, { overrun_max_us = 100 })
   t.ok(not held.sms[28], "none on a fence")

@@ -381,8 +381,12 @@ GpuView Scheduler::State::gpu() const {
   uint32_t fenced = 0;
   const int highest = highest_active();
   for (const Client* c : active) {
-    if (c->priority > highest) v.inflight_us += c->remaining_us(clock) + c->credit_us;
-    v.sm_free -= c->groups.sms_of(c->outstanding.fence() & ~fenced);
+    if (c->priority > highest) {
+      v.inflight_us += c->remaining_us(clock) + c->credit_us;
+      v.fenced_us += fenced_us(*c);
+    }
+    // What the groups hold is what their client says.
+    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
     fenced |= c->outstanding.fence();
   }
   return v;
@@ -443,7 +447,10 @@ LaunchId Scheduler::State::queue_peek(QueueId queue) const {
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  return queue < queues.size() ? queues[queue].best_fit(us) : 0;
+  if (queue >= queues.size()) return 0;
+  return queues[queue].best_fit(us, [this](LaunchId id) {
+    return waiting[slot_of(id)].client->outstanding.fence() == 0;
+  });
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {

@@ -19,6 +19,8 @@ struct Giving : Policy {
   }
   DispatchVerdict dispatch(Gpu& g) override {
     gpu = g.gpu();
+    fit = {};
+    g.launch(g.queue_best_fit(g.queue_create("q"), kUnlimitedUs), fit);
     DispatchVerdict v = verdict;
     v.result = HookResult::kDecided;
     if (open && !g.busy(kPriorityLowest)) v.run = g.queue_peek(g.queue_create("q"));
@@ -27,7 +29,7 @@ struct Giving : Policy {
 
   DispatchVerdict verdict;
   bool open = true;
-  LaunchView asked;
+  LaunchView asked, fit;
   GpuView gpu;
 };
 
@@ -168,6 +170,34 @@ TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   EXPECT_EQ(policy_.gpu.sm_free, 132u);
   EXPECT_EQ(hint_.count(0), 1u);
   EXPECT_NEAR(hint_[0], 500, 1) << "client 1's: on fewer SMs nothing is learned";
+}
+
+TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
+  for (const bool mps : {true, false}) {
+    Config config;
+    config.mps = mps;
+    policy_.open = true;
+    begin(config);
+    attach(3, 9);
+    granted_partition(24);
+    policy_.open = false;
+    ask(2);
+    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is fenced ends";
+    EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1);
+    EXPECT_NEAR(policy_.gpu.fenced_us, mps ? 5 * kDefaultUs : 0, 1);
+    ask(3);
+    EXPECT_EQ(policy_.fit.client, 3u);
+  }
+}
+
+TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
+  Config config;
+  config.sm_total = 16;
+  begin(config);
+  granted_partition(100);
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_EQ(policy_.gpu.sm_free, 0u);
 }
 
 TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
