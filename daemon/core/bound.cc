@@ -25,8 +25,8 @@ bool Scheduler::State::goes_first(const Client& above, const Client& below) cons
          builtin_launch_priority(below.priority, config);
 }
 
-// Of what the client has in flight, what is in nobody's way: it is fenced, which only means anything
-// where programs share the GPU at one time.
+// Of what the client has in flight, what is in nobody's way: time-sliced a fence keeps nobody's SMs
+// free.
 double Scheduler::State::fenced_us(const Client& c) const {
   return config.mps ? std::min(c.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
 }

@@ -447,10 +447,10 @@ LaunchId Scheduler::State::queue_peek(QueueId queue) const {
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  if (queue >= queues.size()) return 0;
-  return queues[queue].best_fit(us, [this](LaunchId id) {
+  const auto ready = [this](LaunchId id) {
     return waiting[slot_of(id)].client->outstanding.fence() == 0;
-  });
+  };
+  return queue < queues.size() ? queues[queue].best_fit(us, ready) : 0;
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {

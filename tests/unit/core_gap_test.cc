@@ -166,10 +166,32 @@ TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   EXPECT_EQ(policy_.gpu.sm_free, 132u - 28);
   EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1) << "132 blocks on 28 SMs: five waves";
   now_ += 480 * kUs;
-  seen(480);
+  Event e(EventKind::kCompleted, now_, 2);
+  e.done = {stream_seq_[2] - 1, 480, 0, Evidence::kMarker};
+  step(e);
   EXPECT_EQ(policy_.gpu.sm_free, 132u);
-  EXPECT_EQ(hint_.count(0), 1u);
-  EXPECT_NEAR(hint_[0], 500, 1) << "client 1's: on fewer SMs nothing is learned";
+  EXPECT_NEAR(hint_[0], 480 / 5, 1);
+}
+
+TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
+  begin();
+  policy_.verdict.sm = 24;
+  measure_[0] = 1;  // client 2's
+  int timed = 0;
+  for (; measure_[0] != 0 && timed < 1000; ++timed) {
+    ask(2);
+    now_ += 500 * kUs;
+    seen(500);
+  }
+  EXPECT_EQ(timed, 128);
+  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
+  EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
+  policy_.verdict.sm = 0;
+  ask(2);
+  now_ += 90 * kUs;
+  seen(90);
+  EXPECT_EQ(measure_[0], 1) << "now it is worth while";
+  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
 TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
