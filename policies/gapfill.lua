@@ -74,7 +74,8 @@ return policy {
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local fence = mps and few and k.fenceable
       local ahead = fence and fenced or g.inflight_us
-      if ahead > 0 and ahead + k.predicted_us > p.quantum_us then return IDLE, "enough in flight" end
+      local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
+      if full then return IDLE, "enough in flight" end
       if fence then
         charge(k.priority, k.predicted_us)
         return RUN, k, p.fence_sm, 0, "fenced"

@@ -128,11 +128,17 @@ bool Turn::await_daemon(const Launch& launch) {
   }
 }
 
+bool Turn::may_move(const Launch& launch) const {
+  return launch.may_move && !quiet_ && !unmovable.has(kernel_.index);
+}
+
+bool Turn::can_move(const Launch& launch) const {
+  return may_move(launch) && has_lanes(*stream_) && !anything_captures();
+}
+
 // Into its partition, where that can be.
 void Turn::move(const Launch& launch) {
-  if (launch.may_move && !quiet_ && !unmovable.has(kernel_.index)) {
-    detour_.emplace(in_, *stream_, ref_, partition_);
-  }
+  if (may_move(launch)) detour_.emplace(in_, *stream_, ref_, partition_);
 }
 
 void Turn::stay() {
@@ -177,7 +183,7 @@ void Turn::admit(const Launch& launch) {
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
-    return ask();
+    return ask(launch);
   }
   if (window_us_ == ipc::kWindowLease) {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
@@ -191,8 +197,8 @@ void Turn::admit(const Launch& launch) {
   }
   if (stream_->signals.load(std::memory_order_relaxed)) return post_exempt();
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
-  if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
-  ask();
+  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return post(Admission::CREDIT);
+  ask(launch);
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has
@@ -218,10 +224,12 @@ bool Turn::fits_window(uint32_t window_us) {
   return true;
 }
 
-bool Turn::use_credit(uint32_t epoch) {
+// What cannot move asks, unless the credit is for where it runs anyhow.
+bool Turn::use_credit(const Launch& launch) {
   ThreadSlot& thread = in_.thread();
-  if (thread.credit_us < predicted_us_ || thread.credit_epoch != epoch ||
-      thread.credit_device != stream_->device) {
+  if (thread.credit_us < predicted_us_ || thread.credit_epoch != epoch_ ||
+      thread.credit_device != stream_->device ||
+      (thread.credit_partition != partition_ && !can_move(launch))) {
     return false;
   }
   thread.credit_us -= predicted_us_;
@@ -278,7 +286,7 @@ void Turn::post_exempt() {
   post(Admission::SELF_EXEMPT);
 }
 
-void Turn::ask() {
+void Turn::ask(const Launch& launch) {
   if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
   ThreadSlot& thread = in_.thread();
   // What runs before this launch is what the daemon waits to hear about.
@@ -287,7 +295,8 @@ void Turn::ask() {
   ask_seq_ = thread.ask_seq;
   thread.credit_us = 0;
   if (reach_.seq == 0) take_sequence();
-  const ipc::RecordFields fields = record(Admission::ASK);
+  ipc::RecordFields fields = record(Admission::ASK);
+  fields.unmovable = !can_move(launch);
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);

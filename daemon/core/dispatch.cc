@@ -156,7 +156,7 @@ void Scheduler::State::release(uint32_t slot) {
 // The groups that the launch is kept to; 0 if the policy named no size, or none that it can have.
 uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
   if (sm == 0) return 0;
-  const uint32_t fence = w.kind == LaunchKind::kKernel ? c.groups.fence(sm, c.partition) : 0;
+  const uint32_t fence = w.fenceable() ? c.groups.fence(sm, c.partition) : 0;
   ++(fence != 0 ? stats.fenced : stats.unfenced);
   return fence;
 }
@@ -337,7 +337,6 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
   v.priority = c.priority;
   v.predicted_us = predict(c, kernel);
   v.wave_us = v.predicted_us;
-  v.fenceable = c.groups.count > 1 && kind == LaunchKind::kKernel;
   if (const Kernel* k = c.kernel(kernel)) {
     v.kernel_id = k->id;
     v.kernel_name = k->name;
@@ -357,6 +356,7 @@ bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
   const Waiting& w = waiting[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.seq = w.ask_seq;
+  v.fenceable = w.fenceable();
   v.by_credit_us = w.by_credit_us;
   v.wait_us = to_us(clock - w.asked_at);
   v.run_us = 0;

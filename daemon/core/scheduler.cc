@@ -220,6 +220,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
+  w.unmovable = b.unmovable;
   if (c.queued++ == 0) c.asking_since = e.at;
   ++waiting_count;
   w.by_credit_us = end_credit(c, b.thread);

@@ -28,6 +28,11 @@ struct Waiting {
   uint16_t stream = 0;
   uint16_t thread = 0;
   LaunchKind kind = LaunchKind::kKernel;
+  bool unmovable = false;
+
+  bool fenceable() const {
+    return kind == LaunchKind::kKernel && !unmovable && client->groups.count > 1;
+  }
 };
 
 struct Scheduler::State final : Gpu {

@@ -236,14 +236,19 @@ TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
   EXPECT_EQ(core_->stats().unfenced, 1u);
 }
 
-TEST_F(GapTest, GraphsAreNotFenced) {
+TEST_F(GapTest, WhatCannotMoveIsNotFenced) {
   begin();
-  policy_.verdict.sm = 24;
-  Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
-  e.launch.kind = LaunchKind::kGraph;
-  step(e);
-  EXPECT_EQ(grants_.back().partition, 0u);
-  EXPECT_FALSE(policy_.asked.fenceable);
+  EXPECT_NE(granted_partition(24), 0u);
+  EXPECT_TRUE(policy_.asked.fenceable);
+  for (const bool graph : {true, false}) {
+    Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+    e.launch.kind = graph ? LaunchKind::kGraph : LaunchKind::kKernel;
+    e.launch.unmovable = !graph;
+    step(e);
+    EXPECT_EQ(grants_.back().partition, 0u);
+    EXPECT_FALSE(policy_.asked.fenceable);
+  }
+  EXPECT_EQ(core_->stats().unfenced, 2u);
 }
 
 // ---- the bound: what is in flight, the switch (70 µs) and the notice (70 µs) --------------------
