@@ -226,15 +226,14 @@ bool Turn::fits_window(uint32_t window_us) {
 
 // What cannot move asks, unless the credit is for where it runs anyhow.
 bool Turn::use_credit(const Launch& launch) {
-  ThreadSlot& thread = in_.thread();
-  if (thread.credit_us < predicted_us_ || thread.credit_epoch != epoch_ ||
-      thread.credit_device != stream_->device ||
-      (thread.credit_partition != partition_ && !can_move(launch))) {
+  Credit& credit = in_.thread().credit[stream_->device];
+  if (credit.us < predicted_us_ || credit.epoch != epoch_ ||
+      (credit.partition != partition_ && !can_move(launch))) {
     return false;
   }
-  thread.credit_us -= predicted_us_;
-  priority_ = thread.credit_priority;
-  partition_ = thread.credit_partition;
+  credit.us -= predicted_us_;
+  priority_ = credit.priority;
+  partition_ = credit.partition;
   return true;
 }
 
@@ -293,7 +292,7 @@ void Turn::ask(const Launch& launch) {
   place_marker(in_, *stream_, ref_);
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
-  thread.credit_us = 0;
+  thread.credit[stream_->device] = {};
   if (reach_.seq == 0) take_sequence();
   ipc::RecordFields fields = record(Admission::ASK);
   fields.unmovable = !can_move(launch);
@@ -321,12 +320,8 @@ void Turn::ask(const Launch& launch) {
 }
 
 void Turn::use_grant(const ipc::Grant& grant) {
-  ThreadSlot& thread = in_.thread();
-  thread.credit_us = static_cast<float>(grant.credit_us);
-  thread.credit_epoch = grant.epoch;
-  thread.credit_priority = grant.launch_priority;
-  thread.credit_partition = grant.partition;
-  thread.credit_device = stream_->device;
+  in_.thread().credit[stream_->device] = {static_cast<float>(grant.credit_us), grant.epoch,
+                                          grant.launch_priority, grant.partition};
   priority_ = grant.launch_priority;
   partition_ = grant.partition;
 }
@@ -417,7 +412,7 @@ bool Turn::wants_marker() {
   if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
   if (window_us_ == ipc::kWindowLease) return pauses();
   if (window_us_ == ipc::kWindowGate) {
-    return in_.thread().credit_us < predicted_us_;  // the grant is used up
+    return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
   }
   return (stream_->posted_ns.load(std::memory_order_relaxed) -
           stream_->marked_ns.load(std::memory_order_relaxed)) *
