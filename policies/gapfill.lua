@@ -73,7 +73,7 @@ return policy {
       local mps = g.mode == "mps"
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local fence = mps and few and k.fenceable
-      local ahead = fence and fenced or g.inflight_us
+      local ahead = fence and fenced or g.inflight_us              -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
       if fence then

@@ -1,7 +1,6 @@
 #include "daemon/core/client.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace heddle::core {
 namespace {

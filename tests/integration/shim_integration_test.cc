@@ -150,30 +150,6 @@ TEST_F(Shim, SpendsCreditWithoutAskingWhileTheEpochStands) {
   EXPECT_EQ(app.receive(), "0");
 }
 
-// The core of one device hears nothing of what the thread asks of another, and counts on its credit.
-TEST_F(Shim, KeepsTheCreditOfEachDevice) {
-  Application app(environment());
-  start(app, kGate);
-  daemon_.control().windows[1].word = kGate;
-  predict(100);
-  for (uint8_t device = 0; device < 2; ++device) {
-    app("context " + std::to_string(device + 1));
-    app.send("launch");
-    const auto ask = daemon_.wait_for_ask();
-    EXPECT_EQ(ask.device, device);
-    daemon_.grant(ask, 100);
-    EXPECT_EQ(app.receive(), "0");
-  }
-  for (uint8_t device = 0; device < 2; ++device) {
-    app("context " + std::to_string(device + 1));
-    EXPECT_EQ(app("launch"), "0");
-    const auto launches = records(Kind::KERNEL);
-    ASSERT_EQ(launches.size(), 1u);
-    EXPECT_EQ(launches[0].admission, Admission::CREDIT);
-    EXPECT_EQ(launches[0].device, device);
-  }
-}
-
 TEST_F(Shim, ReportsItsMarkersWhileItWaits) {
   Application app(environment());
   start(app, kGate);
