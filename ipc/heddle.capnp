@@ -56,6 +56,7 @@ struct Record {
   device @8 :UInt8;
   evidence @9 :Evidence;
   durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured
+  unmovable @11 :Bool;     # ask: it runs on all SMs that the client has, whatever the grant says
 }
 
 # ---- socket ----------------------------------------------------------------------------------

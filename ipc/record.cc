@@ -17,15 +17,24 @@ constexpr uint16_t kLastEvidence = static_cast<uint16_t>(wire::Evidence::FAILED)
 bool read_record(const std::byte* copy, RecordFields& fields) {
   uint64_t root;
   std::memcpy(&root, copy, sizeof root);
-  if (root != EncodedRecord::kRootIsRecord) return false;
+  if (root != kRootIsRecord) return false;
   const kj::ArrayPtr<const capnp::word> segment(reinterpret_cast<const capnp::word*>(copy),
                                                 kRecordWords);
   const kj::ArrayPtr<const capnp::word> segments[1] = {segment};
   capnp::SegmentArrayMessageReader message(segments);
   const auto record = message.getRoot<wire::Record>();
-  fields = {record.getAtNs(),   record.getStreamSeq(), record.getKernel(),    record.getStream(),
-            record.getKind(),   record.getEpoch(),     record.getAskSeq(),    record.getAdmission(),
-            record.getDevice(), record.getEvidence(),  record.getDurationUs()};
+  fields = {.at_ns = record.getAtNs(),
+            .stream_seq = record.getStreamSeq(),
+            .kernel = record.getKernel(),
+            .stream = record.getStream(),
+            .kind = record.getKind(),
+            .epoch = record.getEpoch(),
+            .ask_seq = record.getAskSeq(),
+            .admission = record.getAdmission(),
+            .device = record.getDevice(),
+            .unmovable = record.getUnmovable(),
+            .evidence = record.getEvidence(),
+            .duration_us = record.getDurationUs()};
   return static_cast<uint16_t>(fields.kind) <= kLastKind &&
          static_cast<uint16_t>(fields.admission) <= kLastAdmission &&
          static_cast<uint16_t>(fields.evidence) <= kLastEvidence;

@@ -3,7 +3,8 @@
 -- A waiting launch goes if it is predicted to end before the next kernel of anyone above comes; of
 -- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
 -- eager PyTorch, best effort still gets share_pct of the time that those above leave idle, and
--- floor_pct of the time that they are busy, so that nobody starves beside a dense program.
+-- floor_pct of the time that they are busy, so that nobody starves beside a dense program. What is
+-- owed goes when those above pause, or under MPS beside one that does not, such as a long graph.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
 -- Under MPS what fits no gap can run on a few SMs instead (fence_sm): those above then have the
@@ -11,26 +12,30 @@
 queue.create("be")
 
 local min, max = math.min, math.max
-local saved_us_max = 3000                     -- a pause must not save up a burst
-local owed_us, seen_idle_us, seen_at_us = {}, {}, {}  -- by priority
-for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q] = 0, 0, 0 end
+local debt_us_max = 3000                      -- one long kernel is not paid for in seconds
+-- By priority: what best effort is owed; idle time, when that was read, and when it last grew; and
+-- the most of a gap that was left lately when a kernel could go.
+local owed_us, seen_idle_us, seen_at_us, idle_at_us, offered_us = {}, {}, {}, {}, {}
+for q = 0, 9 do
+  owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q], offered_us[q] = 0, 0, 0, 0, 0
+end
 
-local function owed(q, idle_us, p)
-  local at_us = now_us()
+local function owed(q, idle_us, at_us, p)
   local idle = idle_us - seen_idle_us[q]
   local busy = at_us - seen_at_us[q] - idle
   local earned_us = (idle * p.share_pct + busy * p.floor_pct) / 100
-  owed_us[q] = min(owed_us[q] + earned_us, saved_us_max)
+  owed_us[q] = min(owed_us[q] + earned_us, p.quantum_us)  -- a pause must not save up a burst
+  if idle > 0 then idle_at_us[q] = at_us end
   seen_idle_us[q], seen_at_us[q] = idle_us, at_us
   return owed_us[q]
 end
 
 local function charge(q, us)
-  owed_us[q] = max(owed_us[q] - us, -saved_us_max)
+  owed_us[q] = max(owed_us[q] - us, -debt_us_max)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.1.0",
+  name = "gapfill", api = 1, version = "1.2.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -55,10 +60,14 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
-      local owed_now_us = owed(k.priority, g:idle_us(k.priority), p)
-      local inflight = g.inflight_us
+      local q, at_us = k.priority, now_us()
+      local owed_now_us = owed(q, g:idle_us(q), at_us, p)
+      local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
+      local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
-      local left = g:gap_us(k.priority) - g.switch_us - inflight
+      local left = g:gap_us(q) - g.switch_us - inflight
+      local busy = g:busy(q)
+      if left < math.huge and not busy then offered_us[q] = max(left, offered_us[q] * 0.99) end
       local fits = queue.best_fit("be", min(left, most))
       if fits then
         local us = fits.predicted_us
@@ -67,21 +76,29 @@ return policy {
         return RUN, fits, nil, nil, max(0, rest), "fits"
       end
 
-      if g:busy(k.priority) then return IDLE, "a more important client runs" end
-      if k.predicted_us > most then return IDLE, "enough in flight" end
-      if k.predicted_us < g:gap_length_us(k.priority) then return IDLE, "fits the next gap" end
       local mps = g.mode == "mps"
+      local due = owed_now_us >= min(k.predicted_us, p.quantum_us)
+      if busy then
+        local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
+        if not (dense and due) then return IDLE, "a more important client runs" end
+      elseif k.predicted_us < offered_us[q] and k.wait_us < p.overrun_max_us then
+        return IDLE, "fits the next gap"
+      end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
-      if mps and few and k.fenceable then
-        charge(k.priority, k.predicted_us)
+      local fence = mps and few and k.fenceable
+      local ahead = fence and fenced or g.inflight_us              -- each has a quantum
+      local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
+      if full then return IDLE, "enough in flight" end
+      if fence then
+        charge(q, k.predicted_us)
         return RUN, k, p.fence_sm, 0, "fenced"
       end
-      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
+      if not due then return IDLE, "no gap that fits" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      charge(k.priority, k.predicted_us)
+      charge(q, k.predicted_us)
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

@@ -166,11 +166,33 @@ end)
 test("what ran by credit counts towards the share", function(t)
   local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30, floor_pct = 0 } })
   s:client { name = "short", priority = 9 }
-  s:loop { client = "short", us = 20, launches = 16 }
+  s:loop { client = "short", us = 20, launches = 16, count = 85 }
   s:run(100000)
   s:launch { client = "be", us = 900, at = 160000 }
-  s:run(10000)
+  s:run(20000)
   t.eq(s:stats("be").launches, 8, "launches of be: it is owed nothing")
+end)
+
+-- Launches of 50 µs that best effort makes in 200 ms beside kernels of 20 ms without a pause.
+local function beside_a_dense_program(t, mps, params)
+  local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 50, count = 8 }
+  s:run(10000)
+  s:loop { client = "lc", us = 20000, gap_us = 1, blocks = 66, at = 10000 }
+  s:run(200000)
+  s:loop { client = "be", us = 50 }
+  s:run(200000)
+  return s:stats("be").launches - 8
+end
+
+test("under MPS the floor goes beside a program that never pauses", function(t)
+  t.near(beside_a_dense_program(t, true, { floor_pct = 10 }), 400, 60, "launches")
+end)
+
+test("time-sliced, nothing goes beside others", function(t)
+  t.below(beside_a_dense_program(t, false, { floor_pct = 10 }), 40, "launches")
 end)
 
 -- Best effort's kernels of 5 ms fit no gap of 1 ms, and are one wave: with fence_sm = 24 they run
@@ -201,6 +223,32 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
   t.ok(on.sms[28] and not on.sms[132], "all of them on the fence")
   t.near(on.launches, 200 / 25, 2, "launches of be")
   t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
+end)
+
+-- Kernels of 100 µs that `short` gets into gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms.
+local function short_ones(t, fence_sm)
+  local s = learned(t, { be_us = 5000, gap_us = 1000,
+                         params = { fence_sm = fence_sm, share_pct = 0, floor_pct = 0 } })
+  s:client { name = "short", priority = 9 }
+  s:loop { client = "short", us = 100, count = 8 }
+  s:run(20000)
+  local before = s:stats("short").launches
+  s:loop { client = "be", us = 5000, launches = 100 }
+  s:loop { client = "short", us = 100 }
+  s:run(200000)
+  return s, s:stats("short").launches - before
+end
+
+test("beside a fenced kernel others fill gaps as before", function(t)
+  local _, without = short_ones(t, 0)
+  local _, beside = short_ones(t, 24)
+  t.ok(without > 300, "without a fence, " .. without)
+  t.ok(beside > without * 0.8, "beside it, " .. beside)
+end)
+
+test("the fence holds one long kernel, not a program's backlog", function(t)
+  local s = short_ones(t, 24)
+  t.near(s:stats("be").asks - 8, 200 / 25, 2, "asks of be")
 end)
 
 test("without fence_sm a kernel that fits no gap is held", function(t)

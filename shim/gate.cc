@@ -128,11 +128,17 @@ bool Turn::await_daemon(const Launch& launch) {
   }
 }
 
+bool Turn::may_move(const Launch& launch) const {
+  return launch.may_move && !quiet_ && !unmovable.has(kernel_.index);
+}
+
+bool Turn::can_move(const Launch& launch) const {
+  return may_move(launch) && has_lanes(*stream_) && !anything_captures();
+}
+
 // Into its partition, where that can be.
 void Turn::move(const Launch& launch) {
-  if (launch.may_move && !quiet_ && !unmovable.has(kernel_.index)) {
-    detour_.emplace(in_, *stream_, ref_, partition_);
-  }
+  if (may_move(launch)) detour_.emplace(in_, *stream_, ref_, partition_);
 }
 
 void Turn::stay() {
@@ -177,7 +183,7 @@ void Turn::admit(const Launch& launch) {
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
-    return ask();
+    return ask(launch);
   }
   if (window_us_ == ipc::kWindowLease) {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
@@ -191,8 +197,8 @@ void Turn::admit(const Launch& launch) {
   }
   if (stream_->signals.load(std::memory_order_relaxed)) return post_exempt();
   if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
-  if (window_us_ == ipc::kWindowGate && use_credit(epoch_)) return post(Admission::CREDIT);
-  ask();
+  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return post(Admission::CREDIT);
+  ask(launch);
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has
@@ -218,15 +224,16 @@ bool Turn::fits_window(uint32_t window_us) {
   return true;
 }
 
-bool Turn::use_credit(uint32_t epoch) {
-  ThreadSlot& thread = in_.thread();
-  if (thread.credit_us < predicted_us_ || thread.credit_epoch != epoch ||
-      thread.credit_device != stream_->device) {
+// What cannot move asks, unless the credit is for where it runs anyhow.
+bool Turn::use_credit(const Launch& launch) {
+  Credit& credit = in_.thread().credit[stream_->device];
+  if (credit.us < predicted_us_ || credit.epoch != epoch_ ||
+      (credit.partition != partition_ && !can_move(launch))) {
     return false;
   }
-  thread.credit_us -= predicted_us_;
-  priority_ = thread.credit_priority;
-  partition_ = thread.credit_partition;
+  credit.us -= predicted_us_;
+  priority_ = credit.priority;
+  partition_ = credit.partition;
   return true;
 }
 
@@ -278,16 +285,17 @@ void Turn::post_exempt() {
   post(Admission::SELF_EXEMPT);
 }
 
-void Turn::ask() {
+void Turn::ask(const Launch& launch) {
   if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
   ThreadSlot& thread = in_.thread();
   // What runs before this launch is what the daemon waits to hear about.
   place_marker(in_, *stream_, ref_);
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
-  thread.credit_us = 0;
+  thread.credit[stream_->device] = {};
   if (reach_.seq == 0) take_sequence();
-  const ipc::RecordFields fields = record(Admission::ASK);
+  ipc::RecordFields fields = record(Admission::ASK);
+  fields.unmovable = !can_move(launch);
   ipc::ThreadBlock& block = in_.block();
   ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
   in_.ring(ipc::kWakeOnAsk);
@@ -312,12 +320,8 @@ void Turn::ask() {
 }
 
 void Turn::use_grant(const ipc::Grant& grant) {
-  ThreadSlot& thread = in_.thread();
-  thread.credit_us = static_cast<float>(grant.credit_us);
-  thread.credit_epoch = grant.epoch;
-  thread.credit_priority = grant.launch_priority;
-  thread.credit_partition = grant.partition;
-  thread.credit_device = stream_->device;
+  in_.thread().credit[stream_->device] = {static_cast<float>(grant.credit_us), grant.epoch,
+                                          grant.launch_priority, grant.partition};
   priority_ = grant.launch_priority;
   partition_ = grant.partition;
 }
@@ -408,7 +412,7 @@ bool Turn::wants_marker() {
   if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
   if (window_us_ == ipc::kWindowLease) return pauses();
   if (window_us_ == ipc::kWindowGate) {
-    return in_.thread().credit_us < predicted_us_;  // the grant is used up
+    return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
   }
   return (stream_->posted_ns.load(std::memory_order_relaxed) -
           stream_->marked_ns.load(std::memory_order_relaxed)) *

@@ -57,10 +57,12 @@ class Turn {
   void give_up();
   void admit(const Launch& launch);
   bool fits_window(uint32_t window_us);
-  bool use_credit(uint32_t epoch);
+  bool may_move(const Launch& launch) const;
+  bool can_move(const Launch& launch) const;  // may, and would now
+  bool use_credit(const Launch& launch);
   void post(wire::Admission admission);
   void post_exempt();
-  void ask();
+  void ask(const Launch& launch);
   wire::Admission wait(uint32_t seq);
   void use_grant(const ipc::Grant& grant);
   ipc::RecordFields record(wire::Admission admission);

@@ -131,7 +131,8 @@ Inside::Entry Inside::enter(Session* session) {
   // Only from here on does the session stay the one that it is.
   if (slot->generation != session->generation) [[unlikely]] {
     slot->generation = session->generation;
-    slot->credit_us = slot->room_us = 0;
+    for (Credit& credit : slot->credit) credit = {};
+    slot->room_us = 0;
     slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
     HEDDLE_FAULT_POINT("slot: taken, not counted");
     raise(session->client->counters.threads_used, slot->index + 1);

@@ -14,6 +14,14 @@
 
 namespace heddle::shim {
 
+// What is left of a grant's credit.
+struct Credit {
+  float us = 0;
+  uint32_t epoch = 0;
+  int32_t priority = 0;
+  uint32_t partition = 0;
+};
+
 // Process-local half of a ThreadBlock; slot i uses ThreadBlock i and GrantSlot i of every session.
 struct alignas(64) ThreadSlot {
   std::atomic<Session*> inside{nullptr};
@@ -24,12 +32,6 @@ struct alignas(64) ThreadSlot {
   uint32_t ask_seq = 0;
   uint32_t launches = 0;
   uint32_t unreported = 0;  // launches not yet added to the shared counter
-  // What is left of the last grant's credit.
-  float credit_us = 0;
-  uint32_t credit_epoch = 0;
-  int32_t credit_priority = 0;
-  uint32_t credit_partition = 0;
-  int credit_device = 0;
   // What was left of the window at this thread's last launch, while no other thread launches.
   float room_us = 0;
   uint32_t room_epoch = 0;
@@ -42,6 +44,7 @@ struct alignas(64) ThreadSlot {
   static constexpr int kStreamShift = 48;
   std::atomic<int64_t> blocked_ns{0};  // inside a synchronizing call since then; 0: it is not
   uint32_t tail_seen = 0;              // of this session's ring
+  Credit credit[ipc::kDevices];        // of the last grant on each: they know nothing of each other
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
 

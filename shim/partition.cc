@@ -60,6 +60,19 @@ uint32_t place_of(Pool& pool, uint32_t groups) {
   return StreamSlot::kLanes;
 }
 
+// nullptr while there is none; the helper is told to make it, once.
+CUstream lane_of(StreamSlot& slot, uint32_t place) {
+  const CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
+  const uint32_t bit = 1U << place;
+  if (lane == nullptr && (slot.lanes_wanted.load(std::memory_order_relaxed) & bit) == 0) {
+    slot.lanes_wanted.fetch_or(bit, std::memory_order_relaxed);
+    slot.lanes_due.fetch_or(bit, std::memory_order_relaxed);
+    lanes_due.store(true, std::memory_order_release);
+    call_helper();
+  }
+  return lane;
+}
+
 bool record(CUevent event, StreamRef stream) {
   const auto real =
       stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
@@ -163,22 +176,23 @@ size_t read_groups(CUdevice device, std::span<uint16_t> sms) {
 
 // ---- launching threads --------------------------------------------------------------------------
 
+bool has_lanes(StreamSlot& slot) {
+  if (!slot.markable.load(std::memory_order_relaxed)) return false;
+  for (uint32_t place = 0; place < StreamSlot::kLanes; ++place) {
+    if (pools[slot.device].groups[place].load(std::memory_order_relaxed) == 0) return true;
+    if (lane_of(slot, place) == nullptr) return false;
+  }
+  return true;
+}
+
 Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups)
     : permit_(in), slot_(slot), from_(from) {
   if (!permit_ || !slot.markable.load(std::memory_order_relaxed)) return;
   Pool& pool = pools[slot.device];
   place_ = place_of(pool, groups);
   if (place_ == StreamSlot::kLanes) return;
-  const CUstream lane = slot.lanes[place_].load(std::memory_order_acquire);
-  if (lane == nullptr) {
-    const uint32_t bit = 1U << place_;
-    if ((slot.lanes_wanted.load(std::memory_order_relaxed) & bit) != 0) return;
-    slot.lanes_wanted.fetch_or(bit, std::memory_order_relaxed);
-    slot.lanes_due.fetch_or(bit, std::memory_order_relaxed);
-    lanes_due.store(true, std::memory_order_release);
-    call_helper();
-    return;
-  }
+  const CUstream lane = lane_of(slot, place_);
+  if (lane == nullptr) return;
   const Tie& tie = pool.ties[in.thread().index];
   if (!record(tie.in, from) || !await({lane, false}, tie.in)) return;
   out_ = tie.out;

@@ -26,6 +26,10 @@ bool primary_is_active(CUdevice device);
 // SMs of each group of a device, in the order of the bits. The number of groups; 0: it has none.
 size_t read_groups(CUdevice device, std::span<uint16_t> sms);
 
+// False while a launch of the stream cannot be moved into each partition that the device's launches
+// have: one that the process never had before counts as if it could. The helper makes what lacks.
+bool has_lanes(StreamSlot& slot);
+
 // A launch's way into a partition and back. On the caller's thread, without lock or allocation.
 // Captures wait until it is over (EventPermit), and so does the end of the primary context.
 class Detour {

@@ -6,6 +6,7 @@
 // is done. A gap is exceeded if work that was in flight is seen to outlast that: a kernel that ran
 // for longer than predicted, or one that nobody gated. daemon/README.md, "The bound".
 #include <algorithm>
+#include <utility>
 
 #include "daemon/core/scheduler_state.h"
 
@@ -24,6 +25,12 @@ bool Scheduler::State::goes_first(const Client& above, const Client& below) cons
          builtin_launch_priority(below.priority, config);
 }
 
+// Of what the client has in flight, what is in nobody's way: time-sliced a fence keeps nobody's SMs
+// free.
+double Scheduler::State::fenced_us(const Client& c) const {
+  return config.mps ? std::min(c.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
+}
+
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
 // granted, its credit included; whoever has a window, that and one launch more, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
@@ -38,8 +45,7 @@ double Scheduler::State::bound_us(const Client& c) const {
     } else if (other->leased()) {
       return kUnlimitedUs;
     } else {
-      const double in_flight_us =
-          std::max(0.0, other->remaining_us(clock) - other->outstanding.fenced_us());
+      const double in_flight_us = other->remaining_us(clock) - fenced_us(*other);
       const double window_us = other->window_us + other->longest_us;
       sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
     }
@@ -51,24 +57,29 @@ double Scheduler::State::bound_us(const Client& c) const {
 void Scheduler::State::end_gap(Client& c, TimeNs at) {
   const double bound = bound_us(c);
   if (bound == 0) return;
-  c.ended_gap = {at, bound, false};
+  c.ended_gap = {at, bound, bound == kUnlimitedUs};
   c.added_us_max = std::max(c.added_us_max, bound);
   ++c.gaps_filled;
 }
 
 // Work of `c` is seen to be done. Under MPS only the first of what was in flight, and only a kernel
 // of one wave, tells when the blocks ended that were on the GPU: all else waits for those above.
-// What nobody looked for may have ended long ago, unless its measured time says otherwise.
-void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us) {
-  const bool looked = c.queued > 0 || c.waiting_since != 0;
-  if (work.fence != 0 || (!looked && measured_us == 0)) return;
-  const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));
+// What a thread began to look for when the bound was over may have ended long before, unless its
+// measured time says otherwise.
+void Scheduler::State::judge_gaps(Client& c, const Work& work, TimeNs at, float measured_us) {
+  const TimeNs done_before = std::exchange(c.done_at, at);
+  if (config.mps && work.fence != 0) return;
+  TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
+  if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
   for (Client* above : active) {
     EndedGap& gap = above->ended_gap;
     if (above->priority >= c.priority || gap.judged || work.posted_at > gap.at) continue;
+    const bool looked = looks_since <= gap.at + to_ns(gap.bound_us - kNoticeUs);
+    if (!looked && measured_us == 0) continue;
+    const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));
     double lasted_us = to_us(ended - gap.at);
     if (goes_first(*above, c)) {
-      if (c.done_at >= gap.at || work.wave_us < work.predicted_us) continue;
+      if (done_before >= gap.at || work.wave_us < work.predicted_us) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     }
     if (lasted_us <= gap.bound_us) continue;

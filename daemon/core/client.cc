@@ -1,7 +1,6 @@
 #include "daemon/core/client.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace heddle::core {
 namespace {
@@ -101,11 +100,15 @@ bool Outstanding::take_oldest(TimeNs until, Work& out) {
   return true;
 }
 
-bool Undated::take(uint16_t stream, uint64_t seq, Work& out) {
-  Work& work = at(seq);
-  if (work.stream != stream || work.seq != seq || seq == 0) return false;
-  out = std::exchange(work, {});
-  return true;
+const Work* Undated::find(uint16_t stream, uint64_t seq) {
+  const Work& work = at(seq);
+  return seq != 0 && work.seq == seq && work.stream == stream ? &work : nullptr;
+}
+
+void Undated::forget(uint16_t stream) {
+  for (Work& work : launches_) {
+    if (work.stream == stream) work = {};
+  }
 }
 
 bool Client::busy(TimeNs now) const { return now < busy_deadline(); }

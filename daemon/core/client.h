@@ -105,8 +105,10 @@ struct EndedGap {
 class Undated {
  public:
   void add(const Work& work) { at(work.seq) = work; }
-  // Launch `seq` of `stream` into `out`, once; false if it is not known any more.
-  bool take(uint16_t stream, uint64_t seq, Work& out);
+  // Launch `seq` of `stream`, nullptr if it is not known any more.
+  const Work* find(uint16_t stream, uint64_t seq);
+  void forget(const Work& work) { at(work.seq) = {}; }
+  void forget(uint16_t stream);  // its numbers may begin again
 
  private:
   static constexpr size_t kPlaces = 64;
@@ -116,7 +118,7 @@ class Undated {
 
 // A launch of a kernel that was not timed yet, and what it was taken for.
 struct UntimedLaunch {
-  KernelStats* stats = nullptr;
+  uint32_t kernel = kUnknownKernel;
   double predicted_us = 0;
 };
 
@@ -134,7 +136,8 @@ struct Client {
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
-  uint32_t queued = 0;  // launches waiting for a grant
+  uint32_t queued = 0;      // launches waiting for a grant,
+  TimeNs asking_since = 0;  // and since when there are any
   std::vector<Granted> by_thread;
   double longest_us = 0, longest_wave_us = 0;  // that it ever launched, as predicted
 

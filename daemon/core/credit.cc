@@ -54,8 +54,9 @@ void Scheduler::State::revoke_credits() {
   for (Client* c : active) {
     if (c->credit_us == 0) continue;
     const double before_us = to_us(std::max<TimeNs>(0, c->busy_until - clock));
-    const bool fits = before_us + c->credit_us <= gap_us(c->priority) + kSlackUs;
-    if (fits && waiting_count == 0 && !busy(c->priority)) continue;
+    const double left_us = gap_us(c->priority);  // a gap that is over holds nothing, however little
+    const bool fits = left_us > 0 && before_us + c->credit_us <= left_us + kSlackUs;
+    if (fits && waiting_count == 0) continue;
     tell_window(*c);
     dispatch_wanted = true;
   }

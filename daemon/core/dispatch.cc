@@ -156,7 +156,7 @@ void Scheduler::State::release(uint32_t slot) {
 // The groups that the launch is kept to; 0 if the policy named no size, or none that it can have.
 uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
   if (sm == 0) return 0;
-  const uint32_t fence = w.kind == LaunchKind::kKernel ? c.groups.fence(sm, c.partition) : 0;
+  const uint32_t fence = w.fenceable() ? c.groups.fence(sm, c.partition) : 0;
   ++(fence != 0 ? stats.fenced : stats.unfenced);
   return fence;
 }
@@ -337,7 +337,6 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
   v.priority = c.priority;
   v.predicted_us = predict(c, kernel);
   v.wave_us = v.predicted_us;
-  v.fenceable = c.groups.count > 1 && kind == LaunchKind::kKernel;
   if (const Kernel* k = c.kernel(kernel)) {
     v.kernel_id = k->id;
     v.kernel_name = k->name;
@@ -357,6 +356,7 @@ bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
   const Waiting& w = waiting[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.seq = w.ask_seq;
+  v.fenceable = w.fenceable();
   v.by_credit_us = w.by_credit_us;
   v.wait_us = to_us(clock - w.asked_at);
   v.run_us = 0;
@@ -381,8 +381,12 @@ GpuView Scheduler::State::gpu() const {
   uint32_t fenced = 0;
   const int highest = highest_active();
   for (const Client* c : active) {
-    if (c->priority > highest) v.inflight_us += c->remaining_us(clock) + c->credit_us;
-    v.sm_free -= c->groups.sms_of(c->outstanding.fence() & ~fenced);
+    if (c->priority > highest) {
+      v.inflight_us += c->remaining_us(clock) + c->credit_us;
+      v.fenced_us += fenced_us(*c);
+    }
+    // What the groups hold is what their client says.
+    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
     fenced |= c->outstanding.fence();
   }
   return v;
@@ -443,7 +447,10 @@ LaunchId Scheduler::State::queue_peek(QueueId queue) const {
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  return queue < queues.size() ? queues[queue].best_fit(us) : 0;
+  const auto ready = [this](LaunchId id) {
+    return waiting[slot_of(id)].client->outstanding.fence() == 0;
+  };
+  return queue < queues.size() ? queues[queue].best_fit(us, ready) : 0;
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {

@@ -33,7 +33,8 @@ class Ewma {
 
 // Execution time alone on the device. A sample taken while another client had work counts only
 // until there is an exclusive one: sharing stretches it, so what is kept follows the least of
-// those. Until it is timed, it is inferred from when queues with it ended (infer_durations).
+// those. Until it is timed, it is inferred from when queues with it ended (infer_durations), or
+// from how long it takes on fewer SMs.
 class DurationEstimate {
  public:
   void add(double us, bool exclusive);

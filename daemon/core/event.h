@@ -109,6 +109,7 @@ struct LaunchBody {
   uint16_t thread;
   LaunchKind kind;
   Admission admission;
+  bool unmovable;  // kAsked: it runs on all SMs that its client has, whatever the grant says
 };
 
 struct DoneBody {

@@ -18,7 +18,7 @@ namespace {
 constexpr double kHintChange = 0.05;
 
 // Each launch of a kernel is timed until so many samples were exclusive, or taken at all: a task
-// that is never alone is not to be timed for ever.
+// that is never alone, or always fenced, is not to be timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 
@@ -73,8 +73,14 @@ void Scheduler::State::add_gap(const Client& c, TimeNs at) {
 
 void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || work.fence != 0) return;  // on fewer SMs it says nothing of all
+  if (k == nullptr) return;
   KernelStats& s = *k->stats;
+  if (work.fence != 0) {  // it took more waves there than on all that its client has
+    s.duration.infer(us * k->waves / k->waves_on(c.groups.sms_of(work.fence)));
+    ++s.timed;
+    return send_hint(c, work.kernel);
+  }
+  if (!s.duration.timed()) s.timed = 0;  // so far in fences alone
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive);
   c.timed_us.add(us);
@@ -101,7 +107,10 @@ void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   const double late_us = to_us(at - c.predicted_end);
   const double factor =
       std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
-  for (const UntimedLaunch& l : c.untimed) l.stats->duration.infer(l.predicted_us * factor);
+  for (const UntimedLaunch& l : c.untimed) {
+    c.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
+  }
+  for (const UntimedLaunch& l : c.untimed) send_hint(c, l.kernel);
 }
 
 void Scheduler::State::end_run(Client& c, TimeNs at) {

@@ -67,6 +67,7 @@ struct GpuView {
   uint32_t sm_total = 0;
   uint32_t sm_free = 0;    // that no launch in flight is fenced to
   double inflight_us = 0;  // predicted time posted or granted below the highest active priority
+  double fenced_us = 0;    // of inflight_us, what is in nobody's way: fenced, under MPS
   double switch_us = 0;    // cost of letting another client in
   bool mps = false;        // false: time-sliced
 };
@@ -99,6 +100,7 @@ class Gpu {
   virtual bool queue_insert(QueueId, LaunchId, double key) = 0;  // false: stale
   virtual LaunchId queue_peek(QueueId) const = 0;                // 0: empty
   // Lowest key first; among equal keys the longest predicted time that fits (FIKIT's BestPrioFit).
+  // Nothing fits whose client has fenced work in flight: it would begin when that ends.
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
   virtual size_t queue_len(QueueId) const = 0;
 

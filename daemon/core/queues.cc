@@ -20,13 +20,4 @@ bool Queue::remove(LaunchId launch) {
   return true;
 }
 
-LaunchId Queue::best_fit(double us) const {
-  const Entry* best = nullptr;
-  for (const Entry& e : entries_) {
-    if (best != nullptr && e.key != best->key) break;
-    if (e.predicted_us <= us && (best == nullptr || e.predicted_us > best->predicted_us)) best = &e;
-  }
-  return best != nullptr ? best->launch : 0;
-}
-
 }  // namespace heddle::core

@@ -23,9 +23,18 @@ class Queue {
   bool remove(LaunchId launch);
   LaunchId peek() const { return entries_.empty() ? 0 : entries_.front().launch; }
 
-  // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits, and there the
-  // longest predicted time.
-  LaunchId best_fit(double us) const;
+  // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits and is `ready`,
+  // by its LaunchId, and there the longest predicted time.
+  template <class Ready>
+  LaunchId best_fit(double us, Ready&& ready) const {
+    const Entry* best = nullptr;
+    for (const Entry& e : entries_) {
+      if (best != nullptr && e.key != best->key) break;
+      const bool longer = best == nullptr || e.predicted_us > best->predicted_us;
+      if (e.predicted_us <= us && longer && ready(e.launch)) best = &e;
+    }
+    return best != nullptr ? best->launch : 0;
+  }
 
  private:
   struct Entry {

@@ -141,7 +141,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {
-      c.untimed.push_back({k->stats, work.predicted_us});
+      c.untimed.push_back({work.kernel, work.predicted_us});
     }
   }
 }
@@ -220,7 +220,8 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
-  ++c.queued;
+  w.unmovable = b.unmovable;
+  if (c.queued++ == 0) c.asking_since = e.at;
   ++waiting_count;
   w.by_credit_us = end_credit(c, b.thread);
   enqueue(slot);
@@ -265,6 +266,7 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   if (!has_work || c.waiting_since != 0) return;
   c.waiting_since = at;
   c.predicted_end = c.busy_until;
+  if (c.gap_open) end_gap(c, at);
   c.gap_open = false;
 }
 
@@ -276,10 +278,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
     c.undated.add(work);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
-  if (evidence) {
-    judge_gaps(c, work, at, measured_us);
-    c.done_at = at;
-  }
+  if (evidence) judge_gaps(c, work, at, measured_us);
   stopped(c, work, measured_us);
 }
 
@@ -303,8 +302,12 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     dispatch_wanted = true;
     return;
   }
-  if (b.duration_us > 0 && c.undated.take(b.stream, b.stream_seq, work)) {
-    add_duration(c, work, static_cast<double>(b.duration_us));
+  if (const Work* late = c.undated.find(b.stream, b.stream_seq)) {
+    judge_gaps(c, *late, e.at, b.duration_us);
+    if (b.duration_us > 0) {
+      add_duration(c, *late, static_cast<double>(b.duration_us));
+      c.undated.forget(*late);
+    }
   }
   bool any = false;
   const TimeNs until = c.waiting_since != 0 ? c.waiting_since : e.at;
@@ -426,6 +429,8 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_observed(*c, e);
         break;
       case EventKind::kStreamEnd:
+        c->undated.forget(e.done.stream);
+        break;
       case EventKind::kTick:
       case EventKind::kAttached:
         break;

@@ -28,6 +28,11 @@ struct Waiting {
   uint16_t stream = 0;
   uint16_t thread = 0;
   LaunchKind kind = LaunchKind::kKernel;
+  bool unmovable = false;
+
+  bool fenceable() const {
+    return kind == LaunchKind::kKernel && !unmovable && client->groups.count > 1;
+  }
 };
 
 struct Scheduler::State final : Gpu {
@@ -101,9 +106,10 @@ struct Scheduler::State final : Gpu {
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;
+  double fenced_us(const Client&) const;
   double bound_us(const Client&) const;
   void end_gap(Client&, TimeNs at);
-  void judge_gaps(const Client&, const Work&, TimeNs at, float measured_us);
+  void judge_gaps(Client&, const Work&, TimeNs at, float measured_us);
 
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);

@@ -186,6 +186,7 @@ constexpr Field kGpuFields[] = {
     {"sm_total", push_gpu_field<&GpuView::sm_total>},
     {"sm_free", push_gpu_field<&GpuView::sm_free>},
     {"inflight_us", push_gpu_field<&GpuView::inflight_us>},
+    {"fenced_us", push_gpu_field<&GpuView::fenced_us>},
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
     {"gap_us", push_method<kGapUs>},

@@ -38,6 +38,7 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.thread = claim.thread;
   event.launch.kind = static_cast<core::LaunchKind>(f.kind);
   event.launch.admission = static_cast<core::Admission>(f.admission);
+  event.launch.unmovable = f.unmovable;
 }
 
 bool Intake::plausible(const Claim& claim) {

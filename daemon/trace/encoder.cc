@@ -98,7 +98,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       for (const uint32_t value : {b.kernel, b.epoch, b.ask_seq}) varint(value);
       varint(b.stream);
       varint(b.thread);
-      u8(static_cast<uint8_t>((static_cast<unsigned>(b.kind) << 4) |
+      u8(static_cast<uint8_t>((b.unmovable ? 0x40u : 0u) | (static_cast<unsigned>(b.kind) << 4) |
                               static_cast<unsigned>(b.admission)));
       break;
     }

@@ -148,10 +148,11 @@ void read_event(Fields& in, EventRecord& out) {
       for (uint32_t* value : {&b.kernel, &b.epoch, &b.ask_seq}) *value = in.number<uint32_t>();
       b.stream = in.number<uint16_t>();
       b.thread = in.number<uint16_t>();
-      const uint8_t both = in.u8(0x3f);
-      if ((both & 0xf) > static_cast<unsigned>(core::Admission::kUnmanaged)) in.refuse();
-      b.kind = static_cast<core::LaunchKind>(both >> 4);
-      b.admission = static_cast<core::Admission>(both & 0xf);
+      const uint8_t flags = in.u8(0x7f);
+      if ((flags & 0xf) > static_cast<unsigned>(core::Admission::kUnmanaged)) in.refuse();
+      b.unmovable = (flags & 0x40) != 0;
+      b.kind = static_cast<core::LaunchKind>(flags >> 4 & 3);
+      b.admission = static_cast<core::Admission>(flags & 0xf);
       return;
     }
     case EventKind::kWaiting:

@@ -21,7 +21,7 @@
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
 //                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count
 //   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
-//                kind_admission:u8              kind x 16 + admission
+//                flags:u8               unmovable x 64 + kind x 16 + admission
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
 //   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch
@@ -35,7 +35,7 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups.
+// groups, 3 no unmovable launches.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -51,7 +51,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersion = 4;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -17,7 +17,7 @@ FENCE = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
 FENCE_OF_LOW = 24
 
 FENCES = """
--- Everybody asks, and every other launch of a client goes to 24 SMs.
+-- Everybody asks, and every other launch of a client goes to 24 SMs if it can.
 queue.create("all")
 return policy {
   name = "fences", api = 1, version = "1.0.0",
@@ -27,7 +27,7 @@ return policy {
     dispatch = function(g)
       local k = queue.peek("all")
       if not k then return IDLE, "empty" end
-      return RUN, k, k.seq % 2 == 0 and 24 or nil
+      return RUN, k, k.fenceable and k.seq % 2 == 0 and 24 or nil
     end,
   },
 }

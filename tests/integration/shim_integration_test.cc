@@ -367,25 +367,6 @@ TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
   EXPECT_EQ(app.receive(), "0");
 }
 
-TEST_F(Shim, SaysWhatIsDoneBeforeAProgrammaticDependentLaunchThatWaits) {
-  Application app(environment());
-  start(app, kGate);
-  predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
-  uint64_t before = 0, done = 0;
-  for (const char* launch : {"launch", "pdl", "launch", "pdl"}) {
-    app.send(launch);
-    const auto ask = daemon_.wait_for_ask();
-    while (done < before) {
-      for (const auto& completion : records(Kind::COMPLETION)) done = completion.stream_seq;
-    }
-    before = ask.stream_seq;
-    daemon_.grant(ask);
-    EXPECT_EQ(app.receive(), "0");
-  }
-  EXPECT_EQ(app("get fake_priority"), "0") << "and it is launched as the application has it";
-}
-
 TEST_F(Shim, LaunchesAtThePriorityItIsTold_AndPlainlyWhenThatIsRefused) {
   Application app(environment());
   start(app, kLease);

@@ -110,6 +110,33 @@ TEST_F(ShimPartition, AGrantAndItsCreditSayWhere) {
   EXPECT_NE(app("ops").find(detour(lane, "64")), std::string::npos);
 }
 
+// What stays where it is says so before the daemon counts on a fence.
+TEST_F(ShimPartition, AnAskSaysWhatCannotMove) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  app("retain");
+  app("set fake_noting 1");
+  const auto unmovable = [&](const std::string& launch, uint32_t partition, uint32_t credit_us) {
+    app.send(launch);
+    const ipc::RecordFields ask = daemon_.wait_for_ask();
+    daemon_.grant(ask, credit_us, 0, 0, partition);
+    EXPECT_EQ(app.receive(), "0");
+    return ask.unmovable;
+  };
+  EXPECT_FALSE(unmovable("launch 64", 0, 0));
+  EXPECT_FALSE(unmovable("launch 64", kPartition, 0)) << "the process's first: nobody can know";
+  bool stays = true;
+  for (int i = 0; i < 20'000 && stays; ++i) stays = unmovable("launch 64", 0, 0);
+  EXPECT_FALSE(stays) << "its lane was made";
+  EXPECT_TRUE(unmovable("launch 72", 0, 0)) << "and another stream's is being made";
+  for (const char* launch : {"graph", "coop 64", "pdl"}) EXPECT_TRUE(unmovable(launch, 0, 0));
+  app("ops");
+  EXPECT_FALSE(unmovable("launch 64", kPartition, 100));
+  EXPECT_NE(app("ops").find("launch 3"), std::string::npos) << "it moved";
+  EXPECT_TRUE(unmovable("coop 64", 0, 0)) << "there is credit, but for the partition";
+}
+
 TEST_F(ShimPartition, WhatAPartitionRefusesRunsOnceOnItsOwnStream) {
   Application app(environment());
   start_partitioned(app);

@@ -89,6 +89,30 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
   EXPECT_EQ(app("result"), "0");
 }
 
+// A device's core hears nothing of what the thread asks of another, and counts on its credit.
+TEST_F(Shim, KeepsTheCreditOfEachDevice) {
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().windows[1].word = kGate;
+  predict(100);
+  for (uint8_t device = 0; device < 2; ++device) {
+    app("context " + std::to_string(device + 1));
+    app.send("launch");
+    const auto ask = daemon_.wait_for_ask();
+    EXPECT_EQ(ask.device, device);
+    daemon_.grant(ask, 100);
+    EXPECT_EQ(app.receive(), "0");
+  }
+  for (uint8_t device = 0; device < 2; ++device) {
+    app("context " + std::to_string(device + 1));
+    EXPECT_EQ(app("launch"), "0");
+    const auto launches = records(Kind::KERNEL);
+    ASSERT_EQ(launches.size(), 1u);
+    EXPECT_EQ(launches[0].admission, wire::Admission::CREDIT);
+    EXPECT_EQ(launches[0].device, device);
+  }
+}
+
 TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
   Application app(environment());
   start(app, ipc::pack_window(1, 1));  // marks every launch
@@ -115,6 +139,25 @@ TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
   for (int i = 0; i < 64; ++i) app("launch 64");
   EXPECT_NE(app("get fake_event_calls"), before);
   EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
+}
+
+TEST_F(Shim, SaysWhatIsDoneBeforeAProgrammaticDependentLaunchThatWaits) {
+  Application app(environment());
+  start(app, kGate);
+  predict(10);
+  daemon_.control().windows[0].launch_priority = -5;
+  uint64_t before = 0, done = 0;
+  for (const char* launch : {"launch", "pdl", "launch", "pdl"}) {
+    app.send(launch);
+    const auto ask = daemon_.wait_for_ask();
+    while (done < before) {
+      for (const auto& completion : records(Kind::COMPLETION)) done = completion.stream_seq;
+    }
+    before = ask.stream_seq;
+    daemon_.grant(ask);
+    EXPECT_EQ(app.receive(), "0");
+  }
+  EXPECT_EQ(app("get fake_priority"), "0") << "and it is launched as the application has it";
 }
 
 // ---- captures ---------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ struct Giving : Policy {
   }
   DispatchVerdict dispatch(Gpu& g) override {
     gpu = g.gpu();
+    fit = {};
+    g.launch(g.queue_best_fit(g.queue_create("q"), kUnlimitedUs), fit);
     DispatchVerdict v = verdict;
     v.result = HookResult::kDecided;
     if (open && !g.busy(kPriorityLowest)) v.run = g.queue_peek(g.queue_create("q"));
@@ -27,7 +29,7 @@ struct Giving : Policy {
 
   DispatchVerdict verdict;
   bool open = true;
-  LaunchView asked;
+  LaunchView asked, fit;
   GpuView gpu;
 };
 
@@ -110,6 +112,21 @@ TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
   EXPECT_NEAR(static_cast<double>(now_ - gap_start_) / 1e3, 1500 - 300, 30);
 }
 
+TEST_F(GapTest, AFractionOfAMicrosecondIsRevokedLikeAnyCredit) {
+  begin();
+  ask(2);
+  now_ += 100 * kUs;
+  done(2, 99.5);  // what its kernel takes
+  policy_.verdict.credit_us = 100;
+  ask(2);
+  credit(2);
+  int ticks = 0;
+  for (; window_[2].epoch == grants_[1].epoch && ticks < 10; ++ticks) {
+    tick(core_->next_deadline() - now_);
+  }
+  EXPECT_LT(ticks, 10) << now_ - gap_start_;
+}
+
 TEST_F(GapTest, CreditEndsWhenAnybodyWaitsAndIsNotGivenThen) {
   begin();
   policy_.verdict.credit_us = 300;
@@ -149,10 +166,60 @@ TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   EXPECT_EQ(policy_.gpu.sm_free, 132u - 28);
   EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1) << "132 blocks on 28 SMs: five waves";
   now_ += 480 * kUs;
-  seen(480);
+  Event e(EventKind::kCompleted, now_, 2);
+  e.done = {stream_seq_[2] - 1, 480, 0, Evidence::kMarker};
+  step(e);
   EXPECT_EQ(policy_.gpu.sm_free, 132u);
-  EXPECT_EQ(hint_.count(0), 1u);
-  EXPECT_NEAR(hint_[0], 500, 1) << "client 1's: on fewer SMs nothing is learned";
+  EXPECT_NEAR(hint_[0], 480 / 5, 1);
+}
+
+TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
+  begin();
+  policy_.verdict.sm = 24;
+  measure_[0] = 1;  // client 2's
+  int timed = 0;
+  for (; measure_[0] != 0 && timed < 1000; ++timed) {
+    ask(2);
+    now_ += 500 * kUs;
+    seen(500);
+  }
+  EXPECT_EQ(timed, 128);
+  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
+  EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
+  policy_.verdict.sm = 0;
+  ask(2);
+  now_ += 90 * kUs;
+  seen(90);
+  EXPECT_EQ(measure_[0], 1) << "now it is worth while";
+  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
+}
+
+TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
+  for (const bool mps : {true, false}) {
+    Config config;
+    config.mps = mps;
+    policy_.open = true;
+    begin(config);
+    attach(3, 9);
+    granted_partition(24);
+    policy_.open = false;
+    ask(2);
+    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is fenced ends";
+    EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1);
+    EXPECT_NEAR(policy_.gpu.fenced_us, mps ? 5 * kDefaultUs : 0, 1);
+    ask(3);
+    EXPECT_EQ(policy_.fit.client, 3u);
+  }
+}
+
+TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
+  Config config;
+  config.sm_total = 16;
+  begin(config);
+  granted_partition(100);
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_EQ(policy_.gpu.sm_free, 0u);
 }
 
 TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
@@ -169,14 +236,19 @@ TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
   EXPECT_EQ(core_->stats().unfenced, 1u);
 }
 
-TEST_F(GapTest, GraphsAreNotFenced) {
+TEST_F(GapTest, WhatCannotMoveIsNotFenced) {
   begin();
-  policy_.verdict.sm = 24;
-  Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
-  e.launch.kind = LaunchKind::kGraph;
-  step(e);
-  EXPECT_EQ(grants_.back().partition, 0u);
-  EXPECT_FALSE(policy_.asked.fenceable);
+  EXPECT_NE(granted_partition(24), 0u);
+  EXPECT_TRUE(policy_.asked.fenceable);
+  for (const bool graph : {true, false}) {
+    Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+    e.launch.kind = graph ? LaunchKind::kGraph : LaunchKind::kKernel;
+    e.launch.unmovable = !graph;
+    step(e);
+    EXPECT_EQ(grants_.back().partition, 0u);
+    EXPECT_FALSE(policy_.asked.fenceable);
+  }
+  EXPECT_EQ(core_->stats().unfenced, 2u);
 }
 
 // ---- the bound: what is in flight, the switch (70 µs) and the notice (70 µs) --------------------
@@ -229,6 +301,52 @@ TEST_F(GapTest, AnEndThatNobodyLookedForIsNoViolationUnlessItWasMeasured) {
   }
 }
 
+TEST_F(GapTest, AnEndThatWasLookedForTooLateIsNoViolation) {
+  begin();
+  ask(2);
+  now_ += 10 * kUs;
+  post(1);
+  policy_.open = false;
+  now_ += 5 * kMs;  // client 2 computes
+  ask(2);
+  now_ += 20 * kUs;
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 0u);
+}
+
+TEST_F(GapTest, ALaunchThatWasTakenForDoneIsJudgedWhenItsEndIsSeen) {
+  begin();
+  ask(2);
+  Event marker(EventKind::kCompleted, 0, 2);
+  marker.done = {stream_seq_[2], 0, 0, Evidence::kMarker};
+  now_ += 10 * kUs;
+  post(1);
+  policy_.open = false;
+  ask(2);  // so it looks
+  for (int ms = 1; ms < 30; ++ms) {
+    tick(kMs);
+    post(1);
+    EXPECT_EQ(core_->clients()[1].outstanding_us > 0, ms <= 20);
+  }
+  marker.at = now_;
+  step(marker);
+  EXPECT_EQ(important().gaps_exceeded, 1u);
+}
+
+// Its work was predicted to be over, so that others were let in; now it waits for it.
+TEST_F(GapTest, ASynchronizingCallEndsAGap) {
+  begin();
+  post(1);
+  tick(600 * kUs);
+  ask(2);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(important().gaps_filled, 0u);
+  Event e(EventKind::kWaiting, now_, 1);
+  e.done = {0, 0, kEveryStream, Evidence::kNone};
+  step(e);
+  EXPECT_EQ(important().gaps_filled, 1u);
+}
+
 TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   Config config;
   config.mps = true;
@@ -251,12 +369,20 @@ TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   EXPECT_EQ(important().gaps_exceeded, 0u);
 }
 
-TEST_F(GapTest, WhatIsFencedIsInNobodysWay) {
-  begin();
-  granted_partition(24);
-  post(1);
-  EXPECT_EQ(important().gaps_filled, 0u);
-  EXPECT_EQ(important().added_us_max, 0);
+TEST_F(GapTest, WhatIsFencedIsInNobodysWayUnderMps) {
+  for (const bool mps : {true, false}) {
+    Config config;
+    config.mps = mps;
+    config.launch_priorities = false;  // so that it counts in full, not by its waves
+    begin(config);
+    granted_partition(24);
+    post(1);
+    EXPECT_EQ(important().gaps_filled, mps ? 0u : 1u);
+    EXPECT_NEAR(important().added_us_max, mps ? 0 : 5 * kDefaultUs + 140, 1);
+    now_ += kMs;
+    seen(900);
+    EXPECT_EQ(important().gaps_exceeded, mps ? 0u : 1u);
+  }
 }
 
 TEST_F(GapTest, AWindowCountsWithOneLaunchMore) {

@@ -46,6 +46,7 @@ RecordFields random_fields(std::mt19937_64& random) {
   fields.ask_seq = static_cast<uint32_t>(random());
   fields.admission = static_cast<wire::Admission>(random() % 11);
   fields.device = static_cast<uint8_t>(random());
+  fields.unmovable = random() % 2 != 0;
   fields.evidence = static_cast<wire::Evidence>(random() % 4);
   fields.duration_us = static_cast<float>(random() % 1'000'000) / 8;
   return fields;
@@ -58,6 +59,7 @@ void expect_equal(const RecordFields& a, const RecordFields& b) {
   EXPECT_EQ(a.stream, b.stream);
   EXPECT_EQ(a.kind, b.kind);
   EXPECT_EQ(a.epoch, b.epoch);
+  EXPECT_EQ(a.unmovable, b.unmovable);
   EXPECT_EQ(a.ask_seq, b.ask_seq);
   EXPECT_EQ(a.admission, b.admission);
   EXPECT_EQ(a.device, b.device);
@@ -95,6 +97,7 @@ TEST(Record, IsWhatCapnProtoBuilds) {
     record.setAskSeq(f.ask_seq);
     record.setAdmission(f.admission);
     record.setDevice(f.device);
+    record.setUnmovable(f.unmovable);
     record.setEvidence(f.evidence);
     record.setDurationUs(f.duration_us);
     ASSERT_EQ(std::memcmp(ours.bytes, theirs.bytes, kRecordBytes), 0);

@@ -68,7 +68,7 @@ class FakeGpu final : public core::Gpu {
   }
 
   core::TimeNs now_ns = 5'000;
-  core::GpuView view{0, 132, 132, 0, 10, true};
+  core::GpuView view{0, 132, 132, 0, 0, 10, true};
   double gap = 400;
   std::map<LaunchId, LaunchView> launches;
   std::vector<core::ClientId> ids{1, 2, 3};

@@ -38,6 +38,8 @@ TEST_F(PredictorTest, WhatNobodyTimedIsInferredFromTheEndOfItsQueue) {
   EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100)) << "the default each";
   wait(600);  // 400 too long for 1000: 60 each
   EXPECT_DOUBLE_EQ(predicted(0), 60);
+  EXPECT_FLOAT_EQ(hint_[0], 60) << "the shim charges the same";
+  EXPECT_EQ(measure_[0], 1);
   now_ += kMs;
   for (int i = 0; i < 5; ++i) launch_of(0);
   EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(5 * 60));
@@ -146,6 +148,17 @@ TEST_F(PredictorTest, ADurationThatComesAfterThePredictedEndIsLearned) {
   late.done.duration_us = 500;
   step(late);
   EXPECT_DOUBLE_EQ(predicted(0), 130) << "it is learned once";
+}
+
+TEST_F(PredictorTest, ADurationOfAStreamsSuccessorIsNotTakenForItsOwn) {
+  kernel(1, 0, 70);
+  launch_of(0);
+  tick(to_ns(150));
+  step(Event(EventKind::kStreamEnd, now_, 1));
+  Event successor(EventKind::kCompleted, now_, 1);
+  successor.done = {1, 500, 0, Evidence::kMarker};
+  step(successor);
+  EXPECT_DOUBLE_EQ(predicted(0), 100);
 }
 
 TEST_F(PredictorTest, AGraphIsOneLaunchWithADurationOfItsOwn) {

@@ -203,6 +203,14 @@ TEST_F(IntakeTest, AStarvedLaunchLeavesTheQueueAndIsInFlight) {
   EXPECT_FALSE(intake_.asking());
 }
 
+TEST_F(IntakeTest, AnAskSaysThatItCannotMove) {
+  for (const bool unmovable : {true, false}) {
+    Claim claim = ask(1 + unmovable, 1 + unmovable);
+    claim.fields.unmovable = unmovable;
+    EXPECT_EQ(intake_.take(claim, true).back().launch.unmovable, unmovable);
+  }
+}
+
 TEST_F(IntakeTest, AGrantThatCrossedATimeOutCountsOnce) {
   kinds(ask(1, 1));
   intake_.granted(0);

@@ -81,7 +81,8 @@ std::vector<Event> every_kind() {
                      4,
                      5,
                      core::LaunchKind::kMemset,
-                     core::Admission::kUnmanaged};
+                     core::Admission::kUnmanaged,
+                     true};
     all.push_back(launch);
   }
   for (const EventKind kind : {EventKind::kWaiting, EventKind::kCompleted, EventKind::kStreamEnd}) {
@@ -179,7 +180,7 @@ TEST(Trace, RefusesAnotherVersionByNameAndPlace) {
   bytes[8] = kVersion + 1;
   const Result<Reader> reader = Reader::from_bytes(bytes, "new.trace");
   ASSERT_FALSE(reader);
-  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 4", 0), 0u)
+  EXPECT_EQ(reader.error().message.rfind("new.trace: byte 8: trace version 5", 0), 0u)
       << reader.error().message;
 }
 
