@@ -12,26 +12,23 @@
 queue.create("be")
 
 local min, max = math.min, math.max
-local debt_us_max = 3000                      -- one long kernel is not paid for in seconds
--- By priority: what best effort is owed; idle time, when that was read, and when it last grew; and
--- the most of a gap that was left lately when a kernel could go.
-local owed_us, seen_idle_us, seen_at_us, idle_at_us, offered_us = {}, {}, {}, {}, {}
-for q = 0, 9 do
-  owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q], offered_us[q] = 0, 0, 0, 0, 0
-end
+local saved_us_max = 3000                     -- a pause must not save up a burst
+-- By priority: what best effort is owed; idle time, when that was read, and when it last grew.
+local owed_us, seen_idle_us, seen_at_us, idle_at_us = {}, {}, {}, {}
+for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q] = 0, 0, 0, 0 end
 
 local function owed(q, idle_us, at_us, p)
   local idle = idle_us - seen_idle_us[q]
   local busy = at_us - seen_at_us[q] - idle
   local earned_us = (idle * p.share_pct + busy * p.floor_pct) / 100
-  owed_us[q] = min(owed_us[q] + earned_us, p.quantum_us)  -- a pause must not save up a burst
+  owed_us[q] = min(owed_us[q] + earned_us, saved_us_max)
   if idle > 0 then idle_at_us[q] = at_us end
   seen_idle_us[q], seen_at_us[q] = idle_us, at_us
   return owed_us[q]
 end
 
 local function charge(q, us)
-  owed_us[q] = max(owed_us[q] - us, -debt_us_max)
+  owed_us[q] = max(owed_us[q] - us, -saved_us_max)
 end
 
 return policy {
@@ -66,8 +63,6 @@ return policy {
       local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
       local left = g:gap_us(q) - g.switch_us - inflight
-      local busy = g:busy(q)
-      if left < math.huge and not busy then offered_us[q] = max(left, offered_us[q] * 0.99) end
       local fits = queue.best_fit("be", min(left, most))
       if fits then
         local us = fits.predicted_us
@@ -77,13 +72,8 @@ return policy {
       end
 
       local mps = g.mode == "mps"
-      local due = owed_now_us >= min(k.predicted_us, p.quantum_us)
-      if busy then
-        local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
-        if not (dense and due) then return IDLE, "a more important client runs" end
-      elseif k.predicted_us < offered_us[q] and k.wait_us < p.overrun_max_us then
-        return IDLE, "fits the next gap"
-      end
+      local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
+      if g:busy(q) and not dense then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local fence = mps and few and k.fenceable
       local ahead = fence and fenced or g.inflight_us              -- each has a quantum
@@ -93,7 +83,7 @@ return policy {
         charge(q, k.predicted_us)
         return RUN, k, p.fence_sm, 0, "fenced"
       end
-      if not due then return IDLE, "no gap that fits" end
+      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer

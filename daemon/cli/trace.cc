@@ -199,6 +199,12 @@ int trace_replay(const TraceOptions& options) {
     if (!done->first.empty()) std::cout << "; first: " << done->first;
     if (!done->exact) std::cout << " (the trace began in the middle, or lost records)";
     std::cout << '\n';
+    for (const auto& policy : policies) {
+      for (const policy::Said& said : policy->said()) {
+        std::cout << "  " << said.verdict << ' ' << printable(said.reason) << ": " << said.count
+                  << " times\n";
+      }
+    }
   }
   return done->differing == 0 || !done->exact ? kOk : kFailed;
 }
