@@ -8,7 +8,7 @@
 Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from shipped*.json and
 full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
 `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
-`matrix` from matrix*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
+`matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
 `six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and in
 simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
@@ -211,10 +211,59 @@ def overhead_table():
                 rows[name, policy] = [
                     f"{name}, `{policy}`", f"{found['off_us']:.0f}",
                     f"{found['difference_us']:+.1f}", interval(found["typical"]),
-                    interval(found["mean"]), str(found["pairs"]), verdict]
+                    interval(found["mean"]), str(found["pairs"]), document["commit"], verdict]
     header = ["alone at the top priority", "bypassed, µs", "median difference, µs",
-              "typical [95 %]", "mean [95 %]", "pairs", "at most +1 %"]
+              "typical [95 %]", "mean [95 %]", "pairs", "commit", "at most +1 %"]
     return markdown(header, rows.values()) if rows else NO_RESULT
+
+
+MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
+              "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
+              "decisions_per_s": "≥ 500 000"}
+MICRO_FILES = {"micro.json": "simulated driver, 2 cores",
+               "micro-h200-simulated.json": "simulated driver, host of an H200",
+               "micro-h200.json": "an H200's driver"}
+
+
+def micro_table():
+    found = {of: json.loads((RESULTS / name).read_text())
+             for name, of in MICRO_FILES.items() if (RESULTS / name).exists()}
+    figures = sorted({key for of in found.values() for key in of if key.endswith(
+        ("_ns", "_us_p50", "_us_p99", "_over_1", "_per_s"))})
+    rows = [[f"`{key}`", MICRO_BARS.get(key, "–"),
+             *(f"{of[key]:.0f}" if of.get(key, 0) > 1e4 else three(of.get(key))
+               for of in found.values())] for key in figures]
+    return markdown(["", "bar", *found], rows) if rows else NO_RESULT
+
+
+def validation_table():
+    """The sums of what `heddle-bench validate` said of each of six_pairs."""
+    rows = []
+    for path in sorted(RESULTS.glob("six_pairs/*.validate.md")):
+        for figure, error, within, order, missed in re.findall(
+                r"\| \*\*(.*?)\*\* \| mean absolute error (\d+ %), (\d+ of \d+) within 15 %; "
+                r"order (\d+ of \d+) .*?(?:; not: (.*?))? \|", path.read_text()):
+            if "÷ alone" in figure:
+                rows.append([f"{path.name.split('.')[0]}: {figure}", error, within, order,
+                             missed or "–"])
+    header = ["virtual time against the H200", "mean error", "rows within 15 %",
+              "pairs of rows in the same order", "the first that are not"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
+def nccl_table():
+    """Programs on two GPUs under each policy."""
+    documents = [document for _, document in load("nccl")]
+    rows = []
+    for name in documents[0]["programs"] if documents else ():
+        for document in documents:
+            found = document["programs"][name]
+            outputs = found["verdict"]["outputs"]
+            rows.append([f"{found['about']}, `{document['policy']}`",
+                         *(outputs.get(key, "–") for key in ("alone", "gated", "absent", "killed")),
+                         found["commit"], found["verdict"]["result"]])
+    header = ["on two GPUs", "alone", "gated", "no daemon", "daemon killed", "commit", "verdict"]
+    return markdown(header, rows) if rows else NO_RESULT
 
 
 def preload_table():
@@ -351,7 +400,8 @@ def tables():
             "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "blast-radius": blast_table(),
+            "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
+            "validation": validation_table(),
             "predict": predict_table("predict-before.json", "predict.json"),
             "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
 

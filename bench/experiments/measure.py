@@ -5,7 +5,8 @@ simulated GPU; in virtual time. Results, tables and pictures lie in a folder for
     measure.py pairs ratio --plan              what it would take, in seconds; starts nothing
     measure.py pairs --budget-s 540            as many scenarios as fit whole into this call
     measure.py pairs --budget-s 540 --resume   goes on: the next ones, or what was cut short
-    measure.py pairs --draw                    measures nothing; tables and pictures again
+    measure.py pairs --draw                    measures nothing; tables and pictures again, and
+                                               beside a GPU's figures how near virtual time comes
     measure.py all --device virtual --seed 1 --out bench/results/simulated       predicts all of it
     measure.py six_pairs --device sim --scenario-s 12 --block-s 0.2 --out /tmp/m in short, no GPU
 
@@ -15,6 +16,7 @@ them elsewhere):
 
     SCENARIO.json      the results             table.md, brief.md      their tables
     frontier.svg       all of them             SCENARIO.cdf.svg        iteration times
+    SCENARIO.validate.md   what `heddle-bench validate` says (--draw)
     ROW.trace          0.2 s of the scenario that the series has recorded; ROW.perfetto.json.gz
                        opens in Perfetto, timeline.svg shows some of it
 
@@ -189,6 +191,9 @@ def present(series, scenarios, options):
     produce([bench, "table", "--brief", *files], out / "brief.md", "brief table")
     if options.device == "virtual":
         return
+    for scenario in there if options.draw and options.device == "auto" else ():
+        produce([bench, "validate", scenario.path, scenario.file],
+                out / f"{scenario.name}.validate.md", f"validation of {scenario.name}")
     drawn = produce([bench, "plot", *files, "--out", out / "frontier.svg"], None, "pictures")
     for scenario in there if drawn else ():
         produce([bench, "plot", scenario.path, "--kind", "cdf", "--out",

@@ -159,17 +159,18 @@ void Result::save() const {
 }
 
 Json outputs(const Json& digests) {
-  std::map<std::string, Json> first;
-  std::map<std::string, int> bare;
+  using Like = std::pair<std::string, Json>;  // of equal jobs that see equally many SMs
+  std::map<Like, Json> first;
+  std::map<Like, int> bare;
   Json out = {{"control_equal", nullptr}, {"heddle_equal", nullptr}};
   for (const Json& d : digests) {
-    const std::string job = d["job"];
+    const Like like = {d["job"], d.value("thread_pct", 100)};
     const bool managed = d["managed"];
-    first.emplace(job, d["sha256"]);
-    if (!managed && ++bare[job] == 1) continue;
+    first.emplace(like, d["sha256"]);
+    if (!managed && ++bare[like] == 1) continue;
     Json& equal = out[managed ? "heddle_equal" : "control_equal"];
-    equal = equal.is_null() ? d["sha256"] == first[job]
-                            : equal.get<bool>() && d["sha256"] == first[job];
+    equal = equal.is_null() ? d["sha256"] == first[like]
+                            : equal.get<bool>() && d["sha256"] == first[like];
   }
   return out;
 }

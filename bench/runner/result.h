@@ -43,7 +43,9 @@ class Result {
 };
 
 // Whether the outputs of bare runs agree with each other, and heddle's with them, by the digests of
-// a result: {"control_equal", "heddle_equal"}, each true, false, or null if none was compared.
+// a result: {"control_equal", "heddle_equal"}, each true, false, or null if none was compared. With
+// an MPS thread percentage a program sees fewer SMs and chooses other kernels: it is compared with
+// its like only.
 Json outputs(const Json& digests);
 
 // JSON that a person can read and a diff can show: long objects on several lines.

@@ -352,7 +352,8 @@ class Run {
         for (const size_t i : asked) {
           Json digest = {{"job", scenario_.jobs[row->jobs[i].job].name},
                          {"process", jobs[i]->name()},
-                         {"managed", !row->policy.empty()}};
+                         {"managed", !row->policy.empty()},
+                         {"thread_pct", row->jobs[i].percent}};
           digest["sha256"] = jobs[i]->answer().value("sha256", Json());
           digests_.push_back(digest);
         }

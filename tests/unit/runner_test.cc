@@ -15,6 +15,17 @@
 namespace heddle::bench {
 namespace {
 
+TEST(Outputs, AreComparedWithTheirLike) {
+  const auto digest = [](bool managed, int thread_pct, const char* sha) {
+    return Json{{"job", "L"}, {"managed", managed}, {"thread_pct", thread_pct}, {"sha256", sha}};
+  };
+  Json digests = {digest(false, 100, "a"), digest(false, 25, "b"), digest(true, 100, "a"),
+                  digest(false, 100, "a"), digest(false, 25, "b")};
+  EXPECT_EQ(outputs(digests), (Json{{"control_equal", true}, {"heddle_equal", true}}));
+  digests.push_back(digest(false, 25, "a"));
+  EXPECT_EQ(outputs(digests)["control_equal"], false);
+}
+
 TEST(Load, TheCommandLineOverridesTheFile) {
   const std::string file = testing::TempDir() + "load.toml";
   std::ofstream(file) << "repetitions = 9\nblock_s = 3\nseed = 1\n[[job]]\nname = \"a\"\n"
