@@ -8,9 +8,11 @@
 Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from shipped*.json and
 full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
 `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
-`matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from samples*.json, `blast-radius` from blast_radius*.json,
-`six-pairs` and `simulated-SERIES` from what experiments/measure.py left in six_pairs/ and in
-simulated/. The pairs' files are of a script that `heddle-bench run` has taken the place of.
+`matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from
+samples*.json, `blast-radius` from blast_radius*.json, `validation` from six_pairs/*.validate.md,
+`six-pairs`, `gapfill-1.2` and `simulated-SERIES` from what experiments/measure.py or `heddle-bench
+table` left in six_pairs/, gapfill-1.2/ and simulated/. The pairs' files are of a script that
+`heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
 profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
 `predict-stage` from predict-stage.json.
@@ -392,7 +394,8 @@ def predict_table(*names):
 
 def tables():
     # heddle-bench table made these.
-    made = {"six-pairs": RESULTS / "six_pairs/brief.md"}
+    made = {"six-pairs": RESULTS / "six_pairs/brief.md",
+            "gapfill-1.2": RESULTS / "gapfill-1.2/brief.md"}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),
