@@ -381,7 +381,11 @@ class Shared {
 void measure_gated(const MicroOptions& options, int clients, std::atomic<int>& begun,
                    std::vector<double>& out) {
   Pair pair = Pair::attached("9");
-  for (++begun; begun < clients;) std::this_thread::yield();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (++begun; begun < clients;) {
+    if (std::chrono::steady_clock::now() > until) give_up("the other gated clients did not begin");
+    std::this_thread::yield();
+  }
   std::vector<double> direct;
   for (uint32_t i = 0; i < scaled(options, 40'000) / static_cast<uint32_t>(clients); ++i) {
     out.push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kQuarantinedMax = 1'000;
+constexpr ptrdiff_t kTraceShown = 8;  // lines of a device: an answer is one packet
 
 // Whoever can write a policy decides for everybody on this GPU.
 std::string ownership_problem(const std::string& path) {
@@ -277,6 +278,8 @@ json FilePolicyStore::describe(const core::Policy& instance) const {
   for (const policy::Said& s : policy->said()) {
     said.push_back({{"verdict", s.verdict}, {"reason", s.reason}, {"count", s.count}});
   }
+  std::vector<std::string> trace = policy->trace_lines();
+  trace.erase(trace.begin(), trace.end() - std::min<ptrdiff_t>(std::ssize(trace), kTraceShown));
   return {
       {"name", policy->name()},
       {"version", policy->version()},
@@ -284,7 +287,7 @@ json FilePolicyStore::describe(const core::Policy& instance) const {
       {"verdict", policy->last_verdict()},
       {"reason", policy->last_reason()},
       {"said", std::move(said)},
-      {"trace", policy->trace_lines()},
+      {"trace", std::move(trace)},
       {"faults", fault.count},
       {"fault", fault.count == 0 ? "" : fault.kind + " in " + fault.hook + ": " + fault.message}};
 }

@@ -76,14 +76,13 @@ return policy {
       if g:busy(q) and not dense then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local fence = mps and few and k.fenceable
-      local ahead = fence and fenced or g.inflight_us              -- each has a quantum
+      local ahead = fence and fenced or inflight                   -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
-      if fence then
-        charge(q, k.predicted_us)
-        return RUN, k, p.fence_sm, 0, "fenced"
-      end
+      if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
+      -- Of short ones several fit into each gap: a next one comes. Not so where few or none do.
+      if 4 * k.predicted_us < g:gap_length_us(q) then return IDLE, "fits the next gap" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer

@@ -109,6 +109,13 @@ test("what fits gaps counts towards the share", function(t)
   t.below(s:stats("be").launches - 8, 7, "launches of be")
 end)
 
+test("a kernel of which several fit into a gap waits for the next one", function(t)
+  local s = learned(t, { be_us = 300, gap_us = 1300, params = { share_pct = 100 } })
+  s:loop { client = "be", us = 300 }
+  s:run(100000)
+  t.near(s:stats("be").launches - 8, 4 * 100000 / 2100, 12, "launches of be: four a gap")
+end)
+
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
   -- It is 300 µs too long, and is let go after 32 times that.
   local held, free = progress(t, { overrun_max_us = 100 }), progress(t, { overrun_max_us = 1000 })

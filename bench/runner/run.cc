@@ -328,8 +328,8 @@ class Run {
     return daemon;
   }
 
-  // Digests of bare and of heddle's processes, each beside its busy partners; the bare ones
-  // twice, at the beginning and the end, as the control.
+  // Digests of bare and of heddle's processes, each beside its busy partners. As the control a bare
+  // one that has no like runs twice, at the beginning and the end.
   void compare_outputs() {
     std::vector<std::pair<const Row*, bool>> order;
     for (const auto& [managed, again] : {std::pair(false, false), {true, false}, {false, true}}) {
@@ -337,9 +337,18 @@ class Run {
         if (!row.alone && row.policy.empty() != managed) order.emplace_back(&row, again);
       }
     }
-    std::map<std::pair<std::vector<Variant>, bool>, bool> seen;
+    std::set<std::pair<std::vector<Variant>, bool>> seen;
+    std::map<std::pair<size_t, uint32_t>, int> bare;  // by job and thread percentage
+    const auto alike = [&](const Variant& v) -> int& { return bare[{v.job, v.percent}]; };
     for (const auto& [row, again] : order) {
-      if (!seen.emplace(std::pair(row->jobs, again), true).second) continue;
+      const auto& all = row->jobs;
+      if (again && std::all_of(all.begin(), all.end(), [&](auto& v) { return alike(v) > 1; })) {
+        continue;
+      }
+      if (!seen.emplace(row->jobs, again).second) continue;
+      if (row->policy.empty()) {
+        for (const Variant& v : all) ++alike(v);
+      }
       const std::vector<Job*> jobs = stage_->jobs_of(*row);
       surviving(jobs, [&, row = row] {
         use_policy(*row);

@@ -129,8 +129,9 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     const core::KernelBody& body = kernels[k].body;
     sim::LaunchSpec spec{client->kernel_name(k), 0, sim::facts::kSmCount, 1024};
     // A graph has no shape of its own: it is taken to fill the GPU once.
-    if (body.grid_blocks > 0) spec.blocks = body.grid_blocks;
-    if (body.block_threads > 0) spec.threads = std::min(body.block_threads, 1024u);
+    const bool graph = body.block_threads == 0 || client->kernel_name(k).starts_with("graph");
+    if (!graph && body.grid_blocks > 0) spec.blocks = body.grid_blocks;
+    if (!graph) spec.threads = std::min(body.block_threads, 1024u);
     spec.saturation = sim::facts::kSaturation;
     spec.registers = std::min(body.registers, sim::facts::kRegistersPerSm / spec.threads);
     spec.shared_bytes =

@@ -31,12 +31,13 @@ double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
 }
 
-// On fewer SMs its blocks come in more waves, each as long as before.
+// On fewer SMs its blocks come in more waves, each as long as before. Of a graph the longest node
+// is not known, so that others are taken to wait for all of it.
 void Scheduler::State::predict(const Client& c, Work& work) const {
   work.predicted_us = work.wave_us = predict(c, work.kernel);
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
-  work.wave_us /= k->waves;
+  if (work.kind != LaunchKind::kGraph) work.wave_us /= k->waves;
   if (work.fence != 0) {
     work.predicted_us = work.wave_us * k->waves_on(c.groups.sms_of(work.fence));
   }

@@ -18,8 +18,9 @@ struct SmGroups {
     return sum;
   }
 
-  // The last groups of `within` (0: of all) that hold `sm` SMs: always the same ones, so that the
-  // others stay free of whatever is fenced. 0 if that is no part of `within`.
+  // The last groups of `within` (0: of all) that hold `sm` SMs, all of them if they hold fewer:
+  // always the same ones, so that the others stay free of whatever is fenced. 0 if none would be
+  // left out.
   uint32_t fence(uint32_t sm, uint32_t within) const {
     uint32_t fence = 0, held = 0;
     for (uint32_t i = count; i-- > 0 && held < sm;) {
@@ -28,7 +29,7 @@ struct SmGroups {
       held += sms[i];
     }
     const uint32_t all = count < kSmGroups ? (1U << count) - 1 : ~0U;
-    return fence != (within != 0 ? within & all : all) ? fence : 0;
+    return fence != all ? fence : 0;
   }
 };
 

@@ -245,6 +245,7 @@ void LuaPolicy::count_verdict() {
   if (said_.size() < kReasonsMax) {
     said_.push_back({verdict_, reason_, 1});
   } else {
+    if (said_.size() == kReasonsMax) said_.push_back({"", "other answers", 0});
     ++said_.back().count;
   }
 }

@@ -31,7 +31,7 @@ struct Fault {
 
 // What dispatch answered and why, so many times since the load.
 struct Said {
-  std::string_view verdict;  // "RUN" or "IDLE"
+  std::string_view verdict;  // "RUN", "IDLE", "" for several
   std::string reason;
   uint64_t count = 0;
 };
@@ -62,7 +62,7 @@ class LuaPolicy final : public core::Policy {
   const std::string& last_reason() const { return reason_; }
   // What dispatch said last: "RUN", "IDLE", or "" for the built-in.
   std::string_view last_verdict() const { return verdict_; }
-  // In the order in which they came first; beyond kReasonsMax further ones are not told apart.
+  // In the order in which they came first; after kReasonsMax of them all others together.
   const std::vector<Said>& said() const { return said_; }
   // The newest lines of trace(), oldest first.
   std::vector<std::string> trace_lines() const;
