@@ -233,8 +233,7 @@ struct Pair {
   CUfunction kernel;
 };
 
-// What an eager framework does between two launches: some microseconds of work on its own data,
-// which pushes the launch path out of the nearer caches.
+// As an eager framework between two launches: work that pushes the launch path out of near caches.
 class Application {
  public:
   void works() {

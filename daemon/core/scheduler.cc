@@ -31,8 +31,7 @@ double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
 }
 
-// On fewer SMs its blocks come in more waves, each as long as before. Of a graph the longest node
-// is not known, so that others are taken to wait for all of it.
+// On fewer SMs its blocks come in more waves, each as long as before. All of a graph counts as one.
 void Scheduler::State::predict(const Client& c, Work& work) const {
   work.predicted_us = work.wave_us = predict(c, work.kernel);
   const Kernel* k = c.kernel(work.kernel);
