@@ -13,9 +13,12 @@ queue.create("be")
 
 local min, max = math.min, math.max
 local saved_us_max = 3000                     -- a pause must not save up a burst
--- By priority: what best effort is owed; idle time, when that was read, and when it last grew.
-local owed_us, seen_idle_us, seen_at_us, idle_at_us = {}, {}, {}, {}
-for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q] = 0, 0, 0, 0 end
+-- By priority: what best effort is owed; idle time, when that was read, and when it last grew; and
+-- the most of a gap that was left lately when a kernel could go, for decisions come late.
+local owed_us, seen_idle_us, seen_at_us, idle_at_us, offered_us = {}, {}, {}, {}, {}
+for q = 0, 9 do
+  owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q], offered_us[q] = 0, 0, 0, 0, 0
+end
 
 local function owed(q, idle_us, at_us, p)
   local idle = idle_us - seen_idle_us[q]
@@ -63,6 +66,8 @@ return policy {
       local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
       local left = g:gap_us(q) - g.switch_us - inflight
+      local busy = g:busy(q)
+      if not busy and left < math.huge then offered_us[q] = max(left, offered_us[q] * 0.99) end
       local fits = queue.best_fit("be", min(left, most))
       if fits then
         local us = fits.predicted_us
@@ -73,7 +78,7 @@ return policy {
 
       local mps = g.mode == "mps"
       local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
-      if g:busy(q) and not dense then return IDLE, "a more important client runs" end
+      if busy and not dense then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local fence = mps and few and k.fenceable
       local ahead = fence and fenced or inflight                   -- each has a quantum
@@ -81,8 +86,7 @@ return policy {
       if full then return IDLE, "enough in flight" end
       if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
-      -- Of short ones several fit into each gap: a next one comes. Not so where few or none do.
-      if 4 * k.predicted_us < g:gap_length_us(q) then return IDLE, "fits the next gap" end
+      if k.predicted_us < offered_us[q] then return IDLE, "fits the next gap" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
