@@ -86,7 +86,7 @@ return policy {
       if full then return IDLE, "enough in flight" end
       if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
-      if k.predicted_us < offered_us[q] then return IDLE, "fits the next gap" end
+      if 2 * k.predicted_us < offered_us[q] then return IDLE, "fits the next gap" end
       -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
       local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer

@@ -109,7 +109,7 @@ test("what fits gaps counts towards the share", function(t)
   t.below(s:stats("be").launches - 8, 7, "launches of be")
 end)
 
-test("a kernel that fits gaps waits for the next one", function(t)
+test("a kernel that fits gaps twice waits for the next one", function(t)
   local s = learned(t, { be_us = 300, gap_us = 1300, params = { share_pct = 100 } })
   s:loop { client = "be", us = 300 }
   s:run(100000)
