@@ -241,7 +241,9 @@ TEST_F(DaemonTest, LeaksNothingOverTenThousandAttachments) {
   const long kib_before = field("status", "VmRSS:");
   some(9'500);
   ASSERT_TRUE(has_clients(0));
-  EXPECT_TRUE(eventually([&] { return descriptors() == descriptors_before; })) << descriptors();
+  // The question of has_clients() may still have counted before.
+  EXPECT_TRUE(eventually([&] { return descriptors() <= descriptors_before; }))
+      << descriptors() << " after " << descriptors_before;
   EXPECT_LT(field("status", "VmRSS:"), kib_before + 1'024);
 }
 
