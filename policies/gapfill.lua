@@ -7,8 +7,8 @@
 -- owed goes when those above pause, or under MPS beside one that does not, such as a long graph.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
--- Under MPS what fits no gap can run on a few SMs instead (fence_sm): those above then have the
--- others, and wait for none of them.
+-- Under MPS those above wait for a wave of a kernel's blocks to end. What fits no gap and has long
+-- waves (fence_us) can run on a few SMs instead (fence_sm): those above then have the others.
 queue.create("be")
 
 local min, max = math.min, math.max
@@ -35,7 +35,7 @@ local function charge(q, us)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.2.0",
+  name = "gapfill", api = 1, version = "1.3.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -49,6 +49,8 @@ return policy {
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
+    fence_us = { type = "int", min = 0, max = 100000, default = 250,
+                 doc = "with fence_sm: a kernel's wave that is longer goes there" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -80,15 +82,14 @@ return policy {
       local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
       if busy and not dense then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
-      local fence = mps and few and k.fenceable
+      local hold_us = mps and k.wave_us or k.predicted_us         -- what those above wait for
+      local fence = mps and few and k.fenceable and hold_us > p.fence_us
       local ahead = fence and fenced or inflight                   -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
       if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       if 2 * k.predicted_us < offered_us[q] then return IDLE, "fits the next gap" end
-      -- Under MPS those above wait for a wave of blocks to end, not for the whole kernel.
-      local hold_us = mps and k.wave_us or k.predicted_us
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       charge(q, k.predicted_us)

@@ -257,6 +257,11 @@ test("without fence_sm a kernel that fits no gap is held", function(t)
   t.below(held.launches, 3, "launches of be")
 end)
 
+test("what has short waves is owed its turn on all SMs", function(t)
+  local short = beside_long_kernels(t, { fence_sm = 24, fence_us = 6000, overrun_max_us = 100000 })
+  t.ok(short.sms[132] and not short.sms[28], "none on a fence")
+end)
+
 test("time-sliced, nothing is fenced", function(t)
   local sliced = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100000 }, false)
   t.ok(sliced.sms[132] and not sliced.sms[28], "whole GPU or not at all")

@@ -1,6 +1,4 @@
 // Entry points that launch: kernels, cooperative kernels, graphs.
-#include <string.h>
-
 #include "shim/driver.h"
 #include "shim/gate.h"
 #include "shim/unobserved.h"
@@ -88,9 +86,9 @@ CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
 
 // What the attributes of a launch mean for us.
 void read_attributes(const CUlaunchConfig& config, Launch& launch) {
-  launch.may_raise = may_raise() && config.numAttrs < kAttributesMax &&
-                     (config.attrs != nullptr || config.numAttrs == 0);
-  launch.may_move = true;
+  launch.may_move =
+      config.numAttrs < kAttributesMax && (config.attrs != nullptr || config.numAttrs == 0);
+  launch.may_raise = launch.may_move && may_raise();
   for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
     const CUlaunchAttributeValue& value = config.attrs[i].value;
     switch (config.attrs[i].id) {
@@ -103,11 +101,10 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
-        launch.may_move = false;  // the partition may be too small for it
-        break;
+        break;  // a partition that is too small for it refuses it
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        if (value.programmaticStreamSerializationAllowed == 0) break;
-        [[fallthrough]];
+        if (value.programmaticStreamSerializationAllowed != 0) launch.may_raise = false;
+        break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.may_raise = launch.may_move = false;
         break;
@@ -115,6 +112,18 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         break;
     }
   }
+}
+
+// The attributes of a launch that is changed, in `room`. One that moves follows an event, which it
+// must not overlap.
+void copy_attributes(CUlaunchConfig& config, bool moves, CUlaunchAttribute* room) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    room[i] = config.attrs[i];
+    if (moves && room[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      room[i].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+    }
+  }
+  config.attrs = room;
 }
 
 template <bool kPerThread>
@@ -133,7 +142,7 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
   if (!turn.changed()) return turn.launched(plain());
   CUlaunchConfig own = *config;
   CUlaunchAttribute room[kAttributesMax];
-  if (turn.priority() != 0) memcpy(room, own.attrs, own.numAttrs * sizeof *room);
+  copy_attributes(own, turn.lane() != nullptr, room);
   return turn.launched(launch_changed<kPerThread>(turn, own, room, f, params, extra, plain));
 }
 

@@ -43,11 +43,14 @@ int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) 
   return call(f, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
 }
 
-int launch_pdl(CUfunction f) {
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  const CUlaunchConfig config{8, 1, 1, 128, 1, 1, 0, nullptr, &attribute, 1};
+// In clusters of two blocks, as a programmatic dependent launch.
+int launch_pdl(CUfunction f, CUstream stream) {
+  CUlaunchAttribute attributes[2]{};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[0].value.clusterDim = {2, 1, 1};
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attributes[1].value.programmaticStreamSerializationAllowed = 1;
+  const CUlaunchConfig config{8, 1, 1, 128, 1, 1, 0, stream, attributes, 2};
   return symbol<CUresult(const CUlaunchConfig*, CUfunction, void**, void**)>("cuLaunchKernelEx")(
       &config, f, nullptr, nullptr);
 }
@@ -195,7 +198,7 @@ const Command kCommands[] = {
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
     {"graph", [](long) { return launch_graph(first); }},
     {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
-    {"pdl", [](long) { return launch_pdl(second); }},
+    {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},
     {"sync",

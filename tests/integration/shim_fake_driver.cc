@@ -63,6 +63,8 @@ FAKE std::atomic<int> fake_launches;      // calls that succeeded
 FAKE std::atomic<int> fake_priority;      // of the last launch that had one
 FAKE std::atomic<int> fake_refusing;      // nonzero: no launch may have a priority
 FAKE std::atomic<int> fake_prioritized;   // launches that came with one
+FAKE std::atomic<int> fake_clusters;      // that came as clusters
+FAKE std::atomic<int> fake_dependent;     // that came as programmatic dependent launches
 FAKE std::atomic<int> fake_fail;          // result of the next launch
 FAKE std::atomic<int> fake_event_calls;   // records and queries
 FAKE std::atomic<int> fake_records;       // events recorded
@@ -74,9 +76,9 @@ FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is z
 FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
-    fake_prioritized{0}, fake_fail{0}, fake_event_calls{0}, fake_event_errors{0}, fake_capturing{0},
-    fake_asking{0}, fake_answers{-1}, fake_blocking{0}, fake_records{0}, fake_primary{0},
-    fake_relaxed{0};
+    fake_prioritized{0}, fake_clusters{0}, fake_dependent{0}, fake_fail{0}, fake_event_calls{0},
+    fake_event_errors{0}, fake_capturing{0}, fake_asking{0}, fake_answers{-1}, fake_blocking{0},
+    fake_records{0}, fake_primary{0}, fake_relaxed{0};
 
 FAKE std::atomic<int> fake_green_contexts;  // alive
 FAKE std::atomic<int> fake_lanes;           // their streams, alive
@@ -289,6 +291,8 @@ FAKE CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS*, unsigned
 }
 FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
   for (unsigned i = 0; i < config->numAttrs; ++i) {
+    fake_clusters += config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    fake_dependent += config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PRIORITY) continue;
     fake_priority = config->attrs[i].value.priority;
     ++fake_prioritized;

@@ -130,7 +130,7 @@ TEST_F(ShimPartition, AnAskSaysWhatCannotMove) {
   for (int i = 0; i < 20'000 && stays; ++i) stays = unmovable("launch 64", 0, 0);
   EXPECT_FALSE(stays) << "its lane was made";
   EXPECT_TRUE(unmovable("launch 72", 0, 0)) << "and another stream's is being made";
-  for (const char* launch : {"graph", "coop 64", "pdl"}) EXPECT_TRUE(unmovable(launch, 0, 0));
+  for (const char* launch : {"graph", "coop 64"}) EXPECT_TRUE(unmovable(launch, 0, 0));
   app("ops");
   EXPECT_FALSE(unmovable("launch 64", kPartition, 100));
   EXPECT_NE(app("ops").find("launch 3"), std::string::npos) << "it moved";
@@ -182,12 +182,28 @@ TEST_F(ShimPartition, WhatMustSeeTheWholeDeviceStays) {
   start_partitioned(app);
   wait_for_lane(app, "launch 0");
   const uint64_t before = unpartitioned();
-  for (const char* launch : {"graph", "coop 0", "pdl", "nccl 0"}) {
+  for (const char* launch : {"graph", "coop 0", "nccl 0"}) {
     app("ops");
     EXPECT_EQ(app(launch), "0");
     EXPECT_EQ(app("ops"), "launch 0,") << launch;
   }
-  EXPECT_EQ(unpartitioned(), before + 4);
+  EXPECT_EQ(unpartitioned(), before + 3);
+}
+
+TEST_F(ShimPartition, AClusterMovesAndOverlapsNothingThere) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  EXPECT_EQ(app("pdl 64"), "0");
+  EXPECT_EQ(app("ops"), detour(lane, "64"));
+  EXPECT_EQ(app("get fake_clusters"), "1");
+  EXPECT_EQ(app("get fake_dependent"), "0");
+  app("set fake_lane_refuses 1");  // as if the partition were too small for a cluster
+  EXPECT_EQ(app("pdl 64"), "0");
+  EXPECT_EQ(app("get fake_dependent"), "1") << "then it goes as it was made";
+  app("ops");
+  EXPECT_EQ(app("pdl 64"), "0");
+  EXPECT_EQ(app("ops"), "launch 64,");
 }
 
 TEST_F(ShimPartition, NothingMovesWhileAnythingCaptures) {
