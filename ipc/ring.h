@@ -34,6 +34,14 @@ bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
   return true;
 }
 
+// What the next ring_push writes comes over from the daemon's processor, which read it last, while
+// the caller does something else.
+template <class Word>
+void ring_prefetch(const Word& head_word, const std::byte (*ring)[kRecordBytes]) {
+  __builtin_prefetch(&head_word, 1);
+  __builtin_prefetch(ring[head_word.load(std::memory_order_relaxed) % kRingRecords], 1);
+}
+
 // Called by the daemon. Copies each new record out, then hands the copy to `take(const
 // std::byte*)`, at most `most` of them: the rest is there the next time. `cursor` is private to the
 // daemon. Returns the number taken, or -1 if the client's head is impossible (more than a ring

@@ -79,9 +79,10 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
 
 }  // namespace
 
-Turn::Turn(const Launch& launch) {
+[[gnu::hot]] Turn::Turn(const Launch& launch) {
   do {
     if (!in_ && !await_daemon(launch)) return;
+    ipc::ring_prefetch(in_.block().ring_head, in_.block().ring);
     if (anything_captures() && stream_captures(launch.stream)) {
       in_.count(Admission::SELF_CAPTURING);
       give_up();
@@ -159,7 +160,7 @@ void Turn::give_up() {
   in_.leave();
 }
 
-void Turn::admit(const Launch& launch) {
+[[gnu::hot]] void Turn::admit(const Launch& launch) {
   ref_ = launch.stream;
   graph_ = launch.graph;
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
@@ -237,7 +238,7 @@ bool Turn::use_credit(const Launch& launch) {
   return true;
 }
 
-void Turn::take_sequence() {
+[[gnu::hot]] void Turn::take_sequence() {
   const auto predicted_ns = static_cast<int64_t>(predicted_us_ * 1e3f);
   // In hand before it has a number: whoever reads a larger one then sees it (reach_of).
   ThreadSlot& thread = in_.thread();
@@ -254,7 +255,7 @@ void Turn::take_sequence() {
   set_active(*stream_);
 }
 
-ipc::RecordFields Turn::record(Admission admission) {
+[[gnu::hot]] ipc::RecordFields Turn::record(Admission admission) {
   ipc::RecordFields fields;
   at_ns_ = now_ns();
   fields.at_ns = static_cast<uint64_t>(at_ns_);
@@ -269,7 +270,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   return fields;
 }
 
-void Turn::post(Admission admission) {
+[[gnu::hot]] void Turn::post(Admission admission) {
   if (admission == Admission::LEASE || admission == Admission::WINDOW) {
     priority_ =
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
@@ -360,7 +361,7 @@ Admission Turn::wait(uint32_t seq) {
   }
 }
 
-CUresult Turn::launched(CUresult result) {
+[[gnu::hot]] CUresult Turn::launched(CUresult result) {
   if (stream_ == nullptr) return result;
   HEDDLE_FAULT_POINT("gate: launched, not recorded");
   const bool timed = pair_ >= 0;
@@ -408,7 +409,7 @@ bool Turn::pauses() {
   return paused.has(kernel_.index);
 }
 
-bool Turn::wants_marker() {
+[[gnu::hot]] bool Turn::wants_marker() {
   if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
   if (window_us_ == ipc::kWindowLease) return pauses();
   if (window_us_ == ipc::kWindowGate) {

@@ -121,7 +121,7 @@ void set_helper(const ThreadSlot& thread) {
 
 void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed); }
 
-Inside::Entry Inside::enter(Session* session) {
+[[gnu::hot]] Inside::Entry Inside::enter(Session* session) {
   ThreadSlot* slot = my_slot;
   if (slot == nullptr || slot->generation != session->generation) [[unlikely]]
     slot = own_slot();
@@ -142,7 +142,7 @@ Inside::Entry Inside::enter(Session* session) {
   return Entry::kIn;
 }
 
-void Inside::post(const ipc::RecordFields& fields, bool urgent) {
+[[gnu::hot]] void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   ipc::ThreadBlock& own = block();
   const ipc::GrantSlot& theirs = grant();
   const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, thread_->tail_seen, own.ring,
@@ -155,7 +155,7 @@ void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
-void Inside::ring(ipc::Sleep least, bool seldom) {
+[[gnu::hot]] void Inside::ring(ipc::Sleep least, bool seldom) {
   // Sequentially consistent, after the sequentially consistent store that published the record:
   // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
   if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
@@ -179,7 +179,7 @@ void Inside::ring(ipc::Sleep least, bool seldom) {
   errno = before;
 }
 
-void Inside::count(wire::Admission admission) {
+[[gnu::hot]] void Inside::count(wire::Admission admission) {
   auto& counters = session_->client->counters;
   if (admission > wire::Admission::ASK) {
     counters.self[static_cast<size_t>(admission)].fetch_add(1, std::memory_order_relaxed);

@@ -80,7 +80,8 @@ bool same(const ipc::LaunchShape& a, const ipc::LaunchShape& b) {
   return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3])) == 0;
 }
 
-bool find(uint64_t tag, void* handle, const ipc::LaunchShape& shape, KernelRef& kernel) {
+[[gnu::hot]] bool find(uint64_t tag, void* handle, const ipc::LaunchShape& shape,
+                       KernelRef& kernel) {
   size_t place = home_of(tag);
   for (size_t probe = 0; probe < kProbes; ++probe) {
     const Known& entry = entries[place];
@@ -297,7 +298,8 @@ namespace {
 
 }  // namespace
 
-KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
+[[gnu::hot]] KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape,
+                                 bool graph) {
   const uint64_t tag = tag_of(handle, shape);
   KernelRef kernel;
   if (find(tag, handle, shape, kernel)) [[likely]]

@@ -59,7 +59,7 @@ constexpr int kPlaceShift = 48;
 constexpr int kOwnerShift = 54;
 static_assert(ipc::kThreads <= 1 << (kOwnerShift - kPlaceShift));
 
-uint64_t key_of(StreamRef stream, uint64_t thread) {
+[[gnu::hot]] uint64_t key_of(StreamRef stream, uint64_t thread) {
   if (is_legacy(stream)) return reinterpret_cast<uint64_t>(current_context()) | 1;
   if (is_per_thread(stream)) return reinterpret_cast<uint64_t>(current_context()) | 2 | thread;
   return reinterpret_cast<uint64_t>(stream.handle);
@@ -236,7 +236,7 @@ void thread_gone(void* thread) {
 
 StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 
-StreamSlot& stream_slot(Inside& in, StreamRef stream) {
+[[gnu::hot]] StreamSlot& stream_slot(Inside& in, StreamRef stream) {
   const uint64_t key = key_of(stream, in.thread());
   if (StreamSlot* slot = find(key)) [[likely]]
     return *slot;
@@ -278,7 +278,7 @@ void end_context(CUcontext context, bool gone) {
   }
 }
 
-void set_active(StreamSlot& slot) {
+[[gnu::hot]] void set_active(StreamSlot& slot) {
   auto& word = active_streams[slot.index / 64];
   const uint64_t bit = uint64_t{1} << (slot.index % 64);
   if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
@@ -358,7 +358,9 @@ void create_capture_key() {
   if (!capture_key_made) capture_key_made = pthread_key_create(&capture_key, thread_gone) == 0;
 }
 
-bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
+[[gnu::hot]] bool anything_captures() {
+  return capture_count.value.load(std::memory_order_relaxed) != 0;
+}
 
 bool stream_captures(StreamRef stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

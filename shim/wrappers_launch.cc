@@ -54,7 +54,7 @@ auto real_kernel() {
 
 // Apart from launch_kernel, so that the shortest way is a few lines of code and no frame.
 template <bool kPerThread>
-[[gnu::noinline]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+[[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   const auto plain = [&] {
     return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };
@@ -180,7 +180,7 @@ using namespace heddle::shim;
 
 extern "C" {
 
-CUresult cuLaunchKernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
+[[gnu::hot]] CUresult cuLaunchKernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
   return launch_kernel<false>(HEDDLE_LAUNCH_ARGUMENTS, extra);
 }
 CUresult cuLaunchKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
