@@ -223,8 +223,7 @@ std::string dependent_launches(CUfunction f, CUstream stream) {
   Burst burst(stream, 64);
   const CUevent event = make_event(CU_EVENT_DISABLE_TIMING);
   const CUevent begin = make_event(CU_EVENT_DEFAULT), end = make_event(CU_EVENT_DEFAULT);
-  auto chain = [&](std::vector<CUlaunchAttribute> attributes, int marker_every,
-                   int timed_every = 0) {
+  auto chain = [&](std::vector<CUlaunchAttribute> attributes, int marker_every, int timed_every) {
     return [&, attributes, marker_every, timed_every](Recorder& r) {
       burst.run(r, [&](int i) {
         const bool timed = timed_every != 0 && i % timed_every == 0;
@@ -241,14 +240,15 @@ std::string dependent_launches(CUfunction f, CUstream stream) {
                {"host_us", "gpu_us"},
                1000,
                {}};
-  e.cases = {{"dependent", chain({dependent_attribute()}, 0)},
-             {"dependent, marker after every 64th", chain({dependent_attribute()}, 64)},
-             {"dependent, marker after every 8th", chain({dependent_attribute()}, 8)},
-             {"dependent, marker after each", chain({dependent_attribute()}, 1)},
-             {"dependent, timed bracket every 16th", chain({dependent_attribute()}, 0, 16)},
-             {"dependent, priority -5", chain({dependent_attribute(), priority_attribute(-5)}, 0)},
-             {"plain", chain({}, 0)},
-             {"plain, marker after each", chain({}, 1)}};
+  e.cases = {
+      {"dependent", chain({dependent_attribute()}, 0, 0)},
+      {"dependent, marker after every 64th", chain({dependent_attribute()}, 64, 0)},
+      {"dependent, marker after every 8th", chain({dependent_attribute()}, 8, 0)},
+      {"dependent, marker after each", chain({dependent_attribute()}, 1, 0)},
+      {"dependent, timed bracket every 16th", chain({dependent_attribute()}, 0, 16)},
+      {"dependent, priority -5", chain({dependent_attribute(), priority_attribute(-5)}, 0, 0)},
+      {"plain", chain({}, 0, 0)},
+      {"plain, marker after each", chain({}, 1, 0)}};
   std::string json = heddle::bench::run(e);
   unsigned counted = 0;
   CHECK(cudaMemcpy(&counted, length, sizeof counted, cudaMemcpyDeviceToHost));
@@ -457,10 +457,9 @@ std::string header() {
 
 }  // namespace
 
-// steer [FILE [EXPERIMENT]]: writes to FILE what all say, or those whose name begins so.
 int main(int argc, char** argv) {
   const char* path = argc > 1 ? argv[1] : "steer.json";
-  const std::string wanted = argc > 2 ? argv[2] : "";
+  const std::string wanted = argc > 2 ? argv[2] : "";  // an experiment, or all
   CHECK(cuInit(0));
   CHECK(cudaFree(nullptr));
   CUcontext context;
@@ -470,17 +469,15 @@ int main(int argc, char** argv) {
                    link_f = function_of(chain_link);
   Watcher watcher(context);
   const std::pair<const char*, std::function<std::string()>> experiments[] = {
-      {"launch_priority_null_empty",
-       [&] { return launch_priority(work_f, nullptr, "null", kEmpty); }},
-      {"launch_priority_own_empty", [&] { return launch_priority(work_f, own, "own", kEmpty); }},
-      {"launch_priority_null_small",
-       [&] { return launch_priority(work_f, nullptr, "null", kSmall); }},
+      {"launch_priority", [&] { return launch_priority(work_f, nullptr, "null", kEmpty); }},
+      {"launch_priority", [&] { return launch_priority(work_f, own, "own", kEmpty); }},
+      {"launch_priority", [&] { return launch_priority(work_f, nullptr, "null", kSmall); }},
       {"watched_launches", [&] { return watched_launches(work_f, own, watcher); }},
-      {"context_event_0", [&] { return context_event(work_f, own, context, 0); }},
-      {"context_event_16", [&] { return context_event(work_f, own, context, 16); }},
+      {"context_event", [&] { return context_event(work_f, own, context, 0); }},
+      {"context_event", [&] { return context_event(work_f, own, context, 16); }},
       {"dependent_launches", [&] { return dependent_launches(link_f, own); }},
-      {"sparse_markers_empty", [&] { return sparse_markers(work_f, own, kEmpty); }},
-      {"sparse_markers_small", [&] { return sparse_markers(work_f, own, kSmall); }},
+      {"sparse_markers", [&] { return sparse_markers(work_f, own, kEmpty); }},
+      {"sparse_markers", [&] { return sparse_markers(work_f, own, kSmall); }},
       {"query_costs", [&] { return query_costs(work_f, own); }},
       {"completion_latency", [&] { return completion_latency(signal_f, own, watcher); }},
       {"brackets", [&] { return brackets(work_f, own); }},
@@ -489,7 +486,7 @@ int main(int argc, char** argv) {
   const double start = now_us();
   bool first = true;
   for (const auto& [name, experiment] : experiments) {
-    if (std::string(name).compare(0, wanted.size(), wanted) != 0) continue;
+    if (!wanted.empty() && wanted != name) continue;
     json += (first ? "" : ",\n") + experiment();
     first = false;
     std::fprintf(stderr, "steer: %.1f s\n", (now_us() - start) * 1e-6);
