@@ -89,7 +89,9 @@ return policy {
       if full then return IDLE, "enough in flight" end
       if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
-      if 2 * k.predicted_us < offered_us[q] then return IDLE, "fits the next gap" end
+      -- In a gap it delays nobody, which is worth some of its own time.
+      local soon = 2 * k.predicted_us < offered_us[q] and k.wait_us < 4 * k.predicted_us
+      if soon then return IDLE, "fits the next gap" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       charge(q, k.predicted_us)

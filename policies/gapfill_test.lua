@@ -116,6 +116,19 @@ test("a kernel that fits gaps twice waits for the next one", function(t)
   t.near(s:stats("be").launches - 8, 4 * 100000 / 2100, 12, "launches of be: four a gap")
 end)
 
+test("best effort waits for a gap at most four times as long as it would take", function(t)
+  local s = learned(t, { be_us = 100, gap_us = 1300 })
+  s:loop { client = "be", us = 100 }
+  s:run(50000)
+  s:client { name = "dense", priority = 0 }  -- whose gaps end all long ones
+  s:loop { client = "dense", us = 100, gap_us = 90 }
+  s:run(10000)
+  local before = s:stats("be")
+  s:run(20000)
+  t.below(s:stats("be").max_wait_us, 5000, "longest wait of be")
+  t.ok(s:stats("be").launches > before.launches + 20, "it makes progress")
+end)
+
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
   -- It is 300 µs too long, and is let go after 32 times that.
   local held, free = progress(t, { overrun_max_us = 100 }), progress(t, { overrun_max_us = 1000 })
