@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -138,6 +139,7 @@ class Engine {
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
   bool at_work(const Client& client, core::TimeNs now) const;
+  uint32_t wait_spin_us() const;
   void update_contended(core::TimeNs now);
   void observe_all(core::TimeNs now);
   void set_unobserved(Client* client, core::TimeNs now);
@@ -166,6 +168,8 @@ class Engine {
   std::vector<Waiting> batch_;
   bool asks_in_batch_ = false;
 
+  const unsigned processors_ = std::thread::hardware_concurrency();
+  bool crowded_ = false;      // more clients wait than half of the processors
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
 

@@ -23,7 +23,7 @@ constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
 // While awake, descriptors are looked at this often.
 constexpr core::TimeNs kLookNs = 100'000;
 // The core is not ticked more often than this, whatever deadline it names.
-constexpr core::TimeNs kTickMinNs = 10'000;
+constexpr core::TimeNs kTickMinNs = 2'000;
 // Rings that nobody depends on are drained this often: 1 024 records are over 3 ms of launches.
 constexpr core::TimeNs kDrainNs = 2'000'000;
 // An editor's save is several events; a policy is live well within a second all the same.

@@ -1,5 +1,6 @@
 // The built shim in a real process, between a fake driver and a fake daemon.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -117,6 +118,22 @@ TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
   daemon_.control().sleeping = ipc::kWakeOnAny;
   app("sync 64");
   EXPECT_TRUE(daemon_.rung());
+}
+
+TEST_F(Shim, AWaiterStaysAwakeForAsLongAsTheDaemonSays) {
+  Application app(environment());
+  start(app, kGate);
+  for (const uint32_t us : {60'000'000, 1}) {
+    daemon_.control().header.wait_spin_us = us;
+    app.send("launch");
+    const auto ask = daemon_.wait_for_ask();
+    bool slept = false;
+    for (int i = 0; i < 50 && !slept; ++i, usleep(1'000)) {
+      for (auto& thread : daemon_.client().threads) slept |= thread.waiting != 0;
+    }
+    EXPECT_EQ(slept, us == 1);
+    daemon_.grant(ask), app.receive();
+  }
 }
 
 TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {
