@@ -4,7 +4,8 @@
 -- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
 -- eager PyTorch, best effort still gets share_pct of the time that those above leave idle, and
 -- floor_pct of the time that they are busy, so that nobody starves beside a dense program. What is
--- owed goes when those above pause, or under MPS beside one that does not, such as a long graph.
+-- owed goes when those above pause. Under MPS it also goes beside one that does not, such as a long
+-- graph, or whose pauses are so much shorter than the kernel that waiting for one spares nobody.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
 -- Under MPS those above wait for a wave of a kernel's blocks to end. What fits no gap and has long
@@ -47,6 +48,8 @@ return policy {
                        doc = "most that a launch for that share may hold up those above" },
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
+    wait_gaps = { type = "number", min = 0, max = 10000, default = 4,
+                  doc = "under MPS a kernel longer than so many gaps does not wait for one" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
     fence_us = { type = "int", min = 0, max = 100000, default = 250,
@@ -79,8 +82,10 @@ return policy {
       end
 
       local mps = g.mode == "mps"
-      local dense = mps and at_us - idle_at_us[q] > p.overrun_max_us
-      if busy and not dense then return IDLE, "a more important client runs" end
+      local unpausing = at_us - idle_at_us[q] > p.overrun_max_us
+      local short_us = p.wait_gaps * offered_us[q]                 -- 0: no gap was seen yet
+      local beside = mps and (unpausing or short_us > 0 and k.predicted_us > short_us)
+      if busy and not beside then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local hold_us = mps and k.wave_us or k.predicted_us         -- what those above wait for
       local fence = mps and few and k.fenceable and hold_us > p.fence_us

@@ -204,6 +204,36 @@ test("under MPS the floor goes beside a program that never pauses", function(t)
   t.near(beside_a_dense_program(t, true, { floor_pct = 10 }), 400, 60, "launches")
 end)
 
+-- Share of best effort's kernels of 200 µs, one a millisecond, that start while the other's of
+-- 300 µs run; its gaps are 20 µs.
+local function share_beside(t, wait_gaps)
+  local s = t.sim { policy = "gapfill.lua", mps = true,
+                    params = { wait_gaps = wait_gaps, floor_pct = 50 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 200, count = 8 }
+  s:run(10000)
+  s:loop { client = "lc", us = 300, gap_us = 20, blocks = 66, at = 10000 }
+  s:run(40000)
+  s:loop { client = "be", us = 200, gap_us = 800 }
+  s:run(200000)
+  local all, beside, lc_end_us = 0, 0, 0
+  for _, launch in ipairs(s:log()) do
+    if launch.client == "lc" then
+      lc_end_us = launch.end_us
+    elseif launch.at_us > 50000 then
+      all = all + 1
+      if launch.at_us < lc_end_us then beside = beside + 1 end
+    end
+  end
+  return beside / all
+end
+
+test("under MPS a kernel much longer than the gaps waits for none", function(t)
+  t.ok(share_beside(t, 4) > 0.5, "most start beside others, " .. share_beside(t, 4))
+  t.below(share_beside(t, 1000), 0.1, "all wait for a gap")
+end)
+
 test("time-sliced, nothing goes beside others", function(t)
   t.below(beside_a_dense_program(t, false, { floor_pct = 10 }), 40, "launches")
 end)
