@@ -67,6 +67,9 @@ class KernelSet {
 // Kernels that ran on the whole device after a partition refused them.
 constinit KernelSet unmovable;
 
+// Kernels whose launches the driver takes at no priority but the application's.
+constinit KernelSet unraised;
+
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
 // runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
@@ -107,7 +110,7 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   if ((measure || count % kTimedEvery == 0) && !quiet_) {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
-  if (!launch.may_raise) priority_ = 0;
+  if (!launch.may_raise || unraised.has(kernel_.index)) priority_ = 0;
   HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
@@ -152,6 +155,11 @@ void Turn::stay() {
 
 void Turn::stayed(bool taken) {
   if (taken) unmovable.add(kernel_.index);
+}
+
+void Turn::priority_refused() {
+  unraised.add(kernel_.index);
+  in_.count_marker_error();
 }
 
 // The launch goes as it is, unmanaged.

@@ -47,7 +47,7 @@ class Turn {
   void stayed(bool taken);
 
   // The driver refused the launch with that priority, and took it without.
-  void priority_refused() { in_.count_marker_error(); }
+  void priority_refused();
 
   // Called once, with what the driver said. Returns it.
   CUresult launched(CUresult result);

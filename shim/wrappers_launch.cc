@@ -6,12 +6,7 @@
 namespace heddle::shim {
 namespace {
 
-// After so many refusals launches keep the priority that the application gave them.
-constexpr uint32_t kRefusalsMax = 8;
 constexpr unsigned kAttributesMax = 16;
-constinit std::atomic<uint32_t> refusals{0};
-
-bool may_raise() { return refusals.load(std::memory_order_relaxed) < kRefusalsMax; }
 
 template <bool kPerThread>
 auto real_ex() {
@@ -41,7 +36,6 @@ CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* r
   if (lane != nullptr) {
     turn.stayed(without == CUDA_SUCCESS);
   } else if (without == CUDA_SUCCESS) {  // otherwise it was not for the priority
-    refusals.fetch_add(1, std::memory_order_relaxed);
     turn.priority_refused();
   }
   return without;
@@ -59,8 +53,7 @@ template <bool kPerThread>
     return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };
   Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
-  launch.may_raise = may_raise();
-  launch.may_move = true;
+  launch.may_raise = launch.may_move = true;
   Turn turn(launch);
   if (!turn.changed()) return turn.launched(plain());
   CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
@@ -86,9 +79,8 @@ CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
 
 // What the attributes of a launch mean for us.
 void read_attributes(const CUlaunchConfig& config, Launch& launch) {
-  launch.may_move =
+  launch.may_raise = launch.may_move =
       config.numAttrs < kAttributesMax && (config.attrs != nullptr || config.numAttrs == 0);
-  launch.may_raise = launch.may_move && may_raise();
   for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
     const CUlaunchAttributeValue& value = config.attrs[i].value;
     switch (config.attrs[i].id) {
@@ -102,13 +94,10 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
         break;  // a partition that is too small for it refuses it
-      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        if (value.programmaticStreamSerializationAllowed != 0) launch.may_raise = false;
-        break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.may_raise = launch.may_move = false;
         break;
-      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      default:
         break;
     }
   }

@@ -157,7 +157,7 @@ TEST_F(Shim, SaysWhatIsDoneBeforeAProgrammaticDependentLaunchThatWaits) {
     daemon_.grant(ask);
     EXPECT_EQ(app.receive(), "0");
   }
-  EXPECT_EQ(app("get fake_priority"), "0") << "and it is launched as the application has it";
+  EXPECT_EQ(app("get fake_dependent"), "2") << "and it is launched as the application has it";
 }
 
 // ---- captures ---------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ TEST_F(Shim, ALaunchThatFailsUsesNoneOfTheWindow) {
   EXPECT_EQ(failed, 6u);
 }
 
-TEST_F(Shim, GivesUpPrioritiesThatTheDriverRefuses) {
+TEST_F(Shim, GivesUpAPriorityThatTheDriverRefusesAKernel) {
   Application app(environment());
   start(app, kLease);
   predict(10);
@@ -254,8 +254,11 @@ TEST_F(Shim, GivesUpPrioritiesThatTheDriverRefuses) {
   app("set fake_refusing 1");
   for (int i = 0; i < 12; ++i) EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("get fake_launches"), "12");
-  EXPECT_EQ(app("get fake_prioritized"), "8");
-  EXPECT_EQ(daemon_.client().counters.marker_errors, 8u);
+  EXPECT_EQ(app("get fake_prioritized"), "1");
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
+  app("set fake_refusing 0");
+  EXPECT_EQ(app("pdl"), "0");
+  EXPECT_EQ(app("get fake_prioritized"), "2") << "another kernel keeps it, dependent or not";
 }
 
 // ---- descriptors and the loader -----------------------------------------------------------------
