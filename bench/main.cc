@@ -110,6 +110,10 @@ constexpr const char* kLaunchesHelp =
     "Launches an empty kernel COUNT times through the libcuda.so.1 that the loader finds and "
     "synchronizes: what tests/tidy/instructions.py counts under callgrind";
 
+constexpr const char* kGatedHelp =
+    "Lets N clients make COUNT gated launches in all, in virtual time and this process: what the "
+    "daemon does for each, which tests/tidy/instructions.py counts under callgrind";
+
 // What `run` and `virtual` both take.
 CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
                        heddle::bench::ScenarioOptions& options) {
@@ -222,6 +226,10 @@ int main(int argc, char** argv) {
   uint32_t count = 1000;
   CLI::App* launches = app.add_subcommand("launches", kLaunchesHelp);
   launches->add_option("--count", count)->type_name("COUNT");
+  uint32_t clients = 16;
+  CLI::App* gated = app.add_subcommand("gated", kGatedHelp);
+  gated->add_option("--count", count)->type_name("COUNT");
+  gated->add_option("--clients", clients)->type_name("N")->check(CLI::Range(1, 1024));
 
   heddle::bench::RunOptions run;
   CLI::App* runner = add_run(app, run);
@@ -263,6 +271,7 @@ int main(int argc, char** argv) {
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return plot(drawing->remaining());
     if (agree->parsed()) return heddle::bench::print_agreements(first, second);
+    if (gated->parsed()) return heddle::bench::gated_loop(clients, count);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "heddle-bench: %s\n", error.what());

@@ -17,6 +17,22 @@ struct MicroOptions {
 // Both return an exit status, and throw std::runtime_error with the place and the remedy.
 int micro(const MicroOptions& options);
 int launch_loop(uint32_t count);
+// `count` gated launches of so many clients: what of them is the daemon's (micro_gate.cc).
+int gated_loop(uint32_t clients, uint32_t count);
+
+// Leases Q0 and gates everybody else, granting at once: what is left is the round trip.
+inline constexpr const char* kGatePolicy = R"(local function window(c)
+  if c.priority == 0 then return LEASE end
+  return GATE
+end
+return policy {
+  name = "gate", api = 1, version = "1.0.0",
+  hooks = {
+    client_init = window, client_active = window, client_idle = window,
+    enqueue = function(k) return RUN end,
+  },
+}
+)";
 
 struct Measured {
   double median = 0;

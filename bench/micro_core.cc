@@ -59,6 +59,7 @@ class TimedDispatch final : public core::Policy {
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override {
     return inner_.stopping(gpu, launch);
   }
+  bool hears_stopping() const override { return inner_.hears_stopping(); }
 
   double last_ns = 0;
 

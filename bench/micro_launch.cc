@@ -26,20 +26,6 @@ namespace {
 constexpr const char* kPtx =
     ".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry heddle_null()\n{ ret; }\n";
 
-// Leases Q0 and gates everybody else, granting at once: what is left is the round trip.
-constexpr const char* kGatePolicy = R"(local function window(c)
-  if c.priority == 0 then return LEASE end
-  return GATE
-end
-return policy {
-  name = "gate", api = 1, version = "1.0.0",
-  hooks = {
-    client_init = window, client_active = window, client_idle = window,
-    enqueue = function(k) return RUN end,
-  },
-}
-)";
-
 constexpr int kCrowd = 16;       // gated clients at once
 constexpr uint32_t kBatch = 64;  // launches between two synchronizations: far below a ring
 constexpr uint32_t kDepth =
