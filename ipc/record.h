@@ -15,7 +15,8 @@ namespace heddle::ipc {
 
 // The fields of wire::Record (ipc/heddle.capnp documents them), as Cap'n Proto lays them out. Its
 // own builder writes the same bytes (Record.IsWhatCapnProtoBuilds), in a copy that it has to keep
-// for each thread: two more cache lines that a launch finds cold.
+// for each thread: two more cache lines that a launch finds cold. Its reader finds the same fields
+// (Record.ReadsWhatCapnProtoReads), in 490 instructions where these take 30.
 struct RecordFields {
   uint64_t at_ns = 0;
   uint64_t stream_seq = 0;
@@ -49,8 +50,8 @@ inline void build_record(std::byte* slot, const RecordFields& fields) {
   std::memset(slot + kUsed, 0, kRecordBytes - kUsed);
 }
 
-// Decodes a private copy of a record (kRecordBytes, 8-byte aligned). False if it is malformed or
-// an enumerant is unknown: the writer is broken or hostile. Does not throw.
+// Decodes a private copy of a record (kRecordBytes, 8-byte aligned). False if its root is not
+// build_record's or an enumerant is unknown: the writer is broken or hostile. Does not throw.
 bool read_record(const std::byte* copy, RecordFields& fields);
 
 }  // namespace heddle::ipc
