@@ -123,11 +123,16 @@ struct UntimedLaunch {
 };
 
 struct Client {
+  // What each event looks at in every active client.
+  int priority = kPriorityLowest;
+  // Time alone changes nothing before then (State::settle); 0: it is not known when it does.
+  TimeNs settled_until = 0;
+  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
+
   ClientId id = 0;
   uint64_t task = 0;
   std::string name, label;
   uint32_t pid = 0, uid = 0;
-  int priority = kPriorityLowest;
   double share = 1, slo_ms = 0;
   uint32_t window_max_us = kWindowLeased;
   bool fail_closed = false;
@@ -168,7 +173,6 @@ struct Client {
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 
-  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
   bool refused = false;
   bool overridden = false;  // the policy chose the window, not the built-in
   uint32_t override_us = 0;
@@ -178,6 +182,7 @@ struct Client {
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
+  uint64_t last_served = 0;  // State::serve_count of its last grant: equals take turns
   double gpu_us = 0;
   Undated undated;
 

@@ -95,6 +95,7 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us) {
   c.refused_sent = c.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
+  c.settled_until = 0;
   tell_window(c);
   // Whoever waits under an opened window would wait for nothing.
   if (window_us != kWindowGated) dispatch_wanted = true;
@@ -183,7 +184,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   ++c.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
-  last_served[c.id] = ++serve_count;
+  c.last_served = ++serve_count;
+  c.settled_until = 0;
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
@@ -208,7 +210,6 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
 // client, so that threads buy no share, and a client's own asks are served in order of arrival.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
   uint32_t best = kNoSlot;
-  uint64_t best_served = 0;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
@@ -218,16 +219,15 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     const bool fits = free_window ? room > 0 || w.client->leased()
                                   : !busy(w.client->priority) && w.client->outstanding.empty();
     if (!fits) continue;
-    const auto it = last_served.find(w.client->id);
-    const uint64_t served = it != last_served.end() ? it->second : 0;
+    const uint64_t served = w.client->last_served;
     const Waiting* b = best != kNoSlot ? &waiting[best] : nullptr;
     const bool better =
         b == nullptr || w.client->priority < b->client->priority ||
         (w.client->priority == b->client->priority &&
-         (served < best_served || (served == best_served && w.arrival < b->arrival)));
+         (served < b->client->last_served ||
+          (served == b->client->last_served && w.arrival < b->arrival)));
     if (better) {
       best = slot;
-      best_served = served;
     }
   }
   return best != kNoSlot ? id_of(best) : 0;

@@ -153,7 +153,7 @@ class Policy {
     (void)launch;
     return HookResult::kDefault;
   }
-  // True if it must hear of each launch's end.
+  // True if it must hear of each launch's end: only then `stopping` is called.
   virtual bool hears_stopping() const { return false; }
 };
 

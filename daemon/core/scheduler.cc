@@ -82,7 +82,6 @@ void Scheduler::State::on_detached(Client& c) {
   if (c.active) departed_at = clock;
   std::erase(active, &c);
   std::erase(client_ids, c.id);
-  last_served.erase(c.id);
   clients_by_id.erase(c.id);
   windows_dirty = dispatch_wanted = true;
 }
@@ -283,7 +282,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
 }
 
 void Scheduler::State::stopped(Client& c, const Work& work, float measured_us) {
-  if (policy == nullptr) return;
+  if (policy == nullptr || !policy->hears_stopping()) return;
   LaunchView view;
   fill(c, work.kernel, work.kind, view);
   view.run_us = measured_us;
@@ -358,8 +357,20 @@ void Scheduler::State::settle(Client& c) {
   }
 }
 
+// Until when that finds nothing to do unless the client does something or is granted something.
+TimeNs Scheduler::State::settled_until(const Client& c) const {
+  if (c.busy(clock)) return c.busy_deadline();
+  if (c.queued > 0) return kNever;
+  return c.gap_start + to_ns(c.patience_us(config.idle_us, config.idle_us_max));
+}
+
 void Scheduler::State::settle_all() {
-  for (size_t i = active.size(); i-- > 0;) settle(*active[i]);
+  for (size_t i = active.size(); i-- > 0;) {
+    Client& c = *active[i];
+    if (clock < c.settled_until) continue;
+    settle(c);
+    c.settled_until = settled_until(c);
+  }
 }
 
 void Scheduler::State::advance(TimeNs to) {
@@ -371,7 +382,7 @@ void Scheduler::State::advance(TimeNs to) {
 void Scheduler::State::note_busy() {
   highest_busy = kPriorityCount;
   for (const Client* c : active) {
-    if (c->busy(clock)) highest_busy = std::min(highest_busy, c->priority);
+    if (c->priority < highest_busy && c->busy(clock)) highest_busy = c->priority;
   }
 }
 
@@ -400,6 +411,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
     switch (e.kind) {
       case EventKind::kDetached:
         s.on_detached(*c);
+        c = nullptr;
         break;
       case EventKind::kKernel:
         s.on_kernel(*c, e.kernel);
@@ -435,6 +447,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kAttached:
         break;
     }
+    if (c != nullptr) c->settled_until = 0;
   }
   s.settle_all();
   s.revoke_credits();
@@ -452,12 +465,7 @@ TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
   TimeNs at = kNever;
   for (const Client* c : s.active) {
-    if (c->busy(s.clock)) {
-      at = std::min(at, c->busy_deadline());
-    } else if (c->queued == 0) {
-      const double patience = c->patience_us(s.config.idle_us, s.config.idle_us_max);
-      at = std::min(at, c->gap_start + to_ns(patience));
-    }
+    at = std::min(at, c->settled_until != 0 ? c->settled_until : s.settled_until(*c));
     if (c->credit_us > 0) at = std::min(at, s.credit_deadline(*c));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);

@@ -58,7 +58,6 @@ struct Scheduler::State final : Gpu {
   size_t waiting_count = 0;
   uint64_t arrivals = 0;
   uint64_t serve_count = 0;
-  std::unordered_map<ClientId, uint64_t> last_served;  // round-robin among equals
 
   Policy* policy = nullptr;
   std::vector<Queue> queues;
@@ -90,6 +89,7 @@ struct Scheduler::State final : Gpu {
   void stopped(Client&, const Work&, float measured_us);  // tells the policy
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_all();
+  TimeNs settled_until(const Client&) const;
   double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
   Client* find(ClientId);

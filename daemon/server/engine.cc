@@ -188,23 +188,20 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
 
 bool Engine::collect(core::TimeNs now) {
   batch_.clear();
-  asks_in_batch_ = false;
-  uint32_t order = 0;
+  claims_.clear();
   bool others = false;
   for (size_t i = polled_.size(); i-- > 0;) {
     Client& client = *polled_[i];
-    claims_.clear();
+    const size_t before = claims_.size();
     if (!client.collect(now, claims_)) {
+      claims_.resize(before);
       client.intake().count_malformed();
       ++counters_.malformed;
       let_go(client, "its shared memory is not what the shim writes; restart the program", now);
       continue;
     }
-    for (const Claim& claim : claims_) {
-      asks_in_batch_ |= claim.source == Claim::Source::kAsk;
-      batch_.push_back({&client, claim, order++});
-    }
-    others |= !claims_.empty() && &client != unobserved_;
+    for (size_t k = before; k < claims_.size(); ++k) batch_.push_back({claims_[k].at, k, &client});
+    others |= claims_.size() != before && &client != unobserved_;
   }
   if (others) observe_all(now);
   return !batch_.empty();
@@ -214,14 +211,14 @@ void Engine::handle() {
   HEDDLE_FAULT_POINT("daemon: claims taken, not handled");
   if (batch_.size() > 1) {
     std::sort(batch_.begin(), batch_.end(), [](const Waiting& a, const Waiting& b) {
-      return a.claim.at != b.claim.at ? a.claim.at < b.claim.at : a.order < b.order;
+      return a.at != b.at ? a.at < b.at : a.claim < b.claim;
     });
   }
   core::TimeNs now = 0;
   for (const Waiting& waiting : batch_) {
     Client& client = *waiting.client;
     if (!client.managed()) continue;  // let go while the batch was handled
-    const Claim& claim = waiting.claim;
+    const Claim& claim = claims_[waiting.claim];
     const uint64_t malformed = client.intake().malformed();
     now = claim.at;
     for (const core::Event& event :
@@ -244,7 +241,7 @@ void Engine::note_malformed(Client& client, uint64_t before) {
                                       {"hint", "counted from now on, see heddle ps"}});
   }
   if (client.intake().malformed() >= kMalformedMax) {
-    let_go(client, "too many impossible records; restart the program", batch_.back().claim.at);
+    let_go(client, "too many impossible records; restart the program", batch_.back().at);
   }
 }
 

@@ -67,11 +67,11 @@ class Engine {
   bool poll(core::TimeNs now, Fetch&& fetch_kernels) {
     if (!collect(now)) return false;
     const Client* fetched = nullptr;  // a client's claims lie together
-    for (const Waiting& waiting : batch_) {
-      if (waiting.client != fetched && waiting.claim.fields.kernel < ipc::kKernels &&
-          !waiting.client->knows_kernel(waiting.claim.fields.kernel)) {
-        fetched = waiting.client;
-        fetch_kernels(*waiting.client);
+    for (const auto& [at, claim, client] : batch_) {
+      const uint32_t kernel = claims_[claim].fields.kernel;
+      if (client != fetched && kernel < ipc::kKernels && !client->knows_kernel(kernel)) {
+        fetched = client;
+        fetch_kernels(*client);
       }
     }
     handle();
@@ -90,7 +90,6 @@ class Engine {
   bool at_ease(core::TimeNs now) const;
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();
-  bool asks_pending() const { return asks_in_batch_; }
 
   // ---- policy ----
   // Puts the generation to work on every device between two decisions, or on none.
@@ -117,9 +116,9 @@ class Engine {
 
  private:
   struct Waiting {
+    core::TimeNs at;
+    size_t claim;  // in claims_, where they lie as they were collected
     Client* client;
-    Claim claim;
-    uint32_t order;
   };
 
   bool collect(core::TimeNs now);
@@ -166,7 +165,6 @@ class Engine {
 
   std::vector<Claim> claims_;
   std::vector<Waiting> batch_;
-  bool asks_in_batch_ = false;
 
   const unsigned processors_ = std::thread::hardware_concurrency();
   bool crowded_ = false;      // more clients wait than half of the processors

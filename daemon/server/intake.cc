@@ -1,6 +1,7 @@
 #include "daemon/server/intake.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace heddle::server {
 namespace {
@@ -22,8 +23,7 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
 }
 
 core::Event& Intake::emit(core::EventKind kind, const Claim& claim) {
-  core::Event& event = events_[count_++];
-  event = core::Event(kind, claim.at, id_);
+  core::Event& event = *std::construct_at(&events_[count_++], kind, claim.at, id_);
   event.device = claim.fields.device;
   return event;
 }

@@ -35,6 +35,7 @@ struct TestPolicy : Policy {
     stopped.push_back(k);
     return HookResult::kDecided;
   }
+  bool hears_stopping() const override { return true; }
 };
 
 class PolicyTest : public CoreTest {
