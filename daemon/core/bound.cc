@@ -35,8 +35,7 @@ double Scheduler::State::fenced_us(const Client& c) const {
 // granted, its credit included; whoever has a window, that and one launch more, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
   double sum_us = 0, wave_us = 0;
-  for (const Client* other : active) {
-    if (other->priority <= c.priority) continue;
+  for (const Client* other : active_below(c.priority)) {
     const bool gated = other->window_us == kWindowGated;
     if (goes_first(c, *other)) {
       const double in_flight_us = other->outstanding.longest_wave_us();
@@ -71,9 +70,9 @@ void Scheduler::State::judge_gaps(Client& c, const Work& work, TimeNs at, float 
   if (config.mps && work.fence != 0) return;
   TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
   if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
-  for (Client* above : active) {
+  for (Client* above : active_above(c.priority)) {
     EndedGap& gap = above->ended_gap;
-    if (above->priority >= c.priority || gap.judged || work.posted_at > gap.at) continue;
+    if (gap.judged || work.posted_at > gap.at) continue;
     const bool looked = looks_since <= gap.at + to_ns(gap.bound_us - kNoticeUs);
     if (!looked && measured_us == 0) continue;
     const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));

@@ -3,15 +3,6 @@
 #include <algorithm>
 
 namespace heddle::core {
-namespace {
-
-// Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
-// for done. When its client is off the GPU and cannot report, it is given this much longer.
-constexpr TimeNs kEvidencePatienceNs = 20'000'000;
-// The same for a thread in a synchronizing call, which may have died there.
-constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
-
-}  // namespace
 
 uint32_t Kernel::waves_on(uint32_t sms) const {
   if (block_threads == 0) return std::max(1u, grid_blocks);  // a graph's nodes, one after the other
@@ -109,16 +100,6 @@ void Undated::forget(uint16_t stream) {
   for (Work& work : launches_) {
     if (work.stream == stream) work = {};
   }
-}
-
-bool Client::busy(TimeNs now) const { return now < busy_deadline(); }
-
-TimeNs Client::busy_deadline() const {
-  if (unobserved()) return kNever;
-  if (awaits_others) return busy_until;
-  if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
-  if (outstanding.empty()) return unseen_until;
-  return std::max(unseen_until, leased() ? busy_until : busy_until + kEvidencePatienceNs);
 }
 
 double Client::remaining_us(TimeNs now) const {

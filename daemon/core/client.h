@@ -1,6 +1,7 @@
 // One client on one device: its kernels, the work it has outstanding, and when it was last busy.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
@@ -13,6 +14,12 @@
 namespace heddle::core {
 
 inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+
+// Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
+// for done. When its client is off the GPU and cannot report, it is given this much longer.
+inline constexpr TimeNs kEvidencePatienceNs = 20'000'000;
+// The same for a thread in a synchronizing call, which may have died there.
+inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 
 // A kernel ID at a client.
 struct Kernel {
@@ -205,9 +212,15 @@ struct Client {
   bool held_back() const { return refused && fail_closed; }
 
   // True while work is, or must be taken to be, on the device.
-  bool busy(TimeNs now) const;
+  bool busy(TimeNs now) const { return now < busy_deadline(); }
   // When `busy` turns false if nothing is heard; INT64_MAX when only evidence can tell.
-  TimeNs busy_deadline() const;
+  TimeNs busy_deadline() const {
+    if (unobserved()) return kNever;
+    if (awaits_others) return busy_until;
+    if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
+    if (outstanding.empty()) return unseen_until;
+    return std::max(unseen_until, leased() ? busy_until : busy_until + kEvidencePatienceNs);
+  }
   // Predicted time still to run.
   double remaining_us(TimeNs now) const;
   // Predicted length of the present gap: 0 while busy or unknown.

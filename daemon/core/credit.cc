@@ -26,6 +26,7 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.priority) - before_us)));
   granted.credit_us = us;
   c.credit_us += us;
+  credit_out |= us > 0;
   return us;
 }
 
@@ -51,12 +52,17 @@ double Scheduler::State::end_credit(Client& c, uint16_t thread) {
 }
 
 void Scheduler::State::revoke_credits() {
+  if (!credit_out) return;
+  credit_out = false;
   for (Client* c : active) {
     if (c->credit_us == 0) continue;
     const double before_us = to_us(std::max<TimeNs>(0, c->busy_until - clock));
     const double left_us = gap_us(c->priority);  // a gap that is over holds nothing, however little
     const bool fits = left_us > 0 && before_us + c->credit_us <= left_us + kSlackUs;
-    if (fits && waiting_count == 0) continue;
+    if (fits && waiting_count == 0) {
+      credit_out = true;
+      continue;
+    }
     tell_window(*c);
     dispatch_wanted = true;
   }

@@ -47,15 +47,20 @@ bool Scheduler::State::faulted(HookResult result) {
 
 // ---- windows ----------------------------------------------------------------------------------
 
-bool Scheduler::State::above_active(const Client& c) const {
-  return std::any_of(active.begin(), active.end(),
-                     [&](const Client* other) { return other->priority < c.priority; });
+std::span<Client* const> Scheduler::State::active_above(int priority) const {
+  return {active.begin(), std::partition_point(active.begin(), active.end(), [&](const Client* c) {
+            return c->priority < priority;
+          })};
+}
+
+std::span<Client* const> Scheduler::State::active_below(int priority) const {
+  return {std::partition_point(active.begin(), active.end(),
+                               [&](const Client* c) { return c->priority <= priority; }),
+          active.end()};
 }
 
 int Scheduler::State::highest_active() const {
-  int highest = kPriorityCount;
-  for (const Client* c : active) highest = std::min(highest, c->priority);
-  return highest;
+  return active.empty() ? kPriorityCount : active.front()->priority;
 }
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
@@ -72,7 +77,7 @@ void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    uint32_t us = builtin_window(c.priority, above_active(c), config);
+    uint32_t us = builtin_window(c.priority, highest_active() < c.priority, config);
     if (c.overridden) us = c.override_us;
     us = std::min(us, c.window_max_us);
     if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
@@ -395,9 +400,7 @@ GpuView Scheduler::State::gpu() const {
 // Over all active clients strictly above `priority`; unlimited where there is none.
 double Scheduler::State::least_above(int priority, double (Client::*time)(TimeNs) const) const {
   double least = kUnlimitedUs;
-  for (const Client* c : active) {
-    if (c->priority < priority) least = std::min(least, (c->*time)(clock));
-  }
+  for (const Client* c : active_above(priority)) least = std::min(least, (c->*time)(clock));
   return least;
 }
 
@@ -410,9 +413,9 @@ double Scheduler::State::gap_length_us(int priority) const {
 }
 
 bool Scheduler::State::busy(int priority) const {
-  return std::any_of(active.begin(), active.end(), [&](const Client* c) {
-    return c->priority < priority && (c->queued > 0 || c->busy(clock));
-  });
+  const auto above = active_above(priority);
+  return std::any_of(above.begin(), above.end(),
+                     [&](const Client* c) { return c->queued > 0 || c->busy(clock); });
 }
 
 double Scheduler::State::idle_us(int priority) const {

@@ -190,6 +190,33 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   return o;
 }
 
+std::vector<ClientStatus> Scheduler::clients() const {
+  const State& s = *state_;
+  std::vector<ClientStatus> all;
+  all.reserve(s.client_ids.size());
+  for (const ClientId id : s.client_ids) {
+    const Client& c = *s.clients_by_id.at(id);
+    ClientStatus status;
+    s.client(id, status.view);
+    status.name = c.name;
+    status.label = c.label;
+    status.view.name = {};
+    status.view.label = {};
+    status.launches = c.launches;
+    status.granted = c.granted;
+    status.outstanding_us = c.remaining_us(s.clock);
+    status.gpu_us = c.gpu_us;
+    status.kernels = static_cast<uint32_t>(c.kernels.size());
+    status.runs = c.measured->runs;
+    status.profiled = c.measured->profiled;
+    status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
+    status.gaps_filled = c.gaps_filled;
+    status.gaps_exceeded = c.gaps_exceeded;
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
 bool Scheduler::active(ClientId id) const {
   const Client* c = state_->find(id);
   return c != nullptr && c->active;

@@ -118,7 +118,8 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   }
   if (!c.active) {
     c.active = true;
-    active.push_back(&c);
+    const auto less = [&](const Client* other) { return other->priority <= c.priority; };
+    active.insert(std::partition_point(active.begin(), active.end(), less), &c);
     windows_dirty = true;
     if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
   }
@@ -380,10 +381,9 @@ void Scheduler::State::advance(TimeNs to) {
 }
 
 void Scheduler::State::note_busy() {
-  highest_busy = kPriorityCount;
-  for (const Client* c : active) {
-    if (c->priority < highest_busy && c->busy(clock)) highest_busy = c->priority;
-  }
+  const auto busy = std::find_if(active.begin(), active.end(),
+                                 [&](const Client* c) { return c->busy(clock); });
+  highest_busy = busy != active.end() ? (*busy)->priority : kPriorityCount;
 }
 
 // ---- public -----------------------------------------------------------------------------------
@@ -477,32 +477,5 @@ const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
-
-std::vector<ClientStatus> Scheduler::clients() const {
-  const State& s = *state_;
-  std::vector<ClientStatus> all;
-  all.reserve(s.client_ids.size());
-  for (const ClientId id : s.client_ids) {
-    const Client& c = *s.clients_by_id.at(id);
-    ClientStatus status;
-    s.client(id, status.view);
-    status.name = c.name;
-    status.label = c.label;
-    status.view.name = {};
-    status.view.label = {};
-    status.launches = c.launches;
-    status.granted = c.granted;
-    status.outstanding_us = c.remaining_us(s.clock);
-    status.gpu_us = c.gpu_us;
-    status.kernels = static_cast<uint32_t>(c.kernels.size());
-    status.runs = c.measured->runs;
-    status.profiled = c.measured->profiled;
-    status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
-    status.gaps_filled = c.gaps_filled;
-    status.gaps_exceeded = c.gaps_exceeded;
-    all.push_back(std::move(status));
-  }
-  return all;
-}
 
 }  // namespace heddle::core

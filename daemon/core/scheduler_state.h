@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -46,7 +47,8 @@ struct Scheduler::State final : Gpu {
 
   std::unordered_map<ClientId, std::unique_ptr<Client>> clients_by_id;
   std::vector<ClientId> client_ids;
-  std::vector<Client*> active;  // of which at most a few dozen at a time
+  std::vector<Client*> active;  // a few dozen at most, the most important first
+  bool credit_out = false;      // some of them may have credit
   // How long each priority was the highest with work outstanding; last: nobody had any.
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
@@ -132,7 +134,8 @@ struct Scheduler::State final : Gpu {
   void release(uint32_t slot);  // frees a waiting slot
   void starve();
   bool faulted(HookResult);
-  bool above_active(const Client&) const;
+  std::span<Client* const> active_above(int priority) const;  // strictly
+  std::span<Client* const> active_below(int priority) const;
   double least_above(int priority, double (Client::*time)(TimeNs) const) const;
   int highest_active() const;
   uint32_t slot_of(LaunchId) const;  // kNoSlot if stale

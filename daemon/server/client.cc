@@ -106,9 +106,11 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   const auto used = static_cast<uint16_t>(
       std::min(client_->counters.threads_used.load(std::memory_order_acquire), ipc::kThreads));
   room_ = kRecordsPerPoll;
-  const uint16_t first = first_thread_;
-  for (uint16_t i = 0; i < used; ++i) {
-    const auto thread = static_cast<uint16_t>((first + i) % used);
+  const uint16_t first = first_thread_ < used ? first_thread_ : 0;
+  for (uint16_t thread = first; thread < used; ++thread) {
+    if (!collect_thread(thread, now, claims)) return false;
+  }
+  for (uint16_t thread = 0; thread < first; ++thread) {
     if (!collect_thread(thread, now, claims)) return false;
   }
   if (claims.size() == before) return true;
@@ -116,7 +118,7 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   // A completion may cover a launch that another thread posted after its ring was read here. It was
   // published before the completion, so that a second look finds it; the claims are then sorted.
   for (uint16_t thread = 0; used > 1 && room_ > 0 && thread < used; ++thread) {
-    if (!drain_ring(thread, now, claims)) return false;
+    if (posted(thread) && !drain_ring(thread, now, claims)) return false;
   }
   return true;
 }
@@ -125,25 +127,20 @@ bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim
   const ipc::ThreadBlock& block = client_->threads[thread];
   Cursor& cursor = cursors_[thread];
   alignas(64) std::byte copy[ipc::kRecordBytes];
-  Claim claim;
-  claim.thread = thread;
+  uint32_t seq = 0;
   // The ask before the ring: what the thread posted before it asked is then surely seen.
-  if (ipc::slot_poll(block, cursor.ask, claim.seq, copy)) {
+  if (ipc::slot_poll(block, cursor.ask, seq, copy)) {
+    claims.push_back({Claim::Source::kAsk, thread, seq});
+    Claim& claim = claims.back();
     if (!ipc::read_record(copy, claim.fields)) return false;
-    cursor.ask = claim.seq;
-    claim.source = Claim::Source::kAsk;
+    cursor.ask = seq;
     claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
-    claims.push_back(claim);
   }
   const uint32_t open = intake_.open_ask(thread);
   if (open != 0 && ipc::slot_withdrawn(block, open)) {
-    claim.source = Claim::Source::kWithdrawal;
-    claim.seq = open;
-    claim.fields = {};
-    claim.at = now;
-    claims.push_back(claim);
+    claims.push_back({Claim::Source::kWithdrawal, thread, open, now});
   }
-  return drain_ring(thread, now, claims);
+  return !posted(thread) || drain_ring(thread, now, claims);
 }
 
 bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
@@ -153,15 +150,11 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
   const int taken = ipc::ring_drain(
       block.ring_head, control_->grants[thread].ring_tail, cursor.ring, block.ring,
       [&](const std::byte* copy) {
-        Claim claim;
-        claim.thread = thread;
-        if (!ipc::read_record(copy, claim.fields)) {
-          sound = false;
-          return;
-        }
+        claims.push_back({Claim::Source::kRecord, thread});
+        Claim& claim = claims.back();
+        sound &= ipc::read_record(copy, claim.fields);
         claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
         cursor.last_at = claim.at;
-        claims.push_back(claim);
       },
       room_);
   if (taken > 0) {

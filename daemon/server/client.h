@@ -79,7 +79,7 @@ class Client {
 
   // Appends everything new in rings and ask slots, of rings at most kRecordsPerPoll: who publishes
   // without end must not hold up the others. False: the client's memory is impossible (a ring head
-  // beyond reach, a record that does not decode), and it is to be let go.
+  // beyond reach, a record that does not decode), it is to be let go, and no claim means anything.
   static constexpr uint32_t kRecordsPerPoll = 4 * ipc::kRingRecords;
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
 
@@ -127,6 +127,11 @@ class Client {
       : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
   uint32_t partition_of(const core::Decision& decision) const;
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  // Its ring has something new.
+  bool posted(uint16_t thread) const {
+    const uint32_t head = client_->threads[thread].ring_head.load(std::memory_order_seq_cst);
+    return head != cursors_[thread].ring;
+  }
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   uint64_t untold_taken_ = 0;
   uint32_t room_ = 0;          // records that this poll may still take

@@ -26,7 +26,7 @@ struct Claim {
   uint16_t thread = 0;
   uint32_t seq = 0;  // kAsk, kWithdrawal
   core::TimeNs at = 0;
-  ipc::RecordFields fields;
+  ipc::RecordFields fields{};
 };
 
 // A client that was not heard for longer than this is taken to have acted this long ago.
