@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Instructions of a leased launch inside the shim, counted by callgrind: from the entry of its
-cuLaunchKernel to the driver's, and from there back.
-Fails when the count grows by 5 % over bench/results/instructions.json.
+"""Instructions of a leased launch inside the shim, from the entry of its cuLaunchKernel to the
+driver's and from there back, and of a gated launch inside the daemon, counted by callgrind.
+Fails when a count grows by 5 % over bench/results/instructions.json.
 
-instructions.py --write commits today's count.
+instructions.py --write commits today's counts.
 """
 
 import json
@@ -19,7 +19,8 @@ import stage  # noqa: E402
 
 COMMITTED = tree.ROOT / "bench/results/instructions.json"
 WARM, COUNTED = 1024, 4096
-# How many completions a launch finds varies with time: the least of several runs repeats to 2 %.
+# How many completions a leased launch finds varies with time: the least of several runs repeats
+# to 2 %.
 RUNS = 7
 GROWTH_MAX = 1.05
 
@@ -43,34 +44,54 @@ def own_cost(profile, library):
     return total
 
 
-def count(where, launches):
+def callgrind(output, options, command, env=None):
+    """What callgrind says of a command: its profile."""
+    command = ["valgrind", "--tool=callgrind", "--collect-atstart=no",
+               f"--callgrind-out-file={output}", *options, stage.DIST / "bin/heddle-bench",
+               *command]
+    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise stage.StageError(f"valgrind: {done.stderr[-2000:]}")
+    return output.read_text()
+
+
+def leased(where, launches):
     """Instructions inside the shim, within cuLaunchKernel, over so many launches."""
-    output = where.folder / f"callgrind.{launches}"
     shim = stage.DIST / "lib/heddle/libcuda.so.1"
-    command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=yes",
-               "--toggle-collect=cuLaunchKernel", f"--callgrind-out-file={output}",
-               stage.DIST / "bin/heddle-bench", "launches", "--count", str(launches)]
     env = where.env | {
         "LD_LIBRARY_PATH": str(shim.parent), "HEDDLE_PRIORITY": "0",
         "HEDDLE_REAL_LIBCUDA": str(stage.SIM / "libcuda.so.1")}
     before = posted(where)
-    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise stage.StageError(f"valgrind: {done.stderr[-2000:]}")
+    profile = callgrind(where.folder / f"callgrind.{launches}",
+                        ["--compress-strings=yes", "--toggle-collect=cuLaunchKernel"],
+                        ["launches", "--count", launches], env)
     stage.wait_until(lambda: posted(where) - before >= launches, 5, "every launch posted")
-    return own_cost(output.read_text(), str(shim.resolve()))
+    return own_cost(profile, str(shim.resolve()))
 
 
 def posted(where):
     return sum(d["stats"]["posted"] for d in where.heddle("status")["devices"])
 
 
+def gated(where, launches):
+    """Instructions of a daemon's turns over so many launches of 16 gated clients."""
+    profile = callgrind(where.folder / f"callgrind.{launches}",
+                        ["--toggle-collect=heddle::bench::turn_of_daemon*"],
+                        ["gated", "--clients", 16, "--count", launches])
+    return int(re.search(r"^totals: (\d+)", profile, re.MULTILINE)[1])
+
+
+def each(count, where):
+    """Of one launch, once all is warm."""
+    return round((count(where, WARM + COUNTED) - count(where, WARM)) / COUNTED, 1)
+
+
 def measure():
     where = stage.Stage(tree.ROOT / "out/instructions", "mps")
     try:
         where.start_daemon("priority", daemon="unobserved = false")
-        return min((count(where, WARM + COUNTED) - count(where, WARM)) / COUNTED
-                   for _ in range(RUNS))
+        return {"leased_launch_instructions": min(each(leased, where) for _ in range(RUNS)),
+                "gated_launch_instructions": each(gated, where)}
     finally:
         where.close()
 
@@ -81,13 +102,15 @@ def main():
         sys.exit(77)
     found = measure()
     if sys.argv[1:] == ["--write"]:
-        COMMITTED.write_text(json.dumps({
-            "leased_launch_instructions": round(found, 1),
+        COMMITTED.write_text(json.dumps(found | {
             "command": "tests/tidy/instructions.py --write",
-            "what": "inside the shim per leased cuLaunchKernel, callgrind"}, indent=2) + "\n")
-    committed = json.loads(COMMITTED.read_text())["leased_launch_instructions"]
-    print(f"{found:.1f} instructions a leased launch; committed {committed}")
-    if found > committed * GROWTH_MAX:
+            "what": "callgrind; leased: inside the shim per cuLaunchKernel; gated: inside the "
+                    "daemon, engine, core and a policy whose enqueue says RUN, per launch of 16 "
+                    "clients that synchronize after each"}, indent=2) + "\n")
+    committed = json.loads(COMMITTED.read_text())
+    for name, count in found.items():
+        print(f"{name}: {count}; committed {committed[name]}")
+    if any(count > committed[name] * GROWTH_MAX for name, count in found.items()):
         print("FAILED: grew by more than 5 %; make it leaner, or commit the new count with the why")
         sys.exit(1)
 
