@@ -29,8 +29,9 @@ Object& check(lua_State* L, int index, Kind kind) {
     luaL_error(L, "argument %d is no %s; call methods with a colon", index,
                kKindNames[static_cast<size_t>(kind)]);
   }
-  const Session& s = Session::of(L);
-  if (s.gpu == nullptr || object->call != s.call) raise_stale(L, *object);
+  if (object->session->gpu == nullptr || object->call != object->session->call) {
+    raise_stale(L, *object);
+  }
   return *object;
 }
 
@@ -226,12 +227,11 @@ int raise_unknown(lua_State* L, const Object& object, const char* key) {
 
 int on_index(lua_State* L) {
   Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
-  Session& s = Session::of(L);
+  Session& s = *object.session;
   if (s.gpu == nullptr || object.call != s.call) return raise_stale(L, object);
-  const char* key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "?";
-  const Field* field = s.fields[static_cast<size_t>(object.kind)].find(key);
+  const Field* field = s.fields[static_cast<size_t>(object.kind)].find(lua_topointer(L, 2));
   if (field == nullptr) {
-    raise_unknown(L, object, key);
+    raise_unknown(L, object, lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "?");
     return raise(L);
   }
   field->push(L, s, object);
@@ -253,15 +253,14 @@ int on_tostring(lua_State* L) {
 // g:gap_us(prio) and its like: a time in microseconds, relative to a priority.
 template <double (core::Gpu::*kQuestion)(int) const>
 int time_above(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  const int priority = static_cast<int>(luaL_checknumber(L, 2));
-  lua_pushnumber(L, (Session::of(L).gpu->*kQuestion)(priority));
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  lua_pushnumber(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))));
   return 1;
 }
 
 int busy(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  lua_pushboolean(L, Session::of(L).gpu->busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  lua_pushboolean(L, gpu.busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
   return 1;
 }
 
@@ -304,6 +303,7 @@ void fill_ring(lua_State* L, Session& s, Ring<T, N>& ring, Kind kind) {
   for (size_t i = 0; i < N; ++i) {
     ring.objects[i] = new (lua_newuserdata(L, sizeof(T))) T();
     ring.objects[i]->kind = kind;
+    ring.objects[i]->session = &s;
     lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(kind)]);
     lua_setmetatable(L, -2);
     ring.refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -321,7 +321,7 @@ void make_metatable(lua_State* L, Session& s, Kind kind) {
   lua_setfield(L, -2, "__tostring");
   for (const Field& f : fields_of(kind)) {
     lua_pushstring(L, f.name);  // the reference keeps the interned name where it is
-    s.fields[k].add(lua_tostring(L, -1), &f);
+    s.fields[k].add(lua_topointer(L, -1), &f);
     luaL_ref(L, LUA_REGISTRYINDEX);
   }
   s.metatable_refs[k] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -329,7 +329,7 @@ void make_metatable(lua_State* L, Session& s, Kind kind) {
 
 }  // namespace
 
-void FieldTable::add(const char* interned, const Field* field) {
+void FieldTable::add(const void* interned, const Field* field) {
   size_t i = slot(interned);
   while (keys_[i] != nullptr) i = (i + 1) % kSlots;
   keys_[i] = interned;

@@ -20,6 +20,7 @@ inline constexpr size_t kKinds = 4;  // with fields of their own; `p` reads a ta
 struct Object {
   Kind kind = Kind::kGpu;
   bool filled = false;
+  Session* session = nullptr;  // of all kinds but kParams
   uint64_t call = 0;  // number of the hook call
 };
 
@@ -47,8 +48,9 @@ struct Field {
 // Finds a field by the address of its interned name: no hashing, no comparison of text.
 class FieldTable {
  public:
-  void add(const char* interned, const Field* field);
-  const Field* find(const char* interned) const {
+  // `interned` is what lua_topointer says of the name.
+  void add(const void* interned, const Field* field);
+  const Field* find(const void* interned) const {
     for (size_t i = slot(interned);; i = (i + 1) % kSlots) {
       if (keys_[i] == interned) return fields_[i];
       if (keys_[i] == nullptr) return nullptr;
@@ -57,10 +59,10 @@ class FieldTable {
 
  private:
   static constexpr size_t kSlots = 64;
-  static size_t slot(const char* p) {
+  static size_t slot(const void* p) {
     return (reinterpret_cast<uintptr_t>(p) >> 3) * 0x9e3779b97f4a7c15u >> 58;
   }
-  std::array<const char*, kSlots> keys_{};
+  std::array<const void*, kSlots> keys_{};
   std::array<const Field*, kSlots> fields_{};
 };
 
