@@ -31,7 +31,9 @@ interquartile range of the rounds.
   unobserved_paced_ns  the same of a program that is alone at work, and so reports no launch
   launch_p99_8_threads_over_1
                    p99 of single leased launches, eight threads with a stream each, over one
-                   thread's, in turn; the simulated driver's lock is part of both
+                   thread's, in turn; the driver's own lock is part of both
+  direct_p99_8_threads_over_1
+                   the same of direct launches: what of it is the driver's
   gate_rtt_us_p50  a gated cuLaunchKernel under a daemon that grants at once, minus the median
   gate_rtt_us_p99  direct call: ask, wake, decision, grant, wake
   gate_16_rtt_us_p50   the same of sixteen gated clients at once: on a host with a core for each

@@ -46,6 +46,7 @@ int micro(const MicroOptions& options) {
                       {"lease_paced_ns", summarize(launches.paced)},
                       {"unobserved_paced_ns", summarize(launches.unobserved)},
                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
+                      {"direct_p99_8_threads_over_1", summarize(launches.threads_direct)},
                       {"gate_rtt_us_p50", summarize(gated_us)},
                       {"gate_rtt_us_p99", p99},
                       {"gate_16_rtt_us_p50", summarize(microseconds(launches.crowd))},

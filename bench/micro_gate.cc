@@ -1,5 +1,5 @@
-// What gated launches cost the daemon: its engine and a Lua policy turn by turn, as Server::spin has
-// them, with clients that do nothing but write their shared memory. One thread, virtual time.
+// What gated launches cost the daemon: its engine and a Lua policy turn by turn, as Server::spin
+// has them, with clients that do nothing but write their shared memory. One thread, virtual time.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -42,10 +42,8 @@ class GatedClient {
   // Asks; once granted launches and begins to synchronize; is done. True in the second case.
   bool step(core::TimeNs now) {
     ipc::ThreadBlock& block = memory_->threads[0];
-    ipc::RecordFields fields{.at_ns = static_cast<uint64_t>(now),
-                             .stream_seq = seq_,
-                             .kernel = 0,
-                             .ask_seq = 0};
+    ipc::RecordFields fields{
+        .at_ns = static_cast<uint64_t>(now), .stream_seq = seq_, .kernel = 0, .ask_seq = 0};
     switch (step_ % 3) {
       case 0:
         fields.stream_seq = ++seq_;

@@ -333,14 +333,15 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
   // Rounds of an equal number of launches, one thread and eight in turn.
   constexpr int kThreads = 8;
   constexpr uint32_t kLaunches = 16 * 1024;
-  const auto p99 = [&](int threads) {
-    return percentile(launch_in_threads(pair.shim, pair.kernel, threads,
-                                        kLaunches / static_cast<uint32_t>(threads)),
-                      0.99);
+  const auto p99 = [&](const Driver& driver, int threads) {
+    return percentile(
+        launch_in_threads(driver, pair.kernel, threads, kLaunches / static_cast<uint32_t>(threads)),
+        0.99);
   };
   for (uint32_t i = 0; i < scaled(options, 100); ++i) {
-    const double one = p99(1);
-    out.threads.push_back(p99(kThreads) / one);
+    const double one = p99(pair.shim, 1), one_direct = p99(pair.direct, 1);
+    out.threads.push_back(p99(pair.shim, kThreads) / one);
+    out.threads_direct.push_back(p99(pair.direct, kThreads) / one_direct);
   }
 }
 
@@ -383,8 +384,9 @@ void measure_gated(const MicroOptions& options, int clients, std::atomic<int>& b
 }
 
 auto members_of(LaunchSamples& samples) {
-  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease, &samples.paced,
-                    &samples.unobserved,  &samples.threads,  &samples.gated, &samples.crowd};
+  return std::array{&samples.passthrough,    &samples.nodaemon,   &samples.lease,
+                    &samples.paced,          &samples.unobserved, &samples.threads,
+                    &samples.threads_direct, &samples.gated,      &samples.crowd};
 }
 
 // In the child: its exit status.
