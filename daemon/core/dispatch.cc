@@ -226,11 +226,10 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     if (!fits) continue;
     const uint64_t served = w.client->last_served;
     const Waiting* b = best != kNoSlot ? &waiting[best] : nullptr;
-    const bool better =
-        b == nullptr || w.client->priority < b->client->priority ||
-        (w.client->priority == b->client->priority &&
-         (served < b->client->last_served ||
-          (served == b->client->last_served && w.arrival < b->arrival)));
+    const bool better = b == nullptr || w.client->priority < b->client->priority ||
+                        (w.client->priority == b->client->priority &&
+                         (served < b->client->last_served ||
+                          (served == b->client->last_served && w.arrival < b->arrival)));
     if (better) {
       best = slot;
     }

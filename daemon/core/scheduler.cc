@@ -381,8 +381,8 @@ void Scheduler::State::advance(TimeNs to) {
 }
 
 void Scheduler::State::note_busy() {
-  const auto busy = std::find_if(active.begin(), active.end(),
-                                 [&](const Client* c) { return c->busy(clock); });
+  const auto busy =
+      std::find_if(active.begin(), active.end(), [&](const Client* c) { return c->busy(clock); });
   highest_busy = busy != active.end() ? (*busy)->priority : kPriorityCount;
 }
 

@@ -21,7 +21,7 @@ struct Object {
   Kind kind = Kind::kGpu;
   bool filled = false;
   Session* session = nullptr;  // of all kinds but kParams
-  uint64_t call = 0;  // number of the hook call
+  uint64_t call = 0;           // number of the hook call
 };
 
 struct LaunchObject : Object {  // kLaunch and kKernel
