@@ -114,7 +114,7 @@ constexpr const char* kLaunchesHelp =
 
 constexpr const char* kGatedHelp =
     "Lets N clients make COUNT gated launches in all, in virtual time and this process: what the "
-    "daemon does for each, which tests/tidy/instructions.py counts under callgrind";
+    "daemon takes for each, whose instructions tests/tidy/instructions.py counts under callgrind";
 
 // What `run` and `virtual` both take.
 CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
@@ -232,6 +232,8 @@ int main(int argc, char** argv) {
   CLI::App* gated = app.add_subcommand("gated", kGatedHelp);
   gated->add_option("--count", count)->type_name("COUNT");
   gated->add_option("--clients", clients)->type_name("N")->check(CLI::Range(1, 1024));
+  bool beside = false;
+  gated->add_flag("--beside", beside, "in real time, on another processor than the clients");
 
   heddle::bench::RunOptions run;
   CLI::App* runner = add_run(app, run);
@@ -273,7 +275,7 @@ int main(int argc, char** argv) {
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return plot(drawing->remaining());
     if (agree->parsed()) return heddle::bench::print_agreements(first, second);
-    if (gated->parsed()) return heddle::bench::gated_loop(clients, count);
+    if (gated->parsed()) return heddle::bench::gated_loop(clients, count, beside);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "heddle-bench: %s\n", error.what());

@@ -18,7 +18,8 @@ struct MicroOptions {
 int micro(const MicroOptions& options);
 int launch_loop(uint32_t count);
 // `count` gated launches of so many clients: what of them is the daemon's (micro_gate.cc).
-int gated_loop(uint32_t clients, uint32_t count);
+// `beside`: in real time, on another processor than the clients.
+int gated_loop(uint32_t clients, uint32_t count, bool beside);
 
 // Leases Q0 and gates everybody else, granting at once: what is left is the round trip.
 inline constexpr const char* kGatePolicy = R"(local function window(c)
