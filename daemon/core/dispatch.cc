@@ -1,5 +1,6 @@
 // Decisions: windows, the policy's hooks, the built-in default, grants.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "daemon/core/scheduler_state.h"
@@ -214,6 +215,9 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
 // The built-in's choice: the most important client that nobody above holds up; equals take turns by
 // client, so that threads buy no share, and a client's own asks are served in order of arrival.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
+  const auto turn = [](const Waiting& w) {
+    return std::tuple(w.client->priority, w.client->last_served, w.arrival);
+  };
   uint32_t best = kNoSlot;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
@@ -224,15 +228,7 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     const bool fits = free_window ? room > 0 || w.client->leased()
                                   : !busy(w.client->priority) && w.client->outstanding.empty();
     if (!fits) continue;
-    const uint64_t served = w.client->last_served;
-    const Waiting* b = best != kNoSlot ? &waiting[best] : nullptr;
-    const bool better = b == nullptr || w.client->priority < b->client->priority ||
-                        (w.client->priority == b->client->priority &&
-                         (served < b->client->last_served ||
-                          (served == b->client->last_served && w.arrival < b->arrival)));
-    if (better) {
-      best = slot;
-    }
+    if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;
   }
   return best != kNoSlot ? id_of(best) : 0;
 }
