@@ -103,14 +103,16 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   if (partition_ != 0) [[unlikely]]
     move(launch);
   const uint32_t count = ++in_.thread().launches;
+  const bool known = kernel_.index < ipc::kKernels;
   const bool measure =
-      kernel_.index < ipc::kKernels &&
+      known &&
       (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
        in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
   if ((measure || count % kTimedEvery == 0) && !quiet_) {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
-  if (!launch.may_raise || unraised.has(kernel_.index)) priority_ = 0;
+  // Where it cannot be remembered that the driver refuses it, it is not tried.
+  if (!launch.may_raise || !known || unraised.has(kernel_.index)) priority_ = 0;
   HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
@@ -153,9 +155,7 @@ void Turn::stay() {
   detour_.reset();
 }
 
-void Turn::stayed(bool taken) {
-  if (taken) unmovable.add(kernel_.index);
-}
+void Turn::stayed() { unmovable.add(kernel_.index); }
 
 void Turn::priority_refused() {
   unraised.add(kernel_.index);
@@ -343,7 +343,8 @@ Admission Turn::wait(uint32_t seq) {
   const ipc::GrantSlot& grant = in_.grant();
   const int64_t start = now_ns();
   const int64_t bound_ns = fails_closed() ? kForeverNs : starvation_ns(in_.control());
-  const uint32_t own_us = header.wait_spin_us.load(std::memory_order_relaxed);
+  const uint32_t own_us =
+      in_.session().one_processor ? 0 : header.wait_spin_us.load(std::memory_order_relaxed);
   const uint32_t spin_us = own_us != 0 ? own_us : header.spin_us.load(std::memory_order_relaxed);
   const int64_t spin_until = start + int64_t{spin_us} * 1'000;
   int64_t next_poll = start + kFirstPollNs;

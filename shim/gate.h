@@ -33,7 +33,7 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 
   // False: the launch goes as the application made it.
-  bool changed() const { return (static_cast<uint32_t>(priority_) | partition_) != 0; }
+  bool changed() const { return priority_ != 0 || lane() != nullptr; }
 
   // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
   int priority() const { return priority_; }
@@ -41,10 +41,10 @@ class Turn {
   // The stream of a partition, which launches instead; nullptr: the application's own.
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
-  // The driver refused the launch into the lane: it goes into the application's stream. `taken`
-  // says, afterwards, whether that was better; then its kernel stays there.
+  // The driver refused the launch into the lane: it goes into the application's stream. If that was
+  // better, its kernel stays there.
   void stay();
-  void stayed(bool taken);
+  void stayed();
 
   // The driver refused the launch with that priority, and took it without.
   void priority_refused();

@@ -27,6 +27,7 @@ struct Session {
   int socket = -1;
   int doorbell = -1;
   FileId socket_id, doorbell_id;
+  bool one_processor = false;         // all that the process may run on
   uint64_t generation = 0;            // never 0, never used twice in a process
   std::atomic<bool> detached{false};  // no answer will come through it any more
   std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung

@@ -14,8 +14,8 @@ auto real_ex() {
 }
 
 // Launches with a priority, into a partition, or both: `config` is the caller's own, and `room` has
-// its attributes and a place for one more. What the driver refuses goes once as the application
-// made it.
+// its attributes and a place for one more. What the driver refuses goes without the priority, and
+// once as the application made it.
 template <bool kPerThread, class Plain>
 CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
                         void** params, void** extra, Plain&& plain) {
@@ -25,20 +25,21 @@ CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* r
     added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
     added.value.priority = turn.priority();
     config.attrs = room;
-  } else if (lane == nullptr) {
-    return plain();
   }
   if (lane != nullptr) config.hStream = lane;
-  const CUresult result = real_ex<kPerThread>()(&config, f, params, extra);
-  if (result == CUDA_SUCCESS) return result;
-  if (lane != nullptr) turn.stay();
-  const CUresult without = plain();
-  if (lane != nullptr) {
-    turn.stayed(without == CUDA_SUCCESS);
-  } else if (without == CUDA_SUCCESS) {  // otherwise it was not for the priority
-    turn.priority_refused();
+  const auto launch = [&] { return real_ex<kPerThread>()(&config, f, params, extra); };
+  CUresult result = launch();
+  if (result != CUDA_SUCCESS && turn.priority() != 0) {
+    --config.numAttrs;
+    result = lane != nullptr ? launch() : plain();
+    if (result == CUDA_SUCCESS) turn.priority_refused();  // otherwise it was not for that
   }
-  return without;
+  if (result != CUDA_SUCCESS && lane != nullptr) {
+    turn.stay();
+    result = plain();
+    if (result == CUDA_SUCCESS) turn.stayed();
+  }
+  return result;
 }
 
 template <bool kPerThread>

@@ -283,7 +283,7 @@ void Engine::heartbeat(core::TimeNs now) {
 }
 
 // Waking up takes as long as most gaps of eager programs. So who waits stays awake as the daemon
-// does, unless that took the processors from those who work.
+// does, unless that took half of the processors or more from those who work.
 uint32_t Engine::wait_spin_us() const {
   return crowded_ ? config_.spin_us : std::max(config_.spin_us, config_.contended_spin_us);
 }
@@ -293,11 +293,14 @@ void Engine::update_contended(core::TimeNs now) {
   int lowest = -1;
   unsigned waiting = 0;
   for (const Client* client : polled_) {
-    if (!client->intake().asking()) continue;
+    const uint32_t asking = client->intake().asking();
+    if (asking == 0) continue;
     lowest = std::max(lowest, client->identity().priority);
-    ++waiting;
+    waiting += asking;
   }
-  if (crowded_ != (2 * waiting > processors_)) {
+  // Not so soon back: each change is a write to a line that all launching threads read.
+  const unsigned awake = waiting != 0 ? waiting + 1 : 0;  // the daemon with them
+  if (crowded_ != ((crowded_ ? 3 : 2) * awake > processors_)) {
     crowded_ = !crowded_;
     for (Client* client : polled_) client->set_wait_spin(wait_spin_us());
   }

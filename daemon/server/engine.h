@@ -167,7 +167,7 @@ class Engine {
   std::vector<Waiting> batch_;
 
   const unsigned processors_ = std::thread::hardware_concurrency();
-  bool crowded_ = false;      // more clients wait than half of the processors
+  bool crowded_ = false;      // more threads wait than half of the processors can spare
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
 

@@ -48,7 +48,7 @@ class Intake {
 
   // The ask that the daemon owes an answer: 0 if the thread waits for none.
   uint32_t open_ask(uint16_t thread) const { return threads_[thread].open; }
-  bool asking() const { return asking_ != 0; }  // any thread
+  uint32_t asking() const { return asking_; }  // threads
   void granted(uint16_t thread);
 
   uint64_t malformed() const { return malformed_; }

@@ -43,6 +43,14 @@ int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) 
   return call(f, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
 }
 
+// With more attributes than anybody has a use for.
+int launch_with_attributes(CUfunction f, CUstream stream) {
+  CUlaunchAttribute attributes[64]{};
+  const CUlaunchConfig config{8, 1, 1, 128, 1, 1, 0, stream, attributes, 64};
+  return symbol<CUresult(const CUlaunchConfig*, CUfunction, void**, void**)>("cuLaunchKernelEx")(
+      &config, f, nullptr, nullptr);
+}
+
 // In clusters of two blocks, as a programmatic dependent launch.
 int launch_pdl(CUfunction f, CUstream stream) {
   CUlaunchAttribute attributes[2]{};
@@ -199,6 +207,7 @@ const Command kCommands[] = {
     {"graph", [](long) { return launch_graph(first); }},
     {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
     {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
+    {"attributes", [](long n) { return launch_with_attributes(first, stream_of(n)); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},
     {"sync",

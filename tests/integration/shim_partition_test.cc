@@ -190,6 +190,29 @@ TEST_F(ShimPartition, WhatMustSeeTheWholeDeviceStays) {
   EXPECT_EQ(unpartitioned(), before + 3);
 }
 
+TEST_F(ShimPartition, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
+  Application app(environment());
+  start_partitioned(app);
+  wait_for_lane(app);
+  daemon_.control().windows[0].launch_priority = -5;
+  EXPECT_EQ(app("attributes 64"), "0");
+  EXPECT_EQ(app("ops"), "launch 64,");
+  EXPECT_EQ(app("get fake_prioritized"), "0");
+}
+
+TEST_F(ShimPartition, WhatIsRefusedForItsPriorityMovesWithout) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = wait_for_lane(app);
+  daemon_.control().windows[0].launch_priority = -5;
+  app("set fake_refusing 1");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(app("launch 64"), "0");
+    EXPECT_EQ(app("ops"), detour(lane, "64"));
+  }
+  EXPECT_EQ(app("get fake_prioritized"), "1");
+}
+
 TEST_F(ShimPartition, AClusterMovesAndOverlapsNothingThere) {
   Application app(environment());
   start_partitioned(app);
