@@ -15,11 +15,10 @@ queue.create("be")
 local min, max = math.min, math.max
 local saved_us_max = 3000                     -- a pause must not save up a burst
 -- By priority: what best effort is owed; idle time, when that was read, and when it last grew; and
--- the most of a gap that was left lately when a kernel could go, for decisions come late.
+-- the most of a gap that was left lately when a kernel could go, for decisions come late (nil: no
+-- gap was seen yet).
 local owed_us, seen_idle_us, seen_at_us, idle_at_us, offered_us = {}, {}, {}, {}, {}
-for q = 0, 9 do
-  owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q], offered_us[q] = 0, 0, 0, 0, 0
-end
+for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q], idle_at_us[q] = 0, 0, 0, 0 end
 
 local function owed(q, idle_us, at_us, p)
   local idle = idle_us - seen_idle_us[q]
@@ -49,7 +48,7 @@ return policy {
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     wait_gaps = { type = "number", min = 0, max = 10000, default = 4,
-                  doc = "under MPS a kernel longer than so many gaps does not wait for one" },
+                  doc = "under MPS a kernel longer than so many gaps waits for none" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
     fence_us = { type = "int", min = 0, max = 100000, default = 250,
@@ -72,7 +71,10 @@ return policy {
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
       local left = g:gap_us(q) - g.switch_us - inflight
       local busy = g:busy(q)
-      if not busy and left < math.huge then offered_us[q] = max(left, offered_us[q] * 0.99) end
+      if not busy and left < math.huge then
+        offered_us[q] = max(left, (offered_us[q] or 0) * 0.99)
+      end
+      local offered = offered_us[q]
       local fits = queue.best_fit("be", min(left, most))
       if fits then
         local us = fits.predicted_us
@@ -83,8 +85,8 @@ return policy {
 
       local mps = g.mode == "mps"
       local unpausing = at_us - idle_at_us[q] > p.overrun_max_us
-      local short_us = p.wait_gaps * offered_us[q]                 -- 0: no gap was seen yet
-      local beside = mps and (unpausing or short_us > 0 and k.predicted_us > short_us)
+      local short = offered and k.predicted_us > p.wait_gaps * offered
+      local beside = mps and (unpausing or short)
       if busy and not beside then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
       local hold_us = mps and k.wave_us or k.predicted_us         -- what those above wait for
@@ -95,7 +97,8 @@ return policy {
       if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
       if owed_now_us <= 0 then return IDLE, "no gap that fits" end
       -- In a gap it delays nobody, which is worth some of its own time.
-      local soon = 2 * k.predicted_us < offered_us[q] and k.wait_us < 4 * k.predicted_us
+      local room = 2 * k.predicted_us < (offered or 0)
+      local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end

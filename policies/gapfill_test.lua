@@ -205,15 +205,15 @@ test("under MPS the floor goes beside a program that never pauses", function(t)
 end)
 
 -- Share of best effort's kernels of 200 µs, one a millisecond, that start while the other's of
--- 300 µs run; its gaps are 20 µs.
-local function share_beside(t, wait_gaps)
+-- 300 µs run.
+local function share_beside(t, gap_us, wait_gaps)
   local s = t.sim { policy = "gapfill.lua", mps = true,
                     params = { wait_gaps = wait_gaps, floor_pct = 50 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = 200, count = 8 }
   s:run(10000)
-  s:loop { client = "lc", us = 300, gap_us = 20, blocks = 66, at = 10000 }
+  s:loop { client = "lc", us = 300, gap_us = gap_us, blocks = 66, at = 10000 }
   s:run(40000)
   s:loop { client = "be", us = 200, gap_us = 800 }
   s:run(200000)
@@ -230,8 +230,12 @@ local function share_beside(t, wait_gaps)
 end
 
 test("under MPS a kernel much longer than the gaps waits for none", function(t)
-  t.ok(share_beside(t, 4) > 0.5, "most start beside others, " .. share_beside(t, 4))
-  t.below(share_beside(t, 1000), 0.1, "all wait for a gap")
+  for _, gap_us in ipairs { 5, 20, 40 } do          -- switch_us of each is not offered
+    local share = share_beside(t, gap_us, 4)
+    t.ok(share > 0.5, "most start beside others at " .. gap_us .. " us, " .. share)
+  end
+  t.below(share_beside(t, 20, 1000), 0.1, "all wait for a gap")
+  t.below(share_beside(t, 300, 4), 0.1, "all wait for one that is long enough")
 end)
 
 test("time-sliced, nothing goes beside others", function(t)
@@ -240,16 +244,16 @@ end)
 
 -- Best effort's kernels of 5 ms fit no gap of 1 ms, and are one wave: with fence_sm = 24 they run
 -- on 28 SMs (whole groups), for five times as long.
-local function beside_long_kernels(t, params, mps)
+local function beside_long_kernels(t, params, mps, blocks)
   local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
-  s:loop { client = "be", us = 5000, blocks = 264, count = 8 }
+  s:loop { client = "be", us = 5000, blocks = blocks or 264, count = 8 }
   s:run(60000)
   s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
   s:run(40000)
   local late = #s:log()
-  s:loop { client = "be", us = 5000, blocks = 264 }
+  s:loop { client = "be", us = 5000, blocks = blocks or 264 }
   s:run(200000)
   local sms, launches = {}, 0
   for i, launch in ipairs(s:log()) do
@@ -301,8 +305,9 @@ test("without fence_sm a kernel that fits no gap is held", function(t)
 end)
 
 test("what has short waves is owed its turn on all SMs", function(t)
-  local short = beside_long_kernels(t, { fence_sm = 24, fence_us = 6000, overrun_max_us = 100000 })
+  local short = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 1000 }, true, 50 * 264)
   t.ok(short.sms[132] and not short.sms[28], "none on a fence")
+  t.ok(short.launches > 8, "those above wait for 100 us at most, " .. short.launches)
 end)
 
 test("time-sliced, nothing is fenced", function(t)

@@ -2,9 +2,10 @@
 """A round of measurements on a host of several GPUs: what wants a quiet host comes first, then the
 lanes run side by side, each with GPUs and processors of its own. rounds.toml has the rounds.
 
-    round.py looks --out $OUT            results in OUT/LANE/, all of them packed as OUT/round.tgz
+    round.py looks --out $OUT            a lane's results: OUT/LANE.tgz, packed as soon as it ends
     round.py looks --plan                the commands, and starts nothing
-    round.py looks --no-gpu --limit-s 40 --out /tmp/r    the logic alone, on the simulated GPU
+    round.py looks --no-gpu --limit-s 60 --out /tmp/r    the logic alone: what measure.py does goes
+                                         to the simulated GPU, and what needs a real one fails
 
 Exit status: 0, or 1 if a command failed; the others run on.
 """
@@ -31,16 +32,25 @@ class Lane:
     def __init__(self, name, commands, gpus, processors):
         self.name, self.commands = name, commands
         self.gpus, self.processors = gpus, processors
-        self.failed = []
+        self.failed, self.tail = [], []
 
     def run(self, out, until):
         """Its commands in turn, each until it ends or the round's time is up."""
         folder = out / self.name
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+            self.run_in(folder, until)
+            with tarfile.open(f"{folder}.tgz", "w:gz") as packed:
+                packed.add(folder, self.name)
+            shutil.rmtree(folder)
+        except OSError as error:
+            self.failed.append((str(folder), error))
+
+    def run_in(self, folder, until):
         env = os.environ | {"PYTHONUNBUFFERED": "1"}
         if self.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
-        with open(folder / "log", "wb") as log:
+        with open(folder / "log", "w+b") as log:
             for command in self.commands:
                 left = int(until - time.monotonic())
                 if left <= MARGIN_S:
@@ -55,6 +65,8 @@ class Lane:
                     cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, check=False)
                 if done.returncode not in (0, 3):  # 3: some is left for another call
                     self.failed.append((command, f"exit {done.returncode}"))
+            log.seek(0)
+            self.tail = log.read().decode(errors="replace").splitlines()[-TAIL:]
 
 
 def gpus_here():
@@ -101,22 +113,16 @@ def main():
     until = time.monotonic() + (options.limit_s or round_["limit_s"])
     first = Lane("first", round_.get("first", []), gpus[:1], sorted(os.sched_getaffinity(0)))
     lanes = lanes_of(round_, gpus)
-    results = options.out / "round"
-    first.run(results, until)
-    threads = [threading.Thread(target=lane.run, args=(results, until))
-               for lane in lanes]
+    first.run(options.out, until)
+    threads = [threading.Thread(target=lane.run, args=(options.out, until)) for lane in lanes]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for lane in [first, *lanes]:
-        lines = (results / lane.name / "log").read_text(errors="replace").splitlines()
-        print(f"=== {lane.name}", *(line[:200] for line in lines[-TAIL:]), sep="\n")
+        print(f"=== {lane.name}", *(line[:200] for line in lane.tail), sep="\n")
         for command, why in lane.failed:
             print(f"FAILED ({why}): {command}")
-    with tarfile.open(options.out / "round.tgz", "w:gz") as packed:
-        packed.add(results, "round")
-    shutil.rmtree(results)
     return 1 if any(lane.failed for lane in [first, *lanes]) else 0
 
 
