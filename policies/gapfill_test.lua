@@ -238,6 +238,21 @@ test("under MPS a kernel much longer than the gaps waits for none", function(t)
   t.below(share_beside(t, 300, 4), 0.1, "all wait for one that is long enough")
 end)
 
+test("under MPS the floor goes beside a program that stops pausing", function(t)
+  local s = t.sim { policy = "gapfill.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 50, count = 8 }
+  s:run(10000)
+  s:loop { client = "lc", us = 800, gap_us = 1000, count = 20, at = 10000 }
+  s:loop { client = "lc", us = 100000, blocks = 66, at = 60000 }
+  s:loop { client = "be", us = 50, at = 60000 }
+  s:run(60000)
+  local before = s:stats("be").launches
+  s:run(90000)
+  t.ok(s:stats("be").launches > before + 40, "be " .. s:stats("be").launches - before)
+end)
+
 test("time-sliced, nothing goes beside others", function(t)
   t.below(beside_a_dense_program(t, false, { floor_pct = 10 }), 40, "launches")
 end)
