@@ -413,7 +413,7 @@ def replaced(text, found):
     def fill(match):
         return f"{match[1]}\n{found.get(match[2], NO_RESULT)}\n{match[3]}"
 
-    return re.sub(r"(<!-- table:([\w-]+):begin -->).*?(<!-- table:\2:end -->)", fill, text,
+    return re.sub(r"(<!-- table:([\w.-]+):begin -->).*?(<!-- table:\2:end -->)", fill, text,
                   flags=re.DOTALL)
 
 
