@@ -47,7 +47,7 @@ return policy {
                        doc = "most that a launch for that share may hold up those above" },
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
-    wait_gaps = { type = "number", min = 0, max = 10000, default = 4,
+    wait_gaps = { type = "number", min = 0, max = 10000, default = 2,
                   doc = "under MPS a kernel longer than so many gaps waits for none" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
@@ -85,7 +85,7 @@ return policy {
 
       local mps = g.mode == "mps"
       local unpausing = at_us - idle_at_us[q] > p.overrun_max_us
-      local short = offered and k.predicted_us > p.wait_gaps * offered
+      local short = offered and k.predicted_us > p.wait_gaps * (offered + g.switch_us)
       local beside = mps and (unpausing or short)
       if busy and not beside then return IDLE, "a more important client runs" end
       local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing

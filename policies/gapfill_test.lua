@@ -230,12 +230,12 @@ local function share_beside(t, gap_us, wait_gaps)
 end
 
 test("under MPS a kernel much longer than the gaps waits for none", function(t)
-  for _, gap_us in ipairs { 5, 20, 40 } do          -- switch_us of each is not offered
-    local share = share_beside(t, gap_us, 4)
+  for _, gap_us in ipairs { 5, 20, 40 } do
+    local share = share_beside(t, gap_us, 2)
     t.ok(share > 0.5, "most start beside others at " .. gap_us .. " us, " .. share)
   end
   t.below(share_beside(t, 20, 1000), 0.1, "all wait for a gap")
-  t.below(share_beside(t, 300, 4), 0.1, "all wait for one that is long enough")
+  t.below(share_beside(t, 300, 2), 0.1, "all wait for one that is long enough")
 end)
 
 test("under MPS the floor goes beside a program that stops pausing", function(t)
