@@ -118,7 +118,8 @@ def check(folder):
             assert now["profiled"] and now["runs"] == 10, "the new daemon knows the task"
             wait_for("launches", lambda: device()["launches"] > 200)
         launches, timed = recording.timed()
-        assert launches > 200 and timed <= launches / 50, (launches, timed)
+        # One in 127, and the first few, until the daemon's hints are there; 32 of each to measure.
+        assert launches > 200 and timed <= launches / 20, (launches, timed)
         replayed = answer("trace", "replay", recording.file)
         assert replayed["complete"] and replayed["differing"] == 0, replayed
         profiles = answer("status")["profiles"]
