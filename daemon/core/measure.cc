@@ -4,7 +4,8 @@
 // call that leaves nothing of it on the device: for an unmodified program the nearest thing to
 // FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
 // measure_runs runs the task is profiled: its kernels are timed now and then only, and what was
-// measured of them stays. Predictions go on being corrected.
+// measured of them stays. Predictions go on being corrected. Below: what the scheduler says of its
+// clients, to whoever asks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
