@@ -10,6 +10,7 @@
 #include "daemon/core/estimator.h"
 #include "daemon/core/event.h"
 #include "daemon/core/policy.h"
+#include "daemon/core/runs.h"
 
 namespace heddle::core {
 
@@ -165,7 +166,10 @@ struct Client {
   Quantile timed_us{0.5};         // median of its timed launches
   double typical_us = 0;          // the same, the default estimate while there are none
   bool unsynchronized = false;    // launched since a synchronizing call last returned
-  TimeNs run_start = 0;           // the first such launch
+  TimeNs run_start = 0;           // the first such launch,
+  uint32_t run_first = kUnknownKernel, run_launches = 0;  // its kernel, and how many there are
+  TimeNs run_end = 0;                                     // of the last run
+  RunComparison runs;
   TaskStats* measured = nullptr;  // its task's measurement stage
   bool profile_grown = false;     // kernels were profiled that nobody took yet
   // Until then what nobody told of may be on the device; kNever while its launches are not told.

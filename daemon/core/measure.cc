@@ -47,15 +47,15 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
 }
 
-// True if nobody else had work on the device since then. A sample is exclusive if that is so since
+// True if nobody else up to that priority had work on the device since then. A sample is exclusive if that is so since
 // its launch: when the kernel ran is not known any better, for evidence may come much later.
-bool Scheduler::State::alone_since(const Client& c, TimeNs since) const {
+bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) const {
   if (departed_at >= since) return false;
   return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
     const Client& other = *entry.second;
     // Its work's end, be it one that passed since the client was last looked at.
     const TimeNs ended = other.gap_open ? other.gap_start : other.active ? other.busy_until : 0;
-    return &other != &c && (other.busy(clock) || ended > since);
+    return &other != &c && other.priority <= lowest && (other.busy(clock) || ended > since);
   });
 }
 
@@ -115,6 +115,7 @@ void Scheduler::State::infer_durations(Client& c, TimeNs at) {
 }
 
 void Scheduler::State::end_run(Client& c, TimeNs at) {
+  compare_run(c, at);
   TaskStats& task = *c.measured;
   if (task.profiled && c.untimed.empty()) return;
   if (!alone_since(c, c.run_start)) return;

@@ -14,6 +14,7 @@
 
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
+#include "daemon/core/runs.h"
 
 namespace heddle::core {
 
@@ -93,6 +94,10 @@ class Gpu {
   // For how long so far no such client had work outstanding. Only differences mean anything: they
   // are what best effort may be owed.
   virtual double idle_us(int priority) const = 0;
+  // Of runs of such clients that ended: how long they took, and how long the same take alone.
+  virtual RunTimes runs(int priority) const = 0;
+  // True while such a client is to be left alone, so that this is known.
+  virtual bool comparing(int priority) const = 0;
 
   // Queues of waiting launches, ascending key, ties by arrival. A launch is in one queue at most;
   // inserting it again moves it. Queues belong to the policy generation that made them.

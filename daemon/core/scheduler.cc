@@ -133,7 +133,12 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   c.last_kernel = work.kernel;
   c.longest_us = std::max(c.longest_us, work.predicted_us);
   c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
-  if (!c.unsynchronized) c.run_start = work.posted_at;
+  if (!c.unsynchronized) {
+    c.run_start = work.posted_at;
+    c.run_first = work.kernel;
+    c.run_launches = 0;
+  }
+  ++c.run_launches;
   c.unsynchronized = true;
   c.gap_synchronized = false;
   ++c.launches;

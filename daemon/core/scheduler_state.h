@@ -52,6 +52,7 @@ struct Scheduler::State final : Gpu {
   // How long each priority was the highest with work outstanding; last: nobody had any.
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
+  std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
   bool windows_dirty = false;
   bool dispatch_wanted = false;
 
@@ -98,13 +99,16 @@ struct Scheduler::State final : Gpu {
 
   // ---- measure.cc ----
   void on_profile(const Client&, const ProfileBody&);
-  bool alone_since(const Client&, TimeNs since) const;
+  bool alone_since(const Client&, TimeNs since, int lowest = kPriorityLowest) const;
   void add_gap(const Client&, TimeNs at);  // it ends: the client has work again
   void add_duration(Client&, const Work&, double us);
   void end_run(Client&, TimeNs at);  // a synchronizing call returned, and nothing is left
   void infer_durations(Client&, TimeNs at);
   void send_hint(Client&, uint32_t kernel);
   TaskProfile profile_of(const Client&, bool profiled_only) const;
+
+  // ---- runs.cc ----
+  void compare_run(Client&, TimeNs at);
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;
@@ -153,6 +157,8 @@ struct Scheduler::State final : Gpu {
   double gap_length_us(int priority) const override;
   bool busy(int priority) const override;
   double idle_us(int priority) const override;
+  RunTimes runs(int priority) const override;
+  bool comparing(int priority) const override;
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;
   LaunchId queue_peek(QueueId) const override;

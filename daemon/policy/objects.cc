@@ -128,6 +128,8 @@ using core::LaunchView;
 enum Method : size_t {
   kGapUs,
   kBusy,
+  kComparing,
+  kRuns,
   kClients,
   kLeaseIt,
   kWindowIt,
@@ -194,6 +196,8 @@ constexpr Field kGpuFields[] = {
     {"gap_length_us", push_method<kGapLengthUs>},
     {"busy", push_method<kBusy>},
     {"idle_us", push_method<kIdleUs>},
+    {"runs", push_method<kRuns>},
+    {"comparing", push_method<kComparing>},
     {"clients", push_method<kClients>},
 };
 
@@ -258,10 +262,22 @@ int time_above(lua_State* L) {
   return 1;
 }
 
-int busy(lua_State* L) {
+// g:busy(prio), g:comparing(prio).
+template <bool (core::Gpu::*kQuestion)(int) const>
+int true_above(lua_State* L) {
   const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
-  lua_pushboolean(L, gpu.busy(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
+  lua_pushboolean(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
   return 1;
+}
+
+// Three numbers: no table is allocated.
+int runs(lua_State* L) {
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  const core::RunTimes times = gpu.runs(static_cast<int>(luaL_checknumber(L, 2)));
+  lua_pushnumber(L, static_cast<double>(times.count));
+  lua_pushnumber(L, times.took_us);
+  lua_pushnumber(L, times.alone_us);
+  return 3;
 }
 
 // The iterator's control value is the last client, which knows its place.
@@ -338,7 +354,9 @@ void FieldTable::add(const void* interned, const Field* field) {
 
 void open_objects(lua_State* L, Session& s) {
   constexpr lua_CFunction kMethods[] = {time_above<&core::Gpu::gap_us>,
-                                        busy,
+                                        true_above<&core::Gpu::busy>,
+                                        true_above<&core::Gpu::comparing>,
+                                        runs,
                                         clients,
                                         lease_it,
                                         window_it,

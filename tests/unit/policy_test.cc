@@ -42,6 +42,8 @@ class FakeGpu final : public core::Gpu {
   double gap_length_us(int) const override { return gap; }
   bool busy(int) const override { return false; }
   double idle_us(int) const override { return 0; }
+  core::RunTimes runs(int) const override { return {}; }
+  bool comparing(int) const override { return false; }
   core::QueueId queue_create(std::string_view name) override {
     names.emplace_back(name);
     queues.emplace_back();

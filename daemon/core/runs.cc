@@ -1,0 +1,75 @@
+#include "daemon/core/runs.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+// Numbers of launches that differ by an eighth or less are taken for the same.
+uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
+  const int shift = std::max(0, static_cast<int>(std::bit_width(launches)) - 3);
+  return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;
+}
+
+void RunComparison::rest(TimeNs now, int times) {
+  not_before_ = now + times * std::min(now - since_, kPatienceNs);
+  since_ = 0;
+  beside_ = 0;
+}
+
+double RunComparison::add(uint64_t kind, double us, bool alone, TimeNs now) {
+  const auto it = alone_us_.find(kind);
+  const bool known = it != alone_us_.end() && it->second.count() >= kAloneMin;
+  const double alone_us = known ? it->second.mean() : 0;
+  const bool room = it != alone_us_.end() || alone_us_.size() < kKindsMax;
+  if (alone && room) alone_us_[kind].add(us);
+  if (alone) {
+    beside_ = 0;
+  } else {
+    beside_ += known ? 1 : kBesideMax / kUnknownMax;
+  }
+  const bool asked = since_ != 0;
+  if (asked && (alone || !comparing(now))) rest(now, known ? kRest : kUnknownRest);
+  if (!asked && room && beside_ >= kBesideMax && now >= not_before_) since_ = now;
+  return alone_us;
+}
+
+// A run of the client ended that nobody else as important or more was beside. What the client did
+// on its own before, since the last, is a part of what it is slowed down of; but not all of it if it
+// did nothing, for want of requests.
+void Scheduler::State::compare_run(Client& c, TimeNs at) {
+  if (!alone_since(c, c.run_start, c.priority)) return;
+  const bool alone = alone_since(c, c.run_start, kPriorityLowest);
+  const double us = to_us(at - c.run_start);
+  const double apart_us = to_us(c.run_start - std::exchange(c.run_end, at));
+  const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
+  const double alone_us = c.runs.add(kind, us, alone, clock);
+  if (alone_us == 0) return;
+  RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
+  ++sum.count;
+  const double before_us = std::min(apart_us, alone_us);
+  sum.took_us += before_us + us;
+  sum.alone_us += before_us + alone_us;
+}
+
+RunTimes Scheduler::State::runs(int priority) const {
+  RunTimes all;
+  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
+    const RunTimes& sum = runs_of[static_cast<size_t>(p)];
+    all.count += sum.count;
+    all.took_us += sum.took_us;
+    all.alone_us += sum.alone_us;
+  }
+  return all;
+}
+
+bool Scheduler::State::comparing(int priority) const {
+  const auto above = active_above(priority);
+  return std::any_of(above.begin(), above.end(),
+                     [&](const Client* c) { return c->runs.comparing(clock); });
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,51 @@
+// How long a client's runs take beside less important work, against the same runs alone.
+//
+// A run (measure.cc) is what a client does between two synchronizing calls. No prediction says what
+// the work let in beside it costs it: blocks that hold SMs, caches, memory bandwidth, a gap that
+// came out shorter. But a program repeats its runs, so it can be measured: they are told apart by
+// their first kernel and, roughly, their number of launches, and of each kind it is known how long
+// it takes alone. That changes with the input, the clocks and the host, so those above are to be
+// left alone for a run now and then; a policy asks when (Gpu::comparing).
+#pragma once
+
+#include <unordered_map>
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/event.h"
+
+namespace heddle::core {
+
+// Of runs that ended and whose kind is known, with what lay before them, at most as long as they
+// take alone: only differences mean anything.
+struct RunTimes {
+  uint64_t count = 0;
+  double took_us = 0, alone_us = 0;
+};
+
+class RunComparison {
+ public:
+  static constexpr size_t kKindsMax = 1024;  // others are not compared
+  static constexpr uint32_t kAloneMin = 2;   // runs alone before one says what it takes
+  // So many runs in a row that were not alone, of a kind that is known or not, ask for one that is.
+  static constexpr int kBesideMax = 16, kUnknownMax = 4;
+  // What that costs those below: it is waited for this long at most, and then not for as many times
+  // as long as was waited.
+  static constexpr TimeNs kPatienceNs = 100'000'000;
+  static constexpr int kRest = 15, kUnknownRest = 3;
+
+  static uint64_t kind_of(uint32_t first_kernel, uint32_t launches);
+
+  // A run ended at `now`. Says how long such a run takes alone, 0 if that is not known.
+  double add(uint64_t kind, double us, bool alone, TimeNs now);
+  // True while a run alone is waited for.
+  bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < kPatienceNs; }
+
+ private:
+  void rest(TimeNs now, int times);
+
+  std::unordered_map<uint64_t, Ewma> alone_us_;
+  int beside_ = 0;  // runs since the last that was alone
+  TimeNs since_ = 0, not_before_ = 0;
+};
+
+}  // namespace heddle::core
