@@ -14,26 +14,27 @@ uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
   return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;
 }
 
-void RunComparison::rest(TimeNs now, int times) {
-  not_before_ = now + times * std::min(now - since_, kPatienceNs);
-  since_ = 0;
-  beside_ = 0;
-}
-
 double RunComparison::add(uint64_t kind, double us, bool alone, TimeNs now) {
-  const auto it = alone_us_.find(kind);
-  const bool known = it != alone_us_.end() && it->second.count() >= kAloneMin;
-  const double alone_us = known ? it->second.mean() : 0;
-  const bool room = it != alone_us_.end() || alone_us_.size() < kKindsMax;
-  if (alone && room) alone_us_[kind].add(us);
+  if (kinds_.size() >= kKindsMax && !kinds_.contains(kind)) kinds_.clear();
+  Kind& k = kinds_[kind];
+  const double alone_us = k.known() ? k.alone_us : 0;
   if (alone) {
-    beside_ = 0;
+    // One that the host held up for long does not count as much.
+    if (k.known()) us = std::min(us, 2 * k.alone_us);
+    k.alone_us += (us - k.alone_us) * std::max(1.0 / ++k.alone, kMemory);
+    k.beside = 0;
   } else {
-    beside_ += known ? 1 : kBesideMax / kUnknownMax;
+    ++k.beside;
   }
-  const bool asked = since_ != 0;
-  if (asked && (alone || !comparing(now))) rest(now, known ? kRest : kUnknownRest);
-  if (!asked && room && beside_ >= kBesideMax && now >= not_before_) since_ = now;
+  if (since_ != 0 && ((alone && kind == wanted_) || !comparing(now))) {
+    not_before_ = now + kRest * std::min(now - since_, kPatienceNs);
+    since_ = 0;
+  }
+  if (since_ == 0 && now >= not_before_ && k.beside >= (k.known() ? kBesideMax : kUnknownMax)) {
+    since_ = now;
+    wanted_ = kind;
+    k.beside = 0;  // it may never come again
+  }
   return alone_us;
 }
 

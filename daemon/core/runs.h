@@ -5,12 +5,12 @@
 // came out shorter. But a program repeats its runs, so it can be measured: they are told apart by
 // their first kernel and, roughly, their number of launches, and of each kind it is known how long
 // it takes alone. That changes with the input, the clocks and the host, so those above are to be
-// left alone for a run now and then; a policy asks when (Gpu::comparing).
+// left alone now and then; a policy asks when (Gpu::comparing).
 #pragma once
 
+#include <cstddef>
 #include <unordered_map>
 
-#include "daemon/core/estimator.h"
 #include "daemon/core/event.h"
 
 namespace heddle::core {
@@ -24,14 +24,15 @@ struct RunTimes {
 
 class RunComparison {
  public:
-  static constexpr size_t kKindsMax = 1024;  // others are not compared
+  static constexpr size_t kKindsMax = 1024;  // then all are forgotten
   static constexpr uint32_t kAloneMin = 2;   // runs alone before one says what it takes
-  // So many runs in a row that were not alone, of a kind that is known or not, ask for one that is.
-  static constexpr int kBesideMax = 16, kUnknownMax = 4;
-  // What that costs those below: it is waited for this long at most, and then not for as many times
+  static constexpr double kMemory = 0.25;    // weight of the latest run alone, once there are a few
+  // So many runs of a kind in a row that were not alone, known or not, ask for one that is.
+  static constexpr uint32_t kBesideMax = 16, kUnknownMax = 4;
+  // What that costs those below: it is waited for this long at most, and then not for so many times
   // as long as was waited.
   static constexpr TimeNs kPatienceNs = 100'000'000;
-  static constexpr int kRest = 15, kUnknownRest = 3;
+  static constexpr int kRest = 15;
 
   static uint64_t kind_of(uint32_t first_kernel, uint32_t launches);
 
@@ -41,10 +42,14 @@ class RunComparison {
   bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < kPatienceNs; }
 
  private:
-  void rest(TimeNs now, int times);
+  struct Kind {
+    double alone_us = 0;
+    uint32_t alone = 0, beside = 0;  // runs; beside: since the last alone
+    bool known() const { return alone >= kAloneMin; }
+  };
 
-  std::unordered_map<uint64_t, Ewma> alone_us_;
-  int beside_ = 0;  // runs since the last that was alone
+  std::unordered_map<uint64_t, Kind> kinds_;
+  uint64_t wanted_ = 0;  // the kind that is waited for
   TimeNs since_ = 0, not_before_ = 0;
 };
 
