@@ -62,7 +62,7 @@ void read_sim(Reader& job, const std::string& file, std::string& error, Job& out
     r.problem(*node, "job.sim has blocks and block_us; leave one out");
   }
   r.finish();
-  const bool synthetic = r.table().size() > (traced ? 1U : 0U);
+  const bool synthetic = r.table().size() > (traced ? 1U + (r.has("tokens") ? 1U : 0U) : 0U);
   if ((synthetic || !traced) && !(sim.kernel.median_us > 0)) {
     r.problem(*node, "job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }");
   }

@@ -48,8 +48,9 @@ struct TraceScript {
   std::vector<std::vector<Launch>> iterations;  // each ends with a synchronizing call
 };
 
-// Of the trace's only client, or of the one called `job`. What is not known is taken from what is:
-// a kernel that was never measured lasts as long as the client's median one. An iteration is the
+// Of the trace's only client, or of the one called `job`. A launch that was not measured lasts as
+// long as others of its kernel did or, if those are few, as a core took its kernel for by the end
+// of the trace, which infers what it is not told from when queues ended. An iteration is the
 // shortest run of calls between synchronizing calls that repeats. Times of the recording are host
 // time only: how long a call waited then, for a grant or a synchronize, plays no part. One thread,
 // one stream: a client of several plays in the order of its calls.
@@ -94,8 +95,9 @@ class JobProgram : public sim::Program {
 
 std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
                                            sim::TimeNs from, sim::TimeNs to, uint64_t seed);
-// `script` must outlive it.
-std::unique_ptr<JobProgram> make_traced(const TraceScript& script, Arrivals arrivals,
-                                        sim::TimeNs from, sim::TimeNs to, uint64_t seed);
+// `script` must outlive it. With `tokens` an iteration of it is a token, and so many a request.
+std::unique_ptr<JobProgram> make_traced(const TraceScript& script, uint32_t tokens,
+                                        Arrivals arrivals, sim::TimeNs from, sim::TimeNs to,
+                                        uint64_t seed);
 
 }  // namespace heddle::bench

@@ -14,6 +14,9 @@ using sim::TimeNs;
 // What the host spends in the launch call itself is the virtual machine's to add.
 const TimeNs kLaunchNs = sim::HostCosts().launch_ns;
 
+// Fewer say less of a kernel than what the core learned.
+constexpr size_t kSamplesMin = 8;
+
 struct Call {
   TimeNs at = 0, over = 0;
   const trace::LaunchTrack* launch = nullptr;  // nullptr: a synchronizing call
@@ -75,6 +78,17 @@ size_t period_of(const std::vector<std::vector<TraceScript::Launch>>& segments) 
   return 1;
 }
 
+// Of all launches, as the core learned them.
+double middle_us(const std::vector<trace::KernelTrack>& kernels) {
+  std::vector<double> all;
+  for (const trace::KernelTrack& k : kernels) {
+    all.insert(all.end(), std::max<uint64_t>(1, k.launches), k.learned_us);
+  }
+  const auto middle = all.begin() + static_cast<ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
+}
+
 const trace::ClientTrack* find_client(const trace::Timeline& timeline, const std::string& job) {
   const trace::ClientTrack* found = nullptr;
   size_t candidates = 0;
@@ -113,18 +127,13 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
   if (script.iterations.empty()) {
     return fail(file + ": " + client->name() + " synchronizes less than twice; record for longer");
   }
-  std::vector<float> all;
-  for (const trace::KernelTrack& k : client->kernels) {
-    all.insert(all.end(), k.measured_us.begin(), k.measured_us.end());
-  }
-  if (all.empty()) {
+  const auto known = [](const trace::KernelTrack& k) { return k.learned_us > 0; };
+  if (std::none_of(client->kernels.begin(), client->kernels.end(), known)) {
     return fail(file + ": no kernel of " + client->name() + " was measured; record for longer");
   }
-  std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(all.size() / 2), all.end());
-  const float middle = all[all.size() / 2];
   // The last one stands for launches whose kernel the trace does not name.
   std::vector<trace::KernelTrack> kernels = client->kernels;
-  kernels.emplace_back();
+  kernels.emplace_back().learned_us = middle_us(client->kernels);
   for (uint32_t k = 0; k < kernels.size(); ++k) {
     const core::KernelBody& body = kernels[k].body;
     sim::LaunchSpec spec{client->kernel_name(k), 0, sim::facts::kSmCount, 1024};
@@ -137,7 +146,7 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     spec.shared_bytes =
         std::min(body.static_smem_bytes + body.dynamic_smem_bytes, sim::facts::kSharedBytesPerSm);
     auto& measured = script.measured_us.emplace_back(kernels[k].measured_us);
-    if (measured.empty()) measured.push_back(middle);
+    if (measured.size() < kSamplesMin) measured = {static_cast<float>(kernels[k].learned_us)};
     spec.us = static_cast<double>(measured[measured.size() / 2]);
     script.kernels.push_back(spec);
   }
