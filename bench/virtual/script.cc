@@ -1,10 +1,10 @@
 // A client of a trace as a script: what it did by itself, without what the GPU and heddle did to
 // it.
+#include "bench/virtual/script.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
-
-#include "bench/virtual/program.h"
 
 namespace heddle::bench {
 namespace {
@@ -156,6 +156,14 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     }
   }
   return script;
+}
+
+heddle::Result<TraceScript> load_script(const std::string& path, const std::string& job) {
+  auto reader = trace::Reader::open(path);
+  if (!reader) return fail(reader.error().message);
+  const auto timeline = trace::read_timeline(*reader);
+  if (!timeline) return fail(timeline.error().message);
+  return script_of(*timeline, path, job);
 }
 
 }  // namespace heddle::bench
