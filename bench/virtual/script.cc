@@ -78,6 +78,27 @@ size_t period_of(const std::vector<std::vector<TraceScript::Launch>>& segments) 
   return 1;
 }
 
+// By how much kernels that were never measured are shortened: as one queue, all launches between
+// the first and the last synchronizing call took no longer than there was between the two.
+double shortened(const trace::ClientTrack& client) {
+  TimeNs from = 0, to = 0;
+  for (const trace::SyncTrack& s : client.syncs) {
+    if (from == 0) from = s.returned;
+    to = std::max(to, s.returned);
+  }
+  double room_us = static_cast<double>(to - from) / 1e3, inferred_us = 0;
+  for (const trace::LaunchTrack& l : client.launches) {
+    if (l.called < from || l.called >= to || l.kernel >= client.kernels.size()) continue;
+    const trace::KernelTrack& k = client.kernels[l.kernel];
+    if (k.measured_us.empty()) {
+      inferred_us += k.learned_us;
+    } else {
+      room_us -= l.measured_us > 0 ? static_cast<double>(l.measured_us) : k.learned_us;
+    }
+  }
+  return room_us > 0 && inferred_us > room_us ? room_us / inferred_us : 1;
+}
+
 // Of all launches, as the core learned them.
 double middle_us(const std::vector<trace::KernelTrack>& kernels) {
   std::vector<double> all;
@@ -134,6 +155,7 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
   // The last one stands for launches whose kernel the trace does not name.
   std::vector<trace::KernelTrack> kernels = client->kernels;
   kernels.emplace_back().learned_us = middle_us(client->kernels);
+  const double share = shortened(*client);
   for (uint32_t k = 0; k < kernels.size(); ++k) {
     const core::KernelBody& body = kernels[k].body;
     sim::LaunchSpec spec{client->kernel_name(k), 0, sim::facts::kSmCount, 1024};
@@ -146,7 +168,8 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     spec.shared_bytes =
         std::min(body.static_smem_bytes + body.dynamic_smem_bytes, sim::facts::kSharedBytesPerSm);
     auto& measured = script.measured_us.emplace_back(kernels[k].measured_us);
-    if (measured.size() < kSamplesMin) measured = {static_cast<float>(kernels[k].learned_us)};
+    const double learned_us = kernels[k].learned_us * (measured.empty() ? share : 1);
+    if (measured.size() < kSamplesMin) measured = {static_cast<float>(learned_us)};
     spec.us = static_cast<double>(measured[measured.size() / 2]);
     script.kernels.push_back(spec);
   }

@@ -287,7 +287,7 @@ TEST(ShippedTraces, PlayAtTheirOwnPace) {
     machine.run(client, 0, *program);
     machine.run_until(kSecond);
     const double real_per_s = static_cast<double>(between) * 1e9 / static_cast<double>(to - from);
-    EXPECT_NEAR(static_cast<double>(machine.stats(client).launches) / real_per_s, 1, 0.3);
+    EXPECT_NEAR(static_cast<double>(machine.stats(client).launches) / real_per_s, 1, 0.2);
   }
   EXPECT_GE(count, 8u);
 }
