@@ -289,7 +289,7 @@ class Synthetic {
         if (us.empty()) first = due;
         us.push_back(whole_us(last - due));
       }
-      pause();
+      if (arrivals.closed() || !replays()) pause();  // in a trace it was the wait for a request
     }
     for (; !arrivals.closed() && arrivals.next_s() < end; arrivals.advance()) {
       unserved += counts(arrivals.next_s()) ? 1 : 0;
