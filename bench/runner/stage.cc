@@ -20,6 +20,20 @@ std::string argument(const scenario::Distribution& d) {
   return number(d.median_us) + ":" + number(d.sigma);
 }
 
+// A trace is played as it is, unless something else is said for the simulated GPU.
+bool replays(const scenario::Job& job) {
+  return job.workload == "replay" || !(job.sim->kernel.median_us > 0);
+}
+
+std::vector<std::string> replay(const scenario::Scenario& scenario, const scenario::Job& job) {
+  std::vector<std::string> words = {installed("libexec/heddle/heddle-synthetic"), "--trace",
+                                    resolve(scenario, job.sim->trace), "--job", job.name};
+  if (job.sim->tokens > 0) {
+    words.insert(words.end(), {"--tokens", std::to_string(job.sim->tokens)});
+  }
+  return words;
+}
+
 std::vector<std::string> synthetic(const scenario::SimJob& sim, uint64_t seed) {
   std::vector<std::string> words = {installed("libexec/heddle/heddle-synthetic")};
   const std::pair<const char*, std::string> options[] = {{"--kernels", std::to_string(sim.kernels)},
@@ -47,7 +61,8 @@ std::string script(const std::string& name) {
 
 // On the simulated GPU the stand-in, where there is one.
 bool plays(const scenario::Job& job, bool simulated) {
-  return job.workload == "synthetic" || (simulated && job.sim);
+  const bool built_in = job.workload == "synthetic" || job.workload == "replay";
+  return built_in || (simulated && job.sim);
 }
 
 }  // namespace
@@ -57,11 +72,11 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
     const std::string where =
         scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
     if (plays(job, simulated)) {
-      if (!job.sim) throw std::runtime_error(where + "is synthetic and needs a [job.sim]");
-      if (job.sim->kernel.median_us > 0) continue;
-      throw std::runtime_error(where +
-                               "has a trace for [job.sim], which only virtual time replays; give "
-                               "kernels and kernel_us as well, or use a GPU");
+      if (!job.sim || (job.sim->trace.empty() && replays(job))) {
+        throw std::runtime_error(where + "is " + job.workload + " and needs a [job.sim]" +
+                                 (job.workload == "replay" ? " with a trace" : ""));
+      }
+      continue;
     }
     if (!job.command.empty()) continue;
     if (simulated) {
@@ -69,8 +84,9 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
     }
     const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
     if (!fs::exists(file)) {
-      throw std::runtime_error(where + "has workload \"" + job.workload + "\", and " + file +
-                               " is not there; torchvision, llm and synthetic are built in");
+      throw std::runtime_error(
+          where + "has workload \"" + job.workload + "\", and " + file +
+          " is not there; torchvision, llm, synthetic and replay are built in");
     }
     if (job.workload == "torchvision" && job.params.count("model") == 0) {
       throw std::runtime_error(where + "needs a model, such as model = \"resnet50\"");
@@ -154,7 +170,7 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
 
 std::vector<std::string> Stage::command(const scenario::Job& job, uint64_t seed) const {
   if (plays(job, simulated_)) {
-    auto words = synthetic(*job.sim, seed);
+    auto words = replays(job) ? replay(scenario_, job) : synthetic(*job.sim, seed);
     const auto memory = job.params.find("memory_mib");
     if (memory != job.params.end()) words.insert(words.end(), {"--memory-mib", memory->second});
     return words;

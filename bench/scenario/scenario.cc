@@ -62,7 +62,7 @@ void read_sim(Reader& job, const std::string& file, std::string& error, Job& out
     r.problem(*node, "job.sim has blocks and block_us; leave one out");
   }
   r.finish();
-  const bool synthetic = r.table().size() > (traced ? 1U : 0U);
+  const bool synthetic = r.table().size() > (traced ? 1U + (r.has("tokens") ? 1U : 0U) : 0U);
   if ((synthetic || !traced) && !(sim.kernel.median_us > 0)) {
     r.problem(*node, "job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }");
   }
@@ -112,8 +112,8 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
   double slo_ms = 0;
   if (r.number("slo_ms", 1e-3, kSloMaxMs, slo_ms)) job.slo_ms = slo_ms;
   read_sim(r, file, error, job);
-  if (job.workload.empty() && job.command.empty() && job.sim && job.sim->trace.empty()) {
-    job.workload = "synthetic";
+  if (job.workload.empty() && job.command.empty() && job.sim) {
+    job.workload = job.sim->trace.empty() ? "synthetic" : "replay";
   }
   if (job.workload.empty() == job.command.empty()) {
     r.problem(table, "job " + job.name + " needs either workload or command");

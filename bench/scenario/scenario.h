@@ -45,7 +45,8 @@ inline constexpr uint32_t kSimWave = 264;
 // What stands in for the job where no GPU is: a recorded trace, or a synthetic iteration of
 // `kernels` launches with host time between them, synchronizing, and host time before the next.
 // With `tokens` it is a request of so many tokens: each is `kernels` launches and their
-// synchronizing calls. With both, virtual time plays the trace, and the simulated GPU the rest.
+// synchronizing calls, or an iteration of the trace. With a trace and a synthetic one, virtual time
+// (and the workload "replay", on a GPU too) plays the trace, and the simulated GPU the other.
 struct SimJob {
   std::string trace;
   uint32_t tokens = 0;         // an iteration; 0: it makes none, and has no times between them

@@ -191,9 +191,10 @@ class Machine {
     const TraceScript* script = setting_.scripts[variant.job].get();
     Job& added = jobs_.emplace_back();
     added.job = variant.job;
-    added.program = script != nullptr
-                        ? make_traced(*script, std::move(arrivals), from_, to_, seed)
-                        : make_synthetic(*job.sim, std::move(arrivals), from_, to_, seed);
+    added.program =
+        script != nullptr
+            ? make_traced(*script, job.sim->tokens, std::move(arrivals), from_, to_, seed)
+            : make_synthetic(*job.sim, std::move(arrivals), from_, to_, seed);
     sim::ClientSpec spec;
     spec.name = job.name;
     spec.priority = priority_of(variant, setting_.scenario);

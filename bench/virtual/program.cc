@@ -80,9 +80,11 @@ class Synthetic final : public JobProgram {
 
 class Traced final : public JobProgram {
  public:
-  Traced(const TraceScript& script, Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed)
+  Traced(const TraceScript& script, uint32_t tokens, Arrivals arrivals, TimeNs from, TimeNs to,
+         uint64_t seed)
       : JobProgram(std::move(arrivals), from, to),
         script_(script),
+        tokens_(tokens),
         random_(seed),
         iteration_(random_() % script.iterations.size()) {}
 
@@ -95,7 +97,11 @@ class Traced final : public JobProgram {
 
   bool next(TimeNs now, Step& step) override {
     if (position_ == script_.iterations[iteration_].size()) {
-      end(now);
+      if (tokens_ > 0) token(now);
+      if (++token_ >= tokens_) {
+        end(now);
+        token_ = 0;
+      }
       position_ = 0;
       iteration_ = (iteration_ + 1) % script_.iterations.size();
     }
@@ -103,7 +109,7 @@ class Traced final : public JobProgram {
     step.think_ns = to_ns(static_cast<double>(call.think_us));
     // What the host did before the first call is the pause between iterations; with requests it was
     // the wait for one.
-    if (position_ == 0) step.think_ns = begin(now, closed() ? step.think_ns : 0);
+    if (position_ == 0 && token_ == 0) step.think_ns = begin(now, closed() ? step.think_ns : 0);
     ++position_;
     step.kind = call.synchronize ? Step::Kind::kSynchronize : Step::Kind::kLaunch;
     if (call.synchronize) return true;
@@ -115,6 +121,8 @@ class Traced final : public JobProgram {
 
  private:
   const TraceScript& script_;
+  const uint32_t tokens_;  // of a request, each an iteration of the script; 0: it makes none
+  uint32_t token_ = 0;
   std::mt19937_64 random_;
   uint32_t first_kernel_ = 0;
   size_t iteration_;
@@ -190,9 +198,9 @@ std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals
   return std::make_unique<Synthetic>(job, std::move(arrivals), from, to, seed);
 }
 
-std::unique_ptr<JobProgram> make_traced(const TraceScript& script, Arrivals arrivals, TimeNs from,
-                                        TimeNs to, uint64_t seed) {
-  return std::make_unique<Traced>(script, std::move(arrivals), from, to, seed);
+std::unique_ptr<JobProgram> make_traced(const TraceScript& script, uint32_t tokens,
+                                        Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed) {
+  return std::make_unique<Traced>(script, tokens, std::move(arrivals), from, to, seed);
 }
 
 }  // namespace heddle::bench

@@ -10,7 +10,7 @@
 #include "bench/runner/job.h"
 #include "bench/scenario/scenario.h"
 #include "bench/sim/virtual.h"
-#include "daemon/trace/timeline.h"
+#include "bench/virtual/script.h"
 
 namespace heddle::bench {
 
@@ -33,29 +33,6 @@ class Arrivals {
   sim::TimeNs next_ = 0;
   size_t count_ = 0;
 };
-
-// A client of a trace, ready to be played: iterations of launches with the host time before each,
-// and synchronizing calls. Shared by all programs that play it.
-struct TraceScript {
-  struct Launch {
-    uint32_t kernel = 0;       // index into `kernels`
-    float us = 0;              // measured; 0: one of its kernel's measured ones is drawn
-    float think_us = 0;        // host time since the call before it was over
-    bool synchronize = false;  // not a launch: a synchronizing call
-  };
-  std::vector<sim::LaunchSpec> kernels;         // us: the median
-  std::vector<std::vector<float>> measured_us;  // by kernel, never empty
-  std::vector<std::vector<Launch>> iterations;  // each ends with a synchronizing call
-};
-
-// Of the trace's only client, or of the one called `job`. What is not known is taken from what is:
-// a kernel that was never measured lasts as long as the client's median one. An iteration is the
-// shortest run of calls between synchronizing calls that repeats. Times of the recording are host
-// time only: how long a call waited then, for a grant or a synchronize, plays no part. One thread,
-// one stream: a client of several plays in the order of its calls.
-// The error is one line that names file and remedy.
-heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
-                                      const std::string& job);
 
 // What all programs share: the block whose samples count, and the requests.
 class JobProgram : public sim::Program {
@@ -94,8 +71,9 @@ class JobProgram : public sim::Program {
 
 std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
                                            sim::TimeNs from, sim::TimeNs to, uint64_t seed);
-// `script` must outlive it.
-std::unique_ptr<JobProgram> make_traced(const TraceScript& script, Arrivals arrivals,
-                                        sim::TimeNs from, sim::TimeNs to, uint64_t seed);
+// `script` must outlive it. With `tokens` an iteration of it is a token, and so many a request.
+std::unique_ptr<JobProgram> make_traced(const TraceScript& script, uint32_t tokens,
+                                        Arrivals arrivals, sim::TimeNs from, sim::TimeNs to,
+                                        uint64_t seed);
 
 }  // namespace heddle::bench

@@ -84,10 +84,8 @@ void load_inputs(VirtualSetting& setting) {
     auto& script = setting.scripts.emplace_back();
     auto& recorded = setting.recorded.emplace_back();
     if (!job.sim->trace.empty()) {
-      trace::Reader reader = must(trace::Reader::open(scenario::resolve(s, job.sim->trace)));
-      const trace::Timeline timeline = must(trace::read_timeline(reader));
-      script =
-          std::make_shared<const TraceScript>(must(script_of(timeline, reader.name(), job.name)));
+      script = std::make_shared<const TraceScript>(
+          must(load_script(scenario::resolve(s, job.sim->trace), job.name)));
     }
     if (job.arrivals.kind != scenario::ArrivalKind::kRecorded) continue;
     const std::string path = scenario::resolve(s, job.arrivals.file);

@@ -1,10 +1,10 @@
 // A client of a trace as a script: what it did by itself, without what the GPU and heddle did to
 // it.
+#include "bench/virtual/script.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
-
-#include "bench/virtual/program.h"
 
 namespace heddle::bench {
 namespace {
@@ -13,6 +13,9 @@ using sim::TimeNs;
 
 // What the host spends in the launch call itself is the virtual machine's to add.
 const TimeNs kLaunchNs = sim::HostCosts().launch_ns;
+
+// Fewer say less of a kernel than what the core learned.
+constexpr size_t kSamplesMin = 8;
 
 struct Call {
   TimeNs at = 0, over = 0;
@@ -75,6 +78,38 @@ size_t period_of(const std::vector<std::vector<TraceScript::Launch>>& segments) 
   return 1;
 }
 
+// By how much kernels that were never measured are shortened: as one queue, all launches between
+// the first and the last synchronizing call took no longer than there was between the two.
+double shortened(const trace::ClientTrack& client) {
+  TimeNs from = 0, to = 0;
+  for (const trace::SyncTrack& s : client.syncs) {
+    if (from == 0) from = s.returned;
+    to = std::max(to, s.returned);
+  }
+  double room_us = static_cast<double>(to - from) / 1e3, inferred_us = 0;
+  for (const trace::LaunchTrack& l : client.launches) {
+    if (l.called < from || l.called >= to || l.kernel >= client.kernels.size()) continue;
+    const trace::KernelTrack& k = client.kernels[l.kernel];
+    if (k.measured_us.empty()) {
+      inferred_us += k.learned_us;
+    } else {
+      room_us -= l.measured_us > 0 ? static_cast<double>(l.measured_us) : k.learned_us;
+    }
+  }
+  return room_us > 0 && inferred_us > room_us ? room_us / inferred_us : 1;
+}
+
+// Of all launches, as the core learned them.
+double middle_us(const std::vector<trace::KernelTrack>& kernels) {
+  std::vector<double> all;
+  for (const trace::KernelTrack& k : kernels) {
+    all.insert(all.end(), std::max<uint64_t>(1, k.launches), k.learned_us);
+  }
+  const auto middle = all.begin() + static_cast<ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
+}
+
 const trace::ClientTrack* find_client(const trace::Timeline& timeline, const std::string& job) {
   const trace::ClientTrack* found = nullptr;
   size_t candidates = 0;
@@ -113,18 +148,14 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
   if (script.iterations.empty()) {
     return fail(file + ": " + client->name() + " synchronizes less than twice; record for longer");
   }
-  std::vector<float> all;
-  for (const trace::KernelTrack& k : client->kernels) {
-    all.insert(all.end(), k.measured_us.begin(), k.measured_us.end());
-  }
-  if (all.empty()) {
+  const auto known = [](const trace::KernelTrack& k) { return k.learned_us > 0; };
+  if (std::none_of(client->kernels.begin(), client->kernels.end(), known)) {
     return fail(file + ": no kernel of " + client->name() + " was measured; record for longer");
   }
-  std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(all.size() / 2), all.end());
-  const float middle = all[all.size() / 2];
   // The last one stands for launches whose kernel the trace does not name.
   std::vector<trace::KernelTrack> kernels = client->kernels;
-  kernels.emplace_back();
+  kernels.emplace_back().learned_us = middle_us(client->kernels);
+  const double share = shortened(*client);
   for (uint32_t k = 0; k < kernels.size(); ++k) {
     const core::KernelBody& body = kernels[k].body;
     sim::LaunchSpec spec{client->kernel_name(k), 0, sim::facts::kSmCount, 1024};
@@ -137,7 +168,8 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     spec.shared_bytes =
         std::min(body.static_smem_bytes + body.dynamic_smem_bytes, sim::facts::kSharedBytesPerSm);
     auto& measured = script.measured_us.emplace_back(kernels[k].measured_us);
-    if (measured.empty()) measured.push_back(middle);
+    const double learned_us = kernels[k].learned_us * (measured.empty() ? share : 1);
+    if (measured.size() < kSamplesMin) measured = {static_cast<float>(learned_us)};
     spec.us = static_cast<double>(measured[measured.size() / 2]);
     script.kernels.push_back(spec);
   }
@@ -147,6 +179,14 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     }
   }
   return script;
+}
+
+heddle::Result<TraceScript> load_script(const std::string& path, const std::string& job) {
+  auto reader = trace::Reader::open(path);
+  if (!reader) return fail(reader.error().message);
+  const auto timeline = trace::read_timeline(*reader);
+  if (!timeline) return fail(timeline.error().message);
+  return script_of(*timeline, path, job);
 }
 
 }  // namespace heddle::bench

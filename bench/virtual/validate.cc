@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "bench/runner/result.h"
@@ -202,11 +203,14 @@ int print_validation(const std::string& real, const std::vector<std::string>& sc
     }
     for (const scenario::Job& job : scenario->jobs) {
       std::cout << (&job == scenario->jobs.data() ? "\nIn the simulation: " : "; ") << job.name
-                << " is " << (job.sim->trace.empty() ? "a synthetic stand-in" : job.sim->trace);
+                << " is "
+                << (job.sim->trace.empty()
+                        ? "a synthetic stand-in"
+                        : std::filesystem::path(job.sim->trace).filename().string());
     }
     std::cout
-        << ".\nInputs: the rows of a job alone, which made the stand-ins; no other row of this "
-           "result did.\n\n";
+        << ".\nInputs: traces, and the rows of a job alone, which made the stand-ins; no other row "
+           "of this result did.\n\n";
   }
   return 0;
 }

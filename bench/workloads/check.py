@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Of the papers, by torchvision's names (shared/PAPERS.md; MMK's Table III for the last five).
+# Of the papers, by torchvision's names (shared/PAPERS.md; MMK's Table III for the five before the
+# last, which is transformers').
 MODELS = (
     "alexnet", "vgg16", "vgg19", "googlenet", "resnet50", "resnet101", "resnet152",
     "fcn_resnet50", "fcn_resnet101", "deeplabv3_resnet50", "deeplabv3_resnet101",
     "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn", "fasterrcnn_resnet50_fpn",
     "fcos_resnet50_fpn", "densenet201", "resnext101_32x8d", "shufflenet_v2_x1_0",
-    "squeezenet1_1", "resnet18", "densenet121", "mobilenet_v2")
+    "squeezenet1_1", "resnet18", "densenet121", "mobilenet_v2", "albert")
 LIMIT_S = 300  # of one case
 
 

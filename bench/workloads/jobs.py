@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A job that nobody wrote for heddle: a torchvision model, random weights and data, eager, default
-stream, the whole device synchronized after each iteration.
+stream, the whole device synchronized after each iteration. `albert`, KRISP's language model, is
+transformers' (ALBERT base, sequences of 128 tokens).
 
     jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16] [--graph true|false]
                                then the commands of protocol.py on stdin
@@ -24,10 +25,16 @@ LARGE = DETECTORS + ("fcn", "deeplab", "lraspp")
 WARM_UP = 10
 LEARNING_RATE = 1e-5  # on random data nothing diverges, however long it is measured
 CLASSES, SEGMENTS = 1000, 21  # torchvision's defaults
+VOCABULARY, SEQUENCE = 30000, 128  # albert's; of tokens
 OBJECTS, KEYPOINTS = 8, 17  # of each image of a detector's
 
 
 def build(name):
+    if name == "albert":
+        import transformers  # needed for this one alone
+        # config.json of albert/albert-base-v2; the defaults are those of xxlarge.
+        return transformers.AlbertForSequenceClassification(transformers.AlbertConfig(
+            hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_labels=CLASSES))
     for family in (segmentation, detection):
         if name in family.__dict__:
             return family.__dict__[name](weights=None, weights_backbone=None)
@@ -80,6 +87,9 @@ class Job:
         self.graph = graph
 
     def make_input(self, seed):
+        if self.name == "albert":
+            return torch.randint(VOCABULARY, (self.batch, SEQUENCE), device="cuda",
+                                 generator=seeded(seed))
         x = torch.rand(self.batch, 3, self.side, self.side, device="cuda", generator=seeded(seed))
         return list(x) if named(self.name, DETECTORS) else x
 

@@ -5,9 +5,13 @@
 //   heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA] [--gap-us ...] [--pause-us ...]
 //                    [--tokens N] [--blocks N] [--syncs N] [--memory-mib N] [--seed N]
 //                    [--launches US/BLOCKS,...]
+//   heddle-synthetic --trace FILE [--job NAME] [--tokens N] [--memory-mib N]
 //
 // --launches: the same ones in every iteration, instead of drawn ones of --blocks each. --syncs:
-// synchronizing calls of an iteration, spread evenly; the last one ends it.
+// synchronizing calls of an iteration, spread evenly; the last one ends it. --trace: what a client
+// of a recording did, the one called --job if it has several (bench/virtual/script.h): as long
+// launches, of as many blocks and threads, with its host time between them. With --tokens an
+// iteration of it is a token.
 #include <errno.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -19,11 +23,13 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "bench/virtual/script.h"
 #include "bench/workloads/driver.h"
 
 namespace heddle::workloads {
@@ -53,6 +59,8 @@ struct Options {
   Distribution kernel, gap, pause;
   size_t memory_mib = 0;
   uint64_t seed = 1;
+  std::string trace, job;
+  bench::TraceScript script;  // of the trace; no iterations: there is none
 };
 
 double now_s() {
@@ -137,12 +145,8 @@ class Synthetic {
       check(driver_.cuMemAlloc_v2(&pressure, options.memory_mib << 20), "cuMemAlloc (memory_mib)");
     }
     check(driver_.cuStreamCreate(&stream_, 1), "cuStreamCreate");
-    int sms = 0, per_sm = 0;
-    check(driver_.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+    check(driver_.cuDeviceGetAttribute(&sms_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
           "cuDeviceGetAttribute");
-    check(driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, spin_, kBlockThreads, 0),
-          "cuOccupancy");
-    wave_ = static_cast<unsigned>(std::max(1, sms * per_sm));
     iterate(random_);  // whatever is loaded late is loaded now
   }
 
@@ -179,13 +183,15 @@ class Synthetic {
     exit(1);
   }
 
+  bool replays() const { return !options_.script.iterations.empty(); }
+
   // All tokens, or the one step. Returns the kernel time that was asked for, in seconds; `tbt_us`
   // gets the times between tokens.
   double iterate(std::mt19937_64& random, std::vector<unsigned>* tbt_us = nullptr) {
     double kernel_s = 0;
     for (unsigned token = 0; token < std::max(1U, options_.tokens); ++token) {
       const double begin = now_s();
-      kernel_s += step(random);
+      kernel_s += replays() ? replay(token == 0, random) : step(random);
       if (tbt_us != nullptr) tbt_us->push_back(whole_us(now_s() - begin));
     }
     return kernel_s;
@@ -198,14 +204,7 @@ class Synthetic {
           options_.launches.empty()
               ? Options::Launch{options_.kernel.draw_s(random) * 1e6, options_.blocks}
               : options_.launches[i];
-      const unsigned waves = (blocks + wave_ - 1) / wave_;
-      auto block_ns = static_cast<uint32_t>(std::max(1.0, us * 1e3 / waves));
-      uint64_t value = random();
-      void* params[] = {&state_, &block_ns, &value};
-      check(driver_.cuLaunchKernel(spin_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_, params,
-                                   nullptr),
-            "cuLaunchKernel");
-      kernel_s += us * 1e-6;
+      kernel_s += launch(us, blocks, kBlockThreads, random);
       if (options_.gap.median_us > 0) wait_until(now_s() + options_.gap.draw_s(random));
       const uint64_t syncs = options_.syncs, kernels = options_.kernels;
       if ((i + 1) * syncs / kernels == i * syncs / kernels) continue;
@@ -214,8 +213,56 @@ class Synthetic {
     return kernel_s;
   }
 
+  // The next iteration of the script. What the host did before it is pause()'s, but for tokens.
+  double replay(bool paused, std::mt19937_64& random) {
+    const auto& calls = options_.script.iterations[next_];
+    next_ = (next_ + 1) % options_.script.iterations.size();
+    double kernel_s = 0;
+    for (const auto& call : calls) {
+      const bool first = &call == calls.data();
+      if (!first || !paused) wait_until(now_s() + static_cast<double>(call.think_us) * 1e-6);
+      if (call.synchronize) {
+        check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
+        continue;
+      }
+      const sim::LaunchSpec& kernel = options_.script.kernels[call.kernel];
+      const auto& measured = options_.script.measured_us[call.kernel];
+      const float us = call.us > 0 ? call.us : measured[random() % measured.size()];
+      kernel_s += launch(static_cast<double>(us), kernel.blocks, kernel.threads, random);
+    }
+    return kernel_s;
+  }
+
+  // Blocks that all spin for their share of `us`, so that it takes as long where nobody else is.
+  double launch(double us, unsigned blocks, unsigned threads, std::mt19937_64& random) {
+    const unsigned wave = wave_of(threads), waves = (blocks + wave - 1) / wave;
+    auto block_ns = static_cast<uint32_t>(std::max(1.0, us * 1e3 / waves));
+    uint64_t value = random();
+    void* params[] = {&state_, &block_ns, &value};
+    check(driver_.cuLaunchKernel(spin_, blocks, 1, 1, threads, 1, 1, 0, stream_, params, nullptr),
+          "cuLaunchKernel");
+    ++launches_;
+    return us * 1e-6;
+  }
+
+  // Blocks of so many threads that the GPU holds at once.
+  unsigned wave_of(unsigned threads) {
+    unsigned& wave = waves_[threads];
+    if (wave != 0) return wave;
+    int per_sm = 0;
+    check(driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, spin_,
+                                                              static_cast<int>(threads), 0),
+          "cuOccupancy");
+    return wave = static_cast<unsigned>(std::max(1, sms_ * per_sm));
+  }
+
   void pause() {
-    if (options_.pause.median_us > 0) wait_until(now_s() + options_.pause.draw_s(random_));
+    if (replays()) {
+      const auto& first = options_.script.iterations[next_].front();
+      wait_until(now_s() + static_cast<double>(first.think_us) * 1e-6);
+    } else if (options_.pause.median_us > 0) {
+      wait_until(now_s() + options_.pause.draw_s(random_));
+    }
   }
 
   void go(std::istringstream& words) {
@@ -242,7 +289,7 @@ class Synthetic {
         if (us.empty()) first = due;
         us.push_back(whole_us(last - due));
       }
-      pause();
+      if (arrivals.closed() || !replays()) pause();  // in a trace it was the wait for a request
     }
     for (; !arrivals.closed() && arrivals.next_s() < end; arrivals.advance()) {
       unserved += counts(arrivals.next_s()) ? 1 : 0;
@@ -265,6 +312,7 @@ class Synthetic {
     printf("{\"sha256\":[");
     for (unsigned i = 0; i < count; ++i) {
       std::mt19937_64 random(i + 1);
+      next_ = 0;
       check(driver_.cuMemsetD8_v2(state_, 0, sizeof(uint64_t)), "cuMemsetD8");
       iterate(random);
       uint64_t result = 0;
@@ -279,15 +327,15 @@ class Synthetic {
     double seconds = 0, kernel_s = 0;
     words >> seconds;
     unsigned iterations = 0;
+    const uint64_t before = launches_;
     const double begin = now_s();
     while (now_s() < begin + seconds) {
       kernel_s += iterate(random_);
       pause();
       ++iterations;
     }
-    printf("{\"wall_s\":%.6f,\"kernel_s\":%.6f,\"kernels\":%u,\"iterations\":%u}\n",
-           now_s() - begin, kernel_s, iterations * options_.kernels * std::max(1U, options_.tokens),
-           iterations);
+    printf("{\"wall_s\":%.6f,\"kernel_s\":%.6f,\"kernels\":%" PRIu64 ",\"iterations\":%u}\n",
+           now_s() - begin, kernel_s, launches_ - before, iterations);
   }
 
   const Options options_;
@@ -297,7 +345,10 @@ class Synthetic {
   CUfunction spin_ = nullptr;
   CUdeviceptr state_ = 0;
   CUstream stream_ = nullptr;
-  unsigned wave_ = 1;
+  int sms_ = 0;
+  std::map<unsigned, unsigned> waves_;  // by threads of a block
+  uint64_t launches_ = 0;
+  size_t next_ = 0;  // iteration of the script
 };
 
 [[noreturn]] void usage(const std::string& what) {
@@ -305,6 +356,7 @@ class Synthetic {
           "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
           "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--syncs N]\n"
           "       [--memory-mib N] [--seed N] [--launches US/BLOCKS,...]\n"
+          "or:    heddle-synthetic --trace FILE [--job NAME] [--tokens N] [--memory-mib N]\n"
           "then commands of the job protocol on standard input (bench/README.md)\n",
           what.c_str());
   exit(2);
@@ -335,6 +387,10 @@ Options parse(int argc, char** argv) {
         if (value.fail() || slash != '/' || launch.blocks == 0) usage("--launches US/BLOCKS,...");
         if (!(value >> comma)) value.clear(std::ios::eofbit);
       }
+    } else if (name == "--trace") {
+      options.trace = argv[i + 1];
+    } else if (name == "--job") {
+      options.job = argv[i + 1];
     } else if (name == "--memory-mib") {
       value >> options.memory_mib;
     } else if (name == "--seed") {
@@ -349,6 +405,12 @@ Options parse(int argc, char** argv) {
       usage("unknown option " + name);
     }
     if (value.fail()) usage(name + ": '" + argv[i + 1] + "' is no number");
+  }
+  if (!options.trace.empty()) {
+    auto script = bench::load_script(options.trace, options.job);
+    if (!script) usage(script.error().message);
+    options.script = std::move(*script);
+    return options;
   }
   if (options.kernel.median_us <= 0) usage("--kernel-us is missing");
   if (!options.launches.empty()) options.kernels = static_cast<unsigned>(options.launches.size());

@@ -50,7 +50,8 @@ json summary(const trace::ClientTrack& c, double seconds) {
                        {"threads", kernel.body.block_threads},
                        {"launches", kernel.launches},
                        {"measured", kernel.measured_us.size()},
-                       {"p50_us", kernel.median_us()}});
+                       {"p50_us", kernel.median_us()},
+                       {"learned_us", kernel.learned_us}});
   }
   std::sort(kernels.begin(), kernels.end(),
             [](const json& a, const json& b) { return a["launches"] > b["launches"]; });
@@ -106,7 +107,7 @@ void print_client(std::ostream& out, const json& c) {
     }
     out << "  " << k["launches"] << " x " << printable(k["name"]).substr(0, 60) << " <<<"
         << k["blocks"] << ", " << k["threads"] << ">>>  p50 " << figure(k, "p50_us") << " us of "
-        << k["measured"] << " measured\n";
+        << k["measured"] << " measured, taken for " << figure(k, "learned_us") << "\n";
   }
 }
 

@@ -53,7 +53,11 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
     if (bypass_) recorder->bypass({index, now, true});
     for (const Client* client : polled_) {
       if (!client->on_device(index)) continue;
-      for (const core::Event& event : client->introduction(index, now, nullptr)) {
+      // What was measured of its task: the recording alone would have one launch in 127 timed.
+      const bool measured = scheduler.measured(client->identity().id);
+      const core::TaskProfile known = measured ? profile(*client) : core::TaskProfile{};
+      for (const core::Event& event :
+           client->introduction(index, now, measured ? &known : nullptr)) {
         recorder->event(event, true);
       }
     }

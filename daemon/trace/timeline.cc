@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace heddle::trace {
@@ -29,6 +30,12 @@ class Builder {
       if (const auto* e = std::get_if<EventRecord>(&record)) {
         note(e->event.at);
         on_event(*e);
+        if (const auto core = cores_.find(e->event.device); core != cores_.end()) {
+          core->second->step(e->event);
+        }
+      } else if (const auto* device = std::get_if<DeviceRecord>(&record)) {
+        auto& core = cores_[device->config.device];
+        if (!core || device->fresh) core = std::make_unique<core::Scheduler>(device->config);
       } else if (const auto* d = std::get_if<Decision>(&record)) {
         note(d->at);
         on_decision(*d);
@@ -239,6 +246,10 @@ class Builder {
       c.gaps.push_back({s.idle_from, end, s.synchronized});
     }
     s.idle_from = 0;
+    const auto core = cores_.find(c.device);
+    for (uint32_t k = 0; k < c.kernels.size() && core != cores_.end(); ++k) {
+      c.kernels[k].learned_us = core->second->outlook(c.id, end, k).duration_us;
+    }
   }
 
   static constexpr uint32_t kKernelsMax = 1 << 20;
@@ -246,6 +257,7 @@ class Builder {
   Timeline out_;
   bool noted_ = false;  // a time; virtual time begins with 0
   std::map<std::pair<uint8_t, core::ClientId>, State> states_;
+  std::map<uint8_t, std::unique_ptr<core::Scheduler>> cores_;  // told the same, for what they learn
 };
 
 template <size_t N>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted
 in between; its tables and pictures; heddle-bench agree on what it leaves; its plan, and virtual
-time.
+time. And record_traces.py, with what plays its recordings.
 
     measure.py [DIST]
 """
@@ -21,6 +21,20 @@ from runner import BENCH, DIST, ROOT, alive
 PAIRS = "keypointrcnn,resnet50"
 SHORT = ("six_pairs", "--device", "sim", "--only", PAIRS, "--scenario-s", "12", "--block-s", "0.1",
          "--repetitions", "1")
+
+
+REPLAY = """
+repetitions = 1
+block_s = 0.4
+policies = ["priority@mps"]
+baselines = ["mps"]
+[[job]]
+name = "replayed"
+role = "latency"
+workload = "replay"
+[job.sim]
+trace = "resnet50-bs1.trace"
+"""
 
 
 class Measure(unittest.TestCase):
@@ -123,6 +137,27 @@ class Measure(unittest.TestCase):
         self.assertIn("| ratio_10: L mean |", brief)
         self.assertRegex(brief, r"fikit: L mean / exclusive <= 0.9 \| [01] of 1 \|")
         self.assertIn("0 of 2 scenarios", self.call("--resume", series=series))
+
+    def test_what_is_recorded_plays_in_virtual_time_and_as_a_workload(self):
+        """Bounds for a loaded host; the stand-in takes 17 ms."""
+        done = subprocess.run(
+            [sys.executable, ROOT / "bench/experiments/record_traces.py", "--dist", DIST, "--sim",
+             "--out", self.folder, "--only", "resnet50-bs1"], env=self.env, text=True,
+            capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        made = json.loads((self.folder / "traces.json").read_text())["traces"][0]
+        self.assertEqual(made["lost"], 0)
+        self.assertGreaterEqual(made["launches"], 40)
+        self.assertLess(made["bytes"], 10_000)
+        self.assertTrue(0.5 < made["played_ms"] / made["real_ms"] < 1.2, made)
+        (self.folder / "replay.toml").write_text(REPLAY)
+        done = self.bench("run", self.folder / "replay.toml", "--device", "sim", "--json",
+                          self.folder / "replay.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        result = json.loads((self.folder / "replay.json").read_text())
+        played = result["figures"]["mps"]["jobs"]["replayed"]["jct_ms"]["mean"]["value"]
+        self.assertTrue(0.7 < played / made["played_ms"] < 2, (played, made))
+        self.assertTrue(result["digests"], "the launches of an iteration are the same each time")
 
     def test_run_on_the_virtual_device_prints_what_virtual_prints(self):
         scenario = ROOT / "bench/scenarios/synthetic.toml"

@@ -26,7 +26,7 @@ PROJECT = {
     "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server",
                "daemon/trace"],
     "bench/sim": ["daemon/core", "shim/cuda"],
-    "bench/workloads": ["shim/cuda"],
+    "bench/workloads": ["shim/cuda", "bench/virtual"],
     # The format: no process, clock or Lua (nearest.h is a header of strings).
     "bench/scenario": ["daemon/result.h", "daemon/server/toml.h", "daemon/policy/nearest.h"],
     "bench/virtual": ["daemon", "ipc/partition.h", "bench/runner", "bench/scenario", "bench/sim"],

@@ -240,6 +240,58 @@ TEST_F(VirtualTest, PlaysATraceAsTheProgramThatItWas) {
   }
 }
 
+// With tokens, what was an iteration of the program is one of them.
+TEST_F(VirtualTest, ARequestOfATraceHasTokens) {
+  options_.trace = folder_;
+  const VirtualRun first = run_virtual(options_);
+  options_.trace.clear();
+  write(
+      "baselines = [\"mps\"]\npolicies = []\nrepetitions = 2\nblock_s = 0.4\n[[job]]\n"
+      "name = \"service\"\ncommand = [\"a\"]\n[job.sim]\ntokens = 4\n"
+      "trace = \"gapfill@mps.trace\"\n");
+  const VirtualRun run = run_virtual(options_);
+  const Json& service = run.result.at("figures").at("mps").at("jobs").at("service");
+  const double token_ms = service.at("tbt_ms").at("mean").at("value");
+  EXPECT_EQ(service.at("tbt_ms").at("mean").at("n"), 4 * service.at("samples").get<size_t>());
+  EXPECT_GT(figure(run, "mps", "service", "mean"), 3.9 * token_ms);
+  EXPECT_GT(token_ms, figure(first, "alone/service@mps", "service", "mean"));
+}
+
+// What is shipped of the H200 was recorded alone, and alone it keeps the pace that it had there.
+TEST(ShippedTraces, PlayAtTheirOwnPace) {
+  size_t count = 0;
+  for (const auto& entry :
+       fs::directory_iterator(HEDDLE_POLICIES "/../profiles/traces/nvidia-h200")) {
+    SCOPED_TRACE(entry.path().filename());
+    ++count;
+    auto reader = trace::Reader::open(entry.path());
+    ASSERT_TRUE(reader) << reader.error().message;
+    const auto timeline = trace::read_timeline(*reader);
+    ASSERT_TRUE(timeline) << timeline.error().message;
+    const auto script = script_of(*timeline, reader->name(), "");
+    ASSERT_TRUE(script) << script.error().message;
+    const trace::ClientTrack& recorded = timeline->clients.at(0);
+    sim::TimeNs from = 0, to = 0;  // between synchronizing calls: launches run ahead of the GPU
+    for (const trace::SyncTrack& sync : recorded.syncs) {
+      if (from == 0) from = sync.returned;
+      to = std::max(to, sync.returned);
+    }
+    const auto between = std::count_if(
+        recorded.launches.begin(), recorded.launches.end(),
+        [&](const trace::LaunchTrack& l) { return l.called >= from && l.called < to; });
+    constexpr sim::TimeNs kSecond = 1'000'000'000;
+    sim::VirtualMachine machine({}, {}, {}, false);
+    const size_t client = machine.add_client({});
+    const auto program = make_traced(*script, 0, Arrivals({}, {}, 1), 0, kSecond, 1);
+    program->load(machine, client);
+    machine.run(client, 0, *program);
+    machine.run_until(kSecond);
+    const double real_per_s = static_cast<double>(between) * 1e9 / static_cast<double>(to - from);
+    EXPECT_NEAR(static_cast<double>(machine.stats(client).launches) / real_per_s, 1, 0.2);
+  }
+  EXPECT_GE(count, 8u);
+}
+
 // A program by itself, by hand: a launch is on the GPU 2.84 us after its submission or 1.5 us after
 // the one before it, and each synchronizing call waits for it.
 TEST_F(VirtualTest, SynchronizesAsOftenAsToldInAnIteration) {
