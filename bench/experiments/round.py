@@ -12,6 +12,7 @@ Exit status: 0, or 1 if a command failed; the others run on.
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -51,6 +52,7 @@ class Lane:
         if self.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         with open(folder / "log", "w+b") as log:
+            log.write(f"processors {self.processors}\n".encode())
             for command in self.commands:
                 left = int(until - time.monotonic())
                 if left <= MARGIN_S:
@@ -75,9 +77,17 @@ def gpus_here():
     return listed.split()
 
 
+def by_core(processors):
+    """The same, with those of one core side by side: lanes must not share cores."""
+    def core(processor):
+        path = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+        return min(map(int, re.findall(r"\d+", path.read_text()))) if path.exists() else processor
+    return sorted(processors, key=lambda processor: (core(processor), processor))
+
+
 def lanes_of(round_, gpus):
     """The round's lanes, with the host's GPUs and processors dealt out to them."""
-    processors = sorted(os.sched_getaffinity(0))
+    processors = by_core(os.sched_getaffinity(0))
     wanted = round_["lane"]
     share = max(1, len(processors) // len(wanted))
     lanes, next_gpu = [], 0
