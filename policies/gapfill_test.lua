@@ -2,7 +2,9 @@
 
 -- An important client with kernels of 800 µs and gaps, learned before `be` comes.
 local function learned(t, options)
-  local s = t.sim { policy = options.policy or "gapfill.lua", params = options.params }
+  local params = options.params or {}
+  params.slowdown_pct = params.slowdown_pct or 0  -- what best effort is owed is not corrected
+  local s = t.sim { policy = "gapfill.lua", params = params }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = options.be_us, count = 8 }
@@ -60,7 +62,8 @@ test("work in flight stays below the quantum", function(t)
 end)
 
 test("of the kernels that fit the longest goes", function(t)
-  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 310 } }  -- one at a time
+  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 310,  -- one at a time
+                                                       share_pct = 0, floor_pct = 0 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "short", priority = 9 }
   s:client { name = "long", priority = 9 }
@@ -188,6 +191,7 @@ end)
 
 -- Launches of 50 µs that best effort makes in 200 ms beside kernels of 20 ms without a pause.
 local function beside_a_dense_program(t, mps, params)
+  params.slowdown_pct = params.slowdown_pct or 0
   local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
@@ -204,40 +208,6 @@ test("under MPS the floor goes beside a program that never pauses", function(t)
   t.near(beside_a_dense_program(t, true, { floor_pct = 10 }), 400, 60, "launches")
 end)
 
--- Share of best effort's kernels of 200 µs, one a millisecond, that start while the other's of
--- 300 µs run.
-local function share_beside(t, gap_us, wait_gaps)
-  local s = t.sim { policy = "gapfill.lua", mps = true,
-                    params = { wait_gaps = wait_gaps, floor_pct = 50 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
-  s:loop { client = "be", us = 200, count = 8 }
-  s:run(10000)
-  s:loop { client = "lc", us = 300, gap_us = gap_us, blocks = 66, at = 10000 }
-  s:run(40000)
-  s:loop { client = "be", us = 200, gap_us = 800 }
-  s:run(200000)
-  local all, beside, lc_end_us = 0, 0, 0
-  for _, launch in ipairs(s:log()) do
-    if launch.client == "lc" then
-      lc_end_us = launch.end_us
-    elseif launch.at_us > 50000 then
-      all = all + 1
-      if launch.at_us < lc_end_us then beside = beside + 1 end
-    end
-  end
-  return beside / all
-end
-
-test("under MPS a kernel much longer than the gaps waits for none", function(t)
-  for _, gap_us in ipairs { 5, 20, 40 } do
-    local share = share_beside(t, gap_us, 2)
-    t.ok(share > 0.5, "most start beside others at " .. gap_us .. " us, " .. share)
-  end
-  t.below(share_beside(t, 20, 1000), 0.1, "all wait for a gap")
-  t.below(share_beside(t, 300, 2), 0.1, "all wait for one that is long enough")
-end)
-
 test("under MPS the floor goes beside a program that stops pausing", function(t)
   local s = t.sim { policy = "gapfill.lua", mps = true }
   s:client { name = "lc", priority = 0 }
@@ -251,6 +221,56 @@ test("under MPS the floor goes beside a program that stops pausing", function(t)
   local before = s:stats("be").launches
   s:run(90000)
   t.ok(s:stats("be").launches > before + 40, "be " .. s:stats("be").launches - before)
+end)
+
+test("beside a program that it does not slow down best effort gets far more", function(t)
+  local launches = beside_a_dense_program(t, true, { floor_pct = 10, slowdown_pct = 4 })
+  t.ok(launches > 1000, "launches " .. launches)
+end)
+
+-- An important client with runs of 2 ms that fill the GPU, and best effort's kernels of 200 µs that
+-- do, for 400 ms.
+local function beside_a_full_one(t, slowdown_pct)
+  local s = t.sim { policy = "gapfill.lua", mps = true,
+                    params = { floor_pct = 60, slowdown_pct = slowdown_pct } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 200, blocks = 264, count = 8 }
+  s:run(10000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 2640, at = 10000 }
+  s:run(50000)
+  s:loop { client = "be", us = 200, blocks = 264 }
+  s:run(140000)
+  local lc, be = s:stats("lc").launches, s:stats("be").launches
+  s:run(300000)
+  return 300000 / 2020 / (s:stats("lc").launches - lc) - 1, s:stats("be").launches - be
+end
+
+test("those above are slowed down by slowdown_pct", function(t)
+  local guessed, corrected = beside_a_full_one(t, 0), beside_a_full_one(t, 4)
+  t.ok(guessed > 0.08, "a floor of 60 % alone slows by " .. guessed)
+  t.near(corrected, 0.04, 0.02, "corrected")
+  local _, launches = beside_a_full_one(t, 4)
+  t.ok(launches > 30, "best effort gets something, " .. launches)
+end)
+
+test("now and then those above are left alone for a run", function(t)
+  local s = t.sim { policy = "gapfill.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 66 }
+  s:loop { client = "be", us = 50, blocks = 66 }
+  s:run(800000)
+  local alone, beside = 0, 0
+  local log = s:log()
+  for i = 2, #log do
+    if log[i].client == "lc" and log[i].at_us > 200000 then
+      local apart = log[i - 1].client == "lc"
+      if apart then alone = alone + 1 else beside = beside + 1 end
+    end
+  end
+  t.ok(alone > 2, "alone " .. alone)
+  t.below(alone, beside / 4, "not often")
 end)
 
 test("time-sliced, nothing goes beside others", function(t)
