@@ -247,7 +247,8 @@ void Engine::note_malformed(Client& client, uint64_t before) {
 
 void Engine::step(core::Scheduler& scheduler, const core::Event& event) {
   if (recorder_ != nullptr) recorder_->event(event);
-  apply(scheduler.step(event));
+  const std::span<const core::Decision> decisions = scheduler.step(event);
+  if (!decisions.empty()) apply(decisions);
 }
 
 void Engine::apply(std::span<const core::Decision> decisions) {
