@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "ipc/kernel_id.h"
@@ -197,9 +198,9 @@ void Client::apply(const core::Decision& d) {
 }
 
 bool Client::leased() const {
-  for (size_t device = 0; device < ipc::kDevices; ++device) {
-    const uint64_t word = control_->windows[device].word.load(std::memory_order_relaxed);
-    if (on_device(static_cast<uint8_t>(device)) && ipc::window_us(word) != ipc::kWindowLease) {
+  for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
+    const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
+    if (ipc::window_us(window.word.load(std::memory_order_relaxed)) != ipc::kWindowLease) {
       return false;
     }
   }
