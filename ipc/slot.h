@@ -77,6 +77,7 @@ void slot_sleep(Block& block, const Slot& grant, uint32_t seq, Sleep&& sleep) {
 // Word by word and acquiring, because the thread may be writing its next ask meanwhile.
 inline void copy_ask(const std::byte (&record)[kRecordBytes], std::byte* copy) {
   const auto* words = reinterpret_cast<const uint64_t*>(record);
+#pragma GCC unroll 8
   for (size_t i = 0; i < kRecordBytes / sizeof(uint64_t); ++i) {
     const uint64_t value = __atomic_load_n(words + i, __ATOMIC_ACQUIRE);
     std::memcpy(copy + i * sizeof value, &value, sizeof value);

@@ -133,6 +133,7 @@ struct UntimedLaunch {
 struct Client {
   // What each event looks at in every active client.
   int priority = kPriorityLowest;
+  bool at_work = false;  // it was busy as it was last settled
   // Time alone changes nothing before then (State::settle); 0: it is not known when it does.
   TimeNs settled_until = 0;
   double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet

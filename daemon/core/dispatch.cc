@@ -12,7 +12,7 @@ namespace {
 // accrues with time, or a gap estimate that was wrong, lets something go.
 constexpr TimeNs kRetryNs = 1'000'000;
 
-// The core lets a launch go a little before the shim's own clock would.
+// Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
 
 }  // namespace
@@ -49,12 +49,14 @@ bool Scheduler::State::faulted(HookResult result) {
 // ---- windows ----------------------------------------------------------------------------------
 
 std::span<Client* const> Scheduler::State::active_above(int priority) const {
+  if (priority <= highest_active()) return {};
   return {active.begin(), std::partition_point(active.begin(), active.end(), [&](const Client* c) {
             return c->priority < priority;
           })};
 }
 
 std::span<Client* const> Scheduler::State::active_below(int priority) const {
+  if (active.empty() || active.back()->priority <= priority) return {};
   return {std::partition_point(active.begin(), active.end(),
                                [&](const Client* c) { return c->priority <= priority; }),
           active.end()};
@@ -76,6 +78,7 @@ void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
 
 void Scheduler::State::refresh_windows() {
   windows_dirty = false;
+  starve_at = 0;  // whoever was held back may be so no more
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
     uint32_t us = builtin_window(c.priority, highest_active() < c.priority, config);
@@ -101,7 +104,8 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us) {
   c.refused_sent = c.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
-  c.settled_until = 0;
+  c.at_work = c.busy(clock);
+  c.settled_until = settle_at = 0;
   tell_window(c);
   // Whoever waits under an opened window would wait for nothing.
   if (window_us != kWindowGated) dispatch_wanted = true;
@@ -191,7 +195,6 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
   c.last_served = ++serve_count;
-  c.settled_until = 0;
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
@@ -204,6 +207,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   c.gap_open = false;
   work.stream = w.stream;
   add_work(c, work);
+  settle(c);
   if (w.thread >= c.by_thread.size()) c.by_thread.resize(w.thread + 1u);
   Granted& granted = c.by_thread[w.thread];
   granted = {w.ask_seq, c.epoch, d.partition};
@@ -263,11 +267,20 @@ void Scheduler::State::dispatch() {
   if (windows_dirty) refresh_windows();
 }
 
+// A little before the shim's own clock would.
+TimeNs Scheduler::State::starve_ns() const {
+  return to_ns(config.starvation_us * kStarvationShare);
+}
+
 void Scheduler::State::starve() {
+  starve_at = kNever;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
-    if (to_us(clock - w.asked_at) < config.starvation_us * kStarvationShare) continue;
+    if (const TimeNs at = w.asked_at + starve_ns(); clock < at) {
+      starve_at = std::min(starve_at, at);
+      continue;
+    }
     ++stats.starved;
     grant(id_of(slot), Decider::kStarvation, {});
   }

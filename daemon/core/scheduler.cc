@@ -22,8 +22,13 @@ std::string text(const char (&chars)[N]) {
 }  // namespace
 
 Client* Scheduler::State::find(ClientId id) {
-  const auto it = clients_by_id.find(id);
-  return it != clients_by_id.end() ? it->second.get() : nullptr;
+  Client*& place = found[id % found.size()];
+  if (place == nullptr || place->id != id) {
+    const auto it = clients_by_id.find(id);
+    if (it == clients_by_id.end()) return nullptr;
+    place = it->second.get();
+  }
+  return place;
 }
 
 double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
@@ -82,6 +87,7 @@ void Scheduler::State::on_detached(Client& c) {
   if (c.active) departed_at = clock;
   std::erase(active, &c);
   std::erase(client_ids, c.id);
+  found[c.id % found.size()] = nullptr;
   clients_by_id.erase(c.id);
   windows_dirty = dispatch_wanted = true;
 }
@@ -110,7 +116,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
 // The client has work: its gap ends. One that is still busy leaves none. A gap that the client
 // spent waiting for a grant is none of its own making, so it ends when it asks.
 void Scheduler::State::touch(Client& c, TimeNs at) {
-  settle(c);
+  if (clock >= c.settled_until) settle(c);
   if (c.gap_open) {
     add_gap(c, at);
     c.gap_open = false;
@@ -228,6 +234,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.unmovable = b.unmovable;
   if (c.queued++ == 0) c.asking_since = e.at;
   ++waiting_count;
+  starve_at = std::min(starve_at, e.at + starve_ns());
   w.by_credit_us = end_credit(c, b.thread);
   enqueue(slot);
   dispatch_wanted = true;
@@ -334,19 +341,26 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   // What is left starts now at the earliest.
   c.busy_until = e.at + to_ns(c.outstanding.predicted_us());
   dispatch_wanted = true;
-  settle(c);
   if (c.gap_open && c.outstanding.empty()) c.gap_start = std::min(c.gap_start, e.at);
 }
 
 // Opens the client's gap once nothing of it is on the device any more, and retires it when it is
-// away for longer than it ever is.
+// away for longer than it ever is. Until settled_until that finds nothing to do unless the client
+// does something or is granted something.
 void Scheduler::State::settle(Client& c) {
-  if (!c.active || c.busy(clock)) return;
+  c.settled_until = c.busy_deadline();
+  c.at_work = clock < c.settled_until;
+  if (!c.at_work && c.active) settle_idle(c);
+  if (c.active) settle_at = std::min(settle_at, c.settled_until);
+}
+
+[[gnu::noinline]] void Scheduler::State::settle_idle(Client& c) {
   Work work;  // evidence (c): the predicted end has passed
   while (c.outstanding.take_oldest(kNever, work)) {
     finish(c, work, clock, 0, false);
     dispatch_wanted = true;
   }
+  c.settled_until = kNever;
   if (c.queued > 0) return;
   if (!c.gap_open) {
     c.gap_open = true;
@@ -354,7 +368,9 @@ void Scheduler::State::settle(Client& c) {
     c.waiting_since = c.unseen_until = 0;
     dispatch_wanted = true;
   }
-  if (to_us(clock - c.gap_start) >= c.patience_us(config.idle_us, config.idle_us_max)) {
+  const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
+  c.settled_until = c.gap_start + to_ns(patience_us);
+  if (to_us(clock - c.gap_start) >= patience_us) {
     c.active = false;
     std::erase(active, &c);
     if (c.credit_us > 0) tell_window(c);
@@ -363,19 +379,20 @@ void Scheduler::State::settle(Client& c) {
   }
 }
 
-// Until when that finds nothing to do unless the client does something or is granted something.
-TimeNs Scheduler::State::settled_until(const Client& c) const {
-  if (c.busy(clock)) return c.busy_deadline();
-  if (c.queued > 0) return kNever;
-  return c.gap_start + to_ns(c.patience_us(config.idle_us, config.idle_us_max));
-}
-
-void Scheduler::State::settle_all() {
+// Before settle_at it is enough to look at the client that the event is of.
+void Scheduler::State::settle_all(Client* own) {
+  if (clock < settle_at) {
+    if (own != nullptr) settle(*own);
+    return;
+  }
+  settle_at = kNever;
   for (size_t i = active.size(); i-- > 0;) {
     Client& c = *active[i];
-    if (clock < c.settled_until) continue;
-    settle(c);
-    c.settled_until = settled_until(c);
+    if (&c == own || clock >= c.settled_until) {
+      settle(c);
+    } else {
+      settle_at = std::min(settle_at, c.settled_until);
+    }
   }
 }
 
@@ -387,7 +404,7 @@ void Scheduler::State::advance(TimeNs to) {
 
 void Scheduler::State::note_busy() {
   const auto busy =
-      std::find_if(active.begin(), active.end(), [&](const Client* c) { return c->busy(clock); });
+      std::find_if(active.begin(), active.end(), [](const Client* c) { return c->at_work; });
   highest_busy = busy != active.end() ? (*busy)->priority : kPriorityCount;
 }
 
@@ -452,13 +469,12 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kAttached:
         break;
     }
-    if (c != nullptr) c->settled_until = 0;
   }
-  s.settle_all();
+  s.settle_all(c);
   s.revoke_credits();
   if (s.windows_dirty) s.refresh_windows();
   if (s.waiting_count > 0) {
-    s.starve();
+    if (s.clock >= s.starve_at) s.starve();
     if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
   }
   s.dispatch_wanted = false;
@@ -468,10 +484,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = kNever;
-  for (const Client* c : s.active) {
-    at = std::min(at, c->settled_until != 0 ? c->settled_until : s.settled_until(*c));
-    if (c->credit_us > 0) at = std::min(at, s.credit_deadline(*c));
+  TimeNs at = s.active.empty() ? kNever : s.settle_at;
+  for (size_t i = 0; s.credit_out && i < s.active.size(); ++i) {
+    if (s.active[i]->credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
   return at;

@@ -120,7 +120,7 @@ class Scheduler {
   // MPS server, or the last that had not is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
 
-  // The earliest time at which a kTick is wanted; INT64_MAX if none.
+  // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.
   TimeNs next_deadline() const;
 
   // True once the policy faulted fault_max times within fault_span_us and was dropped for the

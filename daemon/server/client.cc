@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "ipc/kernel_id.h"
@@ -102,22 +103,21 @@ int Client::send_attached(int socket, int doorbell) {
 }
 
 bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
-  const size_t before = claims.size();
-  const auto used = static_cast<uint16_t>(
-      std::min(client_->counters.threads_used.load(std::memory_order_acquire), ipc::kThreads));
+  const uint16_t used = threads_used();
   room_ = kRecordsPerPoll;
-  const uint16_t first = first_thread_ < used ? first_thread_ : 0;
-  for (uint16_t thread = first; thread < used; ++thread) {
-    if (!collect_thread(thread, now, claims)) return false;
+  bool look_again = false;
+  uint16_t thread = first_thread_ < used ? first_thread_ : 0;
+  for (uint16_t n = 0; n < used; ++n) {
+    if (any_news(thread)) {
+      if (!collect_thread(thread, now, claims)) return false;
+      look_again |= n > 0;
+    }
+    if (++thread == used) thread = 0;
   }
-  for (uint16_t thread = 0; thread < first; ++thread) {
-    if (!collect_thread(thread, now, claims)) return false;
-  }
-  if (claims.size() == before) return true;
-  last_active = now;
+  if (!look_again) return true;
   // A completion may cover a launch that another thread posted after its ring was read here. It was
   // published before the completion, so that a second look finds it; the claims are then sorted.
-  for (uint16_t thread = 0; used > 1 && room_ > 0 && thread < used; ++thread) {
+  for (thread = 0; room_ > 0 && thread < used; ++thread) {
     if (posted(thread) && !drain_ring(thread, now, claims)) return false;
   }
   return true;
@@ -128,10 +128,12 @@ bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim
   Cursor& cursor = cursors_[thread];
   alignas(64) std::byte copy[ipc::kRecordBytes];
   uint32_t seq = 0;
+  last_active = now;
+  // Before it is looked at: what it becomes meanwhile is news the next time.
+  cursor.ask_word = block.ask_word.load(std::memory_order_relaxed);
   // The ask before the ring: what the thread posted before it asked is then surely seen.
   if (ipc::slot_poll(block, cursor.ask, seq, copy)) {
-    claims.push_back({Claim::Source::kAsk, thread, seq});
-    Claim& claim = claims.back();
+    Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
     if (!ipc::read_record(copy, claim.fields)) return false;
     cursor.ask = seq;
     claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
@@ -196,9 +198,9 @@ void Client::apply(const core::Decision& d) {
 }
 
 bool Client::leased() const {
-  for (size_t device = 0; device < ipc::kDevices; ++device) {
-    const uint64_t word = control_->windows[device].word.load(std::memory_order_relaxed);
-    if (on_device(static_cast<uint8_t>(device)) && ipc::window_us(word) != ipc::kWindowLease) {
+  for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
+    const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
+    if (ipc::window_us(window.word.load(std::memory_order_relaxed)) != ipc::kWindowLease) {
       return false;
     }
   }

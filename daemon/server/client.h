@@ -5,6 +5,7 @@
 // it is used as an index before it was compared with a limit.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -82,6 +83,11 @@ class Client {
   // beyond reach, a record that does not decode), it is to be let go, and no claim means anything.
   static constexpr uint32_t kRecordsPerPoll = 4 * ipc::kRingRecords;
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
+  // Brings over what that looks at first, without waiting for it.
+  void prefetch() const {
+    const uint16_t used = threads_used();
+    for (uint16_t i = 0; i < used; ++i) __builtin_prefetch(&client_->threads[i]);
+  }
 
   // Carries out one decision of the core.
   void apply(const core::Decision& decision);
@@ -126,6 +132,15 @@ class Client {
   explicit Client(Identity identity)
       : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
   uint32_t partition_of(const core::Decision& decision) const;
+  uint16_t threads_used() const {
+    const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
+    return static_cast<uint16_t>(std::min(used, ipc::kThreads));
+  }
+  // Anything that the thread did since it was last looked at.
+  bool any_news(uint16_t thread) const {
+    const uint64_t ask_word = client_->threads[thread].ask_word.load(std::memory_order_seq_cst);
+    return ask_word != cursors_[thread].ask_word || posted(thread);
+  }
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   // Its ring has something new.
   bool posted(uint16_t thread) const {
@@ -139,7 +154,8 @@ class Client {
 
   struct Cursor {
     uint32_t ring = 0;
-    uint32_t ask = 0;  // last one copied
+    uint32_t ask = 0;       // last one copied
+    uint64_t ask_word = 0;  // as it was last looked at
     core::TimeNs last_at = 0;
   };
 

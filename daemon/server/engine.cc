@@ -94,6 +94,7 @@ void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
 core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
   Device& device = devices_[index];
   if (device.scheduler) return *device.scheduler;
+  devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
   config.device = index;
   config.sm_total = sm_total_;
@@ -189,19 +190,22 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
 bool Engine::collect(core::TimeNs now) {
   batch_.clear();
   claims_.clear();
+  // What clients wrote comes over from their processors all at once, not one after the other.
+  for (const Client* client : polled_) client->prefetch();
   bool others = false;
+  size_t taken = 0;
   for (size_t i = polled_.size(); i-- > 0;) {
     Client& client = *polled_[i];
-    const size_t before = claims_.size();
     if (!client.collect(now, claims_)) {
-      claims_.resize(before);
+      claims_.resize(taken);
       client.intake().count_malformed();
       ++counters_.malformed;
       let_go(client, "its shared memory is not what the shim writes; restart the program", now);
       continue;
     }
-    for (size_t k = before; k < claims_.size(); ++k) batch_.push_back({claims_[k].at, k, &client});
-    others |= claims_.size() != before && &client != unobserved_;
+    const size_t all = claims_.size();
+    others |= all != taken && &client != unobserved_;
+    for (; taken < all; ++taken) batch_.push_back({claims_[taken].at, taken, &client});
   }
   if (others) observe_all(now);
   return !batch_.empty();
@@ -224,7 +228,7 @@ void Engine::handle() {
     for (const core::Event& event :
          client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
       if (!client.on_device(event.device)) introduce(client, event.device, event.at);
-      step(*devices_[event.device].scheduler, event);
+      step(*devices_[event.device].scheduler, event, &client);
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
@@ -245,21 +249,23 @@ void Engine::note_malformed(Client& client, uint64_t before) {
   }
 }
 
-void Engine::step(core::Scheduler& scheduler, const core::Event& event) {
+void Engine::step(core::Scheduler& scheduler, const core::Event& event, Client* of) {
   if (recorder_ != nullptr) recorder_->event(event);
-  apply(scheduler.step(event));
+  const std::span<const core::Decision> decisions = scheduler.step(event);
+  if (!decisions.empty()) apply(decisions, of);
 }
 
-void Engine::apply(std::span<const core::Decision> decisions) {
+void Engine::apply(std::span<const core::Decision> decisions, Client* likely) {
   for (const core::Decision& decision : decisions) {
     if (recorder_ != nullptr) recorder_->decision(decision);
-    Client* client = find(decision.client);
+    const bool found = likely != nullptr && likely->identity().id == decision.client;
+    Client* client = found ? likely : find(decision.client);
     if (client != nullptr && decision.device < ipc::kDevices) client->apply(decision);
   }
 }
 
 void Engine::tick(core::TimeNs now) {
-  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
+  for (uint8_t index = 0; index < devices_used_; ++index) {
     core::Scheduler* scheduler = devices_[index].scheduler.get();
     if (scheduler == nullptr || scheduler->next_deadline() > now) continue;
     core::Event event(core::EventKind::kTick, now, 0);
@@ -272,7 +278,8 @@ void Engine::tick(core::TimeNs now) {
 
 core::TimeNs Engine::next_deadline() const {
   core::TimeNs at = std::numeric_limits<core::TimeNs>::max();
-  for (const Device& device : devices_) {
+  for (uint8_t index = 0; index < devices_used_; ++index) {
+    const Device& device = devices_[index];
     if (device.scheduler) at = std::min(at, device.scheduler->next_deadline());
   }
   return at;

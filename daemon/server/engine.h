@@ -123,13 +123,14 @@ class Engine {
 
   bool collect(core::TimeNs now);
   void handle();
-  void step(core::Scheduler& scheduler, const core::Event& event);
+  // `of`, `likely`: whose event it is, if known, and so whose most of the decisions are.
+  void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr);
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
   trace::PolicyRecord policy_record(uint8_t device, const core::Policy* policy,
                                     const Generation& generation, core::TimeNs now) const;
-  void apply(std::span<const core::Decision> decisions);
+  void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
   core::Scheduler& device(uint8_t index, core::TimeNs now);
   void introduce(Client& client, uint8_t device, core::TimeNs now);
   void collect_profile(const Client& client);
@@ -162,6 +163,7 @@ class Engine {
   std::unordered_map<core::ClientId, std::unique_ptr<Client>> clients_;
   std::vector<Client*> polled_;  // the managed ones
   std::array<Device, ipc::kDevices> devices_;
+  uint8_t devices_used_ = 0;  // none from here on has a scheduler
 
   std::vector<Claim> claims_;
   std::vector<Waiting> batch_;

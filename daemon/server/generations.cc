@@ -122,7 +122,8 @@ void Engine::reload_changed(core::TimeNs now) {
 void Engine::check_quarantine(core::TimeNs now) {
   std::string fault;
   bool quarantined = false;
-  for (Device& device : devices_) {
+  for (uint8_t index = 0; index < devices_used_; ++index) {
+    Device& device = devices_[index];
     if (!device.scheduler || !device.scheduler->take_quarantined()) continue;
     quarantined = true;
     if (device.policy) fault = store_.describe(*device.policy).value("fault", "");

@@ -167,6 +167,43 @@ TEST_F(CoreTest, NothingWaitsBeyondTheStarvationBound) {
   EXPECT_EQ(core_->stats().starved, 1u);
 }
 
+TEST_F(CoreTest, EachIsLetGoAtItsOwnStarvationBound) {
+  Config config;
+  config.starvation_us = 100'000;
+  reset(config);
+  contend();
+  step(Event(EventKind::kWaiting, now_, 1));
+  attach(3, 9);
+  tick(50 * kMs);
+  ask(3);
+  tick(46 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 2u);
+  tick(48 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  tick(2 * kMs);
+  ASSERT_EQ(grants_.size(), 2u);
+  EXPECT_EQ(grants_[1].client, 3u);
+}
+
+TEST_F(CoreTest, ASilentClientIsRetiredByTheEventsOfAnother) {
+  attach(1, 0);
+  attach(2, 0);
+  post(1);
+  done(1);
+  const TimeNs idle_at = now_ + 2 * kMs;
+  while (now_ + 100 * kUs < idle_at) {
+    now_ += 100 * kUs;
+    post(2);
+    done(2);
+    EXPECT_TRUE(core_->active(1));
+    EXPECT_LE(core_->next_deadline(), idle_at);
+  }
+  now_ = idle_at;
+  post(2);
+  EXPECT_FALSE(core_->active(1));
+}
+
 TEST_F(CoreTest, ALaunchThatTheDriverRefusedEndsAlone) {
   attach(1, 0);
   attach(2, 9);
