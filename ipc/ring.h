@@ -19,8 +19,9 @@ namespace heddle::ipc {
 // `tail_seen` is private to the producer, 0 for a fresh ring: the tail as it last saw it, which is
 // looked at again only when the ring may be half full. From half on it is what the tail is.
 template <class Fault = FaultPoint, class Word, class Build>
-bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
-               std::byte (*ring)[kRecordBytes], Build&& build) {
+[[gnu::always_inline]] inline bool ring_push(Word& head_word, const Word& tail_word,
+                                             uint32_t& tail_seen, std::byte (*ring)[kRecordBytes],
+                                             Build&& build) {
   const uint32_t head = head_word.load(std::memory_order_relaxed);
   if (head + 1 - tail_seen >= kRingRecords / 2) {
     tail_seen = tail_word.load(std::memory_order_acquire);

@@ -46,8 +46,6 @@ inline bool is_harmless(const void* handle) {
          place.handles[1].load(std::memory_order_relaxed) == handle;
 }
 
-extern __thread uint32_t unobserved_launches __attribute__((tls_model("initial-exec")));
-
 // True: the launch of this handle goes to the driver at once. Not for cooperative launches.
 inline bool goes_unobserved(const void* handle) {
   if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return true;

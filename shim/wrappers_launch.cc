@@ -1,6 +1,7 @@
 // Entry points that launch: kernels, cooperative kernels, graphs.
 #include "shim/driver.h"
 #include "shim/gate.h"
+#include "shim/leased.h"
 #include "shim/unobserved.h"
 
 namespace heddle::shim {
@@ -47,9 +48,9 @@ auto real_kernel() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
 }
 
-// Apart from launch_kernel, so that the shortest way is a few lines of code and no frame.
+// Apart from launch_kernel, which then is short and has a small frame.
 template <bool kPerThread>
-[[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+[[gnu::noinline]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   const auto plain = [&] {
     return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };
@@ -63,9 +64,32 @@ template <bool kPerThread>
 }
 
 template <bool kPerThread>
-CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
-  const auto launch = goes_unobserved(f) ? real_kernel<kPerThread>() : take_turn<kPerThread>;
-  return launch(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+CUresult launch_raised(int priority, HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  CUlaunchAttribute attribute;
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  attribute.value.priority = priority;
+  const CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, &attribute, 1};
+  return real_ex<kPerThread>()(&config, f, params, extra);
+}
+
+template <bool kPerThread>
+[[gnu::always_inline]] inline CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto plain = [&] {
+    return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
+  if (goes_unobserved(f)) return plain();
+  Leased lease({stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1});
+  if (!lease) {
+    return take_turn<kPerThread>(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  }
+  if (lease.priority() == 0) return lease.launched(plain());
+  CUresult result = launch_raised<kPerThread>(lease.priority(), f, gx, gy, gz, bx, by, bz, smem,
+                                              stream, params, extra);
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    result = plain();
+    if (result == CUDA_SUCCESS) lease.priority_refused();  // otherwise it was not for that
+  }
+  return lease.launched(result);
 }
 
 template <bool kPerThread>

@@ -1,0 +1,61 @@
+// The usual launch of a client with a lease: posted, and nothing else to be done about it.
+//
+// What needs more, or may, takes a Turn (gate.h), which would do the same here. This way is half
+// as long: an application's own work leaves little of the shim in the caches, so that a launch
+// costs its lines of code and data. So nothing is called that need not be, and what is known of
+// the launch stays in registers.
+#pragma once
+
+#include "shim/gate.h"
+#include "shim/kernels.h"
+#include "shim/post.h"
+
+namespace heddle::shim {
+
+class Leased {
+ public:
+  // Posts the launch if it is such a one; otherwise nothing has happened, and it takes a Turn.
+  [[gnu::always_inline]] Leased(StreamRef ref, void* handle, const ipc::LaunchShape& shape) {
+    post(ref, known_kernel(handle, shape));
+  }
+  Leased(const Leased&) = delete;
+  Leased& operator=(const Leased&) = delete;
+  explicit operator bool() const { return stream_ != nullptr; }
+
+  // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
+  int priority() const { return priority_; }
+
+  // The driver refused the launch with that priority, and took it without.
+  void priority_refused() const { unraised.add(kernel_); }
+
+  // Called once, with what the driver said. Returns it.
+  CUresult launched(CUresult result);
+
+ private:
+  bool post(StreamRef ref, KernelRef kernel);
+
+  Inside in_{nullptr};
+  StreamSlot* stream_ = nullptr;  // nullptr: not posted
+  // What follows is set when it is.
+  int64_t at_ns_;
+  uint64_t seq_;
+  uint32_t kernel_;
+  uint32_t epoch_;
+  float predicted_us_;
+  int priority_;
+};
+
+[[gnu::always_inline]] inline CUresult Leased::launched(CUresult result) {
+  HEDDLE_FAULT_POINT("gate: launched, not recorded");
+  in_.thread().in_hand.store(0, std::memory_order_release);
+  if (result == CUDA_SUCCESS) [[likely]] {
+    stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
+  } else {
+    ipc::RecordFields record;
+    fill_record(record, *stream_, seq_, kernel_, epoch_, at_ns_);
+    in_.post(failure_of(*stream_, record, predicted_us_), true);
+  }
+  return result;
+}
+
+}  // namespace heddle::shim
