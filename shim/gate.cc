@@ -373,20 +373,18 @@ void Turn::come_back(CUresult result) {
   detour_.reset();
 }
 
-// Whether the host paused behind this kernel last time; learned while somebody less important
-// waits.
-bool Turn::pauses() {
-  if (at_ns_ - stream_->launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
-    paused.add(before_ - 1);
+bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns) {
+  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
+    paused.add(before - 1);
   } else {
-    paused.remove(before_ - 1);
+    paused.remove(before - 1);
   }
-  return paused.has(kernel_.index);
+  return paused.has(kernel);
 }
 
 // While somebody less important waits, or it may itself have to wait.
 bool Turn::wants_marker() {
-  if (window_us_ == ipc::kWindowLease) return pauses();
+  if (window_us_ == ipc::kWindowLease) return pauses(*stream_, before_, kernel_.index, at_ns_);
   if (window_us_ == ipc::kWindowGate) {
     return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
   }

@@ -38,6 +38,10 @@ constexpr bool is_polled(uint32_t launches) { return launches % 16 == 0; }
 // Kernels whose launches the driver takes at no priority but the application's.
 extern constinit KernelSet unraised;
 
+// Whether the host paused behind this kernel last time, of which a launch is at `at_ns`; learned
+// while somebody less important waits. `before`: the kernel of the stream's launch before it, + 1.
+bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns);
+
 class Turn {
  public:
   explicit Turn(const Launch& launch);
@@ -81,7 +85,6 @@ class Turn {
   ipc::RecordFields record(wire::Admission admission);
   void take_number();
   bool wants_measure() const;
-  bool pauses();
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void move(const Launch& launch);

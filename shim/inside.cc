@@ -84,6 +84,16 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
   }
 }
 
+void begin_session(ThreadSlot& slot, Session& session) {
+  slot.generation = session.generation;
+  slot.block = &session.client->threads[slot.index];
+  for (Credit& credit : slot.credit) credit = {};
+  slot.room_us = 0;
+  slot.tail_seen = session.control->grants[slot.index].ring_tail.load();
+  HEDDLE_FAULT_POINT("slot: taken, not counted");
+  raise(session.client->counters.threads_used, slot.index + 1);
+}
+
 }  // namespace
 
 ThreadSlot* own_slot() {
@@ -121,56 +131,43 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
   return Entry::kIn;
 }
 
-void Inside::begin_session(ThreadSlot& slot, Session& session) {
-  slot.generation = session.generation;
-  slot.block = &session.client->threads[slot.index];
-  for (Credit& credit : slot.credit) credit = {};
-  slot.room_us = 0;
-  slot.tail_seen = session.control->grants[slot.index].ring_tail.load();
-  HEDDLE_FAULT_POINT("slot: taken, not counted");
-  raise(session.client->counters.threads_used, slot.index + 1);
-}
-
-[[gnu::hot]] void Inside::post(ThreadSlot& slot, Session& session, const ipc::RecordFields& fields,
-                               bool urgent) {
+[[gnu::hot]] void Inside::post(const ipc::RecordFields& fields, bool urgent) {
+  const auto copy = [&](ipc::RecordFields& record) { record = fields; };
+  const bool filling = push(copy, std::memory_order_seq_cst);
   // Who must ask wakes the daemon with what it reports before: its next ask finds it up.
-  const uint64_t word =
-      session.control->windows[fields.device].word.load(std::memory_order_relaxed);
-  const bool early = urgent && ipc::window_us(word) != ipc::kWindowLease;
-  push(
-      slot, session, [&](ipc::RecordFields& record) { record = fields; },
-      early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent);
+  const bool early = urgent && asks(fields.device);
+  ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
-void Inside::ring_doorbell(Session& session, bool seldom) {
+void Inside::ring_doorbell(bool seldom) {
   // The time now, not the record's: this thread may have been off its processor in between.
   const int64_t now = now_ns();
-  const int64_t since = now - session.rung_ns.load(std::memory_order_relaxed);
+  const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
   const int64_t polls_ns =
-      int64_t{session.control->header.spin_us.load(std::memory_order_relaxed)} * 1'000;
+      int64_t{control().header.spin_us.load(std::memory_order_relaxed)} * 1'000;
   if (seldom && since < std::min(kRungNs, polls_ns / 2)) return;
-  session.rung_ns.store(now, std::memory_order_relaxed);
+  session_->rung_ns.store(now, std::memory_order_relaxed);
   const uint64_t one = 1;
   const int before = errno;  // the application's
   HEDDLE_FAULT_POINT("doorbell: about to ring");
-  if (file_id(session.doorbell) == session.doorbell_id) {
+  if (file_id(session_->doorbell) == session_->doorbell_id) {
     // Not write(), which is a cancellation point: the thread is in the session.
-    syscall(SYS_write, session.doorbell, &one, sizeof one);
+    syscall(SYS_write, session_->doorbell, &one, sizeof one);
   } else {  // the application closed it, and its own file may be there
-    session.detached.store(true, std::memory_order_relaxed);
+    session_->detached.store(true, std::memory_order_relaxed);
   }
   errno = before;
 }
 
-void Inside::count_self(Session& session, wire::Admission admission) {
-  session.client->counters.self[static_cast<size_t>(admission)].fetch_add(
+void Inside::count_self(wire::Admission admission) {
+  session_->client->counters.self[static_cast<size_t>(admission)].fetch_add(
       1, std::memory_order_relaxed);
 }
 
-void Inside::report_launches(ThreadSlot& slot, Session& session) {
-  auto& counters = session.client->counters;
+void Inside::report_launches() {
+  auto& counters = session_->client->counters;
   const uint32_t unobserved = std::exchange(unobserved_launches, 0);
-  counters.launches.fetch_add(std::exchange(slot.unreported, 0) + unobserved,
+  counters.launches.fetch_add(std::exchange(thread_->unreported, 0) + unobserved,
                               std::memory_order_relaxed);
   if (unobserved != 0) counters.unobserved.fetch_add(unobserved, std::memory_order_relaxed);
   if (without_slot.load(std::memory_order_relaxed) != 0) {

@@ -105,7 +105,8 @@ class Inside {
     }
     return enter(session);
   }
-  // The usual case: enters the current session if this thread has been there before.
+  // The usual case, where there is no bypass: enters the current session if this thread has been
+  // there before.
   bool enter_known();
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
@@ -126,28 +127,30 @@ class Inside {
   // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be woken
   // for every record; now and then only, unless it is `urgent`. A full ring drops the record,
   // counted.
-  void post(const ipc::RecordFields& fields, bool urgent = false) {
-    post(*thread_, *session_, fields, urgent);
-  }
-  // The same of what `fill(ipc::RecordFields&)` makes of a default one, without a call; not urgent.
+  void post(const ipc::RecordFields& fields, bool urgent = false);
+  // The same of what `fill(ipc::RecordFields&)` makes of a default one, without a call, and without
+  // the ring of the doorbell: that is the caller's, with a fence in between.
   template <class Fill>
-  [[gnu::always_inline]] void post_here(Fill&& fill) {
-    push(*thread_, *session_, fill, ipc::kWakeOnAny, true);
-  }
+  void post_silently(Fill&& fill);
   // Rings if the daemon's `sleeping` word is at least `least`; not again at once if `seldom`.
-  void ring(ipc::Sleep least, bool seldom = false) { ring(*session_, least, seldom); }
+  void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission) {
     // In lots, so that threads do not fight for the shared counter's line.
     constexpr uint32_t kReportLaunches = 64;
-    if (admission > wire::Admission::ASK) return count_self(*session_, admission);
+    if (admission > wire::Admission::ASK) return count_self(admission);
     if (++thread_->unreported >= kReportLaunches || unobserved_launches != 0) [[unlikely]]
-      report_launches(*thread_, *session_);
+      report_launches();
   }
   // Adds what this thread has counted, and launched unobserved, to what `heddle ps` shows.
-  void report_launches() { report_launches(*thread_, *session_); }
+  void report_launches();
   // Somebody less important waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
+  // False while this client launches on the device without ever asking.
+  bool asks(uint8_t device) const {
+    const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);
+    return ipc::window_us(word) != ipc::kWindowLease;
+  }
   void count_marker_error();
   // Counts one launch of a client with a partition: into it, or not.
   void count_partition(bool into);
@@ -155,16 +158,11 @@ class Inside {
  private:
   Entry enter(Session* session);
   static bool announce(ThreadSlot& slot, Session* session);
-  // Without `this`, which then need not lie in memory.
-  static void post(ThreadSlot& slot, Session& session, const ipc::RecordFields& fields,
-                   bool urgent);
+  // True: the ring fills up, and the daemon must see to it.
   template <class Fill>
-  static void push(ThreadSlot& slot, Session& session, Fill&& fill, ipc::Sleep least, bool seldom);
-  static void ring(Session& session, ipc::Sleep least, bool seldom);
-  static void begin_session(ThreadSlot& slot, Session& session);
-  static void ring_doorbell(Session& session, bool seldom);
-  static void count_self(Session& session, wire::Admission admission);
-  static void report_launches(ThreadSlot& slot, Session& session);
+  bool push(Fill&& fill, std::memory_order publish);
+  void ring_doorbell(bool seldom);
+  void count_self(wire::Admission admission);
 
   ThreadSlot* thread_ = nullptr;
   Session* session_ = nullptr;
@@ -200,25 +198,29 @@ inline bool Inside::announce(ThreadSlot& slot, Session* session) {
 }
 
 template <class Fill>
-[[gnu::always_inline]] inline void Inside::push(ThreadSlot& slot, Session& session, Fill&& fill,
-                                                ipc::Sleep least, bool seldom) {
-  ipc::ThreadBlock& own = *slot.block;
+[[gnu::always_inline]] inline bool Inside::push(Fill&& fill, std::memory_order publish) {
+  ipc::ThreadBlock& own = block();
+  uint32_t& tail_seen = thread_->tail_seen;
+  const auto build = [&](std::byte* record) { fill(ipc::begin_record(record)); };
   const bool pushed =
-      ipc::ring_push(own.ring_head, session.control->grants[slot.index].ring_tail, slot.tail_seen,
-                     own.ring, [&](std::byte* record) { fill(ipc::begin_record(record)); });
+      ipc::ring_push(own.ring_head, grant().ring_tail, tail_seen, own.ring, build, publish);
   if (!pushed) [[unlikely]]
     own.dropped.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - slot.tail_seen;
-  if (!pushed || unread == ipc::kRingRecords / 2) [[unlikely]]
-    return ring(session, ipc::kWakeOnAsk, false);
-  ring(session, least, seldom);
+  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - tail_seen;
+  return !pushed || unread == ipc::kRingRecords / 2;
 }
 
-inline void Inside::ring(Session& session, ipc::Sleep least, bool seldom) {
-  // Sequentially consistent, after the sequentially consistent store that published the record:
-  // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
-  if (session.control->sleeping.load(std::memory_order_seq_cst) >= least) [[unlikely]]
-    ring_doorbell(session, seldom);
+template <class Fill>
+[[gnu::always_inline]] inline void Inside::post_silently(Fill&& fill) {
+  if (push(fill, std::memory_order_release)) [[unlikely]]
+    ring(ipc::kWakeOnAsk);
+}
+
+inline void Inside::ring(ipc::Sleep least, bool seldom) {
+  // After a fence that follows the store which published the record or ask: either the daemon sees
+  // that before it sleeps, or we see that it sleeps.
+  if (control().sleeping.load(std::memory_order_seq_cst) >= least) [[unlikely]]
+    ring_doorbell(seldom);
 }
 
 // ---- for the helper thread and for on_driver_initialized ----

@@ -15,8 +15,10 @@ namespace heddle::shim {
 class Leased {
  public:
   // Posts the launch if it is such a one; otherwise nothing has happened, and it takes a Turn.
-  [[gnu::always_inline]] Leased(StreamRef ref, void* handle, const ipc::LaunchShape& shape) {
-    post(ref, known_kernel(handle, shape));
+  [[gnu::always_inline]] Leased(StreamRef ref, void* handle, const ipc::LaunchShape& shape)
+      : ref_(ref) {
+    if (!post(known_kernel(handle, shape))) [[unlikely]]
+      in_.leave();
   }
   Leased(const Leased&) = delete;
   Leased& operator=(const Leased&) = delete;
@@ -32,14 +34,17 @@ class Leased {
   CUresult launched(CUresult result);
 
  private:
-  bool post(StreamRef ref, KernelRef kernel);
+  bool post(KernelRef kernel);
+  void mark();
 
   Inside in_{nullptr};
+  const StreamRef ref_;
   StreamSlot* stream_ = nullptr;  // nullptr: not posted
   // What follows is set when it is.
   int64_t at_ns_;
   uint64_t seq_;
   uint32_t kernel_;
+  uint32_t before_;  // the kernel of the stream's launch before this one, + 1
   uint32_t epoch_;
   float predicted_us_;
   int priority_;
@@ -48,7 +53,11 @@ class Leased {
 [[gnu::always_inline]] inline CUresult Leased::launched(CUresult result) {
   HEDDLE_FAULT_POINT("gate: launched, not recorded");
   in_.thread().in_hand.store(0, std::memory_order_release);
+  // The driver, which locks, was the fence; and a daemon that has to wake up is late in any case.
+  in_.ring(ipc::kWakeOnAny, true);
   if (result == CUDA_SUCCESS) [[likely]] {
+    if (in_.contended()) [[unlikely]]
+      mark();
     stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   } else {
     ipc::RecordFields record;
