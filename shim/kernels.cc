@@ -307,7 +307,8 @@ namespace {
   return find(tag_of(handle, words), handle, words, kernel) ? kernel : KernelRef{};
 }
 
-KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph) {
+[[gnu::hot]] KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape,
+                                 bool graph) {
   const Words words(shape);
   const uint64_t tag = tag_of(handle, words);
   KernelRef kernel;

@@ -18,6 +18,7 @@ namespace heddle::shim {
   const ipc::KernelHint& hint = control.kernels[kernel.index];
   const uint64_t word = window.word.load(std::memory_order_acquire);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  // What a Turn sees to.
   const uint32_t more = get(window.partition) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
                         get(hint.measure) | kernel.exempt;
@@ -26,9 +27,9 @@ namespace heddle::shim {
       is_timed(thread.launches + 1) || (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {
     return false;
   }
+
   priority_ = get(window.launch_priority);
   if (priority_ != 0 && unraised.has(kernel.index)) priority_ = 0;
-
   stream_ = stream;
   kernel_ = kernel.index;
   before_ = get(stream->kernel);

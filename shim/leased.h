@@ -2,8 +2,7 @@
 //
 // What needs more, or may, takes a Turn (gate.h), which would do the same here. This way is half
 // as long: an application's own work leaves little of the shim in the caches, so that a launch
-// costs its lines of code and data. So nothing is called that need not be, and what is known of
-// the launch stays in registers.
+// costs its lines of code and data.
 #pragma once
 
 #include "shim/gate.h"
@@ -28,7 +27,10 @@ class Leased {
   int priority() const { return priority_; }
 
   // The driver refused the launch with that priority, and took it without.
-  void priority_refused() const { unraised.add(kernel_); }
+  void priority_refused() {
+    unraised.add(kernel_);
+    in_.count_marker_error();
+  }
 
   // Called once, with what the driver said. Returns it.
   CUresult launched(CUresult result);

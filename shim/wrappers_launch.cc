@@ -52,7 +52,7 @@ auto real_kernel() {
 
 // Apart from launch_kernel, which then is short and has a small frame.
 template <bool kPerThread>
-[[gnu::noinline]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+[[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   const auto plain = [&] {
     return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
   };

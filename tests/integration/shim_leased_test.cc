@@ -82,6 +82,7 @@ TEST_F(ShimLeased, RemembersWhatTheDriverTakesAtNoPriority) {
   }
   EXPECT_EQ(app("get fake_prioritized"), "2") << "each kernel once";
   EXPECT_EQ(app("get fake_launches"), "4");
+  EXPECT_EQ(daemon_.client().counters.marker_errors, 2u);
 }
 
 TEST_F(ShimLeased, WakesTheDaemonBehindTheLaunch) {
