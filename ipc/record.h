@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "ipc/heddle.capnp.h"
 #include "ipc/limits.h"
@@ -42,12 +43,20 @@ static_assert(sizeof(RecordFields) ==
                   capnp::_::structSize<wire::Record>().data * sizeof(uint64_t) &&
               std::endian::native == std::endian::little);
 
-// As one segment, root pointer first. `slot`: kRecordBytes, 8-byte aligned.
+// As one segment, root pointer first. `slot`: kRecordBytes, 8-byte aligned. Its fields are as they
+// are by default, to be set where they lie: a record that is made elsewhere and copied costs a
+// launch the wait for its own stores.
+inline RecordFields& begin_record(std::byte* slot) {
+  struct Segment {
+    uint64_t root = kRootIsRecord;
+    RecordFields fields;
+    uint64_t unused = 0;
+  };
+  static_assert(sizeof(Segment) == kRecordBytes);
+  return (new (slot) Segment)->fields;
+}
 inline void build_record(std::byte* slot, const RecordFields& fields) {
-  std::memcpy(slot, &kRootIsRecord, sizeof kRootIsRecord);
-  std::memcpy(slot + sizeof kRootIsRecord, &fields, sizeof fields);
-  constexpr size_t kUsed = sizeof kRootIsRecord + sizeof fields;
-  std::memset(slot + kUsed, 0, kRecordBytes - kUsed);
+  begin_record(slot) = fields;
 }
 
 // Decodes a private copy of a record (kRecordBytes, 8-byte aligned). False if its root is not

@@ -18,9 +18,13 @@ namespace heddle::ipc {
 // ring is full (the record is dropped: completions are cumulative, so a later one covers it).
 // `tail_seen` is private to the producer, 0 for a fresh ring: the tail as it last saw it, which is
 // looked at again only when the ring may be half full. From half on it is what the tail is.
+// `publish`: sequentially consistent where the reader's `sleeping` word is read next (shim:
+// Inside::ring), so that either the reader sees the record before it sleeps, or the writer that it
+// sleeps; otherwise at least release.
 template <class Fault = FaultPoint, class Word, class Build>
-bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
-               std::byte (*ring)[kRecordBytes], Build&& build) {
+[[gnu::always_inline]] inline bool ring_push(
+    Word& head_word, const Word& tail_word, uint32_t& tail_seen, std::byte (*ring)[kRecordBytes],
+    Build&& build, std::memory_order publish = std::memory_order_seq_cst) {
   const uint32_t head = head_word.load(std::memory_order_relaxed);
   if (head + 1 - tail_seen >= kRingRecords / 2) {
     tail_seen = tail_word.load(std::memory_order_acquire);
@@ -28,8 +32,7 @@ bool ring_push(Word& head_word, const Word& tail_word, uint32_t& tail_seen,
   }
   build(ring[head % kRingRecords]);
   Fault::at("ring: record written, not published");
-  // Sequentially consistent: the reader's `sleeping` word is read next (shim: Inside::ring).
-  head_word.store(head + 1, std::memory_order_seq_cst);
+  head_word.store(head + 1, publish);
   Fault::at("ring: record published");
   return true;
 }

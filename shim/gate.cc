@@ -11,14 +11,6 @@ namespace {
 
 using wire::Admission;
 
-// Every so many launches of a thread one is timed, so that durations stay calibrated. A prime:
-// a program whose iterations have a round number of launches gets each of its kernels timed.
-constexpr uint32_t kTimedEvery = 127;
-
-// A leased client looks at its timed pairs this often: a query costs more than the launch's own
-// bookkeeping.
-constexpr uint32_t kPollEvery = 16;
-
 // A windowed client marks its work this many times a window.
 constexpr int64_t kMarksPerWindow = 4;
 
@@ -45,30 +37,8 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
   return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
 }
 
-class KernelSet {
- public:
-  bool has(uint32_t kernel) const {
-    return kernel < ipc::kKernels &&
-           (words_[kernel / 64].load(std::memory_order_relaxed) >> (kernel % 64) & 1) != 0;
-  }
-  void add(uint32_t kernel) {
-    if (kernel >= ipc::kKernels || has(kernel)) return;
-    words_[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
-  }
-  void remove(uint32_t kernel) {
-    if (!has(kernel)) return;
-    words_[kernel / 64].fetch_and(~(uint64_t{1} << (kernel % 64)), std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
-};
-
 // Kernels that ran on the whole device after a partition refused them.
 constinit KernelSet unmovable;
-
-// Kernels whose launches the driver takes at no priority but the application's.
-constinit KernelSet unraised;
 
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
 // runs in the middle of things is marked once, not each time.
@@ -84,7 +54,9 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
 
 }  // namespace
 
-[[gnu::hot]] Turn::Turn(const Launch& launch) {
+constinit KernelSet unraised;
+
+[[gnu::hot]] Turn::Turn(const Launch& launch) : ref_(launch.stream), graph_(launch.graph) {
   do {
     if (!in_ && !await_daemon(launch)) return;
     ipc::ring_prefetch(in_.block().ring_head, in_.block().ring);
@@ -103,16 +75,14 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   if (partition_ != 0) [[unlikely]]
     move(launch);
   const uint32_t count = ++in_.thread().launches;
-  const bool known = kernel_.index < ipc::kKernels;
-  const bool measure =
-      known &&
-      (in_.control().kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed) == 0 ||
-       in_.control().kernels[kernel_.index].measure.load(std::memory_order_relaxed) != 0);
-  if ((measure || count % kTimedEvery == 0) && !quiet_) {
+  if ((wants_measure() || is_timed(count)) && !quiet_) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
-  if (!launch.may_raise || !known || unraised.has(kernel_.index)) priority_ = 0;
+  if (priority_ != 0 &&
+      (!launch.may_raise || kernel_.index >= ipc::kKernels || unraised.has(kernel_.index))) {
+    priority_ = 0;
+  }
   HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
@@ -170,9 +140,23 @@ void Turn::give_up() {
   in_.leave();
 }
 
-[[gnu::hot]] void Turn::admit(const Launch& launch) {
-  ref_ = launch.stream;
-  graph_ = launch.graph;
+// The daemon has not timed this kernel, or wants it timed again.
+bool Turn::wants_measure() const {
+  if (kernel_.index >= ipc::kKernels) return false;
+  const ipc::KernelHint& hint = in_.control().kernels[kernel_.index];
+  return hint.predicted_us.load(std::memory_order_relaxed) == 0 ||
+         hint.measure.load(std::memory_order_relaxed) != 0;
+}
+
+void Turn::admit(const Launch& launch) {
+  const Admission admission = decide(launch);
+  if (admission == Admission::ASK) [[unlikely]]
+    return ask(launch);
+  post(admission);
+}
+
+// How the launch may go without asking; ASK: it may not.
+[[gnu::hot]] Admission Turn::decide(const Launch& launch) {
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
   predicted_us_ = kernel_.index < ipc::kKernels
@@ -188,28 +172,28 @@ void Turn::give_up() {
   if (kernel_.exempt || launch.exempt ||
       (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
     quiet_ = true;
-    return post_exempt();
+    return exempt();
   }
-  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return post(Admission::BYPASS);
+  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
   // A window is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
-    return ask(launch);
+    return Admission::ASK;
   }
-  if (window_us_ == ipc::kWindowLease) {
+  if (window_us_ == ipc::kWindowLease) [[likely]] {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
       remember_harmless(launch.handle);
     }
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
-        in_.thread().launches % kPollEvery == 0) {
+        is_polled(in_.thread().launches)) {
       poll_stream(in_, *stream_);
     }
-    return post(Admission::LEASE);
+    return Admission::LEASE;
   }
-  if (stream_->signals.load(std::memory_order_relaxed)) return post_exempt();
-  if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return post(Admission::WINDOW);
-  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return post(Admission::CREDIT);
-  ask(launch);
+  if (stream_->signals.load(std::memory_order_relaxed)) return exempt();
+  if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return Admission::WINDOW;
+  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
+  return Admission::ASK;
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has
@@ -248,35 +232,18 @@ bool Turn::use_credit(const Launch& launch) {
   return true;
 }
 
-[[gnu::hot]] void Turn::take_sequence() {
-  const auto predicted_ns = static_cast<int64_t>(predicted_us_ * 1e3f);
-  // In hand before it has a number: whoever reads a larger one then sees it (reach_of).
-  ThreadSlot& thread = in_.thread();
-  const uint64_t next = stream_->posted.load(std::memory_order_relaxed) + 1;
-  thread.in_hand_ns.store(predicted_ns, std::memory_order_relaxed);
-  thread.in_hand.store(uint64_t{stream_->index} << ThreadSlot::kStreamShift | next,
-                       std::memory_order_relaxed);
-  reach_.seq = stream_->posted.fetch_add(1, std::memory_order_seq_cst) + 1;
-  // Plain, not locked: two threads that race on one stream lose a prediction, no more.
-  reach_.posted_ns = stream_->posted_ns.load(std::memory_order_relaxed) + predicted_ns;
-  stream_->posted_ns.store(reach_.posted_ns, std::memory_order_relaxed);
+void Turn::take_number() {
   before_ = stream_->kernel.load(std::memory_order_relaxed);
-  stream_->kernel.store(kernel_.index + 1, std::memory_order_relaxed);
-  set_active(*stream_);
+  reach_ = shim::take_number(in_.thread(), *stream_, kernel_.index, predicted_us_);
 }
 
-[[gnu::hot]] ipc::RecordFields Turn::record(Admission admission) {
-  ipc::RecordFields fields;
+ipc::RecordFields Turn::record(Admission admission) {
   at_ns_ = now_ns();
-  fields.at_ns = static_cast<uint64_t>(at_ns_);
-  fields.stream_seq = reach_.seq;
-  fields.kernel = kernel_.index;
-  fields.stream = stream_->index;
-  fields.kind = graph_ ? wire::Kind::GRAPH : wire::Kind::KERNEL;
-  fields.epoch = epoch_;
+  ipc::RecordFields fields;
+  fill_record(fields, *stream_, reach_.seq, kernel_.index, epoch_, at_ns_);
+  if (graph_) fields.kind = wire::Kind::GRAPH;
   fields.ask_seq = ask_seq_;
   fields.admission = admission;
-  fields.device = static_cast<uint8_t>(stream_->device);
   return fields;
 }
 
@@ -285,15 +252,15 @@ bool Turn::use_credit(const Launch& launch) {
     priority_ =
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
   }
-  if (reach_.seq == 0) take_sequence();
+  if (reach_.seq == 0) take_number();
   in_.post(record(admission));
   in_.count(admission);
 }
 
 // Asks for no room, and takes it all the same.
-void Turn::post_exempt() {
+Admission Turn::exempt() {
   in_.thread().room_us -= predicted_us_;
-  post(Admission::SELF_EXEMPT);
+  return Admission::SELF_EXEMPT;
 }
 
 void Turn::ask(const Launch& launch) {
@@ -304,7 +271,7 @@ void Turn::ask(const Launch& launch) {
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
   thread.credit[stream_->device] = {};
-  if (reach_.seq == 0) take_sequence();
+  if (reach_.seq == 0) take_number();
   ipc::RecordFields fields = record(Admission::ASK);
   fields.unmovable = !can_move(launch);
   ipc::ThreadBlock& block = in_.block();
@@ -382,18 +349,14 @@ Admission Turn::wait(uint32_t seq) {
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
-    // It never ran: nothing of it is outstanding.
-    stream_->posted_ns.fetch_sub(static_cast<int64_t>(predicted_us_ * 1e3f),
-                                 std::memory_order_relaxed);
-    ipc::RecordFields fields = record(Admission::LEASE);
-    fields.kind = wire::Kind::COMPLETION;
-    fields.evidence = wire::Evidence::FAILED;
-    in_.post(fields, true);
+    in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
     return result;
   }
-  if (!quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
+  const bool contended = in_.contended();
+  const bool free = window_us_ == ipc::kWindowLease && !contended;
+  if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (in_.contended() && has_events(*stream_)) watch_soon();
+  if (contended && has_events(*stream_)) watch_soon();
   return result;
 }
 
@@ -410,20 +373,18 @@ void Turn::come_back(CUresult result) {
   detour_.reset();
 }
 
-// Whether the host paused behind this kernel last time; learned while somebody less important
-// waits.
-bool Turn::pauses() {
-  if (at_ns_ - stream_->launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
-    paused.add(before_ - 1);
+bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns) {
+  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
+    paused.add(before - 1);
   } else {
-    paused.remove(before_ - 1);
+    paused.remove(before - 1);
   }
-  return paused.has(kernel_.index);
+  return paused.has(kernel);
 }
 
-[[gnu::hot]] bool Turn::wants_marker() {
-  if (window_us_ == ipc::kWindowLease && !in_.contended()) return false;
-  if (window_us_ == ipc::kWindowLease) return pauses();
+// While somebody less important waits, or it may itself have to wait.
+bool Turn::wants_marker() {
+  if (window_us_ == ipc::kWindowLease) return pauses(*stream_, before_, kernel_.index, at_ns_);
   if (window_us_ == ipc::kWindowGate) {
     return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
   }
@@ -431,6 +392,14 @@ bool Turn::pauses() {
           stream_->marked_ns.load(std::memory_order_relaxed)) *
              kMarksPerWindow >=
          int64_t{window_us_} * 1'000;
+}
+
+ipc::RecordFields failure_of(StreamSlot& stream, ipc::RecordFields record, float predicted_us) {
+  stream.posted_ns.fetch_sub(static_cast<int64_t>(predicted_us * 1e3f), std::memory_order_relaxed);
+  record.at_ns = static_cast<uint64_t>(now_ns());
+  record.kind = wire::Kind::COMPLETION;
+  record.evidence = wire::Evidence::FAILED;
+  return record;
 }
 
 void note_launch(Launch launch) {

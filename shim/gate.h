@@ -12,6 +12,7 @@
 #include "shim/completion.h"
 #include "shim/kernels.h"
 #include "shim/partition.h"
+#include "shim/post.h"
 
 namespace heddle::shim {
 
@@ -25,6 +26,21 @@ struct Launch {
   bool cooperative = false;
   bool exempt = false;  // must not be held back, nor measured
 };
+
+// Every so many launches of a thread one is timed, so that durations stay calibrated. A prime:
+// a program whose iterations have a round number of launches gets each of its kernels timed.
+constexpr bool is_timed(uint32_t launches) { return launches % 127 == 0; }
+
+// A leased client looks at its timed pairs this often: a query costs more than the launch's own
+// bookkeeping.
+constexpr bool is_polled(uint32_t launches) { return launches % 16 == 0; }
+
+// Kernels whose launches the driver takes at no priority but the application's.
+extern constinit KernelSet unraised;
+
+// Whether the host paused behind this kernel last time, of which a launch is at `at_ns`; learned
+// while somebody less important waits. `before`: the kernel of the stream's launch before it, + 1.
+bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns);
 
 class Turn {
  public:
@@ -55,19 +71,20 @@ class Turn {
  private:
   bool await_daemon(const Launch& launch);
   void give_up();
-  void admit(const Launch& launch);
+  wire::Admission decide(const Launch& launch);
   bool fits_window(uint32_t window_us);
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
   void post(wire::Admission admission);
-  void post_exempt();
+  wire::Admission exempt();
+  void admit(const Launch& launch);
   void ask(const Launch& launch);
   wire::Admission wait(uint32_t seq);
   void use_grant(const ipc::Grant& grant);
   ipc::RecordFields record(wire::Admission admission);
-  void take_sequence();
-  bool pauses();
+  void take_number();
+  bool wants_measure() const;
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void move(const Launch& launch);
@@ -75,22 +92,23 @@ class Turn {
   bool wants_marker();
 
   Inside in_;
+  const StreamRef ref_;
+  const bool graph_;
+  bool quiet_ = false;
+  int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
-  StreamRef ref_;
-  std::optional<Detour> detour_;
-  KernelRef kernel_;
   Reach reach_{};
-  float predicted_us_ = 0;
-  uint32_t epoch_ = 0;
   uint32_t ask_seq_ = 0;
-  uint32_t window_us_ = 0;
   int priority_ = 0;
   uint32_t partition_ = 0;
-  int pair_ = -1;
-  uint32_t before_ = 0;  // the kernel of the stream's launch before this one, + 1
-  int64_t at_ns_ = 0;
-  bool graph_ = false;
-  bool quiet_ = false;
+  std::optional<Detour> detour_;
+  // What follows is set when the launch has its admission.
+  KernelRef kernel_;
+  float predicted_us_;
+  uint32_t epoch_;
+  uint32_t window_us_;
+  uint32_t before_;  // the kernel of the stream's launch before this one, + 1
+  int64_t at_ns_;
 };
 
 // One of several launches that the driver takes in one call: recorded, never held back. Called

@@ -75,12 +75,6 @@ FileId file_id(int fd) {
   return {file.st_dev, file.st_ino};
 }
 
-int64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 namespace {
 
 // ---- attaching ----------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ipc/ring.h"
 #include "ipc/socket.h"
 #include "shim/streams.h"
 #include "shim/unobserved.h"
@@ -24,6 +23,7 @@ const uint32_t heddle_shim_protocol = ipc::kProtocolVersion;
 }
 
 constinit ThreadSlot thread_slots[ipc::kThreads];
+constinit __thread ThreadSlot* my_slot = nullptr;
 
 namespace {
 
@@ -31,12 +31,8 @@ namespace {
 // longer than half of what it polls before it sleeps again.
 constexpr int64_t kRungNs = 20'000;
 
-// Launches are added to the shared counter in lots, so that threads do not fight for its line.
-constexpr uint32_t kReportLaunches = 64;
-
 static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
 
-constinit __thread ThreadSlot* my_slot = nullptr;
 constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
 
@@ -88,15 +84,14 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
   }
 }
 
-// Announces the stay, then looks whether the session is still the current one. The compiler must
-// keep the order; the processor may not, which membarrier() in helper.cc makes up for.
-Inside::Entry announce(ThreadSlot& slot, Session* session) {
-  if (slot.inside.load(std::memory_order_relaxed) != nullptr) return Inside::Entry::kBarred;
-  slot.inside.store(session, std::memory_order_relaxed);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (guard().current.load(std::memory_order_acquire) == session) return Inside::Entry::kIn;
-  slot.inside.store(nullptr, std::memory_order_relaxed);
-  return Inside::Entry::kNoSession;
+void begin_session(ThreadSlot& slot, Session& session) {
+  slot.generation = session.generation;
+  slot.block = &session.client->threads[slot.index];
+  for (Credit& credit : slot.credit) credit = {};
+  slot.room_us = 0;
+  slot.tail_seen = session.control->grants[slot.index].ring_tail.load();
+  HEDDLE_FAULT_POINT("slot: taken, not counted");
+  raise(session.client->counters.threads_used, slot.index + 1);
 }
 
 }  // namespace
@@ -126,40 +121,25 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
   if (slot == nullptr || slot->generation != session->generation) [[unlikely]]
     slot = own_slot();
   if (slot == nullptr) return Entry::kNoSlot;
-  if (const Entry entry = announce(*slot, session); entry != Entry::kIn) [[unlikely]]
-    return entry;
+  if (slot->inside.load(std::memory_order_relaxed) != nullptr) return Entry::kBarred;
+  if (!announce(*slot, session)) return Entry::kNoSession;
   // Only from here on does the session stay the one that it is.
-  if (slot->generation != session->generation) [[unlikely]] {
-    slot->generation = session->generation;
-    for (Credit& credit : slot->credit) credit = {};
-    slot->room_us = 0;
-    slot->tail_seen = session->control->grants[slot->index].ring_tail.load();
-    HEDDLE_FAULT_POINT("slot: taken, not counted");
-    raise(session->client->counters.threads_used, slot->index + 1);
-  }
+  if (slot->generation != session->generation) [[unlikely]]
+    begin_session(*slot, *session);
   thread_ = slot;
   session_ = session;
   return Entry::kIn;
 }
 
 [[gnu::hot]] void Inside::post(const ipc::RecordFields& fields, bool urgent) {
-  ipc::ThreadBlock& own = block();
-  const ipc::GrantSlot& theirs = grant();
-  const bool pushed = ipc::ring_push(own.ring_head, theirs.ring_tail, thread_->tail_seen, own.ring,
-                                     [&](std::byte* slot) { ipc::build_record(slot, fields); });
-  if (!pushed) own.dropped.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t unread = own.ring_head.load(std::memory_order_relaxed) - thread_->tail_seen;
-  const bool filling = unread == ipc::kRingRecords / 2 || !pushed;
+  const auto copy = [&](ipc::RecordFields& record) { record = fields; };
+  const bool filling = push(copy, std::memory_order_seq_cst);
   // Who must ask wakes the daemon with what it reports before: its next ask finds it up.
   const bool early = urgent && asks(fields.device);
   ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
-[[gnu::hot]] void Inside::ring(ipc::Sleep least, bool seldom) {
-  // Sequentially consistent, after the sequentially consistent store that published the record:
-  // either the daemon sees the record before it sleeps, or we see that it sleeps (ipc/ring.h).
-  if (control().sleeping.load(std::memory_order_seq_cst) < least) [[likely]]
-    return;
+void Inside::ring_doorbell(bool seldom) {
   // The time now, not the record's: this thread may have been off its processor in between.
   const int64_t now = now_ns();
   const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
@@ -179,18 +159,9 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
   errno = before;
 }
 
-[[gnu::hot]] void Inside::count(wire::Admission admission) {
-  auto& counters = session_->client->counters;
-  if (admission > wire::Admission::ASK) {
-    counters.self[static_cast<size_t>(admission)].fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  if (++thread_->unreported < kReportLaunches && unobserved_launches == 0) return;
-  report_launches();
-  if (without_slot.load(std::memory_order_relaxed) != 0) {
-    counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
-        without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
-  }
+void Inside::count_self(wire::Admission admission) {
+  session_->client->counters.self[static_cast<size_t>(admission)].fetch_add(
+      1, std::memory_order_relaxed);
 }
 
 void Inside::report_launches() {
@@ -199,6 +170,10 @@ void Inside::report_launches() {
   counters.launches.fetch_add(std::exchange(thread_->unreported, 0) + unobserved,
                               std::memory_order_relaxed);
   if (unobserved != 0) counters.unobserved.fetch_add(unobserved, std::memory_order_relaxed);
+  if (without_slot.load(std::memory_order_relaxed) != 0) {
+    counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
+        without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  }
 }
 
 void Inside::count_marker_error() {

@@ -17,7 +17,9 @@
 namespace heddle::shim {
 namespace {
 
-constexpr size_t kEntries = 2 * ipc::kKernels;
+constexpr int kEntryBits = 14;
+constexpr size_t kEntries = size_t{1} << kEntryBits;
+static_assert(kEntries == 2 * ipc::kKernels);
 constexpr size_t kProbes = 64;
 constexpr size_t kNameArenaBytes = 1 << 20;
 constexpr uint64_t kFreeTag = 0;
@@ -35,8 +37,7 @@ struct alignas(64) Known {
   void* handle = nullptr;
   CUmodule module = nullptr;  // nullptr: unknown
   ipc::LaunchShape shape = kZero;
-  uint32_t index = 0;
-  uint32_t exempt = 0;
+  KernelRef kernel{0, false};
 };
 static_assert(sizeof(Known) == 64);
 
@@ -59,39 +60,40 @@ constinit char names[kNameArenaBytes] = {};
 constinit size_t names_used = 0;
 constinit Spin registry_lock;
 
-uint64_t tag_of(void* handle, const ipc::LaunchShape& shape) {
-  uint64_t words[4];
-  memcpy(words, &shape, sizeof words);
-  uint64_t hash = reinterpret_cast<uint64_t>(handle) * 0x9e3779b97f4a7c15u;
-  for (const uint64_t word : words) {
-    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
-    hash ^= hash >> 32;
+// A shape in words of two fields, as it lies.
+struct Words {
+  uint64_t w[4];
+  explicit Words(const ipc::LaunchShape& shape) { memcpy(w, &shape, sizeof w); }
+  Words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) : w{a, b, c, d} {}
+  bool operator==(const Words& o) const {
+    return ((w[0] ^ o.w[0]) | (w[1] ^ o.w[1]) | (w[2] ^ o.w[2]) | (w[3] ^ o.w[3])) == 0;
   }
-  return hash | 2;  // neither kFreeTag nor kDeadTag
+};
+
+// A sum of products, none of which waits for another.
+[[gnu::always_inline]] inline uint64_t tag_of(void* handle, const Words& shape) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
+  const uint64_t sum = reinterpret_cast<uint64_t>(handle) * kOdd +
+                       shape.w[0] * 0xff51afd7ed558ccdu + shape.w[1] * 0xc4ceb9fe1a85ec53u +
+                       shape.w[2] * 0xbf58476d1ce4e5b9u + shape.w[3] * 0x94d049bb133111ebu;
+  return (sum ^ sum >> 32) * kOdd | 2;  // neither kFreeTag nor kDeadTag
 }
 
-size_t home_of(uint64_t tag) { return static_cast<size_t>(tag >> 16) % kEntries; }
+size_t home_of(uint64_t tag) { return tag >> (64 - kEntryBits); }
 
-// Word by word: the call that the default comparison makes costs as much as the rest of find().
-bool same(const ipc::LaunchShape& a, const ipc::LaunchShape& b) {
-  uint64_t x[4], y[4];
-  memcpy(x, &a, sizeof x);
-  memcpy(y, &b, sizeof y);
-  return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3])) == 0;
-}
-
-[[gnu::hot]] bool find(uint64_t tag, void* handle, const ipc::LaunchShape& shape,
-                       KernelRef& kernel) {
+[[gnu::always_inline]] inline bool find(uint64_t tag, void* handle, const Words& shape,
+                                        KernelRef& kernel) {
   size_t place = home_of(tag);
   for (size_t probe = 0; probe < kProbes; ++probe) {
     const Known& entry = entries[place];
     const uint64_t seen = entry.tag.load(std::memory_order_acquire);
-    if (seen == kFreeTag) return false;
-    if (seen == tag && entry.handle == handle && same(entry.shape, shape)) {
-      kernel = {entry.index, entry.exempt != 0};
+    if (seen == tag && entry.handle == handle && Words(entry.shape) == shape) [[likely]] {
+      kernel = entry.kernel;
       std::atomic_thread_fence(std::memory_order_acquire);
-      if (entry.tag.load(std::memory_order_relaxed) == tag) return true;
+      if (entry.tag.load(std::memory_order_relaxed) == tag) [[likely]]
+        return true;
     }
+    if (seen == kFreeTag) return false;
     place = (place + 1) % kEntries;
   }
   return false;
@@ -237,15 +239,14 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   entry.handle = handle;
   entry.module = sight.module;
   entry.shape = sight.facts.shape;
-  entry.index = kernel.index;
-  entry.exempt = kernel.exempt;
+  entry.kernel = kernel;
   entry.tag.store(tag, std::memory_order_release);
 }
 
 KernelRef add(const Session* session, uint64_t tag, void* handle, Sight& sight) {
   const Held held(registry_lock);
   KernelRef kernel;
-  if (find(tag, handle, sight.facts.shape, kernel)) return kernel;
+  if (find(tag, handle, Words(sight.facts.shape), kernel)) return kernel;
   bool is_new;
   kernel = {index_of(sight.facts, is_new), sight.exempt};
   if (is_new && session != nullptr) {
@@ -272,8 +273,9 @@ void purge(Match&& match) {
 }  // namespace
 
 bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph) {
+  const Words words(shape);
   KernelRef kernel;
-  if (find(tag_of(handle, shape), handle, shape, kernel)) return kernel.exempt;
+  if (find(tag_of(handle, words), handle, words, kernel)) return kernel.exempt;
   if (graph) return false;
   const char* name = nullptr;
   resolve(handle, name);
@@ -298,11 +300,19 @@ namespace {
 
 }  // namespace
 
+[[gnu::hot]] KernelRef known_kernel(void* handle, uint64_t grid_xy, uint64_t grid_z_block_x,
+                                    uint64_t block_yz, uint64_t smem_cluster) {
+  const Words words(grid_xy, grid_z_block_x, block_yz, smem_cluster);
+  KernelRef kernel;
+  return find(tag_of(handle, words), handle, words, kernel) ? kernel : KernelRef{};
+}
+
 [[gnu::hot]] KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape,
                                  bool graph) {
-  const uint64_t tag = tag_of(handle, shape);
+  const Words words(shape);
+  const uint64_t tag = tag_of(handle, words);
   KernelRef kernel;
-  if (find(tag, handle, shape, kernel)) [[likely]]
+  if (find(tag, handle, words, kernel)) [[likely]]
     return kernel;
   return first_sight(in, tag, handle, shape, graph);
 }
@@ -343,7 +353,7 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
   purge_handle(exec);
   // A session's socket is not ours to use outside a stay; the next launch is one.
   const Inside in;
-  add(in ? &in.session() : nullptr, tag_of(exec, sight.facts.shape), exec, sight);
+  add(in ? &in.session() : nullptr, tag_of(exec, Words(sight.facts.shape)), exec, sight);
 }
 
 void purge_module(CUmodule module) {

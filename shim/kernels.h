@@ -5,6 +5,8 @@
 // entries are purged there; indices are never reused, and a kernel that comes back gets its own.
 #pragma once
 
+#include <atomic>
+
 #include "ipc/kernel_id.h"
 #include "shim/calls.h"
 #include "shim/inside.h"
@@ -16,8 +18,39 @@ struct KernelRef {
   bool exempt = false;  // must never be held back: a rank of a collective
 };
 
+// Kernels of the client, by index.
+class KernelSet {
+ public:
+  bool has(uint32_t kernel) const {
+    return kernel < ipc::kKernels &&
+           (words_[kernel / 64].load(std::memory_order_relaxed) >> (kernel % 64) & 1) != 0;
+  }
+  void add(uint32_t kernel) {
+    if (kernel >= ipc::kKernels || has(kernel)) return;
+    words_[kernel / 64].fetch_or(uint64_t{1} << (kernel % 64), std::memory_order_relaxed);
+  }
+  void remove(uint32_t kernel) {
+    if (!has(kernel)) return;
+    words_[kernel / 64].fetch_and(~(uint64_t{1} << (kernel % 64)), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<uint64_t> words_[ipc::kKernels / 64] = {};
+};
+
 // `handle` is a CUfunction, a CUkernel or, with `graph`, a CUgraphExec.
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph);
+
+// The same of what was launched before; no index at first sight. The shape in words of two fields,
+// as it lies, so that all of it stays in registers.
+KernelRef known_kernel(void* handle, uint64_t grid_xy, uint64_t grid_z_block_x, uint64_t block_yz,
+                       uint64_t smem_cluster);
+inline KernelRef known_kernel(void* handle, const ipc::LaunchShape& shape) {
+  const auto two = [](uint32_t a, uint32_t b) { return uint64_t{b} << 32 | a; };
+  return known_kernel(handle, two(shape.grid[0], shape.grid[1]), two(shape.grid[2], shape.block[0]),
+                      two(shape.block[1], shape.block[2]),
+                      two(shape.dynamic_smem_bytes, shape.cluster_blocks));
+}
 
 // The same question without a session: by what was seen before, or by the kernel's name.
 bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph);

@@ -5,6 +5,8 @@
 // (inside.h), which keeps a session mapped while they are in it.
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -21,14 +23,15 @@ struct FileId {
 };
 FileId file_id(int fd);
 
-struct Session {
+struct alignas(64) Session {
+  // What each launch reads: one cache line.
   const ipc::ControlMemory* control = nullptr;
+  uint64_t generation = 0;  // never 0, never used twice in a process
   ipc::ClientMemory* client = nullptr;
   int socket = -1;
   int doorbell = -1;
   FileId socket_id, doorbell_id;
   bool one_processor = false;         // all that the process may run on
-  uint64_t generation = 0;            // never 0, never used twice in a process
   std::atomic<bool> detached{false};  // no answer will come through it any more
   std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung
 
@@ -62,6 +65,10 @@ void on_driver_initialized();
 // so, and in a forked child.
 inline bool fails_closed() { return guard().fail_closed.load(std::memory_order_relaxed) != 0; }
 
-int64_t now_ns();
+inline int64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 }  // namespace heddle::shim

@@ -8,6 +8,7 @@
 namespace heddle::shim {
 
 constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64] = {};
+constinit Count capture_count;
 
 namespace {
 
@@ -33,12 +34,7 @@ constinit __thread char this_thread = 0;               // its address names the 
 constinit pthread_key_t capture_key = 0;
 constinit bool capture_key_made = false;
 
-// Read at each launch, so that it has a line to itself; and each thread counts its own permits.
-struct alignas(64) Count {
-  std::atomic<uint32_t> value{0};
-};
-constinit Count capture_count;
-constinit Count permits[ipc::kThreads];
+constinit Count permits[ipc::kThreads];  // each thread counts its own
 
 bool is_legacy(StreamRef stream) {
   return stream.handle == CU_STREAM_LEGACY || (stream.handle == nullptr && !stream.per_thread);
@@ -59,13 +55,13 @@ constexpr int kPlaceShift = 48;
 constexpr int kOwnerShift = 54;
 static_assert(ipc::kThreads <= 1 << (kOwnerShift - kPlaceShift));
 
-[[gnu::hot]] uint64_t key_of(StreamRef stream, uint64_t thread) {
+[[gnu::always_inline]] inline uint64_t key_of(StreamRef stream, uint64_t thread) {
   if (is_legacy(stream)) return reinterpret_cast<uint64_t>(current_context()) | 1;
   if (is_per_thread(stream)) return reinterpret_cast<uint64_t>(current_context()) | 2 | thread;
   return reinterpret_cast<uint64_t>(stream.handle);
 }
 
-uint64_t key_of(StreamRef stream, const ThreadSlot& thread) {
+[[gnu::always_inline]] inline uint64_t key_of(StreamRef stream, const ThreadSlot& thread) {
   return key_of(stream,
                 uint64_t{thread.index} << kPlaceShift | uint64_t{thread.owners} << kOwnerShift);
 }
@@ -81,11 +77,12 @@ bool is_predecessor(uint64_t other, uint64_t key) {
          (((other ^ key) >> kPlaceShift) & (ipc::kThreads - 1)) == 0;
 }
 
+// The upper half of a product spread over the slots.
 uint32_t home_of(uint64_t key) {
-  return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 40) % kOwnSlots;
+  return static_cast<uint32_t>(((key * 0x9e3779b97f4a7c15u) >> 32) * kOwnSlots >> 32);
 }
 
-StreamSlot* find(uint64_t key) {
+[[gnu::always_inline]] inline StreamSlot* find(uint64_t key) {
   uint32_t place = home_of(key);
   for (uint32_t probe = 0; probe < kOwnSlots; ++probe) {
     const uint64_t seen = keys[place].load(std::memory_order_acquire);
@@ -185,7 +182,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   return slot;
 }
 
-StreamSlot& find_or_take(Inside& in, uint64_t key, StreamRef stream) {
+[[gnu::noinline]] StreamSlot& find_or_take(Inside& in, uint64_t key, StreamRef stream) {
   const Held held(keys_lock);
   StreamSlot* slot = find(key);
   return slot != nullptr ? *slot : take(in, key, stream);
@@ -253,8 +250,8 @@ bool signals(StreamRef stream) {
   return slot != nullptr && slot->signals.load(std::memory_order_relaxed);
 }
 
-StreamSlot* known_stream(const Inside& in, StreamRef stream) {
-  return find(key_of(stream, in.thread()));
+[[gnu::hot]] StreamSlot* known_stream(const ThreadSlot& thread, StreamRef stream) {
+  return find(key_of(stream, thread));
 }
 
 void end_stream(CUstream stream) {
@@ -276,12 +273,6 @@ void end_context(CUcontext context, bool gone) {
       end_slot(in, place, gone);
     }
   }
-}
-
-[[gnu::hot]] void set_active(StreamSlot& slot) {
-  auto& word = active_streams[slot.index / 64];
-  const uint64_t bit = uint64_t{1} << (slot.index % 64);
-  if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
 }
 
 void clear_active(StreamSlot& slot) {
@@ -356,10 +347,6 @@ void context_gone(CUcontext context) {
 
 void create_capture_key() {
   if (!capture_key_made) capture_key_made = pthread_key_create(&capture_key, thread_gone) == 0;
-}
-
-[[gnu::hot]] bool anything_captures() {
-  return capture_count.value.load(std::memory_order_relaxed) != 0;
 }
 
 bool stream_captures(StreamRef stream) {

@@ -87,7 +87,7 @@ bool signals(StreamRef stream);
 
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.
-StreamSlot* known_stream(const Inside& in, StreamRef stream);
+StreamSlot* known_stream(const ThreadSlot& thread, StreamRef stream);
 
 // Frees the slot of a stream that is destroyed, or of all streams of a context, and tells the
 // daemon. Its events are destroyed, or dropped if their context is `gone` already. A thread's own
@@ -96,7 +96,12 @@ void end_stream(CUstream stream);
 void end_context(CUcontext context, bool gone);
 
 // Streams with predicted work that is not known to be done.
-void set_active(StreamSlot& slot);
+extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];
+inline void set_active(StreamSlot& slot) {
+  auto& word = active_streams[slot.index / 64];
+  const uint64_t bit = uint64_t{1} << (slot.index % 64);
+  if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
+}
 void clear_active(StreamSlot& slot);
 template <class Visit>
 void for_each_active(Visit&& visit);
@@ -114,7 +119,12 @@ void capture_ends(StreamRef stream);    // the driver ended it
 void stream_gone(CUstream stream);
 void context_gone(CUcontext context);
 void create_capture_key();  // once a process
-bool anything_captures();
+// How many; read at each launch, so that it has a line to itself.
+struct alignas(64) Count {
+  std::atomic<uint32_t> value{0};
+};
+extern constinit Count capture_count;
+inline bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
 bool stream_captures(StreamRef stream);
 
 // Permission to touch events: denied while anything captures, and a capture that begins waits
@@ -148,7 +158,6 @@ void rest_events_at_exit();
 
 // ---- implementation detail of the template above ----
 
-extern constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64];
 StreamSlot& slot_at(uint32_t index);
 
 template <class Visit>

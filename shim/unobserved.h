@@ -4,7 +4,7 @@
 // Header::unobserved for most of the time (daemon/server/observation.h), and launches go straight
 // to the driver: no record, no stay in the session. That saves little but cache lines, and they are
 // what a launch costs: after 15 µs of an eager framework's own work, a posted one finds some
-// eighty lines of code and forty of data gone; this way needs five of each.
+// forty lines of code and as many of data gone; this way needs five of each.
 //
 // The word is read at a fixed place, over which the control memory's first page is mapped while
 // there is a session, and which is zeros otherwise: a reader holds nothing, and what it reads is
@@ -45,8 +45,6 @@ inline bool is_harmless(const void* handle) {
   return place.handles[0].load(std::memory_order_relaxed) == handle ||
          place.handles[1].load(std::memory_order_relaxed) == handle;
 }
-
-extern __thread uint32_t unobserved_launches __attribute__((tls_model("initial-exec")));
 
 // True: the launch of this handle goes to the driver at once. Not for cooperative launches.
 inline bool goes_unobserved(const void* handle) {

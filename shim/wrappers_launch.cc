@@ -1,6 +1,7 @@
 // Entry points that launch: kernels, cooperative kernels, graphs.
 #include "shim/driver.h"
 #include "shim/gate.h"
+#include "shim/leased.h"
 #include "shim/unobserved.h"
 
 namespace heddle::shim {
@@ -13,19 +14,21 @@ auto real_ex() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
 }
 
-// Launches with a priority, into a partition, or both: `config` is the caller's own, and `room` has
-// its attributes and a place for one more. What the driver refuses goes without the priority, and
-// once as the application made it.
+// `room` has the config's attributes and a place for one more.
+void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority) {
+  CUlaunchAttribute& added = room[config.numAttrs++];
+  added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  added.value.priority = priority;
+  config.attrs = room;
+}
+
+// Launches with a priority, into a partition, or both: `config` is the caller's own, with `room`.
+// What the driver refuses goes without the priority, and once as the application made it.
 template <bool kPerThread, class Plain>
 CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
                         void** params, void** extra, Plain&& plain) {
   const CUstream lane = turn.lane();
-  if (turn.priority() != 0) {
-    CUlaunchAttribute& added = room[config.numAttrs++];
-    added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-    added.value.priority = turn.priority();
-    config.attrs = room;
-  }
+  if (turn.priority() != 0) add_priority(config, room, turn.priority());
   if (lane != nullptr) config.hStream = lane;
   const auto launch = [&] { return real_ex<kPerThread>()(&config, f, params, extra); };
   CUresult result = launch();
@@ -47,7 +50,7 @@ auto real_kernel() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
 }
 
-// Apart from launch_kernel, so that the shortest way is a few lines of code and no frame.
+// Apart from launch_kernel, which then is short and has a small frame.
 template <bool kPerThread>
 [[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   const auto plain = [&] {
@@ -62,10 +65,34 @@ template <bool kPerThread>
   return turn.launched(launch_changed<kPerThread>(turn, config, room, f, params, extra, plain));
 }
 
+// Launches what is posted, at its priority if it may have one.
+template <class Raised, class Plain>
+[[gnu::always_inline]] inline CUresult launch_leased(Leased& lease, bool may_raise, Raised&& raised,
+                                                     Plain&& plain) {
+  if (lease.priority() == 0 || !may_raise) return lease.launched(plain());
+  CUresult result = raised(lease.priority());
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    result = plain();
+    if (result == CUDA_SUCCESS) lease.priority_refused();  // otherwise it was not for that
+  }
+  return lease.launched(result);
+}
+
 template <bool kPerThread>
-CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
-  const auto launch = goes_unobserved(f) ? real_kernel<kPerThread>() : take_turn<kPerThread>;
-  return launch(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+[[gnu::always_inline]] inline CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto plain = [&] {
+    return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
+  const auto raised = [&](int priority) {
+    CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
+    CUlaunchAttribute room[1];
+    add_priority(config, room, priority);
+    return real_ex<kPerThread>()(&config, f, params, extra);
+  };
+  if (goes_unobserved(f)) return plain();
+  Leased lease({stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1});
+  if (lease) return launch_leased(lease, true, raised, plain);
+  return take_turn<kPerThread>(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
 }
 
 template <bool kPerThread>
@@ -128,10 +155,19 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
                  1}};
   read_attributes(*config, launch);
   if (!launch.cooperative && goes_unobserved(f)) return plain();
-  Turn turn(launch);
-  if (!turn.changed()) return turn.launched(plain());
   CUlaunchConfig own = *config;
   CUlaunchAttribute room[kAttributesMax];
+  if (!launch.cooperative) {
+    const auto raised = [&](int priority) {
+      copy_attributes(own, false, room);
+      add_priority(own, room, priority);
+      return real_ex<kPerThread>()(&own, f, params, extra);
+    };
+    Leased lease(launch.stream, f, launch.shape);
+    if (lease) return launch_leased(lease, launch.may_raise, raised, plain);
+  }
+  Turn turn(launch);
+  if (!turn.changed()) return turn.launched(plain());
   copy_attributes(own, turn.lane() != nullptr, room);
   return turn.launched(launch_changed<kPerThread>(turn, own, room, f, params, extra, plain));
 }

@@ -43,7 +43,7 @@ class Wait {
   explicit Wait(StreamRef stream) {
     Inside in;
     if (!in || anything_captures()) return;
-    StreamSlot* slot = known_stream(in, stream);
+    StreamSlot* slot = known_stream(in.thread(), stream);
     if (slot == nullptr) return;
     reach_ = reach_of(*slot);
     begin(in, *slot);
@@ -91,7 +91,7 @@ CUresult query_stream(StreamRef stream, Real&& real) {
   StreamSlot* slot = nullptr;
   Reach reach{};
   if (Inside in; in && !anything_captures()) {
-    slot = known_stream(in, stream);
+    slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
   }
   return queried(real(stream.handle), slot, reach);
@@ -147,7 +147,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   const StreamSlot* slot = nullptr;
   Reach reach{};
   if (Inside in; in && !anything_captures()) {
-    slot = known_stream(in, stream);
+    slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
   }
   const CUresult result = real();
