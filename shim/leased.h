@@ -16,6 +16,7 @@ class Leased {
   // Posts the launch if it is such a one; otherwise nothing has happened, and it takes a Turn.
   [[gnu::always_inline]] Leased(StreamRef ref, void* handle, const ipc::LaunchShape& shape)
       : ref_(ref) {
+    if (guard().current.load(std::memory_order_relaxed) == nullptr) return;  // no daemon
     if (!post(known_kernel(handle, shape))) [[unlikely]]
       in_.leave();
   }
