@@ -64,10 +64,9 @@ struct ControlMemory {
     std::atomic<int64_t> heartbeat_ns;    // CLOCK_MONOTONIC, every kHeartbeatPeriodNs
     std::atomic<uint32_t> bypass;         // nonzero: launch freely
     std::atomic<uint32_t> starvation_ms;  // longest wait in an ask
-    std::atomic<uint32_t> spin_us;        // how long the daemon polls after the last record
+    std::atomic<uint32_t> spin_us;        // how long a waiter polls before it sleeps
     std::atomic<uint32_t> contended;      // nonzero: someone less important waits: report finely
     std::atomic<uint32_t> unobserved;     // nonzero: alone at work, launches need no record
-    std::atomic<uint32_t> wait_spin_us;   // how long a waiter spins before it sleeps; 0: spin_us
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   DeviceWindow windows[kDevices];

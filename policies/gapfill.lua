@@ -3,8 +3,8 @@
 -- A waiting launch goes if it is predicted to end before the next kernel of anyone above comes; of
 -- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
 -- eager PyTorch, best effort is still owed share_pct of the time that those above leave idle, and
--- floor_pct of the time that they are busy, so that nobody starves beside a dense program. That is a
--- guess, corrected by what it costs: it doubles, or halves, within 20 ms of their runs as these take
+-- floor_pct of the time that they are busy, so that nobody starves beside a dense program. That is
+-- a guess, corrected by what it costs: it doubles, or halves, in 20 ms of their runs as these take
 -- less or more than slowdown_pct longer than alone. What is owed goes when those above pause; what
 -- the pauses have no room for goes, under MPS, beside them.
 --

@@ -310,10 +310,8 @@ Admission Turn::wait(uint32_t seq) {
   const ipc::GrantSlot& grant = in_.grant();
   const int64_t start = now_ns();
   const int64_t bound_ns = fails_closed() ? kForeverNs : starvation_ns(in_.control());
-  const uint32_t own_us =
-      in_.session().one_processor ? 0 : header.wait_spin_us.load(std::memory_order_relaxed);
-  const uint32_t spin_us = own_us != 0 ? own_us : header.spin_us.load(std::memory_order_relaxed);
-  const int64_t spin_until = start + int64_t{spin_us} * 1'000;
+  const int64_t spin_until =
+      start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
   int64_t next_poll = start + kFirstPollNs;
   bool busy = true;
   for (;;) {

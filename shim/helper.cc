@@ -183,9 +183,6 @@ Attach attach(Session& session) {
   session.generation = ++generations;
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
-  cpu_set_t processors;
-  session.one_processor =
-      sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
   ipc::Attached answer{};
   answer.magic = answer.version = 0;
   HEDDLE_FAULT_POINT("attach: connected, not told");

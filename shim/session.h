@@ -31,7 +31,6 @@ struct alignas(64) Session {
   int socket = -1;
   int doorbell = -1;
   FileId socket_id, doorbell_id;
-  bool one_processor = false;         // all that the process may run on
   std::atomic<bool> detached{false};  // no answer will come through it any more
   std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung
 

@@ -215,8 +215,6 @@ void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 
-void Client::set_wait_spin(uint32_t us) { store_changed(control_->header.wait_spin_us, us); }
-
 uint64_t Client::launches_told() const {
   const auto& counters = client_->counters;
   return counters.launches.load(std::memory_order_relaxed) -

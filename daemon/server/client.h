@@ -95,7 +95,6 @@ class Client {
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
   void set_contended(bool on);
-  void set_wait_spin(uint32_t us);
   void set_unobserved(bool on);
 
   void add_kernel(const core::KernelBody& kernel);

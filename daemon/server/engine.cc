@@ -74,7 +74,6 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   ipc::ControlMemory::Header& header = client.control().header;
   header.starvation_ms.store(static_cast<uint32_t>(config_.core.starvation_us / 1e3));
   header.spin_us.store(config_.spin_us);
-  client.set_wait_spin(wait_spin_us());
   client.heartbeat(now);
   client.set_bypass(bypass_);
   client.set_contended(contended_below_ > client.identity().priority);
@@ -289,28 +288,13 @@ void Engine::heartbeat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
 }
 
-// Waking up takes as long as most gaps of eager programs. So who waits stays awake as the daemon
-// does, unless that took half of the processors or more from those who work.
-uint32_t Engine::wait_spin_us() const {
-  return crowded_ ? config_.spin_us : std::max(config_.spin_us, config_.contended_spin_us);
-}
-
 // A client is contended while somebody less important waits for a grant.
 void Engine::update_contended(core::TimeNs now) {
   int lowest = -1;
-  unsigned waiting = 0;
   for (const Client* client : polled_) {
-    const uint32_t asking = client->intake().asking();
-    if (asking == 0) continue;
-    lowest = std::max(lowest, client->identity().priority);
-    waiting += asking;
+    if (client->intake().asking() != 0) lowest = std::max(lowest, client->identity().priority);
   }
   // Not so soon back: each change is a write to a line that all launching threads read.
-  const unsigned awake = waiting != 0 ? waiting + 1 : 0;  // the daemon with them
-  if (crowded_ != ((crowded_ ? 3 : 2) * awake > processors_)) {
-    crowded_ = !crowded_;
-    for (Client* client : polled_) client->set_wait_spin(wait_spin_us());
-  }
   if (lowest >= contended_below_) {
     contended_until_ = now + kContendedNs;
   } else if (now < contended_until_) {

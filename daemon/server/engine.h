@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -139,7 +138,6 @@ class Engine {
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
   bool at_work(const Client& client, core::TimeNs now) const;
-  uint32_t wait_spin_us() const;
   void update_contended(core::TimeNs now);
   void observe_all(core::TimeNs now);
   void set_unobserved(Client* client, core::TimeNs now);
@@ -168,8 +166,6 @@ class Engine {
   std::vector<Claim> claims_;
   std::vector<Waiting> batch_;
 
-  const unsigned processors_ = std::thread::hardware_concurrency();
-  bool crowded_ = false;      // more threads wait than half of the processors can spare
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
 

@@ -136,27 +136,6 @@ TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
   EXPECT_FALSE(waiting.granted(0, 1));
 }
 
-TEST_F(ServerTest, WhoWaitsStaysAwakeUnlessThatTakesHalfOfTheProcessors) {
-  config_.spin_us = 30;
-  config_.contended_spin_us = 700;
-  start("valve");
-  std::vector<std::unique_ptr<FakeClient>> waiting;
-  const auto spin_us = [&] { return waiting[0]->control().header.wait_spin_us.load(); };
-  const unsigned most =
-      std::max(2u, std::thread::hardware_concurrency()) / 2 - 1;  // and the daemon
-  for (unsigned i = 0; i <= most; ++i) {
-    waiting.push_back(std::make_unique<FakeClient>(config_.socket, FakeClient::Options{}));
-    EXPECT_EQ(spin_us(), 700u);
-    waiting.back()->ask(0, 1);
-    ASSERT_TRUE(eventually([&] { return stats()["asked"] == i + 1; }));
-  }
-  EXPECT_EQ(waiting.back()->control().header.wait_spin_us, 30u);
-  EXPECT_EQ(spin_us(), 30u);
-  valve_.open = true;
-  for (auto& client : waiting) EXPECT_TRUE(client->wait_granted(0, 1));
-  EXPECT_TRUE(eventually([&] { return spin_us() == 700; }));
-}
-
 TEST_F(ServerTest, ServesByPriorityUnderAPolicy) {
   start("valve");
   FakeClient low(config_.socket, {.priority = 9});

@@ -124,7 +124,7 @@ TEST_F(Shim, AWaiterStaysAwakeForAsLongAsTheDaemonSays) {
   Application app(environment());
   start(app, kGate);
   for (const uint32_t us : {60'000'000, 1}) {
-    daemon_.control().header.wait_spin_us = us;
+    daemon_.control().header.spin_us = us;
     app.send("launch");
     const auto ask = daemon_.wait_for_ask();
     bool slept = false;
