@@ -30,7 +30,7 @@ local function correct(q, g, p)
   if alone < correct_us then return end
   if alone < math.huge then
     local over = (took_us - seen_took_us[q]) / alone - 1 - p.slowdown_pct / 100
-    factor[q] = max(1 / 8, min(64, factor[q] / 2 ^ max(-1, min(1, over / correct_by))))
+    factor[q] = max(1 / 8, min(8, factor[q] / 2 ^ max(-1, min(1, over / correct_by))))
   end
   seen_took_us[q], seen_alone_us[q] = took_us, alone_us
 end

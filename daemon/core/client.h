@@ -164,10 +164,10 @@ struct Client {
   // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
   TimeNs predicted_end = 0;
   std::vector<UntimedLaunch> untimed;
-  Quantile timed_us{0.5};         // median of its timed launches
-  double typical_us = 0;          // the same, the default estimate while there are none
-  bool unsynchronized = false;    // launched since a synchronizing call last returned
-  TimeNs run_start = 0;           // the first such launch,
+  Quantile timed_us{0.5};       // median of its timed launches
+  double typical_us = 0;        // the same, the default estimate while there are none
+  bool unsynchronized = false;  // launched since a synchronizing call last returned
+  TimeNs run_start = 0;         // the first such launch,
   uint32_t run_first = kUnknownKernel, run_launches = 0;  // its kernel, and how many there are
   TimeNs run_end = 0;                                     // of the last run
   RunComparison runs;

@@ -47,8 +47,9 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
 }
 
-// True if nobody else up to that priority had work on the device since then. A sample is exclusive if that is so since
-// its launch: when the kernel ran is not known any better, for evidence may come much later.
+// True if nobody else up to that priority had work on the device since then. A sample is exclusive
+// if that is so since its launch: when the kernel ran is not known any better, for evidence may
+// come much later.
 bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) const {
   if (departed_at >= since) return false;
   return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {

@@ -38,9 +38,19 @@ double RunComparison::add(uint64_t kind, double us, bool alone, TimeNs now) {
   return alone_us;
 }
 
+void Scheduler::State::count_run(Client& c, const Work& work) {
+  if (!c.unsynchronized) {
+    c.run_start = work.posted_at;
+    c.run_first = work.kernel;
+    c.run_launches = 0;
+  }
+  ++c.run_launches;
+  c.unsynchronized = true;
+}
+
 // A run of the client ended that nobody else as important or more was beside. What the client did
-// on its own before, since the last, is a part of what it is slowed down of; but not all of it if it
-// did nothing, for want of requests.
+// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
+// it did nothing, for want of requests.
 void Scheduler::State::compare_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run_start, c.priority)) return;
   const bool alone = alone_since(c, c.run_start, kPriorityLowest);

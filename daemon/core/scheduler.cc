@@ -139,13 +139,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   c.last_kernel = work.kernel;
   c.longest_us = std::max(c.longest_us, work.predicted_us);
   c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
-  if (!c.unsynchronized) {
-    c.run_start = work.posted_at;
-    c.run_first = work.kernel;
-    c.run_launches = 0;
-  }
-  ++c.run_launches;
-  c.unsynchronized = true;
+  count_run(c, work);
   c.gap_synchronized = false;
   ++c.launches;
   if (const Kernel* k = c.kernel(work.kernel)) {

@@ -111,6 +111,7 @@ struct Scheduler::State final : Gpu {
   TaskProfile profile_of(const Client&, bool profiled_only) const;
 
   // ---- runs.cc ----
+  void count_run(Client&, const Work&);  // a launch is part of it, or begins one
   void compare_run(Client&, TimeNs at);
 
   // ---- bound.cc ----
