@@ -10,8 +10,8 @@ full*.json, `launch-priority` and its verdict from launch_priority*.json, `metho
 `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
 `matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from
 samples*.json, `blast-radius` from blast_radius*.json, `validation` from six_pairs/*.validate.md,
-`six-pairs`, `gapfill-1.2` and `simulated-SERIES` from what experiments/measure.py or `heddle-bench
-table` left in six_pairs/, gapfill-1.2/ and simulated/. The pairs' files are of a script that
+`six-pairs`, `gapfill-1.4` and `simulated-SERIES` from what experiments/measure.py or `heddle-bench
+table` left in six_pairs/, gapfill-1.4/ and simulated/. The pairs' files are of a script that
 `heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
 profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
@@ -395,7 +395,7 @@ def predict_table(*names):
 def tables():
     # heddle-bench table made these.
     made = {"six-pairs": RESULTS / "six_pairs/brief.md",
-            "gapfill-1.2": RESULTS / "gapfill-1.2/brief.md"}
+            "gapfill-1.4": RESULTS / "gapfill-1.4/brief.md"}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),

@@ -16,15 +16,27 @@ constexpr double kUsPerMs = 1e3;
 
 double rounded(double value) { return std::isfinite(value) ? std::round(value * 1e4) / 1e4 : 0; }
 
-// lo and hi of `draws`, the statistic of as many resamples.
-void set_interval(Figure& figure, std::vector<double>& draws) {
+// How much too narrow a percentile interval of n values is, were they normal: resamples spread by
+// sqrt((n - 1) / n) less than samples do, and Student's t is wider than the normal distribution
+// (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015).
+double too_narrow(size_t n) {
+  constexpr double kNormal = 1.96;
+  constexpr double kStudent[] = {12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
+  if (n < 2) return 1;
+  const double freedom = static_cast<double>(n) - 1;
+  const double student = n < 2 + std::size(kStudent) ? kStudent[n - 2] : kNormal + 2.5 / freedom;
+  return student / kNormal * std::sqrt((freedom + 1) / freedom);
+}
+
+// lo and hi of `draws`, the statistic of as many resamples of n values; no figure is negative.
+void set_interval(Figure& figure, std::vector<double>& draws, size_t n) {
   std::sort(draws.begin(), draws.end());
   const auto at = [&](double q) {
     return draws[std::min(draws.size() - 1,
                           static_cast<size_t>(q * static_cast<double>(draws.size())))];
   };
-  figure.lo = at(0.025);
-  figure.hi = at(0.975);
+  figure.lo = std::max(0.0, figure.value - too_narrow(n) * (figure.value - at(0.025)));
+  figure.hi = figure.value + too_narrow(n) * (at(0.975) - figure.value);
 }
 
 double middle(std::vector<double>& values) {
@@ -50,7 +62,7 @@ Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vec
     for (double& value : copy) value = values[random() % values.size()];
     draws.push_back(statistic(copy));
   }
-  set_interval(figure, draws);
+  set_interval(figure, draws, values.size());
   return figure;
 }
 
@@ -422,7 +434,7 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
   }
   for (size_t i = 0; i < 6; ++i) {
     *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
-    set_interval(*figures[i], draws[i]);
+    set_interval(*figures[i], draws[i], blocks.size());
   }
   return out;
 }

@@ -76,6 +76,9 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
         throw std::runtime_error(where + "is " + job.workload + " and needs a [job.sim]" +
                                  (job.workload == "replay" ? " with a trace" : ""));
       }
+      if (replays(job) && !fs::exists(resolve(scenario, job.sim->trace))) {
+        throw std::runtime_error(where + "plays a trace that is not there: " + job.sim->trace);
+      }
       continue;
     }
     if (!job.command.empty()) continue;

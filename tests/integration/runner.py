@@ -420,7 +420,7 @@ command = ["python3", "{job}", "m", "1"]
                 ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
                  "policy ./p.lua is not there"),
                 ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',
-                 "scenario.toml:1: job a has a trace"),
+                 "scenario.toml:1: job a plays a trace that is not there: t"),
                 ('policies = ["fifo@mps/b"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
                  "policies: 'fifo@mps/b': no job 'b'")):
             output = self.run_bench(text, "--device", "sim", status=1)

@@ -125,6 +125,15 @@ TEST(Figures, MedianHasItsIntervalAndCount) {
   EXPECT_DOUBLE_EQ(median({1, 2}).value, 1.5);
 }
 
+// Three values say less than their least and greatest: Student's interval of 1, 2, 3 is 2 ± 2.48.
+TEST(Statistics, IntervalsOfFewValuesAreWide) {
+  EXPECT_NEAR(mean({1, 2, 3}).hi, 4.5, 0.3);
+  EXPECT_EQ(mean({1, 2, 3}).lo, 0) << "no figure is negative";
+  std::vector<double> many;
+  for (int i = 0; i < 100; ++i) many.push_back(i % 2);
+  EXPECT_NEAR(mean(many).hi, 0.5 + 1.98 * 0.0503, 0.01);
+}
+
 // The host is twice as slow in the second repetition: ratios within a repetition do not see it.
 std::vector<Block> drifting() {
   std::vector<Block> out;
@@ -354,7 +363,7 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_NE(text.find("1 errors"), std::string::npos);
   EXPECT_EQ(text.find("| fifo | hp jct_ms p99 |"), std::string::npos);
   EXPECT_NE(
-      markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [1.50, 3.00] | 1.50 | 200 |"),
+      markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0, 3.00] | 1.50 | 200 |"),
       std::string::npos)
       << markdown(result, true);
   result["mode"] = "real";
