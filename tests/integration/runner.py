@@ -187,10 +187,10 @@ class Runner(unittest.TestCase):
         self.assertGreater(managed["counters"]["asked"], 0, "the filler asks")
         self.assertGreater(managed["jobs"]["filler"]["per_s_over_alone"]["value"], 0)
         idle = result["idle_fraction"]["service"]["untraced"]
-        self.assertTrue(0.5 < idle["lo"] <= idle["value"] < 0.95, idle)
+        self.assertTrue(0.5 < idle["value"] < 0.95, idle)
         self.assertEqual(alone["tbt_ms"]["p50"]["n"], 2 * alone["samples"])
         self.assertTrue(0.42 < alone["tbt_ms"]["p50"]["value"] < alone["jct_ms"]["p50"]["value"])
-        self.assertGreater(managed["decisions_per_s"]["lo"], 0)
+        self.assertGreater(managed["decisions_per_s"]["value"], 0)
         self.assertEqual(managed["faults"]["value"], 0)
         self.assertTrue(0 < managed["daemon_cpu"]["value"] < 2)
         self.assertTrue(0 <= managed["jobs"]["filler"]["shim_cpu"]["value"] < 2)
