@@ -29,8 +29,8 @@ struct Block {
 Json to_json(const Block& block);
 Block block_from(const Json& json);
 
-// `value` of `n` samples with its percentile-bootstrap interval, widened for few of them; the spread
-// is the interquartile range of the repetitions, each with a value of its own.
+// `value` of `n` samples with its percentile-bootstrap interval, widened for few of them; the
+// spread is the interquartile range of the repetitions, each with a value of its own.
 struct Figure {
   double value = 0, lo = 0, hi = 0;
   size_t n = 0;

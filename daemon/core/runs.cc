@@ -8,7 +8,7 @@
 
 namespace heddle::core {
 
-// Numbers of launches that differ by an eighth or less are taken for the same.
+// Numbers of launches that begin with the same three bits are taken for the same.
 uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
   const int shift = std::max(0, static_cast<int>(std::bit_width(launches)) - 3);
   return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;

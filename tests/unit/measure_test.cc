@@ -1,4 +1,5 @@
 // The measurement stage: what is measured of a task, when that ends, and what a profile spares it.
+// Below: runs beside others compared with the same alone.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -235,6 +236,41 @@ TEST_F(MeasureTest, ACallThatSynchronizesNothingIsNoRun) {
   kernel(1, 0, 77);
   for (int i = 0; i < 50; ++i) done(1);
   EXPECT_EQ(status(1).runs, 0u);
+}
+
+TEST(RunComparison, TellsWhatTheSameRunTakesAlone) {
+  RunComparison runs;
+  const uint64_t kind = RunComparison::kind_of(3, 100), other = RunComparison::kind_of(3, 40);
+  EXPECT_EQ(kind, RunComparison::kind_of(3, 104));
+  EXPECT_EQ(runs.add(kind, 1000, true, 0), 0);
+  EXPECT_EQ(runs.add(kind, 1100, true, 0), 0);
+  EXPECT_EQ(runs.add(kind, 5000, false, 0), 1050);
+  EXPECT_EQ(runs.add(kind, 5000, false, 0), 1050) << "one beside others teaches nothing";
+  EXPECT_EQ(runs.add(other, 5000, false, 0), 0);
+  for (int i = 0; i < 40; ++i) runs.add(kind, 2000, true, 0);
+  EXPECT_NEAR(runs.add(kind, 5000, false, 0), 2000, 1) << "it follows what changes";
+}
+
+TEST(RunComparison, AsksForARunAloneOfTheKindThatHadNone) {
+  RunComparison runs;
+  constexpr uint64_t kLong = 1, kShort = 2;
+  TimeNs now = 0;
+  const auto add = [&](uint64_t kind, bool alone) {
+    now += 10'000'000;
+    runs.add(kind, 100, alone, now);
+    return runs.comparing(now);
+  };
+  for (const uint64_t kind : {kLong, kLong, kShort, kShort}) add(kind, true);
+  for (uint32_t i = 1; i < RunComparison::kBesideMax; ++i) EXPECT_FALSE(add(kLong, false));
+  EXPECT_TRUE(add(kLong, false));
+  EXPECT_TRUE(add(kShort, true)) << "not the one that is waited for";
+  EXPECT_FALSE(add(kLong, true));
+  // It took two runs: thirty are not disturbed then.
+  for (int i = 0; i < 29; ++i) EXPECT_FALSE(add(kLong, false)) << i;
+  bool asked = false;
+  for (int i = 0; i < 4; ++i) asked |= add(kLong, false);
+  EXPECT_TRUE(asked);
+  EXPECT_FALSE(runs.comparing(now + RunComparison::kPatienceNs)) << "it may never come";
 }
 
 }  // namespace

@@ -362,9 +362,8 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_NE(text.find("mps:25: not available, no."), std::string::npos);
   EXPECT_NE(text.find("1 errors"), std::string::npos);
   EXPECT_EQ(text.find("| fifo | hp jct_ms p99 |"), std::string::npos);
-  EXPECT_NE(
-      markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0, 3.00] | 1.50 | 200 |"),
-      std::string::npos)
+  EXPECT_NE(markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0, 3.00] | 1.50 | 200 |"),
+            std::string::npos)
       << markdown(result, true);
   result["mode"] = "real";
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
