@@ -30,6 +30,8 @@ template <class Fault = FaultPoint, class Word, class Build>
     tail_seen = tail_word.load(std::memory_order_acquire);
     if (head - tail_seen >= kRingRecords) return false;
   }
+  // The next comes over from the daemon's processor, which read it last, until it is written.
+  __builtin_prefetch(ring[(head + 1) % kRingRecords], 1);
   build(ring[head % kRingRecords]);
   Fault::at("ring: record written, not published");
   head_word.store(head + 1, publish);
@@ -37,8 +39,7 @@ template <class Fault = FaultPoint, class Word, class Build>
   return true;
 }
 
-// What the next ring_push writes comes over from the daemon's processor, which read it last, while
-// the caller does something else.
+// The same for what the next ring_push writes if the caller's own work may have pushed it out.
 template <class Word>
 void ring_prefetch(const Word& head_word, const std::byte (*ring)[kRecordBytes]) {
   __builtin_prefetch(&head_word, 1);

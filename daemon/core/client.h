@@ -164,11 +164,11 @@ struct Client {
   // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
   TimeNs predicted_end = 0;
   std::vector<UntimedLaunch> untimed;
-  Quantile timed_us{0.5};       // median of its timed launches
-  double typical_us = 0;        // the same, the default estimate while there are none
-  bool unsynchronized = false;  // launched since a synchronizing call last returned
-  TimeNs run_start = 0;         // the first such launch,
-  uint32_t run_first = kUnknownKernel, run_launches = 0;  // its kernel, and how many there are
+  Quantile timed_us{0.5};              // median of its timed launches
+  double typical_us = 0;               // the same, the default estimate while there are none
+  bool unsynchronized = false;         // launched since a synchronizing call last returned
+  TimeNs run_start = 0, run_last = 0;  // the first such launch, the last,
+  uint32_t run_first = kUnknownKernel, run_launches = 0;  // the first's kernel, and how many
   TimeNs run_end = 0;                                     // of the last run
   RunComparison runs;
   TaskStats* measured = nullptr;  // its task's measurement stage

@@ -14,14 +14,23 @@ uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
   return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;
 }
 
-double RunComparison::add(uint64_t kind, double us, bool alone, TimeNs now) {
+double RunComparison::add(uint64_t kind, double us, double launching_us, bool alone, TimeNs now) {
   if (kinds_.size() >= kKindsMax && !kinds_.contains(kind)) kinds_.clear();
   Kind& k = kinds_[kind];
-  const double alone_us = k.known() ? k.alone_us : 0;
+  double alone_us = 0;
+  if (k.known()) {
+    const double host = k.alone_us > 0 ? k.launching_us / k.alone_us : 0;
+    alone_us = k.alone_us + host * (launching_us - k.launching_us);
+  }
   if (alone) {
-    // One that the host held up for long does not count as much.
-    if (k.known()) us = std::min(us, 2 * k.alone_us);
-    k.alone_us += (us - k.alone_us) * std::max(1.0 / ++k.alone, kMemory);
+    // One that was held up for long does not count as much.
+    if (k.known() && us > 2 * k.alone_us) {
+      launching_us *= 2 * k.alone_us / us;
+      us = 2 * k.alone_us;
+    }
+    const double weight = std::max(1.0 / ++k.alone, kMemory);
+    k.alone_us += (us - k.alone_us) * weight;
+    k.launching_us += (launching_us - k.launching_us) * weight;
     k.beside = 0;
   } else {
     ++k.beside;
@@ -44,6 +53,7 @@ void Scheduler::State::count_run(Client& c, const Work& work) {
     c.run_first = work.kernel;
     c.run_launches = 0;
   }
+  c.run_last = work.posted_at;
   ++c.run_launches;
   c.unsynchronized = true;
 }
@@ -55,9 +65,10 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run_start, c.priority)) return;
   const bool alone = alone_since(c, c.run_start, kPriorityLowest);
   const double us = to_us(at - c.run_start);
+  const double launching_us = to_us(std::max(TimeNs{0}, c.run_last - c.run_start));
   const double apart_us = to_us(c.run_start - std::exchange(c.run_end, at));
   const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
-  const double alone_us = c.runs.add(kind, us, alone, clock);
+  const double alone_us = c.runs.add(kind, us, std::min(launching_us, us), alone, clock);
   if (alone_us == 0) return;
   RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
   ++sum.count;

@@ -6,6 +6,11 @@
 // their first kernel and, roughly, their number of launches, and of each kind it is known how long
 // it takes alone. That changes with the input, the clocks and the host, so those above are to be
 // left alone now and then; a policy asks when (Gpu::comparing).
+//
+// The processors of a virtual machine change their speed by half for half a second at a time,
+// sooner than each kind can be seen alone. So of a run it is also known how long it launched: what
+// that took longer than alone is the host's doing, as far as a run alone consists of launching. The
+// rest of it, waiting for the GPU, is what others on the GPU make longer.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +41,16 @@ class RunComparison {
 
   static uint64_t kind_of(uint32_t first_kernel, uint32_t launches);
 
-  // A run ended at `now`. Says how long such a run takes alone, 0 if that is not known.
-  double add(uint64_t kind, double us, bool alone, TimeNs now);
+  // A run of `us` ended at `now`, whose last launch came `launching_us` after its first. Says how
+  // long it would have taken alone, 0 if that is not known.
+  double add(uint64_t kind, double us, double launching_us, bool alone, TimeNs now);
   // True while a run alone is waited for.
   bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < kPatienceNs; }
 
  private:
   struct Kind {
-    double alone_us = 0;
-    uint32_t alone = 0, beside = 0;  // runs; beside: since the last alone
+    double alone_us = 0, launching_us = 0;  // of runs alone
+    uint32_t alone = 0, beside = 0;         // runs; beside: since the last alone
     bool known() const { return alone >= kAloneMin; }
   };
 

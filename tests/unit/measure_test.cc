@@ -242,13 +242,25 @@ TEST(RunComparison, TellsWhatTheSameRunTakesAlone) {
   RunComparison runs;
   const uint64_t kind = RunComparison::kind_of(3, 100), other = RunComparison::kind_of(3, 40);
   EXPECT_EQ(kind, RunComparison::kind_of(3, 104));
-  EXPECT_EQ(runs.add(kind, 1000, true, 0), 0);
-  EXPECT_EQ(runs.add(kind, 1100, true, 0), 0);
-  EXPECT_EQ(runs.add(kind, 5000, false, 0), 1050);
-  EXPECT_EQ(runs.add(kind, 5000, false, 0), 1050) << "one beside others teaches nothing";
-  EXPECT_EQ(runs.add(other, 5000, false, 0), 0);
-  for (int i = 0; i < 40; ++i) runs.add(kind, 2000, true, 0);
-  EXPECT_NEAR(runs.add(kind, 5000, false, 0), 2000, 1) << "it follows what changes";
+  EXPECT_EQ(runs.add(kind, 1000, 10, true, 0), 0);
+  EXPECT_EQ(runs.add(kind, 1100, 10, true, 0), 0);
+  EXPECT_EQ(runs.add(kind, 5000, 10, false, 0), 1050);
+  EXPECT_EQ(runs.add(kind, 5000, 10, false, 0), 1050) << "one beside others teaches nothing";
+  EXPECT_EQ(runs.add(other, 5000, 10, false, 0), 0);
+  for (int i = 0; i < 40; ++i) runs.add(kind, 2000, 10, true, 0);
+  EXPECT_NEAR(runs.add(kind, 5000, 10, false, 0), 2000, 1) << "it follows what changes";
+}
+
+TEST(RunComparison, AHostThatLaunchesMoreSlowlyIsNobodysDoing) {
+  RunComparison runs;
+  constexpr uint64_t kHosts = 1, kGpus = 2;
+  for (int i = 0; i < 2; ++i) {
+    runs.add(kHosts, 1000, 950, true, 0);
+    runs.add(kGpus, 1000, 50, true, 0);
+  }
+  EXPECT_NEAR(runs.add(kHosts, 1450, 1400, false, 0), 1450, 30);
+  EXPECT_NEAR(runs.add(kHosts, 1100, 950, false, 0), 1000, 1) << "it waited for the GPU";
+  EXPECT_NEAR(runs.add(kGpus, 1100, 75, false, 0), 1000, 5) << "which takes as long as it does";
 }
 
 TEST(RunComparison, AsksForARunAloneOfTheKindThatHadNone) {
@@ -257,7 +269,7 @@ TEST(RunComparison, AsksForARunAloneOfTheKindThatHadNone) {
   TimeNs now = 0;
   const auto add = [&](uint64_t kind, bool alone) {
     now += 10'000'000;
-    runs.add(kind, 100, alone, now);
+    runs.add(kind, 100, 10, alone, now);
     return runs.comparing(now);
   };
   for (const uint64_t kind : {kLong, kLong, kShort, kShort}) add(kind, true);
