@@ -219,7 +219,8 @@ def draw_frontier(axes, result, path, styles, handles, figure):
     line = unbeaten([(x["value"], y["value"]) for x, y in points.values()])
     axes.plot(*zip(*line), color="#bbbbbb", linewidth=1, zorder=2)
     axes.set_yscale("log")
-    low = min(1.0, *(y["lo"] for _, y in points.values())) * 0.97
+    lowest = [y["lo"] if y["lo"] > 0 else y["value"] for _, y in points.values()]  # few samples: 0
+    low = min(1.0, *lowest) * 0.97
     high = max(y["hi"] for _, y in points.values()) * 1.05
     axes.set_ylim(low, high)
     plain_log(axes.yaxis, low, high)
