@@ -9,49 +9,80 @@
 -- the pauses have no room for goes, under MPS, beside them.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
--- Under MPS those above wait for a wave of a kernel's blocks to end. What fits no gap and has long
--- waves (fence_us) can run on a few SMs instead (fence_sm): those above then have the others.
+-- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
+-- others: beside a program of small kernels best effort gets more that way, beside one that fills
+-- the GPU less. Which it is, is tried.
 queue.create("be")
 
 local min, max = math.min, math.max
 local saved_us_max = 3000                     -- a pause must not save up a burst
 local beside_us = 1500                        -- owed so much, it was more than the pauses hold
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
--- By priority: what best effort is owed; idle time, and when that was read; the factor by which it
--- is corrected, and what runs took and take alone when that was last done; and the most of a gap
--- that was left lately when a kernel could go, for decisions come late (nil: no gap was seen yet).
-local owed_us, seen_idle_us, seen_at_us, offered_us = {}, {}, {}, {}
-local factor, seen_took_us, seen_alone_us = {}, {}, {}
-for q = 0, 9 do owed_us[q], seen_idle_us[q], seen_at_us[q], factor[q] = 0, 0, 0, 1 end
+local try_every, tried_less = 8, 8            -- corrections; and so many times less often at most
 
-local function correct(q, g, p)
+-- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
+-- that either costs those above slowdown_pct or less; and what best effort got lately, in runs of
+-- theirs that take so long alone.
+local ALL, FENCE = 1, 2
+local function new_way() return { factor = 1, got_us = 0, alone_us = 0 } end
+local function rate(way) return (way.got_us + 1) / (way.alone_us + 1) end
+-- By priority: what best effort is owed; the idle time of those above, and when that was read; the
+-- way that it goes, for how many corrections, and what it got since the latest; and the most of a
+-- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
+local above = {}
+for q = 0, 9 do
+  above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got_us = 0,
+               ways = { new_way(), new_way() } }
+end
+
+-- The way that got best effort more; the other the more seldom, the less that got it.
+local function choose(a)
+  local all, fence = rate(a.ways[ALL]), rate(a.ways[FENCE])
+  local best = fence > all and FENCE or ALL
+  local times_less = min(tried_less, max(all, fence) / min(all, fence))
+  a.turns = a.turns + 1
+  if a.turns < try_every * times_less then
+    a.way = best
+  else
+    a.way, a.turns = ALL + FENCE - best, 0
+  end
+end
+
+local function correct(a, q, g, p)
   local _, took_us, alone_us = g:runs(q)
-  local alone = alone_us - (seen_alone_us[q] or -math.huge)
+  local alone = alone_us - (a.alone_us or -math.huge)
   if alone < correct_us then return end
   if alone < math.huge then
-    local over = (took_us - seen_took_us[q]) / alone - 1 - p.slowdown_pct / 100
-    factor[q] = max(1 / 8, min(8, factor[q] / 2 ^ max(-1, min(1, over / correct_by))))
+    local way = a.ways[a.way]
+    local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
+    way.factor = max(1 / 8, min(8, way.factor / 2 ^ max(-1, min(1, over / correct_by))))
+    way.got_us, way.alone_us = 0.95 * way.got_us + a.got_us, 0.95 * way.alone_us + alone
+    if p.fence_sm > 0 then choose(a) end
   end
-  seen_took_us[q], seen_alone_us[q] = took_us, alone_us
+  a.took_us, a.alone_us, a.got_us = took_us, alone_us, 0
 end
 
-local function owed(q, g, at_us, p)
+local function owed(a, q, g, at_us, p)
   local idle_us = g:idle_us(q)
-  local idle, all = idle_us - seen_idle_us[q], at_us - seen_at_us[q]
+  local idle, all = idle_us - a.idle_us, at_us - a.at_us
   local guess_us = (idle * p.share_pct + (all - idle) * p.floor_pct) / 100
-  if p.slowdown_pct > 0 then correct(q, g, p) end
-  local earned_us = min(all, guess_us * factor[q])
-  owed_us[q] = min(owed_us[q] + earned_us, saved_us_max)
-  seen_idle_us[q], seen_at_us[q] = idle_us, at_us
-  return owed_us[q]
+  if p.slowdown_pct > 0 then
+    correct(a, q, g, p)
+  else
+    a.way = FENCE                             -- if there is one
+  end
+  a.owed_us = min(a.owed_us + min(all, guess_us * a.ways[a.way].factor), saved_us_max)
+  a.idle_us, a.at_us = idle_us, at_us
+  return a.owed_us
 end
 
-local function charge(q, us)
-  owed_us[q] = max(owed_us[q] - us, -saved_us_max)
+local function charge(a, us)
+  a.owed_us = max(a.owed_us - us, -saved_us_max)
+  a.got_us = a.got_us + us
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.4.0",
+  name = "gapfill", api = 1, version = "1.5.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -66,22 +97,21 @@ return policy {
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 0,
-                 doc = "SMs for what fits no gap, under MPS, half of them at most; 0: none" },
-    fence_us = { type = "int", min = 0, max = 100000, default = 250,
-                 doc = "with fence_sm: a kernel's wave that is longer goes there" },
+                 doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
   },
   hooks = {
     enqueue = function(k, p)
       if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
-      charge(k.priority, k.by_credit_us)
+      charge(above[k.priority], k.by_credit_us)
       return queue.insert("be", k, k.priority)       -- Q0 is served first
     end,
 
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
-      local q, at_us = k.priority, now_us()
-      local owed_now_us = owed(q, g, at_us, p)
+      local q = k.priority
+      local a = above[q]
+      local owed_us = owed(a, q, g, now_us(), p)
       if g:comparing(q) and p.slowdown_pct > 0 then return IDLE, "a run is timed alone" end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced
@@ -89,35 +119,37 @@ return policy {
       local left = g:gap_us(q) - g.switch_us - inflight
       local busy = g:busy(q)
       if not busy and left < math.huge then
-        offered_us[q] = max(left, (offered_us[q] or 0) * 0.99)
+        a.offered_us = max(left, (a.offered_us or 0) * 0.99)
       end
-      local offered = offered_us[q]
       local fits = queue.best_fit("be", min(left, most))
       if fits then
         local us = fits.predicted_us
         local rest = min(left, p.quantum_us - inflight, p.quantum_us * p.credit_pct / 100) - us
-        charge(fits.priority, us)
+        charge(above[fits.priority], us)
         return RUN, fits, nil, nil, max(0, rest), "fits"
       end
 
       local mps = g.mode == "mps"
-      local beside = mps and owed_now_us > beside_us
+      local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
+      local fence = mps and few > 0 and a.way == FENCE and k.fenceable
+      local beside = mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
-      local few = p.fence_sm > 0 and 2 * p.fence_sm <= g.sm_total  -- else it would fence nothing
-      local hold_us = mps and k.wave_us or k.predicted_us         -- what those above wait for
-      local fence = mps and few and k.fenceable and hold_us > p.fence_us
       local ahead = fence and fenced or inflight                   -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
-      if fence then return RUN, k, p.fence_sm, 0, "fenced" end     -- in nobody's way, so not owed
-      if owed_now_us <= 0 then return IDLE, "no gap that fits" end
+      if owed_us <= 0 then return IDLE, "no gap that fits" end
+      if fence then
+        charge(a, k.predicted_us)
+        return RUN, k, few, 0, "fenced"
+      end
       -- In a gap it delays nobody, which is worth some of its own time.
-      local room = 2 * k.predicted_us < (offered or 0)
+      local room = 2 * k.predicted_us < (a.offered_us or 0)
       local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
+      local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      charge(q, k.predicted_us)
+      charge(a, k.predicted_us)
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

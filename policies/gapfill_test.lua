@@ -281,6 +281,7 @@ end)
 -- Best effort's kernels of 5 ms fit no gap of 1 ms, and are one wave: with fence_sm = 24 they run
 -- on 28 SMs (whole groups), for five times as long.
 local function beside_long_kernels(t, params, mps, blocks)
+  params.slowdown_pct = params.slowdown_pct or 0  -- fenced or not, nothing is tried
   local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
@@ -308,10 +309,16 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
   t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
 end)
 
--- Kernels of 100 µs that `short` gets into gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms.
-local function short_ones(t, fence_sm)
-  local s = learned(t, { be_us = 5000, gap_us = 1000,
-                         params = { fence_sm = fence_sm, share_pct = 0, floor_pct = 0 } })
+test("a fence has half of the SMs at most", function(t)
+  local on = beside_long_kernels(t, { fence_sm = 1000 })
+  t.ok(on.sms[68] and not on.sms[132], "whole groups")
+end)
+
+-- Kernels of 100 µs that `short` gets into gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms
+-- and is owed `owed_pct` of the time.
+local function short_ones(t, fence_sm, owed_pct)
+  local s = learned(t, { be_us = 5000, gap_us = 1000, params = { fence_sm = fence_sm,
+                         share_pct = owed_pct, floor_pct = owed_pct } })
   s:client { name = "short", priority = 9 }
   s:loop { client = "short", us = 100, count = 8 }
   s:run(20000)
@@ -323,15 +330,20 @@ local function short_ones(t, fence_sm)
 end
 
 test("beside a fenced kernel others fill gaps as before", function(t)
-  local _, without = short_ones(t, 0)
-  local _, beside = short_ones(t, 24)
+  local _, without = short_ones(t, 0, 0)
+  local _, beside = short_ones(t, 24, 100)
   t.ok(without > 300, "without a fence, " .. without)
   t.ok(beside > without * 0.8, "beside it, " .. beside)
 end)
 
 test("the fence holds one long kernel, not a program's backlog", function(t)
-  local s = short_ones(t, 24)
+  local s = short_ones(t, 24, 100)
   t.near(s:stats("be").asks - 8, 200 / 25, 2, "asks of be")
+end)
+
+test("what is fenced counts towards the share", function(t)
+  local on = beside_long_kernels(t, { fence_sm = 24, share_pct = 10, floor_pct = 0 })
+  t.near(on.launches, 200 * 0.06 / 5, 2, "launches of be")
 end)
 
 test("without fence_sm a kernel that fits no gap is held", function(t)
@@ -341,12 +353,58 @@ test("without fence_sm a kernel that fits no gap is held", function(t)
 end)
 
 test("what has short waves is owed its turn on all SMs", function(t)
-  local short = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 1000 }, true, 50 * 264)
-  t.ok(short.sms[132] and not short.sms[28], "none on a fence")
+  local short = beside_long_kernels(t, { overrun_max_us = 1000 }, true, 50 * 264)
   t.ok(short.launches > 8, "those above wait for 100 us at most, " .. short.launches)
 end)
 
 test("time-sliced, nothing is fenced", function(t)
   local sliced = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100000 }, false)
   t.ok(sliced.sms[132] and not sliced.sms[28], "whole GPU or not at all")
+end)
+
+-- Best effort's kernels of 400 µs fill the GPU in one wave. Beside kernels of `blocks` without a
+-- pause, and then `after` such of others: how many of the last second's went to the fence, and how
+-- many did not.
+local function tried(t, blocks, after)
+  local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 64 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 400, blocks = 264, count = 8 }
+  s:run(10000)
+  s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = blocks, at = 10000,
+           count = after and 500 }
+  s:run(50000)
+  s:loop { client = "be", us = 400, blocks = 264 }
+  s:run(500000)
+  if after then
+    s:run(200000)
+    s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = after }
+    s:run(1000000)
+  end
+  local late, fenced, whole = #s:log(), 0, 0
+  s:run(1000000)
+  for i, launch in ipairs(s:log()) do
+    if i > late and launch.client == "be" and launch.by == "policy" then
+      if launch.sms < 132 then fenced = fenced + 1 else whole = whole + 1 end
+    end
+  end
+  return fenced, whole
+end
+
+test("beside small kernels best effort goes to the fence", function(t)
+  local fenced, whole = tried(t, 16)
+  t.ok(fenced > 500, "on the fence, " .. fenced)
+  t.below(whole, fenced / 10, "on all SMs")
+end)
+
+test("beside kernels that fill the GPU it goes to all SMs, and tries the fence seldom", function(t)
+  local fenced, whole = tried(t, 264)
+  t.ok(whole > 50, "on all SMs, " .. whole)
+  t.below(fenced, whole / 5, "on the fence")
+end)
+
+test("what was worse is tried again", function(t)
+  local fenced, whole = tried(t, 264, 16)
+  t.ok(fenced > 500, "on the fence, " .. fenced)
+  t.below(whole, fenced / 10, "on all SMs")
 end)
