@@ -62,7 +62,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   cv              standard deviation of it over its mean
   tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
-  slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the end
+  slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the
+                  block's end, a block
   shim_cpu        cores that the shim's thread in the job kept busy
   stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
   makespan_s      how long the row takes for what each job does alone in a block
@@ -70,11 +71,13 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
                   iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted
   decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
-  idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run) and untraced
-                  (that kernel time against bare blocks)
-Each with `n` samples and `spread`, the interquartile range of the repetitions' own values.
+  idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
+                  loops) and untraced (that kernel time against bare blocks)
+Each with `n` samples and `spread`, the interquartile range of the repetitions' own values; of one
+repetition the interval has no end.
 
-Exit status: 0 all measured, 1 something broke (the rest was measured), 130 interrupted.)";
+Exit status: 0 measured, all or what the budget had time for; 1 something broke, the rest was
+measured; 130 interrupted.)";
 
 constexpr const char* kVirtualHelp =
     R"(Simulates a scenario in virtual time: the real scheduler core and the real policies on the model of

@@ -206,10 +206,15 @@ def frontier_points(result, path, figure):
     return latency, batch, points
 
 
+def upper(figure):
+    """The interval's end; of one repetition, which has none, the value."""
+    return figure["value"] if figure["hi"] is None else figure["hi"]
+
+
 def draw_frontier(axes, result, path, styles, handles, figure):
     latency, batch, points = frontier_points(result, path, figure)
     for name, (x, y) in points.items():
-        errors = [[[abs(f["value"] - f["lo"])], [abs(f["hi"] - f["value"])]] for f in (x, y)]
+        errors = [[[abs(f["value"] - f["lo"])], [abs(upper(f) - f["value"])]] for f in (x, y)]
         mark = axes.errorbar(
             x["value"], y["value"], xerr=errors[0], yerr=errors[1], linestyle="none", markersize=6,
             elinewidth=0.8, zorder=3, **styles.mark(name))
@@ -221,10 +226,10 @@ def draw_frontier(axes, result, path, styles, handles, figure):
     axes.set_yscale("log")
     lowest = [y["lo"] if y["lo"] > 0 else y["value"] for _, y in points.values()]  # few samples: 0
     low = min(1.0, *lowest) * 0.97
-    high = max(y["hi"] for _, y in points.values()) * 1.05
+    high = max(upper(y) for _, y in points.values()) * 1.05
     axes.set_ylim(low, high)
     plain_log(axes.yaxis, low, high)
-    axes.set_xlim(-0.02, max(1.0, *(x["hi"] for x, _ in points.values())) * 1.03)
+    axes.set_xlim(-0.02, max(1.0, *(upper(x) for x, _ in points.values())) * 1.03)
     axes.axhline(1, color="#888888", linewidth=0.8, zorder=1)
     axes.set_title(title(result))
     axes.set_xlabel(f"{batch}: rate ÷ alone")
@@ -373,7 +378,7 @@ def draw_timeline(options):
     if not any(lane.kernels for _, lane in lanes):
         last = max((e["ts"] for of in events.values() for e in of if "ts" in e), default=0)
         refuse(f"{options.files[0]}: no kernel ran in those {options.ms:g} ms from "
-               f"{options.from_ms:g}; the trace is {last / 1e3:.0f} ms long")
+               f"{options.from_ms:g}; the trace is {last / 1e3:.0f} ms long: see --from-ms")
     figure, axes = plt.subplots(figsize=(11, 0.75 * len(lanes) + 0.8))
     for i, (name, lane) in enumerate(lanes):
         draw_lane(axes, len(lanes) - 1 - i, name, lane, COLOURS[i % len(COLOURS)])

@@ -36,7 +36,7 @@ class Judge {
     double bound = e.bound;
     if (!e.idle_of.empty()) {
       if (!idle_.contains(e.idle_of)) return unknown("no profile of " + e.idle_of + " alone");
-      bound *= idle_[e.idle_of].at("traced").get<double>();
+      bound *= idle_of(idle_[e.idle_of]);
     }
     std::string over = e.over;
     if (over == "static") {

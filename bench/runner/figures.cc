@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kRounds = 1000;  // of the bootstrap
 constexpr double kUsPerMs = 1e3;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 double rounded(double value) { return std::isfinite(value) ? std::round(value * 1e4) / 1e4 : 0; }
 
@@ -22,21 +24,25 @@ double rounded(double value) { return std::isfinite(value) ? std::round(value * 
 double too_narrow(size_t n) {
   constexpr double kNormal = 1.96;
   constexpr double kStudent[] = {12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
-  if (n < 2) return 1;
   const double freedom = static_cast<double>(n) - 1;
   const double student = n < 2 + std::size(kStudent) ? kStudent[n - 2] : kNormal + 2.5 / freedom;
   return student / kNormal * std::sqrt((freedom + 1) / freedom);
 }
 
-// lo and hi of `draws`, the statistic of as many resamples of n values; no figure is negative.
-void set_interval(Figure& figure, std::vector<double>& draws, size_t n) {
+// lo and hi of `draws`, the statistic of as many resamples of n values, one of which says nothing;
+// no figure is negative, and shares are at most 1.
+void set_interval(Figure& figure, std::vector<double>& draws, size_t n, double most = kUnbounded) {
+  if (n < 2) {
+    figure.hi = most;
+    return;
+  }
   std::sort(draws.begin(), draws.end());
   const auto at = [&](double q) {
     return draws[std::min(draws.size() - 1,
                           static_cast<size_t>(q * static_cast<double>(draws.size())))];
   };
   figure.lo = std::max(0.0, figure.value - too_narrow(n) * (figure.value - at(0.025)));
-  figure.hi = figure.value + too_narrow(n) * (at(0.975) - figure.value);
+  figure.hi = std::min(most, figure.value + too_narrow(n) * (at(0.975) - figure.value));
 }
 
 double middle(std::vector<double>& values) {
@@ -54,7 +60,8 @@ double interquartile(std::vector<double> values) {
   return values[values.size() * 3 / 4] - values[values.size() / 4];
 }
 
-Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vector<double>&)) {
+Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vector<double>&),
+                 double most = kUnbounded) {
   std::mt19937_64 random(1);
   std::vector<double> copy = values, draws;
   Figure figure{statistic(copy), 0, 0, values.size(), interquartile(values)};
@@ -62,7 +69,7 @@ Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vec
     for (double& value : copy) value = values[random() % values.size()];
     draws.push_back(statistic(copy));
   }
-  set_interval(figure, draws, values.size());
+  set_interval(figure, draws, values.size(), most);
   return figure;
 }
 
@@ -206,14 +213,15 @@ class Summary {
 
   Json job_figures(const Row& row, const scenario::Job& job) const {
     std::vector<const Samples*> all;
-    std::vector<double> rates, shim_cpu;
-    uint32_t unserved = 0;
+    std::vector<double> rates, shim_cpu, unserved;
+    bool any_unserved = false;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
       if (found == block->jobs.end()) continue;
       const Samples& one = found->second;
       all.push_back(&one);
-      unserved += one.unserved;
+      unserved.push_back(one.unserved);
+      any_unserved |= one.unserved > 0;
       if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
       const auto cpu = block->shim_cpu.find(job.name);
       if (cpu != block->shim_cpu.end()) shim_cpu.push_back(cpu->second);
@@ -226,12 +234,14 @@ class Summary {
                        {"p95", to_json(p.p95_ms)},
                        {"p99", to_json(p.p99_ms)}};
       out["cv"] = to_json(p.cv);
-      if (job.slo_ms) out["slo_attainment"] = to_json(p.slo_attainment);
+    }
+    if (job.slo_ms && (p.samples > 0 || any_unserved)) {
+      out["slo_attainment"] = to_json(p.slo_attainment);  // 0 if nothing was served
     }
     put_tokens(out, all);
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
-    if (unserved > 0) out["unserved"] = unserved;
+    if (any_unserved) out["unserved"] = to_json(mean(unserved));
     if (row.alone) return out;
     const std::string alone = alone_name(job.name, row.mps);
     for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
@@ -391,13 +401,15 @@ Block block_from(const Json& json) {
 Json to_json(const Figure& figure) {
   return {{"value", rounded(figure.value)},
           {"lo", rounded(figure.lo)},
-          {"hi", rounded(figure.hi)},
+          {"hi", std::isinf(figure.hi) ? Json() : Json(rounded(figure.hi))},
           {"spread", rounded(figure.spread)},
           {"n", figure.n}};
 }
 
 Figure figure_from(const Json& json) {
-  return {json.at("value"), json.at("lo"), json.at("hi"), json.at("n"), json.value("spread", 0.0)};
+  const Json& hi = json.at("hi");
+  return {json.at("value"), json.at("lo"), hi.is_null() ? kUnbounded : hi.get<double>(),
+          json.at("n"), json.value("spread", 0.0)};
 }
 
 Figure median(const std::vector<double>& values) { return bootstrap(values, middle); }
@@ -434,7 +446,7 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
   }
   for (size_t i = 0; i < 6; ++i) {
     *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
-    set_interval(*figures[i], draws[i], blocks.size());
+    set_interval(*figures[i], draws[i], blocks.size(), i == 5 ? 1 : kUnbounded);  // the SLO's
   }
   return out;
 }
@@ -461,20 +473,27 @@ Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>
     const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
     const double iterations = p.value("iterations", 0.0);
     if (wall_s <= 0 || iterations <= 0) continue;
-    out[job.name] = {{"traced", rounded(1 - kernel_s / wall_s)}};
+    // The profiler's run is a closed loop, whatever the arrivals.
+    const bool closed = job.arrivals.kind == scenario::ArrivalKind::kClosed;
+    if (closed) out[job.name]["traced"] = rounded(std::max(0.0, 1 - kernel_s / wall_s));
     for (const bool mps : {false, true}) {
       std::vector<double> idle;
       for (const Block& block : blocks) {
         if (block.row != alone_name(job.name, mps)) continue;
         const Samples& samples = block.jobs.at(job.name);
-        if (samples.span_s > 0) idle.push_back(1 - kernel_s / iterations * rate(samples));
+        if (samples.span_s <= 0) continue;
+        idle.push_back(std::max(0.0, 1 - kernel_s / iterations * rate(samples)));
       }
       if (idle.empty()) continue;
-      out[job.name]["untraced"] = to_json(median(idle));
+      out[job.name]["untraced"] = to_json(bootstrap(idle, middle, 1));
       break;
     }
   }
   return out;
+}
+
+double idle_of(const Json& job) {
+  return job.contains("traced") ? job["traced"].get<double>() : figure_from(job["untraced"]).value;
 }
 
 }  // namespace heddle::bench

@@ -29,8 +29,9 @@ struct Block {
 Json to_json(const Block& block);
 Block block_from(const Json& json);
 
-// `value` of `n` samples with its percentile-bootstrap interval, widened for few of them; the
-// spread is the interquartile range of the repetitions, each with a value of its own.
+// `value` of `n` samples with its percentile-bootstrap interval, widened for few of them and
+// without bounds for one (hi is null in JSON); the spread is the interquartile range of the
+// repetitions, each with a value of its own.
 struct Figure {
   double value = 0, lo = 0, hi = 0;
   size_t n = 0;
@@ -46,7 +47,7 @@ Figure mean(const std::vector<double>& values);
 // Statistics over the samples of all blocks together. The interval is drawn over blocks, not over
 // samples, since those of one block move together.
 struct Pooled {
-  Figure mean_ms, p50_ms, p95_ms, p99_ms, cv, slo_attainment;
+  Figure mean_ms, p50_ms, p95_ms, p99_ms, cv, slo_attainment{0, 0, 1};
   size_t samples = 0;
 };
 Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms);
@@ -72,9 +73,11 @@ std::vector<double> paired(const scenario::Scenario& scenario, const std::vector
                            const std::vector<Block>& blocks, const Paired& wanted);
 
 // How much of its time each job alone leaves the GPU idle: 1 - kernel time ÷ wall time. `traced`:
-// in the profiler's run (`profiles`: the jobs' answers by name); `untraced` sets the same kernel
-// time against bare blocks, without the tracer's slowdown.
+// in the profiler's run (`profiles`: the jobs' answers by name), of closed loops; `untraced` sets
+// the same kernel time against bare blocks, without the tracer's slowdown.
 Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,
                     const Json& profiles);
+// Of a job in those: traced where there is such, for best effort is judged by it.
+double idle_of(const Json& job);
 
 }  // namespace heddle::bench

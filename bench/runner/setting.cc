@@ -23,17 +23,6 @@ std::string today() {
   return text;
 }
 
-std::string commit(Loop& loop) {
-  if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;
-  try {
-    std::string text = run(
-        loop, {{"git", "-C", installed("bin"), "describe", "--always", "--dirty"}, {}, "", {}}, 20);
-    return text.substr(0, text.find('\n'));
-  } catch (const HostError&) {
-    return "unknown";
-  }
-}
-
 // The list was cut at every comma: NAME=VALUE alone belongs to the policy before it.
 std::vector<std::string> joined(const std::vector<std::string>& items) {
   std::vector<std::string> out;
@@ -50,6 +39,17 @@ std::vector<std::string> joined(const std::vector<std::string>& items) {
 }
 
 }  // namespace
+
+std::string commit(Loop& loop) {
+  if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;
+  try {
+    std::string text = run(
+        loop, {{"git", "-C", installed("bin"), "describe", "--always", "--dirty"}, {}, "", {}}, 20);
+    return text.substr(0, text.find('\n'));
+  } catch (const HostError&) {
+    return "unknown";
+  }
+}
 
 scenario::Scenario load(const ScenarioOptions& options) {
   const auto or_throw = [](auto result, const std::string& option) {

@@ -15,6 +15,9 @@ scenario::Scenario load(const ScenarioOptions& options);
 // Names must be those of the install tree's policy folder; paths, the user's own files, are found.
 void find_policies(scenario::Scenario& s);
 
+// Of this tree: HEDDLE_COMMIT, or what git says of where it is installed.
+std::string commit(Loop& loop);
+
 // Date, commit, command, host: one for each time that a result was worked on.
 Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs);
 

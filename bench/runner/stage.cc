@@ -71,6 +71,17 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
   for (const scenario::Job& job : scenario.jobs) {
     const std::string where =
         scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
+    const bool built_in = job.workload == "synthetic" || job.workload == "replay";
+    const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
+    if (job.command.empty() && !built_in && !fs::exists(file)) {
+      throw std::runtime_error(
+          where + "has workload \"" + job.workload + "\", and " + file +
+          " is not there; torchvision, llm, synthetic and replay are built in");
+    }
+    if (job.arrivals.kind == scenario::ArrivalKind::kRecorded) {
+      const auto arrivals = recorded_arrivals(scenario, job);
+      if (!arrivals) throw std::runtime_error(arrivals.error().message);
+    }
     if (plays(job, simulated)) {
       if (!job.sim || (job.sim->trace.empty() && replays(job))) {
         throw std::runtime_error(where + "is " + job.workload + " and needs a [job.sim]" +
@@ -84,12 +95,6 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
     if (!job.command.empty()) continue;
     if (simulated) {
       throw std::runtime_error(where + "needs a [job.sim] to run without a GPU");
-    }
-    const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
-    if (!fs::exists(file)) {
-      throw std::runtime_error(
-          where + "has workload \"" + job.workload + "\", and " + file +
-          " is not there; torchvision, llm, synthetic and replay are built in");
     }
     if (job.workload == "torchvision" && job.params.count("model") == 0) {
       throw std::runtime_error(where + "needs a model, such as model = \"resnet50\"");

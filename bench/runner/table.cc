@@ -35,9 +35,13 @@ std::string value(const Json* figure) {
   return figure == nullptr ? "–" : three((*figure)["value"]);
 }
 
+std::string interval(const Json& figure) {
+  const Json& hi = figure["hi"];
+  return "[" + three(figure["lo"]) + ", " + (hi.is_null() ? "∞" : three(hi)) + "]";
+}
+
 std::string with_interval(const Json* figure) {
-  if (figure == nullptr) return "–";
-  return value(figure) + " [" + three((*figure)["lo"]) + ", " + three((*figure)["hi"]) + "]";
+  return figure == nullptr ? "–" : value(figure) + " " + interval(*figure);
 }
 
 class Table {
@@ -173,7 +177,7 @@ std::pair<std::string, std::string> verdict(const Json& result, const std::strin
       at(result, {"figures", row.c_str(), "jobs", be.c_str(), "per_s_over_alone", "value"});
   const Json* idle = at(result, {"idle_fraction", hp.c_str()});
   if (share == nullptr || idle == nullptr) return {"–", "–"};
-  const double wanted = kShareOfIdle * (*idle)["traced"].get<double>();
+  const double wanted = kShareOfIdle * idle_of(*idle);
   std::string got = three(*share) + " of " + three(wanted);
   if (const Json* untraced = at(*idle, {"untraced", "value"})) {
     got += " (" + three(kShareOfIdle * untraced->get<double>()) + ")";
@@ -181,7 +185,7 @@ std::pair<std::string, std::string> verdict(const Json& result, const std::strin
   bool better = share->get<double>() >= wanted;
   for (const Json* r : ratios) {
     if ((*r)["n"].get<size_t>() < kRepetitionsMin) return {got, "–"};
-    if ((*r)["job"] == hp) better = better && (*r)["hi"].get<double>() < 1;
+    if ((*r)["job"] == hp) better = better && figure_from(*r).hi < 1;
   }
   return {got, better ? "yes" : "no"};
 }
@@ -231,9 +235,8 @@ std::string expectations_table(const Json& result) {
     const std::string text = e["expected"];
     std::vector<std::string> cells = {text.substr(0, text.find(" ("))};
     if (e.contains("value")) {
-      const bool interval = e.contains("lo");
       cells.push_back(three(e["value"]) + (e.contains("over") ? " ÷ " + word(e["over"]) : ""));
-      cells.push_back(interval ? "[" + three(e["lo"]) + ", " + three(e["hi"]) + "]" : "–");
+      cells.push_back(e.contains("lo") ? interval(e) : "–");
       cells.push_back(three(e["bound"]));
     } else {
       cells.insert(cells.end(), {word(e["why"]), "–", "–"});
@@ -281,9 +284,8 @@ std::string expectations_brief(const std::vector<Json>& results) {
 void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
   if (!found.is_object()) return;
   if (found.contains("lo")) {
-    const std::string interval = "[" + three(found["lo"]) + ", " + three(found["hi"]) + "]";
-    return table.row(
-        {row, path, three(found["value"]), interval, three(found["spread"]), found["n"].dump()});
+    return table.row({row, path, three(found["value"]), interval(found), three(found["spread"]),
+                      found["n"].dump()});
   }
   for (const auto& [key, inner] : found.items()) {
     const std::string name = key == "jobs" ? "" : key;
@@ -318,15 +320,34 @@ std::string origin(const Json& result) {
          " repetitions in " + std::to_string(result["sessions"].size()) + " sessions";
 }
 
+// What the figures do not show, for it never ended: iterations longer than a block, and requests
+// that nobody came to.
+std::string without_time(const Json& result) {
+  std::string text;
+  for (const auto& [row, figures] : result["figures"].items()) {
+    for (const auto& [job, found] : figures["jobs"].items()) {
+      if (const Json* unserved = at(found, {"unserved"}); unserved != nullptr) {
+        // Results of before had their sum.
+        const bool sum = unserved->is_number();
+        text += " " + row + ": " + (sum ? unserved->dump() : value(unserved)) + " requests of " +
+                job + (sum ? "" : " a block") + " were not begun in time, and count in no time.";
+      } else if (found["samples"] == 0) {
+        text += " " + row + ": no iteration of " + job + " ended in a block.";
+      }
+    }
+  }
+  return text;
+}
+
 std::string findings(const Json& result) {
   std::string text;
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
     const Json* untraced = at(idle, {"untraced", "value"});
-    const double share =
-        untraced != nullptr ? untraced->get<double>() : idle["traced"].get<double>();
+    const double share = untraced != nullptr ? untraced->get<double>() : idle_of(idle);
     text += " " + job + " alone leaves the GPU idle " + three(100 * share) + " % of its time.";
   }
+  text += without_time(result);
   if (const Json* outputs = at(result, {"outputs"})) {
     text += " Outputs: bare against bare " + equality((*outputs)["control_equal"]) +
             ", heddle against bare " + equality((*outputs)["heddle_equal"]) + ".";

@@ -116,7 +116,8 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
     job.workload = job.sim->trace.empty() ? "synthetic" : "replay";
   }
   if (job.workload.empty() == job.command.empty()) {
-    r.problem(table, "job " + job.name + " needs either workload or command");
+    r.problem(table, "job " + job.name + " needs either workload or command, such as " +
+                         "workload = \"torchvision\" or command = [\"./service\"]");
   }
   job.workload.empty() ? r.finish() : read_params(r, job);
   return job;
@@ -144,7 +145,8 @@ void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario&
   for (const toml::node& node : *jobs->as_array()) {
     Job job = read_job(*node.as_table(), file, error);
     for (const Job& other : scenario.jobs) {
-      if (other.name == job.name) r.problem(node, "two jobs are called '" + job.name + "'");
+      if (other.name == job.name)
+        r.problem(node, "two jobs are called '" + job.name + "'; give each a name of its own");
     }
     scenario.jobs.push_back(std::move(job));
   }
@@ -269,6 +271,18 @@ std::string resolve(const Scenario& scenario, const std::string& path) {
   if (given.is_absolute()) return path;
   const auto beside = std::filesystem::path(scenario.file).parent_path() / given;
   return std::filesystem::exists(beside) ? beside.string() : path;
+}
+
+Result<std::vector<double>> recorded_arrivals(const Scenario& scenario, const Job& job) {
+  const std::string path = resolve(scenario, job.arrivals.file);
+  std::ifstream file(path);
+  std::vector<double> out;
+  for (double at = 0; file >> at;) out.push_back(at);
+  if (!out.empty() && out.back() > 0 && std::is_sorted(out.begin(), out.end()) && file.eof()) {
+    return out;
+  }
+  return fail(scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + ": " + path +
+              ": no arrivals; one number of seconds a line, ascending");
 }
 
 }  // namespace heddle::scenario

@@ -170,4 +170,7 @@ std::vector<SimLaunch> launches_of(const SimJob& job);
 // A path that the scenario names: absolute, or beside the scenario's file, or else as it is.
 std::string resolve(const Scenario& scenario, const std::string& path);
 
+// When the requests of a job come that has them recorded: seconds, ascending, not all 0.
+Result<std::vector<double>> recorded_arrivals(const Scenario& scenario, const Job& job);
+
 }  // namespace heddle::scenario

@@ -14,6 +14,7 @@
 #include "bench/runner/expect.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
+#include "bench/runner/stage.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/machine.h"
 #include "bench/virtual/outcome.h"
@@ -65,9 +66,12 @@ Plan rows_of(const Scenario& s) {
     out.rows.push_back(std::move(row));
   }
   for (const bool mps : {false, true}) {
-    if (!used[mps ? 1 : 0]) continue;
+    const std::string name = std::string(kOracle) + (mps ? "@mps" : "");
+    const bool there = std::any_of(out.rows.begin(), out.rows.end(),
+                                   [&](const Row& row) { return row.name == name; });
+    if (!used[mps ? 1 : 0] || there) continue;
     Row row;
-    row.name = std::string(kOracle) + (mps ? "@mps" : "");
+    row.name = name;
     row.mps = mps;
     row.policy = kOracle;
     for (size_t job = 0; job < s.jobs.size(); ++job) {
@@ -88,12 +92,7 @@ void load_inputs(VirtualSetting& setting) {
           must(load_script(scenario::resolve(s, job.sim->trace), job.name)));
     }
     if (job.arrivals.kind != scenario::ArrivalKind::kRecorded) continue;
-    const std::string path = scenario::resolve(s, job.arrivals.file);
-    std::ifstream file(path);
-    for (double at = 0; file >> at;) recorded.push_back(at);
-    if (recorded.empty() || recorded.back() <= 0) {
-      throw std::runtime_error(path + ": no arrivals; one number of seconds a line, ascending");
-    }
+    recorded = must(scenario::recorded_arrivals(s, job));
   }
 }
 
@@ -269,6 +268,7 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   if (!options.trace.empty()) std::filesystem::create_directories(options.trace);
   setting.policy_directory = options.policy_directory.empty() ? installed("share/heddle/policies")
                                                               : options.policy_directory;
+  check_jobs(s, true);
   load_inputs(setting);
   const Plan all = rows_of(s);
   for (const Row& row : all.rows) {  // what cannot be loaded is said before anything runs
@@ -290,9 +290,9 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   run.busy_s = pool.busy_s();
   run.distances = distances_of(s, all.rows, result.blocks());
   Json& head = result.head();
-  const char* commit = getenv("HEDDLE_COMMIT");
+  Loop loop;
   head["sessions"].push_back({{"date", today()},
-                              {"commit", commit != nullptr ? commit : "unknown"},
+                              {"commit", commit(loop)},
                               {"driver", "none"},
                               {"command", options.command}});
   head["virtual"] = {{"gpus", setting.gpus}, {"copies", setting.copies}};

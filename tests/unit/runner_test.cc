@@ -123,6 +123,9 @@ TEST(Figures, MedianHasItsIntervalAndCount) {
   EXPECT_LE(f.lo, 2);
   EXPECT_GE(f.hi, 4);
   EXPECT_DOUBLE_EQ(median({1, 2}).value, 1.5);
+  const Json one = to_json(median({3}));
+  EXPECT_TRUE(one["hi"].is_null()) << "one repetition says nothing of the next";
+  EXPECT_TRUE(std::isinf(figure_from(one).hi));
 }
 
 // Three values say less than their least and greatest: Student's interval of 1, 2, 3 is 2 ± 2.48.
@@ -208,6 +211,19 @@ TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
   EXPECT_EQ(out["ratios"][2]["value"], 0) << "of the rival's rate";
 }
 
+TEST(Figures, WhoWasNeverServedMissesTheSloAndIsNamed) {
+  auto s = pair("policies = []\nbaselines = [\"timeslice\"]");
+  s.jobs[0].slo_ms = 5;
+  auto blocks = drifting();
+  for (Block& block : blocks) {
+    if (block.row == "timeslice") block.jobs["hp"] = Samples{{}, 0, 7};
+  }
+  Json result = summarize(s, plan(s).rows, blocks);
+  const Json& hp = result["figures"]["timeslice"]["jobs"]["hp"];
+  EXPECT_EQ(hp["slo_attainment"]["value"], 0);
+  EXPECT_EQ(hp["unserved"]["value"], 7);
+}
+
 // One block of each row in three repetitions; the GPU takes 100 W alone and 150 W shared.
 std::vector<Block> told() {
   std::vector<Block> out;
@@ -275,6 +291,11 @@ TEST(Figures, IdleFractionSetsTheProfilersKernelTimeAgainstBareBlocks) {
   EXPECT_EQ(out["hp"]["untraced"]["value"], 0.8) << "2 ms an iteration, 100 of them a second";
   EXPECT_EQ(out["hp"]["untraced"]["n"], 3);
   EXPECT_FALSE(out.contains("be"));
+  auto open = s;
+  open.jobs[0].arrivals.kind = scenario::ArrivalKind::kOpen;
+  const Json idle = idle_fractions(open, told(), profiles)["hp"];
+  EXPECT_FALSE(idle.contains("traced")) << "the profiler's run is a closed loop";
+  EXPECT_EQ(idle_of(idle), 0.8);
 }
 
 // fifo: hp 1.5 times alone, be a quarter; timeslice: twice, and half. A split keeps hp at 1.4.
@@ -365,6 +386,8 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_NE(markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0, 3.00] | 1.50 | 200 |"),
             std::string::npos)
       << markdown(result, true);
+  result["figures"]["fifo"]["jobs"]["hp"]["samples"] = 0;
+  EXPECT_NE(markdown(result).find("fifo: no iteration of hp ended in a block."), std::string::npos);
   result["mode"] = "real";
   EXPECT_EQ(markdown(result).find("every figure is simulated"), std::string::npos);
 }

@@ -163,9 +163,13 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"", ":1: a scenario needs at least one [[job]]"},
       {"[job]\nname = \"a\"\n", ":1: a scenario needs at least one [[job]]"},
       {"[[job]]\ncommand = [\"x\"]\n", ":1: a job needs a name, such as name = \"detector\""},
-      {"[[job]]\nname = \"a\"\n", ":1: job a needs either workload or command"},
-      {"%workload = \"torchvision\"\n", ":1: job a needs either workload or command"},
-      {"%%", ":4: two jobs are called 'a'"},
+      {"[[job]]\nname = \"a\"\n",
+       ":1: job a needs either workload or command, such as workload = "
+       "\"torchvision\" or command = [\"./service\"]"},
+      {"%workload = \"torchvision\"\n",
+       ":1: job a needs either workload or command, such as workload = "
+       "\"torchvision\" or command = [\"./service\"]"},
+      {"%%", ":4: two jobs are called 'a'; give each a name of its own"},
       {"%dimensions = 1\n",
        ":4: unknown key job.dimensions; there are: name role priority workload command "
        "arrivals slo_ms sim"},
@@ -273,6 +277,28 @@ TEST(Scenario, EveryShippedOneIsRight) {
     ++count;
   }
   EXPECT_GE(count, 4U);
+}
+
+TEST(Scenario, RecordedArrivalsAreNumbersThatAscend) {
+  Scenario s;
+  s.file = "s.toml";
+  Job job;
+  job.name = "a";
+  job.line = 3;
+  job.arrivals.file = testing::TempDir() + "arrivals.txt";
+  const auto arrivals_of = [&](const char* text) {
+    std::ofstream(job.arrivals.file) << text;
+    return recorded_arrivals(s, job);
+  };
+  EXPECT_EQ(arrivals_of("0.1\n0.1\n0.4\n"), (std::vector<double>{0.1, 0.1, 0.4}));
+  for (const char* bad : {"", "0\n", "0.4\n0.1\n", "0.1\nsoon\n"}) {
+    const auto read = arrivals_of(bad);
+    ASSERT_FALSE(read) << bad;
+    EXPECT_EQ(read.error().message, "s.toml:3: job a: " + job.arrivals.file +
+                                        ": no arrivals; one number of seconds a line, ascending");
+  }
+  std::filesystem::remove(job.arrivals.file);
+  EXPECT_FALSE(recorded_arrivals(s, job));
 }
 
 TEST(Scenario, PathsAreLookedForBesideTheFileFirst) {

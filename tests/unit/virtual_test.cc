@@ -373,7 +373,7 @@ TEST_F(VirtualTest, SaysWhatIsMissingInOneLine) {
             std::string::npos)
       << problem_of(options_);
   write(pair.substr(0, pair.rfind("[job.sim]")) + "[job.sim]\ntrace = \"cut.trace\"\n");
-  EXPECT_NE(problem_of(options_).find("cut.trace: cannot be read"), std::string::npos)
+  EXPECT_NE(problem_of(options_).find("a trace that is not there: cut.trace"), std::string::npos)
       << problem_of(options_);
   const std::string bytes = trace::Encoder::header({});
   std::ofstream(folder_ + "/cut.trace", std::ios::binary) << bytes;
