@@ -8,7 +8,7 @@ simulated GPU; in virtual time. Results, tables and pictures lie in a folder for
     measure.py pairs --draw                    measures nothing; tables and pictures again, and
                                                beside a GPU's figures how near virtual time comes
     measure.py all --device virtual --seed 1 --out bench/results/simulated       predicts all of it
-    measure.py six_pairs --device sim --scenario-s 12 --block-s 0.2 --out /tmp/m in short, no GPU
+    measure.py six_pairs --device sim --scenario-s 60 --block-s 0.2 --out /tmp/m in short, no GPU
 
 Each scenario is measured by `heddle-bench run`: its processes load once, all rows alternate. --out
 gets, for each series and of what there is so far (the pictures where matplotlib is; --draw makes
@@ -192,7 +192,7 @@ def present(series, scenarios, options):
     if options.device == "virtual":
         return
     for scenario in there if options.draw and options.device == "auto" else ():
-        produce([bench, "validate", scenario.path, scenario.file],
+        produce([bench, "validate", scenario.path, scenario.file, "--seed", "1"],
                 out / f"{scenario.name}.validate.md", f"validation of {scenario.name}")
     drawn = produce([bench, "plot", *files, "--out", out / "frontier.svg"], None, "pictures")
     for scenario in there if drawn else ():

@@ -310,7 +310,8 @@ std::string origin(const Json& result) {
   const Json& last = result["sessions"].back();
   std::string text = result["gpu"];
   if (result["mode"] == "simulated") {
-    text += " GPU: every figure is simulated";
+    text +=
+        std::string(text.find("GPU") == text.npos ? " GPU" : "") + ": every figure is simulated";
   } else {
     text += ", driver " + last["driver"].get<std::string>();
   }
