@@ -19,9 +19,8 @@ constexpr size_t kQueueSlack = 64;
 GpuModel::GpuModel(const GpuConfig& config) : config_(config), gpu_(room_of(config.sm_count)) {}
 
 GpuModel::Room GpuModel::room_of(uint32_t sms) const {
-  const uint64_t n = sms;
-  return {n * config_.threads_per_sm, n * config_.registers_per_sm, n * config_.shared_bytes_per_sm,
-          n * config_.blocks_per_sm, sms};
+  return {sms * config_.threads_per_sm, sms * config_.registers_per_sm,
+          sms * config_.shared_bytes_per_sm, sms * config_.blocks_per_sm, sms};
 }
 
 uint32_t GpuModel::blocks_per_sm(const KernelShape& kernel) const {
@@ -70,6 +69,7 @@ void GpuModel::remove_client(TimeNs at, ClientIndex client) {
   }
   clients_[client].live = false;
   if (on_gpu_ == client) on_gpu_ = kNobody;
+  dirty_ = true;
 }
 
 StreamIndex GpuModel::open_stream(ClientIndex client, int priority) {
@@ -101,6 +101,7 @@ void GpuModel::drop_work(StreamIndex s) {
   Stream& stream = streams_[s];
   if (idle(s)) return;
   if (stream.running > 0) give_room(stream, stream.running);
+  unshared_ = true;
   std::erase_if(cohorts_, [s](const Cohort& cohort) { return cohort.stream == s; });
   const bool is_kernel = stream.queue[stream.head].op.kind == OpKind::kKernel;
   if (is_kernel && stream.phase != Phase::kQueued) --clients_[stream.client].kernels;
@@ -138,18 +139,20 @@ void GpuModel::advance(TimeNs to, std::vector<Notice>& notices) {
   pass_time(to);
 }
 
-TimeNs GpuModel::next_event() const {
-  if (dirty_) return now_;
+TimeNs GpuModel::find_next() const {
   TimeNs next = kNever;
   for (StreamIndex s : active_) {
     const Stream& stream = streams_[s];
-    const bool timed = stream.phase == Phase::kLaunching || stream.phase == Phase::kRunning;
-    if (timed && stream.phase_end > now_) next = std::min(next, stream.phase_end);
+    if (stream.phase != Phase::kQueued && stream.phase_end > now_) {
+      next = std::min(next, stream.phase_end);
+    }
   }
+  double least = std::numeric_limits<double>::infinity();
   for (const Cohort& cohort : cohorts_) {
-    if (cohort.speed == 0) continue;
-    const double left = std::max(0.0, cohort.left_ns) / cohort.speed;
-    next = std::min(next, now_ + static_cast<TimeNs>(std::ceil(left)));
+    if (cohort.speed > 0) least = std::min(least, cohort.left_ns / cohort.speed);
+  }
+  if (least < std::numeric_limits<double>::infinity()) {
+    next = std::min(next, now_ + static_cast<TimeNs>(std::ceil(std::max(0.0, least))));
   }
   if (config_.mode == Mode::kMps || on_gpu_ == kNobody) return next;
   if (switch_end_ > now_) next = std::min(next, switch_end_);
@@ -162,18 +165,21 @@ TimeNs GpuModel::next_event() const {
 
 // Everything that happens at now_, until nothing more does.
 void GpuModel::settle(std::vector<Notice>& notices) {
-  dirty_ = false;
-  bool changed = true;
-  while (changed) {
-    changed = finish_cohorts(notices);
-    changed |= move_heads(notices);
-    changed |= choose_client();
-    place_blocks(notices);
+  dirty_ = next_known_ = false;
+  bool again = true;
+  while (again) {
+    finish_cohorts(notices);
+    again = move_heads(notices);  // what completed may be what another stream waits for
+    again |= choose_client();
+    again |= place_blocks(notices);
   }
-  share_sms();
+  if (unshared_ || config_.mode == Mode::kTimeSlice) share_sms();
+  unshared_ = false;
 }
 
 void GpuModel::pass_time(TimeNs to) {
+  if (to == now_) return;
+  next_known_ = false;
   for (Cohort& cohort : cohorts_) {
     cohort.left_ns -= static_cast<double>(to - now_) * cohort.speed;
   }
@@ -185,7 +191,9 @@ bool GpuModel::move_heads(std::vector<Notice>& notices) {
   // By index: finishing a stream's last operation takes it out of active_.
   for (size_t i = 0; i < active_.size();) {
     const StreamIndex s = active_[i];
-    if (!move_head(s, notices)) {
+    const Stream& stream = streams_[s];
+    const bool waits = stream.phase != Phase::kQueued && stream.phase_end > now_;
+    if (waits || !move_head(s, notices)) {
       ++i;
       continue;
     }
@@ -241,12 +249,29 @@ void GpuModel::make_ready(StreamIndex s) {
   const Op& op = stream.queue[stream.head].op;
   stream.phase = Phase::kReady;
   stream.unplaced = op.kernel.blocks;
+  stream.phase_end = kNever;
   stream.head_priority = stream.priority + op.priority;
   stream.region = region_of(stream.client, op.sms);
+  stream.needs = needs_of(stream);
   const auto behind = std::find_if(ready_.begin(), ready_.end(), [&](StreamIndex other) {
     return streams_[other].head_priority > stream.head_priority;
   });
   ready_.insert(behind, s);
+}
+
+GpuModel::Needs GpuModel::needs_of(const Stream& stream) const {
+  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
+  Needs n;
+  n.threads = kernel.threads;
+  n.registers = kernel.threads * kernel.registers;
+  n.shared_bytes = kernel.shared_bytes;
+  n.per_sm = blocks_per_sm(kernel);
+  n.wave = n.per_sm * (stream.region > 0 ? regions_[stream.region].room.sms : config_.sm_count);
+  n.least = static_cast<double>(kernel.saturation);
+  const uint32_t most = n.per_sm * clients_[stream.client].room.sms;
+  const uint32_t blocks = std::min({kernel.blocks, most, n.wave});
+  n.alone = std::max(n.least, static_cast<double>(blocks) / n.wave);
+  return n;
 }
 
 void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
@@ -268,22 +293,20 @@ void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
   }
 }
 
-bool GpuModel::finish_cohorts(std::vector<Notice>& notices) {
-  bool changed = false;
+void GpuModel::finish_cohorts(std::vector<Notice>& notices) {
   for (size_t i = 0; i < cohorts_.size();) {
-    const Cohort cohort = cohorts_[i];
-    Stream& stream = streams_[cohort.stream];
-    if (cohort.left_ns > kDoneNs || !may_run(stream.client)) {
+    if (cohorts_[i].left_ns > kDoneNs || !may_run(streams_[cohorts_[i].stream].client)) {
       ++i;
       continue;
     }
+    const Cohort cohort = cohorts_[i];
+    Stream& stream = streams_[cohort.stream];
+    unshared_ = true;
     cohorts_.erase(cohorts_.begin() + static_cast<ptrdiff_t>(i));
     give_room(stream, cohort.blocks);
     stream.running -= cohort.blocks;
     if (stream.running == 0 && stream.unplaced == 0) finish_head(cohort.stream, notices);
-    changed = true;
   }
-  return changed;
 }
 
 void GpuModel::end_kernel(StreamIndex s) {
@@ -302,84 +325,96 @@ std::array<GpuModel::Room*, 3> GpuModel::rooms(const Stream& stream) {
 }
 
 void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
-  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
-  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  const Needs& needs = stream.needs;
   for (Room* room : rooms(stream)) {
     if (room == nullptr) continue;
-    room->threads += threads;
-    room->registers += threads * kernel.registers;
-    room->shared_bytes += uint64_t{blocks} * kernel.shared_bytes;
+    room->threads += blocks * needs.threads;
+    room->registers += blocks * needs.registers;
+    room->shared_bytes += blocks * needs.shared_bytes;
     room->blocks += blocks;
   }
 }
 
 void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
-  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
-  const uint64_t threads = uint64_t{blocks} * kernel.threads;
+  const Needs& needs = stream.needs;
   for (Room* room : rooms(stream)) {
     if (room == nullptr) continue;
-    room->threads -= threads;
-    room->registers -= threads * kernel.registers;
-    room->shared_bytes -= uint64_t{blocks} * kernel.shared_bytes;
+    room->threads -= blocks * needs.threads;
+    room->registers -= blocks * needs.registers;
+    room->shared_bytes -= blocks * needs.shared_bytes;
     room->blocks -= blocks;
   }
 }
 
 // Of the stream's unplaced blocks.
-uint64_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) const {
-  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
-  const uint64_t most = uint64_t{blocks_per_sm(kernel)} * room.sms;
-  uint64_t fit = std::min<uint64_t>(stream.unplaced, room.blocks);
-  fit = std::min(fit, most - std::min<uint64_t>(most, stream.running));
-  fit = std::min(fit, room.threads / std::max(1u, kernel.threads));
-  const uint64_t registers = uint64_t{kernel.registers} * kernel.threads;
-  if (registers > 0) fit = std::min(fit, room.registers / registers);
-  if (kernel.shared_bytes > 0) fit = std::min(fit, room.shared_bytes / kernel.shared_bytes);
+uint32_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) {
+  const Needs& needs = stream.needs;
+  const uint32_t most = needs.per_sm * room.sms;
+  uint32_t fit = std::min(stream.unplaced, room.blocks);
+  fit = std::min(fit, most - std::min(most, stream.running));
+  if (needs.threads > 0) fit = std::min(fit, room.threads / needs.threads);
+  if (needs.registers > 0) fit = std::min(fit, room.registers / needs.registers);
+  if (needs.shared_bytes > 0) fit = std::min(fit, room.shared_bytes / needs.shared_bytes);
   return fit;
 }
 
+// For one block more.
+bool GpuModel::too_little(const Stream& stream, const Room& room) {
+  const Needs& needs = stream.needs;
+  return room.blocks == 0 || room.threads < needs.threads || room.registers < needs.registers ||
+         room.shared_bytes < needs.shared_bytes || stream.running >= needs.per_sm * room.sms;
+}
+
 // A kernel that found too little room keeps those behind it out of that room, and of no other.
-void GpuModel::place_blocks(std::vector<Notice>& notices) {
+// True if some blocks that were placed take no time.
+bool GpuModel::place_blocks(std::vector<Notice>& notices) {
+  bool over = false;
   ++pass_;
   for (size_t i = 0; i < ready_.size() && gpu_.short_in != pass_;) {
     const StreamIndex s = ready_[i];
     Stream& stream = streams_[s];
     const std::array<Room*, 3> all = rooms(stream);
-    uint64_t blocks = may_run(stream.client) ? stream.unplaced : 0;
+    uint32_t blocks = may_run(stream.client) ? stream.unplaced : 0;
+    Room least = *all[0];
     for (const Room* room : all) {
       if (room == nullptr) continue;
-      blocks = room->short_in == pass_ ? 0 : std::min(blocks, blocks_that_fit(stream, *room));
+      if (room->short_in == pass_) blocks = 0;
+      least.threads = std::min(least.threads, room->threads);
+      least.registers = std::min(least.registers, room->registers);
+      least.shared_bytes = std::min(least.shared_bytes, room->shared_bytes);
+      least.blocks = std::min(least.blocks, room->blocks);
+      least.sms = std::min(least.sms, room->sms);
     }
-    if (blocks > 0) place(s, static_cast<uint32_t>(blocks), notices);
+    if (blocks > 0) blocks = blocks_that_fit(stream, least);
+    if (blocks > 0) over |= place(s, blocks, notices);
     if (stream.unplaced == 0) {
       ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(i));
       continue;
     }
     ++i;
     for (Room* room : all) {
-      if (room != nullptr && blocks_that_fit(stream, *room) == 0) room->short_in = pass_;
+      if (room != nullptr && too_little(stream, *room)) room->short_in = pass_;
     }
   }
+  return over;
 }
 
-void GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices) {
+// True if the blocks take no time.
+bool GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices) {
   Stream& stream = streams_[s];
   const Op& op = stream.queue[stream.head].op;
   if (stream.phase == Phase::kReady) {
     stream.phase = Phase::kRunning;
     notices.push_back({Notice::kStarted, {s, stream.done + 1}, stream.client, now_, op.tag});
   }
-  cohorts_.push_back({s, blocks, static_cast<double>(op.kernel.block_ns), 0});
+  const uint32_t wave = stream.needs.wave;
+  cohorts_.push_back({s, blocks, static_cast<double>(op.kernel.block_ns), 0,
+                      static_cast<double>(std::min(blocks, wave)) / wave});
+  unshared_ = true;
   take_room(stream, blocks);
   stream.running += blocks;
   stream.unplaced -= blocks;
-}
-
-// Which part of the SMs that the stream's head may use so many of its blocks fill.
-double GpuModel::fill_of(const Stream& stream, uint32_t blocks) const {
-  const uint32_t sms = stream.region > 0 ? regions_[stream.region].room.sms : config_.sm_count;
-  const uint32_t wave = blocks_per_sm(stream.queue[stream.head].op.kernel) * sms;
-  return static_cast<double>(std::min(blocks, wave)) / wave;
+  return op.kernel.block_ns == 0;
 }
 
 // An SM is busy once a kernel's `saturation` of it is filled; from there on blocks share it. Since
@@ -390,8 +425,7 @@ void GpuModel::share_sms() {
   for (Region& region : regions_) region.fill = 0;
   for (const Cohort& cohort : cohorts_) {
     const Stream& stream = streams_[cohort.stream];
-    if (!may_run(stream.client)) continue;
-    regions_[stream.region].fill += fill_of(stream, cohort.blocks);
+    if (may_run(stream.client)) regions_[stream.region].fill += cohort.fill;
   }
   double everywhere = regions_[0].fill;
   for (size_t i = 1; i < regions_.size(); ++i) {
@@ -401,13 +435,9 @@ void GpuModel::share_sms() {
     const Stream& stream = streams_[cohort.stream];
     const double beside =
         stream.region > 0 ? regions_[stream.region].fill + regions_[0].fill : everywhere;
-    const KernelShape& kernel = stream.queue[stream.head].op.kernel;
-    const uint32_t most = blocks_per_sm(kernel) * clients_[stream.client].room.sms;
-    const double alone = fill_of(stream, std::min(kernel.blocks, most));
-    const auto least = static_cast<double>(kernel.saturation);
-    cohort.speed = may_run(stream.client)
-                       ? std::min(1.0, std::max(alone, least) / std::max(beside, least))
-                       : 0;
+    const Needs& needs = stream.needs;
+    cohort.speed =
+        may_run(stream.client) ? std::min(1.0, needs.alone / std::max(beside, needs.least)) : 0;
   }
 }
 

@@ -136,7 +136,12 @@ class GpuModel {
   void advance(TimeNs to, std::vector<Notice>& notices);
 
   // The earliest time at which something changes by itself, kNever if nothing will.
-  TimeNs next_event() const;
+  TimeNs next_event() const {
+    if (dirty_) return now_;
+    if (!next_known_) next_ = find_next();
+    next_known_ = true;
+    return next_;
+  }
 
   bool done(OpId op) const { return op.seq <= streams_[op.stream].done; }
   bool idle(StreamIndex s) const { return streams_[s].done == streams_[s].issued; }
@@ -152,13 +157,21 @@ class GpuModel {
   static constexpr ClientIndex kNobody = 0xffffffff;
 
   struct Room {  // free resources, summed over the SMs
-    uint64_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
+    uint32_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
     uint32_t sms = 0;       // of the empty one
     uint64_t short_in = 0;  // the pass of place_blocks() in which a kernel found too little
   };
   struct Queued {
     Op op;
     TimeNs submitted;
+  };
+  // Of a kernel, found once: every wave asks for it.
+  struct Needs {
+    uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block
+    uint32_t per_sm = 0;                                    // blocks
+    uint32_t wave = 0;                                      // blocks that fill its SMs
+    double least = 0;                                       // its saturation
+    double alone = 0;  // which part of its SMs it fills if nobody else is there, or `least`
   };
   enum class Phase : uint8_t { kQueued, kLaunching, kReady, kRunning };
   struct Stream {
@@ -171,11 +184,12 @@ class GpuModel {
     size_t head = 0;
     // The operation at the head.
     Phase phase = Phase::kQueued;
-    TimeNs phase_end = 0;   // kLaunching: ready then; kRunning of a delay: done then
+    TimeNs phase_end = 0;   // kLaunching: ready then; of a delay: done then; kNever: blocks decide
     size_t region = 0;      // index into regions_
     uint32_t unplaced = 0;  // blocks
     uint32_t running = 0;   // blocks
     int head_priority = 0;
+    Needs needs;  // of a kernel that is ready or runs
   };
   struct Client {
     bool live = false;
@@ -193,27 +207,30 @@ class GpuModel {
     uint32_t blocks;
     double left_ns;  // at full speed
     double speed;    // 1 alone, 0 while its client's slice is over
+    double fill;     // which part of the SMs that it may use it fills
   };
 
   Room room_of(uint32_t sms) const;
   size_t region_of(ClientIndex client, const SmSet& set);
   std::array<Room*, 3> rooms(const Stream& stream);  // of its head; the last ones may be missing
+  TimeNs find_next() const;
   void settle(std::vector<Notice>& notices);
   bool move_heads(std::vector<Notice>& notices);
   bool move_head(StreamIndex s, std::vector<Notice>& notices);
   void begin(Stream& stream);
   void make_ready(StreamIndex s);
+  Needs needs_of(const Stream& stream) const;
   void finish_head(StreamIndex s, std::vector<Notice>& notices);
-  bool finish_cohorts(std::vector<Notice>& notices);
-  void place_blocks(std::vector<Notice>& notices);
-  uint64_t blocks_that_fit(const Stream& stream, const Room& room) const;
-  void place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices);
+  void finish_cohorts(std::vector<Notice>& notices);
+  bool place_blocks(std::vector<Notice>& notices);
+  static uint32_t blocks_that_fit(const Stream& stream, const Room& room);
+  static bool too_little(const Stream& stream, const Room& room);
+  bool place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices);
   void take_room(const Stream& stream, uint32_t blocks);
   void pass_time(TimeNs to);
   bool choose_client();
   bool may_run(ClientIndex client) const;
   void share_sms();
-  double fill_of(const Stream& stream, uint32_t blocks) const;
   void give_room(const Stream& stream, uint32_t blocks);
   void drop_work(StreamIndex s);
   void forget(StreamIndex s);
@@ -229,7 +246,10 @@ class GpuModel {
   Room gpu_;                                       // under MPS everybody's blocks take from it too
   std::vector<Region> regions_{{kNobody, 0, {}}};  // 0 stands for all SMs
   uint64_t pass_ = 0;
-  bool dirty_ = false;  // something was submitted or removed since the last advance()
+  bool dirty_ = false;               // a stream got work or lost it since the last advance()
+  bool unshared_ = false;            // other cohorts run than share_sms() knows
+  mutable TimeNs next_ = 0;          // next_event(), ...
+  mutable bool next_known_ = false;  // ... as long as nothing happens and no time passes
 
   // Time-slicing.
   ClientIndex on_gpu_ = kNobody;  // whose context is loaded
