@@ -124,10 +124,13 @@ OpId GpuModel::submit(TimeNs at, StreamIndex s, const Op& op) {
   assert(op.sms.id == 0 || (op.sms.sms > 0 && op.sms.sms <= config_.sm_count));
   if (at > now_) pass_time(at);
   Stream& stream = streams_[s];
+  // Behind others of its stream it changes nothing, but what is over within rounding ends now.
+  bool matters = idle(s) || (config_.mode == Mode::kTimeSlice && slice_end_ <= now_);
+  for (const Cohort& cohort : cohorts_) matters |= cohort.left_ns <= kDoneNs;
   if (idle(s)) active_.push_back(s);
   stream.queue.push_back({op, at});
   ++stream.issued;
-  dirty_ = true;
+  dirty_ |= matters;
   return {s, stream.issued};
 }
 
@@ -173,7 +176,7 @@ void GpuModel::settle(std::vector<Notice>& notices) {
     again |= choose_client();
     again |= place_blocks(notices);
   }
-  if (unshared_ || config_.mode == Mode::kTimeSlice) share_sms();
+  if (unshared_ || now_ == switch_end_) share_sms();
   unshared_ = false;
 }
 
@@ -423,26 +426,23 @@ bool GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notice
 // of the same set and of launches that may run anywhere.
 void GpuModel::share_sms() {
   for (Region& region : regions_) region.fill = 0;
+  double anywhere = 0;  // of region 0
   for (const Cohort& cohort : cohorts_) {
     const Stream& stream = streams_[cohort.stream];
-    if (may_run(stream.client)) regions_[stream.region].fill += cohort.fill;
+    if (!may_run(stream.client)) continue;
+    (stream.region > 0 ? regions_[stream.region].fill : anywhere) += cohort.fill;
   }
-  double everywhere = regions_[0].fill;
+  double everywhere = anywhere;
   for (size_t i = 1; i < regions_.size(); ++i) {
     everywhere += regions_[i].fill * regions_[i].room.sms / config_.sm_count;
   }
   for (Cohort& cohort : cohorts_) {
     const Stream& stream = streams_[cohort.stream];
-    const double beside =
-        stream.region > 0 ? regions_[stream.region].fill + regions_[0].fill : everywhere;
+    const double beside = stream.region > 0 ? regions_[stream.region].fill + anywhere : everywhere;
     const Needs& needs = stream.needs;
     cohort.speed =
         may_run(stream.client) ? std::min(1.0, needs.alone / std::max(beside, needs.least)) : 0;
   }
-}
-
-bool GpuModel::may_run(ClientIndex client) const {
-  return config_.mode == Mode::kMps || (on_gpu_ == client && now_ >= switch_end_);
 }
 
 // Time-slicing: whose turn is it? A slice ends early when its client has nothing to run, and is
@@ -463,6 +463,7 @@ bool GpuModel::choose_client() {
     const ClientIndex candidate = (first + i) % count;
     if (candidate == on_gpu_ || clients_[candidate].kernels == 0) continue;
     on_gpu_ = candidate;
+    unshared_ = true;
     switch_end_ = now_ + config_.switch_ns;
     slice_end_ = switch_end_ + config_.slice_ns;
     return true;

@@ -229,7 +229,9 @@ class GpuModel {
   void take_room(const Stream& stream, uint32_t blocks);
   void pass_time(TimeNs to);
   bool choose_client();
-  bool may_run(ClientIndex client) const;
+  bool may_run(ClientIndex client) const {
+    return config_.mode == Mode::kMps || (on_gpu_ == client && now_ >= switch_end_);
+  }
   void share_sms();
   void give_room(const Stream& stream, uint32_t blocks);
   void drop_work(StreamIndex s);
