@@ -8,9 +8,6 @@ namespace heddle::sim {
 
 namespace {
 
-// A cohort with less than this left is done: sums of rounded steps never hit zero exactly.
-constexpr double kDoneNs = 0.5;
-
 // Freed queue entries are kept until this many, so that a deep queue is not moved for each one.
 constexpr size_t kQueueSlack = 64;
 
@@ -101,6 +98,7 @@ void GpuModel::drop_work(StreamIndex s) {
   Stream& stream = streams_[s];
   if (idle(s)) return;
   if (stream.running > 0) give_room(stream, stream.running);
+  if (joined_ == s) joined_ = kNone;
   unshared_ = true;
   std::erase_if(cohorts_, [s](const Cohort& cohort) { return cohort.stream == s; });
   const bool is_kernel = stream.queue[stream.head].op.kind == OpKind::kKernel;
@@ -140,6 +138,7 @@ void GpuModel::advance(TimeNs to, std::vector<Notice>& notices) {
     settle(notices);
   }
   pass_time(to);
+  settled_ = to;
 }
 
 TimeNs GpuModel::find_next() const {
@@ -152,10 +151,12 @@ TimeNs GpuModel::find_next() const {
   }
   double least = std::numeric_limits<double>::infinity();
   for (const Cohort& cohort : cohorts_) {
-    if (cohort.speed > 0) least = std::min(least, cohort.left_ns / cohort.speed);
+    // No speed is above 1, and the first to be placed is the first to end: few divisions.
+    if (cohort.left_ns >= least || cohort.speed == 0) continue;
+    least = std::min(least, std::max(0.0, cohort.left_ns) / cohort.speed);
   }
   if (least < std::numeric_limits<double>::infinity()) {
-    next = std::min(next, now_ + static_cast<TimeNs>(std::ceil(std::max(0.0, least))));
+    next = std::min(next, now_ + static_cast<TimeNs>(std::ceil(least)));
   }
   if (config_.mode == Mode::kMps || on_gpu_ == kNobody) return next;
   if (switch_end_ > now_) next = std::min(next, switch_end_);
@@ -168,6 +169,7 @@ TimeNs GpuModel::find_next() const {
 
 // Everything that happens at now_, until nothing more does.
 void GpuModel::settle(std::vector<Notice>& notices) {
+  part_waves();
   dirty_ = next_known_ = false;
   bool again = true;
   while (again) {
@@ -178,15 +180,7 @@ void GpuModel::settle(std::vector<Notice>& notices) {
   }
   if (unshared_ || now_ == switch_end_) share_sms();
   unshared_ = false;
-}
-
-void GpuModel::pass_time(TimeNs to) {
-  if (to == now_) return;
-  next_known_ = false;
-  for (Cohort& cohort : cohorts_) {
-    cohort.left_ns -= static_cast<double>(to - now_) * cohort.speed;
-  }
-  now_ = to;
+  join_waves();
 }
 
 bool GpuModel::move_heads(std::vector<Notice>& notices) {
@@ -262,21 +256,6 @@ void GpuModel::make_ready(StreamIndex s) {
   ready_.insert(behind, s);
 }
 
-GpuModel::Needs GpuModel::needs_of(const Stream& stream) const {
-  const KernelShape& kernel = stream.queue[stream.head].op.kernel;
-  Needs n;
-  n.threads = kernel.threads;
-  n.registers = kernel.threads * kernel.registers;
-  n.shared_bytes = kernel.shared_bytes;
-  n.per_sm = blocks_per_sm(kernel);
-  n.wave = n.per_sm * (stream.region > 0 ? regions_[stream.region].room.sms : config_.sm_count);
-  n.least = static_cast<double>(kernel.saturation);
-  const uint32_t most = n.per_sm * clients_[stream.client].room.sms;
-  const uint32_t blocks = std::min({kernel.blocks, most, n.wave});
-  n.alone = std::max(n.least, static_cast<double>(blocks) / n.wave);
-  return n;
-}
-
 void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
   Stream& stream = streams_[s];
   const Op& op = stream.queue[stream.head].op;
@@ -296,153 +275,9 @@ void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
   }
 }
 
-void GpuModel::finish_cohorts(std::vector<Notice>& notices) {
-  for (size_t i = 0; i < cohorts_.size();) {
-    if (cohorts_[i].left_ns > kDoneNs || !may_run(streams_[cohorts_[i].stream].client)) {
-      ++i;
-      continue;
-    }
-    const Cohort cohort = cohorts_[i];
-    Stream& stream = streams_[cohort.stream];
-    unshared_ = true;
-    cohorts_.erase(cohorts_.begin() + static_cast<ptrdiff_t>(i));
-    give_room(stream, cohort.blocks);
-    stream.running -= cohort.blocks;
-    if (stream.running == 0 && stream.unplaced == 0) finish_head(cohort.stream, notices);
-  }
-}
-
-void GpuModel::end_kernel(StreamIndex s) {
-  for (Cohort& cohort : cohorts_) {
-    if (cohort.stream == s) cohort.left_ns = 0;
-  }
-  Stream& stream = streams_[s];
-  stream.queue[stream.head].op.kernel.block_ns = 0;  // of the blocks that found no room yet
-  dirty_ = true;
-}
-
-std::array<GpuModel::Room*, 3> GpuModel::rooms(const Stream& stream) {
-  return {&clients_[stream.client].room,
-          stream.region > 0 ? &regions_[stream.region].room : nullptr,
-          config_.mode == Mode::kMps ? &gpu_ : nullptr};
-}
-
-void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
-  const Needs& needs = stream.needs;
-  for (Room* room : rooms(stream)) {
-    if (room == nullptr) continue;
-    room->threads += blocks * needs.threads;
-    room->registers += blocks * needs.registers;
-    room->shared_bytes += blocks * needs.shared_bytes;
-    room->blocks += blocks;
-  }
-}
-
-void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
-  const Needs& needs = stream.needs;
-  for (Room* room : rooms(stream)) {
-    if (room == nullptr) continue;
-    room->threads -= blocks * needs.threads;
-    room->registers -= blocks * needs.registers;
-    room->shared_bytes -= blocks * needs.shared_bytes;
-    room->blocks -= blocks;
-  }
-}
-
-// Of the stream's unplaced blocks.
-uint32_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) {
-  const Needs& needs = stream.needs;
-  const uint32_t most = needs.per_sm * room.sms;
-  uint32_t fit = std::min(stream.unplaced, room.blocks);
-  fit = std::min(fit, most - std::min(most, stream.running));
-  if (needs.threads > 0) fit = std::min(fit, room.threads / needs.threads);
-  if (needs.registers > 0) fit = std::min(fit, room.registers / needs.registers);
-  if (needs.shared_bytes > 0) fit = std::min(fit, room.shared_bytes / needs.shared_bytes);
-  return fit;
-}
-
-// For one block more.
-bool GpuModel::too_little(const Stream& stream, const Room& room) {
-  const Needs& needs = stream.needs;
-  return room.blocks == 0 || room.threads < needs.threads || room.registers < needs.registers ||
-         room.shared_bytes < needs.shared_bytes || stream.running >= needs.per_sm * room.sms;
-}
-
-// A kernel that found too little room keeps those behind it out of that room, and of no other.
-// True if some blocks that were placed take no time.
-bool GpuModel::place_blocks(std::vector<Notice>& notices) {
-  bool over = false;
-  ++pass_;
-  for (size_t i = 0; i < ready_.size() && gpu_.short_in != pass_;) {
-    const StreamIndex s = ready_[i];
-    Stream& stream = streams_[s];
-    const std::array<Room*, 3> all = rooms(stream);
-    uint32_t blocks = may_run(stream.client) ? stream.unplaced : 0;
-    Room least = *all[0];
-    for (const Room* room : all) {
-      if (room == nullptr) continue;
-      if (room->short_in == pass_) blocks = 0;
-      least.threads = std::min(least.threads, room->threads);
-      least.registers = std::min(least.registers, room->registers);
-      least.shared_bytes = std::min(least.shared_bytes, room->shared_bytes);
-      least.blocks = std::min(least.blocks, room->blocks);
-      least.sms = std::min(least.sms, room->sms);
-    }
-    if (blocks > 0) blocks = blocks_that_fit(stream, least);
-    if (blocks > 0) over |= place(s, blocks, notices);
-    if (stream.unplaced == 0) {
-      ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(i));
-      continue;
-    }
-    ++i;
-    for (Room* room : all) {
-      if (room != nullptr && too_little(stream, *room)) room->short_in = pass_;
-    }
-  }
-  return over;
-}
-
-// True if the blocks take no time.
-bool GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices) {
-  Stream& stream = streams_[s];
-  const Op& op = stream.queue[stream.head].op;
-  if (stream.phase == Phase::kReady) {
-    stream.phase = Phase::kRunning;
-    notices.push_back({Notice::kStarted, {s, stream.done + 1}, stream.client, now_, op.tag});
-  }
-  const uint32_t wave = stream.needs.wave;
-  cohorts_.push_back({s, blocks, static_cast<double>(op.kernel.block_ns), 0,
-                      static_cast<double>(std::min(blocks, wave)) / wave});
-  unshared_ = true;
-  take_room(stream, blocks);
-  stream.running += blocks;
-  stream.unplaced -= blocks;
-  return op.kernel.block_ns == 0;
-}
-
-// An SM is busy once a kernel's `saturation` of it is filled; from there on blocks share it. Since
-// block_ns is what they take with the kernel alone on the GPU, only what others add slows them: a
-// small kernel beside a large one much, the large one hardly. Blocks of an SmSet lie beside those
-// of the same set and of launches that may run anywhere.
-void GpuModel::share_sms() {
-  for (Region& region : regions_) region.fill = 0;
-  double anywhere = 0;  // of region 0
-  for (const Cohort& cohort : cohorts_) {
-    const Stream& stream = streams_[cohort.stream];
-    if (!may_run(stream.client)) continue;
-    (stream.region > 0 ? regions_[stream.region].fill : anywhere) += cohort.fill;
-  }
-  double everywhere = anywhere;
-  for (size_t i = 1; i < regions_.size(); ++i) {
-    everywhere += regions_[i].fill * regions_[i].room.sms / config_.sm_count;
-  }
-  for (Cohort& cohort : cohorts_) {
-    const Stream& stream = streams_[cohort.stream];
-    const double beside = stream.region > 0 ? regions_[stream.region].fill + anywhere : everywhere;
-    const Needs& needs = stream.needs;
-    cohort.speed =
-        may_run(stream.client) ? std::min(1.0, needs.alone / std::max(beside, needs.least)) : 0;
-  }
+// Nobody else wanted the GPU until `at`.
+void GpuModel::renew_slice(TimeNs at) {
+  if (slice_end_ <= at) slice_end_ += ((at - slice_end_) / config_.slice_ns + 1) * config_.slice_ns;
 }
 
 // Time-slicing: whose turn is it? A slice ends early when its client has nothing to run, and is
@@ -452,10 +287,7 @@ bool GpuModel::choose_client() {
   const auto count = static_cast<ClientIndex>(clients_.size());
   const bool wanted = on_gpu_ != kNobody && clients_[on_gpu_].kernels > 0;
   if (wanted) {
-    if (slice_end_ < now_) {
-      const TimeNs missed = (now_ - slice_end_) / config_.slice_ns + 1;
-      slice_end_ += missed * config_.slice_ns;
-    }
+    if (slice_end_ < now_) renew_slice(now_);
     if (slice_end_ > now_) return false;
   }
   const ClientIndex first = on_gpu_ == kNobody ? 0 : on_gpu_ + 1;

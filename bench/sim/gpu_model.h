@@ -155,6 +155,9 @@ class GpuModel {
 
  private:
   static constexpr ClientIndex kNobody = 0xffffffff;
+  static constexpr StreamIndex kNone = 0xffffffff;
+  // A cohort with less than this left is done: sums of rounded steps never hit zero exactly.
+  static constexpr double kDoneNs = 0.5;
 
   struct Room {  // free resources, summed over the SMs
     uint32_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
@@ -188,6 +191,7 @@ class GpuModel {
     size_t region = 0;      // index into regions_
     uint32_t unplaced = 0;  // blocks
     uint32_t running = 0;   // blocks
+    uint32_t behind = 0;    // waves that join_waves() made one with the one that runs
     int head_priority = 0;
     Needs needs;  // of a kernel that is ready or runs
   };
@@ -228,7 +232,13 @@ class GpuModel {
   bool place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notices);
   void take_room(const Stream& stream, uint32_t blocks);
   void pass_time(TimeNs to);
+  void join_waves();
+  void part_waves();
+  static double wave_ns(const Stream& stream) {
+    return static_cast<double>(stream.queue[stream.head].op.kernel.block_ns);
+  }
   bool choose_client();
+  void renew_slice(TimeNs at);
   bool may_run(ClientIndex client) const {
     return config_.mode == Mode::kMps || (on_gpu_ == client && now_ >= switch_end_);
   }
@@ -249,6 +259,8 @@ class GpuModel {
   std::vector<Region> regions_{{kNobody, 0, {}}};  // 0 stands for all SMs
   uint64_t pass_ = 0;
   bool dirty_ = false;               // a stream got work or lost it since the last advance()
+  TimeNs settled_ = -1;              // advance() has done all that happens up to here
+  StreamIndex joined_ = kNone;       // whose waves are joined
   bool unshared_ = false;            // other cohorts run than share_sms() knows
   mutable TimeNs next_ = 0;          // next_event(), ...
   mutable bool next_known_ = false;  // ... as long as nothing happens and no time passes
