@@ -6,6 +6,13 @@
 
 namespace heddle::sim {
 
+namespace {
+
+// A double has every whole number below it. A kernel that lasts until it is ended has more.
+constexpr double kExactNs = 1LL << 53;
+
+}  // namespace
+
 GpuModel::Needs GpuModel::needs_of(const Stream& stream) const {
   const KernelShape& kernel = stream.queue[stream.head].op.kernel;
   Needs n;
@@ -198,9 +205,12 @@ void GpuModel::join_waves() {
   for (StreamIndex s : ready_) {
     if (s != only->stream && may_run(streams_[s].client)) return;
   }
-  stream.behind = (stream.unplaced - 1) / only->blocks;
-  stream.unplaced -= stream.behind * only->blocks;
-  only->left_ns += stream.behind * wave_ns(stream);
+  const uint32_t behind = (stream.unplaced - 1) / only->blocks;
+  const double all_ns = only->left_ns + behind * wave_ns(stream);
+  if (all_ns >= kExactNs) return;
+  only->left_ns = all_ns;
+  stream.behind = behind;
+  stream.unplaced -= behind * only->blocks;
   joined_ = only->stream;
 }
 

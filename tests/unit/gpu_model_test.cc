@@ -69,6 +69,41 @@ TEST_F(GpuModelTest, AKernelThatIsEndedTakesNoMoreTimeForBlocksWithoutRoom) {
   EXPECT_EQ(when(op), kMs);
 }
 
+TEST_F(GpuModelTest, AKernelOfManyWavesIsEndedWhileOneRuns) {
+  for (const TimeNs block_ns : {10 * kUs, kNever / 4}) {
+    GpuModel gpu{GpuConfig{}};
+    notices_.clear();
+    const StreamIndex s = gpu.open_stream(gpu.add_client());
+    const OpId op = gpu.submit(0, s, kernel(1000 * kWave, block_ns));
+    gpu.advance(kMs, notices_);
+    EXPECT_GT(gpu.next_event(), kMs);
+    gpu.end_kernel(s);
+    gpu.advance(kMs, notices_);
+    EXPECT_EQ(when(op), kMs);
+  }
+}
+
+// The waves of a kernel that is alone are one step, unless something happens between them.
+TEST_F(GpuModelTest, WhatHappensBetweenTwoWavesChangesThemByNothing) {
+  std::mt19937 random(1);
+  for (const Mode mode : {Mode::kMps, Mode::kTimeSlice}) {
+    GpuConfig config;
+    config.mode = mode;
+    GpuModel gpu{config};
+    notices_.clear();
+    const ClientIndex client = gpu.add_client();
+    const StreamIndex other = gpu.open_stream(client);
+    const OpId op = gpu.submit(0, gpu.open_stream(client), kernel(40 * kWave + 7, 10 * kUs));
+    for (TimeNs at = 0; at < 400 * kUs; at += random() % 2 == 0 ? facts::kLaunchNs : 5 * kUs) {
+      gpu.advance(at, notices_);
+      gpu.submit(at, other, Op{});
+    }
+    finish(gpu);
+    const TimeNs begin = mode == Mode::kMps ? facts::kLaunchNs : facts::kSwitchNs;
+    EXPECT_EQ(when(op), begin + 41 * 10 * kUs);
+  }
+}
+
 TEST_F(GpuModelTest, OccupancyIsTheTightestLimit) {
   const GpuModel gpu{GpuConfig{}};
   KernelShape shape;
