@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "daemon/policy/lua_policy.h"
 #include "daemon/policy/nearest.h"
 
 namespace heddle::bench {
@@ -91,14 +92,15 @@ void find_policies(scenario::Scenario& s) {
   }
   const std::vector<std::string_view> known(names.begin(), names.end());
   for (scenario::PolicyRow& row : s.policies) {
+    std::string file = installed("share/heddle/policies/" + row.policy + ".lua");
     if (row.policy.find('/') != std::string::npos) {
-      row.policy = scenario::resolve(s, row.policy);
-      if (fs::exists(row.policy)) continue;
-      throw std::runtime_error(s.file + ": policy " + row.policy + " is not there");
+      file = row.policy = scenario::resolve(s, row.policy);
+    } else if (std::find(names.begin(), names.end(), row.policy) == names.end()) {
+      throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" +
+                               policy::did_you_mean(row.policy, known));
     }
-    if (std::find(names.begin(), names.end(), row.policy) != names.end()) continue;
-    throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" +
-                             policy::did_you_mean(row.policy, known));
+    const auto loaded = policy::load_policy_file(file, row.params);  // before any program starts
+    if (!loaded) throw std::runtime_error(s.file + ": " + row.text + ": " + loaded.error().message);
   }
 }
 

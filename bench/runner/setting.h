@@ -13,6 +13,7 @@ namespace heddle::bench {
 // Both throw std::runtime_error: the parser's line, or one that names the option.
 scenario::Scenario load(const ScenarioOptions& options);
 // Names must be those of the install tree's policy folder; paths, the user's own files, are found.
+// Each must load with its parameters.
 void find_policies(scenario::Scenario& s);
 
 // Of this tree: HEDDLE_COMMIT, or what git says of where it is installed.
