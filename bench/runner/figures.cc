@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -14,7 +13,6 @@ namespace {
 
 constexpr int kRounds = 1000;  // of the bootstrap
 constexpr double kUsPerMs = 1e3;
-constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 double rounded(double value) { return std::isfinite(value) ? std::round(value * 1e4) / 1e4 : 0; }
 
@@ -30,19 +28,22 @@ double too_narrow(size_t n) {
 }
 
 // lo and hi of `draws`, the statistic of as many resamples of n values, one of which says nothing;
-// no figure is negative, and shares are at most 1.
-void set_interval(Figure& figure, std::vector<double>& draws, size_t n, double most = kUnbounded) {
-  if (n < 2) {
-    figure.hi = most;
-    return;
-  }
+// no figure is negative.
+void set_interval(Figure& figure, std::vector<double>& draws, size_t n) {
+  figure.hi = HUGE_VAL;
+  if (n < 2) return;
   std::sort(draws.begin(), draws.end());
   const auto at = [&](double q) {
     return draws[std::min(draws.size() - 1,
                           static_cast<size_t>(q * static_cast<double>(draws.size())))];
   };
   figure.lo = std::max(0.0, figure.value - too_narrow(n) * (figure.value - at(0.025)));
-  figure.hi = std::min(most, figure.value + too_narrow(n) * (at(0.975) - figure.value));
+  figure.hi = figure.value + too_narrow(n) * (at(0.975) - figure.value);
+}
+
+Figure share(Figure figure) {
+  figure.hi = std::min(1.0, figure.hi);
+  return figure;
 }
 
 double middle(std::vector<double>& values) {
@@ -60,8 +61,7 @@ double interquartile(std::vector<double> values) {
   return values[values.size() * 3 / 4] - values[values.size() / 4];
 }
 
-Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vector<double>&),
-                 double most = kUnbounded) {
+Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vector<double>&)) {
   std::mt19937_64 random(1);
   std::vector<double> copy = values, draws;
   Figure figure{statistic(copy), 0, 0, values.size(), interquartile(values)};
@@ -69,7 +69,7 @@ Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vec
     for (double& value : copy) value = values[random() % values.size()];
     draws.push_back(statistic(copy));
   }
-  set_interval(figure, draws, values.size(), most);
+  set_interval(figure, draws, values.size());
   return figure;
 }
 
@@ -214,18 +214,17 @@ class Summary {
   Json job_figures(const Row& row, const scenario::Job& job) const {
     std::vector<const Samples*> all;
     std::vector<double> rates, shim_cpu, unserved;
-    bool any_unserved = false;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
       if (found == block->jobs.end()) continue;
       const Samples& one = found->second;
       all.push_back(&one);
       unserved.push_back(one.unserved);
-      any_unserved |= one.unserved > 0;
       if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
       const auto cpu = block->shim_cpu.find(job.name);
       if (cpu != block->shim_cpu.end()) shim_cpu.push_back(cpu->second);
     }
+    const bool any_unserved = std::accumulate(unserved.begin(), unserved.end(), 0.0) > 0;
     const Pooled p = pool(all, job.slo_ms.value_or(0));
     Json out = {{"samples", p.samples}};
     if (p.samples > 0) {
@@ -408,8 +407,8 @@ Json to_json(const Figure& figure) {
 
 Figure figure_from(const Json& json) {
   const Json& hi = json.at("hi");
-  return {json.at("value"), json.at("lo"), hi.is_null() ? kUnbounded : hi.get<double>(),
-          json.at("n"), json.value("spread", 0.0)};
+  return {json.at("value"), json.at("lo"), hi.is_null() ? HUGE_VAL : hi.get<double>(), json.at("n"),
+          json.value("spread", 0.0)};
 }
 
 Figure median(const std::vector<double>& values) { return bootstrap(values, middle); }
@@ -446,8 +445,9 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
   }
   for (size_t i = 0; i < 6; ++i) {
     *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
-    set_interval(*figures[i], draws[i], blocks.size(), i == 5 ? 1 : kUnbounded);  // the SLO's
+    set_interval(*figures[i], draws[i], blocks.size());
   }
+  out.slo_attainment = share(out.slo_attainment);
   return out;
 }
 
@@ -485,7 +485,7 @@ Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>
         idle.push_back(std::max(0.0, 1 - kernel_s / iterations * rate(samples)));
       }
       if (idle.empty()) continue;
-      out[job.name]["untraced"] = to_json(bootstrap(idle, middle, 1));
+      out[job.name]["untraced"] = to_json(share(median(idle)));
       break;
     }
   }

@@ -15,15 +15,6 @@ namespace heddle::bench {
 namespace fs = std::filesystem;
 namespace {
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 // The list was cut at every comma: NAME=VALUE alone belongs to the policy before it.
 std::vector<std::string> joined(const std::vector<std::string>& items) {
   std::vector<std::string> out;
@@ -40,6 +31,15 @@ std::vector<std::string> joined(const std::vector<std::string>& items) {
 }
 
 }  // namespace
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
 
 std::string commit(Loop& loop) {
   if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;

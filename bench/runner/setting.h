@@ -16,6 +16,9 @@ scenario::Scenario load(const ScenarioOptions& options);
 // Each must load with its parameters.
 void find_policies(scenario::Scenario& s);
 
+// In ISO 8601, in UTC.
+std::string today();
+
 // Of this tree: HEDDLE_COMMIT, or what git says of where it is installed.
 std::string commit(Loop& loop);
 

@@ -59,10 +59,13 @@ std::string script(const std::string& name) {
   return installed("libexec/heddle/workloads/" + name + ".py");
 }
 
+bool built_in(const scenario::Job& job) {
+  return job.workload == "synthetic" || job.workload == "replay";
+}
+
 // On the simulated GPU the stand-in, where there is one.
 bool plays(const scenario::Job& job, bool simulated) {
-  const bool built_in = job.workload == "synthetic" || job.workload == "replay";
-  return built_in || (simulated && job.sim);
+  return built_in(job) || (simulated && job.sim);
 }
 
 }  // namespace
@@ -71,9 +74,8 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
   for (const scenario::Job& job : scenario.jobs) {
     const std::string where =
         scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
-    const bool built_in = job.workload == "synthetic" || job.workload == "replay";
     const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
-    if (job.command.empty() && !built_in && !fs::exists(file)) {
+    if (job.command.empty() && !built_in(job) && !fs::exists(file)) {
       throw std::runtime_error(
           where + "has workload \"" + job.workload + "\", and " + file +
           " is not there; torchvision, llm, synthetic and replay are built in");

@@ -328,12 +328,11 @@ std::string without_time(const Json& result) {
   for (const auto& [row, figures] : result["figures"].items()) {
     for (const auto& [job, found] : figures["jobs"].items()) {
       if (const Json* unserved = at(found, {"unserved"}); unserved != nullptr) {
-        // Results of before had their sum.
-        const bool sum = unserved->is_number();
-        text += " " + row + ": " + (sum ? unserved->dump() : value(unserved)) + " requests of " +
-                job + (sum ? "" : " a block") + " were not begun in time, and count in no time.";
+        text.append(" ").append(row).append(": ").append(value(unserved)).append(" requests of ");
+        text.append(job).append(" a block were not begun in time, and count in no time.");
       } else if (found["samples"] == 0) {
-        text += " " + row + ": no iteration of " + job + " ended in a block.";
+        text.append(" ").append(row).append(": no iteration of ").append(job);
+        text.append(" ended in a block.");
       }
     }
   }

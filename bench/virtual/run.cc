@@ -237,15 +237,6 @@ Json profiles_of(const Scenario& s, const std::vector<Row>& rows,
   return out;
 }
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 Json to_json(const std::vector<Distance>& distances) {
   Json out = Json::array();
   for (const Distance& d : distances) {
