@@ -51,7 +51,8 @@ struct LaunchSamples {
   std::vector<double> nodaemon;
   std::vector<double> lease;
   std::vector<double> paced;           // one per launch, minus the median bypassed one
-  std::vector<double> unobserved;      // the same of a client that is alone at work
+  std::vector<double> sparse;          // the same where few launches are told
+  std::vector<double> unobserved;      // ... of a client that is alone at work
   std::vector<double> threads;         // p99 of single launches, 8 threads ÷ 1, one per round
   std::vector<double> threads_direct;  // the same of direct ones
   std::vector<double> gated;           // one per launch, minus the median direct call

@@ -118,7 +118,7 @@ struct Crowd {
 
   static server::Config config() {
     server::Config config;
-    config.unobserved = false;
+    config.unobserved = config.sparse = false;
     return config;
   }
 

@@ -125,17 +125,16 @@ std::vector<double> alternate(uint32_t rounds, uint32_t batch, Shim&& shim, Dire
 // heddled with the policy above, and the simulated GPU's socket, in a folder that goes with it.
 class Daemon {
  public:
-  // `unobserved`: whether a client that is alone at work is spared its records.
-  Daemon(const std::string& driver, bool unobserved) {
+  // Whether a client is spared its records: while it is `alone` at work, or in a `row`.
+  Daemon(const std::string& driver, bool alone, bool row) {
     char name[] = "/tmp/heddle-bench-XXXXXX";
     if (mkdtemp(name) == nullptr) give_up("/tmp: cannot be written");
     folder_ = name;
     socket_ = folder_ + "/heddled";
     std::ofstream(folder_ + "/gate.lua") << kGatePolicy;
     std::ofstream(folder_ + "/heddled.toml")
-        << "[daemon]\nsocket = \"" << socket_
-        << "\"\nlog_level = \"error\"\nunobserved = " << (unobserved ? "true" : "false")
-        << "\n[policy]\n"
+        << "[daemon]\nsocket = \"" << socket_ << "\"\nlog_level = \"error\"\n"
+        << std::boolalpha << "unobserved = " << alone << "\nsparse = " << row << "\n[policy]\n"
         << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n[profiles]\nkeep = false\n";
     setenv(ipc::kSocketEnv, socket_.c_str(), 1);
     setenv("HEDDLE_SIM_SOCKET", (folder_ + "/gpu").c_str(), 1);
@@ -299,16 +298,16 @@ void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>&
 }
 
 // The measurement stage is over, and the client alone, for long enough.
-void measure_unobserved(const MicroOptions& options, LaunchSamples& out) {
+void measure_spared(const MicroOptions& options, const char* how, std::vector<double>& out) {
   Pair pair = Pair::attached("0");
-  for (int tries = 0; !Daemon::client()["unobserved"].get<bool>(); ++tries) {
-    if (tries == 100) give_up("a client that is alone at work did not go unobserved");
+  for (int tries = 0; !Daemon::client()[how].get<bool>(); ++tries) {
+    if (tries == 100) give_up(std::string("a client that is alone at work did not go ") + how);
     for (int i = 0; i < 2'000; ++i) {
       pair.shim.launch_null(pair.kernel);
       if (i % 8 == 0) pair.shim.synchronize();
     }
   }
-  measure_paced(options, pair, out.unobserved);
+  measure_paced(options, pair, out);
 }
 
 void measure_leased(const MicroOptions& options, LaunchSamples& out) {
@@ -384,9 +383,10 @@ void measure_gated(const MicroOptions& options, int clients, std::atomic<int>& b
 }
 
 auto members_of(LaunchSamples& samples) {
-  return std::array{&samples.passthrough,    &samples.nodaemon,   &samples.lease,
-                    &samples.paced,          &samples.unobserved, &samples.threads,
-                    &samples.threads_direct, &samples.gated,      &samples.crowd};
+  return std::array{&samples.passthrough, &samples.nodaemon,       &samples.lease,
+                    &samples.paced,       &samples.sparse,         &samples.unobserved,
+                    &samples.threads,     &samples.threads_direct, &samples.gated,
+                    &samples.crowd};
 }
 
 // In the child: its exit status.
@@ -463,14 +463,21 @@ LaunchSamples measure_launches(const MicroOptions& options) {
       options.driver.empty() ? dist() + "/lib/heddle/sim/libcuda.so.1" : options.driver;
   LaunchSamples samples;
   {
-    const Daemon daemon(driver, false);
+    const Daemon daemon(driver, false, false);
     in_children(options, 1, samples, measure_without_daemon);
     in_children(options, 1, samples, measure_leased);
     measure_gate(options, 1, samples, &LaunchSamples::gated);
     measure_gate(options, kCrowd, samples, &LaunchSamples::crowd);
   }
-  const Daemon daemon(driver, true);
-  in_children(options, 1, samples, measure_unobserved);
+  const auto spared = [&](const char* how, std::vector<double> LaunchSamples::*paced) {
+    const bool alone = paced == &LaunchSamples::unobserved;
+    const Daemon daemon(driver, alone, !alone);
+    in_children(options, 1, samples, [&](const MicroOptions& mine, LaunchSamples& sampled) {
+      measure_spared(mine, how, sampled.*paced);
+    });
+  };
+  spared("sparse", &LaunchSamples::sparse);
+  spared("unobserved", &LaunchSamples::unobserved);
   return samples;
 }
 

@@ -37,6 +37,12 @@ struct alignas(64) DeviceWindow {
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
   return uint64_t{epoch} << 32 | window_us;
 }
+// Header::sparse: the launch priority of every window that the client has.
+constexpr uint32_t pack_sparse(int launch_priority) {
+  return 0x100u | static_cast<uint8_t>(launch_priority);
+}
+constexpr int sparse_priority(uint32_t word) { return static_cast<int8_t>(word & 0xff); }
+
 constexpr uint32_t window_epoch(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word); }
 
@@ -67,6 +73,7 @@ struct ControlMemory {
     std::atomic<uint32_t> spin_us;        // how long a waiter polls before it sleeps
     std::atomic<uint32_t> contended;      // nonzero: someone less important waits: report finely
     std::atomic<uint32_t> unobserved;     // nonzero: alone at work, launches need no record
+    std::atomic<uint32_t> sparse;         // nonzero: few launches do (pack_sparse, ipc/sparse.h)
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   DeviceWindow windows[kDevices];

@@ -30,9 +30,9 @@ struct RecordFields {
   uint8_t device = 0;
   bool unmovable = false;
   wire::Evidence evidence = wire::Evidence::NONE;
-  uint16_t unused_0 = 0;
+  uint16_t may_follow = 0;
   float duration_us = 0;
-  uint32_t unused_1 = 0;
+  uint32_t untold = 0;
 };
 
 // A struct pointer to the next word, with the data words of the schema and no pointers.

@@ -82,7 +82,7 @@ local function charge(a, us)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.5.0",
+  name = "gapfill", api = 1, version = "1.6.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -96,7 +96,7 @@ return policy {
                        doc = "most that a launch for that share may hold up those above" },
     credit_pct = { type = "int", min = 0, max = 100, default = 50,
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
-    fence_sm = { type = "int", min = 0, max = 1024, default = 0,
+    fence_sm = { type = "int", min = 0, max = 1024, default = 64,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
   },
   hooks = {

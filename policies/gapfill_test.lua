@@ -113,7 +113,8 @@ test("what fits gaps counts towards the share", function(t)
 end)
 
 test("a kernel that fits gaps twice waits for the next one", function(t)
-  local s = learned(t, { be_us = 300, gap_us = 1300, params = { share_pct = 100 } })
+  local s = learned(t, { be_us = 300, gap_us = 1300,
+                         params = { share_pct = 100, fence_sm = 0 } })
   s:loop { client = "be", us = 300 }
   s:run(100000)
   t.near(s:stats("be").launches - 8, 4 * 100000 / 2100, 12, "launches of be: four a gap")
@@ -134,7 +135,8 @@ end)
 
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
   -- It is 300 µs too long, and is let go after 32 times that.
-  local held, free = progress(t, { overrun_max_us = 100 }), progress(t, { overrun_max_us = 1000 })
+  local held = progress(t, { overrun_max_us = 100, fence_sm = 0 })
+  local free = progress(t, { overrun_max_us = 1000, fence_sm = 0 })
   t.near(held, 200 / 9.6, 4, "launches of be")
   t.ok(free > 2 * held, "a higher limit lets more go, " .. free)
 end)
@@ -232,7 +234,7 @@ end)
 -- do, for 400 ms.
 local function beside_a_full_one(t, slowdown_pct)
   local s = t.sim { policy = "gapfill.lua", mps = true,
-                    params = { floor_pct = 20, slowdown_pct = slowdown_pct } }
+                    params = { floor_pct = 20, slowdown_pct = slowdown_pct, fence_sm = 0 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = 200, blocks = 264, count = 8 }
@@ -347,13 +349,13 @@ test("what is fenced counts towards the share", function(t)
 end)
 
 test("without fence_sm a kernel that fits no gap is held", function(t)
-  local held = beside_long_kernels(t, { overrun_max_us = 100 })
+  local held = beside_long_kernels(t, { overrun_max_us = 100, fence_sm = 0 })
   t.ok(not held.sms[28], "none on a fence")
   t.below(held.launches, 3, "launches of be")
 end)
 
 test("what has short waves is owed its turn on all SMs", function(t)
-  local short = beside_long_kernels(t, { overrun_max_us = 1000 }, true, 50 * 264)
+  local short = beside_long_kernels(t, { overrun_max_us = 1000, fence_sm = 0 }, true, 50 * 264)
   t.ok(short.launches > 8, "those above wait for 100 us at most, " .. short.launches)
 end)
 

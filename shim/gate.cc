@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ipc/socket.h"
-#include "shim/unobserved.h"
+#include "shim/sparse.h"
 #include "shim/watch.h"
 
 namespace heddle::shim {
@@ -43,7 +43,6 @@ constinit KernelSet unmovable;
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
 // runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
-constexpr int64_t kPauseNs = 50'000;
 
 constinit std::atomic<bool> has_peers{false};
 
@@ -253,7 +252,9 @@ ipc::RecordFields Turn::record(Admission admission) {
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
   }
   if (reach_.seq == 0) take_number();
-  in_.post(record(admission));
+  ipc::RecordFields fields = record(admission);
+  if (admission == Admission::LEASE) tell_launch(in_, *stream_, before_, fields);
+  in_.post(fields);
   in_.count(admission);
 }
 
@@ -372,7 +373,7 @@ void Turn::come_back(CUresult result) {
 }
 
 bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns) {
-  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
+  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > ipc::kPauseNs) {
     paused.add(before - 1);
   } else {
     paused.remove(before - 1);

@@ -39,7 +39,8 @@ constexpr bool is_polled(uint32_t launches) { return launches % 16 == 0; }
 extern constinit KernelSet unraised;
 
 // Whether the host paused behind this kernel last time, of which a launch is at `at_ns`; learned
-// while somebody less important waits. `before`: the kernel of the stream's launch before it, + 1.
+// while somebody less important waits. `before`: the kernel of the stream's launch before it, + 1;
+// 0: that was not told.
 bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns);
 
 class Turn {
@@ -107,7 +108,7 @@ class Turn {
   float predicted_us_;
   uint32_t epoch_;
   uint32_t window_us_;
-  uint32_t before_;  // the kernel of the stream's launch before this one, + 1
+  uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
   int64_t at_ns_;
 };
 

@@ -47,7 +47,7 @@ class Leased {
   int64_t at_ns_;
   uint64_t seq_;
   uint32_t kernel_;
-  uint32_t before_;  // the kernel of the stream's launch before this one, + 1
+  uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
   uint32_t epoch_;
   float predicted_us_;
   int priority_;

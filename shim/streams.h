@@ -119,13 +119,17 @@ void capture_ends(StreamRef stream);    // the driver ended it
 void stream_gone(CUstream stream);
 void context_gone(CUcontext context);
 void create_capture_key();  // once a process
-// How many; read at each launch, so that it has a line to itself.
+// How many, and how many synchronizing calls there were; read at each launch, so that they have a
+// line to themselves.
 struct alignas(64) Count {
   std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> waits{0};
 };
 extern constinit Count capture_count;
 inline bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
 bool stream_captures(StreamRef stream);
+inline uint32_t waits() { return capture_count.waits.load(std::memory_order_relaxed); }
+inline void note_wait() { capture_count.waits.fetch_add(1, std::memory_order_relaxed); }
 
 // Permission to touch events: denied while anything captures, and a capture that begins waits
 // until the permission is given back.

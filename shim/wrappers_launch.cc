@@ -2,7 +2,7 @@
 #include "shim/driver.h"
 #include "shim/gate.h"
 #include "shim/leased.h"
-#include "shim/unobserved.h"
+#include "shim/sparse.h"
 
 namespace heddle::shim {
 namespace {
@@ -65,9 +65,9 @@ template <bool kPerThread>
   return turn.launched(launch_changed<kPerThread>(turn, config, room, f, params, extra, plain));
 }
 
-// Launches what is posted, at its priority if it may have one.
-template <class Raised, class Plain>
-[[gnu::always_inline]] inline CUresult launch_leased(Leased& lease, bool may_raise, Raised&& raised,
+// Launches what has its `lease`, which is Leased or Untold, at its priority if it may have one.
+template <class Lease, class Raised, class Plain>
+[[gnu::always_inline]] inline CUresult launch_leased(Lease& lease, bool may_raise, Raised&& raised,
                                                      Plain&& plain) {
   if (lease.priority() == 0 || !may_raise) return lease.launched(plain());
   CUresult result = raised(lease.priority());
@@ -90,6 +90,9 @@ template <bool kPerThread>
     return real_ex<kPerThread>()(&config, f, params, extra);
   };
   if (goes_unobserved(f)) return plain();
+  if (Untold row(f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}); row) {
+    return launch_leased(row, true, raised, plain);
+  }
   Leased lease({stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1});
   if (lease) return launch_leased(lease, true, raised, plain);
   return take_turn<kPerThread>(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
@@ -163,6 +166,9 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
       add_priority(own, room, priority);
       return real_ex<kPerThread>()(&own, f, params, extra);
     };
+    if (Untold row(f, launch.shape); row) {
+      return launch_leased(row, launch.may_raise, raised, plain);
+    }
     Leased lease(launch.stream, f, launch.shape);
     if (lease) return launch_leased(lease, launch.may_raise, raised, plain);
   }

@@ -2,6 +2,7 @@
 #include "shim/completion.h"
 #include "shim/driver.h"
 #include "shim/gate.h"
+#include "shim/sparse.h"
 
 namespace heddle::shim {
 namespace {
@@ -69,8 +70,10 @@ class Wait {
   void begin(Inside& in, StreamSlot& slot) {
     if (!has_device(slot)) return;
     slot_ = &slot;
+    ipc::RecordFields record = wait_record(slot.index, slot.device, reach_.seq);
+    tell_wait(in, record);
     blocked_.begin(in);
-    in.post(wait_record(slot.index, slot.device, reach_.seq));
+    in.post(record);
   }
 
   StreamSlot* slot_ = nullptr;

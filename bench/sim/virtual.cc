@@ -54,6 +54,7 @@ VirtualMachine::VirtualMachine(const core::Config& core, const GpuConfig& gpu,
 
 bool VirtualMachine::set_policy(core::Policy* policy) {
   bool ok = false;
+  hears_stopping_ = policy != nullptr && policy->hears_stopping();
   take(scheduler_.set_policy(policy, now_, ok));
   return ok;
 }

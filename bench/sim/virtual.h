@@ -16,6 +16,7 @@
 
 #include "bench/sim/gpu_model.h"
 #include "daemon/core/scheduler.h"
+#include "ipc/sparse.h"
 
 namespace heddle::sim {
 
@@ -181,15 +182,19 @@ class VirtualMachine {
     uint64_t marked = 0;             // last that carries a marker
     uint32_t last_slot = 0;          // of in_flight_: the last submitted
     size_t last_record = kNoRecord;  // of the last call
-    uint64_t wakeup = 0;             // only the newest one counts ...
-    TimeNs wakes_at = kNever;        // ... and comes then
+    ipc::Telling telling;            // under a lease, as its shim does it
+    uint32_t last_kernel = 0;        // launched under a lease, and when
+    TimeNs last_launch = 0;
+    uint64_t wakeup = 0;       // only the newest one counts ...
+    TimeNs wakes_at = kNever;  // ... and comes then
   };
   struct Kernel {
     LaunchSpec spec;
     uint32_t waves = 1;
     bool announced = false;   // to the core, at its first launch
     double predicted_us = 0;  // 0: no hint yet
-    uint64_t launches = 0;
+    uint64_t launches = 0;    // that the core was told of
+    bool quiet = false;
   };
   struct ClientState {
     ClientSpec spec;
@@ -205,6 +210,7 @@ class VirtualMachine {
     std::map<std::string, uint32_t> kernel_index;  // of launch() and loop()
     std::vector<size_t> threads;
     size_t script = 0;  // thread of launch(); 0: none yet
+    uint32_t waits = 0;
     std::vector<float> iteration_us;
     double max_wait_us = 0;
     uint64_t launches = 0, asks = 0;
@@ -247,6 +253,9 @@ class VirtualMachine {
   void self(size_t thread);
   void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
               uint32_t partition);
+  bool sparse(const ClientState& client) const;
+  void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);
+  void tell(Thread& thread, ClientState& client, uint32_t kernel, core::LaunchBody& launch);
   void mark(size_t thread);
   void set_marker(size_t thread, uint64_t seq, float duration_us);
   void synchronize(size_t thread);
@@ -264,6 +273,7 @@ class VirtualMachine {
   const core::SmGroups groups_;
   const HostCosts costs_;
   const bool managed_;
+  bool hears_stopping_ = false;
   core::Scheduler scheduler_;
   Witness* witness_ = nullptr;
   GpuModel gpu_;

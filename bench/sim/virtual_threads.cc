@@ -180,13 +180,19 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   Thread& t = threads_[thread];
   ClientState& c = clients_[t.client];
   Kernel& k = c.kernels[launch.kernel];
-  ++k.launches;
+  const bool leased = admission == Admission::kLease;
+  const bool told = !leased || !sparse(c) || !k.quiet || !t.telling.may_skip(c.waits);
   const bool asked = admission == Admission::kAsk;
   Event e = launch_event(EventKind::kPosted, t, launch.kernel);
   e.launch.admission = admission;
   e.launch.ask_seq = admission == Admission::kSelfStarved ? t.ask_seq : 0;
+  if (told) ++k.launches;
   const bool sampled =
-      costs_.mark_all || k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0;
+      told && (costs_.mark_all || k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0);
+  if (!told) t.telling.skip();
+  if (told && leased) tell(t, c, launch.kernel, e.launch);
+  t.last_kernel = launch.kernel;
+  t.last_launch = now_;
   const double predicted = predict(k);
   ++t.seq;
   c.outstanding_us += predicted;
@@ -214,7 +220,31 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   }
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
-  if (!asked) feed(e);  // a grant is accounted already
+  if (!asked && told) feed(e);  // a grant is accounted already
+}
+
+// As the server allows it (Engine::need_not_tell), but for unmeasured tasks too, which here all
+// are: who records is told of everything.
+bool VirtualMachine::sparse(const ClientState& c) const {
+  const bool all = !managed_ || witness_ != nullptr || hears_stopping_ || costs_.mark_all;
+  return !all && c.spec.sms.id == 0;
+}
+
+void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t last_kernel) {
+  if (t.telling.untold() == 0) return;
+  Event e(EventKind::kRow, now_, c.id);
+  e.untold = {t.telling.untold(), last_kernel};
+  feed(e);
+}
+
+void VirtualMachine::tell(Thread& t, ClientState& c, uint32_t kernel, core::LaunchBody& launch) {
+  if (t.seq > 0 && t.telling.adjacent(c.waits)) {
+    Kernel& last = c.kernels[t.last_kernel];
+    last.quiet = ipc::is_quiet(now_ - t.last_launch, static_cast<float>(last.predicted_us));
+  }
+  tell_row(t, c, core::kUnknownKernel);
+  t.telling.tell(sparse(c) && c.kernels[kernel].quiet, c.waits);
+  launch.may_follow = static_cast<uint16_t>(t.telling.may_follow());
 }
 
 void VirtualMachine::synchronize(size_t thread) {
@@ -222,6 +252,9 @@ void VirtualMachine::synchronize(size_t thread) {
   t.doing = Doing::kSynchronizing;
   Event e(EventKind::kWaiting, now_, clients_[t.client].id);
   e.done = {0, 0, t.index, Evidence::kNone};
+  tell_row(t, clients_[t.client], t.last_kernel);
+  t.telling.tell_wait();
+  ++clients_[t.client].waits;
   feed(e);
   if (t.done == t.seq) synchronized(thread, 0);
 }

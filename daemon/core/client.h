@@ -175,6 +175,10 @@ struct Client {
   bool profile_grown = false;     // kernels were profiled that nobody took yet
   // Until then what nobody told of may be on the device; kNever while its launches are not told.
   TimeNs unseen_until = 0;
+  // Until then a thread may be launching without telling, each launch after a gap that is too
+  // short.
+  TimeNs row_until = 0;
+  uint16_t row_thread = 0;
   // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
   // who may be those that this client would hold up.
   bool awaits_others = false;

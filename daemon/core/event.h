@@ -37,6 +37,7 @@ enum class EventKind : uint16_t {
   kProfile,     // body: profile; what is known of a kernel ID from an earlier measurement
   kUnobserved,  // body: untold; it is at work, and its launches are not told from now on
   kObserved,    // body: untold; they are told again
+  kRow,         // body: untold; a thread launched these in a row, before what is told next
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -109,7 +110,8 @@ struct LaunchBody {
   uint16_t thread;
   LaunchKind kind;
   Admission admission;
-  bool unmovable;  // kAsked: it runs on all SMs that its client has, whatever the grant says
+  bool unmovable;       // kAsked: it runs on all SMs that its client has, whatever the grant says
+  uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h)
 };
 
 struct DoneBody {
@@ -121,6 +123,7 @@ struct DoneBody {
 
 struct UntoldBody {
   uint64_t launches;  // that were not told, and of which no event before has said so
+  uint32_t kernel;    // kRow: the last one's, or kUnknownKernel
 };
 
 struct Event {

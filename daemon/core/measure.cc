@@ -55,7 +55,8 @@ bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) co
   return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
     const Client& other = *entry.second;
     // Its work's end, be it one that passed since the client was last looked at.
-    const TimeNs ended = other.gap_open ? other.gap_start : other.active ? other.busy_until : 0;
+    const TimeNs told = other.gap_open ? other.gap_start : other.active ? other.busy_until : 0;
+    const TimeNs ended = std::max(told, std::min(other.row_until, clock));
     return &other != &c && other.priority <= lowest && (other.busy(clock) || ended > since);
   });
 }

@@ -175,6 +175,12 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
   work.stream = b.stream;
   add_work(c, work);
+  if (b.may_follow > 0) {
+    c.row_until = e.at + to_ns(config.idle_us);
+    c.row_thread = b.thread;
+  } else if (c.row_thread == b.thread) {
+    c.row_until = 0;
+  }
 }
 
 // A launch that asked and then went by itself. True if the grant crossed it: then its work is
@@ -266,8 +272,21 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
   stats.posted += launches;
 }
 
+// The device was done with each before the next came, so that nothing is outstanding. The gap that
+// is open is none of the kernel that was told last.
+void Scheduler::State::on_row(Client& c, const Event& e) {
+  if (e.untold.launches == 0) return;
+  count_untold(c, e.untold.launches);
+  Work last;
+  last.posted_at = e.at;
+  last.kernel = c.last_kernel = e.untold.kernel;
+  count_run(c, last);
+  c.run_launches += static_cast<uint32_t>(e.untold.launches) - 1;
+}
+
 // Whatever was predicted: work is on the device until the call returns.
 void Scheduler::State::on_waiting(Client& c, TimeNs at) {
+  c.row_until = 0;
   const bool has_work = c.unsynchronized || at < c.unseen_until;
   if (!has_work || c.waiting_since != 0) return;
   c.waiting_since = at;
@@ -455,6 +474,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         break;
       case EventKind::kObserved:
         s.on_observed(*c, e);
+        break;
+      case EventKind::kRow:
+        s.on_row(*c, e);
         break;
       case EventKind::kStreamEnd:
         c->undated.forget(e.done.stream);

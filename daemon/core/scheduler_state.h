@@ -84,6 +84,7 @@ struct Scheduler::State final : Gpu {
   uint32_t find_ask(const Client&, const LaunchBody&) const;
   void on_unobserved(Client&, const Event&);
   void count_untold(Client&, uint64_t launches);
+  void on_row(Client&, const Event&);
   void on_observed(Client&, const Event&);
   void on_waiting(Client&, TimeNs at);
   void on_completed(Client&, const Event&);

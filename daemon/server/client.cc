@@ -189,6 +189,7 @@ void Client::apply(const core::Decision& d) {
     window.partition.store(partition_of(d), std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
+    tell_sparse();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
@@ -228,6 +229,28 @@ uint64_t Client::take_untold() {
 }
 
 void Client::set_unobserved(bool on) { store_changed(control_->header.unobserved, on ? 1u : 0u); }
+
+void Client::allow_sparse(bool on) {
+  sparse_allowed_ = on;
+  tell_sparse();
+}
+
+// Which of its devices a launch is for, the launch does not look up: all are to be alike.
+void Client::tell_sparse() {
+  uint32_t word = 0;
+  if (sparse_allowed_ && leased()) {
+    for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
+      const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
+      const uint32_t own = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
+      const bool alike = word == 0 || word == own;
+      word = own;
+      if (alike && window.partition.load(std::memory_order_relaxed) == 0) continue;
+      word = 0;
+      break;
+    }
+  }
+  store_changed(control_->header.sparse, word);
+}
 
 void Client::set_sleep(ipc::Sleep sleep) {
   // Sequentially consistent: the rings are read next, and the client stores before it looks here.

@@ -96,6 +96,8 @@ class Client {
   void set_sleep(ipc::Sleep sleep);
   void set_contended(bool on);
   void set_unobserved(bool on);
+  void allow_sparse(bool on);
+  bool sparse() const { return control_->header.sparse.load(std::memory_order_relaxed) != 0; }
 
   void add_kernel(const core::KernelBody& kernel);
   bool knows_kernel(uint32_t index) const {
@@ -131,6 +133,7 @@ class Client {
   explicit Client(Identity identity)
       : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
   uint32_t partition_of(const core::Decision& decision) const;
+  void tell_sparse();
   uint16_t threads_used() const {
     const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
     return static_cast<uint16_t>(std::min(used, ipc::kThreads));
@@ -165,6 +168,7 @@ class Client {
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;
   uint16_t devices_ = 0;
+  bool sparse_allowed_ = false;
   std::string unmanaged_reason_;
 };
 

@@ -169,6 +169,7 @@ std::string read_daemon(const toml::table& table, const std::string& file, Confi
   s.integer("spin_us", 0, 10'000, config.spin_us);
   s.integer("contended_spin_us", 0, 100'000, config.contended_spin_us);
   s.flag("unobserved", config.unobserved);
+  s.flag("sparse", config.sparse);
   return s.finish();
 }
 

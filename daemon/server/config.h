@@ -74,6 +74,7 @@ struct Config {
   uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
   bool unobserved = true;  // who is alone at work need not report each launch (observation.h)
+  bool sparse = true;      // nor who launches faster than its gaps can be used (ipc/sparse.h)
 
   GpuMode gpu_mode = GpuMode::kAuto;
   std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced

@@ -47,7 +47,7 @@ void Engine::learn_gpu(uint32_t sm_count) {
 
 void Engine::set_mode(bool mps, core::TimeNs now) {
   if (config_.gpu_mode != GpuMode::kAuto || mps == mps_) return;
-  observe_all(now);
+  observe_each(now);
   mps_ = mps;
   log_.info("mode", {{"mode", mps_ ? "mps" : "timeslice"}, {"switch_us", switch_us()}});
   for (Device& device : devices_) {
@@ -335,9 +335,17 @@ void Engine::review(core::TimeNs now) {
   const core::ClientId id = alone != nullptr ? alone->identity().id : 0;
   const uint64_t launches = alone != nullptr ? alone->launches_told() : 0;
   set_unobserved(find(observation_.update(now, id, launches)), now);
+  for (Client* client : polled_) client->allow_sparse(config_.sparse && need_not_tell(*client));
 }
 
-// Somebody comes, goes or does anything, or what decides changes.
+// What decides changes, or somebody listens to everything: each launch is told until the next
+// review.
+void Engine::observe_each(core::TimeNs now) {
+  observe_all(now);
+  for (Client* client : polled_) client->allow_sparse(false);
+}
+
+// Somebody comes, goes or does anything.
 void Engine::observe_all(core::TimeNs now) {
   if (unobserved_ == nullptr) return;
   observation_.update(now, 0, 0);
@@ -375,7 +383,8 @@ Client* Engine::alone_at_work(core::TimeNs now) const {
     if (alone != nullptr) return nullptr;
     alone = client;
   }
-  return alone != nullptr && may_go_unobserved(*alone) ? alone : nullptr;
+  const bool may = alone != nullptr && config_.unobserved && need_not_tell(*alone);
+  return may ? alone : nullptr;
 }
 
 // To the cores: also who only waits for what it launched long ago.
@@ -388,8 +397,8 @@ bool Engine::is_active(const Client& client) const {
   return false;
 }
 
-bool Engine::may_go_unobserved(const Client& client) const {
-  if (!config_.unobserved || recorder_ != nullptr || bypass_) return false;
+bool Engine::need_not_tell(const Client& client) const {
+  if (recorder_ != nullptr || bypass_) return false;
   if (!client.leased() || client.intake().asking()) return false;
   // These must be met at each launch.
   if (client.identity().partition != 0 || client.identity().terms.fail_closed) return false;

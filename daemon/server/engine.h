@@ -140,10 +140,11 @@ class Engine {
   bool at_work(const Client& client, core::TimeNs now) const;
   void update_contended(core::TimeNs now);
   void observe_all(core::TimeNs now);
+  void observe_each(core::TimeNs now);
   void set_unobserved(Client* client, core::TimeNs now);
   Client* alone_at_work(core::TimeNs now) const;
   bool is_active(const Client& client) const;
-  bool may_go_unobserved(const Client& client) const;
+  bool need_not_tell(const Client& client) const;  // each of its launches
   void check_quarantine(core::TimeNs now);
   Result<void> policy_failed(Error error);
 

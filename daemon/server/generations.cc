@@ -39,7 +39,7 @@ trace::PolicyRecord Engine::policy_record(uint8_t device, const core::Policy* po
 }
 
 void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
-  observe_all(now);
+  observe_each(now);
   recorder_ = recorder;
   if (recorder == nullptr) return;
   for (const Device& device : devices_) {
@@ -65,7 +65,7 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
 }
 
 Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
-  observe_all(now);
+  observe_each(now);
   // All instances before any swap: what cannot be made must not leave devices of two minds.
   std::array<std::unique_ptr<core::Policy>, ipc::kDevices> fresh;
   for (size_t i = 0; i < devices_.size(); ++i) {
@@ -145,7 +145,7 @@ void Engine::check_quarantine(core::TimeNs now) {
 void Engine::set_bypass(bool on, core::TimeNs now) {
   if (on != bypass_) log_.warning("bypass", {{"on", on}});
   bypass_ = on;
-  observe_all(now);
+  observe_each(now);
   for (Device& device : devices_) {
     if (device.scheduler) set_bypass(*device.scheduler, on, now);
   }

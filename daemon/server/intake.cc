@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "ipc/sparse.h"
+
 namespace heddle::server {
 namespace {
 
@@ -39,6 +41,7 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.kind = static_cast<core::LaunchKind>(f.kind);
   event.launch.admission = static_cast<core::Admission>(f.admission);
   event.launch.unmovable = f.unmovable;
+  event.launch.may_follow = std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
 }
 
 bool Intake::plausible(const Claim& claim) {
@@ -75,6 +78,7 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
     done.stream = f.stream;
     done.evidence = static_cast<core::Evidence>(f.evidence);
   } else if (f.kind == wire::Kind::WAIT) {
+    take_row(claim, known);
     core::DoneBody& done = emit(core::EventKind::kWaiting, claim).done;
     done = {f.stream_seq, 0, f.stream, core::Evidence::kNone};
   } else {  // STREAM_END
@@ -108,7 +112,18 @@ void Intake::take_launch(const Claim& claim, bool known) {
     return;
   }
   if (f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);
+  take_row(claim, false);
   fill_launch(emit(core::EventKind::kPosted, claim), claim, known);
+}
+
+// The launches that the thread did not tell of, the last of which was of the claim's kernel if that
+// is `known`.
+void Intake::take_row(const Claim& claim, bool known) {
+  const ipc::RecordFields& f = claim.fields;
+  if (f.untold == 0) return;
+  core::UntoldBody& row = emit(core::EventKind::kRow, claim).untold;
+  row.launches = std::min(f.untold, ipc::kUntoldMost);
+  row.kernel = known ? f.kernel : core::kUnknownKernel;
 }
 
 void Intake::take_ask(const Claim& claim, bool known) {

@@ -65,6 +65,7 @@ class Intake {
   };
 
   bool plausible(const Claim& claim);
+  void take_row(const Claim& claim, bool known);
   void take_launch(const Claim& claim, bool known);
   void take_ask(const Claim& claim, bool known);
   void withdraw(const Claim& claim);
@@ -77,7 +78,7 @@ class Intake {
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ask
   uint64_t malformed_ = 0;
-  std::array<core::Event, 2> events_;
+  std::array<core::Event, 3> events_;
   size_t count_ = 0;
 };
 

@@ -102,6 +102,7 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
               {"connected", client.connected},
               {"unobserved", unobserved},
+              {"sparse", client.sparse()},
               {"driver_version", who.driver_version},
               {"counters", counters_json(client)},
               {"devices", json::array()}});

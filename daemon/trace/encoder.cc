@@ -112,6 +112,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       break;
     case EventKind::kUnobserved:
     case EventKind::kObserved:
+    case EventKind::kRow:
       varint(e.untold.launches);
       break;
     case EventKind::kDetached:

@@ -166,7 +166,8 @@ void read_event(Fields& in, EventRecord& out) {
       return;
     case EventKind::kUnobserved:
     case EventKind::kObserved:
-      e.untold.launches = in.varint();
+    case EventKind::kRow:
+      e.untold = {in.varint(), core::kUnknownKernel};
       return;
     case EventKind::kDetached:
     case EventKind::kTick:
@@ -307,7 +308,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kObserved)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kRow)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

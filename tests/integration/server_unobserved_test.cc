@@ -124,6 +124,56 @@ TEST_F(UnobservedTest, NobodyIfTheAdministratorSaysSo) {
   EXPECT_TRUE(stays_observed(client));
 }
 
+// Whoever has a lease may tell of launches in rows, alone or not.
+class SparseTest : public UnobservedTest {
+ protected:
+  static bool sparse(FakeClient& client) { return client.control().header.sparse != 0; }
+  static bool goes_sparse(FakeClient& client) {
+    return eventually([&] {
+      launch(client);
+      return sparse(client);
+    });
+  }
+};
+
+TEST_F(SparseTest, WhoeverHasALeaseButNobodyWhoAsks) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 9});
+  ASSERT_TRUE(goes_sparse(client));
+  EXPECT_EQ(ipc::sparse_priority(client.control().header.sparse),
+            client.control().windows[0].launch_priority);
+  EXPECT_TRUE(ask_daemon(Request::Kind::kPs)["clients"][0]["sparse"]);
+  EXPECT_FALSE(sparse(other));
+}
+
+TEST_F(SparseTest, ARowIsCounted) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  client.post(0, {});
+  client.post(0, {.untold = 20});
+  client.post(0, {.kind = wire::Kind::WAIT, .untold = 3});
+  EXPECT_TRUE(eventually([&] {
+    return ask_daemon(Request::Kind::kPs)["clients"][0]["devices"][0]["launches"] == 25;
+  }));
+}
+
+TEST_F(SparseTest, AnotherPolicyEndsItAtOnce) {
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_sparse(client));
+  std::ofstream(directory_ + "/policies/current") << "valve";
+  EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+  EXPECT_FALSE(sparse(client));
+}
+
+TEST_F(SparseTest, NobodyIfTheAdministratorSaysSo) {
+  config_.sparse = false;
+  start();
+  FakeClient client(config_.socket, {.priority = 0});
+  ASSERT_TRUE(goes_unobserved(client)) << "long enough";
+  EXPECT_FALSE(sparse(client));
+}
+
 TEST_F(UnobservedTest, NobodyWhoHasAPartition) {
   start();
   FakeClient client(config_.socket, {.priority = 0, .sms = "50%"});

@@ -265,6 +265,21 @@ const Command kCommands[] = {
        for (long i = 0; i < n; ++i) done += launch(first, nullptr, false) == 0;
        return done;
      }},
+    {"burst",
+     [](long n) {
+       int result = 0;
+       for (long i = 0; i < n && result == 0; ++i) result = launch(first, nullptr, false);
+       return result;
+     }},
+    {"slow_burst",
+     [](long n) {
+       int result = 0;
+       for (long i = 0; i < n && result == 0; ++i) {
+         result = launch(first, nullptr, false);
+         std::this_thread::sleep_for(std::chrono::microseconds(100));
+       }
+       return result;
+     }},
     {"steal", [](long) { return steal(); }},
     {"intact", [](long) { return intact(); }},
     {"bypass",

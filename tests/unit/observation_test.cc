@@ -93,6 +93,93 @@ class UnobservedTest : public CoreTest {
   }
 };
 
+class RowTest : public CoreTest {
+ protected:
+  RowTest() {
+    attach(1, 0);
+    kernel(1, 0, 99);
+    kernel(1, 1, 98);
+    teach(1, 10, 300);
+  }
+  void post_before_row() {
+    Event e = launch(EventKind::kPosted, 1, Admission::kLease);
+    e.launch.may_follow = 24;
+    step(e);
+  }
+  void row(uint64_t launches, uint32_t last_kernel = kUnknownKernel) {
+    Event e(EventKind::kRow, now_, 1);
+    e.untold = {launches, last_kernel};
+    step(e);
+  }
+  void wait() {
+    Event e(EventKind::kWaiting, now_, 1);
+    e.done = {};
+    step(e);
+  }
+  Summary gap(uint64_t id, Summary KernelProfile::*kind) {
+    for (const KernelProfile& k : core_->profile(1).kernels) {
+      if (k.facts.id == id) return k.*kind;
+    }
+    return {};
+  }
+};
+
+TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
+  const ClientStatus before = core_->clients()[0];
+  row(before.launches);
+  EXPECT_EQ(core_->clients()[0].launches, 2 * before.launches);
+  EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us, 1);
+}
+
+TEST_F(RowTest, TheTimeUntilTheNextThatIsToldIsNoGap) {
+  const uint32_t before = gap(99, &KernelProfile::gap_launching).count;
+  post_before_row();
+  tick(200 * kUs);
+  row(20);
+  post(1);
+  EXPECT_EQ(gap(99, &KernelProfile::gap_launching).count, before);
+  tick(30 * kUs);
+  post(1);
+  EXPECT_EQ(gap(99, &KernelProfile::gap_launching).count, before + 1) << "those two are adjacent";
+}
+
+TEST_F(RowTest, AWaitsGapIsOfTheLastKernelOfTheRow) {
+  Event one = launch(EventKind::kPosted, 1, Admission::kLease);
+  one.launch.kernel = 1;
+  step(one);
+  tick(10 * kUs);
+  done(1, 10);  // it is measured, so that its profile is shown
+  post_before_row();
+  const uint32_t of_last = gap(98, &KernelProfile::gap_synchronized).count;
+  const uint32_t of_first = gap(99, &KernelProfile::gap_synchronized).count;
+  tick(100 * kUs);
+  row(10, 1);
+  wait();
+  done(1);
+  tick(500 * kUs);
+  post(1);
+  EXPECT_EQ(gap(98, &KernelProfile::gap_synchronized).count, of_last + 1);
+  EXPECT_EQ(gap(99, &KernelProfile::gap_synchronized).count, of_first);
+}
+
+// Of another client's kernel that is timed while the row goes on nobody may say that it was alone.
+TEST_F(RowTest, NobodyIsAloneBesideIt) {
+  attach(2, 9);
+  kernel(2, 0, 7);
+  post_before_row();
+  tick(100 * kUs);
+  ask(2);
+  tick(kMs / 10);
+  ASSERT_FALSE(grants_.empty());
+  done(2, 50, Evidence::kMarker);
+  EXPECT_TRUE(core_->profile(2).kernels.empty());
+  tick(3 * kMs);  // by now it is over
+  ask(2);
+  tick(kMs / 10);
+  done(2, 50, Evidence::kMarker);
+  EXPECT_EQ(core_->profile(2).kernels.size(), 1u);
+}
+
 TEST_F(UnobservedTest, StaysAtWorkHoweverLong) {
   tick(60'000 * kMs);
   EXPECT_TRUE(core_->clients()[0].view.active);

@@ -12,6 +12,7 @@
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
+#include "ipc/sparse.h"
 
 namespace heddle::server {
 namespace {
@@ -159,6 +160,25 @@ class IntakeTest : public ::testing::Test {
 TEST_F(IntakeTest, AnUnregisteredKernelIsUnknown) {
   EXPECT_EQ(intake_.take(launch(1), false)[0].launch.kernel, core::kUnknownKernel);
   EXPECT_EQ(intake_.take(launch(2), true)[0].launch.kernel, 3u);
+}
+
+TEST_F(IntakeTest, ARowComesBeforeWhatTellsOfIt) {
+  Claim told = launch(5);
+  told.fields.untold = 7;
+  told.fields.may_follow = 9;
+  auto events = intake_.take(told, true);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, K::kRow);
+  EXPECT_EQ(events[0].untold.launches, 7u);
+  EXPECT_EQ(events[0].untold.kernel, core::kUnknownKernel);
+  EXPECT_EQ(events[1].launch.may_follow, 9);
+  told.fields.kind = wire::Kind::WAIT;
+  told.fields.untold = UINT32_MAX;  // of a client that lies
+  events = intake_.take(told, true);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].untold.launches, ipc::kUntoldMost);
+  EXPECT_EQ(events[0].untold.kernel, 3u);
+  EXPECT_EQ(events[1].kind, K::kWaiting);
 }
 
 TEST_F(IntakeTest, AStreamsLaunchesOnlyGoForward) {

@@ -82,7 +82,8 @@ std::vector<Event> every_kind() {
                      5,
                      core::LaunchKind::kMemset,
                      core::Admission::kUnmanaged,
-                     true};
+                     true,
+                     0};
     all.push_back(launch);
   }
   for (const EventKind kind : {EventKind::kWaiting, EventKind::kCompleted, EventKind::kStreamEnd}) {

@@ -1,0 +1,85 @@
+// Launches that are told in rows (ipc/sparse.h): of a client that competes, the second shortest
+// way.
+//
+// While Header::sparse is set, a launch of a kernel behind which no gap was worth filling goes to
+// the driver as under a lease, with its priority, but without a record, a number or a stay in the
+// session. Its thread's next record says how many there were. Read as unobserved.h says; any
+// thread.
+#pragma once
+
+#include "ipc/sparse.h"
+#include "shim/kernels.h"
+#include "shim/streams.h"
+#include "shim/unobserved.h"
+
+namespace heddle::shim {
+
+// Kernels of this process behind which the last launch that told came soon enough.
+extern constinit KernelSet quiet;
+
+// This thread's row, and its last launch's kernel.
+extern __thread ipc::Telling telling __attribute__((tls_model("initial-exec")));
+extern __thread uint32_t untold_kernel __attribute__((tls_model("initial-exec")));
+
+class Untold {
+ public:
+  // True: the launch, which is not cooperative, is one of a row and needs no record.
+  [[gnu::always_inline]] Untold(void* handle, const ipc::LaunchShape& shape) {
+    const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
+    if (word == 0 || !telling.may_skip(waits()) || anything_captures()) return;
+    const KernelRef kernel = known_kernel(handle, shape);
+    if (kernel.exempt || !quiet.has(kernel.index)) return;
+    telling.skip();
+    kernel_ = untold_kernel = kernel.index;
+    priority_ = ipc::sparse_priority(word);
+  }
+  explicit operator bool() const { return kernel_ != ipc::kNoKernel; }
+
+  // As of Leased (leased.h).
+  int priority() const { return priority_; }
+  void priority_refused() { quiet.remove(kernel_); }  // what is told remembers that
+  static CUresult launched(CUresult result) { return result; }
+
+ private:
+  uint32_t kernel_ = ipc::kNoKernel;
+  int priority_ = 0;
+};
+
+// A launch under a lease is told: what its record says of the row. `before`: the kernel of the
+// stream's launch before it, + 1; 0 from then on if that was not told.
+[[gnu::always_inline]] inline void tell_launch(const Inside& in, const StreamSlot& stream,
+                                               uint32_t& before, ipc::RecordFields& record) {
+  const ipc::ControlMemory& control = in.control();
+  const uint32_t untold = telling.untold();
+  const bool sparse = control.header.sparse.load(std::memory_order_relaxed) != 0;
+  if (!sparse && untold == 0) return;
+  const uint32_t wait = waits();
+  if (telling.adjacent(wait) && before - 1 < ipc::kKernels) {
+    const int64_t interval_ns =
+        static_cast<int64_t>(record.at_ns) - stream.launched_ns.load(std::memory_order_relaxed);
+    const auto& predicted_us = control.kernels[before - 1].predicted_us;
+    if (ipc::is_quiet(interval_ns, predicted_us.load(std::memory_order_relaxed))) {
+      quiet.add(before - 1);
+    } else {
+      quiet.remove(before - 1);
+    }
+  }
+  if (untold != 0) before = 0;
+  in.thread().unreported += untold;
+  telling.tell(sparse && quiet.has(record.kernel), wait);
+  record.untold = untold;
+  record.may_follow = static_cast<uint16_t>(telling.may_follow());
+}
+
+// The same of a wait, from which on every thread's next launch is told.
+inline void tell_wait(const Inside& in, ipc::RecordFields& record) {
+  note_wait();
+  if (telling.untold() != 0) {
+    record.kernel = untold_kernel;
+    record.untold = telling.untold();
+    in.thread().unreported += telling.untold();
+  }
+  telling.tell_wait();
+}
+
+}  // namespace heddle::shim
