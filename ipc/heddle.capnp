@@ -58,7 +58,7 @@ struct Record {
   durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured
   unmovable @11 :Bool;     # ask: it runs on all SMs that the client has, whatever the grant says
   mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record
-  untold @13 :UInt32;      # launch, wait: launches of its thread without a record since the last one
+  untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last
 }
 
 # ---- socket ----------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ test("a kernel that fits gaps twice waits for the next one", function(t)
 end)
 
 test("best effort waits for a gap at most four times as long as it would take", function(t)
-  local s = learned(t, { be_us = 100, gap_us = 1300 })
+  local s = learned(t, { be_us = 100, gap_us = 1300, params = { fence_sm = 0 } })
   s:loop { client = "be", us = 100 }
   s:run(50000)
   s:client { name = "dense", priority = 0 }  -- whose gaps end all long ones

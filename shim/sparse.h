@@ -47,28 +47,12 @@ class Untold {
 
 // A launch under a lease is told: what its record says of the row. `before`: the kernel of the
 // stream's launch before it, + 1; 0 from then on if that was not told.
+uint32_t tell_row(const Inside& in, const StreamSlot& stream, uint32_t before, bool sparse,
+                  ipc::RecordFields& record);
 [[gnu::always_inline]] inline void tell_launch(const Inside& in, const StreamSlot& stream,
                                                uint32_t& before, ipc::RecordFields& record) {
-  const ipc::ControlMemory& control = in.control();
-  const uint32_t untold = telling.untold();
-  const bool sparse = control.header.sparse.load(std::memory_order_relaxed) != 0;
-  if (!sparse && untold == 0) return;
-  const uint32_t wait = waits();
-  if (telling.adjacent(wait) && before - 1 < ipc::kKernels) {
-    const int64_t interval_ns =
-        static_cast<int64_t>(record.at_ns) - stream.launched_ns.load(std::memory_order_relaxed);
-    const auto& predicted_us = control.kernels[before - 1].predicted_us;
-    if (ipc::is_quiet(interval_ns, predicted_us.load(std::memory_order_relaxed))) {
-      quiet.add(before - 1);
-    } else {
-      quiet.remove(before - 1);
-    }
-  }
-  if (untold != 0) before = 0;
-  in.thread().unreported += untold;
-  telling.tell(sparse && quiet.has(record.kernel), wait);
-  record.untold = untold;
-  record.may_follow = static_cast<uint16_t>(telling.may_follow());
+  const bool sparse = in.control().header.sparse.load(std::memory_order_relaxed) != 0;
+  if (sparse || telling.untold() != 0) before = tell_row(in, stream, before, sparse, record);
 }
 
 // The same of a wait, from which on every thread's next launch is told.

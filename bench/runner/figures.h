@@ -11,6 +11,7 @@
 
 #include "bench/runner/job.h"
 #include "bench/runner/rows.h"
+#include "bench/runner/statistics.h"
 
 namespace heddle::bench {
 
@@ -29,38 +30,15 @@ struct Block {
 Json to_json(const Block& block);
 Block block_from(const Json& json);
 
-// `value` of `n` samples with its percentile-bootstrap interval, widened for few of them and
-// without bounds for one (hi is null in JSON); the spread is the interquartile range of the
-// repetitions, each with a value of its own.
-struct Figure {
-  double value = 0, lo = 0, hi = 0;
-  size_t n = 0;
-  double spread = 0;
-};
-Json to_json(const Figure& figure);
-Figure figure_from(const Json& json);
-
-// Over repetitions. `values` is not empty.
-Figure median(const std::vector<double>& values);
-Figure mean(const std::vector<double>& values);
-
-// Statistics over the samples of all blocks together. The interval is drawn over blocks, not over
-// samples, since those of one block move together.
-struct Pooled {
-  Figure mean_ms, p50_ms, p95_ms, p99_ms, cv, slo_attainment{0, 0, 1};
-  size_t samples = 0;
-};
-Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms);
-
-// Nearest rank: the smallest sample with at least a share q of all at or below it.
-double quantile(const std::vector<uint32_t>& sorted, double q);
-
 // Figures of every row, and each policy's ratios against its rival in the same repetitions:
 //   {"figures": {ROW: {...}}, "ratios": [...]}
-// Definitions, over a repetition: energy_over_alone is the row's energy ÷ what the same iterations
-// take alone, one job after the other; normalized progress of a job is its mean JCT alone ÷ its
-// mean JCT in the row; STP is the sum of that, ANTT the mean of its inverse (Eyerman and Eeckhout,
-// IEEE Micro 2008); makespan is how long the row takes for what each job does alone in a block.
+// Definitions, over a repetition: mean_over_self and p99_over_self set a job against the row in
+// which the same process of it has the GPU to itself, for two processes of one program take
+// different times on a host whose memory and processors are not all alike; energy_over_alone is the
+// row's energy ÷ what the same iterations take alone, one job after the other; normalized progress
+// of a job is its mean JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT the mean
+// of its inverse (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row takes for
+// what each job does alone in a block.
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
 

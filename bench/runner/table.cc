@@ -97,6 +97,8 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({"CV", name, {"cv"}});
       all.push_back({"mean ÷ alone", name, {"mean_over_alone"}});
       all.push_back({"p99 ÷ alone", name, {"p99_over_alone"}});
+      all.push_back({"mean ÷ itself alone", name, {"mean_over_self"}});
+      all.push_back({"p99 ÷ itself alone", name, {"p99_over_self"}});
       all.push_back({"within SLO", name, {"slo_attainment"}});
     } else {
       all.push_back({name + " / s", name, {"per_s"}});
@@ -134,7 +136,7 @@ std::vector<Column> columns(const Json& result) {
 }
 
 bool is_ratio(const Column& column) {
-  return std::string(column.path.back()).find("_over_alone") != std::string::npos;
+  return std::string(column.path.back()).find("_over_") != std::string::npos;
 }
 
 std::string rows_table(const Json& result) {
@@ -396,14 +398,21 @@ std::string brief(const std::vector<Json>& results) {
       const std::string name = job["name"];
       // Of requests that come by themselves as many are served as come: their time tells.
       const bool timed = job["role"] == "latency" || job.contains("requests");
-      const char* key = timed ? "mean_over_alone" : "per_s_over_alone";
-      std::vector<std::string> cells = {word(result["name"]) + ": " + name +
-                                        (timed ? " mean" : " rate")};
-      for (size_t i = 1; i < header.size(); ++i) {
-        cells.push_back(
-            value(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
-      }
-      table.row(cells);
+      bool any = false;
+      const auto line = [&](const char* title, const char* key) {
+        any = false;
+        std::vector<std::string> cells = {
+            word(result["name"]).append(": ").append(name).append(title)};
+        for (size_t i = 1; i < header.size(); ++i) {
+          const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
+          any |= found != nullptr;
+          cells.push_back(value(found));
+        }
+        return cells;
+      };
+      table.row(timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone"));
+      const std::vector<std::string> itself = line(" mean ÷ itself alone", "mean_over_self");
+      if (any && timed) table.row(itself);
     }
   }
   std::string text = table.text() + expectations_brief(results);

@@ -82,10 +82,6 @@ struct Scheduler::State final : Gpu {
   void on_withdrawn(Client&, const Event&);
   bool reconcile(Client&, const LaunchBody&);
   uint32_t find_ask(const Client&, const LaunchBody&) const;
-  void on_unobserved(Client&, const Event&);
-  void count_untold(Client&, uint64_t launches);
-  void on_row(Client&, const Event&);
-  void on_observed(Client&, const Event&);
   void on_waiting(Client&, TimeNs at);
   void on_completed(Client&, const Event&);
   void advance(TimeNs to);  // time passes
@@ -100,6 +96,12 @@ struct Scheduler::State final : Gpu {
   double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
   Client* find(ClientId);
+
+  // ---- untold.cc ----
+  void on_unobserved(Client&, const Event&);
+  void on_observed(Client&, const Event&);
+  void on_row(Client&, const Event&);
+  void count_untold(Client&, uint64_t launches);
 
   // ---- measure.cc ----
   void on_profile(const Client&, const ProfileBody&);

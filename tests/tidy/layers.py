@@ -25,7 +25,7 @@ PROJECT = {
                    "daemon/utc_text.h"],
     "daemon": ["ipc", "daemon/core", "daemon/policy", "daemon/server",
                "daemon/trace"],
-    "bench/sim": ["daemon/core", "shim/cuda"],
+    "bench/sim": ["daemon/core", "shim/cuda", "ipc/sparse.h"],
     "bench/workloads": ["shim/cuda", "bench/virtual"],
     # The format: no process, clock or Lua (nearest.h is a header of strings).
     "bench/scenario": ["daemon/result.h", "daemon/server/toml.h", "daemon/policy/nearest.h"],

@@ -1,0 +1,41 @@
+// Launches that nobody told of: of a client alone at work, and of rows (ipc/sparse.h).
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+// It stays at work until it is told again. What it has on the device then nobody knows, and it is
+// taken for busy until it synchronizes, or for as long as a client may be silent.
+void Scheduler::State::on_unobserved(Client& c, const Event& e) {
+  count_untold(c, e.untold.launches);
+  c.gap_open = c.unsynchronized = false;  // an open gap is not over
+  c.last_kernel = kUnknownKernel;
+  touch(c, e.at);
+  c.unseen_until = kNever;
+}
+
+void Scheduler::State::on_observed(Client& c, const Event& e) {
+  count_untold(c, e.untold.launches);
+  if (c.unobserved()) c.unseen_until = e.at + to_ns(config.idle_us);
+}
+
+void Scheduler::State::count_untold(Client& c, uint64_t launches) {
+  if (c.launches > 0) {
+    c.gpu_us += static_cast<double>(launches) * (c.gpu_us / static_cast<double>(c.launches));
+  }
+  c.launches += launches;
+  stats.posted += launches;
+}
+
+// The device was done with each before the next came, so that nothing is outstanding. The gap that
+// is open is none of the kernel that was told last.
+void Scheduler::State::on_row(Client& c, const Event& e) {
+  if (e.untold.launches == 0) return;
+  count_untold(c, e.untold.launches);
+  Work last;
+  last.posted_at = e.at;
+  last.kernel = c.last_kernel = e.untold.kernel;
+  count_run(c, last);
+  c.run_launches += static_cast<uint32_t>(e.untold.launches) - 1;
+}
+
+}  // namespace heddle::core
