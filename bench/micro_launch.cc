@@ -277,16 +277,18 @@ void measure_without_daemon(const MicroOptions& options, LaunchSamples& out) {
   out.nodaemon = launch_in_turn(options, pair, [&] { pair.shim.synchronize(); });
 }
 
-// Single launches with the shim's bypass word set or not, drawn anew for each: those without it,
-// minus the median of those with it.
-void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>& out) {
+// Single launches with the shim's bypass word set or not, drawn anew after each `together`: those
+// without it, minus the median of those with it.
+void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>& out,
+                   uint32_t together = 1) {
   auto* bypass = static_cast<uint32_t*>(dlsym(pair.shim.object, "heddle_shim_bypass"));
   if (bypass == nullptr) give_up("heddle_shim_bypass: not in the shim");
   std::mt19937 draw(1);
   Application application;
   std::vector<double> bypassed;
+  bool on = true;
   for (uint32_t i = 1; i <= scaled(options, 40'000); ++i) {
-    const bool on = draw() % 2 == 0;
+    if (i % together == 0) on = draw() % 2 == 0;
     *bypass = on ? 0 : 1;
     application.works();
     (on ? out : bypassed).push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
@@ -307,7 +309,7 @@ void measure_spared(const MicroOptions& options, const char* how, std::vector<do
       if (i % 8 == 0) pair.shim.synchronize();
     }
   }
-  measure_paced(options, pair, out);
+  measure_paced(options, pair, out, kBatch);  // rows are longer than one launch
 }
 
 void measure_leased(const MicroOptions& options, LaunchSamples& out) {

@@ -254,17 +254,37 @@ def validation_table():
 
 
 def nccl_table():
-    """Programs on two GPUs under each policy."""
-    documents = [document for _, document in load("nccl")]
-    rows = []
-    for name in documents[0]["programs"] if documents else ():
-        for document in documents:
-            found = document["programs"][name]
-            outputs = found["verdict"]["outputs"]
-            rows.append([f"{found['about']}, `{document['policy']}`",
-                         *(outputs.get(key, "–") for key in ("alone", "gated", "absent", "killed")),
-                         found["commit"], found["verdict"]["result"]])
+    """Programs on two GPUs under each policy; what was measured later is added."""
+    merged = {}
+    for _, document in load("nccl"):
+        for name, found in document["programs"].items():
+            row = merged.setdefault((name, document["policy"]), {"outputs": {}, "commits": []})
+            verdict = found["verdict"]
+            row["about"], row["result"] = found["about"], verdict["result"]
+            row["outputs"] |= {key: word for key, word in verdict["outputs"].items()
+                               if word not in ("–", "not run")}
+            row["commits"].append(found.get("commit", document["commit"]))
+    rows = [[f"{row['about']}, `{policy}`",
+             *(row["outputs"].get(key, "–") for key in ("alone", "gated", "absent", "killed")),
+             ", ".join(row["commits"]), row["result"]]
+            for (_, policy), row in sorted(merged.items())]
     header = ["on two GPUs", "alone", "gated", "no daemon", "daemon killed", "commit", "verdict"]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
+def rows_table():
+    """What each launch costs that is told, and what it costs in rows (ipc/sparse.h)."""
+    services = {}
+    for way, prefix in (("in rows", "rows-[a-df-z]*"), ("each", "rows-each")):
+        for _, document in load(prefix):
+            for name, service in document["services"].items():
+                for found in service["policies"].values():
+                    services.setdefault(name, {})[way] = (
+                        f"{interval(found['typical'])}, {found['pairs']} pairs", document["commit"])
+    rows = [[name, *(ways.get(way, ("–",))[0] for way in ("each", "in rows")),
+             ", ".join(sorted({found[1] for found in ways.values()}))]
+            for name, ways in services.items()]
+    header = ["under a lease, beside nobody", "each launch told", "told in rows", "commit"]
     return markdown(header, rows) if rows else NO_RESULT
 
 
@@ -395,7 +415,9 @@ def predict_table(*names):
 def tables():
     # heddle-bench table made these.
     made = {"six-pairs": RESULTS / "six_pairs/brief.md",
-            "gapfill-1.4": RESULTS / "gapfill-1.4/brief.md"}
+            "gapfill-1.4": RESULTS / "gapfill-1.4/brief.md",
+            "gapfill-1.5": RESULTS / "gapfill-1.5/brief.md",
+            "fikit-pairs": RESULTS / "pairs/brief.md", "itself": RESULTS / "itself/brief.md"}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),
@@ -404,6 +426,7 @@ def tables():
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
+            "rows": rows_table(),
             "validation": validation_table(),
             "predict": predict_table("predict-before.json", "predict.json"),
             "predict-stage": predict_table("predict-stage.json"), **steer_tables()}

@@ -4,43 +4,45 @@
 // before the next comes. Of a long row of such launches nobody can use the gaps, and a record for
 // each costs the program some percent (shim/README.md, Sparse). So the row is told by its first
 // launch, then by two in a row now and then, between which the gap is seen, and by what ends it: a
-// launch behind which a gap may be worth filling, or a wait. Each record says how many launches
-// went without one. The shim's rule, and the simulated one's.
+// launch behind which a gap may be worth filling, one that finds the GPU busy, or a wait. Each
+// record says how many launches went without one. The shim's rule, and the simulated one's.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::ipc {
 
-// Longer pauses of the host are worth filling: the shortest kernels of batch work and the way to
-// the daemon and back take a good part of it.
+// The host paused behind a launch that the next follows later: worth watching for its end.
 inline constexpr int64_t kPauseNs = 50'000;
+
+// The GPU is idle for less between two launches of a row: under MPS another's kernel takes 10 µs to
+// come onto it (core::Config::switch_us), and the shortest run for some.
+inline constexpr int64_t kGapNs = 15'000;
 
 // A row of them is shorter than the silence after which a client counts as idle (core::Config).
 inline constexpr uint32_t kUntoldMost = 24;
 
-// Behind a kernel that is predicted to take so long the next launch came after `interval_ns`: the
-// GPU was done with it, and idle for too short to matter.
-constexpr bool is_quiet(int64_t interval_ns, float predicted_us) {
-  return predicted_us > 0 &&
-         interval_ns<kPauseNs&& static_cast<float>(interval_ns)> predicted_us * 1e3f;
-}
-
-// Of one thread. `waits`: a number that changes with each synchronizing call of the process.
+// Of one thread. Times in ns; `waits`: a number that changes with each synchronizing call of the
+// process.
 class Telling {
  public:
   // Whether the next launch may go untold if its kernel is quiet; then skip() it.
   bool may_skip(uint32_t waits) const { return room_ != 0 && waits_ == waits; }
-  void skip() {
+  void skip(int64_t predicted) {
     --room_;
     ++untold_;
+    queue_end_ += predicted;
   }
 
-  // Whether the launch that is told now and the last one tell of the gap between them.
+  // What a launch at `at`, which is told, says of the kernel of the launch before it, if that was
+  // told: quiet, as the GPU was done with it and then idle for a moment.
   bool adjacent(uint32_t waits) const { return untold_ == 0 && waits_ == waits; }
-  // A launch is told, of a kernel that is `quiet`. To be asked about untold() before.
-  void tell(bool quiet, uint32_t waits) {
-    room_ = quiet && untold_ == 0 ? kUntoldMost : 0;
+  bool was_quiet(int64_t at) const { return at >= queue_end_ && at - queue_end_ < kGapNs; }
+  // It is told, and its own kernel is `quiet` or not. To be asked about all else before.
+  void tell(int64_t at, int64_t predicted, bool quiet, uint32_t waits) {
+    const bool found_idle = at >= queue_end_ || waits_ != waits;
+    room_ = quiet && found_idle && untold_ == 0 ? kUntoldMost : 0;
+    queue_end_ = (found_idle ? at : queue_end_) + predicted;
     untold_ = 0;
     waits_ = waits;
   }
@@ -51,6 +53,9 @@ class Telling {
   uint32_t may_follow() const { return room_; }
 
  private:
+  // When the GPU is predicted to be done with what this thread launched, if it was not idle since
+  // the last launch that was told.
+  int64_t queue_end_ = 0;
   uint32_t room_ = 0, untold_ = 0, waits_ = 0;
 };
 

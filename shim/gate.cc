@@ -253,7 +253,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (reach_.seq == 0) take_number();
   ipc::RecordFields fields = record(admission);
-  if (admission == Admission::LEASE) tell_launch(in_, *stream_, before_, fields);
+  if (admission == Admission::LEASE) tell_launch(in_, before_, fields);
   in_.post(fields);
   in_.count(admission);
 }

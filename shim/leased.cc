@@ -40,7 +40,7 @@ namespace heddle::shim {
   at_ns_ = now_ns();
   in_.post_silently([&](ipc::RecordFields& record) {
     fill_record(record, *stream, seq_, kernel_, epoch_, at_ns_);
-    tell_launch(in_, *stream, before_, record);
+    tell_launch(in_, before_, record);
   });
   in_.count(wire::Admission::LEASE);
   HEDDLE_FAULT_POINT("gate: admitted, not launched");

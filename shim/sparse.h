@@ -7,6 +7,8 @@
 // thread.
 #pragma once
 
+#include <algorithm>
+
 #include "ipc/sparse.h"
 #include "shim/kernels.h"
 #include "shim/streams.h"
@@ -14,8 +16,24 @@
 
 namespace heddle::shim {
 
-// Kernels of this process behind which the last launch that told came soon enough.
-extern constinit KernelSet quiet;
+// Of each kernel, while the last launch that told of it says that it is quiet, its predicted time;
+// else 0. In units of 16 ns, so that a program's kernels share a few lines.
+class Quiet {
+ public:
+  int64_t predicted_ns(uint32_t kernel) const {
+    return kernel < ipc::kKernels ? times_[kernel].load(std::memory_order_relaxed) * kUnitNs : 0;
+  }
+  void set(uint32_t kernel, int64_t predicted_ns) {
+    times_[kernel].store(
+        static_cast<uint16_t>(std::min((predicted_ns + kUnitNs - 1) / kUnitNs, kMost)),
+        std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int64_t kUnitNs = 16, kMost = UINT16_MAX;
+  std::atomic<uint16_t> times_[ipc::kKernels] = {};
+};
+extern constinit Quiet quiet;
 
 // This thread's row, and its last launch's kernel.
 extern __thread ipc::Telling telling __attribute__((tls_model("initial-exec")));
@@ -28,8 +46,9 @@ class Untold {
     const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
     if (word == 0 || !telling.may_skip(waits()) || anything_captures()) return;
     const KernelRef kernel = known_kernel(handle, shape);
-    if (kernel.exempt || !quiet.has(kernel.index)) return;
-    telling.skip();
+    const int64_t predicted_ns = quiet.predicted_ns(kernel.index);
+    if (kernel.exempt || predicted_ns == 0) return;
+    telling.skip(predicted_ns);
     kernel_ = untold_kernel = kernel.index;
     priority_ = ipc::sparse_priority(word);
   }
@@ -37,7 +56,7 @@ class Untold {
 
   // As of Leased (leased.h).
   int priority() const { return priority_; }
-  void priority_refused() { quiet.remove(kernel_); }  // what is told remembers that
+  void priority_refused() { quiet.set(kernel_, 0); }  // what is told remembers that
   static CUresult launched(CUresult result) { return result; }
 
  private:
@@ -47,12 +66,11 @@ class Untold {
 
 // A launch under a lease is told: what its record says of the row. `before`: the kernel of the
 // stream's launch before it, + 1; 0 from then on if that was not told.
-uint32_t tell_row(const Inside& in, const StreamSlot& stream, uint32_t before, bool sparse,
-                  ipc::RecordFields& record);
-[[gnu::always_inline]] inline void tell_launch(const Inside& in, const StreamSlot& stream,
-                                               uint32_t& before, ipc::RecordFields& record) {
+uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFields& record);
+[[gnu::always_inline]] inline void tell_launch(const Inside& in, uint32_t& before,
+                                               ipc::RecordFields& record) {
   const bool sparse = in.control().header.sparse.load(std::memory_order_relaxed) != 0;
-  if (sparse || telling.untold() != 0) before = tell_row(in, stream, before, sparse, record);
+  if (sparse || telling.untold() != 0) before = tell_row(in, before, sparse, record);
 }
 
 // The same of a wait, from which on every thread's next launch is told.

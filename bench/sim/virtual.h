@@ -183,10 +183,9 @@ class VirtualMachine {
     uint32_t last_slot = 0;          // of in_flight_: the last submitted
     size_t last_record = kNoRecord;  // of the last call
     ipc::Telling telling;            // under a lease, as its shim does it
-    uint32_t last_kernel = 0;        // launched under a lease, and when
-    TimeNs last_launch = 0;
-    uint64_t wakeup = 0;       // only the newest one counts ...
-    TimeNs wakes_at = kNever;  // ... and comes then
+    uint32_t last_kernel = 0;        // launched under a lease
+    uint64_t wakeup = 0;             // only the newest one counts ...
+    TimeNs wakes_at = kNever;        // ... and comes then
   };
   struct Kernel {
     LaunchSpec spec;

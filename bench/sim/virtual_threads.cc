@@ -189,10 +189,9 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   if (told) ++k.launches;
   const bool sampled =
       told && (costs_.mark_all || k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0);
-  if (!told) t.telling.skip();
+  if (!told) t.telling.skip(to_ns(predict(k)));
   if (told && leased) tell(t, c, launch.kernel, e.launch);
   t.last_kernel = launch.kernel;
-  t.last_launch = now_;
   const double predicted = predict(k);
   ++t.seq;
   c.outstanding_us += predicted;
@@ -238,12 +237,12 @@ void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t la
 }
 
 void VirtualMachine::tell(Thread& t, ClientState& c, uint32_t kernel, core::LaunchBody& launch) {
+  const auto predicted = [&](uint32_t k) { return to_ns(c.kernels[k].predicted_us); };
   if (t.seq > 0 && t.telling.adjacent(c.waits)) {
-    Kernel& last = c.kernels[t.last_kernel];
-    last.quiet = ipc::is_quiet(now_ - t.last_launch, static_cast<float>(last.predicted_us));
+    c.kernels[t.last_kernel].quiet = predicted(t.last_kernel) > 0 && t.telling.was_quiet(now_);
   }
   tell_row(t, c, core::kUnknownKernel);
-  t.telling.tell(sparse(c) && c.kernels[kernel].quiet, c.waits);
+  t.telling.tell(now_, predicted(kernel), sparse(c) && c.kernels[kernel].quiet, c.waits);
   launch.may_follow = static_cast<uint16_t>(t.telling.may_follow());
 }
 
