@@ -37,7 +37,7 @@ struct alignas(64) DeviceWindow {
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
   return uint64_t{epoch} << 32 | window_us;
 }
-// Header::sparse: the launch priority of every window that the client has.
+// Header::sparse: the launch priority of the client's window.
 constexpr uint32_t pack_sparse(int launch_priority) {
   return 0x100u | static_cast<uint8_t>(launch_priority);
 }

@@ -4,48 +4,55 @@
 // before the next comes. Of a long row of such launches nobody can use the gaps, and a record for
 // each costs the program some percent (shim/README.md, Sparse). So the row is told by its first
 // launch, then by two in a row now and then, between which the gap is seen, and by what ends it: a
-// launch behind which a gap may be worth filling, one that finds the GPU busy, or a wait. Each
-// record says how many launches went without one. The shim's rule, and the simulated one's.
+// launch after a gap worth filling, one that finds the GPU busy, a kernel behind which either was
+// so, or a wait. Each record says how many launches went without one. The shim's rule, and the
+// simulated one's.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::ipc {
 
-// The host paused behind a launch that the next follows later: worth watching for its end.
-inline constexpr int64_t kPauseNs = 50'000;
-
 // The GPU is idle for less between two launches of a row: under MPS another's kernel takes 10 µs to
 // come onto it (core::Config::switch_us), and the shortest run for some.
 inline constexpr int64_t kGapNs = 15'000;
 
-// A row of them is shorter than the silence after which a client counts as idle (core::Config).
+// A row has so many launches untold and begins in so short a time: the core takes a client that may
+// be in one for idle, not for gone (core: kRowNs).
 inline constexpr uint32_t kUntoldMost = 24;
+inline constexpr int64_t kRowNs = 1'000'000;
 
 // Of one thread. Times in ns; `waits`: a number that changes with each synchronizing call of the
 // process.
 class Telling {
  public:
-  // Whether the next launch may go untold if its kernel is quiet; then skip() it.
-  bool may_skip(uint32_t waits) const { return room_ != 0 && waits_ == waits; }
-  void skip(int64_t predicted) {
+  // Cheaper than may_skip, and true where that is.
+  bool has_room(uint32_t waits) const { return room_ != 0 && waits_ == waits; }
+  // Whether a launch at `at` may go untold if its kernel is quiet; then skip() it.
+  bool may_skip(int64_t at, uint32_t waits) const {
+    return has_room(waits) && idle_shortly(at) && at < row_end_;
+  }
+  void skip(int64_t at, int64_t predicted) {
     --room_;
     ++untold_;
-    queue_end_ += predicted;
+    queue_end_ = at + predicted;
   }
 
-  // What a launch at `at`, which is told, says of the kernel of the launch before it, if that was
-  // told: quiet, as the GPU was done with it and then idle for a moment.
-  bool adjacent(uint32_t waits) const { return untold_ == 0 && waits_ == waits; }
-  bool was_quiet(int64_t at) const { return at >= queue_end_ && at - queue_end_ < kGapNs; }
+  // What a launch at `at`, which is told, says of the kernel of the one before it: whether it was
+  // quiet; nothing, where there was a wait in between.
+  bool says_of_last(uint32_t waits) const { return waits_ == waits; }
+  bool idle_shortly(int64_t at) const { return at >= queue_end_ && at - queue_end_ < kGapNs; }
   // It is told, and its own kernel is `quiet` or not. To be asked about all else before.
   void tell(int64_t at, int64_t predicted, bool quiet, uint32_t waits) {
     const bool found_idle = at >= queue_end_ || waits_ != waits;
     room_ = quiet && found_idle && untold_ == 0 ? kUntoldMost : 0;
     queue_end_ = (found_idle ? at : queue_end_) + predicted;
+    row_end_ = at + kRowNs;
     untold_ = 0;
     waits_ = waits;
   }
+  // The next launch is told.
+  void stop() { room_ = 0; }
   // A wait is told, which ends the row.
   void tell_wait() { room_ = untold_ = 0; }
 
@@ -53,9 +60,8 @@ class Telling {
   uint32_t may_follow() const { return room_; }
 
  private:
-  // When the GPU is predicted to be done with what this thread launched, if it was not idle since
-  // the last launch that was told.
-  int64_t queue_end_ = 0;
+  // When the GPU is predicted to be done with what this thread launched.
+  int64_t queue_end_ = 0, row_end_ = 0;
   uint32_t room_ = 0, untold_ = 0, waits_ = 0;
 };
 

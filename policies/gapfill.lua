@@ -18,33 +18,39 @@ local min, max = math.min, math.max
 local saved_us_max = 3000                     -- a pause must not save up a burst
 local beside_us = 1500                        -- owed so much, it was more than the pauses hold
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
-local try_every, tried_less = 8, 8            -- corrections; and so many times less often at most
+local try_every, tried_less = 32, 8           -- corrections; and so many times less often at most
+local try_first, clearly = 4, 1.1
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
--- that either costs those above slowdown_pct or less; and what best effort got lately, in runs of
--- theirs that take so long alone.
+-- that either costs those above slowdown_pct or less; and what best effort got lately, while it
+-- wanted the GPU for so long.
 local ALL, FENCE = 1, 2
-local function new_way() return { factor = 1, got_us = 0, alone_us = 0 } end
-local function rate(way) return (way.got_us + 1) / (way.alone_us + 1) end
+local wanted_us = 2000                        -- it asks this often at least while it does
+local function new_way() return { factor = 1, got_us = 0, wanted_us = 0 } end
+local function rate(way) return (way.got_us + 1) / (way.wanted_us + 1) end
 -- By priority: what best effort is owed; the idle time of those above, and when that was read; the
--- way that it goes, for how many corrections, and what it got since the latest; and the most of a
+-- way that it goes, for how many corrections, and what it got and wanted since; and the most of a
 -- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
 local above = {}
 for q = 0, 9 do
   above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got_us = 0,
-               ways = { new_way(), new_way() } }
+               wanted_us = 0, ways = { new_way(), new_way() } }
 end
 
--- The way that got best effort more; the other the more seldom, the less that got it.
+-- The fence, if it gets best effort clearly more, else all SMs; and the other now and then, the
+-- more seldom, the less that got it, for whoever is served now this way, now that, is served
+-- unsteadily. The fence's first try is soon, and corrected as all SMs are.
 local function choose(a)
   local all, fence = rate(a.ways[ALL]), rate(a.ways[FENCE])
-  local best = fence > all and FENCE or ALL
+  local untried = a.ways[FENCE].wanted_us == 0
+  local best = fence > clearly * all and not untried and FENCE or ALL
   local times_less = min(tried_less, max(all, fence) / min(all, fence))
   a.turns = a.turns + 1
-  if a.turns < try_every * times_less then
-    a.way = best
-  else
-    a.way, a.turns = ALL + FENCE - best, 0
+  a.way = best
+  if untried and a.turns == try_first then
+    a.way, a.ways[FENCE].factor = FENCE, a.ways[ALL].factor
+  elseif a.turns >= try_every * times_less then
+    a.way, a.turns = ALL + FENCE - best, try_first
   end
 end
 
@@ -56,15 +62,17 @@ local function correct(a, q, g, p)
     local way = a.ways[a.way]
     local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
     way.factor = max(1 / 8, min(8, way.factor / 2 ^ max(-1, min(1, over / correct_by))))
-    way.got_us, way.alone_us = 0.95 * way.got_us + a.got_us, 0.95 * way.alone_us + alone
+    way.got_us = 0.95 * way.got_us + a.got_us
+    way.wanted_us = 0.95 * way.wanted_us + a.wanted_us
     if p.fence_sm > 0 then choose(a) end
   end
-  a.took_us, a.alone_us, a.got_us = took_us, alone_us, 0
+  a.took_us, a.alone_us, a.got_us, a.wanted_us = took_us, alone_us, 0, 0
 end
 
 local function owed(a, q, g, at_us, p)
   local idle_us = g:idle_us(q)
   local idle, all = idle_us - a.idle_us, at_us - a.at_us
+  a.wanted_us = a.wanted_us + min(all, wanted_us)
   local guess_us = (idle * p.share_pct + (all - idle) * p.floor_pct) / 100
   if p.slowdown_pct > 0 then
     correct(a, q, g, p)

@@ -381,7 +381,7 @@ local function tried(t, blocks, after)
   if after then
     s:run(200000)
     s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = after }
-    s:run(1000000)
+    s:run(8000000)
   end
   local late, fenced, whole = #s:log(), 0, 0
   s:run(1000000)

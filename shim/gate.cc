@@ -43,6 +43,7 @@ constinit KernelSet unmovable;
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
 // runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
+constexpr int64_t kPauseNs = 50'000;
 
 constinit std::atomic<bool> has_peers{false};
 
@@ -253,7 +254,11 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (reach_.seq == 0) take_number();
   ipc::RecordFields fields = record(admission);
-  if (admission == Admission::LEASE) tell_launch(in_, before_, fields);
+  if (admission == Admission::LEASE) {
+    tell_launch(in_, before_, fields);
+  } else {
+    telling.stop();
+  }
   in_.post(fields);
   in_.count(admission);
 }
@@ -273,6 +278,7 @@ void Turn::ask(const Launch& launch) {
   ask_seq_ = thread.ask_seq;
   thread.credit[stream_->device] = {};
   if (reach_.seq == 0) take_number();
+  telling.stop();
   ipc::RecordFields fields = record(Admission::ASK);
   fields.unmovable = !can_move(launch);
   ipc::ThreadBlock& block = in_.block();
@@ -373,7 +379,7 @@ void Turn::come_back(CUresult result) {
 }
 
 bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns) {
-  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > ipc::kPauseNs) {
+  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
     paused.add(before - 1);
   } else {
     paused.remove(before - 1);

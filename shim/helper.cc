@@ -29,6 +29,7 @@
 #include "shim/messages.h"
 #include "shim/partition.h"
 #include "shim/session.h"
+#include "shim/sparse.h"
 #include "shim/spin.h"
 #include "shim/streams.h"
 #include "shim/unobserved.h"
@@ -389,6 +390,7 @@ void forget_parent() {
   forget_streams();
   forget_partitions();
   forget_kernels();
+  forget_rows();
 }
 
 bool start_helper() {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ipc/socket.h"
+#include "shim/sparse.h"
 #include "shim/streams.h"
 #include "shim/unobserved.h"
 
@@ -48,6 +49,7 @@ void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
+  slot->unreported += telling.untold();
   // A cancelled thread may not have left, nor launched.
   slot->in_hand.store(0, std::memory_order_relaxed);
   slot->blocked_ns.store(0, std::memory_order_relaxed);

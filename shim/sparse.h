@@ -35,28 +35,30 @@ class Quiet {
 };
 extern constinit Quiet quiet;
 
-// This thread's row, and its last launch's kernel.
+// This thread's row, and the kernel of its last launch under a lease.
 extern __thread ipc::Telling telling __attribute__((tls_model("initial-exec")));
-extern __thread uint32_t untold_kernel __attribute__((tls_model("initial-exec")));
+extern __thread uint32_t last_kernel __attribute__((tls_model("initial-exec")));
 
 class Untold {
  public:
   // True: the launch, which is not cooperative, is one of a row and needs no record.
   [[gnu::always_inline]] Untold(void* handle, const ipc::LaunchShape& shape) {
     const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
-    if (word == 0 || !telling.may_skip(waits()) || anything_captures()) return;
+    if (word == 0 || !telling.has_room(waits()) || anything_captures()) return;
+    const int64_t at_ns = now_ns();
+    if (!telling.may_skip(at_ns, waits())) return;
     const KernelRef kernel = known_kernel(handle, shape);
     const int64_t predicted_ns = quiet.predicted_ns(kernel.index);
     if (kernel.exempt || predicted_ns == 0) return;
-    telling.skip(predicted_ns);
-    kernel_ = untold_kernel = kernel.index;
+    telling.skip(at_ns, predicted_ns);
+    kernel_ = last_kernel = kernel.index;
     priority_ = ipc::sparse_priority(word);
   }
   explicit operator bool() const { return kernel_ != ipc::kNoKernel; }
 
   // As of Leased (leased.h).
   int priority() const { return priority_; }
-  void priority_refused() { quiet.set(kernel_, 0); }  // what is told remembers that
+  void priority_refused() { quiet.set(kernel_, 0); }  // the next is told, and remembers that
   static CUresult launched(CUresult result) { return result; }
 
  private:
@@ -73,15 +75,16 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
   if (sparse || telling.untold() != 0) before = tell_row(in, before, sparse, record);
 }
 
-// The same of a wait, from which on every thread's next launch is told.
+// The same of a wait. After note_wait(), from which on every thread's next launch is told.
 inline void tell_wait(const Inside& in, ipc::RecordFields& record) {
-  note_wait();
   if (telling.untold() != 0) {
-    record.kernel = untold_kernel;
+    record.kernel = last_kernel;
     record.untold = telling.untold();
     in.thread().unreported += telling.untold();
   }
   telling.tell_wait();
 }
+
+void forget_rows();  // in a forked child
 
 }  // namespace heddle::shim

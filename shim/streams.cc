@@ -8,7 +8,7 @@
 namespace heddle::shim {
 
 constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64] = {};
-constinit Count capture_count;
+constinit Counts counts;
 
 namespace {
 
@@ -34,7 +34,10 @@ constinit __thread char this_thread = 0;               // its address names the 
 constinit pthread_key_t capture_key = 0;
 constinit bool capture_key_made = false;
 
-constinit Count permits[ipc::kThreads];  // each thread counts its own
+struct alignas(64) Permits {
+  std::atomic<uint32_t> value{0};
+};
+constinit Permits permits[ipc::kThreads];  // each thread counts its own
 
 bool is_legacy(StreamRef stream) {
   return stream.handle == CU_STREAM_LEGACY || (stream.handle == nullptr && !stream.per_thread);
@@ -211,7 +214,7 @@ uint32_t remove_captures(uint32_t most, Ended&& ended) {
       ++removed;
     }
   }
-  capture_count.value.fetch_sub(removed, std::memory_order_seq_cst);
+  counts.captures.fetch_sub(removed, std::memory_order_seq_cst);
   return removed;
 }
 
@@ -300,7 +303,7 @@ void forget_streams() {
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);
   for (auto& capture : captures) capture.key.store(0, std::memory_order_relaxed);
   captures_unlisted.store(0, std::memory_order_relaxed);
-  capture_count.value.store(0, std::memory_order_relaxed);
+  counts.captures.store(0, std::memory_order_relaxed);
   for (auto& permit : permits) permit.value.store(0, std::memory_order_relaxed);
 }
 
@@ -310,7 +313,7 @@ void capture_begins(StreamRef stream) {
   const uint64_t key = key_of(stream, 0);
   CUcontext context = current_context();
   if (!is_per_thread(stream)) HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
-  capture_count.value.fetch_add(1, std::memory_order_seq_cst);
+  counts.captures.fetch_add(1, std::memory_order_seq_cst);
   bool listed = false;
   for (Capturing& capture : captures) {
     uint64_t expected = 0;
@@ -332,7 +335,7 @@ void capture_ends(StreamRef stream) {
   uint32_t unlisted = captures_unlisted.load(std::memory_order_relaxed);
   while (unlisted != 0 && !captures_unlisted.compare_exchange_weak(unlisted, unlisted - 1)) {
   }
-  if (unlisted != 0) capture_count.value.fetch_sub(1, std::memory_order_seq_cst);
+  if (unlisted != 0) counts.captures.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void capture_failed(StreamRef stream) { capture_ends(stream); }
@@ -360,7 +363,7 @@ bool stream_captures(StreamRef stream) {
 
 EventPermit::EventPermit(const Inside& in) : given_(&permits[in.thread().index].value) {
   given_->fetch_add(1, std::memory_order_seq_cst);
-  if (capture_count.value.load(std::memory_order_seq_cst) == 0) return;
+  if (counts.captures.load(std::memory_order_seq_cst) == 0) return;
   given_->fetch_sub(1, std::memory_order_release);
   given_ = nullptr;
 }
@@ -372,11 +375,11 @@ EventPermit::~EventPermit() {
 void return_permits(uint32_t thread) { permits[thread].value.store(0, std::memory_order_release); }
 
 EventsRest::EventsRest() {
-  capture_count.value.fetch_add(1, std::memory_order_seq_cst);
+  counts.captures.fetch_add(1, std::memory_order_seq_cst);
   await_permits();
 }
 
-EventsRest::~EventsRest() { capture_count.value.fetch_sub(1, std::memory_order_seq_cst); }
+EventsRest::~EventsRest() { counts.captures.fetch_sub(1, std::memory_order_seq_cst); }
 
 extern "C" int __cxa_atexit(void (*call)(void*), void* argument, void* object);
 
@@ -386,7 +389,7 @@ void rest_events_at_exit() {
   if (registered) return;
   const auto rest = [](void*) {
     if (!is_initialized()) return;
-    capture_count.value.fetch_add(1, std::memory_order_seq_cst);
+    counts.captures.fetch_add(1, std::memory_order_seq_cst);
     await_permits();
   };
   registered = __cxa_atexit(rest, nullptr, nullptr) == 0;

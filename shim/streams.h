@@ -121,15 +121,15 @@ void context_gone(CUcontext context);
 void create_capture_key();  // once a process
 // How many, and how many synchronizing calls there were; read at each launch, so that they have a
 // line to themselves.
-struct alignas(64) Count {
-  std::atomic<uint32_t> value{0};
+struct alignas(64) Counts {
+  std::atomic<uint32_t> captures{0};
   std::atomic<uint32_t> waits{0};
 };
-extern constinit Count capture_count;
-inline bool anything_captures() { return capture_count.value.load(std::memory_order_relaxed) != 0; }
+extern constinit Counts counts;
+inline bool anything_captures() { return counts.captures.load(std::memory_order_relaxed) != 0; }
 bool stream_captures(StreamRef stream);
-inline uint32_t waits() { return capture_count.waits.load(std::memory_order_relaxed); }
-inline void note_wait() { capture_count.waits.fetch_add(1, std::memory_order_relaxed); }
+inline uint32_t waits() { return counts.waits.load(std::memory_order_relaxed); }
+inline void note_wait() { counts.waits.fetch_add(1, std::memory_order_relaxed); }
 
 // Permission to touch events: denied while anything captures, and a capture that begins waits
 // until the permission is given back.

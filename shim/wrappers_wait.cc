@@ -42,6 +42,7 @@ class Blocked {
 class Wait {
  public:
   explicit Wait(StreamRef stream) {
+    note_wait();
     Inside in;
     if (!in || anything_captures()) return;
     StreamSlot* slot = known_stream(in.thread(), stream);
@@ -50,6 +51,7 @@ class Wait {
     begin(in, *slot);
   }
   explicit Wait(CUevent event) {
+    note_wait();
     Inside in;
     if (!in || anything_captures()) return;
     if (StreamSlot* slot = event_reach(event, reach_)) begin(in, *slot);
@@ -86,6 +88,7 @@ CUresult queried(CUresult result, StreamSlot* slot, Reach reach) {
   if (result != CUDA_SUCCESS || slot == nullptr || !has_device(*slot)) return result;
   Inside in;
   if (in) complete(in, *slot, reach, wire::Evidence::SYNCHRONIZED, false);
+  telling.stop();
   return result;
 }
 
@@ -112,13 +115,17 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
   size_t count = 0;
   StreamSlot* first = nullptr;
   Blocked blocked;
+  note_wait();
   if (Inside in; in && !anything_captures()) {
+    ipc::RecordFields record = wait_record(ipc::kAllStreams, 0, 0);
+    tell_wait(in, record);
     blocked.begin(in);
     first = &stream_slot(in, {nullptr, false});
     for_each_active([&](StreamSlot& slot) {
       if (slot.context == context && count < kSeen) seen[count++] = {&slot, reach_of(slot)};
     });
-    if (has_device(*first)) in.post(wait_record(ipc::kAllStreams, first->device, 0));
+    record.device = static_cast<uint8_t>(first->device);
+    if (has_device(*first)) in.post(record);
   }
   const CUresult result = real();
   blocked.end();

@@ -181,7 +181,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   ClientState& c = clients_[t.client];
   Kernel& k = c.kernels[launch.kernel];
   const bool leased = admission == Admission::kLease;
-  const bool told = !leased || !sparse(c) || !k.quiet || !t.telling.may_skip(c.waits);
+  const bool told = !leased || !sparse(c) || !k.quiet || !t.telling.may_skip(now_, c.waits);
   const bool asked = admission == Admission::kAsk;
   Event e = launch_event(EventKind::kPosted, t, launch.kernel);
   e.launch.admission = admission;
@@ -189,7 +189,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   if (told) ++k.launches;
   const bool sampled =
       told && (costs_.mark_all || k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0);
-  if (!told) t.telling.skip(to_ns(predict(k)));
+  if (!told) t.telling.skip(now_, to_ns(predict(k)));
   if (told && leased) tell(t, c, launch.kernel, e.launch);
   t.last_kernel = launch.kernel;
   const double predicted = predict(k);
@@ -238,8 +238,8 @@ void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t la
 
 void VirtualMachine::tell(Thread& t, ClientState& c, uint32_t kernel, core::LaunchBody& launch) {
   const auto predicted = [&](uint32_t k) { return to_ns(c.kernels[k].predicted_us); };
-  if (t.seq > 0 && t.telling.adjacent(c.waits)) {
-    c.kernels[t.last_kernel].quiet = predicted(t.last_kernel) > 0 && t.telling.was_quiet(now_);
+  if (t.seq > 0 && t.telling.says_of_last(c.waits)) {
+    c.kernels[t.last_kernel].quiet = predicted(t.last_kernel) > 0 && t.telling.idle_shortly(now_);
   }
   tell_row(t, c, core::kUnknownKernel);
   t.telling.tell(now_, predicted(kernel), sparse(c) && c.kernels[kernel].quiet, c.waits);

@@ -175,12 +175,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
   work.stream = b.stream;
   add_work(c, work);
-  if (b.may_follow > 0) {
-    c.row_until = e.at + to_ns(config.idle_us);
-    c.row_thread = b.thread;
-  } else if (c.row_thread == b.thread) {
-    c.row_until = 0;
-  }
+  if (b.may_follow > 0) c.row_until = e.at + kRowNs;
 }
 
 // A launch that asked and then went by itself. True if the grant crossed it: then its work is
@@ -347,8 +342,8 @@ void Scheduler::State::settle(Client& c) {
     dispatch_wanted = true;
   }
   const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
-  c.settled_until = c.gap_start + to_ns(patience_us);
-  if (to_us(clock - c.gap_start) >= patience_us) {
+  c.settled_until = std::max(c.gap_start + to_ns(patience_us), c.row_until);
+  if (clock >= c.settled_until) {
     c.active = false;
     std::erase(active, &c);
     if (c.credit_us > 0) tell_window(c);

@@ -31,6 +31,8 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
 void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
+  c.last_kernel = kUnknownKernel;
+  touch(c, e.at);
   Work last;
   last.posted_at = e.at;
   last.kernel = c.last_kernel = e.untold.kernel;

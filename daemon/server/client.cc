@@ -235,18 +235,13 @@ void Client::allow_sparse(bool on) {
   tell_sparse();
 }
 
-// Which of its devices a launch is for, the launch does not look up: all are to be alike.
+// Of a client with one device: which of several a launch is for, the launch does not look up.
 void Client::tell_sparse() {
   uint32_t word = 0;
-  if (sparse_allowed_ && leased()) {
-    for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
-      const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
-      const uint32_t own = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
-      const bool alike = word == 0 || word == own;
-      word = own;
-      if (alike && window.partition.load(std::memory_order_relaxed) == 0) continue;
-      word = 0;
-      break;
+  if (sparse_allowed_ && std::has_single_bit(devices_) && leased()) {
+    const ipc::DeviceWindow& window = control_->windows[std::countr_zero(devices_)];
+    if (window.partition.load(std::memory_order_relaxed) == 0) {
+      word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
     }
   }
   store_changed(control_->header.sparse, word);

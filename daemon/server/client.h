@@ -111,7 +111,10 @@ class Client {
                                         const core::TaskProfile* profile) const;
 
   bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
-  void put_on_device(uint8_t device) { devices_ = static_cast<uint16_t>(devices_ | 1u << device); }
+  void put_on_device(uint8_t device) {
+    devices_ = static_cast<uint16_t>(devices_ | 1u << device);
+    tell_sparse();
+  }
   uint16_t devices() const { return devices_; }
   bool leased() const;  // launches freely on every device that it is on
 

@@ -221,7 +221,8 @@ void Engine::handle() {
   for (const Waiting& waiting : batch_) {
     Client& client = *waiting.client;
     if (!client.managed()) continue;  // let go while the batch was handled
-    const Claim& claim = claims_[waiting.claim];
+    Claim& claim = claims_[waiting.claim];
+    if (recorder_ != nullptr) claim.fields.may_follow = 0;  // a recording has all, from here on
     const uint64_t malformed = client.intake().malformed();
     now = claim.at;
     for (const core::Event& event :

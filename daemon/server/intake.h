@@ -42,7 +42,7 @@ class Intake {
   explicit Intake(core::ClientId id, uint32_t devices = ipc::kDevices)
       : id_(id), devices_(devices) {}
 
-  // At most two events, valid until the next call. `known` says whether the kernel index was
+  // At most three events, valid until the next call. `known` says whether the kernel index was
   // registered. Empty and malformed() one higher: the claim is impossible.
   std::span<const core::Event> take(const Claim& claim, bool known);
 

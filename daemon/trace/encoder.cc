@@ -112,8 +112,11 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       break;
     case EventKind::kUnobserved:
     case EventKind::kObserved:
+      varint(e.untold.launches);
+      break;
     case EventKind::kRow:
       varint(e.untold.launches);
+      varint(e.untold.kernel);
       break;
     case EventKind::kDetached:
     case EventKind::kTick:

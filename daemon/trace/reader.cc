@@ -166,8 +166,11 @@ void read_event(Fields& in, EventRecord& out) {
       return;
     case EventKind::kUnobserved:
     case EventKind::kObserved:
-    case EventKind::kRow:
       e.untold = {in.varint(), core::kUnknownKernel};
+      return;
+    case EventKind::kRow:
+      e.untold.launches = in.varint();
+      e.untold.kernel = in.number<uint32_t>();
       return;
     case EventKind::kDetached:
     case EventKind::kTick:

@@ -15,7 +15,8 @@
 //                priority:u8 partition groups, of each its sms, name:text label:text
 //                flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
-//   kUnobserved, kObserved, kRow client launches        not in what `heddle record` writes
+//   kUnobserved, kObserved       client launches        not in what `heddle record` writes
+//   kRow         client launches kernel                 of what was launched before it began
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a

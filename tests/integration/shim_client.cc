@@ -212,6 +212,7 @@ const Command kCommands[] = {
     {"multi", [](long) { return launch_on_two_devices(first); }},
     {"sync",
      [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize")(stream_of(n)); }},
+    {"sync_context", [](long) -> int { return symbol<CUresult()>("cuCtxSynchronize")(); }},
     {"sync_per_thread",
      [](long) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize_ptsz")(nullptr); }},
     {"destroy",

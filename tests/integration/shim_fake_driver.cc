@@ -156,6 +156,7 @@ FAKE CUresult cuStreamSynchronize(CUstream stream) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
+FAKE CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
 FAKE CUresult cuStreamGetPriority(CUstream, int* priority) { return *priority = -3, CUDA_SUCCESS; }
 FAKE CUresult cuStreamDestroy_v2(CUstream stream) {
   fake_lanes -= is_lane(stream);

@@ -81,6 +81,24 @@ TEST_F(ShimSparse, AWaitSaysWhichKernelWasTheLast) {
   EXPECT_TRUE(any);
 }
 
+TEST_F(ShimSparse, AWaitForTheWholeContextEndsTheRow) {
+  go_sparse();
+  told_at_best(100);
+  bool any = false;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(app_("burst 10"), "0");
+    EXPECT_EQ(app_("sync_context"), "0");
+    uint32_t untold = 0;
+    for (const auto& record : daemon_.records()) {
+      if (record.kind == Kind::WAIT) untold = record.untold;
+    }
+    any |= untold != 0;
+    EXPECT_EQ(app_("launch"), "0");
+    EXPECT_EQ(records(Kind::KERNEL).size(), 1u) << "the next is told";
+  }
+  EXPECT_TRUE(any);
+}
+
 TEST_F(ShimSparse, TellsEachWhereTheDaemonDoesNotSaySo) {
   go_sparse();
   sparse(0);

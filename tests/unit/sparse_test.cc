@@ -20,11 +20,11 @@ std::vector<uint32_t> launch(Telling& telling, int launches, int64_t every_ns) {
   bool quiet = false;
   int64_t at = 1'000'000;
   for (int i = 0; i < launches; ++i, at += every_ns) {
-    if (quiet && telling.may_skip(1)) {
-      telling.skip(3'000);
+    if (quiet && telling.may_skip(at, 1)) {
+      telling.skip(at, 3'000);
       continue;
     }
-    if (telling.adjacent(1)) quiet = telling.was_quiet(at);
+    if (telling.says_of_last(1)) quiet = telling.idle_shortly(at);
     untold.push_back(telling.untold());
     telling.tell(at, 3'000, quiet, 1);
   }
@@ -44,30 +44,39 @@ TEST(Sparse, EachIsToldWhereTheGpuIsBusyOrIdleForLong) {
   }
 }
 
-TEST(Sparse, ALaunchThatFindsTheQueueFullBeginsNoRow) {
+TEST(Sparse, ALaunchThatFindsTheGpuBusyOrIdleForLongEndsTheRow) {
   Telling telling;
   telling.tell(1'000, 3'000, true, 1);
   EXPECT_EQ(telling.may_follow(), kUntoldMost);
-  for (int i = 0; i < 5; ++i) telling.skip(100'000);
-  telling.tell(50'000, 3'000, true, 1);  // the GPU has ten times as much to do
-  telling.tell(60'000, 3'000, true, 1);
+  EXPECT_FALSE(telling.may_skip(3'000, 1)) << "it is busy";
+  EXPECT_TRUE(telling.may_skip(9'000, 1));
+  telling.skip(9'000, 100'000);
+  EXPECT_FALSE(telling.may_skip(50'000, 1)) << "with what went untold, too";
+  EXPECT_FALSE(telling.may_skip(109'000 + kGapNs, 1)) << "a gap";
+  EXPECT_TRUE(telling.may_skip(110'000, 1));
+  EXPECT_FALSE(telling.may_skip(1'000 + kRowNs, 1)) << "too long without a word";
+  telling.tell(50'000, 3'000, true, 1);
   EXPECT_EQ(telling.may_follow(), 0u);
+  telling.tell(60'000, 3'000, true, 1);
+  EXPECT_EQ(telling.may_follow(), 0u) << "there is a queue";
   telling.tell(600'000, 3'000, true, 1);
   EXPECT_EQ(telling.may_follow(), kUntoldMost);
 }
 
-TEST(Sparse, ARowEndsWithALoudKernelAndWithAWait) {
+TEST(Sparse, ARowEndsWithALoudKernelAWaitAndWhateverIsToldOtherwise) {
   Telling telling;
   telling.tell(1'000, 3'000, true, 1);
-  EXPECT_TRUE(telling.adjacent(1));
-  EXPECT_FALSE(telling.may_skip(2)) << "any thread's wait";
-  EXPECT_FALSE(telling.adjacent(2));
-  telling.skip(3'000);
-  EXPECT_FALSE(telling.adjacent(1));
+  EXPECT_TRUE(telling.says_of_last(1));
+  EXPECT_FALSE(telling.may_skip(9'000, 2)) << "any thread's wait";
+  EXPECT_FALSE(telling.says_of_last(2));
+  telling.skip(9'000, 3'000);
   telling.tell_wait();
-  EXPECT_FALSE(telling.may_skip(1));
+  EXPECT_FALSE(telling.may_skip(15'000, 1));
   telling.tell(20'000, 3'000, false, 2);
-  EXPECT_FALSE(telling.may_skip(2));
+  EXPECT_FALSE(telling.may_skip(25'000, 2));
+  telling.tell(30'000, 3'000, true, 2);
+  telling.stop();
+  EXPECT_FALSE(telling.may_skip(35'000, 2));
 }
 
 }  // namespace
