@@ -74,7 +74,7 @@ if tests/setup.sh --plots; then
   if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
     clang++ -x c++ -fsanitize=fuzzer - -o build/has_fuzzer >build/run.log 2>&1; then
     echo "no libFuzzer here: the tests with the label fuzz are skipped (clang, libclang-rt-dev)"
-    skipped=$((skipped + 4))
+    skipped=$((skipped + 5))
   elif build fuzz; then
     run_tests fuzz
   else

@@ -39,6 +39,8 @@ def outputs(cell, bare, unstable):
         return f"skipped: {cell['reason']}"
     if cell["outcome"] != "ok":
         return f"failed: {cell.get('error') or 'exit ' + str(cell.get('exit'))}"
+    if bare["digests"] and not bare["digests"].keys() - set(unstable):
+        return "not compared"
     different = differing(bare["digests"], cell["digests"], unstable)
     if different:
         return "differ: " + ", ".join(different)
@@ -105,13 +107,15 @@ def judge(cells):
     unstable = control(cells)
     found = {name: outputs(cells[name], bare, unstable or ()) for name in HEDDLE if name in cells}
     count = launches(cells)
-    why = [f"{name}: {text}" for name, text in found.items() if text != "equal"]
+    why = [f"{name}: {text}" for name, text in found.items()
+           if text not in ("equal", "not compared")]
     if count and count["equal"] is False:
         why.append(f"launches: {count['bare']} bare, {count['heddle']} under heddle")
     missing = [name for name, text in found.items() if text == "not run"]
     only_missing = found and len(missing) == len(why)
     return {
-        "result": "alike" if found and not why else "not run" if only_missing else "differs",
+        "result": "not compared" if found and set(found.values()) == {"not compared"} else
+                  "alike" if found and not why else "not run" if only_missing else "differs",
         "why": why,
         "control": "not run" if unstable is None else
                    "differs" if unstable else "equal",

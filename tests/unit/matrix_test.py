@@ -48,6 +48,12 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(verdict["result"], "alike")
         self.assertEqual(verdict["notes"], ["bare differs from bare: clock"])
 
+    def test_outputs_none_of_which_bare_repeats_are_not_compared(self):
+        found = rows(bare_again={"digests": {"out": "b", "clock": "2"}})
+        verdict = verdicts.judge(found)
+        self.assertEqual((verdict["result"], verdict["why"]), ("not compared", []))
+        self.assertEqual(verdict["outputs"]["gated"], "not compared")
+
     def test_a_missing_output_is_a_difference(self):
         verdict = verdicts.judge(rows(alone={"digests": {"clock": "1"}}))
         self.assertEqual(verdict["why"], ["alone: differ: out"])

@@ -44,6 +44,7 @@ def main():
     step = done(driver.cuModuleGetFunction(module, b"step"))
     data = done(driver.cuMemAlloc(COUNT * 4))
     done(driver.cuMemsetD32(data, 0, COUNT))
+    done(driver.cuCtxSynchronize())  # the stream below waits for nobody's default stream
     stream = done(driver.cuStreamCreate(1))
     launches = 0
     for index in program.rounds():
