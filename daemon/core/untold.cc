@@ -32,7 +32,7 @@ void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
   c.last_kernel = kUnknownKernel;
-  touch(c, e.at);
+  if (!c.active) touch(c, e.at);
   Work last;
   last.posted_at = e.at;
   last.kernel = c.last_kernel = e.untold.kernel;
