@@ -20,6 +20,7 @@ local beside_us = 1500                        -- owed so much, it was more than 
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
 local try_every, tried_less = 32, 8           -- corrections; and so many times less often at most
 local try_first, clearly = 4, 1.1
+local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
 -- that either costs those above slowdown_pct or less; and what best effort got lately, while it
@@ -146,6 +147,10 @@ return policy {
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
       if owed_us <= 0 then return IDLE, "no gap that fits" end
+      local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
+      if fence and k.predicted_us > fence_times * p.overrun_max_us + patience_us then
+        return IDLE, "too long for the fence"
+      end
       if fence then
         charge(a, k.predicted_us)
         return RUN, k, few, 0, "fenced"
@@ -155,7 +160,6 @@ return policy {
       local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
-      local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       charge(a, k.predicted_us)
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first

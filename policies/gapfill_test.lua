@@ -311,6 +311,11 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
   t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
 end)
 
+test("a kernel that would hold the fence for long waits for longer", function(t)
+  local on = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100 })
+  t.below(on.launches, 3, "launches of be")
+end)
+
 test("a fence has half of the SMs at most", function(t)
   local on = beside_long_kernels(t, { fence_sm = 1000 })
   t.ok(on.sms[68] and not on.sms[132], "whole groups")
