@@ -38,20 +38,21 @@ for q = 0, 9 do
                wanted_us = 0, ways = { new_way(), new_way() } }
 end
 
--- The fence, if it gets best effort clearly more, else all SMs; and the other now and then, the
--- more seldom, the less that got it, for whoever is served now this way, now that, is served
--- unsteadily. The fence's first try is soon, and corrected as all SMs are.
+-- Each way for some corrections first, the fence corrected as all SMs were. Then the fence, if it
+-- gets best effort clearly more, else all SMs; and the other now and then, the more seldom, the
+-- less that got it, for whoever is served now this way, now that, is served unsteadily.
 local function choose(a)
-  local all, fence = rate(a.ways[ALL]), rate(a.ways[FENCE])
-  local untried = a.ways[FENCE].wanted_us == 0
-  local best = fence > clearly * all and not untried and FENCE or ALL
-  local times_less = min(tried_less, max(all, fence) / min(all, fence))
   a.turns = a.turns + 1
+  if a.turns < 2 * try_first then
+    if a.turns == try_first then a.way, a.ways[FENCE].factor = FENCE, a.ways[ALL].factor end
+    return
+  end
+  local all, fence = rate(a.ways[ALL]), rate(a.ways[FENCE])
+  local best = fence > clearly * all and FENCE or ALL
+  local times_less = min(tried_less, max(all, fence) / min(all, fence))
   a.way = best
-  if untried and a.turns == try_first then
-    a.way, a.ways[FENCE].factor = FENCE, a.ways[ALL].factor
-  elseif a.turns >= try_every * times_less then
-    a.way, a.turns = ALL + FENCE - best, try_first
+  if a.turns >= try_every * times_less then
+    a.way, a.turns = ALL + FENCE - best, 2 * try_first
   end
 end
 
