@@ -19,7 +19,7 @@ local saved_us_max = 3000                     -- a pause must not save up a burs
 local beside_us = 1500                        -- owed so much, it was more than the pauses hold
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
 local try_every, tried_less = 32, 8           -- corrections; and so many times less often at most
-local try_first, clearly = 4, 1.1
+local try_first, clearly = 4, 1.1             -- corrections; and so many times more
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
@@ -149,10 +149,9 @@ return policy {
       if full then return IDLE, "enough in flight" end
       if owed_us <= 0 then return IDLE, "no gap that fits" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
-      if fence and k.predicted_us > fence_times * p.overrun_max_us + patience_us then
-        return IDLE, "too long for the fence"
-      end
       if fence then
+        local longest_us = fence_times * p.overrun_max_us + patience_us
+        if k.predicted_us > longest_us then return IDLE, "too long for the fence" end
         charge(a, k.predicted_us)
         return RUN, k, few, 0, "fenced"
       end

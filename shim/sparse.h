@@ -44,9 +44,10 @@ class Untold {
   // True: the launch, which is not cooperative, is one of a row and needs no record.
   [[gnu::always_inline]] Untold(void* handle, const ipc::LaunchShape& shape) {
     const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
-    if (word == 0 || !telling.has_room(waits()) || anything_captures()) return;
+    const uint32_t wait = waits();
+    if (word == 0 || !telling.has_room(wait) || anything_captures()) return;
     const int64_t at_ns = now_ns();
-    if (!telling.may_skip(at_ns, waits())) return;
+    if (!telling.may_skip(at_ns, wait)) return;
     const KernelRef kernel = known_kernel(handle, shape);
     const int64_t predicted_ns = quiet.predicted_ns(kernel.index);
     if (kernel.exempt || predicted_ns == 0) return;

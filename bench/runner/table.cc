@@ -398,21 +398,19 @@ std::string brief(const std::vector<Json>& results) {
       const std::string name = job["name"];
       // Of requests that come by themselves as many are served as come: their time tells.
       const bool timed = job["role"] == "latency" || job.contains("requests");
-      bool any = false;
       const auto line = [&](const char* title, const char* key) {
-        any = false;
         std::vector<std::string> cells = {
             word(result["name"]).append(": ").append(name).append(title)};
         for (size_t i = 1; i < header.size(); ++i) {
-          const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
-          any |= found != nullptr;
-          cells.push_back(value(found));
+          cells.push_back(
+              value(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
         }
         return cells;
       };
       table.row(timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone"));
       const std::vector<std::string> itself = line(" mean ÷ itself alone", "mean_over_self");
-      if (any && timed) table.row(itself);
+      const auto missing = static_cast<size_t>(std::count(itself.begin(), itself.end(), "–"));
+      if (timed && missing + 1 < itself.size()) table.row(itself);
     }
   }
   std::string text = table.text() + expectations_brief(results);

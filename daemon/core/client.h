@@ -19,11 +19,11 @@ inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 // Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
 // for done. When its client is off the GPU and cannot report, it is given this much longer.
 inline constexpr TimeNs kEvidencePatienceNs = 20'000'000;
+// The same for a thread in a synchronizing call, which may have died there.
+inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 // A row of launches that are not told goes on for this long at most (ipc/sparse.h), the last one's
 // kernel included.
 inline constexpr TimeNs kRowNs = 2'000'000;
-// The same for a thread in a synchronizing call, which may have died there.
-inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 
 // A kernel ID at a client.
 struct Kernel {

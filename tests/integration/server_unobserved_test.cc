@@ -35,6 +35,11 @@ class UnobservedTest : public ServerTest {
       return unobserved(client);
     });
   }
+  // Another policy is current, which gates everybody.
+  void gate(FakeClient& client) {
+    std::ofstream(directory_ + "/policies/current") << "valve";
+    EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+  }
   // It stays observed for longer than it takes to become unobserved.
   static bool stays_observed(FakeClient& client) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
@@ -94,8 +99,7 @@ TEST_F(UnobservedTest, AnotherPolicyEndsIt) {
   start();
   FakeClient client(config_.socket, {.priority = 0});
   ASSERT_TRUE(goes_unobserved(client));
-  std::ofstream(directory_ + "/policies/current") << "valve";
-  EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+  gate(client);
   EXPECT_FALSE(unobserved(client));
 }
 
@@ -161,8 +165,7 @@ TEST_F(SparseTest, AnotherPolicyEndsItAtOnce) {
   start();
   FakeClient client(config_.socket, {.priority = 0});
   ASSERT_TRUE(goes_sparse(client));
-  std::ofstream(directory_ + "/policies/current") << "valve";
-  EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+  gate(client);
   EXPECT_FALSE(sparse(client));
 }
 

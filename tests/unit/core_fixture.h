@@ -69,6 +69,12 @@ class CoreTest : public ::testing::Test {
     step(launch(EventKind::kAsked, id, Admission::kAsk, thread));
   }
 
+  void wait(ClientId id) {
+    Event e(EventKind::kWaiting, now_, id);
+    e.done = {};
+    step(e);
+  }
+
   void done(ClientId id, float duration_us = 0, Evidence evidence = Evidence::kSynchronized) {
     Event e(EventKind::kCompleted, now_, id);
     e.done = {stream_seq_[id], duration_us, 0, evidence};

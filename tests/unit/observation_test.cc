@@ -86,11 +86,6 @@ class UnobservedTest : public CoreTest {
     attach(2, 9);
     ask(2);
   }
-  void waits() {
-    Event e(EventKind::kWaiting, now_, 1);
-    e.done = {};
-    step(e);
-  }
 };
 
 class RowTest : public CoreTest {
@@ -109,11 +104,6 @@ class RowTest : public CoreTest {
   void row(uint64_t launches, uint32_t last_kernel = kUnknownKernel) {
     Event e(EventKind::kRow, now_, 1);
     e.untold = {launches, last_kernel};
-    step(e);
-  }
-  void wait() {
-    Event e(EventKind::kWaiting, now_, 1);
-    e.done = {};
     step(e);
   }
   Summary gap(uint64_t id, Summary KernelProfile::*kind) {
@@ -154,7 +144,7 @@ TEST_F(RowTest, AWaitsGapIsOfTheLastKernelOfTheRow) {
   const uint32_t of_first = gap(99, &KernelProfile::gap_synchronized).count;
   tick(100 * kUs);
   row(10, 1);
-  wait();
+  wait(1);
   done(1);
   tick(500 * kUs);
   post(1);
@@ -195,7 +185,7 @@ TEST_F(UnobservedTest, IsTakenForBusyForAWhileThatEnds) {
 }
 
 TEST_F(UnobservedTest, IsBusyUntilItsSynchronizingCallReturns) {
-  waits();
+  wait(1);
   disturb();
   tick(50 * kMs);
   EXPECT_TRUE(grants_.empty());
