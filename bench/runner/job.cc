@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 
 namespace heddle::bench {
@@ -15,6 +16,15 @@ constexpr double kReplyS = 45;   // beyond the end of a block
 
 uint32_t whole_us(double seconds) {
   return static_cast<uint32_t>(std::clamp(std::llround(seconds * 1e6), 0LL, 0xffffffffLL));
+}
+
+// As many threads as it will have CPUs, which it cannot see yet.
+Spawn unpinned(Spawn spawn) {
+  if (!spawn.cpus.empty() && getenv("OMP_NUM_THREADS") == nullptr) {
+    spawn.environment["OMP_NUM_THREADS"] = std::to_string(spawn.cpus.size());
+  }
+  spawn.cpus.clear();
+  return spawn;
 }
 
 }  // namespace
@@ -45,7 +55,11 @@ Samples within(const std::vector<std::vector<double>>& iterations, const Window&
 }
 
 Job::Job(Loop& loop, std::string name, const Spawn& spawn)
-    : loop_(loop), name_(std::move(name)), log_(spawn.log), process_(loop, spawn) {}
+    : loop_(loop),
+      name_(std::move(name)),
+      log_(spawn.log),
+      cpus_(spawn.cpus),
+      process_(loop, unpinned(spawn)) {}
 
 void Job::fail(const std::string& what) {
   give_up();
@@ -80,6 +94,11 @@ bool Job::can(const std::string& word) const {
 }
 
 void Job::wait_ready() {
+  read_ready();
+  if (!cpus_.empty()) pin(process_.pid(), cpus_);
+}
+
+void Job::read_ready() {
   const double deadline = monotonic_s() + kReadyS;
   for (;;) {
     const std::string text = line(deadline);

@@ -34,7 +34,8 @@ Samples within(const std::vector<std::vector<double>>& iterations, const Window&
 
 class Job {
  public:
-  // Does not wait for it. `command` comes with whatever starts it.
+  // Does not wait for it. `command` comes with whatever starts it. It is pinned when it is ready:
+  // loading is most of a short run, and is done by all CPUs.
   Job(Loop& loop, std::string name, const Spawn& spawn);
 
   const std::string& name() const { return name_; }
@@ -58,6 +59,7 @@ class Job {
   bool running() const { return process_.running(); }
 
  private:
+  void read_ready();
   std::string line(double deadline_s);
   Json json_answer(double deadline_s);
   Samples samples_from(const std::string& text);
@@ -65,6 +67,7 @@ class Job {
 
   Loop& loop_;
   const std::string name_, log_;
+  const std::vector<int> cpus_;
   Process process_;
   Json about_ = Json::object();
   Window window_;

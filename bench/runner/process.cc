@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <set>
 
 extern char** environ;
 
@@ -39,14 +41,19 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
+cpu_set_t set_of(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return set;
+}
+
 // A child inherits the affinity of the thread that starts it.
 class Pinned {
  public:
   explicit Pinned(const std::vector<int>& cpus) {
     if (cpus.empty()) return;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int cpu : cpus) CPU_SET(cpu, &set);
+    const cpu_set_t set = set_of(cpus);
     pinned_ = sched_getaffinity(0, sizeof before_, &before_) == 0 &&
               sched_setaffinity(0, sizeof set, &set) == 0;
   }
@@ -271,6 +278,27 @@ std::optional<double> cpu_s(int pid, const std::string& thread) {
     }
   }
   return total;
+}
+
+void pin(int pid, const std::vector<int>& cpus) {
+  const cpu_set_t set = set_of(cpus);
+  std::set<int> moved;
+  // Again until it finds none that is new: a thread may start another one meanwhile.
+  for (size_t before = std::numeric_limits<size_t>::max(); before != moved.size();) {
+    before = moved.size();
+    std::vector<int> processes{pid};
+    while (!processes.empty()) {
+      const std::string tasks = "/proc/" + std::to_string(processes.back()) + "/task";
+      processes.pop_back();
+      std::error_code none;
+      for (const auto& task : std::filesystem::directory_iterator(tasks, none)) {
+        const int thread = std::stoi(task.path().filename());
+        if (sched_setaffinity(thread, sizeof set, &set) == 0) moved.insert(thread);
+        std::ifstream children(task.path() / "children");
+        for (int child; children >> child;) processes.push_back(child);
+      }
+    }
+  }
 }
 
 std::string run(Loop& loop, Spawn spawn, double seconds, const std::string& input) {

@@ -91,6 +91,9 @@ class Process {
 // none. Threads that ended are left out.
 std::optional<double> cpu_s(int pid, const std::string& thread = "");
 
+// Moves all threads of a process and of its children to these CPUs, which what they start inherits.
+void pin(int pid, const std::vector<int>& cpus);
+
 // Runs a command to its end; its standard output, or HostError after `seconds` or a failure.
 std::string run(Loop& loop, Spawn spawn, double seconds, const std::string& input = "");
 
