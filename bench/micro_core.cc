@@ -192,8 +192,8 @@ std::vector<double> measure_decisions_per_s(const MicroOptions& options) {
     for (const core::Decision& decision : decisions) {
       if (decision.kind != core::DecisionKind::kGrant) continue;
       if (decision.decider != core::Decider::kPolicy) ++by_others;
-      ipc::slot_answer(memory->threads[decision.thread], control->grants[decision.thread],
-                       decision.ask_seq, {decision.credit_us, decision.epoch});
+      ipc::slot_answer(control->grants[decision.thread], decision.ask_seq,
+                       {decision.credit_us, decision.epoch});
       ++granted;
     }
   };

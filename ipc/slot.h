@@ -63,7 +63,7 @@ void slot_withdraw(Block& block, uint32_t seq) {
 }
 
 // Sleeps until the grant word moves, by `sleep(seen)`, a FUTEX_WAIT on it; or not at all if the
-// grant is there. The daemon stores the word, then looks whether anybody waits (slot_answer).
+// grant is there. The daemon stores the word, then looks whether anybody sleeps (slot_sleeps).
 template <class Block, class Slot, class Sleep>
 void slot_sleep(Block& block, const Slot& grant, uint32_t seq, Sleep&& sleep) {
   block.waiting.store(1, std::memory_order_seq_cst);
@@ -102,18 +102,25 @@ bool slot_withdrawn(const Block& block, uint32_t seq) {
   return block.ask_word.load(std::memory_order_acquire) == pack_ask(AskState::kSelf, seq);
 }
 
-// Publishes the grant; true if the thread sleeps and must be woken by FUTEX_WAKE on
-// `grant.granted`.
-template <class Fault = FaultPoint, class Block, class Slot>
-bool slot_answer(const Block& block, Slot& grant, uint32_t seq, const Grant& answer) {
+// Publishes the grant. The thread may sleep: see slot_sleeps.
+template <class Fault = FaultPoint, class Slot>
+void slot_answer(Slot& grant, uint32_t seq, const Grant& answer) {
   grant.credit_us.store(answer.credit_us, std::memory_order_relaxed);
   grant.epoch.store(answer.epoch, std::memory_order_relaxed);
   grant.partition.store(answer.partition, std::memory_order_relaxed);
   grant.launch_priority.store(answer.launch_priority, std::memory_order_relaxed);
   Fault::at("slot: answer written, not published");
-  grant.granted.store(seq, std::memory_order_seq_cst);
+  grant.granted.store(seq, std::memory_order_release);
   Fault::at("slot: answer published");
-  return block.waiting.load(std::memory_order_seq_cst) != 0;
+}
+
+// Behind slot_answer, of several if there are, for it waits until all other processors see them.
+inline void slot_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+// Behind that fence: true if the thread must be woken by FUTEX_WAKE on `GrantSlot::granted`.
+template <class Block>
+bool slot_sleeps(const Block& block) {
+  return block.waiting.load(std::memory_order_relaxed) != 0;
 }
 
 }  // namespace heddle::ipc

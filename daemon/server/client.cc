@@ -173,17 +173,15 @@ uint32_t Client::partition_of(const core::Decision& d) const {
   return (fixed & d.partition) != 0 ? fixed & d.partition : fixed;
 }
 
-void Client::apply(const core::Decision& d) {
+bool Client::apply(const core::Decision& d) {
   if (d.kind == core::DecisionKind::kGrant) {
-    if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return;
+    if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
-    ipc::GrantSlot& slot = control_->grants[d.thread];
-    const ipc::Grant grant{d.credit_us, d.epoch, partition_of(d), d.launch_priority};
-    if (ipc::slot_answer(client_->threads[d.thread], slot, d.ask_seq, grant)) {
-      HEDDLE_FAULT_POINT("daemon: granted, not woken");
-      ipc::futex_wake(&slot.granted);
-    }
-  } else if (d.kind == core::DecisionKind::kWindow) {
+    ipc::slot_answer(control_->grants[d.thread], d.ask_seq,
+                     {d.credit_us, d.epoch, partition_of(d), d.launch_priority});
+    return true;
+  }
+  if (d.kind == core::DecisionKind::kWindow) {
     ipc::DeviceWindow& window = control_->windows[d.device];
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
     window.partition.store(partition_of(d), std::memory_order_relaxed);
@@ -196,6 +194,13 @@ void Client::apply(const core::Decision& d) {
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
     store_changed(hint.measure, uint32_t{d.measure});
   }
+  return false;
+}
+
+void Client::wake(uint16_t thread) {
+  if (!ipc::slot_sleeps(client_->threads[thread])) return;
+  HEDDLE_FAULT_POINT("daemon: granted, not woken");
+  ipc::futex_wake(&control_->grants[thread].granted);
 }
 
 bool Client::leased() const {

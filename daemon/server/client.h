@@ -83,14 +83,24 @@ class Client {
   // beyond reach, a record that does not decode), it is to be let go, and no claim means anything.
   static constexpr uint32_t kRecordsPerPoll = 4 * ipc::kRingRecords;
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
-  // Brings over what that looks at first, without waiting for it.
+  // Brings over what that looks at first, without waiting for it; then the records of those
+  // threads that have news.
   void prefetch() const {
     const uint16_t used = threads_used();
     for (uint16_t i = 0; i < used; ++i) __builtin_prefetch(&client_->threads[i]);
   }
+  void prefetch_news() const {
+    const uint16_t used = threads_used();
+    for (uint16_t i = 0; i < used; ++i) {
+      const ipc::ThreadBlock& block = client_->threads[i];
+      if (asked(i)) __builtin_prefetch(block.ask_record);
+      if (posted(i)) __builtin_prefetch(block.ring[cursors_[i].ring % ipc::kRingRecords]);
+    }
+  }
 
-  // Carries out one decision of the core.
-  void apply(const core::Decision& decision);
+  // Carries out one decision of the core. True if it is a grant: then wake(), behind a slot_fence.
+  bool apply(const core::Decision& decision);
+  void wake(uint16_t thread);  // if it sleeps
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
@@ -142,9 +152,10 @@ class Client {
     return static_cast<uint16_t>(std::min(used, ipc::kThreads));
   }
   // Anything that the thread did since it was last looked at.
-  bool any_news(uint16_t thread) const {
+  bool any_news(uint16_t thread) const { return asked(thread) || posted(thread); }
+  bool asked(uint16_t thread) const {
     const uint64_t ask_word = client_->threads[thread].ask_word.load(std::memory_order_seq_cst);
-    return ask_word != cursors_[thread].ask_word || posted(thread);
+    return ask_word != cursors_[thread].ask_word;
   }
   bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   // Its ring has something new.

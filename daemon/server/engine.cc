@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ipc/fault.h"
+#include "ipc/slot.h"
 
 namespace heddle::server {
 namespace {
@@ -191,6 +192,7 @@ bool Engine::collect(core::TimeNs now) {
   claims_.clear();
   // What clients wrote comes over from their processors all at once, not one after the other.
   for (const Client* client : polled_) client->prefetch();
+  for (const Client* client : polled_) client->prefetch_news();
   bool others = false;
   size_t taken = 0;
   for (size_t i = polled_.size(); i-- > 0;) {
@@ -232,6 +234,7 @@ void Engine::handle() {
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
+  wake_granted();
   counters_.claims += batch_.size();
   update_contended(now);
   check_quarantine(now);
@@ -260,8 +263,18 @@ void Engine::apply(std::span<const core::Decision> decisions, Client* likely) {
     if (recorder_ != nullptr) recorder_->decision(decision);
     const bool found = likely != nullptr && likely->identity().id == decision.client;
     Client* client = found ? likely : find(decision.client);
-    if (client != nullptr && decision.device < ipc::kDevices) client->apply(decision);
+    if (client == nullptr || decision.device >= ipc::kDevices) continue;
+    if (client->apply(decision)) granted_.emplace_back(client, decision.thread);
   }
+  if (likely == nullptr) wake_granted();
+}
+
+// A fence costs as much as a grant, and a system call more: those who are awake do not wait for it.
+void Engine::wake_granted() {
+  if (granted_.empty()) return;
+  ipc::slot_fence();
+  for (const auto& [client, thread] : granted_) client->wake(thread);
+  granted_.clear();
 }
 
 void Engine::tick(core::TimeNs now) {

@@ -122,7 +122,8 @@ class Engine {
 
   bool collect(core::TimeNs now);
   void handle();
-  // `of`, `likely`: whose event it is, if known, and so whose most of the decisions are.
+  // `of`, `likely`: whose event it is in a batch, and so whose most of the decisions are; the
+  // batch's end wakes whom it granted.
   void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr);
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);
@@ -130,6 +131,7 @@ class Engine {
   trace::PolicyRecord policy_record(uint8_t device, const core::Policy* policy,
                                     const Generation& generation, core::TimeNs now) const;
   void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
+  void wake_granted();
   core::Scheduler& device(uint8_t index, core::TimeNs now);
   void introduce(Client& client, uint8_t device, core::TimeNs now);
   void collect_profile(const Client& client);
@@ -166,6 +168,7 @@ class Engine {
 
   std::vector<Claim> claims_;
   std::vector<Waiting> batch_;
+  std::vector<std::pair<Client*, uint16_t>> granted_;  // since whoever sleeps was woken last
 
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;

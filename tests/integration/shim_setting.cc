@@ -167,9 +167,9 @@ void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int lau
                        uint32_t thread, uint32_t partition) {
   const ipc::Grant answer{credit_us, ask.epoch, partition, launch_priority};
   ipc::GrantSlot& slot = control_->grants[thread];
-  if (ipc::slot_answer(client_->threads[thread], slot, ask.ask_seq, answer)) {
-    ipc::futex_wake(&slot.granted);
-  }
+  ipc::slot_answer(slot, ask.ask_seq, answer);
+  ipc::slot_fence();
+  if (ipc::slot_sleeps(client_->threads[thread])) ipc::futex_wake(&slot.granted);
 }
 
 bool FakeDaemon::rung(int timeout_ms) {

@@ -83,6 +83,7 @@ enum class Mutation : uint8_t {
   kAskNotFenced,        // the ask is published by a plain store
   kPollLooksOnce,       // the ask's word is not read again after the record was copied
   kAnswerBeforeFields,  // the grant is published before its fields
+  kAnswerNotFenced,     // whether somebody waits is read before others see the grant
   kLookBeforeAnswer,    // whether somebody waits is read before the grant is published
   kSelfNotReported,     // a launch without a grant leaves no record
 };

@@ -83,6 +83,13 @@ inline void store(uint16_t place, uint16_t value, std::memory_order order) {
   made(0);
 }
 
+inline void fence() {
+  uint16_t ignored;
+  if (replayed(ignored)) return;
+  if (running.process->stored != 0) throw Stop{};  // the buffer drains first
+  made(0);
+}
+
 // FUTEX_WAIT: a system call drains the buffer, and sleeps only if the word is still what was seen.
 inline void sleep_on(uint16_t place, uint16_t seen) {
   uint16_t ignored;

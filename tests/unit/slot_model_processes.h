@@ -146,7 +146,9 @@ inline bool slot_answer_step(const Block& block, Slot& slot, uint32_t seq,
     slot.granted.store(seq, kFenced);
     return waits;
   }
-  return ipc::slot_answer(block, slot, seq, grant);
+  ipc::slot_answer(slot, seq, grant);
+  if (mutation != Mutation::kAnswerNotFenced) fence();
+  return ipc::slot_sleeps(block);
 }
 
 // The ring's records are in the ghost: its words say how many of them count.

@@ -67,7 +67,7 @@ TEST_P(Mutated, IsFound) {
 INSTANTIATE_TEST_SUITE_P(SlotModel, Mutated,
                          ::testing::Values(Mutation::kAskNotFenced, Mutation::kPollLooksOnce,
                                            Mutation::kAnswerBeforeFields,
-                                           Mutation::kLookBeforeAnswer,
+                                           Mutation::kAnswerNotFenced, Mutation::kLookBeforeAnswer,
                                            Mutation::kSelfNotReported));
 
 }  // namespace
