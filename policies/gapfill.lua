@@ -20,36 +20,41 @@ local beside_us = 1500                        -- owed so much, it was more than 
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
 local try_every, tried_less = 32, 8           -- corrections; and so many times less often at most
 local try_first, clearly = 4, 1.1             -- corrections; and so many times more
+local enough = 0.5                            -- of the time wanted: nothing is tried then
+local average_of = 10                         -- corrections
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
--- that either costs those above slowdown_pct or less; and what best effort got lately, while it
--- wanted the GPU for so long.
+-- that either costs those above slowdown_pct or less; and, on the average of so many corrections,
+-- what best effort got in the time that it wanted: launches, since the same kernel takes longer on
+-- fewer SMs, and the share of it that they were predicted to take.
 local ALL, FENCE = 1, 2
 local wanted_us = 2000                        -- it asks this often at least while it does
-local function new_way() return { factor = 1, got_us = 0, wanted_us = 0 } end
-local function rate(way) return (way.got_us + 1) / (way.wanted_us + 1) end
+local function new_way() return { factor = 1, turns = 0, launches_per_us = 0, share = 0 } end
 -- By priority: what best effort is owed; the idle time of those above, and when that was read; the
 -- way that it goes, for how many corrections, and what it got and wanted since; and the most of a
 -- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
 local above = {}
 for q = 0, 9 do
-  above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got_us = 0,
+  above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got = 0, got_us = 0,
                wanted_us = 0, ways = { new_way(), new_way() } }
 end
 
 -- Each way for some corrections first, the fence corrected as all SMs were. Then the fence, if it
 -- gets best effort clearly more, else all SMs; and the other now and then, the more seldom, the
--- less that got it, for whoever is served now this way, now that, is served unsteadily.
+-- less that got it, for whoever is served now this way, now that, is served unsteadily. So is
+-- whoever has enough on all SMs: no fence is tried then.
 local function choose(a)
+  local all, fence = a.ways[ALL], a.ways[FENCE]
+  if a.way == ALL and all.share > enough then return end
   a.turns = a.turns + 1
   if a.turns < 2 * try_first then
-    if a.turns == try_first then a.way, a.ways[FENCE].factor = FENCE, a.ways[ALL].factor end
+    if a.turns == try_first then a.way, fence.factor = FENCE, all.factor end
     return
   end
-  local all, fence = rate(a.ways[ALL]), rate(a.ways[FENCE])
-  local best = fence > clearly * all and FENCE or ALL
-  local times_less = min(tried_less, max(all, fence) / min(all, fence))
+  local more = (fence.launches_per_us + 1e-6) / (all.launches_per_us + 1e-6)
+  local best = more > clearly and FENCE or ALL
+  local times_less = min(tried_less, max(more, 1 / more))
   a.way = best
   if a.turns >= try_every * times_less then
     a.way, a.turns = ALL + FENCE - best, 2 * try_first
@@ -64,11 +69,14 @@ local function correct(a, q, g, p)
     local way = a.ways[a.way]
     local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
     way.factor = max(1 / 8, min(8, way.factor / 2 ^ max(-1, min(1, over / correct_by))))
-    way.got_us = 0.95 * way.got_us + a.got_us
-    way.wanted_us = 0.95 * way.wanted_us + a.wanted_us
+    way.turns = min(way.turns + 1, average_of)
+    local launches_per_us, share = way.launches_per_us, way.share
+    way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
+    way.share = share + (a.got_us / a.wanted_us - share) / way.turns
     if p.fence_sm > 0 then choose(a) end
   end
-  a.took_us, a.alone_us, a.got_us, a.wanted_us = took_us, alone_us, 0, 0
+  a.took_us, a.alone_us = took_us, alone_us
+  a.got, a.got_us, a.wanted_us = 0, 0, 0
 end
 
 local function owed(a, q, g, at_us, p)
@@ -86,13 +94,13 @@ local function owed(a, q, g, at_us, p)
   return a.owed_us
 end
 
-local function charge(a, us)
+local function charge(a, us, launches)
   a.owed_us = max(a.owed_us - us, -saved_us_max)
-  a.got_us = a.got_us + us
+  a.got, a.got_us = a.got + launches, a.got_us + us
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.6.0",
+  name = "gapfill", api = 1, version = "1.7.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -112,7 +120,7 @@ return policy {
   hooks = {
     enqueue = function(k, p)
       if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
-      charge(above[k.priority], k.by_credit_us)
+      charge(above[k.priority], k.by_credit_us, 0)
       return queue.insert("be", k, k.priority)       -- Q0 is served first
     end,
 
@@ -135,7 +143,7 @@ return policy {
       if fits then
         local us = fits.predicted_us
         local rest = min(left, p.quantum_us - inflight, p.quantum_us * p.credit_pct / 100) - us
-        charge(above[fits.priority], us)
+        charge(above[fits.priority], us, 1)
         return RUN, fits, nil, nil, max(0, rest), "fits"
       end
 
@@ -152,7 +160,7 @@ return policy {
       if fence then
         local longest_us = fence_times * p.overrun_max_us + patience_us
         if k.predicted_us > longest_us then return IDLE, "too long for the fence" end
-        charge(a, k.predicted_us)
+        charge(a, k.predicted_us, 1)
         return RUN, k, few, 0, "fenced"
       end
       -- In a gap it delays nobody, which is worth some of its own time.
@@ -161,7 +169,7 @@ return policy {
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      charge(a, k.predicted_us)
+      charge(a, k.predicted_us, 1)
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

@@ -370,15 +370,15 @@ test("time-sliced, nothing is fenced", function(t)
 end)
 
 -- Best effort's kernels of 400 µs fill the GPU in one wave. Beside kernels of `blocks` without a
--- pause, and then `after` such of others: how many of the last second's went to the fence, and how
--- many did not.
-local function tried(t, blocks, after)
+-- pause, or with gaps of `gap_us`, and then `after` such of others: how many of the last second's
+-- went to the fence, and how many did not.
+local function tried(t, blocks, after, gap_us)
   local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 64 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = 400, blocks = 264, count = 8 }
   s:run(10000)
-  s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = blocks, at = 10000,
+  s:loop { client = "lc", us = 40, gap_us = gap_us or 5, launches = 25, blocks = blocks, at = 10000,
            count = after and 500 }
   s:run(50000)
   s:loop { client = "be", us = 400, blocks = 264 }
@@ -414,4 +414,10 @@ test("what was worse is tried again", function(t)
   local fenced, whole = tried(t, 264, 16)
   t.ok(fenced > 500, "on the fence, " .. fenced)
   t.below(whole, fenced / 10, "on all SMs")
+end)
+
+test("who has enough of all SMs is not fenced to see whether there is more", function(t)
+  local fenced, whole = tried(t, 16, nil, 2000)
+  t.ok(whole > 1000, "on all SMs, " .. whole)
+  t.eq(fenced, 0, "on the fence")
 end)
