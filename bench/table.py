@@ -253,22 +253,49 @@ def validation_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
+def counts(verdict):
+    """Whether the driver saw as many launches under heddle as without; "–" where none counted."""
+    count = verdict.get("launches")
+    return "–" if not count else {True: "equal", False: "DIFFERENT",
+                                  None: "bare differs"}[count["equal"]]
+
+
+def gated(program):
+    """The outputs of the gated cell, and how its launches went as heddled knows."""
+    word = program["verdict"].get("outputs", {}).get("gated", "–").split(":")[0]
+    cell = next((c for c in program["cells"] if c["condition"] == "gated"), {})
+    shim = cell.get("shim", {})
+    if not shim.get("counters"):
+        return word
+    exempt = sum(client["self"].get("exempt", 0) for client in shim["counters"])
+    return (f"{word}; {shim['granted']} of {shim['launches']} asked"
+            + (f", {exempt} exempt" if exempt else ""))
+
+
 def nccl_table():
     """Programs on two GPUs under each policy; what was measured later is added."""
     merged = {}
     for _, document in load("nccl"):
         for name, found in document["programs"].items():
-            row = merged.setdefault((name, document["policy"]), {"outputs": {}, "commits": []})
+            key = name, document["policy"], document["sharing"]
+            row = merged.setdefault(
+                key, {"outputs": {}, "commits": [], "counts": "–", "result": ""})
             verdict = found["verdict"]
-            row["about"], row["result"] = found["about"], verdict["result"]
+            row["about"] = found["about"]
+            if verdict["result"] != "not compared" or not row["result"]:
+                row["result"] = verdict["result"]
             row["outputs"] |= {key: word for key, word in verdict["outputs"].items()
-                               if word not in ("–", "not run")}
+                               if word not in ("–", "not run", "not compared")}
+            if row["outputs"].get("gated") == "equal" and verdict["outputs"].get("gated"):
+                row["outputs"]["gated"] = gated(found)
+            row["counts"] = counts(verdict) if counts(verdict) != "–" else row["counts"]
             row["commits"].append(found.get("commit", document["commit"]))
-    rows = [[f"{row['about']}, `{policy}`",
+    rows = [[f"{row['about']}, `{policy}`" + (", MPS" if sharing == "mps" else ""),
              *(row["outputs"].get(key, "–") for key in ("alone", "gated", "absent", "killed")),
-             ", ".join(row["commits"]), row["result"]]
-            for (_, policy), row in sorted(merged.items())]
-    header = ["on two GPUs", "alone", "gated", "no daemon", "daemon killed", "commit", "verdict"]
+             row["counts"], ", ".join(row["commits"]), row["result"]]
+            for (_, policy, sharing), row in sorted(merged.items())]
+    header = ["on two GPUs", "alone", "gated", "no daemon", "daemon killed", "launches", "commit",
+              "verdict"]
     return markdown(header, rows) if rows else NO_RESULT
 
 
@@ -310,14 +337,12 @@ def matrix_table():
     for name, program in programs.items():
         verdict = program["verdict"]
         outputs = verdict.get("outputs", {})
-        count = verdict.get("launches")
-        launches = "–" if not count else {True: "equal", False: "DIFFERENT",
-                                          None: "bare differs"}[count["equal"]]
         remarks = [" ".join(text.split())[:200].replace("|", "/")
                    for text in verdict.get("why", []) + verdict.get("notes", [])]
-        rows.append([program["about"], *(outputs.get(key, "–").split(":")[0] for key in
-                                         ("alone", "gated", "absent", "killed")),
-                     launches, verdict["result"] + ("; " + "; ".join(remarks) if remarks else "")])
+        words = {key: outputs.get(key, "–").split(":")[0] for key in ("alone", "absent", "killed")}
+        rows.append([program["about"], words["alone"], gated(program), words["absent"],
+                     words["killed"], counts(verdict),
+                     verdict["result"] + ("; " + "; ".join(remarks) if remarks else "")])
     header = ["program", "alone", "gated", "no daemon", "daemon killed", "launches", "verdict"]
     return markdown(header, rows) if rows else NO_RESULT
 

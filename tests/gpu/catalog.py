@@ -107,7 +107,9 @@ MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
 class Condition:
     """`daemon`: None (bare), "absent" (no socket), "present", or "killed" half-way and restarted.
     `beside`: a busy latency-critical program shares the GPU, so that this one is gated.
-    `sms`: the SMs that it is kept on."""
+    `sms`: the SMs that it is kept on. `pace_ms`: the program's pause after each of its 24 rounds. A
+    gated one needs some: the busy program rests for 100 ms now and then, in which all of a short
+    one's launches would go without having asked."""
     name: str
     daemon: str | None = None
     beside: bool = False
@@ -122,7 +124,7 @@ CONDITIONS = [
     Condition("bare"),
     Condition("bare_again"),
     Condition("alone", "present"),
-    Condition("gated", "present", beside=True),
+    Condition("gated", "present", beside=True, pace_ms=20),
     Condition("absent", "absent"),
     Condition("killed", "killed", beside=True, pace_ms=150),
     Condition("count_bare", counted=True),

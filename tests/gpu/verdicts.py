@@ -4,6 +4,7 @@ Pure: from the cells' rows to a verdict, so that it can be tested without a GPU.
 bare differs from bare proves nothing and is left out, by name.
 """
 
+BROKEN = ("failed", "hung")
 HEDDLE = ("alone", "gated", "absent", "killed", "latency", "partition", "partition_gated",
           "killed_alone")
 
@@ -39,7 +40,7 @@ def outputs(cell, bare, unstable):
         return f"skipped: {cell['reason']}"
     if cell["outcome"] != "ok":
         return f"failed: {cell.get('error') or 'exit ' + str(cell.get('exit'))}"
-    if bare["digests"] and not bare["digests"].keys() - set(unstable):
+    if bare is None or (bare["digests"] and not bare["digests"].keys() - set(unstable)):
         return "not compared"
     different = differing(bare["digests"], cell["digests"], unstable)
     if different:
@@ -62,19 +63,44 @@ def launches(cells):
     return None
 
 
+def managed(cell):
+    """How the launches of a cell's processes went, as heddled knows: by asking, never held back,
+    and all of them; None where it was not asked."""
+    shim = (cell or {}).get("shim") or {}
+    if "counters" not in shim:
+        return None
+    went_by = {why: sum(client["self"].get(why, 0) for client in shim["counters"])
+               for why in ("exempt", "capturing")}
+    return {"asked": shim["granted"], **went_by,
+            "launches": shim["launches"] + went_by["capturing"], "clients": shim["clients"]}
+
+
+def unknown_launches(cell):
+    """A line if heddled knows of other launches than the driver did in the same run."""
+    known = managed(cell) if ok(cell) and cell.get("counted") else None
+    seen = sum(cell["counted"].values()) if known else 0
+    if known and known["launches"] != seen:
+        yield f"heddled knows of {known['launches']} launches, the driver of {seen}"
+
+
 def notes(cells):
     """What a reader should know that is no difference."""
     unstable = control(cells)
     if unstable:
         yield "bare differs from bare: " + ", ".join(unstable)
     gated = cells.get("gated")
-    if ok(gated) and not gated.get("shim", {}).get("granted"):
+    known = managed(gated) if ok(gated) else None
+    if known and not known["clients"]:
+        yield "not managed: the program was not attached"
+    elif known and not known["asked"]:
         yield "gated: no launch asked"
+    yield from unknown_launches(cells.get("count_heddle"))
+    never_attached = known is not None and not known["clients"]
     for name in ("killed", "killed_alone"):
         cell = cells.get(name)
         if ok(cell) and not cell.get("restarted"):
             yield f"{name}: the daemon was not killed"
-        elif ok(cell) and not cell.get("shim", {}).get("clients"):
+        elif ok(cell) and not cell.get("shim", {}).get("clients") and not never_attached:
             yield f"{name}: not attached again at the end"
     for name in ("partition", "partition_gated"):
         if ok(cells.get(name)) and not cells[name].get("shim", {}).get("partitioned"):
@@ -86,7 +112,7 @@ def notes(cells):
         if seen != bare["launches"]:
             yield f"the program knows of {bare['launches']} launches, {seen} were counted"
     alone = cells.get("alone")
-    if ok(alone) and alone.get("launches") and alone.get("shim"):
+    if ok(alone) and alone.get("launches") and alone.get("shim") and not never_attached:
         seen = alone["shim"].get("launches")
         if seen != alone["launches"]:
             yield f"alone: heddled knows of {seen} launches, the program of {alone['launches']}"
@@ -98,12 +124,13 @@ def judge(cells):
     """{"result": alike | differs | bare fails | skipped | not run, ...} of one program's cells."""
     cells = by_condition(cells)
     bare = cells.get("bare")
-    if bare is None or bare["outcome"] == "not run":
+    if bare and bare["outcome"] == "not run":
         return {"result": "not run"}
-    if bare["outcome"] == "skipped":
+    if bare and bare["outcome"] == "skipped":
         return {"result": "skipped", "why": [bare["reason"]]}
-    if not ok(bare):
+    if bare and not ok(bare):
         return {"result": "bare fails", "why": [outputs(bare, None, ())]}
+    # Without a bare run, as where only launches were to be counted, no outputs are compared.
     unstable = control(cells)
     found = {name: outputs(cells[name], bare, unstable or ()) for name in HEDDLE if name in cells}
     count = launches(cells)
@@ -111,13 +138,17 @@ def judge(cells):
            if text not in ("equal", "not compared")]
     if count and count["equal"] is False:
         why.append(f"launches: {count['bare']} bare, {count['heddle']} under heddle")
+    if ok(cells.get("count_bare")) and (cells.get("count_heddle") or {}).get("outcome") in BROKEN:
+        why.append(f"count_heddle: {outputs(cells['count_heddle'], bare, ())}")
     missing = [name for name, text in found.items() if text == "not run"]
-    only_missing = found and len(missing) == len(why)
+    only_missing = missing and len(missing) == len(why)
     return {
-        "result": "not compared" if found and set(found.values()) == {"not compared"} else
-                  "alike" if found and not why else "not run" if only_missing else "differs",
+        "result": "differs" if why and not only_missing else
+                  "not run" if only_missing or not (found or count) else
+                  "not compared" if set(found.values()) <= {"not compared"} else "alike",
         "why": why,
         "control": "not run" if unstable is None else
                    "differs" if unstable else "equal",
-        "outputs": found, "launches": count, "notes": list(notes(cells)),
+        "outputs": found, "launches": count, "gated": managed(cells.get("gated")),
+        "notes": list(notes(cells)),
     }

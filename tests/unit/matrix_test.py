@@ -21,10 +21,15 @@ def row(condition, outcome="ok", out="a", **more):
             "digests": {"out": out, "clock": "1"}, **more}
 
 
+def shim(asked=0, launches=48, clients=1, **self):
+    return {"clients": clients, "granted": asked, "launches": launches,
+            "counters": [{"self": self}] * clients}
+
+
 def rows(**changes):
     """A program that runs alike everywhere, with some cells changed."""
     found = {name: row(name) for name in ("bare", "bare_again", "alone", "gated", "absent")}
-    found["gated"]["shim"] = {"granted": 5}
+    found["gated"]["shim"] = shim(asked=5)
     found["killed"] = row("killed", restarted=True, shim={"clients": 1})
     found["count_bare"] = row("count_bare", counted={"kernels": 48, "graphs": 0})
     found["count_heddle"] = row("count_heddle", counted={"kernels": 48, "graphs": 0})
@@ -78,10 +83,37 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(verdicts.judge(found)["result"], "differs")
 
     def test_a_cell_that_was_not_gated_or_not_attached_again_says_so(self):
-        verdict = verdicts.judge(rows(gated={"shim": {"granted": 0}},
+        verdict = verdicts.judge(rows(gated={"shim": shim(asked=0)},
                                       killed={"shim": {"clients": 0}}))
         self.assertEqual(verdict["notes"], ["gated: no launch asked",
                                             "killed: not attached again at the end"])
+
+    def test_a_program_that_heddle_never_saw_is_said_to_be_unmanaged_once(self):
+        verdict = verdicts.judge(rows(gated={"shim": shim(clients=0)},
+                                      alone={"launches": 48, "shim": shim(0, 0, clients=0)},
+                                      killed={"shim": {"clients": 0}}))
+        self.assertEqual(verdict["notes"], ["not managed: the program was not attached"])
+
+    def test_says_how_the_gated_launches_went(self):
+        verdict = verdicts.judge(rows(gated={"shim": shim(7, 40, exempt=3, capturing=8)}))
+        self.assertEqual(verdict["gated"], {"asked": 7, "exempt": 3, "capturing": 8,
+                                            "launches": 48, "clients": 1})
+
+    def test_launches_that_the_driver_saw_and_heddled_did_not_are_named(self):
+        verdict = verdicts.judge(rows(count_heddle={"shim": shim(launches=40, capturing=8)}))
+        self.assertEqual(verdict["notes"], [])
+        verdict = verdicts.judge(rows(count_heddle={"shim": shim(launches=24)}))
+        self.assertEqual(verdict["notes"], ["heddled knows of 24 launches, the driver of 48"])
+
+    def test_counts_are_compared_without_a_bare_run_too(self):
+        counts = [r for r in rows() if r["condition"].startswith("count")]
+        self.assertEqual(verdicts.judge(counts)["launches"]["equal"], True)
+        self.assertEqual(verdicts.judge(counts)["result"], "not compared")
+        counts[1] |= {"counted": {"kernels": 47, "graphs": 0}}
+        self.assertEqual(verdicts.judge(counts)["result"], "differs")
+        counts[1] |= {"outcome": "hung", "after_s": 60}
+        self.assertEqual(verdicts.judge(counts)["why"],
+                         ["count_heddle: hung: no end within 60 s"])
 
     def test_a_budget_that_ran_out_is_no_verdict(self):
         late = {name: {"outcome": "not run"} for name in ("killed", "absent")}

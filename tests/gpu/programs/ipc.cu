@@ -77,10 +77,11 @@ int main(int argc, char** argv) {
     exactly(read(up[0], &salt, sizeof salt), sizeof salt);
     program.launched(2);  // one is the child's
   }
+  program.digest("data", data, kBytes);
+  // The child stays meanwhile, so that the daemon can be asked about both.
+  const int result = program.finish();
   close(down[1]);
   int status = 0;
   waitpid(pid, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return 5;
-  program.digest("data", data, kBytes);
-  return program.finish();
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? result : 5;
 }
