@@ -1,8 +1,5 @@
 #include "daemon/cli/doctor.h"
 
-#include <gnu/libc-version.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -10,12 +7,7 @@
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/elf.h"
-#include "daemon/cli/preload.h"
 #include "daemon/cli/print.h"
-#include "daemon/cli/probe.h"
-#include "ipc/limits.h"
-#include "ipc/socket.h"
 
 namespace heddle::cli {
 namespace {
@@ -44,6 +36,17 @@ std::string process_text(const json& process) {
          (process["uid"].is_null() ? "" : " of uid " + process["uid"].dump());
 }
 
+// The first of them.
+std::string names(const json& all) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(all.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + printable(all[i]);
+  }
+  if (all.size() > kShown) text += " and " + std::to_string(all.size() - kShown) + " more";
+  return text;
+}
+
 class Examination {
  public:
   explicit Examination(const json& facts) : facts_(facts) {
@@ -57,6 +60,7 @@ class Examination {
   std::vector<Finding> run() {
     shim();
     driver();
+    entry_points();
     gpus();
     mps();
     managed_mps();
@@ -119,6 +123,25 @@ class Examination {
                  "heddle needs a driver for CUDA " + cuda_version(kCudaFloor) + " or newer");
     }
     add(Level::kOk, "driver", path + ", CUDA " + cuda_version(version));
+  }
+
+  // What a driver newer than the shim's table has more.
+  void entry_points() {
+    if (!facts_.contains("entry_points")) return;  // no driver, and said so
+    const json& e = facts_["entry_points"];
+    if (e.contains("error"))
+      return add(Level::kNone, "entry points", "not known: " + e.value("error", ""));
+    const std::string table = "the shim's table is of CUDA " + cuda_version(e["table"]);
+    if (!e["past"].empty()) {
+      return add(Level::kWarn, "entry points",
+                 "the driver has some that may launch or wait past heddle, " + table + ": " +
+                     names(e["past"]),
+                 "install a heddle with a newer table; programs that use these by cuGetProcAddress "
+                 "are not managed in full");
+    }
+    const std::string more = e["unknown"].empty() ? "" : "; passed by: " + names(e["unknown"]);
+    add(Level::kOk, "entry points",
+        "every launch and wait of this driver goes through the shim, " + table + more);
   }
 
   bool has_gpus() const { return facts_["nvml"].contains("gpus"); }
@@ -419,45 +442,6 @@ const char* level_text(Level level) {
 }  // namespace
 
 std::vector<Finding> examine(const json& facts) { return Examination(facts).run(); }
-
-json gather_facts(const std::string& named) {
-  std::string path = named;
-  char buffer[256];
-  if (path.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) path = buffer;
-  server::Request request;
-  const Answer status = ask(path, request);
-  request.kind = server::Request::Kind::kPs;
-  const Answer ps = status.code == kOk ? ask(path, request) : status;
-
-  json facts = probe_gpu();
-  facts["daemon"] = {{"code", ps.code}, {"error", ps.error}};
-  if (ps.code == kOk) {
-    facts["daemon"]["status"] = status.json;
-    facts["daemon"]["ps"] = ps.json;
-  }
-  facts["version"] = HEDDLE_VERSION;
-  facts["protocol"] = ipc::kProtocolVersion;
-  facts["uid"] = geteuid();
-  const json known = ps.code == kOk ? status.json.value("mps", json::object()) : json::object();
-  facts["mps"] = probe_mps(known.value("managed", false) ? known.value("pipe_directory", "") : "",
-                           ps.code == kOk ? status.json["pid"].get<int>() : 0);
-  facts["socket"] = probe_socket(path);
-  facts["environment"] = probe_environment();
-  const Obstacle obstacle = obstacle_in("/proc/self/exe", shim_path());
-  facts["libc"] = {{"version", gnu_get_libc_version()}, {"obstacle", obstacle.why}};
-  facts["gpu_processes"] = json::array();
-  std::set<int> pids;
-  for (const json& gpu : facts["nvml"].value("gpus", json::array())) {
-    for (const json& pid : gpu["pids"]) pids.insert(pid.get<int>());
-  }
-  if (!facts["nvml"].contains("gpus")) {
-    const json holders = probe_holders(ps.code == kOk ? attached_pids(ps.json) : std::set<int>());
-    for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
-    facts["gpu_processes_complete"] = holders["complete"];
-  }
-  for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
-  return facts;
-}
 
 int run_doctor(const std::string& socket, bool as_json) {
   const json facts = gather_facts(socket);

@@ -16,7 +16,8 @@ namespace {
 // in circles, or means to keep us.
 constexpr size_t kVersionsMax = 4096;
 constexpr size_t kDynamicMax = 4096;
-constexpr size_t kTextMax = 256;  // a name of either, and a loader's path
+constexpr size_t kTextMax = 256;           // a name of either, and a loader's path
+constexpr uint32_t kSymbolsMax = 1 << 16;  // a CUDA driver exports some 700
 
 template <class T>
 bool read_at(std::string_view file, uint64_t offset, T& out) {
@@ -29,6 +30,12 @@ std::string text_at(std::string_view file, uint64_t offset) {
   if (offset >= file.size()) return "";
   const std::string_view rest = file.substr(offset, kTextMax);
   return std::string(rest.substr(0, rest.find('\0')));
+}
+
+// False if it is not for x86-64.
+bool read_header(std::string_view file, Elf64_Ehdr& header) {
+  return read_at(file, 0, header) && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+         header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_machine == EM_X86_64;
 }
 
 class Reader {
@@ -77,8 +84,51 @@ class Reader {
     }
   }
 
+  std::vector<Symbol> exports() const {
+    std::vector<Symbol> all;
+    const uint64_t symbols = offset_of(DT_SYMTAB), strings = offset_of(DT_STRTAB);
+    if (symbols == kNone || strings == kNone) return all;
+    const uint32_t count = std::min(symbol_count(), kSymbolsMax);
+    for (uint32_t i = 1; i < count; ++i) {  // the first is none
+      Elf64_Sym symbol;
+      if (!read_at(file_, symbols + uint64_t{i} * sizeof symbol, symbol)) break;
+      const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+      if (symbol.st_shndx == SHN_UNDEF || (binding != STB_GLOBAL && binding != STB_WEAK)) continue;
+      all.push_back({text_at(file_, strings + symbol.st_name), binding == STB_WEAK});
+    }
+    return all;
+  }
+
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
+
+  // The symbol table's length stands in its hash table alone.
+  uint32_t symbol_count() const {
+    if (const uint64_t at = offset_of(DT_HASH); at != kNone) {
+      Elf64_Word counts[2] = {};  // of buckets, of symbols
+      read_at(file_, at, counts);
+      return counts[1];
+    }
+    const uint64_t at = offset_of(DT_GNU_HASH);
+    struct {
+      uint32_t buckets, first_symbol, bloom_words, shift;
+    } header;
+    if (at == kNone || !read_at(file_, at, header)) return 0;
+    const uint64_t buckets = at + sizeof header + uint64_t{header.bloom_words} * sizeof(uint64_t);
+    const uint64_t chains = buckets + uint64_t{header.buckets} * sizeof(uint32_t);
+    // Each bucket names its first symbol; the chain of the last of them ends with a 1 in bit 0.
+    uint32_t last = 0;
+    for (uint32_t i = 0, first; i < std::min(header.buckets, kSymbolsMax); ++i) {
+      if (!read_at(file_, buckets + uint64_t{i} * sizeof first, first)) break;
+      last = std::max(last, first);
+    }
+    if (last < header.first_symbol) return header.first_symbol;
+    for (uint32_t hash; last < kSymbolsMax; ++last) {
+      const uint64_t chain = chains + uint64_t{last - header.first_symbol} * sizeof hash;
+      if (!read_at(file_, chain, hash) || (hash & 1) != 0) return last + 1;
+    }
+    return last;
+  }
 
   // Where in the file lies what an entry of the dynamic section points at.
   uint64_t offset_of(int64_t tag) const {
@@ -115,13 +165,18 @@ std::optional<Elf> parse_elf(std::string_view file) {
   if (file.substr(0, SELFMAG) != std::string_view(ELFMAG, SELFMAG)) return std::nullopt;
   Elf elf;
   Elf64_Ehdr header;
-  elf.is_x86_64 = read_at(file, 0, header) && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-                  header.e_machine == EM_X86_64;
+  elf.is_x86_64 = read_header(file, header);
   if (!elf.is_x86_64) return elf;
   const Reader reader(file, header);
   elf.interpreter = reader.interpreter();
   reader.versions(elf);
   return elf;
+}
+
+std::vector<Symbol> exported_symbols(std::string_view file) {
+  Elf64_Ehdr header;
+  if (!read_header(file, header)) return {};
+  return Reader(file, header).exports();
 }
 
 MappedFile::MappedFile(const std::string& path) {

@@ -19,6 +19,15 @@ struct Elf {
 // None if `file` is no ELF file. What lies outside of the file is left out: any bytes are safe.
 std::optional<Elf> parse_elf(std::string_view file);
 
+struct Symbol {
+  std::string name;
+  bool weak = false;
+};
+
+// What a library exports, by its dynamic symbol table. Nothing if `file` is no ELF file for x86-64;
+// what lies outside of the file is left out here, too.
+std::vector<Symbol> exported_symbols(std::string_view file);
+
 // A file's bytes as they are mapped.
 class MappedFile {
  public:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`heddle doctor` on the simulated driver with a stand-in for NVML: doctor.py FAKE_NVML
 
-A program without heddle is named, an attached one is not; the exit code says whether anything is
-wrong.
+A program without heddle is named, an attached one is not, and so is what a newer driver has more;
+the exit code says whether anything is wrong.
 """
 
 import json
@@ -37,6 +37,7 @@ def check(where):
     expect(found["driver"][0] == ("ok", f"{driver}, CUDA 13.0"), found["driver"])
     where.start_daemon("priority")
     code, found = doctor(where)
+    expect("entry points" in found, found)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
 
     managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)
@@ -56,6 +57,15 @@ def check(where):
     nowhere = subprocess.run([stage.HEDDLE, "--socket", b"/nowhere/\xff", "ps", "--json"],
                              capture_output=True, timeout=20)
     expect(nowhere.returncode == 3 and json.loads(nowhere.stdout)["exit_code"] == 3, nowhere)
+
+    # A driver of tomorrow: one of its names is new.
+    newer = where.folder / "libcuda.so.1"
+    image = driver.read_bytes()
+    expect(b"\0cuGraphLaunch_ptsz\0" in image, "the simulated driver exports it")
+    newer.write_bytes(image.replace(b"\0cuGraphLaunch_ptsz\0", b"\0cuGraphLaunch_v999\0"))
+    code, found = doctor(where, HEDDLE_REAL_LIBCUDA=str(newer))
+    level, text = found["entry points"][0]
+    expect(code == 0 and level == "warn" and text.endswith(": cuGraphLaunch_v999"), found)
 
     code, found = doctor(where, FAKE_NVML_MODE="3")
     expect(code == 1 and found["gpu"][0][0] == "error", found["gpu"])

@@ -53,6 +53,7 @@ class Doctor : public ::testing::Test {
     "version": "0.1.0", "protocol": 1, "uid": 1000,
     "shim": {"path": "/opt/heddle/lib/heddle/libcuda.so.1", "protocol": 1},
     "libc": {"version": "2.36", "obstacle": ""},
+    "entry_points": {"table": 13000, "known": 637, "unknown": [], "past": []},
     "driver": {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "version": 13000},
     "nvml": {"driver_version": "580.1",
              "gpus": [{"index": 0, "name": "H200", "compute_mode": 0, "pids": [42]}]},
@@ -102,6 +103,20 @@ TEST_F(Doctor, WantsADriverOfTheFloor) {
   EXPECT_TRUE(says("driver", Level::kError, "does not answer"));
   facts_["environment"]["real_libcuda"] = "/nowhere";
   EXPECT_TRUE(says("driver", Level::kError, "HEDDLE_REAL_LIBCUDA=/nowhere"));
+}
+
+TEST_F(Doctor, NamesTheEntryPointsThatGoPastTheShim) {
+  EXPECT_TRUE(says("entry points", Level::kOk, "the shim's table is of CUDA 13.0"));
+  facts_["entry_points"]["unknown"] = {"cuDeviceGetColour", "cuLaunchKernelEx_v2"};
+  EXPECT_TRUE(says("entry points", Level::kOk, "passed by: cuDeviceGetColour"));
+  facts_["entry_points"]["past"] = {"cuLaunchKernelEx_v2"};
+  EXPECT_TRUE(says("entry points", Level::kWarn, "CUDA 13.0: cuLaunchKernelEx_v2"));
+  EXPECT_NE(finding("entry points").remedy, "");
+  for (int i = 0; i < 9; ++i)
+    facts_["entry_points"]["past"].push_back("cuLaunch" + std::to_string(i));
+  EXPECT_TRUE(says("entry points", Level::kWarn, "cuLaunch6 and 2 more"));
+  facts_["entry_points"] = {{"error", "/x: its symbols cannot be read"}};
+  EXPECT_TRUE(says("entry points", Level::kNone, "/x"));
 }
 
 TEST_F(Doctor, IsOfUseWithoutAGpu) {
@@ -230,14 +245,30 @@ TEST_F(Doctor, LooksAtTheSocketsOwnersAndModes) {
   facts_["socket"]["uid"] = 1000;
   facts_["socket"]["directory_uid"] = 1000;
   EXPECT_EQ(finding("socket").level, Level::kOk);
+  facts_["socket"]["directory_uid"] = 1001;
+  EXPECT_TRUE(says("socket", Level::kWarn, "uid 1001 owns its directory"));
+  facts_["socket"]["directory_uid"] = 1000;
   facts_["socket"]["writable"] = false;
   EXPECT_TRUE(says("socket", Level::kError, "0666"));
+  facts_["socket"]["is_socket"] = false;
+  EXPECT_TRUE(says("socket", Level::kError, "is no socket"));
 }
 
 TEST_F(Doctor, CountsWhatWentPastItsGate) {
   facts_["daemon"]["ps"]["clients"][0]["counters"]["self"]["pool"] = 3;
   EXPECT_TRUE(says("client", Level::kWarn, "3 launches did not wait (pool)"));
+  json& counters = facts_["daemon"]["ps"]["clients"][0]["counters"];
+  counters["self"] = {{"starved", 4}};
+  EXPECT_TRUE(says("client", Level::kWarn, "4 launches did not wait (starved)"));
+  counters["self"] = {{"stale", 5}};
+  EXPECT_TRUE(says("client", Level::kWarn, "5 launches did not wait (stale)"));
+  counters["self"] = json::object();
+  EXPECT_EQ(finding("client").level, Level::kOk);
+  counters["dropped"] = 6;
+  EXPECT_TRUE(says("client", Level::kWarn, "6 records found their ring full"));
+  counters["dropped"] = 0;
   facts_["daemon"]["ps"]["clients"][0]["managed"] = false;
+  EXPECT_TRUE(says("client", Level::kWarn, "is not managed"));
   facts_["daemon"]["status"]["devices"][0]["stats"]["policy_faults"] = 2;
   EXPECT_TRUE(says("policy", Level::kWarn, "2 times"));
 }

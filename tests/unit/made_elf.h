@@ -3,6 +3,7 @@
 
 #include <elf.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -12,12 +13,15 @@ namespace heddle::cli {
 
 inline constexpr const char* kGlibcLoader = "/lib64/ld-linux-x86-64.so.2";
 
-// A header, one PT_INTERP if there is a loader, symbol versions that it needs and defines.
+// A header, one PT_INTERP if there is a loader, symbol versions that it needs and defines,
+// functions that it exports: weak where the name begins with '?', and of another library where with
+// '!'.
 struct Made {
   std::string loader = kGlibcLoader;
   std::vector<std::string> needs = {}, defines = {};
   unsigned char elf_class = ELFCLASS64;
   Elf64_Half machine = EM_X86_64;
+  std::vector<std::string> exports = {};
 };
 
 template <class T>
@@ -47,11 +51,22 @@ inline std::string make_elf(const Made& made) {
                              i + 1 == made.defines.size() ? 0 : kStep});
     put(define, Elf64_Verdaux{name(made.defines[i]), 0});
   }
+  std::string symbols(sizeof(Elf64_Sym), '\0'), hash;
+  for (const std::string& text : made.exports) {
+    const bool weak = text[0] == '?', undefined = text[0] == '!';
+    Elf64_Sym symbol{};
+    symbol.st_name = name(weak || undefined ? text.substr(1) : text);
+    symbol.st_info = ELF64_ST_INFO(weak ? STB_WEAK : STB_GLOBAL, STT_FUNC);
+    symbol.st_shndx = undefined ? SHN_UNDEF : 1;
+    put(symbols, symbol);
+  }
+  put(hash, std::array<Elf64_Word, 2>{0, static_cast<Elf64_Word>(1 + made.exports.size())});
   constexpr uint64_t kBody = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
-  constexpr uint64_t kDynamic = 4 * sizeof(Elf64_Dyn);
+  constexpr uint64_t kDynamic = 6 * sizeof(Elf64_Dyn);
   const uint64_t at_loader = kBody + kDynamic, at_strings = at_loader + made.loader.size() + 1;
   const uint64_t at_need = at_strings + strings.size(), at_define = at_need + need.size();
-  const uint64_t size = at_define + define.size();
+  const uint64_t at_symbols = at_define + define.size(), at_hash = at_symbols + symbols.size();
+  const uint64_t size = at_hash + hash.size();
   constexpr uint64_t kBase = 0x10000;  // addresses are not offsets
 
   std::string out;
@@ -75,8 +90,10 @@ inline std::string make_elf(const Made& made) {
   entry(DT_STRTAB, kBase + at_strings);
   entry(need.empty() ? DT_DEBUG : DT_VERNEED, kBase + at_need);
   entry(define.empty() ? DT_DEBUG : DT_VERDEF, kBase + at_define);
+  entry(made.exports.empty() ? DT_DEBUG : DT_SYMTAB, kBase + at_symbols);
+  entry(made.exports.empty() ? DT_DEBUG : DT_HASH, kBase + at_hash);
   entry(DT_NULL, 0);
-  return out + made.loader + '\0' + strings + need + define;
+  return out + made.loader + '\0' + strings + need + define + symbols + hash;
 }
 
 }  // namespace heddle::cli

@@ -1,0 +1,60 @@
+#include <gnu/libc-version.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/doctor.h"
+#include "daemon/cli/entry_points.h"
+#include "daemon/cli/preload.h"
+#include "daemon/cli/print.h"
+#include "daemon/cli/probe.h"
+#include "ipc/limits.h"
+#include "ipc/socket.h"
+
+namespace heddle::cli {
+
+using nlohmann::json;
+
+json gather_facts(const std::string& named) {
+  std::string path = named;
+  char buffer[256];
+  if (path.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) path = buffer;
+  server::Request request;
+  const Answer status = ask(path, request);
+  request.kind = server::Request::Kind::kPs;
+  const Answer ps = status.code == kOk ? ask(path, request) : status;
+
+  json facts = probe_gpu();
+  facts["daemon"] = {{"code", ps.code}, {"error", ps.error}};
+  if (ps.code == kOk) {
+    facts["daemon"]["status"] = status.json;
+    facts["daemon"]["ps"] = ps.json;
+  }
+  facts["version"] = HEDDLE_VERSION;
+  facts["protocol"] = ipc::kProtocolVersion;
+  facts["uid"] = geteuid();
+  const json known = ps.code == kOk ? status.json.value("mps", json::object()) : json::object();
+  facts["mps"] = probe_mps(known.value("managed", false) ? known.value("pipe_directory", "") : "",
+                           ps.code == kOk ? status.json["pid"].get<int>() : 0);
+  facts["socket"] = probe_socket(path);
+  facts["environment"] = probe_environment();
+  const Obstacle obstacle = obstacle_in("/proc/self/exe", shim_path());
+  const std::string driver = facts["driver"].value("path", "");
+  if (!driver.empty()) facts["entry_points"] = probe_entry_points(shim_path(), driver);
+  facts["libc"] = {{"version", gnu_get_libc_version()}, {"obstacle", obstacle.why}};
+  facts["gpu_processes"] = json::array();
+  std::set<int> pids;
+  for (const json& gpu : facts["nvml"].value("gpus", json::array())) {
+    for (const json& pid : gpu["pids"]) pids.insert(pid.get<int>());
+  }
+  if (!facts["nvml"].contains("gpus")) {
+    const json holders = probe_holders(ps.code == kOk ? attached_pids(ps.json) : std::set<int>());
+    for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
+    facts["gpu_processes_complete"] = holders["complete"];
+  }
+  for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
+  return facts;
+}
+
+}  // namespace heddle::cli
