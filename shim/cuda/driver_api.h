@@ -183,6 +183,13 @@ struct CUmemLocation {
   int id;
 };
 
+// Passed to cuMemSetAccess.
+constexpr int CU_MEM_LOCATION_TYPE_DEVICE = 1;
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+};
+
 // What cuGraphKernelNodeGetParams_v2 fills.
 struct CUDA_KERNEL_NODE_PARAMS_v2 {
   CUfunction func;

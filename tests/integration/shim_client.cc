@@ -95,6 +95,13 @@ int launch_on_two_devices(CUfunction f) {
       "cuLaunchCooperativeKernelMultiDevice")(launches, 2, 0);
 }
 
+// Lets that device reach some memory.
+int set_access(int device) {
+  const CUmemAccessDesc who{{CU_MEM_LOCATION_TYPE_DEVICE, device}, 3};
+  return symbol<CUresult(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t)>("cuMemSetAccess")(
+      0, 0, &who, 1);
+}
+
 // Any entry point with nothing but zeros: what it does not take is not looked at.
 int call(const char* name) {
   using Words = int(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
@@ -209,6 +216,7 @@ const Command kCommands[] = {
     {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
     {"attributes", [](long n) { return launch_with_attributes(first, stream_of(n)); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
+    {"access", [](long n) { return set_access(static_cast<int>(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},
     {"sync",
      [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize")(stream_of(n)); }},

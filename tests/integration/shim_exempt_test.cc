@@ -66,6 +66,24 @@ TEST_F(ShimExempt, CooperativeKernelsThatMayBeRanks) {
   expect_held("launch 64");
 }
 
+TEST_F(ShimExempt, CooperativeKernelsOfWhoHandsMemoryToAnotherProcess) {
+  expect_held("coop 64");
+  EXPECT_EQ(app_("call cuIpcGetMemHandle"), "0");
+  expect_exempt("coop 64");
+}
+
+TEST_F(ShimExempt, CooperativeKernelsOfWhoOpensAnothersMemory) {
+  EXPECT_EQ(app_("call cuIpcOpenMemHandle_v2"), "0");
+  expect_exempt("coop 64");
+}
+
+TEST_F(ShimExempt, CooperativeKernelsOfWhoLetsAnotherDeviceIntoItsMemory) {
+  EXPECT_EQ(app_("access 0"), "0");
+  expect_held("coop 64");
+  EXPECT_EQ(app_("access 1"), "0");
+  expect_exempt("coop 64");
+}
+
 TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
   expect_held("launch 64");
   app_("write 64");

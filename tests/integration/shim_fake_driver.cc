@@ -147,6 +147,11 @@ FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   return *active = fake_primary > 0, CUDA_SUCCESS;
 }
 FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
+FAKE CUresult cuIpcGetMemHandle(void*, CUdeviceptr) { return CUDA_SUCCESS; }
+FAKE CUresult cuIpcOpenMemHandle_v2(CUdeviceptr*, CUipcMemHandle, unsigned) { return CUDA_SUCCESS; }
+FAKE CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
+  return CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
