@@ -190,7 +190,9 @@ Attach attach(Session& session) {
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
   if (answered && same_protocol(answer)) {
-    guard().fail_closed.store(answer.flags & ipc::kFailClosed, std::memory_order_relaxed);
+    // Older daemons have the end of a long reason there, when they refuse.
+    const uint32_t flags = answer.managed != 0 ? answer.flags : 0;
+    guard().fail_closed.store(flags & ipc::kFailClosed, std::memory_order_relaxed);
   }
   answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
   if (!ok) {

@@ -19,6 +19,7 @@
 #include "ipc/ring.h"
 #include "ipc/slot.h"
 #include "ipc/socket.h"
+#include "tests/integration/first_build.h"
 
 namespace heddle::testing {
 namespace {
@@ -97,7 +98,7 @@ void FakeClient::connect() {
   }
 }
 
-void FakeClient::attach() {
+void FakeClient::send_attach() {
   capnp::MallocMessageBuilder message;
   auto attach = message.initRoot<wire::Message>().initAttach();
   attach.setProtocolVersion(options_.version);
@@ -111,6 +112,14 @@ void FakeClient::attach() {
   auto groups = attach.initSmGroups(options_.splits ? 16 : 0);  // an H200's
   for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, i < 15 ? 8 : 12);
   send_message(socket_, message);
+}
+
+void FakeClient::attach() {
+  if (options_.first_build) {
+    send_raw(first_build::attach_packet(options_.priority));
+  } else {
+    send_attach();
+  }
   int fds[3];
   if (receive_within(socket_, std::as_writable_bytes(std::span(&attached_, 1)), fds) !=
       sizeof attached_) {
@@ -169,6 +178,12 @@ void FakeClient::register_kernel(uint32_t index, uint64_t id, const std::string&
   send_message(socket_, message);
 }
 
+void FakeClient::write_record(std::byte* slot, const ipc::RecordFields& fields) const {
+  if (!options_.first_build) return ipc::build_record(slot, fields);
+  const first_build::Record record = first_build::record_of(fields);
+  memcpy(slot, &record, sizeof record);
+}
+
 void FakeClient::ring() {
   const uint64_t one = 1;
   if (write(doorbell_, &one, sizeof one) != sizeof one) throw std::runtime_error("doorbell");
@@ -180,7 +195,7 @@ bool FakeClient::post(uint16_t thread, ipc::RecordFields fields) {
   ipc::ThreadBlock& block = memory_->threads[thread];
   const bool room =
       ipc::ring_push(block.ring_head, control_->grants[thread].ring_tail, tails_seen_[thread],
-                     block.ring, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+                     block.ring, [&](std::byte* slot) { write_record(slot, fields); });
   if (control_->sleeping.load() == ipc::kWakeOnAny) ring();
   return room;
 }
@@ -193,7 +208,7 @@ void FakeClient::ask(uint16_t thread, uint32_t seq, uint32_t kernel) {
   fields.ask_seq = seq;
   fields.admission = wire::Admission::ASK;
   ipc::slot_ask(memory_->threads[thread], seq,
-                [&](std::byte* slot) { ipc::build_record(slot, fields); });
+                [&](std::byte* slot) { write_record(slot, fields); });
   if (control_->sleeping.load() != ipc::kAwake) ring();
 }
 

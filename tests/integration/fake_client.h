@@ -28,6 +28,8 @@ class FakeClient {
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
     bool mps = false;    // an MPS control daemon's socket is there
+    // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
+    bool first_build = false;
   };
 
   FakeClient(const std::string& socket, const Options& options);
@@ -61,6 +63,8 @@ class FakeClient {
  private:
   void connect();
   void attach();
+  void send_attach();
+  void write_record(std::byte* slot, const ipc::RecordFields& fields) const;
   void unmap();
 
   const Options options_;
