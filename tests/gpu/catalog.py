@@ -97,6 +97,8 @@ COUNTER = "libcount.so"
 # What --sim runs: a program on the simulated GPU, and programs/mock.py, which needs none and
 # behaves as HEDDLE_MOCK says.
 MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30),
+         Program("sim_cooperative", "sim_steps.py", "cooperative launches there", timeout_s=30,
+                 env={"HEDDLE_SIM_COOPERATIVE": "1"}),
          Program("sim_order", "sim_order.py", "streams in turn on the simulated GPU", timeout_s=30)]
 MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
                   env={"HEDDLE_MOCK": how})

@@ -1,7 +1,8 @@
 """The driver API by ctypes, on the simulated GPU: each launch steps a word in stream order, so that
-a lost, doubled or reordered launch is another result."""
+a lost, doubled or reordered launch is another result. HEDDLE_SIM_COOPERATIVE: cooperative ones."""
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import program
 PTX = Path(__file__).resolve().parents[3] / "bench/workloads/demo.ptx"
 NON_BLOCKING = 1
 LAUNCHES = 4  # a round
+LAUNCH, EXTRA = ("cuLaunchKernel", (None,))
+if "HEDDLE_SIM_COOPERATIVE" in os.environ:
+    LAUNCH, EXTRA = ("cuLaunchCooperativeKernel", ())
 
 
 def main():
@@ -36,7 +40,7 @@ def main():
             launches += 1
             values = (state, ctypes.c_uint32(200_000), ctypes.c_uint64(index * 7 + part))
             parameters = (ctypes.c_void_p * 3)(*(ctypes.addressof(value) for value in values))
-            call("cuLaunchKernel", spin, 132, 1, 1, 1024, 1, 1, 0, stream, parameters, None)
+            call(LAUNCH, spin, 132, 1, 1, 1024, 1, 1, 0, stream, parameters, *EXTRA)
         call("cuStreamSynchronize", stream)
     call("cuMemcpyDtoH_v2", ctypes.byref(result), state, ctypes.c_size_t(8))
     program.finish({"state": f"{result.value:016x}"}, launches)
