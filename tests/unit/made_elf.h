@@ -56,7 +56,8 @@ inline std::string make_elf(const Made& made) {
     const bool weak = text[0] == '?', undefined = text[0] == '!';
     Elf64_Sym symbol{};
     symbol.st_name = name(weak || undefined ? text.substr(1) : text);
-    symbol.st_info = ELF64_ST_INFO(weak ? STB_WEAK : STB_GLOBAL, STT_FUNC);
+    symbol.st_info =
+        static_cast<unsigned char>(ELF64_ST_INFO(weak ? STB_WEAK : STB_GLOBAL, STT_FUNC));
     symbol.st_shndx = undefined ? SHN_UNDEF : 1;
     put(symbols, symbol);
   }
