@@ -41,6 +41,9 @@ class ValvePolicy : public core::Policy {
   core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::kWindowGated};
   }
+  core::WindowVerdict client_idle(core::Gpu&, core::ClientId) override {
+    return {core::HookResult::kDecided, false, core::kWindowGated};
+  }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
     if (valve_.faulty) return {core::HookResult::kFault, false};
     core::LaunchView view;
