@@ -186,10 +186,11 @@ void Owner::log_kernel(OwnerClient& client, const OwnerClient::Executing& done, 
   fprintf(
       log_,
       "{\"pid\":%d,\"label\":\"%s\",\"kernel\":\"%.63s\",\"stream\":%u,\"blocks\":%u,\"sms\":%u,"
-      "\"submitted_ns\":%" PRId64 ",\"start_ns\":%" PRId64 ",\"end_ns\":%" PRId64 "}\n",
+      "\"value\":%" PRIu64 ",\"submitted_ns\":%" PRId64 ",\"start_ns\":%" PRId64
+      ",\"end_ns\":%" PRId64 "}\n",
       client.pid(), client.label().c_str(), name, unsigned{done.command.stream},
-      done.command.kernel.blocks, sms_of(done.command.groups), done.command.submitted_ns,
-      done.start, end);
+      done.command.kernel.blocks, sms_of(done.command.groups), done.command.value,
+      done.command.submitted_ns, done.start, end);
 }
 
 void Owner::log_exit(OwnerClient& client) {
