@@ -2,7 +2,7 @@
 // scheduler: any bytes are a claim or nothing, and no claim brings the core down.
 //
 // The input is a series of claims: source, client, thread, sequence number, milliseconds since the
-// claim before, how the record is made, and its bytes.
+// claim before, how the record is made and what comes before it, and its bytes.
 #include <cstdint>
 #include <cstring>
 
@@ -27,7 +27,7 @@ T take(const uint8_t*& at) {
 }
 
 // Either a sound record with any fields, or any bytes.
-bool read(const uint8_t* at, bool raw, ipc::RecordFields& fields) {
+bool read(const uint8_t* at, bool raw, bool unmovable, ipc::RecordFields& fields) {
   alignas(64) std::byte record[ipc::kRecordBytes] = {};
   if (raw) {
     std::memcpy(record, at, kFields);
@@ -44,6 +44,9 @@ bool read(const uint8_t* at, bool raw, ipc::RecordFields& fields) {
     made.epoch = take<uint32_t>(at);
     made.ask_seq = take<uint32_t>(at);
     made.duration_us = take<float>(at);
+    made.untold = take<uint32_t>(at);
+    made.may_follow = take<uint16_t>(at);
+    made.unmovable = unmovable;
     ipc::build_record(record, made);
   }
   return ipc::read_record(record, fields);
@@ -85,7 +88,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     claim.thread = data[2] % ipc::kThreads;
     claim.seq = data[3];
     now += data[4] * 1'000'000;
-    if (!read(data + kHeader, (data[5] & 1) != 0, claim.fields)) continue;
+    // What the daemon reads of counters, and tells the cores of, while a client goes unobserved.
+    if ((data[5] & 8) != 0) {
+      const bool begins = (data[5] & 16) != 0;
+      core::Event event(begins ? core::EventKind::kUnobserved : core::EventKind::kObserved, now,
+                        1 + data[1] % 2);
+      event.untold.launches = data[3];
+      world.step(event);
+    }
+    const bool unmovable = (data[5] & 4) != 0;
+    if (!read(data + kHeader, (data[5] & 1) != 0, unmovable, claim.fields)) continue;
     claim.at = server::plausible_time(claim.fields.at_ns, 0, now);
     for (const core::Event& event : intake.take(claim, (data[5] & 2) != 0)) world.step(event);
   }
