@@ -243,6 +243,7 @@ void retire(Session& session) {
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
+  HEDDLE_FAULT_POINT("retire: word still read");
   forget_word();
   HEDDLE_FAULT_POINT("retire: not woken");
   wake_waiters(session);

@@ -171,7 +171,10 @@ void Inside::report_launches() {
   const uint32_t unobserved = std::exchange(unobserved_launches, 0);
   counters.launches.fetch_add(std::exchange(thread_->unreported, 0) + unobserved,
                               std::memory_order_relaxed);
-  if (unobserved != 0) counters.unobserved.fetch_add(unobserved, std::memory_order_relaxed);
+  if (unobserved != 0) {
+    HEDDLE_FAULT_POINT("unobserved: reported in half");
+    counters.unobserved.fetch_add(unobserved, std::memory_order_relaxed);
+  }
   if (without_slot.load(std::memory_order_relaxed) != 0) {
     counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
         without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ipc/fault.h"
 #include "ipc/partition.h"
 #include "shim/driver.h"
 #include "shim/log.h"
@@ -137,6 +138,7 @@ bool make_lane(StreamSlot& slot, uint32_t place) {
       !record(pool.trial, {lane, false})) {
     return false;
   }
+  HEDDLE_FAULT_POINT("lane: made, not known");
   slot.lanes[place].store(lane, std::memory_order_release);
   return true;
 }
@@ -194,13 +196,18 @@ Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t grou
   const CUstream lane = lane_of(slot, place_);
   if (lane == nullptr) return;
   const Tie& tie = pool.ties[in.thread().index];
-  if (!record(tie.in, from) || !await({lane, false}, tie.in)) return;
+  if (!record(tie.in, from)) return;
+  HEDDLE_FAULT_POINT("detour: left, not awaited");
+  if (!await({lane, false}, tie.in)) return;
   out_ = tie.out;
   lane_ = lane;
 }
 
 bool Detour::back() {
-  if (record(out_, {lane_, false}) && await(from_, out_)) return true;
+  HEDDLE_FAULT_POINT("detour: launched, not back");
+  const bool recorded = record(out_, {lane_, false});
+  HEDDLE_FAULT_POINT("detour: back, not awaited");
+  if (recorded && await(from_, out_)) return true;
   slot_.lanes[place_].store(nullptr, std::memory_order_relaxed);
   HEDDLE_REAL(cuStreamSynchronize)(lane_);
   return false;
@@ -231,6 +238,7 @@ void end_lanes(StreamSlot& slot, bool gone) {
   slot.lanes_due.store(0, std::memory_order_relaxed);
   for (auto& lane : slot.lanes) {
     const CUstream stream = lane.exchange(nullptr);
+    if (stream != nullptr) HEDDLE_FAULT_POINT("lane: forgotten, not destroyed");
     if (stream != nullptr && !gone) HEDDLE_REAL(cuStreamDestroy_v2)(stream);
   }
 }

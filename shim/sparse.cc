@@ -30,6 +30,7 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
   telling.tell(at_ns, predicted_ns(kernel), sparse && quiet.predicted_ns(kernel) != 0, wait);
   last_kernel = kernel;
   record.untold = untold;
+  if (untold != 0) HEDDLE_FAULT_POINT("row: counted, not told");
   record.may_follow = static_cast<uint16_t>(telling.may_follow());
   return untold == 0 ? before : 0;
 }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "ipc/fault.h"
 #include "ipc/sparse.h"
 #include "shim/kernels.h"
 #include "shim/streams.h"
@@ -54,13 +55,17 @@ class Untold {
     telling.skip(at_ns, predicted_ns);
     kernel_ = last_kernel = kernel.index;
     priority_ = ipc::sparse_priority(word);
+    HEDDLE_FAULT_POINT("row: skipped, not launched");
   }
   explicit operator bool() const { return kernel_ != ipc::kNoKernel; }
 
   // As of Leased (leased.h).
   int priority() const { return priority_; }
   void priority_refused() { quiet.set(kernel_, 0); }  // the next is told, and remembers that
-  static CUresult launched(CUresult result) { return result; }
+  static CUresult launched(CUresult result) {
+    HEDDLE_FAULT_POINT("row: launched, not told");
+    return result;
+  }
 
  private:
   uint32_t kernel_ = ipc::kNoKernel;
@@ -82,6 +87,7 @@ inline void tell_wait(const Inside& in, ipc::RecordFields& record) {
     record.kernel = last_kernel;
     record.untold = telling.untold();
     in.thread().unreported += telling.untold();
+    HEDDLE_FAULT_POINT("row: ended by a wait, not told");
   }
   telling.tell_wait();
 }

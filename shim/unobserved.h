@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ipc/fault.h"
 #include "ipc/layout.h"
 #include "shim/inside.h"
 
@@ -52,6 +53,7 @@ inline bool goes_unobserved(const void* handle) {
   if (word_page.header.unobserved.load(std::memory_order_relaxed) == 0) return false;
   if (!is_harmless(handle)) return false;
   ++unobserved_launches;
+  HEDDLE_FAULT_POINT("unobserved: counted, not launched");
   return true;
 }
 

@@ -249,6 +249,7 @@ void Client::tell_sparse() {
       word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
     }
   }
+  if (word != 0 && !sparse()) HEDDLE_FAULT_POINT("daemon: rows allowed, not told");
   store_changed(control_->header.sparse, word);
 }
 

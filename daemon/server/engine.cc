@@ -381,10 +381,12 @@ void Engine::set_unobserved(Client* client, core::TimeNs now) {
   };
   if (before != nullptr) {
     before->set_unobserved(false);
+    HEDDLE_FAULT_POINT("daemon: observed again, not heard of");
     tell(*before, core::EventKind::kObserved);
   }
   if (client != nullptr) {
     tell(*client, core::EventKind::kUnobserved);
+    HEDDLE_FAULT_POINT("daemon: unobserved, not told");
     client->set_unobserved(client->leased());  // a policy may have answered with a window
   }
 }

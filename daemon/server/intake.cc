@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "ipc/fault.h"
 #include "ipc/sparse.h"
 
 namespace heddle::server {
@@ -121,6 +122,7 @@ void Intake::take_launch(const Claim& claim, bool known) {
 void Intake::take_row(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   if (f.untold == 0) return;
+  HEDDLE_FAULT_POINT("daemon: row told, not counted");
   core::UntoldBody& row = emit(core::EventKind::kRow, claim).untold;
   row.launches = std::min(f.untold, ipc::kUntoldMost);
   row.kernel = known ? f.kernel : core::kUnknownKernel;

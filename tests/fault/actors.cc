@@ -21,6 +21,9 @@ void be_daemon(const Stage& stage, const Plan& plan, const DaemonPlan& self) {
   server::Config config;
   config.socket = stage.at("s");
   config.core.starvation_us = plan.starvation_ms * 1e3;
+  // Launch-bound clients are to be told in rows, or not at all, before the round is over.
+  if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) config.core.measure_runs = 2;
+  config.gpu_mode = plan.mps ? server::GpuMode::kMps : server::GpuMode::kTimeslice;
   config.policy.name = plan.policy;
   config.policy.directory = stage.at("policies");
   config.policy.watch = false;
@@ -71,14 +74,54 @@ void talk(const std::string& socket) {
   }
 }
 
+// A hundred connections that say something, or nothing, and take no answer. Until it is killed.
+void hold_the_line(const std::string& socket, std::mt19937_64& random) {
+  const std::vector<std::byte> attach = testing::attach_packet(0);
+  const std::vector<std::byte> ask = server::encode_request({});
+  int fds[100];
+  for (int& fd : fds) fd = ipc::connect_socket(socket.c_str(), 1'000);
+  for (;;) {
+    for (int& fd : fds) {
+      const uint64_t what = random() % 4;
+      const bool said =
+          fd >= 0 && (what == 0 || ipc::send_packet(fd, what == 1 ? attach : ask) == 0);
+      if (said) continue;
+      close(fd);
+      fd = ipc::connect_socket(socket.c_str(), 10);
+    }
+    usleep(2'000);
+  }
+}
+
+// Launches, waits and asks as it should, at times that are seconds to years ahead or behind.
+void jump(testing::FakeClient& client, std::mt19937_64& random) {
+  constexpr int64_t kSecond = 1'000'000'000, kYear = 365 * 24 * 3'600 * kSecond;
+  const int64_t jumps[] = {0, kSecond / 1'000, kSecond, 3'600 * kSecond, 10 * kYear, INT64_MAX / 4};
+  uint32_t asked = 0;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t by = jumps[random() % std::size(jumps)];
+    client.set_clock(random() % 2 == 0 ? by : -by);
+    client.post(0, {});
+    if (random() % 4 == 0) client.post(0, {.untold = 3});
+    if (random() % 4 == 0) client.post(0, {.kind = wire::Kind::WAIT});
+    if (random() % 4 == 0) client.complete_all(0);
+    if (random() % 4 == 0) client.ask(1, ++asked);
+    client.ring();
+    usleep(300);
+  }
+}
+
 }  // namespace
 
 void be_hostile(const Stage& stage, const Plan& plan) {
   std::mt19937_64 random(plan.seed);
   try {
+    if (plan.hostile == Hostile::kMute) hold_the_line(stage.at("s"), random);
     if (plan.hostile == Hostile::kTalker) talk(stage.at("s"));
-    testing::FakeClient client(stage.at("s"), {.priority = 0});
-    if (client.attached().managed != 0) scribble(client, random);
+    testing::FakeClient client(stage.at("s"), {.priority = static_cast<int>(random() % 10)});
+    if (client.attached().managed == 0) _exit(0);
+    if (plan.hostile == Hostile::kJumper) jump(client, random);
+    if (plan.hostile != Hostile::kJumper) scribble(client, random);
   } catch (const std::exception&) {
     // The daemon may die under its hands.
   }

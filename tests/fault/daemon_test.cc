@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -12,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +24,7 @@
 
 #include "daemon/policy_store.h"
 #include "daemon/server/server.h"
+#include "tests/fault/board.h"
 #include "tests/integration/fake_client.h"
 
 namespace heddle::testing {
@@ -252,6 +256,98 @@ TEST_F(DaemonTest, TakesThreeHundredProcessesAtOnce) {
   EXPECT_EQ(attach_together(config_.socket, 300, [&] { EXPECT_EQ(status()["clients"], 300); }),
             300u);
   EXPECT_TRUE(has_clients(0));
+}
+
+// Programs under the shim, on the simulated GPU, that stay once they are done: all compute the
+// right answer, and all are clients.
+TEST_F(DaemonTest, ServesThreeHundredProgramsAtOnce) {
+  constexpr uint32_t kPrograms = 300;
+  start();
+  setenv("HEDDLE_SIM_SOCKET", (folder_ + "/g").c_str(), 1);
+  setenv("HEDDLE_SOCKET", config_.socket.c_str(), 1);
+  setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
+  dup2(memfd_create("heddle-board", 0), fault::kBoardFd);
+  ASSERT_EQ(ftruncate(fault::kBoardFd, sizeof(fault::Board)), 0);
+  void* at =
+      mmap(nullptr, sizeof(fault::Board), PROT_READ | PROT_WRITE, MAP_SHARED, fault::kBoardFd, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  const fault::ClientNote& note = static_cast<fault::Board*>(at)->clients[0];
+  int gate[2];
+  ASSERT_EQ(pipe2(gate, O_CLOEXEC), 0);
+  std::vector<pid_t> all;
+  for (uint32_t i = 0; i < kPrograms; ++i) {
+    all.push_back(fork());
+    if (all.back() != 0) continue;
+    dup2(gate[0], STDIN_FILENO);
+    setenv("LD_PRELOAD", HEDDLE_SHIM, 1);
+    setenv("HEDDLE_PRIORITY", std::to_string(i % 10).c_str(), 1);
+    execl(HEDDLE_FAULT_CLIENT, "fault_client", "0", std::to_string(i).c_str(), "1", "10", "0",
+          nullptr);
+    _exit(127);
+  }
+  // The simulated GPU takes a while for so many.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (note.finished < kPrograms && std::chrono::steady_clock::now() < until) usleep(10'000);
+  EXPECT_EQ(note.finished, kPrograms);
+  EXPECT_TRUE(has_clients(kPrograms)) << status()["clients"];
+  for (const int fd : gate) close(fd);
+  for (const pid_t program : all) {
+    int result = -1;
+    waitpid(program, &result, 0);
+    EXPECT_EQ(result, 0);
+  }
+  EXPECT_EQ(note.wrong, 0u);
+  EXPECT_TRUE(has_clients(0));
+  munmap(at, sizeof(fault::Board));
+  close(fault::kBoardFd);
+}
+
+// Says something, or nothing, on each connection, and never takes an answer.
+class Mute {
+ public:
+  explicit Mute(std::string path) : path_(std::move(path)) { fds_.fill(-1); }
+  ~Mute() {
+    for (const int fd : fds_) close(fd);
+  }
+  void say() {
+    for (size_t i = 0; i < fds_.size(); ++i) {
+      if (fds_[i] < 0) fds_[i] = ipc::connect_socket(path_.c_str(), 1'000);
+      if (i % 4 == 0 || ipc::send_packet(fds_[i], i % 4 == 1 ? attach_ : ask_) == 0) continue;
+      close(fds_[i]);  // the daemon has hung up
+      fds_[i] = -1;
+    }
+  }
+
+ private:
+  const std::string path_;
+  const std::vector<std::byte> attach_ = attach_packet(0), ask_ = server::encode_request({});
+  std::array<int, 100> fds_;
+};
+
+TEST_F(DaemonTest, ServesOthersBesideAHundredConnectionsThatNeverRead) {
+  start();
+  FakeClient client(config_.socket, {.priority = 9});
+  Mute mute(config_.socket);
+  uint32_t seq = 0;
+  int64_t longest_ns = 0;
+  const auto some = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      mute.say();
+      const auto begin = std::chrono::steady_clock::now();
+      client.ask(0, ++seq);
+      ASSERT_TRUE(client.wait_granted(0, seq));
+      client.complete_all(0);
+      const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
+      longest_ns = std::max<int64_t>(longest_ns, took.count());
+    }
+  };
+  some(50);
+  const long kib_before = field("status", "VmRSS:");
+  const size_t descriptors_before = descriptors();
+  some(300);
+  EXPECT_LT(field("status", "VmRSS:"), kib_before + 1'024);
+  EXPECT_LT(descriptors(), descriptors_before + 100);
+  EXPECT_LT(longest_ns, 1'000'000'000) << "no ask waited for the starvation bound";
 }
 
 TEST_F(DaemonTest, TurnsAwayWhoComesWhenDescriptorsRunOut) {

@@ -1,7 +1,10 @@
 // An application of the campaign: some threads, each with a stream and a word of device memory that
 // every kernel steps. A launch that is lost, doubled or out of order leaves a wrong word.
 //
-//   fault_client INDEX SEED THREADS LAUNCHES     (board.h on descriptor kBoardFd)
+//   fault_client INDEX SEED THREADS LAUNCHES MS     (board.h on descriptor kBoardFd)
+//
+// Then each thread launches for MS more at the pace of a launch-bound program: the GPU is done with
+// each kernel before the next comes.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -43,7 +46,9 @@ void check(CUresult result, const char* what) {
 struct Worker {
   pthread_t thread{};
   uint64_t seed = 0;
+  uint64_t index = 0;
   int launches = 0;
+  int64_t paced_ns = 0;
   CUdeviceptr word = 0;
   CUstream stream = nullptr;
   uint64_t expected = 0;  // after all launches that returned
@@ -51,18 +56,36 @@ struct Worker {
   bool done = false;
 };
 
-void launch(Worker& worker, uint32_t block_ns, uint64_t value) {
+void launch(Worker& worker, uint32_t block_ns) {
+  ThreadNote& own = note->threads[worker.index];
+  uint64_t value = launch_id(worker.index, own.attempted + 1);
   void* params[] = {&worker.word, &block_ns, &value};
   worker.possible = worker.expected * workloads::kStateFactor + value;
-  note->attempted.fetch_add(1);
+  own.attempted.fetch_add(1);
   const int64_t start = now_ns();
   check(driver.cuLaunchKernel(spin, 1, 1, 1, 128, 1, 1, 0, worker.stream, params, nullptr),
         "cuLaunchKernel");
   const int64_t took = now_ns() - start;
-  note->launched.fetch_add(1);
+  own.launched.fetch_add(1);
   worker.expected = worker.possible;
   for (int64_t seen = note->longest_ns; seen < took;) {
     if (note->longest_ns.compare_exchange_weak(seen, took)) break;
+  }
+}
+
+// Bursts between waits.
+void pace(Worker& worker) {
+  constexpr int kBurst = 40;
+  constexpr uint32_t kBlockNs = 2'000;
+  constexpr int64_t kPaceNs = 12'000;
+  for (const int64_t until = now_ns() + worker.paced_ns; now_ns() < until;) {
+    for (int i = 0; i < kBurst; ++i) {
+      const int64_t next = now_ns() + kPaceNs;
+      launch(worker, kBlockNs);
+      while (now_ns() < next) {
+      }
+    }
+    check(driver.cuStreamSynchronize(worker.stream), "cuStreamSynchronize");
   }
 }
 
@@ -72,11 +95,12 @@ void* work(void* argument) {
   check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent");
   check(driver.cuStreamCreate(&worker.stream, 1), "cuStreamCreate");
   for (int i = 0; i < worker.launches; ++i) {
-    launch(worker, static_cast<uint32_t>(2'000 + random() % 60'000), random());
+    launch(worker, static_cast<uint32_t>(2'000 + random() % 60'000));
     if (random() % 6 == 0) check(driver.cuStreamSynchronize(worker.stream), "cuStreamSynchronize");
     if (random() % 8 == 0) usleep(static_cast<useconds_t>(random() % 2'000));
   }
   check(driver.cuStreamSynchronize(worker.stream), "cuStreamSynchronize");
+  pace(worker);
   if (random() % 2 == 0) check(driver.cuStreamDestroy_v2(worker.stream), "cuStreamDestroy");
   worker.done = true;
   return nullptr;
@@ -125,13 +149,15 @@ void start(uint32_t index) {
   check(driver.cuModuleGetFunction(&spin, module, "heddle_spin"), "cuModuleGetFunction");
 }
 
-int run(uint64_t seed, int threads, int launches) {
+int run(uint64_t seed, int threads, int launches, int paced_ms) {
   std::vector<Worker> workers(static_cast<size_t>(threads));
   check(driver.cuMemAlloc_v2(&words, workers.size() * sizeof(uint64_t)), "cuMemAlloc");
   check(driver.cuMemsetD8_v2(words, 0, workers.size() * sizeof(uint64_t)), "cuMemset");
   for (size_t i = 0; i < workers.size(); ++i) {
     workers[i].seed = seed + i;
+    workers[i].index = i;
     workers[i].launches = launches;
+    workers[i].paced_ns = int64_t{paced_ms} * 1'000'000;
     workers[i].word = words + i * sizeof(uint64_t);
     pthread_create(&workers[i].thread, nullptr, work, &workers[i]);
   }
@@ -148,7 +174,9 @@ int run(uint64_t seed, int threads, int launches) {
       note->wrong.fetch_add(1);
     }
   }
-  note->finished = 1;
+  note->finished.fetch_add(1);
+  char end;
+  (void)!read(STDIN_FILENO, &end, 1);  // stays until it closes
   return 0;
 }
 
@@ -156,7 +184,8 @@ int run(uint64_t seed, int threads, int launches) {
 }  // namespace heddle::fault
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 6) return 2;
   heddle::fault::start(static_cast<uint32_t>(atoi(argv[1])));
-  return heddle::fault::run(strtoull(argv[2], nullptr, 10), atoi(argv[3]), atoi(argv[4]));
+  return heddle::fault::run(strtoull(argv[2], nullptr, 10), atoi(argv[3]), atoi(argv[4]),
+                            atoi(argv[5]));
 }

@@ -49,6 +49,20 @@ return policy { name = "hold", api = 1, version = "1.0.0",
     dispatch = function() return IDLE, "held by the test" end } }
 )";
 
+// Everybody asks, and every other launch goes to some of the SMs if it can.
+const char* const kFences = R"(
+queue.create("all")
+return policy { name = "fences", api = 1, version = "1.0.0",
+  hooks = {
+    client_active = function(c) return GATE end,
+    enqueue = function(k) return queue.insert("all", k, 0) end,
+    dispatch = function(g)
+      local k = queue.peek("all")
+      if not k then return IDLE end
+      return RUN, k, k.fenceable and k.seq % 2 == 0 and 24 or nil
+    end } }
+)";
+
 bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
 // Nobody outlives a campaign that is stopped.
@@ -60,6 +74,19 @@ pid_t fork_child() {
 
 bool reached(std::chrono::steady_clock::time_point start, int ms) {
   return ms >= 0 && std::chrono::steady_clock::now() - start >= milliseconds(ms);
+}
+
+// A thread's kernels are on one stream, in the order of its launches: whichever is lost, doubled or
+// somebody else's shows.
+void note_kernel(Stage::Ran& ran, uint64_t id) {
+  const uint64_t thread = thread_of(id);
+  if (thread < kThreads && number_of(id) == ran.kernels[thread] + 1) {
+    ++ran.kernels[thread];
+  } else if (ran.disorder.empty()) {
+    ran.disorder = "thread " + std::to_string(thread) + " ran launch " +
+                   std::to_string(number_of(id)) + " after launch " +
+                   std::to_string(thread < kThreads ? ran.kernels[thread] : 0);
+  }
 }
 
 }  // namespace
@@ -75,6 +102,7 @@ Stage::Stage() {
   }
   std::ofstream(at("policies/coin.lua")) << kCoin;
   std::ofstream(at("policies/hold.lua")) << kHold;
+  std::ofstream(at("policies/fences.lua")) << kFences;
   std::ofstream(at("gpu"));
   const int fd = memfd_create("heddle-board", 0);
   if (ftruncate(fd, sizeof(Board)) != 0 || dup2(fd, kBoardFd) != kBoardFd) abort();
@@ -103,18 +131,13 @@ void Stage::read_gpu_log() {
     const json entry = json::parse(line, nullptr, false);
     if (!entry.is_object()) continue;
     const pid_t pid = entry.value("pid", 0);
-    if (entry.contains("start_ns")) ++kernels_[pid];
+    if (entry.contains("start_ns")) note_kernel(ran_[pid], entry.value("value", uint64_t{0}));
     if (entry.contains("exit_ns")) left_.insert(pid);
   }
 }
 
-uint64_t Stage::kernels(pid_t pid) const {
-  const auto it = kernels_.find(pid);
-  return it != kernels_.end() ? it->second : 0;
-}
-
 void Stage::forget_processes() {
-  kernels_.clear();
+  ran_.clear();
   left_.clear();
 }
 
@@ -135,20 +158,29 @@ void Round::start_client(size_t index) {
   const ClientPlan& self = plan_.clients[index];
   Child& child = clients_[index];
   child.started = Clock::now();
-  child.running = true;
+  child.running = child.begun = true;
   const std::string arguments[] = {std::to_string(index), std::to_string(plan_.seed + 97 * index),
-                                   std::to_string(self.threads), std::to_string(self.launches)};
+                                   std::to_string(self.threads), std::to_string(self.launches),
+                                   std::to_string(self.paced_ms)};
   child.pid = fork_child();
   if (child.pid != 0) return;
   const int log = open(stage_.at("log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   dup2(log, STDERR_FILENO);
+  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   setenv("HEDDLE_FAULTS", self.faults.c_str(), 1);
   setenv("HEDDLE_PRIORITY", std::to_string(self.priority).c_str(), 1);
+  if (!self.sms.empty()) setenv("HEDDLE_SMS", self.sms.c_str(), 1);
   setenv("HEDDLE_LOG", "stderr", 1);
   setenv("LD_PRELOAD", HEDDLE_SHIM, 1);
   execl(HEDDLE_FAULT_CLIENT, "fault_client", arguments[0].c_str(), arguments[1].c_str(),
-        arguments[2].c_str(), arguments[3].c_str(), nullptr);
+        arguments[2].c_str(), arguments[3].c_str(), arguments[4].c_str(), nullptr);
   _exit(127);
+}
+
+void Round::start_clients() {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    if (!clients_[i].begun && reached(began_, plan_.clients[i].start_ms)) start_client(i);
+  }
 }
 
 void Round::start_hostile() {
@@ -169,7 +201,8 @@ void Round::reap() {
       ++stops_;
       const size_t self = std::min(incarnation_ - 1, plan_.daemons.size() - 1);
       child->continue_at =
-          Clock::now() + milliseconds(child == &daemon_ ? plan_.daemons[self].stop_ms : 20);
+          Clock::now() +
+          milliseconds(child == &daemon_ ? plan_.daemons[self].stop_ms : kClientStopMs);
       continue;
     }
     child->status = status;
@@ -195,10 +228,12 @@ void Round::continue_stopped(Child& child) {
 bool Round::keep_running() {
   reap();
   continue_stopped(daemon_);
-  bool any = hostile_.running;
+  start_clients();
+  bool any = hostile_.running && plan_.hostile != Hostile::kMute;  // who leaves when told to
   for (size_t i = 0; i < clients_.size(); ++i) {
     Child& client = clients_[i];
     continue_stopped(client);
+    any |= !client.begun;
     if (!client.running) continue;
     any = true;
     if (reached(client.started, plan_.clients[i].kill_at_ms)) kill(client.pid, SIGKILL);
@@ -228,7 +263,6 @@ std::string Round::judge_client(size_t index, Tally& tally) {
   const Child& child = clients_[index];
   const std::string who =
       "client " + std::to_string(index) + " (" + std::to_string(child.pid) + ")";
-  tally.launches += note.launched;
   tally.threads_ended += note.ended;
   tally.forks += note.forked;
   if (note.fork_hangs != 0) return who + ": a forked child hung, crashed or launched";
@@ -241,16 +275,28 @@ std::string Round::judge_client(size_t index, Tally& tally) {
   } else if (note.finished == 0) {
     return who + ": left before it was done";
   }
-  const uint64_t ran = stage_.kernels(child.pid);
-  if (ran > note.attempted || (note.finished != 0 && ran < note.launched)) {
-    return who + ": attempted " + std::to_string(note.attempted) + " launches, the driver took " +
-           std::to_string(note.launched) + ", the GPU ran " + std::to_string(ran);
-  }
-  if (!self.punctual) return "";
-  const int64_t late = note.longest_ns - int64_t{plan_.starvation_ms} * 1'000'000;
+  const std::string lost = judge_launches(index, tally);
+  if (!lost.empty()) return who + ": " + lost;
+  const int64_t late = note.longest_ns - int64_t{plan_.starvation_ms + self.slack_ms} * 1'000'000;
   tally.latest_ns = std::max(tally.latest_ns, late);
   if (late > std::chrono::nanoseconds(kSlack).count()) {
     return who + ": a launch took " + std::to_string(note.longest_ns / 1'000'000) + " ms";
+  }
+  return "";
+}
+
+// Each launch that the driver took ran once, and of the rest only the one in hand may have.
+std::string Round::judge_launches(size_t index, Tally& tally) {
+  const ClientNote& note = stage_.board().clients[index];
+  const Stage::Ran& ran = stage_.ran(clients_[index].pid);
+  if (!ran.disorder.empty()) return ran.disorder;
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    const uint64_t attempted = note.threads[i].attempted, launched = note.threads[i].launched;
+    tally.launches += launched;
+    if (ran.kernels[i] <= attempted && (note.finished == 0 || ran.kernels[i] >= launched)) continue;
+    return "thread " + std::to_string(i) + " attempted " + std::to_string(attempted) +
+           " launches, the driver took " + std::to_string(launched) + ", the GPU ran " +
+           std::to_string(ran.kernels[i]);
   }
   return "";
 }
@@ -277,8 +323,8 @@ std::string Round::judge_daemon() {
     if (Clock::now() > until) return "the daemon still has clients: " + status.dump();
     if (status.value("clients", -1) != 0) usleep(1'000);
   }
-  if (plan_.hostile == Hostile::kNobody &&
-      (status["counters"]["malformed"] != 0 || status["counters"]["let_go"] != 0)) {
+  const bool all_honest = plan_.hostile == Hostile::kNobody || plan_.hostile == Hostile::kJumper;
+  if (all_honest && (status["counters"]["malformed"] != 0 || status["counters"]["let_go"] != 0)) {
     return "the daemon did not believe an honest client: " + status.dump();
   }
   return "";
@@ -290,13 +336,15 @@ std::string Round::play() {
   while (plan_.daemon_first && access(stage_.at("s").c_str(), F_OK) != 0 && Clock::now() < until) {
     usleep(200);
   }
-  for (size_t i = 0; i < clients_.size(); ++i) start_client(i);
+  began_ = Clock::now();
+  start_clients();
   if (plan_.hostile != Hostile::kNobody) start_hostile();
   while (keep_running()) {
     if (!problem_.empty()) return problem_;
     if (Clock::now() > until) return "somebody hangs";
     usleep(300);
   }
+  if (hostile_.running) kill(hostile_.pid, SIGKILL);
   return problem_;
 }
 
@@ -311,8 +359,11 @@ std::string Round::run(Tally& tally) {
   for (const Child& client : clients_) {
     while (problem.empty() && !stage_.left(client.pid)) {
       stage_.read_gpu_log();
-      if (killed(client.status) && stage_.board().clients[&client - clients_.data()].attempted == 0)
-        break;  // it may never have come that far
+      const ClientNote& note = stage_.board().clients[&client - clients_.data()];
+      const bool never =
+          std::all_of(std::begin(note.threads), std::end(note.threads),
+                      [](const ThreadNote& thread) { return thread.attempted == 0; });
+      if (killed(client.status) && never) break;  // it may never have come that far
       if (Clock::now() > until) problem = "a client never left the GPU";
       usleep(200);
     }

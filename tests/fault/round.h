@@ -27,9 +27,13 @@ class Stage {
   const std::string& folder() const { return folder_; }
   std::string at(const std::string& name) const { return folder_ + "/" + name; }
   Board& board() { return *board_; }
-  // Reads what the GPU logged meanwhile: kernels by process, and who has left.
+  // Reads what the GPU logged meanwhile: which launches of a process ran, and who has left.
   void read_gpu_log();
-  uint64_t kernels(pid_t pid) const;
+  struct Ran {
+    uint64_t kernels[kThreads] = {};  // of each thread, the first so many launches, each once
+    std::string disorder;             // or what it ran that was not next
+  };
+  const Ran& ran(pid_t pid) { return ran_[pid]; }
   bool left(pid_t pid) const { return left_.count(pid) != 0; }
   void forget_processes();
 
@@ -37,7 +41,7 @@ class Stage {
   std::string folder_;
   Board* board_ = nullptr;
   long log_offset_ = 0;
-  std::map<pid_t, uint64_t> kernels_;
+  std::map<pid_t, Ran> ran_;
   std::set<pid_t> left_;
 };
 
@@ -59,18 +63,21 @@ class Round {
     pid_t pid = -1;
     int status = -1;  // once it ended
     bool running = false;
+    bool begun = false;
     Clock::time_point started;
     Clock::time_point continue_at = Clock::time_point::max();
   };
 
   void start_daemon();
   void start_client(size_t index);
+  void start_clients();  // those whose time has come
   void start_hostile();
   void continue_stopped(Child& child);
   bool keep_running();  // false: all clients have ended
   void reap();
   void on_end(Child& child);
   std::string judge_client(size_t index, Tally& tally);
+  std::string judge_launches(size_t index, Tally& tally);
   std::string judge_daemon();
   std::string play();
   void kill_all();
@@ -81,6 +88,7 @@ class Round {
   size_t incarnation_ = 0;
   Clock::time_point restart_at_ = Clock::time_point::max();
   std::vector<Child> clients_;
+  Clock::time_point began_;
   std::string problem_;
   uint64_t stops_ = 0, kills_ = 0;
 };

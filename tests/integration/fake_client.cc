@@ -190,7 +190,7 @@ void FakeClient::ring() {
 }
 
 bool FakeClient::post(uint16_t thread, ipc::RecordFields fields) {
-  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.at_ns = static_cast<uint64_t>(now_ns() + ahead_ns_);
   if (fields.kind <= wire::Kind::MEMSET) fields.stream_seq = ++stream_seq_;
   ipc::ThreadBlock& block = memory_->threads[thread];
   const bool room =
@@ -202,7 +202,7 @@ bool FakeClient::post(uint16_t thread, ipc::RecordFields fields) {
 
 void FakeClient::ask(uint16_t thread, uint32_t seq, uint32_t kernel) {
   ipc::RecordFields fields;
-  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.at_ns = static_cast<uint64_t>(now_ns() + ahead_ns_);
   fields.stream_seq = ++stream_seq_;
   fields.kernel = kernel;
   fields.ask_seq = seq;

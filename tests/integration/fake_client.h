@@ -52,6 +52,8 @@ class FakeClient {
   bool granted(uint16_t thread, uint32_t seq) const;
   bool wait_granted(uint16_t thread, uint32_t seq);
   uint32_t window(uint8_t device = 0) const;
+  // What it posts and asks from now on happens so long after the time that it is, or before.
+  void set_clock(int64_t ahead_ns) { ahead_ns_ = ahead_ns; }
   // Everything posted so far is done.
   void complete_all(uint16_t thread);
   void ring();
@@ -76,6 +78,7 @@ class FakeClient {
   const ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* memory_ = nullptr;
   uint64_t stream_seq_ = 0;
+  int64_t ahead_ns_ = 0;
   uint32_t tails_seen_[ipc::kThreads] = {};
 };
 
