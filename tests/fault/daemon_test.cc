@@ -344,7 +344,7 @@ TEST_F(DaemonTest, ServesOthersBesideAHundredConnectionsThatNeverRead) {
   some(50);
   const long kib_before = field("status", "VmRSS:");
   const size_t descriptors_before = descriptors();
-  some(300);
+  some(1500);
   EXPECT_LT(field("status", "VmRSS:"), kib_before + 1'024);
   EXPECT_LT(descriptors(), descriptors_before + 100);
   EXPECT_LT(longest_ns, 1'000'000'000) << "no ask waited for the starvation bound";
