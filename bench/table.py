@@ -442,7 +442,8 @@ def tables():
     made = {"six-pairs": RESULTS / "six_pairs/brief.md",
             "gapfill-1.4": RESULTS / "gapfill-1.4/brief.md",
             "gapfill-1.5": RESULTS / "gapfill-1.5/brief.md",
-            "fikit-pairs": RESULTS / "pairs/brief.md", "itself": RESULTS / "itself/brief.md"}
+            "fikit-pairs": RESULTS / "pairs/brief.md", "itself": RESULTS / "itself/brief.md",
+            "services": RESULTS / "services/brief.md", "first": RESULTS / "first/brief.md"}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),
