@@ -73,12 +73,11 @@ class Scenario:
     def command(self, *arguments):
         words = [self.options.dist / "bin/heddle-bench", "run", self.file,
                  "--device", self.options.device]
-        for key in ("policies", "baselines"):
-            if key in SERIES[self.series]:
-                words += [f"--{key}", ",".join(SERIES[self.series][key])]
-        for key in ("repetitions", "block_s", "seed"):
-            if self.setting(key) is not None:
-                words += ["--" + key.replace("_", "-"), self.setting(key)]
+        for key in ("policies", "baselines", "repetitions", "block_s", "seed"):
+            value = self.setting(key)
+            if value is not None:
+                words += ["--" + key.replace("_", "-"),
+                          ",".join(value) if isinstance(value, list) else value]
         return [str(word) for word in (*words, *arguments)]
 
     @property
@@ -238,6 +237,8 @@ def parse():
     add("--repetitions", type=int, help="at most; else the series' or the scenario's own")
     add("--block-s", type=float, help="likewise")
     add("--seed", type=int)
+    add("--policies", help="only these, as heddle-bench run takes them")
+    add("--baselines", help="likewise")
     add("--resume", action="store_true", help="go on with what --out has")
     add("--plan", action="store_true", help="print what is left to measure, and start nothing")
     add("--draw", action="store_true", help="measure nothing: tables and pictures of what is there")

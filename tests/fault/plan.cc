@@ -23,8 +23,8 @@ constexpr Point kShimPoints[] = {
     {"slot: ask written, not published", 20},
     {"slot: ask published", 20},
     {"slot: granted, not closed", 15},
-    {"slot: given up, not withdrawn", 2},
-    {"slot: withdrawn", 2},
+    {"slot: given up, not withdrawn", 1, Scene::kUnserved},
+    {"slot: withdrawn", 1, Scene::kUnserved},
     {"slot: taken, not counted", 3},
     {"ring: record written, not published", 60},
     {"ring: record published", 60},
@@ -153,6 +153,24 @@ void stage_orphan(Random& random, Plan& plan) {
   plan.clients[0].kill_at_ms = -1;
 }
 
+// The daemon stops in the middle of an ask, for longer than any may wait.
+void stage_unserved(Random& random, Plan& plan) {
+  DaemonPlan stopped;
+  stopped.faults = "slot: ask copied|" + std::to_string(20 + random() % 50) + "|stop|0;";
+  stopped.stop_ms = 100 + up_to(random, 100);
+  plan.daemons.assign(1, stopped);
+  plan.daemon_first = true;
+  plan.policy = "fences";  // everybody asks
+  plan.starvation_ms = 5;
+  plan.hostile = Hostile::kNobody;
+  for (ClientPlan& client : plan.clients) {
+    client.launches = 200;
+    client.faults.clear();
+    client.slack_ms = 0;
+    client.kill_at_ms = -1;
+  }
+}
+
 void stage_parts(Random& random, Plan& plan) {
   if (one_in(random, 2)) plan.policy = "fences";
   const char* parts[] = {"25%", "25%-100%", "50%", ""};
@@ -209,6 +227,7 @@ Plan draw_plan(uint64_t campaign, uint64_t round) {
   if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) stage_rows(random, plan);
   if (plan.scene == Scene::kOrphan) stage_orphan(random, plan);
   if (plan.scene == Scene::kParts) stage_parts(random, plan);
+  if (plan.scene == Scene::kUnserved) stage_unserved(random, plan);
   add_theme(random, turn, plan);
   plan.daemons.emplace_back();
   return plan;

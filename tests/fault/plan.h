@@ -39,10 +39,11 @@ enum class Hostile : uint8_t {
 // What the clients do, and so which of the ways that a launch can go they take.
 enum class Scene : uint8_t {
   kMixed,
-  kRows,    // one under a lease, launch-bound, beside others: told in rows
-  kAlone,   // the same one alone for a while: unobserved
-  kParts,   // on some of the SMs
-  kOrphan,  // one that outlives its daemon
+  kRows,      // one under a lease, launch-bound, beside others: told in rows
+  kAlone,     // the same one alone for a while: unobserved
+  kParts,     // on some of the SMs
+  kOrphan,    // one that outlives its daemon
+  kUnserved,  // asks that nobody answers in time
 };
 
 struct Plan {

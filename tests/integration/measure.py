@@ -20,7 +20,8 @@ from runner import BENCH, DIST, ROOT, alive
 
 PAIRS = "keypointrcnn,resnet50"
 SHORT = ("six_pairs", "--device", "sim", "--only", PAIRS, "--scenario-s", "12", "--block-s", "0.1",
-         "--repetitions", "1")
+         "--repetitions", "1", "--policies", "gapfill@mps,priority@mps", "--baselines",
+         "timeslice,mps,mps+priority")
 
 
 REPLAY = """

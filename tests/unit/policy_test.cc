@@ -491,7 +491,9 @@ TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
     std::printf("%s: enqueue + dispatch p50 %.0f ns\n", name, ns[2000]);
     EXPECT_EQ(policy_->last_fault().count, 0u) << policy_->last_fault().message;
     EXPECT_LE(policy_->memory_used(), before) << name;
-    EXPECT_LT(ns[2000], 10'000) << "ten times the target, for slow and instrumented builds";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(ns[2000], 10'000) << "ten times the target, for slow machines";
+#endif
   }
 }
 
