@@ -22,8 +22,7 @@ namespace {
 
 // Lead and tail keep every job busy for the whole of the others' window.
 constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
-constexpr double kWarmS = 0.5;  // no longer than a block
-constexpr double kProfileS = 1.5;
+constexpr double kWarmS = 0.5, kProfileS = 1.5;
 constexpr double kProfileReserveS = 6;  // a job: PyTorch's profiler writes and reads its trace
 constexpr double kTraceS = 0.2, kTraceBlockS = 2;  // `heddle record` asks NVML before it begins
 constexpr int kHashInputs = 3;
@@ -102,8 +101,7 @@ class Run {
     stage_ = &stage;
     for (const std::string& problem : stage.problems()) fail(problem);
     wait_ready();
-    const double warm_s = std::min(kWarmS, scenario_.block_s);
-    for (const Row* row : warming_rows()) block(*row, warm_s, 0, nullptr);
+    for (const Row* r : warming_rows()) block(*r, std::min(kWarmS, scenario_.block_s), 0, nullptr);
     compare_outputs();
     if (!session().contains("prepared_s")) session()["prepared_s"] = seconds();
     repeat();

@@ -482,9 +482,8 @@ TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
       const auto start = std::chrono::steady_clock::now();
       policy_->enqueue(gpu_, 7);
       policy_->dispatch(gpu_);
-      const std::chrono::duration<double, std::nano> took =
-          std::chrono::steady_clock::now() - start;
-      ns.push_back(took.count());
+      const auto took = std::chrono::steady_clock::now() - start;
+      ns.push_back(std::chrono::duration<double, std::nano>(took).count());
       policy_->stopping(gpu_, gpu_.launches[7]);
     }
     std::nth_element(ns.begin(), ns.begin() + 2000, ns.end());
