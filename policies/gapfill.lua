@@ -23,6 +23,7 @@ local try_first, clearly = 4, 1.1             -- corrections; and so many times 
 local enough = 0.5                            -- of the time wanted: nothing is tried then
 local average_of = 10                         -- corrections
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
+local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
 -- that either costs those above slowdown_pct or less; and, on the average of so many corrections,
@@ -100,7 +101,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.7.0",
+  name = "gapfill", api = 1, version = "1.8.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -149,7 +150,8 @@ return policy {
 
       local mps = g.mode == "mps"
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
-      local fence = mps and few > 0 and a.way == FENCE and k.fenceable
+      local short = mps and k.predicted_us < short_us
+      local fence = mps and few > 0 and a.way == FENCE and k.fenceable and not short
       local beside = mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
       local ahead = fence and fenced or inflight                   -- each has a quantum
@@ -164,7 +166,7 @@ return policy {
         return RUN, k, few, 0, "fenced"
       end
       -- In a gap it delays nobody, which is worth some of its own time.
-      local room = 2 * k.predicted_us < (a.offered_us or 0)
+      local room = not short and 2 * k.predicted_us < (a.offered_us or 0)
       local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for

@@ -371,17 +371,19 @@ end)
 
 -- Best effort's kernels of 400 µs fill the GPU in one wave. Beside kernels of `blocks` without a
 -- pause, or with gaps of `gap_us`, and then `after` such of others: how many of the last second's
--- went to the fence, and how many did not.
-local function tried(t, blocks, after, gap_us)
+-- went to the fence, and how many did not. Or its kernels are as `be` says.
+local function tried(t, blocks, after, gap_us, be)
+  local be_us, be_blocks = 400, 264
+  if be then be_us, be_blocks = be.us, be.blocks end
   local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 64 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
-  s:loop { client = "be", us = 400, blocks = 264, count = 8 }
+  s:loop { client = "be", us = be_us, blocks = be_blocks, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 40, gap_us = gap_us or 5, launches = 25, blocks = blocks, at = 10000,
            count = after and 500 }
   s:run(50000)
-  s:loop { client = "be", us = 400, blocks = 264 }
+  s:loop { client = "be", us = be_us, blocks = be_blocks }
   s:run(500000)
   if after then
     s:run(200000)
@@ -408,6 +410,12 @@ test("beside kernels that fill the GPU it goes to all SMs, and tries the fence s
   local fenced, whole = tried(t, 264)
   t.ok(whole > 50, "on all SMs, " .. whole)
   t.below(fenced, whole / 5, "on the fence")
+end)
+
+test("short kernels are neither fenced nor wait for a gap", function(t)
+  local fenced, whole = tried(t, 16, nil, 30, { us = 4, blocks = 16 })
+  t.eq(fenced, 0, "on the fence")
+  t.ok(whole > 50000, "on all SMs, " .. whole)
 end)
 
 test("what was worse is tried again", function(t)

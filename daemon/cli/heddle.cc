@@ -35,6 +35,7 @@ struct Options {
   std::string policy;
   std::vector<std::string> params;
   std::vector<std::string> tests;
+  std::string only;
   std::string on_off;
   std::string output;
   RecordOptions record;
@@ -286,7 +287,8 @@ void add_policy(CLI::App& app, Options& o) {
   set->callback([&o] { o.exit_code = set_params(o); });
   CLI::App* test = policy->add_subcommand("test", "Run the tests beside policies; needs no daemon");
   test->add_option("paths", o.tests, "test files, policies or directories");
-  test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.as_json); });
+  test->add_option("--only", o.only, "the tests of this name");
+  test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.only, o.as_json); });
   for (CLI::App* sub : policy->get_subcommands({})) sub->fallthrough();
 }
 

@@ -19,7 +19,8 @@ constexpr policy::Limits kTestLimits{256u << 20, 16u << 20, 200'000'000, 200'000
 
 }  // namespace
 
-Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path) {
+Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path,
+                                                           const std::string& only) {
   const Result<std::string> source = policy::read_source(path);
   if (!source) return tl::unexpected(source.error());
   TestFile file;
@@ -33,6 +34,7 @@ Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& pa
   if (sandbox.run(open_test_file, nullptr) != Sandbox::Stop::kNone) return fail(sandbox.error());
   std::vector<PolicyTestResult> results;
   for (const auto& [name, function] : file.tests) {
+    if (!only.empty() && name != only) continue;
     const auto start = std::chrono::steady_clock::now();
     lua_rawgeti(sandbox.lua(), LUA_REGISTRYINDEX, function);
     lua_rawgeti(sandbox.lua(), LUA_REGISTRYINDEX, file.t_ref);
@@ -44,13 +46,13 @@ Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& pa
   return results;
 }
 
-int run_policy_tests(const std::vector<std::string>& paths, bool json) {
+int run_policy_tests(const std::vector<std::string>& paths, const std::string& only, bool json) {
   const std::vector<std::string> here{"."};
   size_t ran = 0, failed = 0;
   nlohmann::json out = nlohmann::json::array();
   for (const std::string& path :
        files_of(paths.empty() ? here : paths, "_test.lua", Depth::kTree)) {
-    auto results = run_policy_test_file(path);
+    auto results = run_policy_test_file(path, only);
     if (!results) results = {{path, "(load)", results.error().message, 0}};
     for (const PolicyTestResult& r : *results) {
       ++ran;
@@ -74,7 +76,9 @@ int run_policy_tests(const std::vector<std::string>& paths, bool json) {
                             .c_str());
   } else {
     std::printf("%zu tests, %zu failed%s\n", ran, failed,
-                ran == 0 ? "; name a *_test.lua or a directory that has one" : "");
+                ran > 0        ? ""
+                : only.empty() ? "; name a *_test.lua or a directory that has one"
+                               : "; --only takes a test's whole name");
   }
   return ran == 0 ? 2 : failed > 0 ? 1 : 0;
 }

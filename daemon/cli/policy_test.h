@@ -16,11 +16,13 @@ struct PolicyTestResult {
   double ms = 0;      // of the host's time
 };
 
-// Runs one file. An error means that it could not be loaded.
-Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path);
+// Runs one file, or its tests of one name. An error means that it could not be loaded.
+Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path,
+                                                           const std::string& only = "");
 
 // Runs all *_test.lua in `paths`, files or directories (none: the current one), and prints a line
-// per test, or JSON. Returns the exit status: 0, 1 if a test failed, 2 if there was none to run.
-int run_policy_tests(const std::vector<std::string>& paths, bool json);
+// per test, or JSON; `only`: those of that name. Returns the exit status: 0, 1 if a test failed, 2
+// if there was none to run.
+int run_policy_tests(const std::vector<std::string>& paths, const std::string& only, bool json);
 
 }  // namespace heddle::cli
