@@ -115,7 +115,9 @@ class Scenario:
         if self.options.device != "virtual":
             command += ["--resume", "--budget-s", str(seconds - END_S),
                         "--logs", str(self.out / "logs" / self.name)]
-            if self.name == SERIES[self.series].get("trace"):
+            if self.options.trace:
+                command += ["--trace", str(self.out / "traces" / self.name)]
+            elif self.name == SERIES[self.series].get("trace"):
                 command += ["--trace", str(self.out / "traces")]
         status = run(command)
         if status == 130:
@@ -239,6 +241,8 @@ def parse():
     add("--seed", type=int)
     add("--policies", help="only these, as heddle-bench run takes them")
     add("--baselines", help="likewise")
+    add("--trace", action="store_true",
+        help="record 0.2 s of each row with a policy: OUT/SERIES/traces/SCENARIO/ROW.trace")
     add("--resume", action="store_true", help="go on with what --out has")
     add("--plan", action="store_true", help="print what is left to measure, and start nothing")
     add("--draw", action="store_true", help="measure nothing: tables and pictures of what is there")
