@@ -9,10 +9,10 @@ Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from
 full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
 `steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
 `matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from
-samples*.json, `blast-radius` from blast_radius*.json, `validation` from six_pairs/*.validate.md,
-`six-pairs`, `gapfill-1.4` and `simulated-SERIES` from what experiments/measure.py or `heddle-bench
-table` left in six_pairs/, gapfill-1.4/ and simulated/. The pairs' files are of a script that
-`heddle-bench run` has taken the place of.
+samples*.json, `blast-radius` from blast_radius*.json, `validation` and `fikit-validation` from
+{six_pairs,pairs}/*.validate.md, `six-pairs`, `gapfill-1.4` and `simulated-SERIES` from what
+experiments/measure.py or `heddle-bench table` left in six_pairs/, gapfill-1.4/ and simulated/. The
+pairs' files are of a script that `heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
 profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
 `predict-stage` from predict-stage.json.
@@ -238,10 +238,10 @@ def micro_table():
     return markdown(["", "bar", *found], rows) if rows else NO_RESULT
 
 
-def validation_table():
-    """The sums of what `heddle-bench validate` said of each of six_pairs."""
+def validation_table(series):
+    """The sums of what `heddle-bench validate` said of each of a series."""
     rows = []
-    for path in sorted(RESULTS.glob("six_pairs/*.validate.md")):
+    for path in sorted(RESULTS.glob(f"{series}/*.validate.md")):
         for figure, error, within, order, missed in re.findall(
                 r"\| \*\*(.*?)\*\* \| mean absolute error (\d+ %), (\d+ of \d+) within 15 %; "
                 r"order (\d+ of \d+) .*?(?:; not: (.*?))? \|", path.read_text()):
@@ -453,7 +453,8 @@ def tables():
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
             "rows": rows_table(),
-            "validation": validation_table(),
+            "validation": validation_table("six_pairs"),
+            "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),
             "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
 

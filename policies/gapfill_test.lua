@@ -429,3 +429,51 @@ test("who has enough of all SMs is not fenced to see whether there is more", fun
   t.ok(whole > 1000, "on all SMs, " .. whole)
   t.eq(fenced, 0, "on the fence")
 end)
+
+-- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: programs of `us` and gaps.
+local function cases(t, programs)
+  local s = t.sim { policy = "gapfill.lua", mps = false, switch_us = 0 }
+  for _, p in ipairs(programs) do
+    s:client { name = p.name, priority = p.priority }
+    s:loop { client = p.name, us = 200, count = 8 }
+    s:run(20000)
+  end
+  for _, p in ipairs(programs) do
+    s:loop { client = p.name, us = p.us, gap_us = p.gap_us, at = p.at }
+  end
+  return s
+end
+
+test("case A: a late, more important program goes first, the other fills its gaps", function(t)
+  local s = cases(t, { { name = "low", priority = 5, us = 200, at = 40000 },
+                       { name = "high", priority = 0, us = 500, gap_us = 1500, at = 60000 } })
+  s:run(160000)
+  t.below(s:stats("high").mean_us, 500 * 1.15, "mean of high")
+  t.ok(s:stats("low").launches > 100 + 60 * 4, "low fills, " .. s:stats("low").launches)
+end)
+
+test("case B: a late, less important program only fills", function(t)
+  local s = cases(t, { { name = "high", priority = 0, us = 500, gap_us = 1500, at = 40000 },
+                       { name = "low", priority = 5, us = 200, at = 60000 } })
+  s:run(160000)
+  t.below(s:stats("high").mean_us, 500 * 1.15, "mean of high")
+  t.ok(s:stats("low").launches > 60 * 4, "low fills, " .. s:stats("low").launches)
+end)
+
+test("case C: equals share as they would without anybody's help", function(t)
+  local s = cases(t, { { name = "A", priority = 0, us = 500, at = 40000 },
+                       { name = "B", priority = 0, us = 500, at = 40000 } })
+  s:run(140000)
+  t.near(s:stats("A").launches, s:stats("B").launches, 10, "launches of A and B")
+end)
+
+test("of three programs the second fills the first's gaps, the third what it leaves", function(t)
+  local s = cases(t, { { name = "A", priority = 0, us = 500, gap_us = 1500, at = 60000 },
+                       { name = "C", priority = 6, us = 200, at = 60000 },
+                       { name = "B", priority = 3, us = 200, gap_us = 300, at = 60000 } })
+  s:run(160000)
+  local b, c = s:stats("B").launches, s:stats("C").launches
+  t.below(s:stats("A").mean_us, 500 * 1.15, "mean of A")
+  t.ok(b > 50 and c > 50, "both run, " .. b .. " and " .. c)
+  t.below(s:stats("B").mean_us, s:stats("C").mean_us, "B waits for less long than C")
+end)

@@ -44,6 +44,16 @@ std::string with_interval(const Json* figure) {
   return figure == nullptr ? "–" : value(figure) + " " + interval(*figure);
 }
 
+// Where the value alone would say more than was measured: the interval is wider than 10 % either
+// way.
+std::string with_doubt(const Json* figure) {
+  if (figure == nullptr || !figure->contains("hi")) return value(figure);
+  const Json &v = (*figure)["value"], &hi = (*figure)["hi"];
+  const bool sure = v.is_number() && hi.is_number() &&
+                    hi.get<double>() - (*figure)["lo"].get<double>() <= 0.2 * v.get<double>();
+  return sure ? value(figure) : with_interval(figure);
+}
+
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : columns_(header.size()) { row(header); }
@@ -252,7 +262,7 @@ std::string expectations_table(const Json& result) {
 // The same over several results: how many meet each, and which do not.
 std::string expectations_brief(const std::vector<Json>& results) {
   struct Count {
-    size_t met = 0, judged = 0;
+    size_t met = 0, judged = 0, unopposed = 0;  // met because there is nothing to hold it against
     std::string missed, source;
   };
   std::vector<std::string> order;
@@ -267,6 +277,7 @@ std::string expectations_brief(const std::vector<Json>& results) {
       const bool met = e["met"];
       ++count.judged;
       count.met += met ? 1 : 0;
+      count.unopposed += met && !e.contains("value") ? 1 : 0;
       if (met) continue;
       count.missed += (count.missed.empty() ? "" : ", ") + word(result["name"]) +
                       (e.contains("value") ? " " + three(e["value"]) : "");
@@ -275,9 +286,11 @@ std::string expectations_brief(const std::vector<Json>& results) {
   Table table({"expected", "met", "not met by", "source"});
   for (const std::string& text : order) {
     const Count& count = counts[text];
-    table.row({text.substr(0, text.find(" (")),
-               std::to_string(count.met) + " of " + std::to_string(count.judged),
-               count.missed.empty() ? "–" : count.missed, count.source});
+    table.row(
+        {text.substr(0, text.find(" (")),
+         std::to_string(count.met) + " of " + std::to_string(count.judged) +
+             (count.unopposed == 0 ? "" : " (" + std::to_string(count.unopposed) + " unopposed)"),
+         count.missed.empty() ? "–" : count.missed, count.source});
   }
   return table.empty() ? "" : "\n" + table.text();
 }
@@ -385,7 +398,8 @@ std::string markdown(const Json& result, bool all) {
 }
 
 std::string brief(const std::vector<Json>& results) {
-  std::vector<std::string> header = {"÷ alone, median over repetitions"};
+  std::vector<std::string> header = {
+      "÷ alone, median over repetitions [95 % where wider than ± 10 %]"};
   for (const Json& result : results) {
     for (const auto& [name, row] : result["figures"].items()) {
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
@@ -403,7 +417,7 @@ std::string brief(const std::vector<Json>& results) {
             word(result["name"]).append(": ").append(name).append(title)};
         for (size_t i = 1; i < header.size(); ++i) {
           cells.push_back(
-              value(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
+              with_doubt(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
         }
         return cells;
       };

@@ -202,6 +202,10 @@ void print_status(std::ostream& out, const json& answer) {
         << " (could not be: " << s["unfenced"] << "), withdrawn " << s["withdrawn"]
         << ", bounds exceeded " << s["bound_violations"] << ", policy faults " << s["policy_faults"]
         << '\n';
+    for (const json& bound : device.value("bounds", json::array())) {
+      out << "  client " << bound["client"] << ": others may add to one of its gaps "
+          << added_text(bound) << '\n';
+    }
     const std::string fault = device["policy"].value("fault", "");
     if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
     for (const json& said : device["policy"].value("said", json::array())) {

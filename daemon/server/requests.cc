@@ -34,6 +34,8 @@ json window_json(uint32_t window_us) {
   return window_us;
 }
 
+constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
+
 json bound_json(double us) {
   if (us == core::kUnlimitedUs) return nullptr;
   return us;
@@ -148,6 +150,19 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
   return {{"clients", std::move(list)}, {"total", clients.size()}, {"truncated", truncated}};
 }
 
+// Of each client whom others may hold up: how long in one of its gaps, and how often it was longer.
+json bounds_json(const core::Scheduler& scheduler) {
+  json bounds = json::array();
+  for (const core::ClientStatus& status : scheduler.clients()) {
+    if (status.added_us_max == 0 || bounds.size() == kBoundsMost) continue;
+    bounds.push_back({{"client", status.view.id},
+                      {"added_us_max", bound_json(status.added_us_max)},
+                      {"gaps_filled", status.gaps_filled},
+                      {"gaps_exceeded", status.gaps_exceeded}});
+  }
+  return bounds;
+}
+
 json device_json(const Engine::Device& device, const PolicyStore& store) {
   const core::Scheduler& scheduler = *device.scheduler;
   const core::Stats& s = scheduler.stats();
@@ -156,6 +171,7 @@ json device_json(const Engine::Device& device, const PolicyStore& store) {
           {"switch_us", scheduler.config().switch_us},
           {"waiting", scheduler.waiting()},
           {"policy", device.policy ? store.describe(*device.policy) : json::object()},
+          {"bounds", bounds_json(scheduler)},
           {"stats",
            {{"events", s.events},
             {"rejected", s.rejected},

@@ -27,7 +27,10 @@ def check(where):
     ps = {c["label"]: c["devices"][0] for c in where.heddle("ps")["clients"]}
     listing = subprocess.run([stage.HEDDLE, "ps"], env=where.env, text=True, capture_output=True,
                           timeout=20).stdout
-    stats = where.heddle("status")["devices"][0]["stats"]
+    device = where.heddle("status")["devices"][0]
+    stats, bounds = device["stats"], device["bounds"]
+    said = subprocess.run([stage.HEDDLE, "status"], env=where.env, text=True, capture_output=True,
+                          timeout=20).stdout
     where.check_answers({role: demo.finish() for role, demo in demos.items()})
 
     expect(stats["credited"] > stats["granted"] / 10, stats)
@@ -37,6 +40,8 @@ def check(where):
     expect(batch["added_us_max"] == 0, batch)
     expect(latency["gaps_exceeded"] <= latency["gaps_filled"], latency)
     expect("<= " in listing, listing)
+    expect(len(bounds) == 1 and bounds[0]["added_us_max"] >= latency["added_us_max"], bounds)
+    expect("may add to one of its gaps <= " in said, said)
 
 
 def main():

@@ -432,9 +432,13 @@ TEST(Table, BriefHasALineForEachJobOfEachResult) {
   Json two = one;
   two["name"] = "two";
   two["figures"].erase("fifo");
+  two["figures"]["timeslice"]["jobs"]["hp"]["mean_over_alone"]["hi"] = nullptr;
+  one["expect"] = two["expect"] = {{{"expected", "a >= 1 (x)"}, {"source", "x"}, {"met", true}}};
   const std::string text = brief({one, two});
-  for (const char* line : {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
-                           "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 | – |"}) {
+  for (const char* line :
+       {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
+        "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 [2.00, ∞] | – |",
+        "| a >= 1 | 2 of 2 (2 unopposed) | – | x |"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << '\n' << text;
   }
   EXPECT_EQ(text.find("alone/"), std::string::npos);
