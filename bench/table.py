@@ -24,6 +24,8 @@ import re
 import sys
 from pathlib import Path
 
+from harness import frontier
+
 RESULTS = Path(__file__).resolve().parent / "results"
 NO_RESULT = "No result file yet."
 WORDS = {
@@ -437,6 +439,11 @@ def predict_table(*names):
     return markdown([corner, *(name.strip() for name in columns)], rows)
 
 
+def frontier_table(series):
+    rows = frontier.rows(RESULTS / series)
+    return markdown(rows[0], rows[1:]) if rows else NO_RESULT
+
+
 def tables():
     # heddle-bench table made these.
     made = {"six-pairs": RESULTS / "six_pairs/brief.md",
@@ -452,7 +459,8 @@ def tables():
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
-            "rows": rows_table(),
+            "rows": rows_table(), "frontier": frontier_table("frontier"),
+            "simulated-frontier-goal": frontier_table("simulated/frontier"),
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),
