@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What heddled costs while nobody launches: with no client, and with one that rests. The bar is 0.1 % of a core (issue 5, item 7)."""
+"""What heddled costs while nobody launches: with no client, and with one that rests.
+The bar is 0.1 % of a core (issue 5, item 7)."""
 
 import os
 import pathlib
