@@ -165,7 +165,9 @@ class Summary {
     energy_figures(row, out);
     std::vector<double> cpu, decisions, faults;
     std::map<std::string, double> counters;
+    double added_us_max = 0;
     for (const auto& [repetition, block] : mine) {
+      added_us_max = std::max(added_us_max, block->added_us_max);
       if (block->daemon_cpu >= 0) cpu.push_back(block->daemon_cpu);
       for (const auto& [key, value] : block->counters.items()) counters[key] += value.get<double>();
       if (block->counted_s <= 0) continue;
@@ -176,6 +178,7 @@ class Summary {
     put(out, "decisions_per_s", decisions);
     if (!faults.empty()) out["faults"] = to_json(mean(faults));
     if (!counters.empty()) out["counters"] = counters;
+    if (added_us_max > 0) out["added_us_max"] = rounded(added_us_max);
     return out;
   }
 
@@ -274,6 +277,7 @@ Json to_json(const Block& block) {
   if (block.counted_s > 0) out["counted_s"] = rounded(block.counted_s);
   for (const auto& [job, cores] : block.shim_cpu) out["shim_cpu"][job] = rounded(cores);
   if (block.energy_j >= 0) out["energy_j"] = rounded(block.energy_j);
+  if (block.added_us_max > 0) out["added_us_max"] = rounded(block.added_us_max);
   return out;
 }
 
@@ -288,6 +292,7 @@ Block block_from(const Json& json) {
   block.counted_s = json.value("counted_s", 0.0);
   block.shim_cpu = json.value("shim_cpu", block.shim_cpu);
   block.energy_j = json.value("energy_j", -1.0);
+  block.added_us_max = json.value("added_us_max", 0.0);
   return block;
 }
 

@@ -18,6 +18,9 @@ std::map<std::string, double> counters(const Json& status) {
   take(status.value("counters", Json::object()));
   for (const Json& device : status.value("devices", Json::array())) {
     take(device.value("stats", Json::object()));
+    for (const Json& bound : device.value("bounds", Json::array())) {
+      out["gaps_filled"] += bound.value("gaps_filled", 0.0);
+    }
   }
   return out;
 }
@@ -41,7 +44,14 @@ void Watch::end(Block& out) {
     const double busy = cores(shim_cpu_s_[i], cpu_s(jobs_[i].second->pid(), kShimThread));
     if (busy >= 0) out.shim_cpu[jobs_[i].first] = busy;
   }
-  for (const auto& [key, value] : counters(daemon_.status())) {
+  const Json status = daemon_.status();
+  for (const Json& device : status.value("devices", Json::array())) {
+    for (const Json& bound : device.value("bounds", Json::array())) {
+      const Json& added = bound["added_us_max"];
+      if (added.is_number()) out.added_us_max = std::max(out.added_us_max, added.get<double>());
+    }
+  }
+  for (const auto& [key, value] : counters(status)) {
     if (value != counters_[key]) out.counters[key] = value - counters_[key];
   }
 }

@@ -192,6 +192,7 @@ class Runner(unittest.TestCase):
         self.assertTrue(0.42 < alone["tbt_ms"]["p50"]["value"] < alone["jct_ms"]["p50"]["value"])
         self.assertGreater(managed["decisions_per_s"]["value"], 0)
         self.assertEqual(managed["faults"]["value"], 0)
+        self.assertGreater(managed["added_us_max"], 0, "the bound is told")
         self.assertTrue(0 < managed["daemon_cpu"]["value"] < 2)
         self.assertTrue(0 <= managed["jobs"]["filler"]["shim_cpu"]["value"] < 2)
         self.assertEqual([m["row"] for m in result["missing"]], ["energy"])
