@@ -15,7 +15,8 @@ experiments/measure.py or `heddle-bench table` left in six_pairs/, gapfill-1.4/ 
 pairs' files are of a script that `heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
 profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
-`predict-stage` from predict-stage.json.
+`predict-stage` from predict-stage.json; `frontier-goal` and `simulated-frontier-goal` from
+{,simulated/}frontier/*.json.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import re
 import sys
 from pathlib import Path
 
-from harness import frontier
+import frontier
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NO_RESULT = "No result file yet."
@@ -459,7 +460,7 @@ def tables():
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
-            "rows": rows_table(), "frontier": frontier_table("frontier"),
+            "rows": rows_table(), "frontier-goal": frontier_table("frontier"),
             "simulated-frontier-goal": frontier_table("simulated/frontier"),
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),

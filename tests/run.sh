@@ -1,6 +1,7 @@
 #!/bin/bash
 # From a clean clone to one line: sets up, builds and installs the release, runs every test that
-# needs no GPU, then the unit and integration tests again under ASan + UBSan and under TSan.
+# needs no GPU, then the unit and integration tests of core, ipc and server again under ASan +
+# UBSan, and of those the ones that have threads under TSan.
 #
 #   tests/run.sh            the last line reads 'N passed, N failed' (', N skipped')
 #   JOBS=1 tests/run.sh     with less than all cores

@@ -36,9 +36,13 @@ json window_json(uint32_t window_us) {
 
 constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 
-json bound_json(double us) {
-  if (us == core::kUnlimitedUs) return nullptr;
-  return us;
+// How long others may hold up one of its gaps, and how often it was longer.
+json bound_json(const core::ClientStatus& status) {
+  json us = status.added_us_max;
+  if (status.added_us_max == core::kUnlimitedUs) us = nullptr;
+  return {{"added_us_max", us},
+          {"gaps_filled", status.gaps_filled},
+          {"gaps_exceeded", status.gaps_exceeded}};
 }
 
 json counters_json(const Client& client) {
@@ -133,10 +137,8 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
                                        {"kernels", status.kernels},
                                        {"profiled", status.profiled},
                                        {"runs", status.runs},
-                                       {"measure_runs", scheduler->config().measure_runs},
-                                       {"added_us_max", bound_json(status.added_us_max)},
-                                       {"gaps_filled", status.gaps_filled},
-                                       {"gaps_exceeded", status.gaps_exceeded}});
+                                       {"measure_runs", scheduler->config().measure_runs}});
+      it->second["devices"].back().update(bound_json(status));
     }
   }
   json list = json::array();
@@ -150,15 +152,13 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
   return {{"clients", std::move(list)}, {"total", clients.size()}, {"truncated", truncated}};
 }
 
-// Of each client whom others may hold up: how long in one of its gaps, and how often it was longer.
+// Of each client whom others may hold up.
 json bounds_json(const core::Scheduler& scheduler) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.clients()) {
     if (status.added_us_max == 0 || bounds.size() == kBoundsMost) continue;
-    bounds.push_back({{"client", status.view.id},
-                      {"added_us_max", bound_json(status.added_us_max)},
-                      {"gaps_filled", status.gaps_filled},
-                      {"gaps_exceeded", status.gaps_exceeded}});
+    bounds.push_back({{"client", status.view.id}});
+    bounds.back().update(bound_json(status));
   }
   return bounds;
 }

@@ -69,10 +69,7 @@ class PolicyMutation : public ::testing::TestWithParam<Mutation> {
     const std::string stem = fs::path(GetParam().policy).stem().string();
     const auto results = run_policy_test_file((directory_ / (stem + "_test.lua")).string(), test);
     if (!results) return "not loaded: " + results.error().message;
-    for (const PolicyTestResult& r : *results) {
-      if (r.name == test) return r.error;
-    }
-    return "no such test";
+    return results->empty() ? "no such test" : results->front().error;
   }
 
   fs::path directory_;

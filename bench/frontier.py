@@ -31,7 +31,7 @@ def row_of(result):
         mine, theirs = best(ours, slowdown), best(static, slowdown)
         ratio = f" ({mine / theirs:.2f})" if theirs else ""
         cells.append(f"{mine:.3f} against {theirs:.3f}{ratio}")
-    lowest = min((best(ours, took) / share, took) for took, share in static)
+    lowest = min((best(ours, took) / share, took) for took, share in static if share)
     return [*cells, f"{lowest[0]:.2f} at {lowest[1]:.2f}"]
 
 
