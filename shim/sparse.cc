@@ -23,7 +23,7 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
            !unraised.has(of);
   };
   if (telling.says_of_last(wait) && last_kernel < ipc::kKernels) {
-    const bool is_quiet = telling.idle_shortly(at_ns) && may_be(last_kernel);
+    const bool is_quiet = telling.follows_closely(at_ns) && may_be(last_kernel);
     quiet.set(last_kernel, is_quiet ? predicted_ns(last_kernel) : 0);
   }
   in.thread().unreported += untold;

@@ -198,20 +198,40 @@ void GpuPath::stop_mps() {
 
 Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
                const std::string& config, const std::vector<int>& cpus)
-    : loop_(loop), folder_(folder), simulated_(path.simulated()), environment_(path.environment()) {
+    : loop_(loop),
+      folder_(folder),
+      simulated_(path.simulated()),
+      cpus_(cpus),
+      environment_(path.environment()) {
   const std::string policies = folder_ + "/policies", socket = folder_ + "/heddled";
-  const std::string log = folder_ + "/heddled.log", file = folder_ + "/heddled.toml";
   fs::create_directories(folder_);
   fs::copy(installed("share/heddle/policies"), policies, fs::copy_options::recursive);
   std::ofstream(policies + "/turns.lua") << kTurnsPolicy;
-  std::ofstream(file) << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
-                      << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \""
-                      << policies << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n"
-                      << config;
+  std::ofstream(folder_ + "/heddled.toml")
+      << "daemon.socket = \"" << socket << "\"\ngpu.mode = \"" << (path.mps() ? "mps" : "timeslice")
+      << "\"\npolicy.directory = \"" << policies
+      << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n"
+      << config;
   environment_["HEDDLE_SOCKET"] = socket;
+  start();
+}
+
+void Daemon::start() {
+  const std::string log = folder_ + "/heddled.log", file = folder_ + "/heddled.toml";
   process_ = std::make_unique<Process>(
-      loop_, Spawn{{installed("bin/heddled"), "--config", file}, environment_, log, cpus});
+      loop_, Spawn{{installed("bin/heddled"), "--config", file}, environment_, log, cpus_});
+  const std::string& socket = environment_.at("HEDDLE_SOCKET");
   await(loop_, *process_, "heddled", log, [&] { return listens(socket); });
+}
+
+void Daemon::restart() {
+  const auto clients = [&] { return status().value("clients", 0); };
+  const int before = clients();
+  process_->stop(kStartS);
+  loaded_.reset();
+  start();
+  await(loop_, *process_, "heddled's clients", folder_ + "/heddled.log",
+        [&] { return clients() >= before; });
 }
 
 Daemon::~Daemon() { process_->stop(kStartS); }

@@ -71,6 +71,8 @@ class Daemon {
   Json status();
   // What the scheduler sees and decides in the next `seconds`, into a trace; returns when it ended.
   void record(const std::string& file, double seconds);
+  // Another one takes its place, and has learned nothing; returns when its clients are attached.
+  void restart();
   bool running() const { return process_->running(); }
   int pid() const { return process_->pid(); }
   // In front of a job's command. `sms` as `heddle run --sms` takes it, "": all.
@@ -79,11 +81,13 @@ class Daemon {
   const Environment& environment() const { return environment_; }
 
  private:
+  void start();
   std::string command(std::vector<std::string> arguments);
 
   Loop& loop_;
   const std::string folder_;
   const bool simulated_;
+  const std::vector<int> cpus_;
   Environment environment_;
   std::unique_ptr<Process> process_;
   std::optional<std::pair<std::string, std::map<std::string, std::string>>> loaded_;

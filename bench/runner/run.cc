@@ -20,32 +20,10 @@ namespace heddle::bench {
 namespace fs = std::filesystem;
 namespace {
 
-// Lead and tail keep every job busy for the whole of the others' window.
-constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
-constexpr double kWarmS = 0.5, kProfileS = 1.5;
+constexpr double kWarmS = 0.5, kMeasureS = 2.5, kProfileS = 1.5;
 constexpr double kProfileReserveS = 6;  // a job: PyTorch's profiler writes and reads its trace
 constexpr double kTraceS = 0.2, kTraceBlockS = 2;  // `heddle record` asks NVML before it begins
 constexpr int kHashInputs = 3;
-
-// Of all blocks, in seconds; loading and what is done once come on top.
-double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
-  return (scenario.block_s + kLeadS + kSendS + kTailS) * static_cast<double>(rows.size()) *
-         scenario.repetitions;
-}
-
-// --plan, for programs too: experiments/measure.py.
-Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
-  Json names = Json::array();
-  for (const Row& row : rows) names.push_back(row.name);
-  return {{"name", scenario.name},
-          {"about", scenario.about},
-          {"jobs", scenario.jobs.size()},
-          {"processes", variants(rows).size()},
-          {"parts", parts_of(rows, scenario.apart).size()},
-          {"repetitions", scenario.repetitions},
-          {"blocks_s", blocks_s(scenario, rows)},
-          {"rows", names}};
-}
 
 // With --apart the repetitions of the second part count on from those of the first.
 class Run {
@@ -102,7 +80,8 @@ class Run {
     for (const std::string& problem : stage.problems()) fail(problem);
     wait_ready();
     for (const Row* r : warming_rows()) block(*r, std::min(kWarmS, scenario_.block_s), 0, nullptr);
-    compare_outputs();
+    if (!options_.skip_outputs) compare_outputs();
+    measure_tasks();
     if (!session().contains("prepared_s")) session()["prepared_s"] = seconds();
     repeat();
     record();
@@ -159,6 +138,21 @@ class Run {
       if (warm.size() > before) out.push_back(row);
     }
     return out;
+  }
+
+  // heddled begins anew: what it has learned so far, it learned beside programs that it does not
+  // see. Each job's measurement stage follows, alone, as FIKIT's does.
+  void measure_tasks() {
+    surviving({}, [&] { stage_->restart_daemons(); });
+    std::set<Variant> measured;
+    for (const Row& row : rows_) {
+      for (const Variant& variant : row.jobs) {
+        if (row.policy.empty() || !measured.insert(variant).second) continue;
+        Row alone = row;
+        alone.jobs = {variant};
+        block(alone, std::min(kMeasureS, 4 * scenario_.block_s), 0, nullptr);
+      }
+    }
   }
 
   // All rows, or in the repetitions in between those of --focus and what they are held against.

@@ -28,7 +28,8 @@ struct RunOptions : ScenarioOptions {
   std::string timeline;         // row whose kernels are written out as the profiler saw them
   bool plan = false;            // print what would be measured, and start nothing
   bool resume = false;
-  double budget_s = 0;  // 0: none
+  bool skip_outputs = false;  // whether those under heddle are those of bare processes: not asked
+  double budget_s = 0;        // 0: none
   uint32_t full_every = 1;
   std::vector<std::string> focus;
   std::string command;  // as typed, for the result

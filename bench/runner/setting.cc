@@ -104,6 +104,24 @@ void find_policies(scenario::Scenario& s) {
   }
 }
 
+double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
+  return (scenario.block_s + kLeadS + kSendS + kTailS) * static_cast<double>(rows.size()) *
+         scenario.repetitions;
+}
+
+Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
+  Json names = Json::array();
+  for (const Row& row : rows) names.push_back(row.name);
+  return {{"name", scenario.name},
+          {"about", scenario.about},
+          {"jobs", scenario.jobs.size()},
+          {"processes", variants(rows).size()},
+          {"parts", parts_of(rows, scenario.apart).size()},
+          {"repetitions", scenario.repetitions},
+          {"blocks_s", blocks_s(scenario, rows)},
+          {"rows", names}};
+}
+
 Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs) {
   utsname host{};
   uname(&host);

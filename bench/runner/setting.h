@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bench/runner/host.h"
+#include "bench/runner/rows.h"
 #include "bench/runner/run.h"
 #include "bench/scenario/scenario.h"
 
@@ -21,6 +22,14 @@ std::string today();
 
 // Of this tree: HEDDLE_COMMIT, or what git says of where it is installed.
 std::string commit(Loop& loop);
+
+// Lead and tail keep every job busy for the whole of the others' window.
+inline constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
+// Of all blocks, in seconds; loading and what is done once come on top.
+double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows);
+
+// --plan, for programs too: experiments/measure.py.
+Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows);
 
 // Date, commit, command, host: one for each time that a result was worked on.
 Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs);

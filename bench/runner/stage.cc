@@ -213,6 +213,14 @@ Daemon* Stage::daemon_of(const Row& row) {
   return row.policy.empty() ? nullptr : paths_.at(row.mps).daemons.at(row.config).process.get();
 }
 
+void Stage::restart_daemons() {
+  for (auto& [mps, path] : paths_) {
+    for (auto& [config, daemon] : path.daemons) {
+      if (daemon.process && !daemon.broken) daemon.process->restart();
+    }
+  }
+}
+
 void Stage::give_up_daemon(const Row& row) {
   paths_.at(row.mps).daemons.at(row.config).broken = true;
 }

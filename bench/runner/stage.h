@@ -28,6 +28,8 @@ class Stage {
   std::vector<Job*> jobs_of(const Row& row);
   Daemon* daemon_of(const Row& row);  // nullptr: none takes part
   void give_up_daemon(const Row& row);
+  // All daemons, each known to its jobs again when this returns; what they had learned is gone.
+  void restart_daemons();
 
  private:
   // Null, or broken: it did not start, or has died.

@@ -7,6 +7,8 @@ namespace heddle::core {
 namespace {
 
 constexpr double kMemory = 1.0 / 16;
+// A summary stands for so many samples at most: it may be of colder caches, or of another day.
+constexpr uint32_t kRestored = 3;
 
 }  // namespace
 
@@ -23,7 +25,7 @@ void Ewma::restore(const Summary& s) {
   // Of a normal distribution: p90 is 1.28 standard deviations above p50, and the mean absolute
   // deviation 0.80 of them. What it really is the next samples tell.
   deviation_ = std::max(0.0, static_cast<double>(s.p90_us - s.p50_us)) * 0.62;
-  count_ = s.count;
+  count_ = std::min(s.count, kRestored);
 }
 
 void DurationEstimate::add(double us, bool exclusive) {

@@ -97,10 +97,11 @@ struct KernelStats {
   bool profiled = false;
 };
 
-// The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T), or at once if
-// there is a profile.
+// The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T) that took
+// Config::measure_us, or at once if there is a profile.
 struct TaskStats {
   uint32_t runs = 0;
+  double took_us = 0;
   bool profiled = false;
 };
 
@@ -118,7 +119,7 @@ class StatsTable {
   std::unordered_map<uint64_t, KernelStats> table_;
   std::unordered_map<uint64_t, TaskStats> tasks_;
   KernelStats overflow_;
-  TaskStats task_overflow_{0, true};  // tasks beyond the limit have no stage
+  TaskStats task_overflow_{0, 0, true};  // tasks beyond the limit have no stage
 };
 
 }  // namespace heddle::core

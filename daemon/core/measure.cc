@@ -3,9 +3,9 @@
 // A run is what a client does from its first launch after a synchronizing call to the next such
 // call that leaves nothing of it on the device: for an unmodified program the nearest thing to
 // FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
-// measure_runs runs the task is profiled: its kernels are timed now and then only, and what was
-// measured of them stays. Predictions go on being corrected. Below: what the scheduler says of its
-// clients, to whoever asks.
+// measure_runs runs that took measure_us the task is profiled: its kernels are timed now and then
+// only, and what was measured of them stays. Predictions go on being corrected. Below: what the
+// scheduler says of its clients, to whoever asks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -123,7 +123,8 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run_start)) return;
   infer_durations(c, at);
   if (task.profiled) return;
-  if (++task.runs < config.measure_runs) return;
+  task.took_us += to_us(at - c.run_start);
+  if (++task.runs < config.measure_runs || task.took_us < config.measure_us) return;
   task.profiled = c.profile_grown = true;
   for (uint32_t i = 0; i < c.kernels.size(); ++i) {
     if (c.kernel(i) == nullptr) continue;

@@ -59,7 +59,7 @@ void Scheduler::State::on_attached(const Event& e) {
   c.typical_us = config.default_kernel_us;
   c.measured = &table.task(c.task);
   if (e.attached.profile_runs > 0 && !c.measured->profiled) {
-    *c.measured = {e.attached.profile_runs, true};
+    *c.measured = {e.attached.profile_runs, 0, true};
   }
   c.name = text(e.attached.name);
   c.label = text(e.attached.label);

@@ -26,8 +26,8 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
   stats.posted += launches;
 }
 
-// The device was done with each before the next came, so that nothing is outstanding. The gap that
-// is open is none of the kernel that was told last.
+// The device was done with each before the next came, or soon after, so that nothing is
+// outstanding. The gap that is open is none of the kernel that was told last.
 void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);

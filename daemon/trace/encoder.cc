@@ -170,8 +170,9 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
       {"fault_max", c.fault_max},
       {"fault_span_us", c.fault_span_us},
       {"launch_priorities", c.launch_priorities},
-      {"measure_runs",
-       c.measure_runs}}.dump();
+      {"measure_runs", c.measure_runs},
+      {"measure_us",
+       c.measure_us}}.dump();
   text(json.data(), json.size());
   return finish();
 }

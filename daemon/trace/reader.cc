@@ -221,6 +221,7 @@ core::Config config_of(const json& j, uint8_t device) {
   c.fault_span_us = j.value("fault_span_us", c.fault_span_us);
   c.launch_priorities = j.value("launch_priorities", c.launch_priorities);
   c.measure_runs = j.value("measure_runs", c.measure_runs);
+  c.measure_us = j.value("measure_us", 0.0);  // older traces have none
   return c;
 }
 

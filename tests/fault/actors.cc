@@ -23,6 +23,7 @@ void be_daemon(const Stage& stage, const Plan& plan, const DaemonPlan& self) {
   config.core.starvation_us = plan.starvation_ms * 1e3;
   // Launch-bound clients are to be told in rows, or not at all, before the round is over.
   if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) config.core.measure_runs = 2;
+  config.core.measure_us = 0;
   config.gpu_mode = plan.mps ? server::GpuMode::kMps : server::GpuMode::kTimeslice;
   config.policy.name = plan.policy;
   config.policy.directory = stage.at("policies");

@@ -43,6 +43,7 @@ TEST_F(MixedBuilds, AnOlderShimAttachesAndIsTold) {
 
 TEST_F(MixedBuilds, AnOlderShimsLaunchesAreCountedOnceThoughItNeedNotTellThem) {
   config_.core.measure_runs = 10;
+  config_.core.measure_us = 0;
   start();
   FakeClient client(config_.socket, old(0));
   uint64_t told = 0;

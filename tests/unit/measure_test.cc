@@ -78,6 +78,7 @@ class MeasureTest : public CoreTest {
   MeasureTest() {
     Config config;
     config.measure_runs = kRuns;
+    config.measure_us = 0;
     reset(config);
   }
   ClientStatus status(ClientId id) {
