@@ -29,8 +29,9 @@ void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream);
 
 // A marker or a pair of the stream was not seen to be done.
+inline bool has_markers(const StreamSlot& slot) { return slot.marker_head != slot.marker_tail; }
 inline bool has_events(const StreamSlot& slot) {
-  return slot.marker_head != slot.marker_tail || slot.pairs_out.load(std::memory_order_relaxed) > 0;
+  return has_markers(slot) || slot.pairs_out.load(std::memory_order_relaxed) > 0;
 }
 
 // Asks about the stream's markers and pairs, and reports what is done.

@@ -44,6 +44,9 @@ constinit KernelSet unmovable;
 // runs in the middle of things is marked once, not each time.
 constinit KernelSet paused;
 constexpr int64_t kPauseNs = 50'000;
+// A marker and the wake-up of the thread that looks at it cost some microseconds: as much as a
+// prediction of so long may be off.
+constexpr int64_t kWorthNs = 100'000;
 
 constinit std::atomic<bool> has_peers{false};
 
@@ -361,7 +364,7 @@ Admission Turn::wait(uint32_t seq) {
   const bool free = window_us_ == ipc::kWindowLease && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (contended && has_events(*stream_)) watch_soon();
+  if (contended && has_markers(*stream_)) watch_soon();
   return result;
 }
 
@@ -378,18 +381,24 @@ void Turn::come_back(CUresult result) {
   detour_.reset();
 }
 
-bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns) {
+bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns,
+                   float predicted_us) {
   if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
     paused.add(before - 1);
   } else {
     paused.remove(before - 1);
   }
-  return paused.has(kernel);
+  const int64_t queue_end = std::max(at_ns, stream.queue_end_ns.load(std::memory_order_relaxed)) +
+                            static_cast<int64_t>(predicted_us * 1e3f);
+  stream.queue_end_ns.store(queue_end, std::memory_order_relaxed);
+  return queue_end - at_ns >= kWorthNs && paused.has(kernel);
 }
 
 // While somebody less important waits, or it may itself have to wait.
 bool Turn::wants_marker() {
-  if (window_us_ == ipc::kWindowLease) return pauses(*stream_, before_, kernel_.index, at_ns_);
+  if (window_us_ == ipc::kWindowLease) {
+    return worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
+  }
   if (window_us_ == ipc::kWindowGate) {
     return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
   }

@@ -38,10 +38,12 @@ constexpr bool is_polled(uint32_t launches) { return launches % 16 == 0; }
 // Kernels whose launches the driver takes at no priority but the application's.
 extern constinit KernelSet unraised;
 
-// Whether the host paused behind this kernel last time, of which a launch is at `at_ns`; learned
-// while somebody less important waits. `before`: the kernel of the stream's launch before it, + 1;
-// 0: that was not told.
-bool pauses(const StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns);
+// Of a launch at `at_ns` while somebody less important waits: whether it is worth a marker. It is
+// if the host paused behind this kernel last time, and so much is queued that no prediction says
+// well enough when the pause's gap begins. `before`: the kernel of the stream's launch before it, +
+// 1; 0: that was not told.
+bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns,
+                   float predicted_us);
 
 class Turn {
  public:

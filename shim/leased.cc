@@ -49,8 +49,10 @@ namespace heddle::shim {
 
 // Somebody less important waits to hear that it is done.
 void Leased::mark() {
-  if (pauses(*stream_, before_, kernel_, at_ns_)) place_marker(in_, *stream_, ref_);
-  if (has_events(*stream_)) watch_soon();
+  if (worth_marking(*stream_, before_, kernel_, at_ns_, predicted_us_)) {
+    place_marker(in_, *stream_, ref_);
+  }
+  if (has_markers(*stream_)) watch_soon();
 }
 
 }  // namespace heddle::shim

@@ -52,7 +52,9 @@ struct alignas(64) StreamSlot {
   std::atomic<int64_t> launched_ns{0};  // when the newest launch was
   std::atomic<uint32_t> kernel{0};      // its kernel, + 1
   std::atomic<int> pairs_out{0};        // neither free nor harvested
-  uint16_t index = 0;                   // this and the device: constant while the slot is taken
+  // While somebody less important waits: when its work is predicted to be done.
+  std::atomic<int64_t> queue_end_ns{0};
+  uint16_t index = 0;  // this and the device: constant while the slot is taken
   int device = 0;
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};

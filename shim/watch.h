@@ -11,8 +11,8 @@
 
 namespace heddle::shim {
 
-// For launching threads, while somebody less important waits and their stream has_events: sees to
-// it that the helper looks. A helper that rests costs two system calls.
+// For launching threads, while somebody less important waits and their stream has_markers: sees
+// to it that the helper looks. A helper that rests costs two system calls.
 void watch_soon();
 
 // Something is to be made (partition.h). Two system calls.

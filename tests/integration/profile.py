@@ -97,7 +97,7 @@ def check(folder):
             heddle("profile", "record", "lc", folder / "now.toml")
             assert "no such client" in heddle("profile", "record", "x", folder / "y", code=1).stderr
     first = answer("profile", "show", file)["profiles"][0]
-    assert first["runs"] == 10 and first["label"] == "lc" and "imulated" in first["gpu"], first
+    assert first["runs"] >= 10 and first["label"] == "lc" and "imulated" in first["gpu"], first
     for kernel in first["kernels"]:
         assert kernel["duration_us"]["count"] >= 5 and kernel["grid_blocks"] > 0, kernel
     assert any(k["gap_synchronized_us"] and k["gap_synchronized_us"]["mean"] > 1000
@@ -115,7 +115,7 @@ def check(folder):
         recording = Recording(folder / "known.trace")
         with recording, Demo():
             now = wait_for("client", device)
-            assert now["profiled"] and now["runs"] == 10, "the new daemon knows the task"
+            assert now["profiled"] and now["runs"] == first["runs"], "the new daemon knows the task"
             wait_for("launches", lambda: device()["launches"] > 200)
         launches, timed = recording.timed()
         # One in 127, and the first few, until the daemon's hints are there; 32 of each to measure.

@@ -20,9 +20,9 @@ using Clock = std::chrono::steady_clock;
 class ShimWatch : public Shim {
  protected:
   // A leased client at whose end somebody waits, with marked work on the GPU.
-  void contend(Application& app) {
+  void contend(Application& app, float predicted_us = 200) {
     start(app, kLease);
-    predict(10);
+    predict(predicted_us);
     daemon_.control().header.contended = 1;
     app("set fake_busy 1");
     app("launch 64");
@@ -91,6 +91,14 @@ TEST_F(ShimWatch, DoesNothingWhileNobodyLessImportantWaits) {
   for (int i = 0; i < 5; ++i) pause_and_launch(app);
   EXPECT_EQ(app("get fake_event_calls"), "0");
   EXPECT_TRUE(rests(app));
+}
+
+// When a kernel of a few microseconds is over needs no evidence, and eager programs pause often.
+TEST_F(ShimWatch, MarksNothingThatIsOverSoon) {
+  Application app(environment());
+  contend(app, 20);
+  for (int i = 0; i < 20; ++i) pause_and_launch(app);
+  EXPECT_EQ(app("get fake_event_calls"), "0");
 }
 
 TEST_F(ShimWatch, MarksAKernelAmongOthersOnce) {
