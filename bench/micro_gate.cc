@@ -133,7 +133,7 @@ struct Crowd {
 
 // A turn of Server::spin; tests/tidy/instructions.py counts inside it.
 [[gnu::noinline]] void turn_of_daemon(server::Engine& engine, core::TimeNs now) {
-  engine.poll(now, [](server::Client&) {});
+  engine.poll(now, engine.next_deadline() <= now, [](server::Client&) {});
   if (engine.next_deadline() <= now) engine.tick(now);
   if (engine.at_ease(now)) throw std::runtime_error("a gated client runs freely");
 }

@@ -55,7 +55,8 @@ struct Record {
   admission @7 :Admission;
   device @8 :UInt8;
   evidence @9 :Evidence;
-  durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured
+  durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured;
+                           # launch: predicted time of what of `untold` is still on the device
   unmovable @11 :Bool;     # ask: it runs on all SMs that the client has, whatever the grant says
   mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record
   untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last

@@ -17,9 +17,9 @@ namespace heddle::ipc {
 // The GPU is idle for less between two launches of a row: under MPS another's kernel takes 10 µs to
 // come onto it (core::Config::switch_us), and the shortest run for some.
 inline constexpr int64_t kGapNs = 25'000;
-// A launch of a row waits for less on the GPU: whoever queues more keeps it busy, and must not be
-// taken for idle.
-inline constexpr int64_t kQueueNs = 50'000;
+// A launch of a row waits for less on the GPU: whoever queues more keeps it busy, and is not slowed
+// by being told. What waits when a row ends, its last record says.
+inline constexpr int64_t kQueueNs = 100'000;
 
 // A row has so many launches untold and begins in so short a time: the core takes a client that may
 // be in one for idle, not for gone (core: kRowNs).
@@ -46,6 +46,10 @@ class Telling {
   // quiet; nothing, where there was a wait in between.
   bool says_of_last(uint32_t waits) const { return waits_ == waits; }
   bool follows_closely(int64_t at) const { return at - queue_end_ < kGapNs && !finds_queue(at); }
+  // Predicted time of what a launch at `at` waits for.
+  int64_t backlog_ns(int64_t at, uint32_t waits) const {
+    return waits_ == waits ? std::max<int64_t>(0, queue_end_ - at) : 0;
+  }
   // It is told, and its own kernel is `quiet` or not. To be asked about all else before. A row that
   // was full is followed by two.
   void tell(int64_t at, int64_t predicted, bool quiet, uint32_t waits) {

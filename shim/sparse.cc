@@ -27,6 +27,9 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
     quiet.set(last_kernel, is_quiet ? predicted_ns(last_kernel) : 0);
   }
   in.thread().unreported += untold;
+  if (untold != 0) {
+    record.duration_us = static_cast<float>(telling.backlog_ns(at_ns, wait)) * 1e-3F;
+  }
   telling.tell(at_ns, predicted_ns(kernel), sparse && quiet.predicted_ns(kernel) != 0, wait);
   last_kernel = kernel;
   record.untold = untold;

@@ -232,14 +232,16 @@ bool VirtualMachine::sparse(const ClientState& c) const {
 void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t last_kernel) {
   if (t.telling.untold() == 0) return;
   Event e(EventKind::kRow, now_, c.id);
-  e.untold = {t.telling.untold(), last_kernel};
+  e.untold = {t.telling.untold(), last_kernel,
+              static_cast<float>(to_us(t.telling.backlog_ns(now_, c.waits)))};
   feed(e);
 }
 
 void VirtualMachine::tell(Thread& t, ClientState& c, uint32_t kernel, core::LaunchBody& launch) {
   const auto predicted = [&](uint32_t k) { return to_ns(c.kernels[k].predicted_us); };
   if (t.seq > 0 && t.telling.says_of_last(c.waits)) {
-    c.kernels[t.last_kernel].quiet = predicted(t.last_kernel) > 0 && t.telling.follows_closely(now_);
+    c.kernels[t.last_kernel].quiet =
+        predicted(t.last_kernel) > 0 && t.telling.follows_closely(now_);
   }
   tell_row(t, c, core::kUnknownKernel);
   t.telling.tell(now_, predicted(kernel), sparse(c) && c.kernels[kernel].quiet, c.waits);

@@ -124,6 +124,7 @@ struct DoneBody {
 struct UntoldBody {
   uint64_t launches;  // that were not told, and of which no event before has said so
   uint32_t kernel;    // kRow: the last one's, or kUnknownKernel
+  float backlog_us;   // kRow: predicted time of those that are still on the device
 };
 
 struct Event {

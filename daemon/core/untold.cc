@@ -26,8 +26,8 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
   stats.posted += launches;
 }
 
-// The device was done with each before the next came, or soon after, so that nothing is
-// outstanding. The gap that is open is none of the kernel that was told last.
+// The device was done with each before the next came, or soon after. The gap that is open is none
+// of the kernel that was told last.
 void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
@@ -38,6 +38,7 @@ void Scheduler::State::on_row(Client& c, const Event& e) {
   last.kernel = c.last_kernel = e.untold.kernel;
   count_run(c, last);
   c.run_launches += static_cast<uint32_t>(e.untold.launches) - 1;
+  c.busy_until = std::max(c.busy_until, e.at + to_ns(static_cast<double>(e.untold.backlog_us)));
 }
 
 }  // namespace heddle::core

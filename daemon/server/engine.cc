@@ -17,6 +17,8 @@ constexpr uint64_t kMalformedMax = 1'000;
 // Less important work that waits from ask to ask counts as waiting in between, so that the word on
 // which more important clients report finely does not flicker.
 constexpr core::TimeNs kContendedNs = 5'000'000;
+// An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
+constexpr core::TimeNs kLeasedNs = 20'000;
 
 // A client that launched within this time may launch any moment.
 constexpr core::TimeNs kRecentNs = 50'000'000;
@@ -134,7 +136,7 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   if (client == nullptr) return;
   // What a dying process wrote last still counts: a launch that is on the GPU runs to its end.
   if (client->managed()) {
-    poll(now, [](Client&) {});
+    poll(now, true, [](Client&) {});
   }
   if (client->managed()) remove_from_devices(*client, now);
   clients_.erase(id);
@@ -187,16 +189,32 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
 
 // ---- the launch path --------------------------------------------------------------------------
 
-bool Engine::collect(core::TimeNs now) {
+bool Engine::collect(core::TimeNs now, bool all) {
   batch_.clear();
   claims_.clear();
+  read(now, false);
+  if (all || !batch_.empty() || now - leased_read_ >= kLeasedNs) {
+    leased_read_ = now;
+    read(now, true);
+  }
+  const bool others = std::any_of(batch_.begin(), batch_.end(),
+                                  [this](const Waiting& w) { return w.client != unobserved_; });
+  if (others) observe_all(now);
+  return !batch_.empty();
+}
+
+void Engine::read(core::TimeNs now, bool leased) {
   // What clients wrote comes over from their processors all at once, not one after the other.
-  for (const Client* client : polled_) client->prefetch();
-  for (const Client* client : polled_) client->prefetch_news();
-  bool others = false;
-  size_t taken = 0;
+  for (const Client* client : polled_) {
+    if (client->leased() == leased) client->prefetch();
+  }
+  for (const Client* client : polled_) {
+    if (client->leased() == leased) client->prefetch_news();
+  }
+  size_t taken = claims_.size();
   for (size_t i = polled_.size(); i-- > 0;) {
     Client& client = *polled_[i];
+    if (client.leased() != leased) continue;
     if (!client.collect(now, claims_)) {
       claims_.resize(taken);
       client.intake().count_malformed();
@@ -204,12 +222,9 @@ bool Engine::collect(core::TimeNs now) {
       let_go(client, "its shared memory is not what the shim writes; restart the program", now);
       continue;
     }
-    const size_t all = claims_.size();
-    others |= all != taken && &client != unobserved_;
-    for (; taken < all; ++taken) batch_.push_back({claims_[taken].at, taken, &client});
+    const size_t end = claims_.size();
+    for (; taken < end; ++taken) batch_.push_back({claims_[taken].at, taken, &client});
   }
-  if (others) observe_all(now);
-  return !batch_.empty();
 }
 
 void Engine::handle() {

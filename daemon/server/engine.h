@@ -62,9 +62,11 @@ class Engine {
   // ---- the launch path ----
   // Takes everything that clients wrote since, and carries out what follows. False: nothing new.
   // An unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
+  // Unless `all`, or somebody else has news, the leased clients are heard every kLeasedNs only:
+  // each look makes their next record wait for its cache lines.
   template <class Fetch>
-  bool poll(core::TimeNs now, Fetch&& fetch_kernels) {
-    if (!collect(now)) return false;
+  bool poll(core::TimeNs now, bool all, Fetch&& fetch_kernels) {
+    if (!collect(now, all)) return false;
     const Client* fetched = nullptr;  // a client's claims lie together
     for (const auto& [at, claim, client] : batch_) {
       const uint32_t kernel = claims_[claim].fields.kernel;
@@ -120,7 +122,8 @@ class Engine {
     Client* client;
   };
 
-  bool collect(core::TimeNs now);
+  bool collect(core::TimeNs now, bool all);
+  void read(core::TimeNs now, bool leased);
   void handle();
   // `of`, `likely`: whose event it is in a batch, and so whose most of the decisions are; the
   // batch's end wakes whom it granted.
@@ -172,6 +175,7 @@ class Engine {
 
   int contended_below_ = -1;  // the least important priority that waits, -1: none
   core::TimeNs contended_until_ = 0;
+  core::TimeNs leased_read_ = 0;  // when the leased clients were heard
 
   Observation observation_;
   Client* unobserved_ = nullptr;

@@ -126,6 +126,7 @@ void Intake::take_row(const Claim& claim, bool known) {
   core::UntoldBody& row = emit(core::EventKind::kRow, claim).untold;
   row.launches = std::min(f.untold, ipc::kUntoldMost);
   row.kernel = known ? f.kernel : core::kUnknownKernel;
+  row.backlog_us = is_launch(f.kind) ? f.duration_us : 0;
 }
 
 void Intake::take_ask(const Claim& claim, bool known) {

@@ -168,7 +168,7 @@ void Server::run() {
   }
   notify_service_manager("STOPPING=1");
   const core::TimeNs now = monotonic_now();
-  engine_.poll(now, [](Client&) {});
+  engine_.poll(now, true, [](Client&) {});
   engine_.set_bypass(true, now);
   mps_.close();
   while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
@@ -215,7 +215,8 @@ void Server::save_profiles() {
 
 // One turn without sleep; false if nothing is to be expected soon.
 bool Server::spin(core::TimeNs now) {
-  const bool heard = engine_.poll(now, [this](Client& client) { poll_kernels(client); });
+  const bool due = engine_.next_deadline() <= now;
+  const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard) last_event_ = now;
   core::TimeNs deadline = engine_.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {
@@ -247,7 +248,7 @@ bool Server::spin(core::TimeNs now) {
 
 void Server::nap(core::TimeNs now) {
   engine_.fall_asleep(now);
-  if (engine_.poll(monotonic_now(), [this](Client& client) { poll_kernels(client); })) {
+  if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
     last_event_ = now;
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();

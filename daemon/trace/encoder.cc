@@ -117,6 +117,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     case EventKind::kRow:
       varint(e.untold.launches);
       varint(e.untold.kernel);
+      f32(e.untold.backlog_us);
       break;
     case EventKind::kDetached:
     case EventKind::kTick:

@@ -166,11 +166,12 @@ void read_event(Fields& in, EventRecord& out) {
       return;
     case EventKind::kUnobserved:
     case EventKind::kObserved:
-      e.untold = {in.varint(), core::kUnknownKernel};
+      e.untold = {in.varint(), core::kUnknownKernel, 0};
       return;
     case EventKind::kRow:
       e.untold.launches = in.varint();
       e.untold.kernel = in.number<uint32_t>();
+      e.untold.backlog_us = in.since(5) ? in.f32() : 0;
       return;
     case EventKind::kDetached:
     case EventKind::kTick:

@@ -16,7 +16,7 @@
 //                flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
-//   kRow         client launches kernel                 of what was launched before it began
+//   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
@@ -36,7 +36,7 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups, 3 no unmovable launches.
+// groups, 3 no unmovable launches, 4 no backlog_us.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -52,7 +52,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 4;
+inline constexpr uint16_t kVersion = 5;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -101,9 +101,9 @@ class RowTest : public CoreTest {
     e.launch.may_follow = 24;
     step(e);
   }
-  void row(uint64_t launches, uint32_t last_kernel = kUnknownKernel) {
+  void row(uint64_t launches, uint32_t last_kernel = kUnknownKernel, float backlog_us = 0) {
     Event e(EventKind::kRow, now_, 1);
-    e.untold = {launches, last_kernel};
+    e.untold = {launches, last_kernel, backlog_us};
     step(e);
   }
   Summary gap(uint64_t id, Summary KernelProfile::*kind) {
@@ -119,6 +119,16 @@ TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
   row(before.launches);
   EXPECT_EQ(core_->clients()[0].launches, 2 * before.launches);
   EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us, 1);
+}
+
+TEST_F(RowTest, WhatOfItIsStillOnTheDeviceKeepsTheClientBusy) {
+  tick(kMs);
+  row(5);
+  EXPECT_FALSE(core_->outlook(1, now_, 0).busy);
+  row(5, 0, 80);
+  EXPECT_TRUE(core_->outlook(1, now_, 0).busy);
+  tick(kMs);
+  EXPECT_FALSE(core_->outlook(1, now_, 0).busy);
 }
 
 TEST_F(RowTest, TheTimeUntilTheNextThatIsToldIsNoGap) {

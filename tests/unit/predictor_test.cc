@@ -110,7 +110,7 @@ TEST_F(PredictorTest, NothingIsInferredFromAQueueWithUnseenWorkInIt) {
   step(Event(EventKind::kUnobserved, now_, 1));
   now_ += kMs;
   Event observed(EventKind::kObserved, now_, 1);
-  observed.untold = {12, kUnknownKernel};
+  observed.untold = {12, kUnknownKernel, 0};
   step(observed);
   launch_of(0);
   wait(900);

@@ -45,7 +45,7 @@ TEST(Sparse, EachIsToldWhereTheGpuIsIdleForLong) {
 // A launch every 2 µs of a kernel of 3 µs: until kQueueNs of them wait, rows; then each is told.
 TEST(Sparse, EachIsToldWhereMuchIsQueued) {
   Telling telling;
-  std::vector<uint32_t> untold = launch(telling, 200, 2'000);
+  std::vector<uint32_t> untold = launch(telling, 1000, 2'000);
   ASSERT_GT(untold.size(), 100u);
   EXPECT_EQ(untold[2], kUntoldMost);
   EXPECT_EQ(std::vector<uint32_t>(untold.end() - 100, untold.end()), std::vector<uint32_t>(100, 0));
@@ -58,16 +58,18 @@ TEST(Sparse, ALaunchThatFindsMuchQueuedOrTheGpuIdleForLongEndsTheRow) {
   EXPECT_TRUE(telling.may_skip(3'000, 1)) << "a short queue";
   telling.skip(3'000, 3'000);
   EXPECT_TRUE(telling.may_skip(9'000, 1));
-  telling.skip(9'000, 100'000);
-  EXPECT_FALSE(telling.may_skip(108'900 - kQueueNs, 1)) << "a long one, with what went untold";
-  EXPECT_TRUE(telling.may_skip(109'000 - kQueueNs, 1));
-  EXPECT_FALSE(telling.may_skip(109'000 + kGapNs, 1)) << "a gap";
+  telling.skip(9'000, 300'000);
+  EXPECT_FALSE(telling.may_skip(308'900 - kQueueNs, 1)) << "a long one, with what went untold";
+  EXPECT_TRUE(telling.may_skip(309'000 - kQueueNs, 1));
+  EXPECT_FALSE(telling.may_skip(309'000 + kGapNs, 1)) << "a gap";
   EXPECT_FALSE(telling.may_skip(1'000 + kRowNs, 1)) << "too long without a word";
+  EXPECT_EQ(telling.backlog_ns(50'000, 1), 259'000);
+  EXPECT_EQ(telling.backlog_ns(50'000, 2), 0) << "a wait is over";
   telling.tell(50'000, 3'000, true, 1);
   EXPECT_EQ(telling.may_follow(), 0u) << "there is a queue";
-  telling.tell(200'000, 3'000, true, 1);
+  telling.tell(400'000, 3'000, true, 1);
   EXPECT_EQ(telling.may_follow(), kUntoldMost) << "a gap ended";
-  telling.tell(201'000, 3'000, true, 2);
+  telling.tell(401'000, 3'000, true, 2);
   EXPECT_EQ(telling.may_follow(), kUntoldMost) << "nothing is queued behind a wait";
 }
 

@@ -55,7 +55,7 @@ class Story {
   void unobserved(core::TimeNs from_us, core::TimeNs to_us) {
     event(Event(EventKind::kUnobserved, from_us * 1'000, 1));
     Event e(EventKind::kObserved, to_us * 1'000, 1);
-    e.untold = {3, core::kUnknownKernel};
+    e.untold = {3, core::kUnknownKernel, 0};
     event(e);
   }
   TaskPredictions score() {
