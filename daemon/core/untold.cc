@@ -26,13 +26,14 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
   stats.posted += launches;
 }
 
-// The device was done with each before the next came, or soon after. The gap that is open is none
-// of the kernel that was told last.
+// The device was done with each before the next came, or soon after. What is open is no gap, then:
+// launches went on in it.
 void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
   c.last_kernel = kUnknownKernel;
   if (!c.active) touch(c, e.at);
+  c.gap_open = false;
   Work last;
   last.posted_at = e.at;
   last.kernel = c.last_kernel = e.untold.kernel;
