@@ -26,6 +26,7 @@ import sys
 from pathlib import Path
 
 import frontier
+import quartiles
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NO_RESULT = "No result file yet."
@@ -440,18 +441,16 @@ def predict_table(*names):
     return markdown([corner, *(name.strip() for name in columns)], rows)
 
 
-def frontier_table(series):
-    rows = frontier.rows(RESULTS / series)
+def headed(rows):
     return markdown(rows[0], rows[1:]) if rows else NO_RESULT
 
 
 def tables():
+    heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
     # heddle-bench table made these.
-    made = {"six-pairs": RESULTS / "six_pairs/brief.md",
-            "gapfill-1.4": RESULTS / "gapfill-1.4/brief.md",
-            "gapfill-1.5": RESULTS / "gapfill-1.5/brief.md",
-            "fikit-pairs": RESULTS / "pairs/brief.md", "itself": RESULTS / "itself/brief.md",
-            "services": RESULTS / "services/brief.md", "first": RESULTS / "first/brief.md"}
+    names = ("gapfill-1.4", "gapfill-1.5", "itself", "services", "first")
+    made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
+            **{name: RESULTS / name / "brief.md" for name in names}}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
             "pairs": pairs_table(), "pairs-verdict": verdict_table(),
@@ -460,8 +459,9 @@ def tables():
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
-            "rows": rows_table(), "frontier-goal": frontier_table("frontier"),
-            "simulated-frontier-goal": frontier_table("simulated/frontier"),
+            "rows": rows_table(), "heard": headed(quartiles.rows(heard)),
+            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
+            "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),
