@@ -187,7 +187,7 @@ bool Client::apply(const core::Decision& d) {
     window.partition.store(partition_of(d), std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
-    tell_sparse();
+    windows_changed();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
@@ -203,14 +203,14 @@ void Client::wake(uint16_t thread) {
   ipc::futex_wake(&control_->grants[thread].granted);
 }
 
-bool Client::leased() const {
+void Client::windows_changed() {
+  leased_ = true;
   for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
     const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
-    if (ipc::window_us(window.word.load(std::memory_order_relaxed)) != ipc::kWindowLease) {
-      return false;
-    }
+    const uint64_t word = window.word.load(std::memory_order_relaxed);
+    leased_ &= ipc::window_us(word) == ipc::kWindowLease;
   }
-  return true;
+  tell_sparse();
 }
 
 void Client::heartbeat(core::TimeNs now) {
@@ -243,7 +243,7 @@ void Client::allow_sparse(bool on) {
 // Of a client with one device: which of several a launch is for, the launch does not look up.
 void Client::tell_sparse() {
   uint32_t word = 0;
-  if (sparse_allowed_ && std::has_single_bit(devices_) && leased()) {
+  if (sparse_allowed_ && std::has_single_bit(devices_) && leased_) {
     const ipc::DeviceWindow& window = control_->windows[std::countr_zero(devices_)];
     if (window.partition.load(std::memory_order_relaxed) == 0) {
       word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));

@@ -123,10 +123,10 @@ class Client {
   bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
   void put_on_device(uint8_t device) {
     devices_ = static_cast<uint16_t>(devices_ | 1u << device);
-    tell_sparse();
+    windows_changed();
   }
   uint16_t devices() const { return devices_; }
-  bool leased() const;  // launches freely on every device that it is on
+  bool leased() const { return leased_; }  // launches freely on every device that it is on
 
   // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
   void let_go(std::string reason);
@@ -146,6 +146,7 @@ class Client {
   explicit Client(Identity identity)
       : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
   uint32_t partition_of(const core::Decision& decision) const;
+  void windows_changed();
   void tell_sparse();
   uint16_t threads_used() const {
     const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
@@ -183,6 +184,7 @@ class Client {
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;
   uint16_t devices_ = 0;
   bool sparse_allowed_ = false;
+  bool leased_ = true;
   std::string unmanaged_reason_;
 };
 
