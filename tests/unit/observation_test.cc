@@ -122,13 +122,13 @@ TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
 }
 
 TEST_F(RowTest, WhatOfItIsStillOnTheDeviceKeepsTheClientBusy) {
-  tick(kMs);
-  row(5);
-  EXPECT_FALSE(core_->outlook(1, now_, 0).busy);
-  row(5, 0, 80);
-  EXPECT_TRUE(core_->outlook(1, now_, 0).busy);
-  tick(kMs);
-  EXPECT_FALSE(core_->outlook(1, now_, 0).busy);
+  for (const float backlog_us : {0.0F, 80.0F}) {
+    tick(kMs);
+    row(5, 0, backlog_us);
+    step(launch(EventKind::kPosted, 1, Admission::kLease));  // 10 µs
+    tick(60 * kUs);
+    EXPECT_EQ(core_->outlook(1, now_, 0).busy, backlog_us > 0);
+  }
 }
 
 TEST_F(RowTest, TheTimeUntilTheNextThatIsToldIsNoGap) {
