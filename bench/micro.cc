@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "bench/runner/setting.h"
+
 namespace heddle::bench {
 namespace {
 
-struct Row {
+struct Line {
   const char* name;
   Measured figure;
 };
@@ -40,24 +42,30 @@ int micro(const MicroOptions& options) {
   const std::vector<double> gated_us = microseconds(launches.gated);
   Measured p99 = summarize(gated_us);
   p99.median = percentile(gated_us, 0.99);
-  const Row rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
-                      {"nodaemon_ns", summarize(launches.nodaemon)},
-                      {"lease_ns", summarize(launches.lease)},
-                      {"lease_paced_ns", summarize(launches.paced)},
-                      {"sparse_paced_ns", summarize(launches.sparse)},
-                      {"unobserved_paced_ns", summarize(launches.unobserved)},
-                      {"launch_p99_8_threads_over_1", summarize(launches.threads)},
-                      {"direct_p99_8_threads_over_1", summarize(launches.threads_direct)},
-                      {"gate_rtt_us_p50", summarize(gated_us)},
-                      {"gate_rtt_us_p99", p99},
-                      {"gate_16_rtt_us_p50", summarize(microseconds(launches.crowd))},
-                      {"hook_ns", summarize(hook)},
-                      {"decisions_per_s", summarize(decisions)}};
+  const Line rows[] = {{"passthrough_ns", summarize(launches.passthrough)},
+                       {"nodaemon_ns", summarize(launches.nodaemon)},
+                       {"lease_ns", summarize(launches.lease)},
+                       {"lease_paced_ns", summarize(launches.paced)},
+                       {"sparse_paced_ns", summarize(launches.sparse)},
+                       {"unobserved_paced_ns", summarize(launches.unobserved)},
+                       {"launch_p99_8_threads_over_1", summarize(launches.threads)},
+                       {"direct_p99_8_threads_over_1", summarize(launches.threads_direct)},
+                       {"gate_rtt_us_p50", summarize(gated_us)},
+                       {"gate_rtt_us_p99", p99},
+                       {"gate_16_rtt_us_p50", summarize(microseconds(launches.crowd))},
+                       {"hook_ns", summarize(hook)},
+                       {"decisions_per_s", summarize(decisions)}};
 
   const std::string driver = options.driver.empty() ? "simulated" : options.driver;
-  nlohmann::json document{{"driver", driver}, {"quick", options.quick}};
+  Loop loop;
+  const auto gpu = options.driver.empty() ? std::nullopt : find_gpu(loop);
+  nlohmann::json document{{"date", today()},
+                          {"commit", commit(loop)},
+                          {"gpu", gpu ? gpu->name : "simulated"},
+                          {"driver", driver},
+                          {"quick", options.quick}};
   std::printf("driver: %s; median (interquartile range, samples)\n", driver.c_str());
-  for (const Row& row : rows) {
+  for (const Line& row : rows) {
     const Measured& f = row.figure;
     std::printf("%-28s %12.2f  (%.2f, %zu)\n", row.name, f.median, f.spread, f.rounds);
     document[row.name] = f.median;

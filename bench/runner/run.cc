@@ -49,7 +49,7 @@ class Run {
       rows_ = parts_[part];
       const Folder folder(options_.logs);
       Stage stage(loop_, folder.path(), scenario_, rows_, simulated, result_.seed());
-      measure(stage);
+      measure(stage, simulated ? scenario_.block_s : std::min(kMeasureS, 4 * scenario_.block_s));
       if (result_.repetitions_done() < end_) return;
     }
     result_.head()["finished"] = true;
@@ -75,13 +75,13 @@ class Run {
   double seconds() const { return monotonic_s() - began_s_; }
 
  private:
-  void measure(Stage& stage) {
+  void measure(Stage& stage, double each_task_s) {
     stage_ = &stage;
     for (const std::string& problem : stage.problems()) fail(problem);
     wait_ready();
     for (const Row* r : warming_rows()) block(*r, std::min(kWarmS, scenario_.block_s), 0, nullptr);
     if (!options_.skip_outputs) compare_outputs();
-    measure_tasks();
+    measure_tasks(each_task_s);
     if (!session().contains("prepared_s")) session()["prepared_s"] = seconds();
     repeat();
     record();
@@ -142,7 +142,7 @@ class Run {
 
   // heddled begins anew: what it has learned so far, it learned beside programs that it does not
   // see. Each job's measurement stage follows, alone, as FIKIT's does.
-  void measure_tasks() {
+  void measure_tasks(double seconds) {
     surviving({}, [&] { stage_->restart_daemons(); });
     std::set<Variant> measured;
     for (const Row& row : rows_) {
@@ -150,7 +150,7 @@ class Run {
         if (row.policy.empty() || !measured.insert(variant).second) continue;
         Row alone = row;
         alone.jobs = {variant};
-        block(alone, std::min(kMeasureS, 4 * scenario_.block_s), 0, nullptr);
+        block(alone, seconds, 0, nullptr);
       }
     }
   }

@@ -15,7 +15,8 @@ PINNED = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "0", "NCCL_NVL
 @dataclass(frozen=True)
 class Program:
     """One row. `flags` go to nvcc; `needs` are headers without which it is "not installed";
-    `wrap` stands before the command; `counted` is False where another tool holds CUPTI."""
+    `wrap` stands before the command; `counted` is False where another tool holds CUPTI, `attaches`
+    where the program brings a driver library of its own."""
     name: str
     source: str
     about: str
@@ -26,6 +27,7 @@ class Program:
     timeout_s: float = 60
     counted: bool = True
     exclusive: bool = False
+    attaches: bool = True
 
     @property
     def binary(self):
@@ -86,7 +88,7 @@ CATALOG = [
     Program("cudnn", "cudnn.cu", "cuDNN", ("-lcudnn",), ("cudnn.h",)),
     torch("torch_profiler", "torch.profiler (CUPTI) at work meanwhile", counted=False),
     Program("ncu", "runtime.cu", "Nsight Compute, started under heddle", ("--cudart=static",),
-            wrap=NCU, counted=False, exclusive=True, timeout_s=120),
+            wrap=NCU, counted=False, exclusive=True, timeout_s=120, attaches=False),
     torch("torch_nccl", "NCCL, two ranks on two GPUs", timeout_s=120),
     torch("torch_nccl_single", "NCCL, one process, all GPUs", timeout_s=120),
     Program("multi_gpu", "multi_gpu.cu", "one process, all GPUs, peer copies"),

@@ -117,7 +117,8 @@ class Matrix(Session):
     def keep(self, program, rows):
         with self.lock:
             self.result["programs"][program.name] = {
-                "about": program.about, "verdict": verdicts.judge(rows), "cells": rows}
+                "about": program.about, "verdict": verdicts.judge(rows, program.attaches),
+                "cells": rows}
             report.write(self.result, self.options.out)
 
     def save(self):
@@ -178,7 +179,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: matrix.hurry())
     matrix.run()
     print(text(matrix.result))
-    return 1 if matrix.result["summary"].get("differs") else 0
+    return 1 if matrix.result["summary"].keys() & {"differs", "unproven"} else 0
 
 
 if __name__ == "__main__":

@@ -83,45 +83,50 @@ def unknown_launches(cell):
         yield f"heddled knows of {known['launches']} launches, the driver of {seen}"
 
 
+def unproven(cells):
+    """Why the cells would be alike even if heddle had done nothing, a line each."""
+    gated = cells.get("gated")
+    known = managed(gated) if ok(gated) else None
+    if known and not known["clients"]:
+        yield "not managed: the program was not attached"
+        return
+    if known and not known["asked"]:
+        yield "gated: no launch asked"
+    yield from unknown_launches(cells.get("count_heddle"))
+    for name in ("killed", "killed_alone"):
+        cell = cells.get(name)
+        if ok(cell) and not cell.get("restarted"):
+            yield f"{name}: the daemon was not killed"
+        elif ok(cell) and not cell.get("shim", {}).get("clients"):
+            yield f"{name}: not attached again at the end"
+    for name in ("partition", "partition_gated"):
+        if ok(cells.get(name)) and not cells[name].get("shim", {}).get("partitioned"):
+            yield f"{name}: no launch went into it"
+    alone = cells.get("alone")
+    if ok(alone) and alone.get("launches") and alone.get("shim"):
+        seen = alone["shim"].get("launches")
+        if seen != alone["launches"]:
+            yield f"alone: heddled knows of {seen} launches, the program of {alone['launches']}"
+
+
 def notes(cells):
     """What a reader should know that is no difference."""
     unstable = control(cells)
     if unstable:
         yield "bare differs from bare: " + ", ".join(unstable)
-    gated = cells.get("gated")
-    known = managed(gated) if ok(gated) else None
-    if known and not known["clients"]:
-        yield "not managed: the program was not attached"
-    elif known and not known["asked"]:
-        yield "gated: no launch asked"
-    yield from unknown_launches(cells.get("count_heddle"))
-    never_attached = known is not None and not known["clients"]
-    for name in ("killed", "killed_alone"):
-        cell = cells.get(name)
-        if ok(cell) and not cell.get("restarted"):
-            yield f"{name}: the daemon was not killed"
-        elif ok(cell) and not cell.get("shim", {}).get("clients") and not never_attached:
-            yield f"{name}: not attached again at the end"
-    for name in ("partition", "partition_gated"):
-        if ok(cells.get(name)) and not cells[name].get("shim", {}).get("partitioned"):
-            yield f"{name}: no launch went into it"
     bare = cells.get("bare")
     count = cells.get("count_bare")
     if ok(bare) and bare.get("launches") and ok(count) and count.get("counted"):
         seen = sum(count["counted"].values())
         if seen != bare["launches"]:
             yield f"the program knows of {bare['launches']} launches, {seen} were counted"
-    alone = cells.get("alone")
-    if ok(alone) and alone.get("launches") and alone.get("shim") and not never_attached:
-        seen = alone["shim"].get("launches")
-        if seen != alone["launches"]:
-            yield f"alone: heddled knows of {seen} launches, the program of {alone['launches']}"
     if ok(count) and not count.get("counted"):
         yield "no launches could be counted"
 
 
-def judge(cells):
-    """{"result": alike | differs | bare fails | skipped | not run, ...} of one program's cells."""
+def judge(cells, attaches=True):
+    """{"result": alike | differs | unproven | bare fails | skipped | not run, ...} of one program's
+    cells. `attaches`: False if heddle is known never to see it."""
     cells = by_condition(cells)
     bare = cells.get("bare")
     if bare and bare["outcome"] == "not run":
@@ -142,13 +147,16 @@ def judge(cells):
         why.append(f"count_heddle: {outputs(cells['count_heddle'], bare, ())}")
     missing = [name for name, text in found.items() if text == "not run"]
     only_missing = missing and len(missing) == len(why)
+    doubts = list(unproven(cells))
+    result = ("differs" if why and not only_missing else
+              "not run" if only_missing or not (found or count) else
+              "not compared" if set(found.values()) <= {"not compared"} else
+              "unproven" if doubts and attaches else "alike")
     return {
-        "result": "differs" if why and not only_missing else
-                  "not run" if only_missing or not (found or count) else
-                  "not compared" if set(found.values()) <= {"not compared"} else "alike",
-        "why": why,
+        "result": result,
+        "why": doubts if result == "unproven" else why,
         "control": "not run" if unstable is None else
                    "differs" if unstable else "equal",
         "outputs": found, "launches": count, "gated": managed(cells.get("gated")),
-        "notes": list(notes(cells)),
+        "notes": list(notes(cells)) + (doubts if result != "unproven" else []),
     }

@@ -226,7 +226,7 @@ role = "latency"
 command = {own(99, "hp")}
 [[job]]
 name = "be"
-command = {own(3, "be")}
+command = {own(4, "be")}
 """, status=1)
         result = self.result()
         self.assertEqual((result["mode"], result["gpu"]), ("real", "Stand-in GPU"))
@@ -238,10 +238,10 @@ command = {own(3, "be")}
                                                   "1 None True None", "None 25 True None",
                                                   "None None False 9", "None None True 4"]))
         self.assertIn("tired of it", "".join(result["errors"]))
-        # Two of the four blocks of each of be's bare processes were had; hp's alone were all.
+        # Three of the four blocks of each of be's bare processes were had; hp's alone were all.
         rows = [block["row"] for block in result["raw"]]
         self.assertEqual(rows.count("alone/hp"), 2)
-        self.assertEqual(rows.count("alone/be") + rows.count("timeslice"), 2)
+        self.assertEqual(rows.count("alone/be") + rows.count("timeslice"), 3)
         self.assertEqual(rows.count("fifo"), 2)
         self.assertIn("hp", result["figures"]["mps:25"]["jobs"])
         jct_ms = result["figures"]["alone/hp"]["jobs"]["hp"]["jct_ms"]

@@ -85,14 +85,19 @@ class Verdicts(unittest.TestCase):
     def test_a_cell_that_was_not_gated_or_not_attached_again_says_so(self):
         verdict = verdicts.judge(rows(gated={"shim": shim(asked=0)},
                                       killed={"shim": {"clients": 0}}))
-        self.assertEqual(verdict["notes"], ["gated: no launch asked",
-                                            "killed: not attached again at the end"])
+        self.assertEqual(verdict["result"], "unproven")
+        self.assertEqual(verdict["why"], ["gated: no launch asked",
+                                          "killed: not attached again at the end"])
 
     def test_a_program_that_heddle_never_saw_is_said_to_be_unmanaged_once(self):
-        verdict = verdicts.judge(rows(gated={"shim": shim(clients=0)},
-                                      alone={"launches": 48, "shim": shim(0, 0, clients=0)},
-                                      killed={"shim": {"clients": 0}}))
-        self.assertEqual(verdict["notes"], ["not managed: the program was not attached"])
+        found = rows(gated={"shim": shim(clients=0)},
+                     alone={"launches": 48, "shim": shim(0, 0, clients=0)},
+                     killed={"shim": {"clients": 0}})
+        said = ["not managed: the program was not attached"]
+        verdict = verdicts.judge(found)
+        self.assertEqual((verdict["result"], verdict["why"]), ("unproven", said))
+        verdict = verdicts.judge(found, attaches=False)
+        self.assertEqual((verdict["result"], verdict["notes"]), ("alike", said))
 
     def test_says_how_the_gated_launches_went(self):
         verdict = verdicts.judge(rows(gated={"shim": shim(7, 40, exempt=3, capturing=8)}))
@@ -103,7 +108,7 @@ class Verdicts(unittest.TestCase):
         verdict = verdicts.judge(rows(count_heddle={"shim": shim(launches=40, capturing=8)}))
         self.assertEqual(verdict["notes"], [])
         verdict = verdicts.judge(rows(count_heddle={"shim": shim(launches=24)}))
-        self.assertEqual(verdict["notes"], ["heddled knows of 24 launches, the driver of 48"])
+        self.assertEqual(verdict["why"], ["heddled knows of 24 launches, the driver of 48"])
 
     def test_counts_are_compared_without_a_bare_run_too(self):
         counts = [r for r in rows() if r["condition"].startswith("count")]
