@@ -137,4 +137,6 @@ CONDITIONS = [
     Condition("partition", "present", pace_ms=20, sms="25%", default=False),
     Condition("partition_gated", "present", beside=True, pace_ms=20, sms="25%", default=False),
     Condition("killed_alone", "killed", pace_ms=150, default=False),
+    Condition("count_absent", "absent", counted=True, default=False),
+    Condition("count_killed", "killed", beside=True, pace_ms=150, counted=True, default=False),
 ]

@@ -143,8 +143,13 @@ def judge(cells, attaches=True):
            if text not in ("equal", "not compared")]
     if count and count["equal"] is False:
         why.append(f"launches: {count['bare']} bare, {count['heddle']} under heddle")
-    if ok(cells.get("count_bare")) and (cells.get("count_heddle") or {}).get("outcome") in BROKEN:
-        why.append(f"count_heddle: {outputs(cells['count_heddle'], bare, ())}")
+    for name in ("count_heddle", "count_absent", "count_killed"):
+        cell = cells.get(name)
+        if cell and ok(cells.get("count_bare")) and cell["outcome"] in BROKEN:
+            why.append(f"{name}: {outputs(cell, bare, ())}")
+        elif name != "count_heddle" and count and count["equal"] is not None and ok(cell):
+            if cell.get("counted") != count["bare"]:
+                why.append(f"{name}: {count['bare']} launches bare, {cell.get('counted')} here")
     missing = [name for name, text in found.items() if text == "not run"]
     only_missing = missing and len(missing) == len(why)
     doubts = list(unproven(cells))

@@ -76,6 +76,15 @@ class Verdicts(unittest.TestCase):
         verdict = verdicts.judge(varying)
         self.assertEqual((verdict["result"], verdict["launches"]["equal"]), ("alike", None))
 
+    def test_launches_are_counted_without_a_daemon_and_with_one_that_is_killed(self):
+        same = {"counted": {"kernels": 48, "graphs": 0}}
+        others = [row("count_absent", **same), row("count_killed", **same)]
+        self.assertEqual(verdicts.judge(rows() + others)["result"], "alike")
+        others[1]["counted"] = {"kernels": 96, "graphs": 0}
+        verdict = verdicts.judge(rows() + others)
+        self.assertEqual(verdict["result"], "differs")
+        self.assertIn("count_killed", verdict["why"][0])
+
     def test_a_profiled_program_is_counted_by_its_profiler(self):
         more = {"bare": {"profiled": {"kernels": 9}}, "alone": {"profiled": {"kernels": 8}}}
         found = [r for r in rows(**more) if not r["condition"].startswith("count")]
