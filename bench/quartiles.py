@@ -1,29 +1,41 @@
 """What the latency job takes in its faster iterations. On a virtual host whose processors change
 their speed by half within milliseconds the mean of a few blocks says little; the first quartile of
-all iterations, of a row over the bare process alone, has a third of that noise."""
+all iterations, of a row over the bare process alone, is less wide."""
 
 import json
 import statistics
 
+from harness import figures
+
 ROWS = ("fikit@mps", "gapfill@mps")
+ALONE = "alone/H@mps"
+ROUNDS = 200  # of the bootstrap, over repetitions
 
 
-def quartile(values):
-    return statistics.quantiles(values, n=4)[0]
+def quartile(lists):
+    return statistics.quantiles([us for us_of_one in lists for us in us_of_one], n=4)[0]
 
 
-def figures(result):
-    """By row: the quartile over the bare process alone, and best effort's rate over alone."""
-    took, share = {}, {}
+def slowdown(repetitions):
+    """Of pairs of a row's iterations and the bare process's."""
+    beside, alone = zip(*repetitions)
+    return quartile(beside) / quartile(alone)
+
+
+def cells(result):
+    """By row: the slowdown with its 95 % interval, and best effort's rate over alone."""
+    took = {}
     for block in result["raw"]:
-        for name, job in block["jobs"].items():
-            if name == "H":
-                took.setdefault(block["row"], []).extend(job["us"])
+        if "H" in block["jobs"]:
+            took.setdefault(block["row"], {})[block["rep"]] = block["jobs"]["H"]["us"]
+    found = {}
     for row in ROWS:
-        rate = result["figures"].get(row, {}).get("jobs", {}).get("L", {}).get("per_s_over_alone")
-        share[row] = rate["value"] if rate else 0
-    alone = quartile(took["alone/H@mps"])
-    return {row: (quartile(took[row]) / alone, share[row]) for row in ROWS if took.get(row)}
+        both = [(us, took[ALONE][rep]) for rep, us in took[row].items() if rep in took[ALONE]]
+        lo, hi = figures.interval(both, slowdown, ROUNDS)
+        rate = result["figures"][row]["jobs"].get("L", {}).get("per_s_over_alone", {}).get("value")
+        best_effort = f", L {rate:.2f}" if rate else ""
+        found[row] = f"{slowdown(both):.2f} [{lo:.2f}, {hi:.2f}]{best_effort}"
+    return found
 
 
 def rows(folders):
@@ -34,16 +46,9 @@ def rows(folders):
             result = json.loads(path.read_text())
             commit = result["sessions"][-1]["commit"]
             commits += [commit] * (commit not in commits)
-            found.setdefault(result["name"], {})[commit] = figures(result)
-    header = ["first quartile of H ÷ alone"]
-    header += [f"`{row.removesuffix('@mps')}`, {commit}" for row in ROWS for commit in commits]
-    out = [header]
-    for name, by_commit in found.items():
-        cells = [name]
-        for row in ROWS:
-            for commit in commits:
-                took, share = by_commit.get(commit, {}).get(row, (None, None))
-                best_effort = f", L {share:.2f}" if share else ""
-                cells.append(f"{took:.3f}{best_effort}" if took else "–")
-        out.append(cells)
-    return out if found else None
+            found.setdefault(result["name"], {})[commit] = cells(result)
+    columns = [(row, commit) for row in ROWS for commit in commits]
+    header = ["first quartile of H ÷ alone [95 %]",
+              *(f"`{row.removesuffix('@mps')}`, {commit}" for row, commit in columns)]
+    return [header, *([name, *(of.get(commit, {}).get(row, "–") for row, commit in columns)]
+                      for name, of in found.items())] if found else None
