@@ -16,7 +16,7 @@ pairs' files are of a script that `heddle-bench run` has taken the place of.
 `predict` from predict.json and predict-before.json: what `heddle trace predict --json
 profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
 `predict-stage` from predict-stage.json; `frontier-goal` and `simulated-frontier-goal` from
-{,simulated/}frontier/*.json.
+{,simulated/}frontier/*.json, `heard` from itself*/*.json.
 """
 
 import argparse

@@ -28,7 +28,7 @@ struct RunOptions : ScenarioOptions {
   std::string timeline;         // row whose kernels are written out as the profiler saw them
   bool plan = false;            // print what would be measured, and start nothing
   bool resume = false;
-  bool skip_outputs = false;  // whether those under heddle are those of bare processes: not asked
+  bool skip_outputs = false;  // those under heddle are not compared with those of bare processes
   double budget_s = 0;        // 0: none
   uint32_t full_every = 1;
   std::vector<std::string> focus;
