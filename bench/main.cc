@@ -151,6 +151,9 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
   command->add_option("--json", run.json, "the result; default: the scenario's name, here")
       ->type_name("FILE");
   command->add_flag("--resume", run.resume, "go on where the file stopped, on the same scenario");
+  command->add_flag("--skip-alone", run.skip_alone,
+                    "no rows of each job alone, nor its profile: for what is held against "
+                    "other rows");
   command->add_flag("--skip-outputs", run.skip_outputs,
                     "do not compare outputs under heddle with those of bare processes");
   command->add_option("--budget-s", run.budget_s, "begin no repetition that would end later")
@@ -194,8 +197,8 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
-  for (const char* name : {"--resume", "--skip-outputs", "--budget-s", "--full-every", "--focus",
-                           "--logs", "--timeline"}) {
+  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s",
+                           "--full-every", "--focus", "--logs", "--timeline"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }

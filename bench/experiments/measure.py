@@ -73,6 +73,8 @@ class Scenario:
     def command(self, *arguments):
         words = [self.options.dist / "bin/heddle-bench", "run", self.file,
                  "--device", self.options.device]
+        if SERIES[self.series].get("skip_alone") and self.options.device != "virtual":
+            words.append("--skip-alone")
         for key in ("policies", "baselines", "repetitions", "block_s", "seed"):
             value = self.setting(key)
             if value is not None:

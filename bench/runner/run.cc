@@ -172,7 +172,8 @@ class Run {
   }
 
   void repeat() {
-    const double reserve_s = 1 + kProfileReserveS * static_cast<double>(scenario_.jobs.size());
+    const size_t profiled = options_.skip_alone ? 0 : scenario_.jobs.size();
+    const double reserve_s = 1 + kProfileReserveS * static_cast<double>(profiled);
     double longest_s = 0;
     bool first = true;
     while (result_.repetitions_done() < end_) {
@@ -427,15 +428,16 @@ class Run {
 int run_scenario(const RunOptions& options) {
   scenario::Scenario scenario = load(options);
   find_policies(scenario);
+  Plan plan = bench::plan(scenario);
+  if (options.skip_alone) std::erase_if(plan.rows, [](const Row& row) { return row.alone; });
   if (options.plan) {
-    std::cout << plan_json(scenario, bench::plan(scenario).rows).dump() << '\n';
+    std::cout << plan_json(scenario, plan.rows).dump() << '\n';
     return 0;
   }
   Loop loop;
   const auto gpu = options.device == "sim" ? std::nullopt : find_gpu(loop);
   const bool simulated = !gpu;
   check_jobs(scenario, simulated);
-  Plan plan = bench::plan(scenario);
   std::optional<EnergyMeter> energy;
   if (!simulated) energy.emplace();
   const std::string no_energy =
