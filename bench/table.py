@@ -360,12 +360,12 @@ def samples_text():
     if not programs:
         return NO_RESULT
     of = {word: sorted(name for name, found in programs.items() if found["verdict"] == word)
-          for word in ("alike", "differs", "bare fails")}
-    lines = [f"{len(of['alike'])} of the {len(of['alike']) + len(of['differs'])} samples that run "
+          for word in ("alike", "differs", "unproven", "bare fails")}
+    lines = [f"{len(of['alike'])} of the {len(programs) - len(of['bare fails'])} samples that run "
              f"bare ran alike under heddle; {len(of['bare fails'])} do not run bare on this host: "
              + (", ".join(of["bare fails"]) or "none") + "."]
-    lines += [f"- {name} differs: {'; '.join(programs[name]['why'])}" for name in of["differs"]]
-    return "\n".join(lines)
+    return "\n".join(lines + [f"- {name} {word}: {'; '.join(programs[name]['why'])}"
+                              for word in ("differs", "unproven") for name in of[word]])
 
 
 BLAST = {"mps": "MPS, no heddle", "mps+heddle": "MPS, `gapfill`",

@@ -39,10 +39,7 @@ class Host:
 
     def simulate(self, folder):
         """The simulated GPU and a demo program on it as the busy neighbour."""
-        driver = self.dist / "lib/heddle/sim"
-        self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
-                     "LD_LIBRARY_PATH": str(driver), "HEDDLE_SIM_MODE": "timeslice",
-                     "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
+        self.env |= simulated(self.dist, folder)
         self.busy = [str(self.dist / "libexec/heddle/heddle-demo"), "latency", "--seconds", "600"]
 
     def build(self, programs, arch):
@@ -91,6 +88,13 @@ class Host:
                 for found in sorted(folder.glob(f"lib{flag[2:]}.so*")):
                     return [f"{to_linker}{found}", f"{to_linker}-rpath={folder}"]
         return [flag]
+
+
+def simulated(dist, folder):
+    """The environment in which programs find the simulated GPU, with and without heddle."""
+    driver = dist / "lib/heddle/sim"
+    return {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"), "LD_LIBRARY_PATH": str(driver),
+            "HEDDLE_SIM_MODE": "timeslice", "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
 
 
 def toolkit_roots(nvcc):

@@ -5,6 +5,7 @@ bare run alike under heddle?
 Every executable under --programs runs in its own folder, twice bare and once under `heddle run`.
 Compared are the exit status, the files it wrote, and its output at the strictest level at which
 bare repeats itself: exactly; with numbers masked (timings, addresses); that in any order; not.
+What is alike but used the driver without ever attaching to heddled is "unproven".
 
     samples.py --programs FOLDER --dist dist --out bench/results/samples.json
     samples.py --programs FOLDER --resume FILE --out FILE     runs what has no verdict there yet
@@ -34,12 +35,14 @@ sys.path.insert(0, str(ROOT / "bench"))
 from harness import report  # noqa: E402
 from harness.processes import Daemon, Mps, NoMps  # noqa: E402
 from harness.session import Session, add_origin, origin  # noqa: E402
+from host import simulated  # noqa: E402
 
 BUILD_FOLDERS = {"CMakeFiles", ".git"}
 PROGRAM_MIN_S = 15  # no further program is begun with less time left
 OUTPUT_MAX = 200_000
 FILE_MAX = 64 << 20
 NUMBER = re.compile(r"0x[0-9a-fA-F]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
+INITIALIZED = re.compile(r"calling init: (.*/libcuda\.so\S*)")  # the loader's word (LD_DEBUG=files)
 
 
 def masked(text):
@@ -63,8 +66,9 @@ def level_of(one, other):
     return next(name for name, view in LEVELS.items() if view(one) == view(other))
 
 
-def judge(bare, again, heddle):
-    """{"verdict": alike | differs | bare fails | not run, "why", "level"} of three runs."""
+def judge(bare, again, heddle, used_driver=False, attached=False):
+    """{"verdict": alike | differs | unproven | bare fails | not run, "why", "level"} of three runs.
+    What uses the driver and does not attach would be alike even if heddle had done nothing."""
     if "outcome" in bare or "outcome" in again:
         return {"verdict": "bare fails", "why": [bare.get("outcome") or again["outcome"]]}
     if bare["exit"] != again["exit"]:
@@ -82,6 +86,8 @@ def judge(bare, again, heddle):
     stable = {name for name in bare["files"] if bare["files"][name] == again["files"].get(name)}
     why += sorted(f"file {name}" for name in stable
                   if heddle["files"].get(name) != bare["files"][name])
+    if not why and used_driver and not attached:
+        return {"verdict": "unproven", "why": ["used the driver, not attached"], "level": level}
     return {"verdict": "differs" if why else "alike", "why": why, "level": level}
 
 
@@ -152,14 +158,15 @@ class Samples(Session):
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-            folder = Path(folder)
+            folder = self.folder = Path(folder)
             mps = (Mps if self.options.mps else NoMps)(folder / "mps")
-            daemon = Daemon(self.options.dist, folder / "d", self.options.mps, mps.env,
-                            ["daemon.contended_spin_us = 100"], "gapfill", None)
+            env = mps.env | (simulated(self.options.dist, folder) if self.options.sim else {})
+            daemon = self.daemon = Daemon(self.options.dist, folder / "d", self.options.mps, env,
+                                          ["daemon.contended_spin_us = 100"], "gapfill", None)
             mps.start()
             try:
                 daemon.start()
-                self.env = mps.env | {"HEDDLE_SOCKET": str(daemon.socket)}
+                self.env = env | {"HEDDLE_SOCKET": str(daemon.socket)}
                 with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
                     list(pool.map(self.run_program, self.todo()))
                 self.result["daemon"] = daemon.counters().get("status")
@@ -181,15 +188,20 @@ class Samples(Session):
         else:
             heddle = [str(self.options.dist / "bin/heddle"), "run", "-q", "--class",
                       self.options.job_class, "--label", path.name, "--"]
-            runs = {}
+            runs, seen = {}, {}
+            loader = Path(tempfile.mkdtemp(dir=self.folder))
+            traced = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(loader / "of")}
             for kind, prefix in (("bare", []), ("again", []), ("heddle", heddle)):
                 limit = max(5.0, min(self.options.timeout_s, self.left_s() - 5))
                 runs[kind] = run_once(path, self.options.arguments.get(path.name, []), prefix,
-                                      self.env, limit)
+                                      self.env | (traced if kind == "heddle" else {}), limit)
                 if "outcome" in runs["bare"]:  # what does not end bare is not waited for thrice
                     runs["again"] = runs["heddle"] = runs["bare"]
                     break
-            found = judge(**runs)
+            else:
+                seen = {"used_driver": self.used_driver(loader),
+                        "attached": self.attached(path.name)}
+            found = judge(**runs, **seen) | seen
             found["wall_s"] = {kind: run.get("wall_s") for kind, run in runs.items()}
             if found["verdict"] != "alike":
                 found["outputs"] = {kind: run.get("output", "")[-2000:]
@@ -198,6 +210,17 @@ class Samples(Session):
         with self.lock:
             self.result["programs"][path.name] = found
             self.save()
+
+    def used_driver(self, loader):
+        """Whether a process under heddle loaded the driver, which the shim does at the first call;
+        as the loader tells, so that it is known of a shim that does nothing, too."""
+        shim = self.options.dist / "lib/heddle"
+        return any(Path(path).parent != shim for file in loader.iterdir()
+                   for path in INITIALIZED.findall(file.read_text(errors="replace")))
+
+    def attached(self, label):
+        self.daemon.counters()  # it has logged who attached before it answers
+        return f" label={label} " in self.daemon.log.read_text(errors="replace")
 
     def save(self):
         found = [program["verdict"] for program in self.result["programs"].values()]
@@ -221,7 +244,7 @@ def parse(arguments):
     add("--resume", type=Path, help="a result: what has a verdict there is not run again")
     add("--mps", action="store_true", help="under an MPS server of our own")
     add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="no GPU: any programs, to test the logic")
+    add("--sim", action="store_true", help="the simulated GPU, to test the logic")
     options = parser.parse_args(arguments)
     options.programs = options.programs.resolve()
     options.arguments = json.loads(options.arguments.read_text()) if options.arguments else {}
@@ -233,7 +256,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: setattr(samples.options, "budget_s", 0))
     samples.run()
     print(json.dumps(samples.result["summary"]))
-    return 1 if samples.result["summary"].get("differs") else 0
+    return 1 if samples.result["summary"].keys() & {"differs", "unproven"} else 0
 
 
 if __name__ == "__main__":

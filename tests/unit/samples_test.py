@@ -49,6 +49,14 @@ class Judgements(unittest.TestCase):
         self.assertEqual(self.verdict(hung, hung, hung)[0], "bare fails")
         self.assertEqual(self.verdict(ran(status=2), ran(status=2), ran())[0], "bare fails")
 
+    def test_what_used_the_driver_and_did_not_attach_is_unproven_unless_it_differs(self):
+        for used, attached, verdict in ((True, True, "alike"), (False, False, "alike"),
+                                        (True, False, "unproven")):
+            found = samples.judge(ran(), ran(), ran(), used, attached)
+            self.assertEqual(found["verdict"], verdict)
+        found = samples.judge(ran(), ran(), ran(status=1), used_driver=True)
+        self.assertEqual((found["verdict"], found["why"]), ("differs", ["exit 1"]))
+
 
 class Runs(unittest.TestCase):
     def setUp(self):
