@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,7 +126,14 @@ std::string libc_obstacle(int root, const fs::path& shim) {
     const auto elf = parse_elf(file.bytes());
     if (!elf || !elf->is_x86_64) continue;
     const auto missing = missing_versions(own.bytes(), file.bytes());
-    return missing.empty() ? "" : std::string("its ") + place + " lacks " + missing.back();
+    if (!missing.empty()) return std::string("its ") + place + " lacks " + missing.back();
+    for (const std::string& name : companions(own.bytes())) {
+      const std::string path = fs::path(place).replace_filename(name).string();
+      if (Descriptor(open_in(root, path.c_str(), O_RDONLY)).get() < 0) {
+        return "it has no " + path;
+      }
+    }
+    return "";
   }
   return "it has no glibc for x86-64";
 }
@@ -135,6 +143,14 @@ std::string read_some(int fd) {
   const ssize_t length = pread(fd, text.data(), text.size(), 0);
   text.resize(length > 0 ? static_cast<size_t>(length) : 0);
   return text;
+}
+
+// Runtimes keep what a hook prints only if it fails.
+void report(const std::string& container, const std::string& obstacle) {
+  const std::string text = "container " + container + " runs without heddle: " + obstacle;
+  std::cerr << "heddle: " << text << '\n';
+  openlog("heddle", 0, LOG_DAEMON);
+  syslog(LOG_WARNING, "%s", text.c_str());
 }
 
 // "" where there is no text of that name.
@@ -229,8 +245,11 @@ std::string preload_in(const fs::path& root_path, const fs::path& shim) {
 
 int run_cdi_hook(std::istream& in) {
   std::string obstacle = "its bundle has no config.json that names a root";
+  std::string container;
   try {
-    const fs::path bundle = text_of(json::parse(in, nullptr, false), "bundle");
+    const json state = json::parse(in, nullptr, false);
+    container = text_of(state, "id");
+    const fs::path bundle = text_of(state, "bundle");
     std::ifstream file(bundle / "config.json");
     const json config = json::parse(file, nullptr, false);
     const json root_of = config.is_object() ? config.value("root", json()) : json();
@@ -239,9 +258,7 @@ int run_cdi_hook(std::istream& in) {
   } catch (const std::exception& error) {  // memory, above all
     obstacle = error.what();
   }
-  if (!obstacle.empty()) {
-    std::cerr << "heddle: the container runs without heddle: " << obstacle << '\n';
-  }
+  if (!obstacle.empty()) report(container, obstacle);
   return kOk;
 }
 

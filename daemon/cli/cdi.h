@@ -32,7 +32,7 @@ nlohmann::json cdi_specification(const std::filesystem::path& heddle,
 int run_cdi(const std::string& socket, const std::string& output);
 
 // A createContainer hook: the container's state comes as JSON. It never fails, because then the
-// container would not start: what is in the way goes to standard error, for the runtime's log.
+// container would not start: what is in the way goes to the system log and to standard error.
 int run_cdi_hook(std::istream& state);
 
 // Adds the shim to /etc/ld.so.preload below `root`, unless it would not load there or is there

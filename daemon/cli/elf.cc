@@ -63,6 +63,7 @@ class Reader {
     for (size_t n = 0; n < kVersionsMax && at != kNone; ++n) {
       Elf64_Verneed library;
       if (!read_at(file_, at, library)) break;
+      elf.from.push_back(text_at(file_, strings + library.vn_file));
       uint64_t entry = at + library.vn_aux;
       for (unsigned i = 0; i < library.vn_cnt && elf.needs.size() < kVersionsMax; ++i) {
         Elf64_Vernaux version;

@@ -14,6 +14,7 @@ struct Elf {
   std::string interpreter;           // the loader (PT_INTERP); "": static, or a library
   std::vector<std::string> needs;    // symbol versions of other libraries, such as "GLIBC_2.17"
   std::vector<std::string> defines;  // its own symbol versions
+  std::vector<std::string> from;     // the libraries that `needs` are versions of
 };
 
 // None if `file` is no ELF file. What lies outside of the file is left out: any bytes are safe.

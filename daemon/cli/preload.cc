@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "daemon/cli/elf.h"
@@ -59,9 +60,15 @@ Obstacle obstacle_in_elf(const std::string& program, const Elf& elf, const fs::p
   const fs::path libc = fs::canonical(loader, error).parent_path() / "libc.so.6";
   const MappedFile library(libc.string());
   if (library.bytes().empty()) return {};  // elsewhere: nothing is known against it
-  const auto missing = missing_versions(MappedFile(shim.string()).bytes(), library.bytes());
-  if (missing.empty()) return {};
-  return {program + " runs on " + libc.string() + ", which lacks " + missing.back()};
+  const MappedFile own(shim.string());
+  const std::string runs_on = program + " runs on " + libc.string();
+  const auto missing = missing_versions(own.bytes(), library.bytes());
+  if (!missing.empty()) return {runs_on + ", which lacks " + missing.back()};
+  for (const std::string& file : companions(own.bytes())) {
+    const bool there = fs::exists(libc.parent_path() / file, error);
+    if (!there) return {runs_on + ", beside which is no " + file};
+  }
+  return {};
 }
 
 std::vector<std::string> split(const std::string& list, const char* separators) {
@@ -140,6 +147,17 @@ std::vector<std::string> missing_versions(std::string_view shim, std::string_vie
     return strverscmp(a.c_str(), b.c_str()) < 0;
   });
   return missing;
+}
+
+std::vector<std::string> companions(std::string_view shim) {
+  std::vector<std::string> files;
+  const auto elf = parse_elf(shim);
+  if (!elf) return files;
+  std::copy_if(elf->from.begin(), elf->from.end(), std::back_inserter(files),
+               [](const std::string& file) {
+                 return file != "libc.so.6" && file != "ld-linux-x86-64.so.2";
+               });
+  return files;
 }
 
 }  // namespace heddle::cli

@@ -34,4 +34,8 @@ std::vector<std::string> preload_file(const std::string& text);
 // it loads. A file that is no C library for x86-64 lacks them all.
 std::vector<std::string> missing_versions(std::string_view shim, std::string_view libc);
 
+// Files that the shim needs beside a C library: libpthread.so.0, libdl.so.2. Programs built since
+// glibc 2.34 do not, so that an image may lack them; with the shim preloaded none of them starts.
+std::vector<std::string> companions(std::string_view shim);
+
 }  // namespace heddle::cli

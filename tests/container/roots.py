@@ -1,4 +1,4 @@
-"""Root filesystems of an old and a new distribution: a C library each, kept in .deps."""
+"""Root filesystems of an old and a new distribution: a C library each, kept in .deps, or whole."""
 
 import pathlib
 import shutil
@@ -48,6 +48,18 @@ def fresh(deps, release, where):
         target = where / "usr" / part
         if not (where / part).exists() and target.is_dir():
             (where / part).symlink_to(f"usr/{part}")
+    return with_places(where)
+
+
+def copied(whole, where):
+    """The same of a distribution's own root filesystem."""
+    shutil.rmtree(where, ignore_errors=True)
+    where.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", whole, where], check=True)
+    return with_places(where)
+
+
+def with_places(where):
     for part in ("etc", "proc", "tmp", "usr/lib/heddle", "run/heddle", "usr/local/cuda/compat"):
         (where / part).mkdir(parents=True, exist_ok=True)
     return where

@@ -168,6 +168,15 @@ TEST_F(CdiHook, LeavesImagesAloneInWhichItWouldNotLoad) {
   EXPECT_FALSE(fs::exists(root_ / "etc/ld.so.preload"));
 }
 
+TEST_F(CdiHook, LeavesImagesAloneThatLackALibraryBesideTheirs) {
+  write("shim", make_elf({.loader = "", .needs = {"GLIBC_2.2.5"}, .from = "libpthread.so.0"}));
+  libc("usr/lib64/libc.so.6", {"GLIBC_2.2.5"});
+  EXPECT_EQ(apply(), "it has no usr/lib64/libpthread.so.0");
+  EXPECT_FALSE(fs::exists(root_ / "etc/ld.so.preload"));
+  write("root/usr/lib64/libpthread.so.0", "");
+  EXPECT_EQ(apply(), "");
+}
+
 TEST_F(CdiHook, KeepsWhatTheImagePreloads) {
   libc("lib64/libc.so.6", {"GLIBC_2.17"});
   write("root/etc/ld.so.preload", "/usr/lib/libjemalloc.so");

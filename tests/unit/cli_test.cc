@@ -66,6 +66,12 @@ TEST_F(Preload, RefusesWhatItWouldBreak) {
   EXPECT_FALSE(old.harmless);
   write("libc.so.6", make_elf({"", {}, {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"}}));
   EXPECT_EQ(obstacle(make_elf({.loader = loader.string()})).why, "");
+  // One that came without what was once apart from it.
+  write("shim", make_elf({.loader = "", .needs = {"GLIBC_2.2.5"}, .from = "libdl.so.2"}));
+  const Obstacle alone = obstacle(make_elf({.loader = loader.string()}));
+  EXPECT_NE(alone.why.find("beside which is no libdl.so.2"), std::string::npos) << alone.why;
+  write("libdl.so.2", "");
+  EXPECT_EQ(obstacle(make_elf({.loader = loader.string()})).why, "");
 }
 
 TEST_F(Preload, RefusesProgramsThatGainPrivileges) {

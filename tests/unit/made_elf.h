@@ -13,15 +13,16 @@ namespace heddle::cli {
 
 inline constexpr const char* kGlibcLoader = "/lib64/ld-linux-x86-64.so.2";
 
-// A header, one PT_INTERP if there is a loader, symbol versions that it needs and defines,
-// functions that it exports: weak where the name begins with '?', and of another library where with
-// '!'.
+// A header, one PT_INTERP if there is a loader, symbol versions that it needs (`from` a library)
+// and defines, functions that it exports: weak where the name begins with '?', and of another
+// library where with '!'.
 struct Made {
   std::string loader = kGlibcLoader;
   std::vector<std::string> needs = {}, defines = {};
   unsigned char elf_class = ELFCLASS64;
   Elf64_Half machine = EM_X86_64;
   std::vector<std::string> exports = {};
+  std::string from = "libc.so.6";
 };
 
 template <class T>
@@ -37,7 +38,7 @@ inline std::string make_elf(const Made& made) {
     return at;
   };
   if (!made.needs.empty()) {
-    put(need, Elf64_Verneed{1, static_cast<Elf64_Half>(made.needs.size()), name("libc.so.6"),
+    put(need, Elf64_Verneed{1, static_cast<Elf64_Half>(made.needs.size()), name(made.from),
                             sizeof(Elf64_Verneed), 0});
   }
   for (size_t i = 0; i < made.needs.size(); ++i) {
