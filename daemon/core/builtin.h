@@ -9,12 +9,14 @@
 
 namespace heddle::core {
 
-// The standing allowance of a client, given whether someone strictly above it is active. Below Q4
-// even the most important client gets a finite window: what it submitted cannot be recalled.
-inline uint32_t builtin_window(int priority, bool someone_above, const Config& config) {
+// The standing allowance of a client, given the highest priority that is active, and that is
+// attached. Below Q4 even the most important client gets a finite window, half as long if someone
+// above may come: what it submitted cannot be recalled.
+inline uint32_t builtin_window(int priority, int active, int attached, const Config& config) {
   constexpr int kLeasedLowest = 4;
-  if (someone_above) return kWindowGated;
-  return priority <= kLeasedLowest ? kWindowLeased : static_cast<uint32_t>(config.window_low_us);
+  if (active < priority) return kWindowGated;
+  if (priority <= kLeasedLowest) return kWindowLeased;
+  return static_cast<uint32_t>(config.window_low_us / (attached < priority ? 2 : 1));
 }
 
 // Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what

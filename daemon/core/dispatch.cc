@@ -79,9 +79,11 @@ void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
 void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
+  int attached = kPriorityCount;
+  for (const ClientId id : client_ids) attached = std::min(attached, find(id)->priority);
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    uint32_t us = builtin_window(c.priority, highest_active() < c.priority, config);
+    uint32_t us = builtin_window(c.priority, highest_active(), attached, config);
     if (c.overridden) us = c.override_us;
     us = std::min(us, c.window_max_us);
     if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
