@@ -188,6 +188,11 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
   command->add_option("--copies", run.copies, "every job so often; samples of copies are pooled")
       ->type_name("N")
       ->check(CLI::Range(1, 100'000));
+  command
+      ->add_option("--host-noise", run.host_noise,
+                   "the programs' processors are slower by this part, half of the time")
+      ->type_name("N")
+      ->check(CLI::Range(0.0, 10.0));
   command->add_option("--threads", run.threads, "default: one for each CPU")->type_name("N");
   command->add_option("--trace", run.trace, "write ROW.trace of each row with a policy there")
       ->type_name("FOLDER");

@@ -188,13 +188,14 @@ class Machine {
     Arrivals arrivals(job.arrivals, setting_.recorded[variant.job],
                       seed_of({setting_.seed, repetition_, index, 1}));
     const uint64_t seed = seed_of({setting_.seed, repetition_, index, 2});
+    const HostSpeed host(setting_.host_noise, seed_of({setting_.seed, repetition_, index, 3}));
     const TraceScript* script = setting_.scripts[variant.job].get();
     Job& added = jobs_.emplace_back();
     added.job = variant.job;
     added.program =
         script != nullptr
-            ? make_traced(*script, job.sim->tokens, std::move(arrivals), from_, to_, seed)
-            : make_synthetic(*job.sim, std::move(arrivals), from_, to_, seed);
+            ? make_traced(*script, job.sim->tokens, std::move(arrivals), from_, to_, host, seed)
+            : make_synthetic(*job.sim, std::move(arrivals), from_, to_, host, seed);
     sim::ClientSpec spec;
     spec.name = job.name;
     spec.priority = priority_of(variant, setting_.scenario);

@@ -22,6 +22,7 @@ struct VirtualSetting {
   std::string policy_directory = {};
   uint64_t seed = 1;
   uint32_t gpus = 1, copies = 1;
+  double host_noise = 0;
   std::string trace = {};  // folder
 };
 

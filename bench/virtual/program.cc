@@ -13,8 +13,9 @@ TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 
 class Synthetic final : public JobProgram {
  public:
-  Synthetic(const scenario::SimJob& job, Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed)
-      : JobProgram(std::move(arrivals), from, to), job_(job), random_(seed) {
+  Synthetic(const scenario::SimJob& job, Arrivals arrivals, TimeNs from, TimeNs to, HostSpeed host,
+            uint64_t seed)
+      : JobProgram(std::move(arrivals), from, to, std::move(host)), job_(job), random_(seed) {
     if (job.block.median_us > 0) launches_ = launches_of(job);
   }
 
@@ -40,10 +41,11 @@ class Synthetic final : public JobProgram {
     }
     step.think_ns = 0;
     if (launched_ == 0 && tokens_ == 0) {
-      step.think_ns = begin(now, first_ ? 0 : draw(job_.pause));
+      step.think_ns = begin(now, first_ ? 0 : host_.at(now, draw(job_.pause)));
       first_ = false;
     } else if (launched_ > 0 && (sync_due_ || !synchronized_)) {
-      step.think_ns = draw(job_.gap);  // after each launch, the last before a synchronize too
+      step.think_ns =
+          host_.at(now, draw(job_.gap));  // after each launch, the last before a synchronize too
     }
     synchronized_ = sync_due_;
     if (sync_due_) {
@@ -81,8 +83,8 @@ class Synthetic final : public JobProgram {
 class Traced final : public JobProgram {
  public:
   Traced(const TraceScript& script, uint32_t tokens, Arrivals arrivals, TimeNs from, TimeNs to,
-         uint64_t seed)
-      : JobProgram(std::move(arrivals), from, to),
+         HostSpeed host, uint64_t seed)
+      : JobProgram(std::move(arrivals), from, to, std::move(host)),
         script_(script),
         tokens_(tokens),
         random_(seed),
@@ -106,7 +108,7 @@ class Traced final : public JobProgram {
       iteration_ = (iteration_ + 1) % script_.iterations.size();
     }
     const TraceScript::Launch& call = script_.iterations[iteration_][position_];
-    step.think_ns = to_ns(static_cast<double>(call.think_us));
+    step.think_ns = host_.at(now, to_ns(static_cast<double>(call.think_us)));
     // What the host did before the first call is the pause between iterations; with requests it was
     // the wait for one.
     if (position_ == 0 && token_ == 0) step.think_ns = begin(now, closed() ? step.think_ns : 0);
@@ -153,8 +155,16 @@ void Arrivals::advance() {
   }
 }
 
-JobProgram::JobProgram(Arrivals arrivals, TimeNs from, TimeNs to)
-    : arrivals_(std::move(arrivals)), from_(from), to_(to) {}
+TimeNs HostSpeed::at(TimeNs now, TimeNs ns) {
+  constexpr double kMeanUs = 330'000;
+  for (; noise_ > 0 && now >= until_; slow_ = !slow_) {
+    until_ += to_ns(std::exponential_distribution<double>(1 / kMeanUs)(random_));
+  }
+  return slow_ ? ns + static_cast<TimeNs>(static_cast<double>(ns) * noise_) : ns;
+}
+
+JobProgram::JobProgram(Arrivals arrivals, TimeNs from, TimeNs to, HostSpeed host)
+    : host_(std::move(host)), arrivals_(std::move(arrivals)), from_(from), to_(to) {}
 
 TimeNs JobProgram::begin(TimeNs now, TimeNs pause) {
   begun_ = true;
@@ -194,13 +204,15 @@ const Samples& JobProgram::samples() {
 }
 
 std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
-                                           TimeNs from, TimeNs to, uint64_t seed) {
-  return std::make_unique<Synthetic>(job, std::move(arrivals), from, to, seed);
+                                           TimeNs from, TimeNs to, HostSpeed host, uint64_t seed) {
+  return std::make_unique<Synthetic>(job, std::move(arrivals), from, to, std::move(host), seed);
 }
 
 std::unique_ptr<JobProgram> make_traced(const TraceScript& script, uint32_t tokens,
-                                        Arrivals arrivals, TimeNs from, TimeNs to, uint64_t seed) {
-  return std::make_unique<Traced>(script, tokens, std::move(arrivals), from, to, seed);
+                                        Arrivals arrivals, TimeNs from, TimeNs to, HostSpeed host,
+                                        uint64_t seed) {
+  return std::make_unique<Traced>(script, tokens, std::move(arrivals), from, to, std::move(host),
+                                  seed);
 }
 
 }  // namespace heddle::bench

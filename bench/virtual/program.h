@@ -34,11 +34,26 @@ class Arrivals {
   size_t count_ = 0;
 };
 
-// What all programs share: the block whose samples count, and the requests.
+// The processor of a program, slower now and then: by `noise` of its host time, half of the time,
+// for a third of a second each.
+class HostSpeed {
+ public:
+  HostSpeed(double noise, uint64_t seed) : noise_(noise), random_(seed) {}
+  // What takes `ns` takes this long if it begins at `now`, which does not go back.
+  sim::TimeNs at(sim::TimeNs now, sim::TimeNs ns);
+
+ private:
+  const double noise_;
+  std::mt19937_64 random_;
+  sim::TimeNs until_ = 0;
+  bool slow_ = false;
+};
+
+// What all programs share: the block whose samples count, the requests and the host.
 class JobProgram : public sim::Program {
  public:
   // Samples are those of iterations due in [from, to).
-  JobProgram(Arrivals arrivals, sim::TimeNs from, sim::TimeNs to);
+  JobProgram(Arrivals arrivals, sim::TimeNs from, sim::TimeNs to, HostSpeed host);
 
   // Registers the kernels with the machine's client.
   virtual void load(sim::VirtualMachine& machine, size_t client) = 0;
@@ -55,6 +70,8 @@ class JobProgram : public sim::Program {
   void end(sim::TimeNs now);
   bool closed() const { return arrivals_.closed(); }
 
+  HostSpeed host_;
+
  private:
   bool counts(sim::TimeNs at) const { return at >= from_ && at < to_; }
 
@@ -70,10 +87,11 @@ class JobProgram : public sim::Program {
 };
 
 std::unique_ptr<JobProgram> make_synthetic(const scenario::SimJob& job, Arrivals arrivals,
-                                           sim::TimeNs from, sim::TimeNs to, uint64_t seed);
+                                           sim::TimeNs from, sim::TimeNs to, HostSpeed host,
+                                           uint64_t seed);
 // `script` must outlive it. With `tokens` an iteration of it is a token, and so many a request.
 std::unique_ptr<JobProgram> make_traced(const TraceScript& script, uint32_t tokens,
                                         Arrivals arrivals, sim::TimeNs from, sim::TimeNs to,
-                                        uint64_t seed);
+                                        HostSpeed host, uint64_t seed);
 
 }  // namespace heddle::bench

@@ -255,6 +255,7 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   setting.seed = *s.seed;
   setting.gpus = std::max(1u, options.gpus);
   setting.copies = std::max(1u, options.copies);
+  setting.host_noise = options.host_noise;
   setting.trace = options.trace;
   if (!options.trace.empty()) std::filesystem::create_directories(options.trace);
   setting.policy_directory = options.policy_directory.empty() ? installed("share/heddle/policies")
@@ -286,7 +287,8 @@ VirtualRun run_virtual(const VirtualOptions& options) {
                               {"commit", commit(loop)},
                               {"driver", "none"},
                               {"command", options.command}});
-  head["virtual"] = {{"gpus", setting.gpus}, {"copies", setting.copies}};
+  head["virtual"] = {
+      {"gpus", setting.gpus}, {"copies", setting.copies}, {"host_noise", setting.host_noise}};
   for (const Missing& m : all.missing) head["missing"].push_back({{"row", m.row}, {"why", m.why}});
   head["missing"].push_back({{"row", "energy"}, {"why", "no measured fact gives the power"}});
   head["profile"] = profiles_of(s, all.rows, blocks);

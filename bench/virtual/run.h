@@ -14,9 +14,10 @@ struct VirtualOptions : ScenarioOptions {
   std::string json;
   std::string policy_directory;  // empty: the installed one
   uint32_t gpus = 1;
-  uint32_t copies = 1;   // of every job; copy i runs on GPU i modulo gpus
-  unsigned threads = 0;  // 0: one for each CPU
-  std::string trace;     // folder for a trace of each row with a policy, of its first repetition
+  uint32_t copies = 1;    // of every job; copy i runs on GPU i modulo gpus
+  double host_noise = 0;  // program.h, HostSpeed
+  unsigned threads = 0;   // 0: one for each CPU
+  std::string trace;      // folder for a trace of each row with a policy, of its first repetition
   std::string command;
 };
 
