@@ -5,8 +5,8 @@
 -- eager PyTorch, best effort is still owed share_pct of the time that those above leave idle, and
 -- floor_pct of the time that they are busy, so that nobody starves beside a dense program. That is
 -- a guess, corrected by what it costs: it doubles, or halves, in 20 ms of their runs as these take
--- less or more than slowdown_pct longer than alone. What is owed goes when those above pause; what
--- the pauses have no room for goes, under MPS, beside them.
+-- less or more than slowdown_pct longer than alone, and later in 200, since hosts are noisy. What
+-- is owed goes when those above pause; what the pauses have no room for goes, under MPS, beside.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
@@ -69,8 +69,9 @@ local function correct(a, q, g, p)
   if alone < math.huge then
     local way = a.ways[a.way]
     local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
-    way.factor = max(1 / 8, min(8, way.factor / 2 ^ max(-1, min(1, over / correct_by))))
     way.turns = min(way.turns + 1, average_of)
+    local step = max(-1, min(1, over / correct_by)) / way.turns
+    way.factor = max(1 / 8, min(8, way.factor / 2 ^ step))
     local launches_per_us, share = way.launches_per_us, way.share
     way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
     way.share = share + (a.got_us / a.wanted_us - share) / way.turns
@@ -80,9 +81,12 @@ local function correct(a, q, g, p)
   a.got, a.got_us, a.wanted_us = 0, 0, 0
 end
 
-local function owed(a, q, g, at_us, p)
+local function owed(a, q, g, k, at_us, p)
   local idle_us = g:idle_us(q)
   local idle, all = idle_us - a.idle_us, at_us - a.at_us
+  if all > wanted_us and k.wait_us < all then   -- it did not ask, or had a window
+    a.owed_us, idle, all = min(a.owed_us, beside_us), 0, 0
+  end
   a.wanted_us = a.wanted_us + min(all, wanted_us)
   local guess_us = (idle * p.share_pct + (all - idle) * p.floor_pct) / 100
   if p.slowdown_pct > 0 then
@@ -101,7 +105,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.8.0",
+  name = "gapfill", api = 1, version = "1.9.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -130,7 +134,7 @@ return policy {
       if not k then return IDLE, "empty" end
       local q = k.priority
       local a = above[q]
-      local owed_us = owed(a, q, g, now_us(), p)
+      local owed_us = owed(a, q, g, k, now_us(), p)
       if g:comparing(q) and p.slowdown_pct > 0 then return IDLE, "a run is timed alone" end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced

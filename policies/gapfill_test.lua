@@ -276,6 +276,16 @@ test("now and then those above are left alone for a run", function(t)
   t.below(alone, runs / 8, "not often")
 end)
 
+test("what ran while those above were away saves up nothing to go beside them", function(t)
+  local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 0 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 200, blocks = 264 }
+  s:loop { client = "lc", us = 50, blocks = 264, launches = 60, gap_us = 100000, at = 20000 }
+  s:run(1000000)
+  t.below(s:stats("lc").mean_us, 3000 + 1100, "beside what was in flight, and little else")
+end)
+
 test("time-sliced, nothing goes beside others", function(t)
   t.below(beside_a_dense_program(t, false, { floor_pct = 10 }), 40, "launches")
 end)
