@@ -233,8 +233,10 @@ class Overhead(Session):
 
     def measure_stage(self, name):
         """Processes with a label of their own each, and so new tasks, from their first managed
-        launch on; pairs as ever, in chunks, by what the daemon says of the task when one begins."""
-        taken = {"stage": ([], []), "profiled": ([], [])}
+        launch on; pairs as ever, in chunks, by what the daemon says of the task when one begins.
+        Before the first pair of each there is a silence, of a tenth of a second and more."""
+        taken = {"stage": ([], []), "profiled": ([], []),
+                 "stage, after a silence": ([], []), "profiled, after a silence": ([], [])}
         self.daemon.use(self.options.policies[0], {})
         about, attached = {}, 0
         for number in range(self.options.stages):
@@ -247,9 +249,10 @@ class Overhead(Session):
                 about, end, profiled = job.about, time.monotonic() + self.options.seconds, False
                 while time.monotonic() < end:
                     answer = self.ab(job, CHUNK_S)
-                    for pairs_so_far, key in zip(taken["profiled" if profiled else "stage"],
-                                                 ("on_ns", "off_ns")):
-                        pairs_so_far += answer[key]
+                    phase = "profiled" if profiled else "stage"
+                    for which, key in enumerate(("on_ns", "off_ns")):
+                        taken[phase + ", after a silence"][which].extend(answer[key][:1])
+                        taken[phase][which].extend(answer[key][1:])
                     clients = self.daemon.counters().get("ps", {"clients": []})["clients"]
                     client = [c for c in clients
                               if c["label"] == f"{name}.{number}" and c["managed"]]

@@ -60,7 +60,7 @@ struct alignas(64) GrantSlot {
 // What the launch path knows of a kernel. Index = the client's kernel index.
 struct KernelHint {
   std::atomic<float> predicted_us;  // 0: not learned yet
-  std::atomic<uint32_t> measure;    // nonzero: the daemon wants this kernel timed
+  std::atomic<uint32_t> measure;    // one launch in so many is to be timed; 0: now and then
 };
 
 struct ControlMemory {

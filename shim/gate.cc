@@ -78,7 +78,7 @@ constinit KernelSet unraised;
   if (partition_ != 0) [[unlikely]]
     move(launch);
   const uint32_t count = ++in_.thread().launches;
-  if ((wants_measure() || is_timed(count)) && !quiet_) [[unlikely]] {
+  if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
@@ -144,11 +144,11 @@ void Turn::give_up() {
 }
 
 // The daemon has not timed this kernel, or wants it timed again.
-bool Turn::wants_measure() const {
+bool Turn::wants_measure(uint32_t count) const {
   if (kernel_.index >= ipc::kKernels) return false;
   const ipc::KernelHint& hint = in_.control().kernels[kernel_.index];
   return hint.predicted_us.load(std::memory_order_relaxed) == 0 ||
-         hint.measure.load(std::memory_order_relaxed) != 0;
+         is_drawn(count, hint.measure.load(std::memory_order_relaxed));
 }
 
 void Turn::admit(const Launch& launch) {

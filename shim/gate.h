@@ -30,6 +30,14 @@ struct Launch {
 // Every so many launches of a thread one is timed, so that durations stay calibrated. A prime:
 // a program whose iterations have a round number of launches gets each of its kernels timed.
 constexpr bool is_timed(uint32_t launches) { return launches % 127 == 0; }
+// One in so many as well, drawn by a hash (MurmurHash3's last step): whatever the length of an
+// iteration, each of its launches has its turn.
+constexpr bool is_drawn(uint32_t launches, uint32_t every) {
+  uint32_t x = launches;
+  x = (x ^ x >> 16) * 0x85EBCA6B;
+  x = (x ^ x >> 13) * 0xC2B2AE35;
+  return every != 0 && (x ^ x >> 16) <= UINT32_MAX / every;
+}
 
 // A leased client looks at its timed pairs this often: a query costs more than the launch's own
 // bookkeeping.
@@ -87,7 +95,7 @@ class Turn {
   void use_grant(const ipc::Grant& grant);
   ipc::RecordFields record(wire::Admission admission);
   void take_number();
-  bool wants_measure() const;
+  bool wants_measure(uint32_t count) const;
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void move(const Launch& launch);

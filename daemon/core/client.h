@@ -34,7 +34,7 @@ struct Kernel {
   uint32_t waves = 1;  // of its blocks on the SMs that its client has; of a graph: its nodes
   KernelStats* stats = nullptr;
   float hinted_us = 0;  // last prediction that the client was told
-  bool hinted_measure = false;
+  uint8_t hinted_measure = 0;
 
   uint32_t waves_on(uint32_t sms) const;  // never 0
 };

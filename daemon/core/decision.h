@@ -37,7 +37,7 @@ struct Decision {
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known
-  uint8_t measure = 0;         // kHint: 1 if each launch is to be timed, not just one now and then
+  uint8_t measure = 0;         // kHint: one in so many launches is to be timed; 0: now and then
 };
 
 static_assert(std::is_trivially_copyable_v<Decision>);

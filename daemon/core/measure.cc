@@ -18,18 +18,24 @@ namespace {
 // A prediction is told to the client when it moves by this much.
 constexpr double kHintChange = 0.05;
 
-// Each launch of a kernel is timed until so many samples were exclusive, or taken at all: a task
-// that is never alone, or always fenced, is not to be timed for ever.
+// A kernel is timed until so many samples were exclusive, or taken at all: a task that is never
+// alone, or always fenced, is not to be timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
+// Its first launches are timed, and then one in so many: that costs a launch a third of its time
+// (bench/README.md, Scheme III).
+constexpr uint32_t kTimedFirst = 2;
+constexpr uint8_t kTimedEvery = 5;
 
 // A synchronizing call with nothing to wait for takes a few microseconds (bench/README.md).
 constexpr TimeNs kWaitedNs = 10'000;
 // One queue's end moves an inferred duration by this factor at most.
 constexpr double kInferredFactor = 2;
 
-bool wants_timing(const KernelStats& s) {
-  return !s.profiled && s.durations.count() < kExclusiveSamples && s.timed < kSamplesMax;
+// Decision::measure.
+uint8_t timed_every(const KernelStats& s) {
+  if (s.profiled || s.durations.count() >= kExclusiveSamples || s.timed >= kSamplesMax) return 0;
+  return s.timed < kTimedFirst ? 1 : kTimedEvery;
 }
 
 }  // namespace
@@ -135,7 +141,7 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
 
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
-  const bool measure = wants_timing(*k.stats);
+  const uint8_t measure = timed_every(*k.stats);
   const double us = k.stats->duration.us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
     return;
@@ -149,7 +155,7 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   d.client = c.id;
   d.kernel = kernel;
   d.predicted_us = k.hinted_us;
-  d.measure = measure ? 1 : 0;
+  d.measure = measure;
   decisions.push_back(d);
 }
 

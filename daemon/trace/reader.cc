@@ -201,7 +201,7 @@ void read_decision(Fields& in, Decision& d) {
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
-      if (in.since(2)) d.measure = in.u8(1);
+      if (in.since(2)) d.measure = in.u8(UINT8_MAX);
       return;
   }
 }

@@ -71,7 +71,7 @@ class Overhead(unittest.TestCase):
         def ab(job, seconds):
             time.sleep(0.01)
             job.asked += 1
-            return {"on_ns": [1100] if job.asked <= 3 else [1000], "off_ns": [1000]}
+            return {"on_ns": [2000, 1100 if job.asked <= 3 else 1000], "off_ns": [1000, 1000]}
 
         service = Service()
         options = overhead.parse(["--sim", "--stage", "--stages", "1", "--seconds", "0.2"])
@@ -84,6 +84,8 @@ class Overhead(unittest.TestCase):
         self.assertEqual(found["stage"]["pairs"], 3)
         self.assertAlmostEqual(found["stage"]["mean"]["value"], 0.1)
         self.assertEqual(found["profiled"]["mean"]["value"], 0)
+        self.assertEqual(found["stage, after a silence"]["pairs"], 3)
+        self.assertAlmostEqual(found["profiled, after a silence"]["mean"]["value"], 1)
 
     def measured_beside_a_waiter(self, waiting):
         """One service with --waiter, whose iterations take 1 % longer while it is watched."""

@@ -12,6 +12,7 @@
 
 #include "ipc/heddle.capnp.h"
 #include "shim/cache.h"
+#include "shim/gate.h"
 #include "shim/messages.h"
 
 namespace heddle::shim {
@@ -173,6 +174,25 @@ TEST(ShimDriver, SurvivesACutOrMeaninglessCache) {
   wild = image;
   memset(wild.data() + 20, 0xff, 4);  // more entries than there is room for
   EXPECT_EQ(found(wild), "/x/libcuda.so.1");
+}
+
+// Of any number of launches an iteration may have: a place of it that had no turn would never be
+// timed.
+TEST(ShimTiming, EachLaunchOfAnIterationHasItsTurn) {
+  constexpr uint32_t kEvery = 5, kIterations = 400;
+  for (uint32_t launches = 1; launches < 3000; ++launches) {
+    uint32_t drawn = 0, last = 0, longest = 0;
+    for (uint32_t i = 0; i < kIterations; ++i) {
+      if (!is_drawn(i * launches + 7, kEvery)) continue;
+      longest = std::max(longest, i - last);
+      last = i;
+      ++drawn;
+    }
+    EXPECT_LT(longest, 60u) << launches;
+    EXPECT_NEAR(drawn, kIterations / kEvery, 40) << launches;
+  }
+  EXPECT_TRUE(is_drawn(3, 1));
+  EXPECT_FALSE(is_drawn(3, 0));
 }
 
 }  // namespace
