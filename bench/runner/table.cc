@@ -398,8 +398,18 @@ std::string markdown(const Json& result, bool all) {
 }
 
 std::string brief(const std::vector<Json>& results) {
-  std::vector<std::string> header = {
-      "÷ alone, median over repetitions [95 % where wider than ± 10 %]"};
+  const auto has_alone = [](const Json& result) {
+    const Json& figures = result["figures"];
+    return std::any_of(figures.begin(), figures.end(), [&](const Json& row) {
+      for (const auto& [job, found] : row["jobs"].items()) {
+        if (found.contains("mean_over_alone") || found.contains("per_s_over_alone")) return true;
+      }
+      return false;
+    });
+  };
+  const bool over_alone = std::any_of(results.begin(), results.end(), has_alone);
+  std::vector<std::string> header = {std::string(over_alone ? "÷ alone, median" : "Median") +
+                                     " over repetitions [95 % where wider than ± 10 %]"};
   for (const Json& result : results) {
     for (const auto& [name, row] : result["figures"].items()) {
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
@@ -412,15 +422,21 @@ std::string brief(const std::vector<Json>& results) {
       const std::string name = job["name"];
       // Of requests that come by themselves as many are served as come: their time tells.
       const bool timed = job["role"] == "latency" || job.contains("requests");
-      const auto line = [&](const char* title, const char* key) {
+      const auto line = [&](const char* title, const char* key, const char* of = nullptr) {
         std::vector<std::string> cells = {
             word(result["name"]).append(": ").append(name).append(title)};
         for (size_t i = 1; i < header.size(); ++i) {
-          cells.push_back(
-              with_doubt(at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key})));
+          const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
+          if (found != nullptr && of != nullptr) found = at(*found, {of});
+          cells.push_back(with_doubt(found));
         }
         return cells;
       };
+      if (!over_alone) {
+        table.row(timed ? line(" mean ms", "jct_ms", "mean") : line(" / s", "per_s"));
+        if (timed) table.row(line(" CV", "cv"));
+        continue;
+      }
       table.row(timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone"));
       const std::vector<std::string> itself = line(" mean ÷ itself alone", "mean_over_self");
       const auto missing = static_cast<size_t>(std::count(itself.begin(), itself.end(), "–"));
