@@ -8,15 +8,19 @@ SLOWDOWNS = (1.05, 1.1, 1.2)
 STATIC = ("mps+priority", "mps:", "split:")
 
 
-def points(result, chosen):
+def of_means(result):
+    """The latency job's slowdown by row."""
+    latency = next(job["name"] for job in result["jobs"] if job["role"] == "latency")
+    found = {name: row["jobs"].get(latency, {}).get("mean_over_alone")
+             for name, row in result["figures"].items()}
+    return {name: figure["value"] for name, figure in found.items() if figure}
+
+
+def points(result, slowdowns, chosen):
     """(slowdown, share) of the rows whose names begin so."""
-    jobs = {job["role"]: job["name"] for job in result["jobs"]}
-    out = []
-    for name, row in result["figures"].items():
-        latency, batch = (row["jobs"].get(jobs[role], {}) for role in ("latency", "batch"))
-        if name.startswith(chosen) and "mean_over_alone" in latency:
-            out.append((latency["mean_over_alone"]["value"], batch["per_s_over_alone"]["value"]))
-    return out
+    batch = next(job["name"] for job in result["jobs"] if job["role"] == "batch")
+    return [(took, result["figures"][name]["jobs"][batch]["per_s_over_alone"]["value"])
+            for name, took in slowdowns.items() if name.startswith(chosen)]
 
 
 def best(found, slowdown):
@@ -24,8 +28,8 @@ def best(found, slowdown):
     return max((share for took, share in found if took <= slowdown), default=0)
 
 
-def row_of(result):
-    ours, static = points(result, "gapfill"), points(result, STATIC)
+def row_of(result, slowdown_of):
+    ours, static = (points(result, slowdown_of(result), rows) for rows in ("gapfill", STATIC))
     cells = [result["name"]]
     for slowdown in SLOWDOWNS:
         mine, theirs = best(ours, slowdown), best(static, slowdown)
@@ -35,11 +39,11 @@ def row_of(result):
     return [*cells, f"{lowest[0]:.2f} at {lowest[1]:.2f}"]
 
 
-def rows(folder):
+def rows(folder, slowdown_of=of_means):
     """One a scenario, with the header first; None if there are no results."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if not found:
         return None
     header = ["best effort, `gapfill` against the best static setting",
               *(f"H at most {slowdown}" for slowdown in SLOWDOWNS), "lowest ratio, H at"]
-    return [header, *(row_of(result) for result in found)]
+    return [header, *(row_of(result, slowdown_of) for result in found)]

@@ -22,15 +22,26 @@ def slowdown(repetitions):
     return quartile(beside) / quartile(alone)
 
 
-def cells(result):
-    """By row: the slowdown with its 95 % interval, and best effort's rate over alone."""
+def pairs_of(result):
+    """By row: H's iterations of each repetition, and the bare process's of the same."""
     took = {}
     for block in result["raw"]:
         if "H" in block["jobs"]:
             took.setdefault(block["row"], {})[block["rep"]] = block["jobs"]["H"]["us"]
+    return {row: [(us, took[ALONE][rep]) for rep, us in of.items() if rep in took[ALONE]]
+            for row, of in took.items() if row != ALONE}
+
+
+def of_rows(result):
+    return {row: slowdown(both) for row, both in pairs_of(result).items()}
+
+
+def cells(result):
+    """By row: the slowdown with its 95 % interval, and best effort's rate over alone."""
     found = {}
-    for row in ROWS:
-        both = [(us, took[ALONE][rep]) for rep, us in took[row].items() if rep in took[ALONE]]
+    for row, both in pairs_of(result).items():
+        if row not in ROWS:
+            continue
         lo, hi = figures.interval(both, slowdown, ROUNDS)
         rate = result["figures"][row]["jobs"].get("L", {}).get("per_s_over_alone", {}).get("value")
         best_effort = f", L {rate:.2f}" if rate else ""

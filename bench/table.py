@@ -5,18 +5,11 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables: `pairs` and `pairs-verdict` from pairs*.json, the verdicts likewise from shipped*.json and
-full*.json, `launch-priority` and its verdict from launch_priority*.json, `method` from all four,
-`steer-EXPERIMENT` for each experiment of steer*.json, `overhead` and `preload` from overhead*.json,
-`matrix` from matrix*.json, `nccl` from nccl*.json, `micro` from micro*.json, `samples` from
-samples*.json, `blast-radius` from blast_radius*.json, `validation` and `fikit-validation` from
-{six_pairs,pairs}/*.validate.md, `six-pairs`, `gapfill-1.4` and `simulated-SERIES` from what
-experiments/measure.py or `heddle-bench table` left in six_pairs/, gapfill-1.4/ and simulated/. The
-pairs' files are of a script that `heddle-bench run` has taken the place of.
-`predict` from predict.json and predict-before.json: what `heddle trace predict --json
-profiles/traces/nvidia-h200/*.trace` says now, and said before the predictor was measured;
-`predict-stage` from predict-stage.json; `frontier-goal` and `simulated-frontier-goal` from
-{,simulated/}frontier/*.json, `heard` from itself*/*.json.
+Tables, each from the files of results/ that begin with its name, but: verdicts from their tables';
+`method` from those of a script that `heddle-bench run` has taken the place of; `preload` from
+overhead*.json; `[fikit-]validation` from {six_pairs,pairs}/*.validate.md; `SERIES` from what
+`heddle-bench table --brief` left in its folder; `predict` from what `heddle trace predict` said
+before the predictor was measured and says now; `heard` from itself*/; `frontier-*` from frontier/.
 """
 
 import argparse
@@ -109,10 +102,8 @@ def pairs_table(stem="pairs"):
 
 
 def verdict_of(pair, name):
-    """Is the latency-critical side better off than with what is free, at a fair share for the
-    other? Idle is what the program alone leaves idle: the profiler's kernel time over its untraced
-    wall time, for the profiler slows launch-bound programs. `be_share_wanted_traced` takes the
-    profiler's own wall time, which asks for more."""
+    """Is the latency-critical side better off than with what is free, at a fair share of what it
+    leaves idle for the other? `..._traced` takes the profiler's wall time, which asks for more."""
     found = {r["metric"]: r for r in pair["ratios"] if r["of"] == name}
     share = pair["conditions"][name]["be_over_alone"]
     idle = pair["idle_fraction"]
@@ -319,6 +310,14 @@ def rows_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
+def stage_table():
+    services = json.loads((RESULTS / "stage.json").read_text())["services"]
+    rows = [[f"{name}: {phase}", f"{found[phase]['off_us']:.0f}", interval(found[phase]["typical"]),
+             interval(found[phase]["mean"]), str(found[phase]["pairs"])]
+            for name, found in services.items() for phase in found if phase != "about"]
+    return markdown(["a new task", "bypassed, µs", "typical [95 %]", "mean [95 %]", "pairs"], rows)
+
+
 def preload_table():
     rows = {}
     for _, document in load("overhead"):
@@ -448,7 +447,7 @@ def headed(rows):
 def tables():
     heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
     # heddle-bench table made these.
-    names = ("gapfill-1.4", "gapfill-1.5", "itself", "services", "first")
+    names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
     made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
             **{name: RESULTS / name / "brief.md" for name in names}}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
@@ -460,7 +459,8 @@ def tables():
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
             "rows": rows_table(), "heard": headed(quartiles.rows(heard)),
-            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
+            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")), "stage": stage_table(),
+            "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
