@@ -28,6 +28,7 @@ interquartile range of the rounds.
                    minus the direct call, interleaved, every record drained
   lease_paced_ns   a single leased launch minus a bypassed one, as eager frameworks make them: 10 us
                    apart, with work on 2 MiB of data in between; the launch path is in no near cache
+  lease_silence_ns the same of 64 behind a silence of 0.1 s each
   unobserved_paced_ns  the same of a program that is alone at work, and so reports no launch
   launch_p99_8_threads_over_1
                    p99 of single leased launches, eight threads with a stream each, over one

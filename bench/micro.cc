@@ -46,6 +46,7 @@ int micro(const MicroOptions& options) {
                        {"nodaemon_ns", summarize(launches.nodaemon)},
                        {"lease_ns", summarize(launches.lease)},
                        {"lease_paced_ns", summarize(launches.paced)},
+                       {"lease_silence_ns", summarize(launches.silent)},
                        {"sparse_paced_ns", summarize(launches.sparse)},
                        {"unobserved_paced_ns", summarize(launches.unobserved)},
                        {"launch_p99_8_threads_over_1", summarize(launches.threads)},

@@ -51,6 +51,7 @@ struct LaunchSamples {
   std::vector<double> nodaemon;
   std::vector<double> lease;
   std::vector<double> paced;           // one per launch, minus the median bypassed one
+  std::vector<double> silent;          // the same of those behind a silence
   std::vector<double> sparse;          // the same where few launches are told
   std::vector<double> unobserved;      // ... of a client that is alone at work
   std::vector<double> threads;         // p99 of single launches, 8 threads ÷ 1, one per round

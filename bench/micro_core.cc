@@ -157,20 +157,27 @@ std::vector<double> measure_hook_ns(const MicroOptions& options) {
   std::vector<double> samples;
   std::vector<uint32_t> asked(kThreads, 0);
   std::vector<bool> runs(kThreads, true);
-  for (uint32_t round = 0; round < scaled(options, 20'000) + kWarm; ++round) {
-    // While the important client has work nothing is granted: what ran completes and asks again.
-    bench.important_launches();
-    for (uint16_t t = 0; t < kThreads; ++t) {
-      if (!runs[t]) continue;
-      if (asked[t] != 0) bench.complete(kBatch, t, asked[t], 200);
-      bench.ask(t, ++asked[t]);
-      runs[t] = false;
-    }
-    bench.pass(1'000 * kMicrosecond);
-    for (const core::Decision& decision : bench.important_completes(1'000)) {
+  const auto grants = [&](std::span<const core::Decision> decisions) {
+    uint32_t count = 0;
+    for (const core::Decision& decision : decisions) {
       if (decision.kind != core::DecisionKind::kGrant) continue;
       runs[decision.thread] = true;
-      if (round >= kWarm) samples.push_back(timed.last_ns - overhead);
+      ++count;
+    }
+    return count;
+  };
+  for (uint32_t round = 0; round < scaled(options, 20'000) + kWarm; ++round) {
+    // While the important client has work little is granted: what ran completes and asks again.
+    grants(bench.important_launches());
+    for (uint16_t t = 0; t < kThreads; ++t) {
+      if (!runs[t]) continue;
+      runs[t] = false;
+      if (asked[t] != 0) grants(bench.complete(kBatch, t, asked[t], 200));
+      grants(bench.ask(t, ++asked[t]));
+    }
+    bench.pass(1'000 * kMicrosecond);
+    if (grants(bench.important_completes(1'000)) > 0 && round >= kWarm) {
+      samples.push_back(timed.last_ns - overhead);
     }
     bench.pass(5'000 * kMicrosecond);
   }

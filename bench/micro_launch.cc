@@ -26,10 +26,9 @@ namespace {
 constexpr const char* kPtx =
     ".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry heddle_null()\n{ ret; }\n";
 
-constexpr int kCrowd = 16;       // gated clients at once
-constexpr uint32_t kBatch = 64;  // launches between two synchronizations: far below a ring
-constexpr uint32_t kDepth =
-    512;  // the same, where what a synchronization costs is below one percent
+constexpr int kCrowd = 16;        // gated clients at once
+constexpr uint32_t kBatch = 64;   // launches between two synchronizations: far below a ring
+constexpr uint32_t kDepth = 512;  // the same, where synchronizations cost below one percent
 
 [[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(what); }
 
@@ -277,18 +276,21 @@ void measure_without_daemon(const MicroOptions& options, LaunchSamples& out) {
   out.nodaemon = launch_in_turn(options, pair, [&] { pair.shim.synchronize(); });
 }
 
-// Single launches with the shim's bypass word set or not, drawn anew after each `together`: those
-// without it, minus the median of those with it.
+// Single launches with the shim's bypass word set or not, drawn anew after each `together` and
+// a silence: those without it, minus the median of those with it.
 void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>& out,
-                   uint32_t together = 1) {
+                   uint32_t together = 1, std::chrono::milliseconds silence = {}) {
   auto* bypass = static_cast<uint32_t*>(dlsym(pair.shim.object, "heddle_shim_bypass"));
   if (bypass == nullptr) give_up("heddle_shim_bypass: not in the shim");
   std::mt19937 draw(1);
   Application application;
   std::vector<double> bypassed;
   bool on = true;
-  for (uint32_t i = 1; i <= scaled(options, 40'000); ++i) {
-    if (i % together == 0) on = draw() % 2 == 0;
+  for (uint32_t i = 1; i <= scaled(options, silence.count() > 0 ? 4'000 : 40'000); ++i) {
+    if (i % together == 0) {
+      on = draw() % 2 == 0;
+      std::this_thread::sleep_for(silence);
+    }
     *bypass = on ? 0 : 1;
     application.works();
     (on ? out : bypassed).push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
@@ -331,6 +333,7 @@ void measure_leased(const MicroOptions& options, LaunchSamples& out) {
     if (tries == kTries) give_up("lease_ns: records were dropped; try on a less busy machine");
   }
   measure_paced(options, pair, out.paced);
+  measure_paced(options, pair, out.silent, kBatch, std::chrono::milliseconds(100));
   // Rounds of an equal number of launches, one thread and eight in turn.
   constexpr int kThreads = 8;
   constexpr uint32_t kLaunches = 16 * 1024;
@@ -385,10 +388,10 @@ void measure_gated(const MicroOptions& options, int clients, std::atomic<int>& b
 }
 
 auto members_of(LaunchSamples& samples) {
-  return std::array{&samples.passthrough, &samples.nodaemon,       &samples.lease,
-                    &samples.paced,       &samples.sparse,         &samples.unobserved,
-                    &samples.threads,     &samples.threads_direct, &samples.gated,
-                    &samples.crowd};
+  return std::array{&samples.passthrough, &samples.nodaemon, &samples.lease,
+                    &samples.paced,       &samples.silent,   &samples.sparse,
+                    &samples.unobserved,  &samples.threads,  &samples.threads_direct,
+                    &samples.gated,       &samples.crowd};
 }
 
 // In the child: its exit status.
