@@ -76,6 +76,7 @@ struct ControlMemory {
     std::atomic<uint32_t> sparse;         // nonzero: few launches do (pack_sparse, ipc/sparse.h)
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
+  std::atomic<uint32_t> naps;                  // this nap's number; 0: of a daemon without any
   DeviceWindow windows[kDevices];
   GrantSlot grants[kThreads];
   KernelHint kernels[kKernels];

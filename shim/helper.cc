@@ -182,6 +182,7 @@ Attach attach(Session& session) {
   if (session.socket < 0) return Attach::kFailed;
   session.socket_id = file_id(session.socket);
   session.generation = ++generations;
+  session.rung_nap.store(0, std::memory_order_relaxed);
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};

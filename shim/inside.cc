@@ -142,6 +142,9 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
 }
 
 void Inside::ring_doorbell(bool seldom) {
+  // A daemon that naps may take milliseconds to be up, on a busy host: one ring for each nap.
+  const uint32_t nap = control().naps.load(std::memory_order_relaxed);
+  if (nap != 0 && nap == session_->rung_nap.load(std::memory_order_relaxed)) return;
   // The time now, not the record's: this thread may have been off its processor in between.
   const int64_t now = now_ns();
   const int64_t since = now - session_->rung_ns.load(std::memory_order_relaxed);
@@ -155,6 +158,8 @@ void Inside::ring_doorbell(bool seldom) {
   if (file_id(session_->doorbell) == session_->doorbell_id) {
     // Not write(), which is a cancellation point: the thread is in the session.
     syscall(SYS_write, session_->doorbell, &one, sizeof one);
+    // Behind the write: who finds it skips his own.
+    session_->rung_nap.store(nap, std::memory_order_release);
   } else {  // the application closed it, and its own file may be there
     session_->detached.store(true, std::memory_order_relaxed);
   }

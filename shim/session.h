@@ -32,7 +32,8 @@ struct alignas(64) Session {
   int doorbell = -1;
   FileId socket_id, doorbell_id;
   std::atomic<bool> detached{false};  // no answer will come through it any more
-  std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung
+  std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung ...
+  std::atomic<uint32_t> rung_nap{0};  // ... and in which of the daemon's naps
 
   enum class State : uint8_t { kFree, kLive, kRetired } state = State::kFree;
 };

@@ -254,6 +254,10 @@ void Client::tell_sparse() {
 }
 
 void Client::set_sleep(ipc::Sleep sleep) {
+  if (sleep != ipc::kAwake) {
+    naps_ += naps_ == UINT32_MAX ? 2 : 1;  // never 0
+    control_->naps.store(naps_, std::memory_order_relaxed);
+  }
   // Sequentially consistent: the rings are read next, and the client stores before it looks here.
   control_->sleeping.store(sleep, std::memory_order_seq_cst);
 }

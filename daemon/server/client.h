@@ -166,6 +166,7 @@ class Client {
   }
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   uint64_t untold_taken_ = 0;
+  uint32_t naps_ = 0;
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 

@@ -97,5 +97,22 @@ TEST_F(ShimLeased, WakesTheDaemonBehindTheLaunch) {
   EXPECT_TRUE(daemon_.rung());
 }
 
+TEST_F(ShimLeased, WakesTheDaemonOnceForEachNap) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  daemon_.control().header.spin_us = 0;  // no ring is left out for being soon behind another
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  daemon_.rung();
+  for (const uint32_t nap : {7, 8}) {
+    daemon_.control().naps = nap;
+    for (int i = 0; i < 5; ++i) app("launch");
+    EXPECT_EQ(daemon_.rings(), 1u);
+  }
+  daemon_.control().naps = 0;  // of an older daemon
+  for (int i = 0; i < 5; ++i) app("launch");
+  EXPECT_EQ(daemon_.rings(), 5u);
+}
+
 }  // namespace
 }  // namespace heddle::shim_test

@@ -172,10 +172,10 @@ void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int lau
   if (ipc::slot_sleeps(client_->threads[thread])) ipc::futex_wake(&slot.granted);
 }
 
-bool FakeDaemon::rung(int timeout_ms) {
+uint64_t FakeDaemon::rings(int timeout_ms) {
   uint64_t count = 0;
   readable(doorbell_, timeout_ms);
-  return read(doorbell_, &count, sizeof count) == sizeof count;
+  return read(doorbell_, &count, sizeof count) == sizeof count ? count : 0;
 }
 
 std::vector<Registration> FakeDaemon::registrations() {

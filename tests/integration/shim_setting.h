@@ -44,7 +44,8 @@ class FakeDaemon {
   void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
              uint32_t thread = 0, uint32_t partition = 0);
   std::vector<Registration> registrations();
-  bool rung(int timeout_ms = 0);  // has the doorbell been rung since the last call?
+  uint64_t rings(int timeout_ms = 0);  // of the doorbell since the last call
+  bool rung(int timeout_ms = 0) { return rings(timeout_ms) != 0; }
 
   std::string command, label, sms;
   int priority = -2;
