@@ -113,7 +113,7 @@ return policy {
                   doc = "share of the idle time of those above, even if no gap fits" },
     floor_pct = { type = "number", min = 0, max = 100, default = 5,
                   doc = "share of the time that those above are busy" },
-    slowdown_pct = { type = "number", min = 0, max = 1000, default = 4,
+    slowdown_pct = { type = "number", min = 0, max = 1000, default = 3,
                      doc = "both are corrected until those above take so much longer; 0: neither" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
