@@ -29,7 +29,8 @@ def best(found, slowdown):
 
 
 def row_of(result, slowdown_of):
-    ours, static = (points(result, slowdown_of(result), rows) for rows in ("gapfill", STATIC))
+    slowdowns = slowdown_of(result)
+    ours, static = (points(result, slowdowns, rows) for rows in ("gapfill", STATIC))
     cells = [result["name"]]
     for slowdown in SLOWDOWNS:
         mine, theirs = best(ours, slowdown), best(static, slowdown)

@@ -286,7 +286,7 @@ void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>&
   Application application;
   std::vector<double> bypassed;
   bool on = true;
-  for (uint32_t i = 1; i <= scaled(options, silence.count() > 0 ? 4'000 : 40'000); ++i) {
+  for (uint32_t i = 0; i < scaled(options, silence.count() > 0 ? 4'000 : 40'000); ++i) {
     if (i % together == 0) {
       on = draw() % 2 == 0;
       std::this_thread::sleep_for(silence);
@@ -295,7 +295,7 @@ void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>&
     application.works();
     (on ? out : bypassed).push_back(time_ns([&] { pair.shim.launch_null(pair.kernel); }));
     *bypass = 0;
-    if (i % kBatch == 0) pair.shim.synchronize();
+    if (i % kBatch == kBatch - 1) pair.shim.synchronize();
   }
   const double without = percentile(bypassed, 0.5);
   for (double& ns : out) ns -= without;

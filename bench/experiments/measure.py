@@ -73,7 +73,7 @@ class Scenario:
     def command(self, *arguments):
         words = [self.options.dist / "bin/heddle-bench", "run", self.file,
                  "--device", self.options.device]
-        if SERIES[self.series].get("skip_alone") and self.options.device != "virtual":
+        if self.skips_alone:
             words.append("--skip-alone")
         for key in ("policies", "baselines", "repetitions", "block_s", "seed"):
             value = self.setting(key)
@@ -81,6 +81,10 @@ class Scenario:
                 words += ["--" + key.replace("_", "-"),
                           ",".join(value) if isinstance(value, list) else value]
         return [str(word) for word in (*words, *arguments)]
+
+    @property
+    def skips_alone(self):
+        return SERIES[self.series].get("skip_alone", False) and self.options.device != "virtual"
 
     @property
     def repetitions(self):
@@ -102,7 +106,8 @@ class Scenario:
             return 0
         wanted = self.plan["repetitions"] * self.plan["parts"]
         repetition_s = self.plan["blocks_s"] / wanted
-        extra_s = self.load_s() + PROFILE_JOB_S * self.plan["jobs"] + END_S
+        profiled = 0 if self.skips_alone else self.plan["jobs"]
+        extra_s = self.load_s() + PROFILE_JOB_S * profiled + END_S
         missing = min(ENOUGH * self.plan["parts"], wanted) - self.repetitions
         least = extra_s + max(1, missing) * repetition_s
         left = min(extra_s + (wanted - self.repetitions) * repetition_s,

@@ -398,24 +398,18 @@ std::string markdown(const Json& result, bool all) {
 }
 
 std::string brief(const std::vector<Json>& results) {
-  const auto has_alone = [](const Json& result) {
-    const Json& figures = result["figures"];
-    return std::any_of(figures.begin(), figures.end(), [&](const Json& row) {
-      for (const auto& [job, found] : row["jobs"].items()) {
-        if (found.contains("mean_over_alone") || found.contains("per_s_over_alone")) return true;
-      }
-      return false;
-    });
-  };
-  const bool over_alone = std::any_of(results.begin(), results.end(), has_alone);
-  std::vector<std::string> header = {std::string(over_alone ? "÷ alone, median" : "Median") +
-                                     " over repetitions [95 % where wider than ± 10 %]"};
+  bool over_alone = false;
+  std::vector<std::string> header = {""};
   for (const Json& result : results) {
     for (const auto& [name, row] : result["figures"].items()) {
+      const bool alone = name.rfind("alone/", 0) == 0;
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
-      if (name.rfind("alone/", 0) != 0 && !there) header.push_back(name);
+      over_alone |= alone;
+      if (!alone && !there) header.push_back(name);
     }
   }
+  header[0] = std::string(over_alone ? "÷ alone, median" : "Median") +
+              " over repetitions [95 % where wider than ± 10 %]";
   Table table(header);
   for (const Json& result : results) {
     for (const Json& job : result["jobs"]) {

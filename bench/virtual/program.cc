@@ -44,8 +44,8 @@ class Synthetic final : public JobProgram {
       step.think_ns = begin(now, first_ ? 0 : host_.at(now, draw(job_.pause)));
       first_ = false;
     } else if (launched_ > 0 && (sync_due_ || !synchronized_)) {
-      step.think_ns =
-          host_.at(now, draw(job_.gap));  // after each launch, the last before a synchronize too
+      // After each launch, the last before a synchronize too.
+      step.think_ns = host_.at(now, draw(job_.gap));
     }
     synchronized_ = sync_due_;
     if (sync_due_) {
