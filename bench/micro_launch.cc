@@ -305,7 +305,7 @@ void measure_paced(const MicroOptions& options, Pair& pair, std::vector<double>&
 void measure_spared(const MicroOptions& options, const char* how, std::vector<double>& out) {
   Pair pair = Pair::attached("0");
   for (int tries = 0; !Daemon::client()[how].get<bool>(); ++tries) {
-    if (tries == 100) give_up(std::string("a client that is alone at work did not go ") + how);
+    if (tries == 1'000) give_up(std::string("a client that is alone at work did not go ") + how);
     for (int i = 0; i < 2'000; ++i) {
       pair.shim.launch_null(pair.kernel);
       if (i % 8 == 0) pair.shim.synchronize();

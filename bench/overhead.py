@@ -39,7 +39,7 @@ from harness.session import Session, add_origin, origin
 HERE = Path(__file__).resolve().parent
 BAR = 0.01
 BOOTSTRAP_ROUNDS = 400  # of thousands of values: the interval's own error is far below its width
-WARM_S = 2.0  # the measurement stage is a hundred iterations, every second of them bypassed
+WARM_S = 3.0  # the measurement stage is a second of iterations, every second of them bypassed
 CHUNK_S = 0.05  # of a measurement stage: short against its hundred runs
 SERVICES = {
     "resnet50_bs1": ("resnet50", 1),
@@ -111,6 +111,7 @@ class Overhead(Session):
         super().__init__(options, origin(options, "overhead") | {
             "seed": options.seed, "sharing": "mps" if options.mps else "time-sliced", "bar": BAR,
             "pinned_cpus": placement(), "services": {}, "preload": {}, "errors": []})
+        self.draw = random.Random(options.seed)
 
     def run(self):
         with tempfile.TemporaryDirectory(prefix="heddle-ov-") as folder:
@@ -225,7 +226,7 @@ class Overhead(Session):
             process.wait()
 
     def ab(self, job, seconds):
-        job.send("ab", seconds, random.Random(f"{self.options.seed} {seconds}").randrange(1 << 30))
+        job.send("ab", seconds, self.draw.randrange(1 << 30))  # of its own for each chunk
         answer = job.answer()
         if "error" in answer:
             raise HostError(answer["error"])

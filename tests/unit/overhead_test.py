@@ -87,6 +87,22 @@ class Overhead(unittest.TestCase):
         self.assertEqual(found["stage, after a silence"]["pairs"], 3)
         self.assertAlmostEqual(found["profiled, after a silence"]["mean"]["value"], 1)
 
+    def test_each_chunk_has_an_order_of_its_own(self):
+        """Else a silence before each chunk would be at the expense of the same side of all."""
+        first = set()
+
+        class Job:
+            def send(self, command, seconds, seed):
+                first.add(random.Random(seed).getrandbits(1))
+
+            def answer(self):
+                return {"on_ns": [1], "off_ns": [1]}
+
+        run = overhead.Overhead(overhead.parse(["--sim", "--stage", "--seed", "1"]))
+        for _ in range(20):
+            run.ab(Job(), overhead.CHUNK_S)
+        self.assertEqual(first, {0, 1})
+
     def measured_beside_a_waiter(self, waiting):
         """One service with --waiter, whose iterations take 1 % longer while it is watched."""
         watched = []
