@@ -105,7 +105,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.9.0",
+  name = "gapfill", api = 1, version = "1.9.1",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -113,7 +113,7 @@ return policy {
                   doc = "share of the idle time of those above, even if no gap fits" },
     floor_pct = { type = "number", min = 0, max = 100, default = 5,
                   doc = "share of the time that those above are busy" },
-    slowdown_pct = { type = "number", min = 0, max = 1000, default = 3,
+    slowdown_pct = { type = "number", min = 0, max = 1000, default = 4,
                      doc = "both are corrected until those above take so much longer; 0: neither" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
