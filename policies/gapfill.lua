@@ -11,7 +11,8 @@
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
--- the GPU less. Which it is, is tried.
+-- the GPU less. Which it is, is tried. And where best effort has all that it can ask for, and those
+-- above are no slower than they may be, it need not ask (open_us).
 queue.create("be")
 
 local min, max = math.min, math.max
@@ -22,6 +23,9 @@ local try_every, tried_less = 32, 8           -- corrections; and so many times 
 local try_first, clearly = 4, 1.1             -- corrections; and so many times more
 local enough = 0.5                            -- of the time wanted: nothing is tried then
 local average_of = 10                         -- corrections
+local factor_min, factor_max = 1 / 8, 32      -- of what best effort is owed
+local unused_us = 2500                        -- owed so much, it was more than it can ask for
+local open_first, open_last = 4, 64           -- corrections of that until it need not
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
 
@@ -38,7 +42,8 @@ local function new_way() return { factor = 1, turns = 0, launches_per_us = 0, sh
 local above = {}
 for q = 0, 9 do
   above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got = 0, got_us = 0,
-               wanted_us = 0, ways = { new_way(), new_way() } }
+               wanted_us = 0, ways = { new_way(), new_way() },
+               open = false, after = open_first, turns_open = 0, over = 0 }
 end
 
 -- Each way for some corrections first, the fence corrected as all SMs were. Then the fence, if it
@@ -62,6 +67,22 @@ local function choose(a)
   end
 end
 
+-- Best effort is owed more than it can use, and those above are no slower than they may be: asking
+-- is what holds it up. It need not ask, then, until they are; and then it must for twice as long.
+local function open_or_close(a, over)
+  if not a.open then
+    a.turns_open = (over < 0 and a.owed_us > unused_us) and a.turns_open + 1 or 0
+    if a.turns_open >= a.after then a.open, a.turns_open, a.over = true, 0, 0 end
+    return
+  end
+  a.turns_open = a.turns_open + 1
+  a.over = a.over + (over - a.over) / min(a.turns_open, average_of)
+  if a.turns_open > open_last then a.after = open_first end
+  if a.over > (a.turns_open < open_first and correct_by or 0) then
+    a.open, a.turns_open, a.after = false, 0, min(open_last, 2 * a.after)
+  end
+end
+
 local function correct(a, q, g, p)
   local _, took_us, alone_us = g:runs(q)
   local alone = alone_us - (a.alone_us or -math.huge)
@@ -69,13 +90,16 @@ local function correct(a, q, g, p)
   if alone < math.huge then
     local way = a.ways[a.way]
     local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
-    way.turns = min(way.turns + 1, average_of)
-    local step = max(-1, min(1, over / correct_by)) / way.turns
-    way.factor = max(1 / 8, min(8, way.factor / 2 ^ step))
-    local launches_per_us, share = way.launches_per_us, way.share
-    way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
-    way.share = share + (a.got_us / a.wanted_us - share) / way.turns
-    if p.fence_sm > 0 then choose(a) end
+    if not a.open then
+      way.turns = min(way.turns + 1, average_of)
+      local step = max(-1, min(1, over / correct_by)) / way.turns
+      way.factor = max(factor_min, min(factor_max, way.factor / 2 ^ step))
+      local launches_per_us, share = way.launches_per_us, way.share
+      way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
+      way.share = share + (a.got_us / a.wanted_us - share) / way.turns
+      if p.fence_sm > 0 then choose(a) end
+    end
+    if p.open_us > 0 and g.mode == "mps" then open_or_close(a, over) end
   end
   a.took_us, a.alone_us = took_us, alone_us
   a.got, a.got_us, a.wanted_us = 0, 0, 0
@@ -105,7 +129,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.9.1",
+  name = "gapfill", api = 1, version = "1.10.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
@@ -121,6 +145,8 @@ return policy {
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 64,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
+    open_us = { type = "int", min = 0, max = 1000000, default = 1500,
+                doc = "under MPS: so long it need not ask where asking holds it up; 0: it must" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -136,6 +162,12 @@ return policy {
       local a = above[q]
       local owed_us = owed(a, q, g, k, now_us(), p)
       if g:comparing(q) and p.slowdown_pct > 0 then return IDLE, "a run is timed alone" end
+      local mps = g.mode == "mps"
+      if a.open and mps and p.open_us > 0 then
+        k.client:window(p.quantum_us, p.open_us)
+        charge(a, k.predicted_us, 1)
+        return RUN, k, nil, 0, "open"
+      end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
@@ -152,7 +184,6 @@ return policy {
         return RUN, fits, nil, nil, max(0, rest), "fits"
       end
 
-      local mps = g.mode == "mps"
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       local short = mps and k.predicted_us < short_us
       local fence = mps and few > 0 and a.way == FENCE and k.fenceable and not short

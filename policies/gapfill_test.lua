@@ -381,11 +381,12 @@ end)
 
 -- Best effort's kernels of 400 µs fill the GPU in one wave. Beside kernels of `blocks` without a
 -- pause, or with gaps of `gap_us`, and then `after` such of others: how many of the last second's
--- went to the fence, and how many did not. Or its kernels are as `be` says.
+-- went to the fence, how many did not, and of how many it asked for none. Or it is as `be` says.
 local function tried(t, blocks, after, gap_us, be)
-  local be_us, be_blocks = 400, 264
-  if be then be_us, be_blocks = be.us, be.blocks end
-  local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 64 } }
+  be = be or {}
+  local be_us, be_blocks, open_us = be.us or 400, be.blocks or 264, be.open_us or 0
+  local params = { fence_sm = 64, open_us = open_us }
+  local s = t.sim { policy = "gapfill.lua", mps = true, params = params }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = be_us, blocks = be_blocks, count = 8 }
@@ -400,14 +401,15 @@ local function tried(t, blocks, after, gap_us, be)
     s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = after }
     s:run(8000000)
   end
-  local late, fenced, whole = #s:log(), 0, 0
+  local late, fenced, whole, open = #s:log(), 0, 0, 0
   s:run(1000000)
   for i, launch in ipairs(s:log()) do
-    if i > late and launch.client == "be" and launch.by == "policy" then
-      if launch.sms < 132 then fenced = fenced + 1 else whole = whole + 1 end
+    if i > late and launch.client == "be" then
+      if launch.by ~= "policy" then open = open + 1
+      elseif launch.sms < 132 then fenced = fenced + 1 else whole = whole + 1 end
     end
   end
-  return fenced, whole
+  return fenced, whole, open
 end
 
 test("beside small kernels best effort goes to the fence", function(t)
@@ -438,6 +440,14 @@ test("who has enough of all SMs is not fenced to see whether there is more", fun
   local fenced, whole = tried(t, 16, nil, 2000)
   t.ok(whole > 1000, "on all SMs, " .. whole)
   t.eq(fenced, 0, "on the fence")
+end)
+
+test("where those above do not mind, best effort need not ask; where they do, it must", function(t)
+  local be = { us = 4, blocks = 264, open_us = 1500 }
+  local _, asked, open = tried(t, 16, nil, 30, be)
+  t.below(asked, open / 20, "asked for")
+  _, asked, open = tried(t, 16, 264, 30, be)
+  t.below(open, asked / 20, "not asked for")
 end)
 
 -- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: programs of `us` and gaps.

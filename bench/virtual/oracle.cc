@@ -25,7 +25,7 @@ core::WindowVerdict Oracle::window(core::Gpu& gpu, core::ClientId client) const 
 core::WindowVerdict Oracle::client_init(core::Gpu& gpu, core::ClientId client) {
   // Whoever was the most important so far may not be any more.
   for (const core::ClientId id : gpu.clients()) {
-    if (id != client) gpu.set_window(id, window(gpu, id).window_us);
+    if (id != client) gpu.set_window(id, window(gpu, id).window_us, 0);
   }
   return window(gpu, client);
 }

@@ -194,6 +194,9 @@ struct Client {
   bool refused = false;
   bool overridden = false;  // the policy chose the window, not the built-in
   uint32_t override_us = 0;
+  // Lent by the policy: at least so long a window until then.
+  uint32_t lent_us = 0;
+  TimeNs lent_until = 0;
   uint32_t window_us = kWindowGated;
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;

@@ -40,7 +40,11 @@ bool Scheduler::State::faulted(HookResult result) {
     faults.clear();
     queues.clear();
     for (Waiting& w : waiting) w.queue = -1;
-    for (const ClientId id : client_ids) find(id)->overridden = find(id)->refused = false;
+    for (const ClientId id : client_ids) {
+      Client& c = *find(id);
+      c.overridden = c.refused = false;
+      c.lent_until = 0;
+    }
     windows_dirty = dispatch_wanted = true;
   }
   return true;
@@ -79,12 +83,17 @@ void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
 void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
+  lent_until = kNever;
   int attached = kPriorityCount;
   for (const ClientId id : client_ids) attached = std::min(attached, find(id)->priority);
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
     uint32_t us = builtin_window(c.priority, highest_active(), attached, config);
     if (c.overridden) us = c.override_us;
+    if (clock < c.lent_until) {
+      us = std::max(us, c.lent_us);
+      lent_until = std::min(lent_until, c.lent_until);
+    }
     us = std::min(us, c.window_max_us);
     if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
     if (bypass) us = kWindowLeased;
@@ -120,7 +129,8 @@ void Scheduler::State::tell_window(Client& c) {
   Decision d;
   d.kind = DecisionKind::kWindow;
   d.device = config.device;
-  d.decider = bypass ? Decider::kBypass : c.overridden ? Decider::kPolicy : Decider::kBuiltin;
+  const bool by_policy = c.overridden || clock < c.lent_until;
+  d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.at = clock;
   d.client = c.id;
   d.window_us = c.window_us;
@@ -130,12 +140,18 @@ void Scheduler::State::tell_window(Client& c) {
   decisions.push_back(d);
 }
 
-bool Scheduler::State::set_window(ClientId id, uint32_t window_us) {
+bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us) {
   Client* c = find(id);
   if (c == nullptr) return false;
-  c->overridden = true;
-  c->refused = false;
-  c->override_us = window_us;
+  if (for_us > 0) {
+    c->lent_us = window_us;
+    c->lent_until = clock + to_ns(for_us);
+  } else {
+    c->overridden = true;
+    c->refused = false;
+    c->override_us = window_us;
+    c->lent_until = 0;
+  }
   windows_dirty = true;
   return true;
 }
@@ -304,6 +320,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
     Client& c = *s.find(id);
     c.added_us_max = 0;
     c.refused = false;  // by the policy before
+    c.lent_until = 0;
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
   for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {

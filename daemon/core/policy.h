@@ -109,8 +109,9 @@ class Gpu {
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
   virtual size_t queue_len(QueueId) const = 0;
 
-  // Changes a client's window at once; false if the client is gone.
-  virtual bool set_window(ClientId, uint32_t window_us) = 0;
+  // Changes a client's window at once, and for good if `for_us` is 0; else it is lent for so long,
+  // where that is more than the client has. False if the client is gone.
+  virtual bool set_window(ClientId, uint32_t window_us, double for_us) = 0;
 
  protected:
   ~Gpu() = default;

@@ -448,7 +448,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   }
   s.settle_all(c);
   s.revoke_credits();
-  if (s.windows_dirty) s.refresh_windows();
+  if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
   if (s.waiting_count > 0) {
     if (s.clock >= s.starve_at) s.starve();
     if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
@@ -460,7 +460,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = s.active.empty() ? kNever : s.settle_at;
+  TimeNs at = std::min(s.active.empty() ? kNever : s.settle_at, s.lent_until);
   for (size_t i = 0; s.credit_out && i < s.active.size(); ++i) {
     if (s.active[i]->credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
   }

@@ -69,9 +69,10 @@ struct Scheduler::State final : Gpu {
   std::deque<TimeNs> faults;
   bool quarantined = false;
   bool bypass = false;
-  TimeNs departed_at = -1;  // when a client that had work not long ago was last detached
-  TimeNs starve_at = 0;     // nobody waits for too long before
-  TimeNs retry_at = 0;      // next dispatch while launches wait and the policy said IDLE
+  TimeNs departed_at = -1;     // when a client that had work not long ago was last detached
+  TimeNs starve_at = 0;        // nobody waits for too long before
+  TimeNs lent_until = kNever;  // no lent window ends before
+  TimeNs retry_at = 0;         // next dispatch while launches wait and the policy said IDLE
 
   // ---- scheduler.cc ----
   void on_attached(const Event&);
@@ -172,7 +173,7 @@ struct Scheduler::State final : Gpu {
   LaunchId queue_peek(QueueId) const override;
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId) const override;
-  bool set_window(ClientId, uint32_t window_us) override;
+  bool set_window(ClientId, uint32_t window_us, double for_us) override;
 };
 
 inline TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }

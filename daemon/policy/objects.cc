@@ -299,10 +299,10 @@ int clients(lua_State* L) {
   return 2;
 }
 
-int set_window(lua_State* L, uint32_t window_us) {
+int set_window(lua_State* L, uint32_t window_us, double for_us = 0) {
   auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
   client.filled = false;
-  if (!Session::of(L).gpu->set_window(client.id, window_us)) return raise_stale(L, client);
+  if (!Session::of(L).gpu->set_window(client.id, window_us, for_us)) return raise_stale(L, client);
   return 0;
 }
 int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased); }
@@ -311,7 +311,10 @@ int window_it(lua_State* L) {
   const double us = luaL_checknumber(L, 2);
   if (!(us >= 0 && us < core::kWindowLeased))
     return luaL_error(L, "a window is 0 to 4294967294 µs");
-  return set_window(L, static_cast<uint32_t>(us));
+  if (lua_isnoneornil(L, 3)) return set_window(L, static_cast<uint32_t>(us));
+  const double for_us = luaL_checknumber(L, 3);
+  if (!(for_us >= 1 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 1 to 1000000 µs");
+  return set_window(L, static_cast<uint32_t>(us), for_us);
 }
 
 template <class T, size_t N>

@@ -203,6 +203,41 @@ TEST_F(PolicyTest, ClientInitChoosesTheWindow) {
   EXPECT_EQ(window(1), kWindowGated);
 }
 
+TEST_F(PolicyTest, ALentWindowEndsByItself) {
+  double for_us = 1'500;
+  policy_.on_enqueue = [&](Gpu& g, LaunchId) {
+    EXPECT_TRUE(g.set_window(2, 500, for_us));
+    return EnqueueVerdict{};
+  };
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  EXPECT_EQ(window(2), kWindowGated);
+  ask(2);
+  EXPECT_EQ(window(2), 500u);
+  EXPECT_LE(core_->next_deadline(), now_ + 1'500 * kUs);
+  tick(1'499 * kUs);
+  EXPECT_EQ(window(2), 500u);
+  tick(kUs);
+  EXPECT_EQ(window(2), kWindowGated);
+  // It takes nothing away, and goes with its policy.
+  tick(60 * kMs);
+  EXPECT_EQ(window(2), 1'000u) << "client 1 is idle";
+  done(2);
+  post(1);
+  for_us = 1e6;
+  ask(2);
+  EXPECT_EQ(window(2), 500u);
+  tick(60 * kMs);
+  EXPECT_EQ(window(2), 1'000u);
+  post(1);
+  EXPECT_EQ(window(2), 500u);
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(window(2), kWindowGated);
+}
+
 TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {
   use(policy_);
   attach(1, 0);

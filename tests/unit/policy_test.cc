@@ -61,8 +61,8 @@ class FakeGpu final : public core::Gpu {
     return 0;
   }
   size_t queue_len(core::QueueId q) const override { return queues[q].size(); }
-  bool set_window(core::ClientId id, uint32_t us) override {
-    window_set = {id, us};
+  bool set_window(core::ClientId id, uint32_t us, double for_us) override {
+    window_set = {id, us, for_us};
     return id <= 3;
   }
 
@@ -73,7 +73,7 @@ class FakeGpu final : public core::Gpu {
   std::vector<core::ClientId> ids{1, 2, 3};
   std::vector<std::string> names;
   std::vector<std::multimap<double, LaunchId>> queues;
-  std::pair<core::ClientId, uint32_t> window_set{0, 0};
+  std::tuple<core::ClientId, uint32_t, double> window_set;
 };
 
 Source text(std::string body) { return {std::move(body), "test.lua", ""}; }
@@ -176,7 +176,7 @@ TEST_F(PolicyTest, WindowVerdicts) {
   EXPECT_EQ(policy_->last_reason(), "full");
   EXPECT_EQ(policy_->client_active(gpu_, 1).window_us, core::kWindowGated);
   EXPECT_EQ(policy_->client_idle(gpu_, 2).result, HookResult::kDefault);
-  EXPECT_EQ(gpu_.window_set, (std::pair<core::ClientId, uint32_t>{2, 20}));
+  EXPECT_EQ(gpu_.window_set, std::tuple(core::ClientId{2}, 20u, 0.0));
 }
 
 TEST_F(PolicyTest, BadVerdictsAreFaults) {
