@@ -8,6 +8,7 @@ import statistics
 from harness import figures
 
 ROWS = ("fikit@mps", "gapfill@mps")
+SLOWDOWNS = ("mps+priority", "mps:25", "fikit@mps", "gapfill@mps", "gapfill:slowdown_pct=4@mps")
 ALONE = "alone/H@mps"
 ROUNDS = 200  # of the bootstrap, over repetitions
 
@@ -36,11 +37,11 @@ def of_rows(result):
     return {row: slowdown(both) for row, both in pairs_of(result).items()}
 
 
-def cells(result):
+def cells(result, names):
     """By row: the slowdown with its 95 % interval, and best effort's rate over alone."""
     found = {}
     for row, both in pairs_of(result).items():
-        if row not in ROWS:
+        if row not in names:
             continue
         lo, hi = figures.interval(both, slowdown, ROUNDS)
         rate = result["figures"][row]["jobs"].get("L", {}).get("per_s_over_alone", {}).get("value")
@@ -49,7 +50,7 @@ def cells(result):
     return found
 
 
-def rows(folders):
+def rows(folders, names=ROWS):
     """One a scenario, with the header first; of the commits that measured it, the oldest first."""
     found, commits = {}, []
     for folder in folders:
@@ -57,8 +58,8 @@ def rows(folders):
             result = json.loads(path.read_text())
             commit = result["sessions"][-1]["commit"]
             commits += [commit] * (commit not in commits)
-            found.setdefault(result["name"], {})[commit] = cells(result)
-    columns = [(row, commit) for row in ROWS for commit in commits]
+            found.setdefault(result["name"], {})[commit] = cells(result, names)
+    columns = [(row, commit) for row in names for commit in commits]
     header = ["first quartile of H ÷ alone [95 %]",
               *(f"`{row.removesuffix('@mps')}`, {commit}" for row, commit in columns)]
     return [header, *([name, *(of.get(commit, {}).get(row, "–") for row, commit in columns)]

@@ -314,7 +314,7 @@ def stage_table():
     services = json.loads((RESULTS / "stage.json").read_text())["services"]
     rows = [[f"{name}: {phase}", f"{found[phase]['off_us']:.0f}", interval(found[phase]["typical"]),
              interval(found[phase]["mean"]), str(found[phase]["pairs"])]
-            for name, found in services.items() for phase in found if phase != "about"]
+            for name, found in services.items() for phase in ("stage", "profiled")]
     return markdown(["a new task", "bypassed, µs", "typical [95 %]", "mean [95 %]", "pairs"], rows)
 
 
@@ -446,7 +446,6 @@ def headed(rows):
 
 def tables():
     heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
-    # heddle-bench table made these.
     names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
     made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
             **{name: RESULTS / name / "brief.md" for name in names}}
@@ -459,6 +458,7 @@ def tables():
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
             "rows": rows_table(), "heard": headed(quartiles.rows(heard)),
+            "slowdown": headed(quartiles.rows([RESULTS / "itself_slowdown"], quartiles.SLOWDOWNS)),
             "frontier-goal": headed(frontier.rows(RESULTS / "frontier")), "stage": stage_table(),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
