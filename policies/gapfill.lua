@@ -24,8 +24,9 @@ local try_first, clearly = 4, 1.1             -- corrections; and so many times 
 local enough = 0.5                            -- of the time wanted: nothing is tried then
 local average_of = 10                         -- corrections
 local factor_min, factor_max = 1 / 8, 32      -- of what best effort is owed
-local unused_us = 2500                        -- owed so much, it was more than it can ask for
+local unused_us = 2500                        -- owed so much, it was more than it uses
 local open_first, open_last = 4, 64           -- corrections of that until it need not
+local open_unseen_us = 200000                 -- and no longer without one
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
 
@@ -67,41 +68,52 @@ local function choose(a)
   end
 end
 
--- Best effort is owed more than it can use, and those above are no slower than they may be: asking
--- is what holds it up. It need not ask, then, until they are; and then it must for twice as long.
-local function open_or_close(a, over)
+-- Best effort uses less than it is owed, and those above are no slower than they may be: asking is
+-- what holds it up. It need not ask, then, until they are; and then it must for twice as long.
+local function close(a)
+  a.open, a.turns_open, a.after = false, 0, min(open_last, 2 * a.after)
+end
+
+local function open_or_close(a, over, unused)
   if not a.open then
-    a.turns_open = (over < 0 and a.owed_us > unused_us) and a.turns_open + 1 or 0
+    a.turns_open = max(0, a.turns_open + (unused and 1 or -1))
     if a.turns_open >= a.after then a.open, a.turns_open, a.over = true, 0, 0 end
     return
   end
   a.turns_open = a.turns_open + 1
   a.over = a.over + (over - a.over) / min(a.turns_open, average_of)
   if a.turns_open > open_last then a.after = open_first end
-  if a.over > (a.turns_open < open_first and correct_by or 0) then
-    a.open, a.turns_open, a.after = false, 0, min(open_last, 2 * a.after)
-  end
+  if a.over > (a.turns_open < open_first and correct_by or 0) then close(a) end
 end
 
-local function correct(a, q, g, p)
+local function correct_way(a, over, unused, p)
+  local way = a.ways[a.way]
+  if not unused or way.turns == 0 then
+    way.turns = min(way.turns + 1, average_of)
+    local step = max(-1, min(1, over / correct_by)) / way.turns
+    local most = min(factor_max, 100 / max(1, p.floor_pct))  -- then all of the time is owed
+    way.factor = max(factor_min, min(most, way.factor / 2 ^ step))
+  end
+  if a.wanted_us > 0 then
+    local launches_per_us, share = way.launches_per_us, way.share
+    way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
+    way.share = share + (a.got_us / a.wanted_us - share) / way.turns
+  end
+  if p.fence_sm > 0 then choose(a) end
+end
+
+local function correct(a, q, g, at_us, p)
   local _, took_us, alone_us = g:runs(q)
   local alone = alone_us - (a.alone_us or -math.huge)
-  if alone < correct_us then return end
+  local took = took_us - (a.took_us or took_us)
+  if alone < correct_us and took < 2 * correct_us then return end
   if alone < math.huge then
-    local way = a.ways[a.way]
-    local over = (took_us - a.took_us) / alone - 1 - p.slowdown_pct / 100
-    if not a.open then
-      way.turns = min(way.turns + 1, average_of)
-      local step = max(-1, min(1, over / correct_by)) / way.turns
-      way.factor = max(factor_min, min(factor_max, way.factor / 2 ^ step))
-      local launches_per_us, share = way.launches_per_us, way.share
-      way.launches_per_us = launches_per_us + (a.got / a.wanted_us - launches_per_us) / way.turns
-      way.share = share + (a.got_us / a.wanted_us - share) / way.turns
-      if p.fence_sm > 0 then choose(a) end
-    end
-    if p.open_us > 0 and g.mode == "mps" then open_or_close(a, over) end
+    local over = took / alone - 1 - p.slowdown_pct / 100
+    local unused = over < 0 and a.owed_us > unused_us
+    if not a.open then correct_way(a, over, unused, p) end
+    if p.open_us > 0 and g.mode == "mps" then open_or_close(a, over, unused) end
   end
-  a.took_us, a.alone_us = took_us, alone_us
+  a.took_us, a.alone_us, a.corrected_us = took_us, alone_us, at_us
   a.got, a.got_us, a.wanted_us = 0, 0, 0
 end
 
@@ -114,7 +126,7 @@ local function owed(a, q, g, k, at_us, p)
   a.wanted_us = a.wanted_us + min(all, wanted_us)
   local guess_us = (idle * p.share_pct + (all - idle) * p.floor_pct) / 100
   if p.slowdown_pct > 0 then
-    correct(a, q, g, p)
+    correct(a, q, g, at_us, p)
   else
     a.way = FENCE                             -- if there is one
   end
@@ -145,7 +157,7 @@ return policy {
                    doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 64,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
-    open_us = { type = "int", min = 0, max = 1000000, default = 1500,
+    open_us = { type = "int", min = 0, max = 20000, default = 1500,
                 doc = "under MPS: so long it need not ask where asking holds it up; 0: it must" },
   },
   hooks = {
@@ -160,14 +172,11 @@ return policy {
       if not k then return IDLE, "empty" end
       local q = k.priority
       local a = above[q]
-      local owed_us = owed(a, q, g, k, now_us(), p)
+      local mps, at_us = g.mode == "mps", now_us()
+      local may_open = mps and p.open_us > 0 and p.slowdown_pct > 0
+      if a.open and not (may_open and at_us - a.corrected_us < open_unseen_us) then close(a) end
+      local owed_us = owed(a, q, g, k, at_us, p)
       if g:comparing(q) and p.slowdown_pct > 0 then return IDLE, "a run is timed alone" end
-      local mps = g.mode == "mps"
-      if a.open and mps and p.open_us > 0 then
-        k.client:window(p.quantum_us, p.open_us)
-        charge(a, k.predicted_us, 1)
-        return RUN, k, nil, 0, "open"
-      end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced
       local most = inflight > 0 and p.quantum_us - inflight or math.huge
@@ -177,7 +186,7 @@ return policy {
         a.offered_us = max(left, (a.offered_us or 0) * 0.99)
       end
       local fits = queue.best_fit("be", min(left, most))
-      if fits then
+      if fits and not a.open then
         local us = fits.predicted_us
         local rest = min(left, p.quantum_us - inflight, p.quantum_us * p.credit_pct / 100) - us
         charge(above[fits.priority], us, 1)
@@ -187,12 +196,13 @@ return policy {
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       local short = mps and k.predicted_us < short_us
       local fence = mps and few > 0 and a.way == FENCE and k.fenceable and not short
-      local beside = mps and owed_us > beside_us
+        and not a.open
+      local beside = a.open or mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
       local ahead = fence and fenced or inflight                   -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
       if full then return IDLE, "enough in flight" end
-      if owed_us <= 0 then return IDLE, "no gap that fits" end
+      if owed_us <= 0 and not a.open then return IDLE, "no gap that fits" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if fence then
         local longest_us = fence_times * p.overrun_max_us + patience_us
@@ -202,11 +212,13 @@ return policy {
       end
       -- In a gap it delays nobody, which is worth some of its own time.
       local room = not short and 2 * k.predicted_us < (a.offered_us or 0)
-      local soon = room and k.wait_us < 4 * k.predicted_us
+      local soon = room and not a.open and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
+      if a.open and hold_us > p.overrun_max_us then close(a) end
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       charge(a, k.predicted_us, 1)
+      if a.open then k.client:window(p.quantum_us, p.open_us) end
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

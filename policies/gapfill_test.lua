@@ -1,12 +1,19 @@
 -- Best effort runs in gaps that are predicted to be long enough.
 
+-- An important client and a best-effort one.
+local function two(t, sim)
+  sim.policy = "gapfill.lua"
+  local s = t.sim(sim)
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  return s
+end
+
 -- An important client with kernels of 800 µs and gaps, learned before `be` comes.
 local function learned(t, options)
   local params = options.params or {}
   params.slowdown_pct = params.slowdown_pct or 0  -- what best effort is owed is not corrected
-  local s = t.sim { policy = "gapfill.lua", params = params }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { params = params })
   s:loop { client = "be", us = options.be_us, count = 8 }
   s:run(20000)
   s:loop { client = "lc", us = 800, gap_us = options.gap_us, at = 20000 }
@@ -24,9 +31,7 @@ local function progress(t, params)
 end
 
 test("best effort waits while more important work runs", function(t)
-  local s = t.sim { sm = 132, policy = "gapfill.lua", params = { quantum_us = 300 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { params = { quantum_us = 300 } })
   s:launch { client = "lc", us = 800, sync = true }
   s:launch { client = "be", us = 100, at = 5 }
   s:at(10):expect { running = "lc", waiting = "be", verdict = IDLE }
@@ -161,9 +166,7 @@ test("credit saves round trips", function(t)
 end)
 
 test("credit stays within the quantum", function(t)
-  local s = t.sim { policy = "gapfill.lua", mps = false, params = { quantum_us = 300 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = false, params = { quantum_us = 300 } })
   s:loop { client = "be", us = 20, count = 8 }
   s:loop { client = "lc", us = 800, gap_us = 5000, count = 12, at = 20000 }
   s:run(85500)
@@ -194,9 +197,7 @@ end)
 -- Launches of 50 µs that best effort makes in 200 ms beside kernels of 20 ms without a pause.
 local function beside_a_dense_program(t, mps, params)
   params.slowdown_pct = params.slowdown_pct or 0
-  local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = mps, params = params })
   s:loop { client = "be", us = 50, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 20000, gap_us = 1, blocks = 66, at = 10000 }
@@ -211,9 +212,7 @@ test("under MPS the floor goes beside a program that never pauses", function(t)
 end)
 
 test("under MPS the floor goes beside a program that stops pausing", function(t)
-  local s = t.sim { policy = "gapfill.lua", mps = true }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = true })
   s:loop { client = "be", us = 50, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 800, gap_us = 1000, count = 20, at = 10000 }
@@ -233,10 +232,8 @@ end)
 -- An important client with runs of 2 ms that fill the GPU, and best effort's kernels of 200 µs that
 -- do, for 400 ms.
 local function beside_a_full_one(t, slowdown_pct)
-  local s = t.sim { policy = "gapfill.lua", mps = true,
-                    params = { floor_pct = 20, slowdown_pct = slowdown_pct, fence_sm = 0 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = true,
+                       params = { floor_pct = 20, slowdown_pct = slowdown_pct, fence_sm = 0 } })
   s:loop { client = "be", us = 200, blocks = 264, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 2640, at = 10000 }
@@ -257,9 +254,7 @@ test("those above are slowed down by slowdown_pct", function(t)
 end)
 
 test("now and then those above are left alone for a run", function(t)
-  local s = t.sim { policy = "gapfill.lua", mps = true, params = { floor_pct = 100 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = true, params = { floor_pct = 100 } })
   s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 66 }
   s:loop { client = "be", us = 50, blocks = 66 }  -- owed all of the time
   s:run(800000)
@@ -277,9 +272,7 @@ test("now and then those above are left alone for a run", function(t)
 end)
 
 test("what ran while those above were away saves up nothing to go beside them", function(t)
-  local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = 0 } }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = true, params = { fence_sm = 0 } })
   s:loop { client = "be", us = 200, blocks = 264 }
   s:loop { client = "lc", us = 50, blocks = 264, launches = 60, gap_us = 100000, at = 20000 }
   s:run(1000000)
@@ -294,9 +287,7 @@ end)
 -- on 28 SMs (whole groups), for five times as long.
 local function beside_long_kernels(t, params, mps, blocks)
   params.slowdown_pct = params.slowdown_pct or 0  -- fenced or not, nothing is tried
-  local s = t.sim { policy = "gapfill.lua", mps = mps, params = params }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = mps, params = params })
   s:loop { client = "be", us = 5000, blocks = blocks or 264, count = 8 }
   s:run(60000)
   s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
@@ -386,9 +377,7 @@ local function tried(t, blocks, after, gap_us, be)
   be = be or {}
   local be_us, be_blocks, open_us = be.us or 400, be.blocks or 264, be.open_us or 0
   local params = { fence_sm = 64, open_us = open_us }
-  local s = t.sim { policy = "gapfill.lua", mps = true, params = params }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  local s = two(t, { mps = true, params = params })
   s:loop { client = "be", us = be_us, blocks = be_blocks, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 40, gap_us = gap_us or 5, launches = 25, blocks = blocks, at = 10000,
@@ -397,7 +386,7 @@ local function tried(t, blocks, after, gap_us, be)
   s:loop { client = "be", us = be_us, blocks = be_blocks }
   s:run(500000)
   if after then
-    s:run(200000)
+    s:run(100000)
     s:loop { client = "lc", us = 40, gap_us = 5, launches = 25, blocks = after }
     s:run(8000000)
   end
@@ -448,6 +437,18 @@ test("where those above do not mind, best effort need not ask; where they do, it
   t.below(asked, open / 20, "asked for")
   _, asked, open = tried(t, 16, 264, 30, be)
   t.below(open, asked / 20, "not asked for")
+  t.eq(select(3, tried(t, 16, nil, 30, { us = 20000, blocks = 264, open_us = 1500 })), 0, "long")
+end)
+
+test("those above that are hardly left to run are heard soon", function(t)
+  local s = two(t, { mps = true })
+  s:loop { client = "lc", us = 40, gap_us = 30, launches = 25, blocks = 16 }
+  s:loop { client = "be", us = 4, gap_us = 3000, blocks = 264, count = 1000 }
+  s:run(3050000)
+  local before = s:stats("lc").iterations
+  s:loop { client = "be", us = 1000, blocks = 264, kernel = "long" }
+  s:run(500000)
+  t.ok(s:stats("lc").iterations - before > 100, "lc " .. s:stats("lc").iterations - before)
 end)
 
 -- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: programs of `us` and gaps.

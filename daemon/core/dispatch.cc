@@ -105,6 +105,7 @@ void Scheduler::State::refresh_windows() {
     if (c != nullptr && waiting[slot].queue < 0 && c->window_sent_at == clock &&
         c->window_us == kWindowGated) {
       enqueue(slot);
+      dispatch_wanted = true;
     }
   }
 }
@@ -129,7 +130,8 @@ void Scheduler::State::tell_window(Client& c) {
   Decision d;
   d.kind = DecisionKind::kWindow;
   d.device = config.device;
-  const bool by_policy = c.overridden || clock < c.lent_until;
+  const bool lent = clock < c.lent_until && c.window_us == c.lent_us;
+  const bool by_policy = c.overridden || lent;
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.at = clock;
   d.client = c.id;

@@ -311,9 +311,8 @@ int window_it(lua_State* L) {
   const double us = luaL_checknumber(L, 2);
   if (!(us >= 0 && us < core::kWindowLeased))
     return luaL_error(L, "a window is 0 to 4294967294 µs");
-  if (lua_isnoneornil(L, 3)) return set_window(L, static_cast<uint32_t>(us));
-  const double for_us = luaL_checknumber(L, 3);
-  if (!(for_us >= 1 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 1 to 1000000 µs");
+  const double for_us = luaL_optnumber(L, 3, 0);
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 1 to 1000000 µs");
   return set_window(L, static_cast<uint32_t>(us), for_us);
 }
 
