@@ -23,7 +23,7 @@ local try_every, tried_less = 32, 8           -- corrections; and so many times 
 local try_first, clearly = 4, 1.1             -- corrections; and so many times more
 local enough = 0.5                            -- of the time wanted: nothing is tried then
 local average_of = 10                         -- corrections
-local factor_min, factor_max = 1 / 8, 32      -- of what best effort is owed
+local factor_min, factor_max = 1 / 8, 32      -- of the guess
 local unused_us = 2500                        -- owed so much, it was more than it uses
 local open_first, open_last = 4, 64           -- corrections of that until it need not
 local open_unseen_us = 200000                 -- and no longer without one
@@ -40,6 +40,8 @@ local function new_way() return { factor = 1, turns = 0, launches_per_us = 0, sh
 -- By priority: what best effort is owed; the idle time of those above, and when that was read; the
 -- way that it goes, for how many corrections, and what it got and wanted since; and the most of a
 -- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
+-- Whether it is open, or how near to that (turns_open of after corrections), and then how much
+-- slower those above are than they may be.
 local above = {}
 for q = 0, 9 do
   above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got = 0, got_us = 0,
@@ -86,6 +88,8 @@ local function open_or_close(a, over, unused)
   if a.over > (a.turns_open < open_first and correct_by or 0) then close(a) end
 end
 
+-- Those above took so much longer than they may. What is not used is not raised: it would be made
+-- good at once when best effort can use it.
 local function correct_way(a, over, unused, p)
   local way = a.ways[a.way]
   if not unused or way.turns == 0 then
@@ -102,6 +106,7 @@ local function correct_way(a, over, unused, p)
   if p.fence_sm > 0 then choose(a) end
 end
 
+-- However long they take: who is hardly left to run is heard of after twice the time.
 local function correct(a, q, g, at_us, p)
   local _, took_us, alone_us = g:runs(q)
   local alone = alone_us - (a.alone_us or -math.huge)
