@@ -220,7 +220,6 @@ return policy {
       local soon = room and not a.open and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
-      if a.open and hold_us > p.overrun_max_us then close(a) end
       if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
       charge(a, k.predicted_us, 1)
       if a.open then k.client:window(p.quantum_us, p.open_us) end
