@@ -149,7 +149,7 @@ return policy {
   name = "gapfill", api = 1, version = "1.10.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
-                   doc = "most best-effort work in flight; one longer launch goes alone" },
+                   doc = "most best-effort work in flight, or lent; one longer launch goes alone" },
     share_pct = { type = "number", min = 0, max = 100, default = 90,
                   doc = "share of the idle time of those above, even if no gap fits" },
     floor_pct = { type = "number", min = 0, max = 100, default = 5,

@@ -312,7 +312,7 @@ int window_it(lua_State* L) {
   if (!(us >= 0 && us < core::kWindowLeased))
     return luaL_error(L, "a window is 0 to 4294967294 µs");
   const double for_us = luaL_optnumber(L, 3, 0);
-  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 1 to 1000000 µs");
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
   return set_window(L, static_cast<uint32_t>(us), for_us);
 }
 
