@@ -1,6 +1,7 @@
-"""What the latency job takes in its faster iterations. On a virtual host whose processors change
-their speed by half within milliseconds the mean of a few blocks says little; the first quartile of
-all iterations, of a row over the bare process alone, is less wide."""
+"""Figures that noise of the host reaches less. On a virtual host whose processors change their
+speed by half within milliseconds the mean of a few blocks says little; the first quartile of all
+of the latency job's iterations, of a row over the bare process alone, is less wide. And where such
+a host makes best effort now faster, now slower, a task differs less from the next than from all."""
 
 import json
 import statistics
@@ -8,7 +9,6 @@ import statistics
 from harness import figures
 
 ROWS = ("fikit@mps", "gapfill@mps")
-SLOWDOWNS = ("mps+priority", "mps:25", "fikit@mps", "gapfill@mps", "gapfill:slowdown_pct=4@mps")
 ALONE = "alone/H@mps"
 ROUNDS = 200  # of the bootstrap, over repetitions
 
@@ -50,12 +50,15 @@ def cells(result, names):
     return found
 
 
-def rows(folders, names=ROWS):
-    """One a scenario, with the header first; of the commits that measured it, the oldest first."""
+def rows(folders, names=None):
+    """One a scenario, with the header first; of the commits that measured it, the oldest first. Of
+    the rows of `names`, or of all in the order of the results'."""
     found, commits = {}, []
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
             result = json.loads(path.read_text())
+            names = names or [row["name"] for row in result["rows"]
+                              if not row["name"].startswith("alone/")]
             commit = result["sessions"][-1]["commit"]
             commits += [commit] * (commit not in commits)
             found.setdefault(result["name"], {})[commit] = cells(result, names)
@@ -64,3 +67,28 @@ def rows(folders, names=ROWS):
               *(f"`{row.removesuffix('@mps')}`, {commit}" for row, commit in columns)]
     return [header, *([name, *(of.get(commit, {}).get(row, "–") for row, commit in columns)]
                       for name, of in found.items())] if found else None
+
+
+def spread(times):
+    return statistics.pstdev(times) / statistics.fmean(times)
+
+
+def from_one_to_the_next(times):
+    """What the CV would be if nothing but a task and the next differed (von Neumann)."""
+    squares = [(one - other) ** 2 for one, other in zip(times, times[1:])]
+    return (statistics.fmean(squares) / 2) ** 0.5 / statistics.fmean(times)
+
+
+def steady(folder, row="gapfill@mps"):
+    """How steady best effort's tasks are: of all blocks, within one, and from task to task."""
+    header = [f"CV of L's tasks, `{row.removesuffix('@mps')}`", "all blocks",
+              "within a block: median [all]", "from one task to the next"]
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text())
+        blocks = [block["jobs"]["L"]["us"] for block in result["raw"] if block["row"] == row]
+        each = [spread(times) for times in blocks]
+        found.append([result["name"].removesuffix("_steady"), f"{spread(sum(blocks, [])):.2f}",
+                      f"{statistics.median(each):.2f} [{min(each):.2f}, {max(each):.2f}]",
+                      f"{statistics.median(map(from_one_to_the_next, blocks)):.2f}"])
+    return [header, *found] if found else None

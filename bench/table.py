@@ -69,10 +69,8 @@ def condition_name(name):
 
 def newest_pairs(stem="pairs"):
     """Each pair from the newest file that has repetitions of it."""
-    pairs = {}
-    for _, document in load(stem):
-        pairs |= {name: pair for name, pair in document["pairs"].items() if pair["repetitions"]}
-    return pairs
+    return {name: pair for _, document in load(stem)
+            for name, pair in document["pairs"].items() if pair["repetitions"]}
 
 
 def title(pair):
@@ -457,9 +455,11 @@ def tables():
             "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
             "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
             "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
-            "rows": rows_table(), "heard": headed(quartiles.rows(heard)),
-            "slowdown": headed(quartiles.rows([RESULTS / "itself_slowdown"], quartiles.SLOWDOWNS)),
-            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")), "stage": stage_table(),
+            "rows": rows_table(), "heard": headed(quartiles.rows(heard, quartiles.ROWS)),
+            "open": headed(quartiles.rows([RESULTS / "itself_open"])), "stage": stage_table(),
+            "slowdown": headed(quartiles.rows([RESULTS / "itself_slowdown"])),
+            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
+            "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
             "validation": validation_table("six_pairs"),

@@ -145,8 +145,9 @@ class Cell:
 
     def start_busy(self):
         command = self.managed("latency", "busy") + self.host.busy
-        self.busy = Running(command, self.env | {"HEDDLE_MATRIX_PACE_MS": "0"},
-                            self.folder / "busy.log")
+        env = self.env | {"HEDDLE_MATRIX_PACE_MS": "0"}
+        env.pop("CUDA_INJECTION64_PATH", None)  # the program's launches are counted, not these
+        self.busy = Running(command, env, self.folder / "busy.log")
         deadline = time.monotonic() + BUSY_READY_S
         try:
             while (line := self.busy.next_line(deadline)) != "ready":

@@ -148,8 +148,8 @@ class Cells(unittest.TestCase):
 
     def run_cell(self, how, timeout_s=8, condition=BARE, **env):
         program = next(p for p in catalog.MOCKS if p.name == f"mock_{how}")
-        host = SimpleNamespace(env=env, binaries=None, dist=Path("/nowhere"), mps=False,
-                               policy="fifo", busy=["no_such_program"])
+        host = SimpleNamespace(env=env, binaries=Path("/nowhere"), dist=Path(self.folder.name),
+                               mps=False, policy="fifo", busy=["no_such_program"])
         folder = Path(self.folder.name) / condition.name
         return cells.Cell(program, condition, folder, host, timeout_s).run()
 
@@ -183,6 +183,17 @@ class Cells(unittest.TestCase):
         beside = catalog.Condition("gated", beside=True)
         found = self.run_cell("good", condition=beside)
         self.assertEqual(found["outcome"], "not run")
+
+    def test_the_neighbours_launches_are_not_counted_with_the_programs(self):
+        heddle = Path(self.folder.name) / "bin/heddle"
+        heddle.parent.mkdir()
+        heddle.write_text("#!/bin/sh\nenv > ${0%/*}/env; echo ready; exec sleep 60\n")
+        heddle.chmod(0o755)
+        beside = catalog.Condition("count_killed", beside=True, counted=True)
+        self.assertEqual(self.run_cell("good", condition=beside)["outcome"], "ok")
+        env = (heddle.parent / "env").read_text()
+        self.assertIn("HEDDLE_MATRIX_PACE_MS=0\n", env)
+        self.assertNotIn("CUDA_INJECTION64_PATH", env)
 
     def test_counts_are_summed_over_processes(self):
         folder = Path(self.folder.name)
