@@ -5,9 +5,10 @@
 queue.create("all")
 
 local total, running = 0, {}                  -- launches in flight: of all, by client
+local asked = 0
 
 return policy {
-  name = "fifo", api = 1, version = "1.0.0",
+  name = "fifo", api = 1, version = "1.0.1",
   params = {
     depth = { type = "int", min = 1, max = 64, default = 2,
               doc = "launches in flight; two hide the time of asking" },
@@ -22,7 +23,8 @@ return policy {
     end,
 
     enqueue = function(k, p)
-      return queue.insert("all", k, 0)        -- equal keys are served by arrival
+      asked = asked + 1                       -- among equal keys shares would count
+      return queue.insert("all", k, asked)
     end,
 
     dispatch = function(g, p)

@@ -39,3 +39,40 @@ test("work in flight below the top is limited", function(t)
   s:at(150):expect { running = { "be1", "be2" }, waiting = { "be3", "be4" },
                      reason = "enough in flight" }
 end)
+
+test("equals share the GPU's time by weight, however long their kernels are", function(t)
+  local s = t.sim { policy = "priority.lua" }
+  s:client { name = "top", priority = 0 }
+  s:client { name = "two", priority = 9, share = 2 }
+  s:client { name = "one", priority = 9 }
+  s:loop { client = "top", us = 20, gap_us = 1000 }
+  s:loop { client = "two", us = 100, launches = 100 }
+  s:loop { client = "one", us = 200, launches = 100 }
+  s:run(400000)
+  t.near(s:stats("two").gpu_us / s:stats("one").gpu_us, 2, 0.2, "GPU time of two over one's")
+end)
+
+test("threads buy no share", function(t)
+  local s = t.sim { policy = "priority.lua", params = { inflight_us = 100 } }
+  s:client { name = "top", priority = 0 }
+  s:client { name = "many", priority = 9 }
+  s:client { name = "few", priority = 9 }
+  s:loop { client = "top", us = 20, gap_us = 1000 }
+  for _ = 1, 4 do s:loop { client = "many", us = 100, launches = 100 } end
+  s:loop { client = "few", us = 100, launches = 100 }
+  s:run(400000)
+  t.near(s:stats("many").gpu_us / s:stats("few").gpu_us, 1, 0.1, "GPU time of many over few's")
+end)
+
+test("a pause saves up a turn or two, and no more", function(t)
+  local s = t.sim { policy = "priority.lua" }
+  for _, name in ipairs { "here", "late" } do s:client { name = name, priority = 9 } end
+  s:client { name = "top", priority = 0 }
+  s:loop { client = "top", us = 20, gap_us = 1000 }
+  s:loop { client = "here", us = 100, launches = 100 }
+  s:loop { client = "late", us = 100, launches = 100, at = 200000 }
+  s:run(200000)
+  local before = s:stats("here").gpu_us
+  s:run(40000)
+  t.near(s:stats("late").gpu_us - (s:stats("here").gpu_us - before), 2000, 1000, "ahead, in us")
+end)

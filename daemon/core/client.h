@@ -203,7 +203,7 @@ struct Client {
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
-  uint64_t last_served = 0;  // State::serve_count of its last grant: equals take turns
+  double turn_us = 0;  // when its next turn begins: State::take_turn
   double gpu_us = 0;
   Undated undated;
 

@@ -15,6 +15,9 @@ constexpr TimeNs kRetryNs = 1'000'000;
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
 
+// A client asks again only when its last launch was let go, and lost no turn by that.
+constexpr double kTurnLagUs = 2000;
+
 }  // namespace
 
 uint32_t Scheduler::State::slot_of(LaunchId id) const {
@@ -214,7 +217,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   ++c.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
-  c.last_served = ++serve_count;
+  turn_us[static_cast<size_t>(c.priority)] =
+      std::max(turn_us[static_cast<size_t>(c.priority)], w.turn_us);
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
@@ -236,11 +240,19 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   return true;
 }
 
-// The built-in's choice: the most important client that nobody above holds up; equals take turns by
-// client, so that threads buy no share, and a client's own asks are served in order of arrival.
+// Equals share the GPU's time by their weights: start-time fair queueing (Goyal, Vin and Cheng,
+// SIGCOMM 1996). A turn begins where the client's last one ends, so that threads buy no share, and
+// not long before the last that was served, so that neither does a pause.
+void Scheduler::State::take_turn(Waiting& w) {
+  Client& c = *w.client;
+  w.turn_us = std::max(c.turn_us, turn_us[static_cast<size_t>(c.priority)] - kTurnLagUs);
+  c.turn_us = w.turn_us + std::max(1.0, predict(c, w.kernel) + w.by_credit_us) / c.share;
+}
+
+// The built-in's choice: the most important client that nobody above holds up; equals by turns.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
   const auto turn = [](const Waiting& w) {
-    return std::tuple(w.client->priority, w.client->last_served, w.arrival);
+    return std::tuple(w.client->priority, w.turn_us, w.arrival);
   };
   uint32_t best = kNoSlot;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
@@ -470,7 +482,7 @@ bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
   Waiting& w = waiting[slot];
   if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id);
   w.queue = static_cast<int32_t>(queue);
-  queues[queue].insert(id, key, w.arrival, predict(*w.client, w.kernel));
+  queues[queue].insert(id, key, w.turn_us, w.arrival, predict(*w.client, w.kernel));
   return true;
 }
 

@@ -99,8 +99,10 @@ class Gpu {
   // True while such a client is to be left alone, so that this is known.
   virtual bool comparing(int priority) const = 0;
 
-  // Queues of waiting launches, ascending key, ties by arrival. A launch is in one queue at most;
-  // inserting it again moves it. Queues belong to the policy generation that made them.
+  // Queues of waiting launches, ascending key. Among equal keys clients of one priority take turns,
+  // by their share of the GPU's time, and a client's launches go as they came. A launch is in one
+  // queue at most; inserting it again moves it. Queues belong to the policy generation that made
+  // them.
   virtual QueueId queue_create(std::string_view name) = 0;  // the same name gives the same queue
   virtual bool queue_insert(QueueId, LaunchId, double key) = 0;  // false: stale
   virtual LaunchId queue_peek(QueueId) const = 0;                // 0: empty

@@ -1,15 +1,17 @@
 #include "daemon/core/queues.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace heddle::core {
 
-void Queue::insert(LaunchId launch, double key, uint64_t arrival, double predicted_us) {
+void Queue::insert(LaunchId launch, double key, double turn_us, uint64_t arrival,
+                   double predicted_us) {
   const auto before = [&](const Entry& e) {
-    return e.key < key || (e.key == key && e.arrival < arrival);
+    return std::tie(e.key, e.turn_us, e.arrival) < std::tie(key, turn_us, arrival);
   };
   const auto at = std::partition_point(entries_.begin(), entries_.end(), before);
-  entries_.insert(at, {key, arrival, launch, predicted_us});
+  entries_.insert(at, {key, turn_us, arrival, launch, predicted_us});
 }
 
 bool Queue::remove(LaunchId launch) {

@@ -1,7 +1,7 @@
-// Queues of waiting launches: ascending key, ties by arrival. Made and filled by policies.
+// Queues of waiting launches: ascending key, ties by turn. Made and filled by policies.
 //
 // A queue is a sorted vector: it holds one entry per waiting thread, so a few dozen, and moving
-// 24-byte entries beats any tree there. Nothing is allocated once a queue has been this long
+// 40-byte entries beats any tree there. Nothing is allocated once a queue has been this long
 // before.
 #pragma once
 
@@ -19,7 +19,7 @@ class Queue {
 
   std::string_view name() const { return name_; }
   size_t size() const { return entries_.size(); }
-  void insert(LaunchId launch, double key, uint64_t arrival, double predicted_us);
+  void insert(LaunchId launch, double key, double turn_us, uint64_t arrival, double predicted_us);
   bool remove(LaunchId launch);
   LaunchId peek() const { return entries_.empty() ? 0 : entries_.front().launch; }
 
@@ -38,7 +38,7 @@ class Queue {
 
  private:
   struct Entry {
-    double key;
+    double key, turn_us;
     uint64_t arrival;
     LaunchId launch;
     double predicted_us;

@@ -231,6 +231,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   ++waiting_count;
   starve_at = std::min(starve_at, e.at + starve_ns());
   w.by_credit_us = end_credit(c, b.thread);
+  take_turn(w);
   enqueue(slot);
   dispatch_wanted = true;
 }

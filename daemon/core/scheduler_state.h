@@ -19,6 +19,7 @@ namespace heddle::core {
 struct Waiting {
   Client* client = nullptr;  // nullptr: the slot is free
   TimeNs asked_at = 0;
+  double turn_us = 0;  // equals are served in this order, and then as they came
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
   double by_credit_us = 0;  // LaunchView's
@@ -62,7 +63,7 @@ struct Scheduler::State final : Gpu {
   std::vector<uint32_t> waiting_free;
   size_t waiting_count = 0;
   uint64_t arrivals = 0;
-  uint64_t serve_count = 0;
+  std::array<double, kPriorityCount> turn_us{};  // of the last that was served
 
   Policy* policy = nullptr;
   std::vector<Queue> queues;
@@ -137,6 +138,7 @@ struct Scheduler::State final : Gpu {
   void refresh_windows();
   void send_window(Client&, uint32_t window_us);
   void tell_window(Client&);
+  void take_turn(Waiting&);
   void enqueue(uint32_t slot);
   void dispatch();
   bool dispatch_once();

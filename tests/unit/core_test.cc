@@ -378,10 +378,10 @@ TEST(DurationEstimateTest, PrefersExclusiveSamples) {
 TEST(QueueTest, BestFitTakesTheLowestKeyThenTheLongestThatFits) {
   Queue queue("q");
   const auto any = [](LaunchId) { return true; };
-  queue.insert(1, 9, 1, 100);
-  queue.insert(2, 5, 2, 300);
-  queue.insert(3, 5, 3, 200);
-  queue.insert(4, 5, 4, 900);
+  queue.insert(1, 9, 0, 1, 100);
+  queue.insert(2, 5, 7, 2, 300);
+  queue.insert(3, 5, 8, 3, 200);
+  queue.insert(4, 5, 7, 4, 900);
   EXPECT_EQ(queue.peek(), 2u);
   EXPECT_EQ(queue.best_fit(500, any), 2u);
   EXPECT_EQ(queue.best_fit(250, any), 3u);
@@ -390,6 +390,7 @@ TEST(QueueTest, BestFitTakesTheLowestKeyThenTheLongestThatFits) {
   EXPECT_EQ(queue.best_fit(500, [](LaunchId k) { return k != 2; }), 3u);
   EXPECT_TRUE(queue.remove(2));
   EXPECT_EQ(queue.best_fit(500, any), 3u);
+  EXPECT_EQ(queue.peek(), 4u);  // its turn is before 3's
 }
 
 // ---- the core under random events: nothing lost, nothing twice, nobody forgotten ----
