@@ -191,12 +191,15 @@ struct Client {
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 
+  // What the policy chose: forget_policy.
   bool refused = false;
-  bool overridden = false;  // the policy chose the window, not the built-in
+  bool overridden = false;  // the window is the policy's, not the built-in's
   uint32_t override_us = 0;
   // Lent by the policy: at least so long a window until then.
   uint32_t lent_us = 0;
   TimeNs lent_until = 0;
+  int launch_priority = kBuiltinPriority;
+
   uint32_t window_us = kWindowGated;
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
@@ -224,6 +227,12 @@ struct Client {
   bool leased() const { return window_us == kWindowLeased; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return refused && fail_closed; }
+  void forget_policy() {
+    overridden = refused = false;
+    lent_until = 0;
+    window_sent &= launch_priority == kBuiltinPriority;
+    launch_priority = kBuiltinPriority;
+  }
 
   // True while work is, or must be taken to be, on the device.
   bool busy(TimeNs now) const { return now < busy_deadline(); }

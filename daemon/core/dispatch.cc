@@ -43,11 +43,7 @@ bool Scheduler::State::faulted(HookResult result) {
     faults.clear();
     queues.clear();
     for (Waiting& w : waiting) w.queue = -1;
-    for (const ClientId id : client_ids) {
-      Client& c = *find(id);
-      c.overridden = c.refused = false;
-      c.lent_until = 0;
-    }
+    for (const ClientId id : client_ids) find(id)->forget_policy();
     windows_dirty = dispatch_wanted = true;
   }
   return true;
@@ -141,24 +137,13 @@ void Scheduler::State::tell_window(Client& c) {
   d.window_us = c.window_us;
   d.epoch = c.epoch;
   d.managed = c.refused ? 0 : 1;
-  d.launch_priority = builtin_launch_priority(c.priority, config);
+  d.launch_priority = launch_priority_of(c);
   decisions.push_back(d);
 }
 
-bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us) {
-  Client* c = find(id);
-  if (c == nullptr) return false;
-  if (for_us > 0) {
-    c->lent_us = window_us;
-    c->lent_until = clock + to_ns(for_us);
-  } else {
-    c->overridden = true;
-    c->refused = false;
-    c->override_us = window_us;
-    c->lent_until = 0;
-  }
-  windows_dirty = true;
-  return true;
+int8_t Scheduler::State::launch_priority_of(const Client& c) const {
+  return c.launch_priority != kBuiltinPriority ? static_cast<int8_t>(c.launch_priority)
+                                               : builtin_launch_priority(c.priority, config);
 }
 
 // ---- asks and grants --------------------------------------------------------------------------
@@ -211,7 +196,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   d.thread = w.thread;
   d.epoch = c.epoch;
   d.launch_priority = verdict.launch_priority == kBuiltinPriority
-                          ? builtin_launch_priority(c.priority, config)
+                          ? launch_priority_of(c)
                           : static_cast<int8_t>(verdict.launch_priority);
   d.partition = fence_of(c, w, verdict.sm);
   ++c.granted;
@@ -333,8 +318,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
     c.added_us_max = 0;
-    c.refused = false;  // by the policy before
-    c.lent_until = 0;
+    c.forget_policy();
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
   for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {
@@ -372,133 +356,6 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   s.refresh_windows();
   s.dispatch();
   return s.decisions;
-}
-
-// ---- what policies see ------------------------------------------------------------------------
-
-void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
-                            LaunchView& v) const {
-  v.client = c.id;
-  v.kind = kind;
-  v.priority = c.priority;
-  v.predicted_us = predict(c, kernel);
-  v.wave_us = v.predicted_us;
-  if (const Kernel* k = c.kernel(kernel)) {
-    v.kernel_id = k->id;
-    v.kernel_name = k->name;
-    v.grid_blocks = k->grid_blocks;
-    v.block_threads = k->block_threads;
-    v.dynamic_smem_bytes = k->dynamic_smem_bytes;
-    v.wave_us = v.predicted_us / k->waves;
-    v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
-    v.profiled = k->stats->profiled;
-    v.gap_after_us = k->stats->gap_synchronized.low_us();
-  }
-}
-
-bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot) return false;
-  const Waiting& w = waiting[slot];
-  fill(*w.client, w.kernel, w.kind, v);
-  v.seq = w.ask_seq;
-  v.fenceable = w.fenceable();
-  v.by_credit_us = w.by_credit_us;
-  v.wait_us = to_us(clock - w.asked_at);
-  v.run_us = 0;
-  return true;
-}
-
-bool Scheduler::State::client(ClientId id, ClientView& v) const {
-  const auto it = clients_by_id.find(id);
-  if (it == clients_by_id.end()) return false;
-  const Client& c = *it->second;
-  v = {c.id,    c.name,   c.label,     c.uid,    c.pid,    c.priority,
-       c.share, c.slo_ms, c.window_us, c.queued, c.active, c.measured->profiled};
-  return true;
-}
-
-GpuView Scheduler::State::gpu() const {
-  GpuView v;
-  v.index = config.device;
-  v.sm_total = v.sm_free = config.sm_total;
-  v.switch_us = config.switch_us;
-  v.mps = config.mps;
-  uint32_t fenced = 0;
-  const int highest = highest_active();
-  for (const Client* c : active) {
-    if (c->priority > highest) {
-      v.inflight_us += c->remaining_us(clock) + c->credit_us;
-      v.fenced_us += fenced_us(*c);
-    }
-    // What the groups hold is what their client says.
-    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
-    fenced |= c->outstanding.fence();
-  }
-  return v;
-}
-
-// Over all active clients strictly above `priority`; unlimited where there is none.
-double Scheduler::State::least_above(int priority, double (Client::*time)(TimeNs) const) const {
-  double least = kUnlimitedUs;
-  for (const Client* c : active_above(priority)) least = std::min(least, (c->*time)(clock));
-  return least;
-}
-
-double Scheduler::State::gap_us(int priority) const {
-  return least_above(priority, &Client::gap_left_us);
-}
-
-double Scheduler::State::gap_length_us(int priority) const {
-  return least_above(priority, &Client::gap_length_us);
-}
-
-bool Scheduler::State::busy(int priority) const {
-  const auto above = active_above(priority);
-  return std::any_of(above.begin(), above.end(),
-                     [&](const Client* c) { return c->queued > 0 || c->busy(clock); });
-}
-
-double Scheduler::State::idle_us(int priority) const {
-  TimeNs idle = 0;
-  for (size_t p = static_cast<size_t>(std::clamp(priority, 0, kPriorityCount)); p < busy_ns.size();
-       ++p) {
-    idle += busy_ns[p];
-  }
-  return to_us(idle);
-}
-
-QueueId Scheduler::State::queue_create(std::string_view name) {
-  for (size_t i = 0; i < queues.size(); ++i) {
-    if (queues[i].name() == name) return static_cast<QueueId>(i);
-  }
-  queues.emplace_back(name);
-  return static_cast<QueueId>(queues.size() - 1);
-}
-
-bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot || queue >= queues.size()) return false;
-  Waiting& w = waiting[slot];
-  if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id);
-  w.queue = static_cast<int32_t>(queue);
-  queues[queue].insert(id, key, w.turn_us, w.arrival, predict(*w.client, w.kernel));
-  return true;
-}
-
-LaunchId Scheduler::State::queue_peek(QueueId queue) const {
-  return queue < queues.size() ? queues[queue].peek() : 0;
-}
-
-LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  const auto ready = [this](LaunchId id) {
-    return waiting[slot_of(id)].client->outstanding.fence() == 0;
-  };
-  return queue < queues.size() ? queues[queue].best_fit(us, ready) : 0;
-}
-
-size_t Scheduler::State::queue_len(QueueId queue) const {
-  return queue < queues.size() ? queues[queue].size() : 0;
 }
 
 }  // namespace heddle::core

@@ -22,6 +22,10 @@ namespace heddle::core {
 using LaunchId = uint64_t;
 using QueueId = uint32_t;
 
+// CU_LAUNCH_ATTRIBUTE_PRIORITY: the blocks of -5 are placed first under MPS, those of 0 last.
+inline constexpr int kBuiltinPriority = -128;  // the built-in's choice (builtin.h)
+inline bool is_launch_priority(double level) { return level >= -5 && level <= 0; }
+
 inline constexpr double kUnlimitedUs = std::numeric_limits<double>::infinity();
 
 // A waiting launch as policies see it (`k`). Times in µs.
@@ -114,6 +118,9 @@ class Gpu {
   // Changes a client's window at once, and for good if `for_us` is 0; else it is lent for so long,
   // where that is more than the client has. False if the client is gone.
   virtual bool set_window(ClientId, uint32_t window_us, double for_us) = 0;
+  // What the client's launches carry from now on, by window and by grant, where dispatch gives no
+  // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
+  virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
 
  protected:
   ~Gpu() = default;
@@ -133,8 +140,6 @@ struct EnqueueVerdict {
   HookResult result = HookResult::kDefault;  // kDecided: inserted, or run
   bool run = false;                          // grant at once
 };
-
-inline constexpr int kBuiltinPriority = -128;  // no launch priority that CUDA has
 
 struct DispatchVerdict {
   HookResult result = HookResult::kDefault;

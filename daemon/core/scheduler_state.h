@@ -138,6 +138,7 @@ struct Scheduler::State final : Gpu {
   void refresh_windows();
   void send_window(Client&, uint32_t window_us);
   void tell_window(Client&);
+  int8_t launch_priority_of(const Client&) const;
   void take_turn(Waiting&);
   void enqueue(uint32_t slot);
   void dispatch();
@@ -158,7 +159,7 @@ struct Scheduler::State final : Gpu {
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
   static constexpr uint32_t kNoSlot = 0xffffffff;
 
-  // ---- Gpu ----
+  // ---- gpu.cc ----
   TimeNs now() const override { return clock; }
   GpuView gpu() const override;
   bool launch(LaunchId, LaunchView&) const override;
@@ -176,6 +177,7 @@ struct Scheduler::State final : Gpu {
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId) const override;
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
+  bool set_launch_priority(ClientId, int launch_priority) override;
 };
 
 inline TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }

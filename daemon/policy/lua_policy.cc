@@ -20,7 +20,6 @@ constexpr int kFirstHookIndex = 3;
 constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
 constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
 constexpr int kWindowResults = 3;  // WINDOW, us, reason
-constexpr double kLaunchPriorityLeast = 0, kLaunchPriorityGreatest = -5;
 constexpr double kSmMax = 1e4;
 constexpr double kCreditUsMax = 1e6;
 
@@ -293,7 +292,7 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   read_reason(index);
   if (!(numbers[0] >= 0 && numbers[0] <= kSmMax)) return bad_verdict("0 to 10000 sm");
   const bool chosen = numbers[1] != core::kBuiltinPriority;
-  if (chosen && !(numbers[1] <= kLaunchPriorityLeast && numbers[1] >= kLaunchPriorityGreatest)) {
+  if (chosen && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
   if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");

@@ -134,6 +134,7 @@ enum Method : size_t {
   kLeaseIt,
   kWindowIt,
   kGateIt,
+  kLaunchPriorityIs,
   kIdleUs,
   kGapLengthUs,
   kNextClient
@@ -183,6 +184,7 @@ constexpr Field kClientFields[] = {
     {"lease", push_method<kLeaseIt>},
     {"window", push_method<kWindowIt>},
     {"gate", push_method<kGateIt>},
+    {"launch_priority", push_method<kLaunchPriorityIs>},
 };
 constexpr Field kGpuFields[] = {
     {"index", push_gpu_field<&GpuView::index>},
@@ -316,6 +318,16 @@ int window_it(lua_State* L) {
   return set_window(L, static_cast<uint32_t>(us), for_us);
 }
 
+int launch_priority_is(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  const double chosen = luaL_optnumber(L, 2, core::kBuiltinPriority);
+  if (chosen != core::kBuiltinPriority && !core::is_launch_priority(chosen)) {
+    return luaL_error(L, "a launch priority is -5 (first) to 0 (last)");
+  }
+  const bool there = Session::of(L).gpu->set_launch_priority(client.id, static_cast<int>(chosen));
+  return there ? 0 : raise_stale(L, client);
+}
+
 template <class T, size_t N>
 void fill_ring(lua_State* L, Session& s, Ring<T, N>& ring, Kind kind) {
   for (size_t i = 0; i < N; ++i) {
@@ -363,9 +375,11 @@ void open_objects(lua_State* L, Session& s) {
                                         lease_it,
                                         window_it,
                                         gate_it,
+                                        launch_priority_is,
                                         time_above<&core::Gpu::idle_us>,
                                         time_above<&core::Gpu::gap_length_us>,
                                         next_client};
+  static_assert(std::size(kMethods) == std::tuple_size_v<decltype(s.method_refs)>);
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
     lua_pushcfunction(L, kMethods[i]);
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -51,7 +51,7 @@ struct Session {
   Ring<LaunchObject, 16> kernels;
   Ring<ClientObject, 64> clients;
   Ring<GpuObject, 1> gpus;
-  std::array<int, 11> method_refs{};
+  std::array<int, 12> method_refs{};
 
   static Session& of(lua_State* L) { return *static_cast<Session*>(Sandbox::of(L).host); }
 };

@@ -238,6 +238,39 @@ TEST_F(PolicyTest, ALentWindowEndsByItself) {
   EXPECT_EQ(window(2), kWindowGated);
 }
 
+TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges) {
+  Config config;
+  config.mps = true;
+  reset(config);
+  for (int priority = 0; priority < kPriorityCount; ++priority) {  // ten queues on six levels
+    attach(static_cast<ClientId>(priority + 1), priority);
+    EXPECT_EQ(window_[static_cast<ClientId>(priority + 1)].launch_priority,
+              std::min(0, priority - 5));
+  }
+  policy_.on_init = [](Gpu& g, ClientId c) {
+    EXPECT_FALSE(g.set_launch_priority(99, 0));
+    if (c == 1) g.set_launch_priority(c, -2);
+    if (c == 10) g.set_launch_priority(c, -4);
+    return WindowVerdict{};
+  };
+  const uint32_t before = window_[2].epoch;
+  use(policy_);
+  EXPECT_EQ(window_[1].launch_priority, -2);
+  EXPECT_EQ(window_[10].launch_priority, -4);
+  EXPECT_EQ(window_[2].epoch, before);  // nothing changes for whom it did not name
+  post(1);
+  ask(10);
+  now_ += 50 * kUs;
+  done(1);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].launch_priority, -4);
+
+  bool ok = false;
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_EQ(window_[1].launch_priority, -5);
+  EXPECT_EQ(window_[10].launch_priority, 0);
+}
+
 TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {
   use(policy_);
   attach(1, 0);

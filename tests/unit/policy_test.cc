@@ -6,75 +6,14 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <map>
+
+#include "tests/unit/fake_gpu.h"
 
 namespace heddle::policy {
 namespace {
 
 using namespace std::string_literals;
 using core::HookResult;
-using core::LaunchId;
-using core::LaunchView;
-
-// Waiting launches that exist as long as the test says, and queues as simple as can be.
-class FakeGpu final : public core::Gpu {
- public:
-  core::TimeNs now() const override { return now_ns; }
-  core::GpuView gpu() const override { return view; }
-  bool launch(LaunchId id, LaunchView& out) const override {
-    const auto found = launches.find(id);
-    if (found != launches.end()) out = found->second;
-    return found != launches.end();
-  }
-  bool client(core::ClientId id, core::ClientView& out) const override {
-    if (id == 0 || id > 3) return false;
-    out = {};
-    out.id = id;
-    out.name = "app";
-    out.priority = static_cast<int>(id);
-    return true;
-  }
-  std::span<const core::ClientId> clients() const override { return ids; }
-  double gap_us(int) const override { return gap; }
-  double gap_length_us(int) const override { return gap; }
-  bool busy(int) const override { return false; }
-  double idle_us(int) const override { return 0; }
-  core::RunTimes runs(int) const override { return {}; }
-  bool comparing(int) const override { return false; }
-  core::QueueId queue_create(std::string_view name) override {
-    names.emplace_back(name);
-    queues.emplace_back();
-    return static_cast<core::QueueId>(names.size() - 1);
-  }
-  bool queue_insert(core::QueueId q, LaunchId id, double key) override {
-    if (!launches.contains(id)) return false;
-    queues[q].emplace(key, id);
-    return true;
-  }
-  LaunchId queue_peek(core::QueueId q) const override {
-    return queues[q].empty() ? 0 : queues[q].begin()->second;
-  }
-  LaunchId queue_best_fit(core::QueueId q, double us) const override {
-    for (const auto& [key, id] : queues[q]) {
-      if (launches.at(id).predicted_us <= us) return id;
-    }
-    return 0;
-  }
-  size_t queue_len(core::QueueId q) const override { return queues[q].size(); }
-  bool set_window(core::ClientId id, uint32_t us, double for_us) override {
-    window_set = {id, us, for_us};
-    return id <= 3;
-  }
-
-  core::TimeNs now_ns = 5'000;
-  core::GpuView view{0, 132, 132, 0, 0, 10, true};
-  double gap = 400;
-  std::map<LaunchId, LaunchView> launches;
-  std::vector<core::ClientId> ids{1, 2, 3};
-  std::vector<std::string> names;
-  std::vector<std::multimap<double, LaunchId>> queues;
-  std::tuple<core::ClientId, uint32_t, double> window_set;
-};
 
 Source text(std::string body) { return {std::move(body), "test.lua", ""}; }
 
@@ -169,7 +108,8 @@ TEST_F(PolicyTest, WindowVerdicts) {
       with_hooks("client_init = function(c) if c.id == 1 then return LEASE end "
                  "if c.id == 2 then return WINDOW, 750 end return REFUSE, 'full' end, "
                  "client_active = function(c) return GATE end, "
-                 "client_idle = function(c) c:window(20) end"));
+                 "client_idle = function(c) c:window(20) c:launch_priority(-3) end, "
+                 "client_exit = function(c) c:launch_priority() end"));
   EXPECT_EQ(policy_->client_init(gpu_, 1).window_us, core::kWindowLeased);
   EXPECT_EQ(policy_->client_init(gpu_, 2).window_us, 750u);
   EXPECT_TRUE(policy_->client_init(gpu_, 3).refuse);
@@ -177,6 +117,19 @@ TEST_F(PolicyTest, WindowVerdicts) {
   EXPECT_EQ(policy_->client_active(gpu_, 1).window_us, core::kWindowGated);
   EXPECT_EQ(policy_->client_idle(gpu_, 2).result, HookResult::kDefault);
   EXPECT_EQ(gpu_.window_set, std::tuple(core::ClientId{2}, 20u, 0.0));
+  EXPECT_EQ(gpu_.launch_priority_set, std::pair(core::ClientId{2}, -3));
+  EXPECT_EQ(policy_->client_exit(gpu_, 2), HookResult::kDefault);
+  EXPECT_EQ(gpu_.launch_priority_set.second, core::kBuiltinPriority);
+}
+
+TEST_F(PolicyTest, ALaunchPriorityThatCudaDoesNotHaveIsAnError) {
+  for (const char* level : {"-6", "1", "0/0", "'high'"}) {
+    load(with_hooks("client_init = function(c) c:launch_priority("s + level + ") end"));
+    EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault) << level;
+  }
+  load(with_hooks("client_init = function(c) c:launch_priority(-6) end"));
+  policy_->client_init(gpu_, 1);
+  expect_fault("error", "a launch priority is -5 (first) to 0 (last)");
 }
 
 TEST_F(PolicyTest, BadVerdictsAreFaults) {

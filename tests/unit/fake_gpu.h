@@ -1,0 +1,83 @@
+// What a Lua policy's tests give it instead of the core.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/policy.h"
+
+namespace heddle::policy {
+
+using core::LaunchId;
+using core::LaunchView;
+
+// Waiting launches that exist as long as the test says, and queues as simple as can be.
+class FakeGpu final : public core::Gpu {
+ public:
+  core::TimeNs now() const override { return now_ns; }
+  core::GpuView gpu() const override { return view; }
+  bool launch(LaunchId id, LaunchView& out) const override {
+    const auto found = launches.find(id);
+    if (found != launches.end()) out = found->second;
+    return found != launches.end();
+  }
+  bool client(core::ClientId id, core::ClientView& out) const override {
+    if (id == 0 || id > 3) return false;
+    out = {};
+    out.id = id;
+    out.name = "app";
+    out.priority = static_cast<int>(id);
+    return true;
+  }
+  std::span<const core::ClientId> clients() const override { return ids; }
+  double gap_us(int) const override { return gap; }
+  double gap_length_us(int) const override { return gap; }
+  bool busy(int) const override { return false; }
+  double idle_us(int) const override { return 0; }
+  core::RunTimes runs(int) const override { return {}; }
+  bool comparing(int) const override { return false; }
+  core::QueueId queue_create(std::string_view name) override {
+    names.emplace_back(name);
+    queues.emplace_back();
+    return static_cast<core::QueueId>(names.size() - 1);
+  }
+  bool queue_insert(core::QueueId q, LaunchId id, double key) override {
+    if (!launches.contains(id)) return false;
+    queues[q].emplace(key, id);
+    return true;
+  }
+  LaunchId queue_peek(core::QueueId q) const override {
+    return queues[q].empty() ? 0 : queues[q].begin()->second;
+  }
+  LaunchId queue_best_fit(core::QueueId q, double us) const override {
+    for (const auto& [key, id] : queues[q]) {
+      if (launches.at(id).predicted_us <= us) return id;
+    }
+    return 0;
+  }
+  size_t queue_len(core::QueueId q) const override { return queues[q].size(); }
+  bool set_window(core::ClientId id, uint32_t us, double for_us) override {
+    window_set = {id, us, for_us};
+    return id <= 3;
+  }
+  bool set_launch_priority(core::ClientId id, int level) override {
+    launch_priority_set = {id, level};
+    return id <= 3;
+  }
+
+  core::TimeNs now_ns = 5'000;
+  core::GpuView view{0, 132, 132, 0, 0, 10, true};
+  double gap = 400;
+  std::map<LaunchId, LaunchView> launches;
+  std::vector<core::ClientId> ids{1, 2, 3};
+  std::vector<std::string> names;
+  std::vector<std::multimap<double, LaunchId>> queues;
+  std::tuple<core::ClientId, uint32_t, double> window_set;
+  std::pair<core::ClientId, int> launch_priority_set;
+};
+
+}  // namespace heddle::policy
