@@ -18,145 +18,11 @@ import re
 import sys
 from pathlib import Path
 
+import fikit
 import frontier
 import quartiles
-
-RESULTS = Path(__file__).resolve().parent / "results"
-NO_RESULT = "No result file yet."
-WORDS = {
-    "alone_hp": "latency-critical alone",
-    "alone_be": "best effort alone",
-    "default": "shared, nothing else",
-    "client_priority": "client priority",
-    "launch_priority": "launch priority only",
-    "heddle_alone_hp": "latency-critical alone, under heddle",
-    "heddle_alone_be": "best effort alone, under heddle",
-}
-STATES = {"timeslice": "time-sliced", "mps": "MPS"}
-BE_SHARE_OF_IDLE = 0.4  # what best effort must get of hp's idle time, as a share of its own rate
-REPETITIONS_MIN = 5  # below that an interval says nothing
-
-
-def load(stem):
-    """Result files stem*.json, oldest first; timelines and such are no result files. Simulated
-    figures never reach these tables."""
-    found = []
-    for path in sorted(RESULTS.glob(f"{stem}*.json")):
-        document = json.loads(path.read_text())
-        if "benchmark" in document and document.get("mode") != "simulated":
-            found.append((path.name, document))
-    return sorted(found, key=lambda item: item[1]["date"])
-
-
-def markdown(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" + " ---: |" * (len(header) - 1)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def three(value):
-    """Three significant digits, without an exponent; a dash for nothing."""
-    if value is None:
-        return "–"
-    digits = max(0, 2 - len(str(int(abs(value)))) + 1) if abs(value) >= 1 else 3
-    return f"{value:.{digits}f}"
-
-
-def condition_name(name):
-    state, row = name.split("/")
-    words = [WORDS.get(part, f"`{part}`") for part in row.split("+")]
-    return f"{STATES[state]}: " + " + ".join(words)
-
-
-def newest_pairs(stem="pairs"):
-    """Each pair from the newest file that has repetitions of it."""
-    return {name: pair for _, document in load(stem)
-            for name, pair in document["pairs"].items() if pair["repetitions"]}
-
-
-def title(pair):
-    sides = [f"{pair[side]['model']} bs{pair[side]['batch']}" for side in ("hp", "be")]
-    idle = pair["idle_fraction"]
-    share = (f", alone leaving the GPU idle {idle['untraced']:.0%} of its time, "
-             f"{idle['traced']:.0%} under the profiler") if idle else ""
-    return (f"**{sides[0]}** (latency-critical{share}) beside **{sides[1]}** (best effort), "
-            f"{pair['repetitions']} repetitions:")
-
-
-def pairs_table(stem="pairs"):
-    parts = []
-    for pair in newest_pairs(stem).values():
-        rows = []
-        for condition, f in pair["conditions"].items():
-            hp = f.get("hp_ms") or {}
-            over = {key: (f.get(key) or {}).get("median")
-                    for key in ("hp_mean_over_alone", "hp_p99_over_alone", "be_over_alone")}
-            rows.append([condition_name(condition), three(hp.get("mean")), three(hp.get("p99")),
-                         three(over["hp_mean_over_alone"]), three(over["hp_p99_over_alone"]),
-                         three(f.get("be_per_s")), three(over["be_over_alone"])])
-        parts.append(title(pair) + "\n\n" + markdown(
-            ["", "mean ms", "p99 ms", "mean ÷ alone", "p99 ÷ alone", "best effort / s",
-             "÷ alone"], rows))
-    return "\n\n".join(parts) or NO_RESULT
-
-
-def verdict_of(pair, name):
-    """Is the latency-critical side better off than with what is free, at a fair share of what it
-    leaves idle for the other? `..._traced` takes the profiler's wall time, which asks for more."""
-    found = {r["metric"]: r for r in pair["ratios"] if r["of"] == name}
-    share = pair["conditions"][name]["be_over_alone"]
-    idle = pair["idle_fraction"]
-    answer = {f"{metric}_below_1": found[metric]["hi"] < 1 if metric in found else None
-              for metric in ("hp_mean", "hp_p99")}
-    if share and idle:
-        answer["be_share_wanted"] = round(BE_SHARE_OF_IDLE * idle["untraced"], 4)
-        answer["be_share_wanted_traced"] = round(BE_SHARE_OF_IDLE * idle["traced"], 4)
-        answer["be_share"] = share["median"]
-        answer["be_enough"] = share["median"] >= answer["be_share_wanted"]
-    else:
-        answer["be_enough"] = None
-    checks = (answer["hp_mean_below_1"], answer["hp_p99_below_1"], answer["be_enough"])
-    few = any(r["n"] < REPETITIONS_MIN for r in found.values())
-    answer["passes"] = None if few or None in checks else all(checks)
-    return answer
-
-
-def verdict_table(stem="pairs"):
-    rows = []
-    for name, pair in newest_pairs(stem).items():
-        for condition in pair["verdict"]:
-            found = {r["metric"]: r for r in pair["ratios"] if r["of"] == condition}
-            if not found:
-                continue
-            verdict = verdict_of(pair, condition)  # older files knew another bar
-            interval = {metric: f"{r['median']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-                        for metric, r in found.items()}
-            share = (f"{verdict['be_share']:.3f} of {verdict['be_share_wanted']:.3f} "
-                     f"({verdict['be_share_wanted_traced']:.3f})" if "be_share" in verdict else "–")
-            outcome = {True: "yes", False: "no", None: "–"}[verdict["passes"]]
-            rows.append([f"{name}, {condition_name(condition)}", interval.get("hp_mean", "–"),
-                         interval.get("hp_p99", "–"), share, outcome])
-    header = ["against MPS + client priority", "mean, ratio", "p99, ratio",
-              "best effort: got of wanted (by the traced idle)", "better on all"]
-    return markdown(header, rows) if rows else NO_RESULT
-
-
-def method():
-    lines = []
-    for file, document in load("pairs") + load("shipped") + load("full") + load("launch_priority"):
-        equal = [f"{name}: bare against bare {word(pair['outputs']['control_equal'])}, "
-                 f"heddle against bare {word(pair['outputs']['heddle_equal'])}"
-                 for name, pair in document["pairs"].items()]
-        lines.append(f"- `bench/results/{file}`: {document['gpu']}, driver {document['driver']}, "
-                     f"{document['date'][:10]}, commit {document['commit']}, "
-                     f"seed {document['seed']}, blocks of {document['block_s']:g} s, "
-                     f"alternating {document['alternation']}; `{document['command']}`. "
-                     f"Output tensors: {'; '.join(equal)}.")
-    return "\n".join(lines) or NO_RESULT
-
-
-def word(equal):
-    return {True: "bit-equal", False: "DIFFERENT", None: "not compared"}[equal]
-
+from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
+from old_pairs import method, newest_pairs, pairs_table, verdict_table
 
 UNITS = {"host_us": "host µs", "gpu_us": "GPU µs", "record_us": "record µs", "host_ns": "host ns",
          "sync_us": "synchronize returned, µs", "query_us": "query saw it, µs",
@@ -185,15 +51,6 @@ def cells(case, metric):
     change = f"{over['p50']:+.3g} [{over['lo']:+.3g}, {over['hi']:+.3g}]" if over else "–"
     return [three(figures["p50"]), f"{three(figures['p5'])}–{three(figures['p95'])}",
             three(figures["p99"]), change]
-
-
-def percent(value):
-    return f"{value:+.2%}"
-
-
-def interval(figure):
-    middle = figure.get("value", figure.get("median"))
-    return f"{percent(middle)} [{percent(figure['lo'])}, {percent(figure['hi'])}]"
 
 
 def overhead_table():
@@ -438,10 +295,6 @@ def predict_table(*names):
     return markdown([corner, *(name.strip() for name in columns)], rows)
 
 
-def headed(rows):
-    return markdown(rows[0], rows[1:]) if rows else NO_RESULT
-
-
 def tables():
     heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
     names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
@@ -462,6 +315,10 @@ def tables():
             "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
+            "speed-ups": headed(fikit.speed_ups("pairs")),
+            "bounds": headed(fikit.bounds("itself_slowdown", "itself_open", "preempt", "steady")),
+            "preempt-predicted": headed(fikit.predicted("preempt", fikit.PREEMPT)),
+            "steady-predicted": headed(fikit.predicted("steady", fikit.STEADY)),
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),

@@ -18,9 +18,6 @@ std::map<std::string, double> counters(const Json& status) {
   take(status.value("counters", Json::object()));
   for (const Json& device : status.value("devices", Json::array())) {
     take(device.value("stats", Json::object()));
-    for (const Json& bound : device.value("bounds", Json::array())) {
-      out["gaps_filled"] += bound.value("gaps_filled", 0.0);
-    }
   }
   return out;
 }

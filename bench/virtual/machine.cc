@@ -148,6 +148,7 @@ class Machine {
                                      {"withdrawn", s.withdrawn},
                                      {"by_builtin", s.by_builtin},
                                      {"policy_faults", s.policy_faults},
+                                     {"gaps_filled", s.gaps_filled},
                                      {"bound_violations", s.bound_violations}}) {
       if (value > 0) block.counters[key] = block.counters.value(key, uint64_t{0}) + value;
     }

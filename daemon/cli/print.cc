@@ -201,8 +201,8 @@ void print_status(std::ostream& out, const json& answer) {
         << ", granted " << s["granted"] << " (built-in " << s["by_builtin"] << ", starved "
         << s["starved"] << "), by credit " << s["credited"] << ", fenced " << s["fenced"]
         << " (could not be: " << s["unfenced"] << "), withdrawn " << s["withdrawn"]
-        << ", bounds exceeded " << s["bound_violations"] << ", policy faults " << s["policy_faults"]
-        << '\n';
+        << ", bounds exceeded " << s["bound_violations"] << " of " << s["gaps_filled"]
+        << ", policy faults " << s["policy_faults"] << '\n';
     for (const json& bound : device.value("bounds", json::array())) {
       out << "  client " << bound["client"] << ": others may add to one of its gaps "
           << added_text(bound) << '\n';

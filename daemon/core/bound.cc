@@ -58,6 +58,7 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
   c.ended_gap = {at, bound, bound == kUnlimitedUs};
   c.added_us_max = std::max(c.added_us_max, bound);
   ++c.gaps_filled;
+  ++stats.gaps_filled;
 }
 
 // Work of `c` is seen to be done. Under MPS only the first of what was in flight, and only a kernel

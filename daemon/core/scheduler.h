@@ -55,7 +55,8 @@ struct Stats {
   uint64_t starved = 0;     // granted by the starvation bound
   uint64_t by_builtin = 0;  // grants that the built-in decided
   uint64_t policy_faults = 0;
-  uint64_t bound_violations = 0;  // gaps whose bound was exceeded, of all clients
+  // Of all clients: gaps that ended while something was in the way, and whose bound was exceeded.
+  uint64_t gaps_filled = 0, bound_violations = 0;
 };
 
 struct ClientStatus {

@@ -187,6 +187,7 @@ json device_json(const Engine::Device& device, const PolicyStore& store) {
             {"starved", s.starved},
             {"by_builtin", s.by_builtin},
             {"policy_faults", s.policy_faults},
+            {"gaps_filled", s.gaps_filled},
             {"bound_violations", s.bound_violations}}}};
 }
 

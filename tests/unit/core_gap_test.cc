@@ -261,6 +261,7 @@ TEST_F(GapTest, TheBoundIsWhatWasInFlightWhenTheGapEnded) {
   now_ += 10 * kUs;
   post(1);
   EXPECT_EQ(important().gaps_filled, 1u);
+  EXPECT_EQ(core_->stats().gaps_filled, 1u);
   EXPECT_NEAR(important().added_us_max, 400 + 140, 1);
   policy_.open = false;
   ask(2);  // so it looks

@@ -1,4 +1,4 @@
-"""bench/harness, bench/table.py and bench/timeline.py, without processes: python3 -m unittest."""
+"""bench/harness, timeline.py, table.py and what it is made of, without processes: python3 -m unittest."""
 
 import json
 import sys
@@ -8,6 +8,9 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
+import fikit  # noqa: E402
+import old_pairs  # noqa: E402
+import quartiles  # noqa: E402
 import table  # noqa: E402
 import timeline  # noqa: E402
 from harness import figures, report  # noqa: E402
@@ -26,7 +29,7 @@ class Harness(unittest.TestCase):
     def test_passes_only_if_faster_and_best_effort_gets_its_share(self):
         for hi, share, repetitions, passes in ((0.9, 0.25, 5, True), (1.1, 0.25, 5, False),
                                                (0.9, 0.15, 5, False), (0.9, 0.25, 4, None)):
-            verdict = table.verdict_of(pair(hi, share, repetitions), "mps/x")
+            verdict = old_pairs.verdict_of(pair(hi, share, repetitions), "mps/x")
             self.assertIs(verdict["passes"], passes, (hi, share, repetitions))
         self.assertEqual(verdict["be_share_wanted"], 0.2)
         self.assertEqual(verdict["be_share_wanted_traced"], 0.3)
@@ -41,6 +44,27 @@ class Harness(unittest.TestCase):
         found = figures.median_with_interval([1.0, 1.1, 0.9, 1.2, 1.05])
         self.assertLessEqual(found["lo"], found["median"])
         self.assertLessEqual(found["median"], found["hi"])
+
+    def test_how_steady_tasks_are_tells_the_host_from_chance(self):
+        self.assertEqual(quartiles.spread([4, 6]), 0.2)
+        jumping, drifting = [10, 20, 30, 40] * 5, sorted([10, 20, 30, 40] * 5)
+        self.assertGreater(quartiles.from_one_to_the_next(jumping), quartiles.spread(jumping))
+        self.assertLess(quartiles.from_one_to_the_next(drifting), quartiles.spread(drifting) / 2)
+
+    def test_what_fikit_asks_for_is_taken_from_the_right_rows(self):
+        def row(value):
+            return {"jobs": {"H": {"mean_over_alone": {"value": value}, "jct_ms": {"mean": value}}}}
+
+        result = {"name": "x", "sessions": [{"commit": "abc"}],
+                  "figures": {"timeslice": row(6), "fikit": row(1.5), "mps": row(3)},
+                  "raw": [{"row": "fikit", "counters": {"bound_violations": 2, "posted": 50},
+                           "added_us_max": 99.0, "counted_s": 1.5}] * 2}
+        self.addCleanup(setattr, fikit, "results", fikit.results)
+        fikit.results = lambda series: [result]
+        self.assertEqual(fikit.speed_ups("s")[1], ["x", "4.00", "–", "2.00", "–", "–", "–"])
+        self.assertEqual(fikit.bounds("s")[1], ["x", "`fikit`", "abc", "99.0", "4", "3", "100"])
+        self.assertEqual(fikit.predicted("s", [("fikit", "H", "mean", "timeslice")])[1],
+                         ["x", "0.250 → 0.250"])
 
     def test_table_replaces_only_between_its_markers(self):
         text = "a\n<!-- table:x:begin -->\nold\n<!-- table:x:end -->\nb\n"

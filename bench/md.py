@@ -1,0 +1,44 @@
+"""What the scripts that make tables share: result files, Markdown, and how figures are written."""
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+NO_RESULT = "No result file yet."
+
+
+def load(stem):
+    """Result files stem*.json, oldest first; timelines and such are no result files. Simulated
+    figures never reach these tables."""
+    found = []
+    for path in sorted(RESULTS.glob(f"{stem}*.json")):
+        document = json.loads(path.read_text())
+        if "benchmark" in document and document.get("mode") != "simulated":
+            found.append((path.name, document))
+    return sorted(found, key=lambda item: item[1]["date"])
+
+
+def markdown(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" + " ---: |" * (len(header) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def three(value):
+    """Three significant digits, without an exponent; a dash for nothing."""
+    if value is None:
+        return "–"
+    digits = max(0, 2 - len(str(int(abs(value)))) + 1) if abs(value) >= 1 else 3
+    return f"{value:.{digits}f}"
+
+
+def percent(value):
+    return f"{value:+.2%}"
+
+
+def interval(figure):
+    middle = figure.get("value", figure.get("median"))
+    return f"{percent(middle)} [{percent(figure['lo'])}, {percent(figure['hi'])}]"
+
+
+def headed(rows):
+    return markdown(rows[0], rows[1:]) if rows else NO_RESULT
