@@ -1,4 +1,4 @@
-"""What FIKIT's evaluation (4.5) asks of a series of `heddle-bench run`, beyond each result's table."""
+"""What FIKIT's evaluation (4.5) asks of a series, beyond each result's own table."""
 
 import json
 
@@ -23,8 +23,9 @@ def speed_ups(series):
     rows = [["H faster than under", *(f"{of}: `{row}`" for of in OVER.values() for row in RULERS)]]
     for result in results(series):
         took = {row: mean_over_alone(result, row) for row in (*OVER, *RULERS)}
-        rows.append([result["name"], *(three(took[of] / took[row]) if took[of] and took[row] else "–"
-                                       for of in OVER for row in RULERS)])
+        rows.append([result["name"],
+                     *(three(took[of] / took[row]) if took[of] and took[row] else "–"
+                       for of in OVER for row in RULERS)])
     return rows
 
 
