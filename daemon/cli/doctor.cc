@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/gpu_users.h"
 #include "daemon/cli/print.h"
 
 namespace heddle::cli {
@@ -32,8 +33,8 @@ std::string octal(const json& mode) {
 }
 
 std::string process_text(const json& process) {
-  return "pid " + process["pid"].dump() + " " + printable(process["exe"]) +
-         (process["uid"].is_null() ? "" : " of uid " + process["uid"].dump());
+  return "pid " + process["pid"].dump() + " " + printable(process["exe"]) + " of uid " +
+         process["uid"].dump();
 }
 
 // The first of them.
@@ -49,7 +50,7 @@ std::string names(const json& all) {
 
 class Examination {
  public:
-  explicit Examination(const json& facts) : facts_(facts) {
+  explicit Examination(const json& facts) : facts_(facts), gpu_users_(gpu_users(facts)) {
     const json& answer = facts["daemon"];
     if (answer["code"] == kOk) {
       status_ = &answer["status"];
@@ -220,29 +221,48 @@ class Examination {
 
   // MPS serves the programs of one user at a time; those of another wait inside cuInit.
   void mps_users(const json& m) {
-    std::set<int64_t> users;
+    std::set<int64_t> users, others;
     if (ps_ != nullptr) {
       for (const json& client : (*ps_)["clients"]) users.insert(client["uid"].get<int64_t>());
     }
-    // Whoever only has a GPU open does not compute: NVML's processes do.
-    for (const json& process : has_gpus() ? facts_["gpu_processes"] : json::array()) {
-      if (!process["uid"].is_null() && !is_mps(process))
-        users.insert(process["uid"].get<int64_t>());
+    // Whoever only has a GPU open may not compute: NVML's processes do.
+    for (const json& process : gpu_users_.all) {
+      if (process["uid"].is_null()) continue;
+      (process["listed"] == true ? users : others).insert(process["uid"].get<int64_t>());
     }
-    std::string list;
-    for (const int64_t uid : users) list += (list.empty() ? "" : ", ") + std::to_string(uid);
+    const auto list = [](const std::set<int64_t>& uids) {
+      std::string text;
+      for (const int64_t uid : uids) text += (text.empty() ? "" : ", ") + std::to_string(uid);
+      return text;
+    };
+    others.insert(users.begin(), users.end());
     if (users.size() > 1) {
       add(Level::kError, "mps",
-          "programs of several users (uid " + list +
+          "programs of several users (uid " + list(users) +
               ") under one MPS: each "
               "user's wait inside cuInit until the other's are gone",
           "run them as one user, or without MPS");
     } else if (m["uid"] != 0 && m["uid"] != facts_["uid"] && facts_["uid"] != 0) {
       add(Level::kWarn, "mps", "MPS belongs to uid " + m["uid"].dump() + " and serves nobody else",
           "run as that user, or let root start MPS");
+    } else if (others.size() > 1) {
+      add(Level::kWarn, "mps",
+          "serves one user at a time, and programs of several (uid " + list(others) +
+              ") have a GPU open",
+          "run them as one user, or without MPS");
+    } else if (!gpu_users_.unseen.empty() && !heddled_asks_mps()) {
+      add(Level::kWarn, "mps",
+          "serves one user at a time; whether there is a second one is not known: " + unseen(),
+          kSeeAll);
     } else {
       add(Level::kOk, "mps", "one user at a time is served, and there is no second one");
     }
+  }
+
+  // Then heddled names who waits: managed_mps().
+  bool heddled_asks_mps() const {
+    const json known = status_ != nullptr ? status_->value("mps", json::object()) : json::object();
+    return known.value("managed", false) && known.value("answers", false);
   }
 
   void daemon() {
@@ -351,29 +371,31 @@ class Examination {
     }
   }
 
-  static bool is_mps(const json& process) {
-    return process["exe"].get<std::string>().find("nvidia-cuda-mps") != std::string::npos;
+  std::string unseen() const {
+    std::string text;
+    for (const std::string& what : gpu_users_.unseen) text += (text.empty() ? "" : "; ") + what;
+    return text;
   }
 
   void unattached() {
     if (ps_ != nullptr && ps_->value("truncated", false)) {
       return add(Level::kNone, "bypassed", "not known: more clients than one answer holds");
     }
-    const std::set<int> attached = ps_ != nullptr ? attached_pids(*ps_) : std::set<int>();
-    size_t users = 0, bypassing = 0;
-    for (const json& process : facts_["gpu_processes"]) {
-      if (is_mps(process)) continue;
-      ++users;
-      if (attached.count(process["pid"].get<int>()) != 0) continue;
-      ++bypassing;
-      add(Level::kWarn, "bypassed", process_text(process) + " uses a GPU and is not attached",
+    for (const json& process : gpu_users_.unattached) {
+      const bool computes = process["listed"] == true;
+      add(Level::kWarn, "bypassed",
+          process_text(process) + (computes ? " uses a GPU" : " has a GPU open") +
+              " and is not attached",
           "start it with heddle run, or with heddle's CDI device");
     }
-    if (bypassing != 0) return;
-    if (!facts_.value("gpu_processes_complete", true)) {
-      return add(Level::kNone, "bypassed",
-                 "not known: without NVML only root sees what other users' programs have open");
+    const std::string others = gpu_users_.unattached.empty() ? "not known: " : "others not known: ";
+    if (!gpu_users_.unseen.empty()) {
+      const bool gpu = has_gpus() || !facts_["driver"].value("path", "").empty();
+      return add(gpu ? Level::kWarn : Level::kNone, "bypassed", others + unseen(),
+                 gpu ? kSeeAll : "");
     }
+    if (!gpu_users_.unattached.empty()) return;
+    const size_t users = gpu_users_.all.size();
     if (users == 0) return add(Level::kOk, "bypassed", "no program uses a GPU past heddle");
     add(Level::kOk, "bypassed", "all " + std::to_string(users) + " programs on a GPU are attached");
   }
@@ -420,6 +442,7 @@ class Examination {
   }
 
   const json& facts_;
+  const GpuUsers gpu_users_;
   const json* status_ = nullptr;  // of the daemon, if it answers
   const json* ps_ = nullptr;
   std::vector<Finding> findings_;

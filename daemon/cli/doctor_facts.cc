@@ -43,17 +43,24 @@ json gather_facts(const std::string& named) {
   const std::string driver = facts["driver"].value("path", "");
   if (!driver.empty()) facts["entry_points"] = probe_entry_points(shim_path(), driver);
   facts["libc"] = {{"version", gnu_get_libc_version()}, {"obstacle", obstacle.why}};
-  facts["gpu_processes"] = json::array();
-  std::set<int> pids;
+  std::set<int> listed, excused = ps.code == kOk ? attached_pids(ps.json) : std::set<int>();
+  excused.insert(getpid());  // its child had a GPU open just now
   for (const json& gpu : facts["nvml"].value("gpus", json::array())) {
-    for (const json& pid : gpu["pids"]) pids.insert(pid.get<int>());
+    for (const json& pid : gpu["pids"]) listed.insert(pid.get<int>());
   }
-  if (!facts["nvml"].contains("gpus")) {
-    const json holders = probe_holders(ps.code == kOk ? attached_pids(ps.json) : std::set<int>());
-    for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
-    facts["gpu_processes_complete"] = holders["complete"];
+  // NVML may leave processes out, and without NVML there is nothing else.
+  const json holders = probe_holders(excused);
+  std::set<int> pids = listed;
+  for (const json& process : holders["processes"]) pids.insert(process["pid"].get<int>());
+  for (const json& pid : holders["mps"]) pids.insert(pid.get<int>());
+  facts["view"] = holders["view"];
+  facts["gpu_processes"] = json::array();
+  for (const int pid : pids) {
+    json process = probe_process(pid);
+    process["listed"] = listed.count(pid) != 0;
+    const bool ended = process["uid"].is_null() && process["listed"] == false;
+    if (!ended) facts["gpu_processes"].push_back(std::move(process));
   }
-  for (const int pid : pids) facts["gpu_processes"].push_back(probe_process(pid));
   return facts;
 }
 

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -166,43 +167,71 @@ constexpr const char* kServices[] = {"nvidia-persistenced",
                                      "kwin_x11",
                                      "kwin_wayland"};
 
-bool is_service(const fs::path& exe) {
-  return std::find(std::begin(kServices), std::end(kServices), exe.filename()) !=
-             std::end(kServices) ||
-         exe.filename().string().rfind("nvidia-cuda-mps", 0) == 0;
+// MPS itself, not its clients. /proc/PID/comm has the first 15 characters, which are these.
+bool is_mps(const std::string& name) { return name.rfind("nvidia-cuda-mps", 0) == 0; }
+
+bool is_service(const std::string& name) {
+  return is_mps(name) ||
+         std::find(std::begin(kServices), std::end(kServices), name) != std::end(kServices);
 }
 
-// `denied` becomes true if the caller may not look.
-bool has_gpu_open(const fs::path& process, bool& denied) {
+// The executable's name, also if it was replaced since; comm where the caller may not see it.
+std::string exe_of(const fs::path& process) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  std::error_code error;
+  std::string exe = fs::read_symlink(process / "exe", error).string();
+  if (exe.ends_with(kDeleted)) exe.resize(exe.size() - kDeleted.size());
+  if (!exe.empty()) return exe;
+  const std::string name = contents(process / "comm");
+  return name.substr(0, name.find('\n'));
+}
+
+// Whether a process may use a GPU: CUDA cannot start without nvidia-uvm and keeps it open, and who
+// only asks NVML has the GPU's own device open and not this one. None if the caller may not look.
+std::optional<bool> has_gpu_open(const fs::path& process) {
+  bool denied = false;
+  const auto gone = [](const std::error_code& e) {
+    return e == std::errc::no_such_file_or_directory || e == std::errc::no_such_process;
+  };
   std::error_code error;
   for (auto entry = fs::directory_iterator(process / "fd", error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code closed;
-    const std::string target = fs::read_symlink(entry->path(), closed).string();
-    if (closed == std::errc::permission_denied) denied = true;
-    constexpr std::string_view kDevice = "/dev/nvidia";
-    if (target.size() > kDevice.size() && target.compare(0, kDevice.size(), kDevice) == 0 &&
-        isdigit(static_cast<unsigned char>(target[kDevice.size()])) != 0) {
-      return true;
-    }
+    const fs::path target = fs::read_symlink(entry->path(), closed);
+    if (target == "/dev/nvidia-uvm") return true;
+    if (closed && !gone(closed)) denied = true;
   }
-  if (error == std::errc::permission_denied) denied = true;
+  if (denied || (error && !gone(error))) return std::nullopt;
   return false;
 }
 
-// The number after the name in parentheses, which may hold any, and the state; 0 where it is gone.
-int parent_of(int pid) {
-  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
-  const size_t name = stat.rfind(')');
-  std::string state;
-  int parent = 0;
-  if (name != std::string::npos) std::istringstream(stat.substr(name + 1)) >> state >> parent;
-  return parent;
+// What follows the name in parentheses, which may hold any; zeros where the process is gone.
+struct Stat {
+  char state = 0;
+  int parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
+  unsigned flags = 0;
+};
+
+Stat stat_of(int pid) {
+  const std::string text = contents("/proc/" + std::to_string(pid) + "/stat");
+  const size_t name = text.rfind(')');
+  Stat s;
+  if (name != std::string::npos) {
+    std::istringstream(text.substr(name + 1)) >> s.state >> s.parent >> s.group >> s.session >>
+        s.terminal >> s.foreground >> s.flags;
+  }
+  return s;
+}
+
+// Threads of the kernel have no files, and nobody but root may see that.
+bool is_kernel_thread(int pid) {
+  constexpr unsigned kKernelThread = 0x00200000;  // PF_KTHREAD
+  return (stat_of(pid).flags & kKernelThread) != 0;
 }
 
 bool descends_from(int pid, const std::set<int>& ancestors) {
   constexpr int kGenerationsMax = 64;
-  for (int i = 0; i < kGenerationsMax && pid > 1; ++i, pid = parent_of(pid)) {
+  for (int i = 0; i < kGenerationsMax && pid > 1; ++i, pid = stat_of(pid).parent) {
     if (ancestors.count(pid) != 0) return true;
   }
   return false;
@@ -297,30 +326,45 @@ json probe_environment() {
 }
 
 json probe_holders(const std::set<int>& attached) {
-  json all = json::array();
-  bool denied = false;
+  json all = json::array(), mps = json::array();
+  bool hidden = true;
+  int unreadable = 0;
+  std::set<uid_t> owners;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
-    if (isdigit(static_cast<unsigned char>(name[0])) == 0) continue;
-    const int pid = std::stoi(name);
-    if (!has_gpu_open(entry.path(), denied) || descends_from(pid, attached)) continue;
-    const fs::path exe = fs::read_symlink(entry.path() / "exe", error);
-    if (!is_service(exe)) all.push_back({{"pid", pid}, {"exe", exe.string()}});
+    const std::string text = entry.path().filename().string();
+    if (isdigit(static_cast<unsigned char>(text[0])) == 0) continue;
+    const int pid = std::stoi(text);
+    if (pid == 1) hidden = false;
+    const std::optional<bool> open = has_gpu_open(entry.path());
+    struct stat owner;
+    if (!open && !is_kernel_thread(pid) && stat(entry.path().c_str(), &owner) == 0) {
+      ++unreadable;
+      owners.insert(owner.st_uid);
+    }
+    if (!open.value_or(false) || descends_from(pid, attached)) continue;
+    const std::string exe = exe_of(entry.path()), name = fs::path(exe).filename().string();
+    if (is_mps(name)) mps.push_back(pid);
+    if (!is_service(name)) all.push_back({{"pid", pid}, {"exe", exe}});
   }
-  return {{"processes", std::move(all)}, {"complete", !denied}};
+  // PROC_PID_INIT_INO: the first PID namespace has the same number on every Linux since 3.8.
+  const bool first = fs::read_symlink("/proc/self/ns/pid", error) == "pid:[4026531836]";
+  return {{"processes", std::move(all)},
+          {"mps", std::move(mps)},
+          {"view",
+           {{"host", first},
+            {"hidden", hidden},
+            {"unreadable", {{"count", unreadable}, {"uids", owners}}}}}};
 }
 
 json probe_process(int pid) {
   const fs::path process = "/proc/" + std::to_string(pid);
-  std::error_code error;
   struct stat owner;
-  json out = {{"pid", pid}, {"exe", fs::read_symlink(process / "exe", error).string()}};
-  if (out["exe"] == "") {
-    const std::string name = contents(process / "comm");
-    out["exe"] = name.substr(0, name.find('\n'));
-  }
+  json out = {{"pid", pid}, {"exe", exe_of(process)}};
+  out["service"] = is_service(fs::path(out["exe"].get<std::string>()).filename().string());
   out["uid"] = stat(process.c_str(), &owner) == 0 ? json(owner.st_uid) : json();
+  const std::optional<bool> open = has_gpu_open(process);
+  out["holds"] = open ? json(*open) : json();
   return out;
 }
 

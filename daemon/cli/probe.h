@@ -27,13 +27,16 @@ nlohmann::json probe_socket(const std::string& path);
 // {ld_preload: [...], system_preload: [...], disabled, real_libcuda}: entries are {path, exists}.
 nlohmann::json probe_environment();
 
-// {processes: [{pid, exe}], complete}: who has a GPU open without being attached or a child of such
-// a one (a forked worker keeps its parent's descriptors), and without being known to compute
-// nothing. Having it open is not yet using it: NVML knows better where there is one. `complete` is
-// false if there are processes that the caller may not look at.
+// {processes: [{pid, exe}], mps: [pid], view}: who has a GPU open for CUDA without being attached
+// or a child of such a one (a forked worker keeps its parent's descriptors), and without being
+// known to compute nothing; `mps` are MPS' own processes. `view` says how far /proc shows who there
+// is:
+//   {host (this is the host's PID namespace), hidden (/proc leaves processes out),
+//    unreadable: {count, uids} (of those whose descriptors the caller may not see)}
 nlohmann::json probe_holders(const std::set<int>& attached);
 
-// {pid, exe, uid} of a process; exe and uid are what the caller may see.
+// {pid, exe, service (known to compute nothing, or MPS), uid (null: no such process here), holds (a
+// GPU is open; null: not to be seen)}: what the caller may see.
 nlohmann::json probe_process(int pid);
 
 }  // namespace heddle::cli

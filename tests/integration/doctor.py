@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`heddle doctor` on the simulated driver with a stand-in for NVML: doctor.py FAKE_NVML
 
-A program without heddle is named, an attached one is not, and so is what a newer driver has more;
-the exit code says whether anything is wrong.
+A program without heddle is named, by NVML's word or /proc's, an attached one is not, and so is what
+a newer driver has more; the exit code says whether anything is wrong.
 """
 
 import json
@@ -30,6 +30,53 @@ def doctor(where, **environment):
     return done.returncode, found
 
 
+def everything_is_seen():
+    """Whether this test may look at every process of the host."""
+    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+        return False
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            for descriptor in (process / "fd").iterdir():
+                descriptor.readlink()
+        except PermissionError:
+            return False
+        except OSError:
+            pass  # it ended
+    return True
+
+
+def start_holder():
+    """A process with a GPU open, as /proc says; None if it can have no /dev of its own."""
+    holder = subprocess.Popen(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+         "mount -t tmpfs none /dev && exec 3<>/dev/nvidia-uvm && echo ready && exec sleep 60"],
+        stdout=subprocess.PIPE, text=True)
+    if holder.stdout.readline() == "ready\n":
+        return holder
+    holder.wait()
+    return None
+
+
+def check_unlisted(where):
+    """What NVML leaves out, and numbers that it has of another PID namespace."""
+    pid = 1 << 30  # above all that Linux gives
+    code, found = doctor(where, FAKE_NVML_PIDS=str(pid))
+    level, text = found["bypassed"][0]
+    expect(code == 0 and level == "warn" and text.startswith(f"not known: NVML lists pid {pid}"),
+           found["bypassed"])
+    holder = start_holder()
+    if holder is None:
+        print("no user and mount namespaces here: nobody has a GPU open")
+        return
+    try:
+        code, found = doctor(where)
+        named = [text for level, text in found["bypassed"] if f"pid {holder.pid} " in text]
+        expect(code == 0 and len(named) == 1 and "has a GPU open" in named[0], found["bypassed"])
+    finally:
+        holder.kill()
+        holder.wait()
+
+
 def check(where):
     code, found = doctor(where)
     expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
@@ -38,7 +85,11 @@ def check(where):
     where.start_daemon("priority")
     code, found = doctor(where)
     expect("entry points" in found, found)
+    level, text = found.pop("bypassed")[0]
+    expect(level == ("ok" if everything_is_seen() else "warn"), (level, text))
+    expect(level == "ok" or text.startswith("not known: "), text)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
+    check_unlisted(where)
 
     managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)
     bare = where.start_demo("latency", "doctor", 1, 3, 0, managed=False)
@@ -46,7 +97,7 @@ def check(where):
         stage.wait_until(lambda: where.heddle("ps")["clients"], 10, "a client")
         pids = f"{managed.process.pid},{bare.process.pid}"
         code, found = doctor(where, FAKE_NVML_PIDS=pids)
-        named = [text for level, text in found["bypassed"] if level == "warn"]
+        named = [text for _, text in found["bypassed"] if text.startswith("pid ")]
         expect(code == 0 and len(named) == 1 and f"pid {bare.process.pid} " in named[0], found)
         expect("heddle-demo" in named[0], named)
     finally:

@@ -34,9 +34,21 @@ class Doctor : public ::testing::Test {
     }
     return worst;
   }
+  std::vector<std::string> texts(const std::string& topic) {
+    std::vector<std::string> all;
+    for (const Finding& f : examine(facts_)) {
+      if (f.topic == topic) all.push_back(f.text);
+    }
+    return all;
+  }
   bool says(const std::string& topic, Level level, const std::string& part) {
     const Finding f = finding(topic);
     return f.level == level && f.text.find(part) != std::string::npos;
+  }
+  // A process that NVML lists, or that only /proc shows.
+  json process(int pid, const std::string& exe, const json& uid, bool listed = true) {
+    return {{"pid", pid},       {"exe", exe},       {"uid", uid},
+            {"service", false}, {"holds", !listed}, {"listed", listed}};
   }
   json client(int id, int pid, int uid) {
     return {{"id", id},
@@ -58,7 +70,9 @@ class Doctor : public ::testing::Test {
     "nvml": {"driver_version": "580.1",
              "gpus": [{"index": 0, "name": "H200", "compute_mode": 0, "pids": [42]}]},
     "mps": null,
-    "gpu_processes": [{"pid": 42, "exe": "/usr/bin/python3", "uid": 1000}],
+    "gpu_processes": [{"pid": 42, "exe": "/usr/bin/python3", "uid": 1000, "service": false,
+                       "holds": true, "listed": true}],
+    "view": {"host": true, "hidden": false, "unreadable": {"count": 0, "uids": []}},
     "socket": {"path": "/run/heddle/heddle.sock", "exists": true, "is_socket": true, "mode": 438,
                "uid": 0, "writable": true, "directory_mode": 493, "directory_uid": 0},
     "environment": {"ld_preload": [], "system_preload": [], "disabled": false, "real_libcuda": ""},
@@ -148,7 +162,7 @@ TEST_F(Doctor, SeesTheUidTrapOfMps) {
   EXPECT_TRUE(says("mps", Level::kWarn, "uid 1001"));
   // Its own server is no program of another user.
   facts_["mps"]["uid"] = 0;
-  facts_["gpu_processes"].push_back({{"pid", 10}, {"exe", "nvidia-cuda-mps-server"}, {"uid", 0}});
+  facts_["gpu_processes"].push_back(process(10, "nvidia-cuda-mps-server", 0));
   EXPECT_EQ(finding("mps").level, Level::kOk);
   EXPECT_EQ(finding("bypassed").level, Level::kOk);
   facts_["mps"]["shares_cgroup_with"] = 7;
@@ -168,25 +182,121 @@ TEST_F(Doctor, ComparesTheModeWithTheDaemons) {
 }
 
 TEST_F(Doctor, NamesEachProcessThatBypasses) {
-  facts_["gpu_processes"].push_back({{"pid", 50}, {"exe", "/opt/app\n"}, {"uid", 8}});
-  facts_["gpu_processes"].push_back({{"pid", 51}, {"exe", "other"}, {"uid", nullptr}});
-  std::vector<std::string> named;
-  for (const Finding& f : examine(facts_)) {
-    if (f.topic == "bypassed") named.push_back(f.text);
-  }
-  EXPECT_EQ(named,
+  facts_["gpu_processes"].push_back(process(50, "/opt/app\n", 8));
+  facts_["gpu_processes"].push_back(process(51, "other", 9, false));
+  EXPECT_EQ(texts("bypassed"),
             (std::vector<std::string>{"pid 50 /opt/app? of uid 8 uses a GPU and is not attached",
-                                      "pid 51 other uses a GPU and is not attached"}));
+                                      "pid 51 other of uid 9 has a GPU open and is not attached"}));
+}
+
+TEST_F(Doctor, NamesWhomOnlyProcShows) {
+  facts_["nvml"]["gpus"][0]["pids"] = json::array();
+  facts_["gpu_processes"] = {process(50, "/opt/app", 8, false)};
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 50 /opt/app of uid 8 has a GPU open"));
+}
+
+TEST_F(Doctor, NoServiceBypasses) {
+  json service = process(50, "/usr/lib/xorg/Xorg", 0);
+  service["service"] = true;
+  facts_["gpu_processes"].push_back(service);
+  EXPECT_TRUE(says("bypassed", Level::kOk, "all 1 programs"));
+}
+
+TEST_F(Doctor, AnEmptyListIsWellWhereEverythingIsSeen) {
+  facts_["gpu_processes"] = json::array();
+  EXPECT_TRUE(says("bypassed", Level::kOk, "no program uses a GPU past heddle"));
+}
+
+TEST_F(Doctor, AccusesAndClearsNobodyByNumbersOfAnotherNamespace) {
+  facts_["gpu_processes"].push_back(process(50, "", nullptr));
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "not known: NVML lists pid 50, not to be found here"));
+  EXPECT_NE(finding("bypassed").remedy.find("--pid=host"), std::string::npos);
+  // In a container the number may be somebody else's; who has a GPU open is meant all the same.
+  facts_["gpu_processes"][1] = process(50, "/bin/sh", 8);
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 50 /bin/sh"));
+  facts_["view"]["host"] = false;
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "not known: NVML lists pid 50, not to be found here"));
+  facts_["gpu_processes"][1]["holds"] = nullptr;
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "not known: NVML lists pid 50, not to be found here"));
+  facts_["gpu_processes"][1]["holds"] = true;
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 50 /bin/sh of uid 8 uses a GPU"));
+  // Who is attached is known, whatever /proc hides.
+  facts_["view"]["host"] = true;
+  facts_["gpu_processes"] = {process(42, "", nullptr)};
+  EXPECT_TRUE(says("bypassed", Level::kOk, "all 1 programs"));
+}
+
+TEST_F(Doctor, VouchesForNoProcessThatItDoesNotSee) {
+  const json view = facts_["view"];
+  for (const json& processes : {facts_["gpu_processes"], json::array()}) {
+    facts_["gpu_processes"] = processes;
+    facts_["view"]["host"] = false;
+    EXPECT_TRUE(says("bypassed", Level::kWarn, "not known: processes outside of this PID"));
+    facts_["view"] = view;
+    facts_["view"]["hidden"] = true;
+    EXPECT_TRUE(says("bypassed", Level::kWarn, "not known: /proc leaves processes out"));
+    facts_["view"] = view;
+    facts_["view"]["unreadable"] = {{"count", 12}, {"uids", {0, 33}}};
+    EXPECT_TRUE(says("bypassed", Level::kWarn, "open files of 12 processes of uid 0, 33"));
+    EXPECT_NE(finding("bypassed").remedy.find("sudo"), std::string::npos);
+    facts_["view"] = view;
+  }
+  // Whom it does see it names, and says that there may be more.
+  facts_["view"]["hidden"] = true;
+  facts_["gpu_processes"] = {process(50, "/opt/app", 8)};
+  EXPECT_EQ(texts("bypassed"),
+            (std::vector<std::string>{"pid 50 /opt/app of uid 8 uses a GPU and is not attached",
+                                      "others not known: /proc leaves processes out (hidepid)"}));
+}
+
+TEST_F(Doctor, WithoutNvmlOnlyProcIsAsked) {
+  facts_["nvml"] = {{"error", "not there"}};
+  facts_["gpu_processes"] = json::array();
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+  // MPS' server may have the GPU open in its clients' place.
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "no NVML lists the clients of MPS"));
+  facts_["mps"] = nullptr;
+  facts_["gpu_processes"] = {process(10, "/usr/bin/nvidia-cuda-mps-server", 0, false)};
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "no NVML lists the clients of MPS"));
+  // Nor is it to be complained of where there is no GPU to begin with.
+  facts_["driver"] = {{"path", ""}, {"version", 0}};
+  EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
 }
 
 TEST_F(Doctor, OnlyWhoComputesIsAUserOfMps) {
   facts_["mps"] = {
       {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
   facts_["daemon"]["status"]["mode"] = "mps";
-  facts_["gpu_processes"] = {{{"pid", 50}, {"exe", "/usr/bin/python3"}, {"uid", 8}}};
+  facts_["gpu_processes"] = {process(50, "/usr/bin/python3", 8)};
   EXPECT_TRUE(says("mps", Level::kError, "8, 1000"));
-  facts_["nvml"] = {{"error", "not there"}};  // and so /proc says who only has the device open
+  facts_["gpu_processes"][0]["listed"] = false;  // and so /proc says who only has the device open
+  EXPECT_TRUE(says("mps", Level::kWarn, "of several (uid 8, 1000) have a GPU open"));
+  facts_["gpu_processes"][0]["uid"] = 1000;
   EXPECT_EQ(finding("mps").level, Level::kOk);
+}
+
+TEST_F(Doctor, DoesNotRuleOutASecondUserOfMpsUnseen) {
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  facts_["daemon"]["status"]["mode"] = "mps";
+  facts_["view"]["unreadable"] = {{"count", 12}, {"uids", {0, 33}}};
+  EXPECT_TRUE(says("mps", Level::kWarn, "whether there is a second one is not known"));
+  EXPECT_NE(finding("mps").remedy, "");
+  // A heddled that manages MPS asks it who waits.
+  json& known = facts_["daemon"]["status"]["mps"];
+  known = {{"managed", true},
+           {"wanted", true},
+           {"answers", true},
+           {"error", ""},
+           {"waiting", json::array()}};
+  EXPECT_EQ(finding("mps").level, Level::kOk);
+  known["answers"] = false;
+  EXPECT_EQ(finding("mps").level, Level::kWarn);
+  known["answers"] = true;
+  known["managed"] = false;
+  EXPECT_EQ(finding("mps").level, Level::kWarn);
 }
 
 TEST_F(Doctor, SaysWhatHeddledKnowsOfTheMpsThatItManages) {
@@ -204,18 +314,9 @@ TEST_F(Doctor, SaysWhatHeddledKnowsOfTheMpsThatItManages) {
 }
 
 TEST_F(Doctor, AccusesNobodyByAListThatWasCut) {
-  facts_["gpu_processes"].push_back({{"pid", 50}, {"exe", "/opt/app"}, {"uid", 8}});
+  facts_["gpu_processes"].push_back(process(50, "/opt/app", 8));
   facts_["daemon"]["ps"]["truncated"] = true;
   EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
-}
-
-TEST_F(Doctor, VouchesForNoProcessThatItMayNotLookAt) {
-  facts_["nvml"] = {{"error", "not there"}};
-  facts_["gpu_processes"] = json::array();
-  facts_["gpu_processes_complete"] = false;
-  EXPECT_TRUE(says("bypassed", Level::kNone, "only root"));
-  facts_["gpu_processes_complete"] = true;
-  EXPECT_EQ(finding("bypassed").level, Level::kOk);
 }
 
 TEST_F(Doctor, ComparesVersions) {
@@ -292,9 +393,33 @@ std::set<int> holders(const std::set<int>& attached) {
   return pids;
 }
 
-// In namespaces of its own, with a /dev of its own: this process has a GPU open, so has a child
-// that inherited it, and so has a service. Returns the line that was wrong, 0 if none, 77 if none
-// can be.
+// Threads of the kernel have no command line.
+bool counts_no_kernel_threads(int unreadable) {
+  int all = 0, bare = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    if (!std::isdigit(entry.path().filename().string()[0])) continue;
+    ++all;
+    bare += file.get() == EOF ? 1 : 0;
+  }
+  return unreadable <= all - bare / 2;  // whatever starts and ends meanwhile
+}
+
+// A child that is `exe`, or if that is null, which has `file` open. `end` of a pipe is closed when
+// it is what it should be.
+pid_t start(const char* exe, const char* file, int end) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  if (exe != nullptr) execl(exe, "x", "60", nullptr);
+  if (file != nullptr && open(file, O_RDWR) < 0) _exit(1);
+  close(end);
+  pause();
+  _exit(0);
+}
+
+// In namespaces of its own, with a /dev of its own: this process has a GPU open, so have a child
+// that inherited it, a service (whose executable was replaced) and MPS, but not who only has the
+// device of NVML's clients. Returns the line that was wrong, 0 if none, 77 if none can be.
 int look_for_holders() {
   const std::string uid = std::to_string(geteuid()), gid = std::to_string(getegid());
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return 77;
@@ -302,30 +427,54 @@ int look_for_holders() {
   std::ofstream("/proc/self/uid_map") << "0 " + uid + " 1";
   std::ofstream("/proc/self/gid_map") << "0 " + gid + " 1";
   if (mount("none", "/dev", "tmpfs", 0, nullptr) != 0) return 77;
-  if (open("/dev/nvidia0", O_RDWR | O_CREAT, 0600) < 0) return 77;
-  std::filesystem::copy_file("/bin/sleep", "/dev/nvidia-persistenced");
+  for (const char* file : {"/dev/nvidia0", "/dev/nvidiactl"}) std::ofstream(file).put(' ');
+  for (const char* exe : {"/dev/nvidia-persistenced", "/dev/nvidia-cuda-mps-server"})
+    std::filesystem::copy_file("/bin/sleep", exe);
   int started[2];
   if (pipe2(started, O_CLOEXEC) != 0) return 77;
-  const int self = getpid(), worker = fork();
-  if (worker == 0) {
-    close(started[1]);
-    pause();
-  }
-  const int service = fork();
-  if (service == 0) execl("/dev/nvidia-persistenced", "x", "60", nullptr);
+  const pid_t self = getpid(), watcher = start(nullptr, "/dev/nvidia0", started[1]);
+  if (open("/dev/nvidia-uvm", O_RDWR | O_CREAT, 0600) < 0) return 77;
+  const pid_t worker = start(nullptr, nullptr, started[1]);
+  const pid_t service = start("/dev/nvidia-persistenced", nullptr, -1);
+  const pid_t mps = start("/dev/nvidia-cuda-mps-server", nullptr, -1);
   close(started[1]);
   char none;
-  (void)!read(started[0], &none, 1);  // ends when the service has become what it is
+  (void)!read(started[0], &none, 1);  // ends when all have become what they are
+  std::filesystem::remove("/dev/nvidia-persistenced");
+  const json found = probe_holders({}), seen = probe_process(watcher), held = probe_process(worker);
   const std::set<int> all = holders({}), others = holders({self});
-  kill(worker, SIGKILL);
-  kill(service, SIGKILL);
+  const json served = probe_process(service);
+  for (const pid_t child : {watcher, worker, service, mps}) kill(child, SIGKILL);
   while (wait(nullptr) > 0) {
   }
   if (all.count(self) == 0 || all.count(worker) == 0) return __LINE__;
-  if (all.count(service) != 0) return __LINE__;
+  if (all.count(service) != 0 || all.count(mps) != 0) return __LINE__;
+  if (all.count(watcher) != 0 || seen["holds"] != false) return __LINE__;
   if (others.count(self) != 0 || others.count(worker) != 0) return __LINE__;
+  if (held["holds"] != true || held["service"] != false) return __LINE__;
+  if (served["holds"] != true || served["service"] != true) return __LINE__;
+  if (found["mps"] != json({mps}) || found["view"]["hidden"] != false) return __LINE__;
   // It is root of its own namespace alone, and may not look at pid 1.
-  return probe_holders({})["complete"] == false ? 0 : __LINE__;
+  const json& unreadable = found["view"]["unreadable"];
+  if (unreadable["count"] == 0 || unreadable["uids"].empty()) return __LINE__;
+  if (!probe_process(1)["holds"].is_null()) return __LINE__;
+  if (!counts_no_kernel_threads(unreadable["count"])) return __LINE__;
+  if (!probe_process(worker)["uid"].is_null()) return __LINE__;  // it is gone
+
+  if (unshare(CLONE_NEWPID) != 0) return 77;
+  const pid_t inside = fork();
+  if (inside == 0) {
+    // Where it may have a /proc of its own, it sees all there is.
+    const bool own = mount("none", "/proc", "proc", 0, nullptr) == 0;
+    const json view = probe_holders({})["view"];
+    const bool whole = view["hidden"] == false && view["unreadable"]["count"] == 0;
+    _exit(view["host"] == false && (whole || !own) ? 0 : 1);
+  }
+  int status = 0;
+  if (waitpid(inside, &status, 0) != inside || status != 0) return __LINE__;
+  if (mount("none", "/proc", "tmpfs", 0, nullptr) != 0) return 77;
+  std::filesystem::create_directory("/proc/7");
+  return probe_holders({})["view"]["hidden"] == true ? 0 : __LINE__;
 }
 
 TEST(Probe, FindsWhoHoldsAGpuButNoServiceAndNoWorkerOfAnAttachedProgram) {
