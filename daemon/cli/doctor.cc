@@ -1,7 +1,6 @@
 #include "daemon/cli/doctor.h"
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -448,47 +447,8 @@ class Examination {
   std::vector<Finding> findings_;
 };
 
-const char* level_text(Level level) {
-  switch (level) {
-    case Level::kOk:
-      return "ok";
-    case Level::kNone:
-      return "none";
-    case Level::kWarn:
-      return "warn";
-    case Level::kError:
-      return "error";
-  }
-  return "?";
-}
-
 }  // namespace
 
 std::vector<Finding> examine(const json& facts) { return Examination(facts).run(); }
-
-int run_doctor(const std::string& socket, bool as_json) {
-  const json facts = gather_facts(socket);
-  const std::vector<Finding> findings = examine(facts);
-  const bool failed = std::any_of(findings.begin(), findings.end(),
-                                  [](const Finding& f) { return f.level == Level::kError; });
-  json all = json::array();
-  for (const Finding& f : findings) {
-    all.push_back({{"level", level_text(f.level)},
-                   {"topic", f.topic},
-                   {"text", f.text},
-                   {"remedy", f.remedy}});
-    if (as_json) continue;
-    std::string level = level_text(f.level), topic = f.topic;
-    level.resize(7, ' ');
-    topic.resize(std::max<size_t>(topic.size() + 1, 13), ' ');
-    std::cout << level << topic << f.text << '\n';
-    if (!f.remedy.empty()) std::cout << std::string(20, ' ') << "-> " << f.remedy << '\n';
-  }
-  if (as_json) {
-    const json document = {{"findings", all}, {"failed", failed}, {"facts", facts}};
-    std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
-  }
-  return failed ? kFailed : kOk;
-}
 
 }  // namespace heddle::cli
