@@ -97,6 +97,10 @@ class Examination {
                      facts_["protocol"].dump(),
                  "install both from the same release");
     }
+    if (!s.contains("protocol")) {
+      return add(Level::kWarn, "shim", path + ": not known whether it loads",
+                 "see what is said of the driver");
+    }
     add(Level::kOk, "shim",
         path + ", loads on glibc " + facts_["libc"]["version"].get<std::string>());
   }
@@ -154,6 +158,11 @@ class Examination {
     if (facts_["nvml"]["gpus"].empty()) return add(Level::kNone, "gpu", "NVML lists no GPU");
     for (const json& gpu : facts_["nvml"]["gpus"]) {
       const std::string index = gpu["index"].dump();
+      if (gpu.contains("error") || gpu["compute_mode"].is_null()) {
+        add(Level::kWarn, "gpu", "GPU " + index + ": NVML does not say whether programs may use it",
+            "see what nvidia-smi -q -i " + index + " says of it");
+        continue;
+      }
       const std::string name = "GPU " + index + ", " + printable(gpu["name"]);
       const int mode = gpu["compute_mode"];
       if (mode == kProhibited) {
@@ -176,6 +185,11 @@ class Examination {
       if (mode == "mps") {
         return add(Level::kWarn, "mode", "heddled expects MPS, and none runs here",
                    "start MPS before the first program, or set [gpu] mode and restart heddled");
+      }
+      for (const json& process : facts_["gpu_processes"]) {
+        if (!is_mps(process)) continue;
+        return add(Level::kWarn, "mode", "an MPS runs, and its pipes are not where this looks",
+                   "set CUDA_MPS_PIPE_DIRECTORY as its clients do");
       }
       return add(Level::kOk, "mode", "time-sliced: no MPS in this environment");
     }
@@ -350,6 +364,7 @@ class Examination {
       if (client["managed"] == false) {
         add(Level::kWarn, "client", who + " is not managed: " + printable(client["reason"]),
             "restart the program");
+        ++bypasses;
       }
       for (const auto& [reason, remedy] : kRemedies) {
         const uint64_t count = client["counters"]["self"].value(reason, uint64_t{0});
@@ -365,7 +380,7 @@ class Examination {
           who + ": " + std::to_string(dropped) + " records found their ring full",
           "give heddled a CPU; spin_us wakes it earlier");
     }
-    if (bypasses == 0) {
+    if (bypasses == 0 && !ps_->value("truncated", false) && (*status_)["bypass"] == false) {
       add(Level::kOk, "client", (*ps_)["total"].dump() + " attached; no launch went past its gate");
     }
   }

@@ -21,7 +21,13 @@ json gather_facts(const std::string& named) {
   char buffer[256];
   if (path.empty() && ipc::default_socket_path(buffer, sizeof buffer) >= 0) path = buffer;
   server::Request request;
-  const Answer status = ask(path, request);
+  int connection = -1, memory = -1;
+  const Answer status = ask(path, request, connection, memory);
+  ipc::Peer daemon;
+  if (connection >= 0) ipc::peer_of(connection, daemon);
+  for (const int fd : {connection, memory, daemon.pidfd}) {
+    if (fd >= 0) close(fd);
+  }
   request.kind = server::Request::Kind::kPs;
   const Answer ps = status.code == kOk ? ask(path, request) : status;
 
@@ -30,6 +36,7 @@ json gather_facts(const std::string& named) {
   if (ps.code == kOk) {
     facts["daemon"]["status"] = status.json;
     facts["daemon"]["ps"] = ps.json;
+    facts["daemon"]["pid_here"] = daemon.pid;
   }
   facts["version"] = HEDDLE_VERSION;
   facts["protocol"] = ipc::kProtocolVersion;

@@ -1,5 +1,6 @@
 #include "daemon/cli/gpu_users.h"
 
+#include <algorithm>
 #include <set>
 
 #include "daemon/cli/daemon.h"
@@ -27,7 +28,9 @@ bool is_elsewhere(const json& process, const json& view) {
 bool mps_hides(const json& facts) {
   bool mps = !facts["mps"].is_null() && facts["mps"]["pid"] != 0;
   for (const json& process : facts["gpu_processes"]) mps = mps || is_mps(process);
-  return mps && !facts["nvml"].contains("gpus");
+  const json gpus = facts["nvml"].value("gpus", json::array({{{"listed", false}}}));
+  return mps && std::any_of(gpus.begin(), gpus.end(),
+                            [](const json& gpu) { return !gpu.value("listed", true); });
 }
 
 }  // namespace
@@ -41,6 +44,11 @@ GpuUsers gpu_users(const json& facts) {
   const std::set<int> attached =
       daemon["code"] == kOk ? attached_pids(daemon["ps"]) : std::set<int>();
   GpuUsers users;
+  // Its clients' numbers would be compared with those of others.
+  if (daemon["code"] == kOk && daemon["pid_here"] != daemon["status"]["pid"]) {
+    users.unseen.push_back("heddled runs in another PID namespace");
+    return users;
+  }
   json elsewhere = json::array();
   for (const json& process : facts["gpu_processes"]) {
     if (process["service"] == true || is_mps(process)) continue;

@@ -81,16 +81,21 @@ struct NvmlProcess {
   unsigned gpu_instance, compute_instance;
 };
 
-void nvml_processes(void* nvml, void* device, const char* call, std::set<unsigned>& pids) {
+// 0 or NVML's error; -1 if it lacks the call.
+int nvml_processes(void* nvml, void* device, const char* call, std::set<unsigned>& pids) {
   using Get = int(void*, unsigned*, NvmlProcess*);
   std::vector<NvmlProcess> all(1024);
+  int error = -1;
   for (const char* version : {"_v3", "_v2"}) {
     const auto get = symbol<Get>(nvml, (std::string(call) + version).c_str());
     auto count = static_cast<unsigned>(all.size());
-    if (get == nullptr || get(device, &count, all.data()) != 0) continue;
+    if (get == nullptr) continue;
+    error = get(device, &count, all.data());
+    if (error != 0) continue;
     for (unsigned i = 0; i < std::min<size_t>(count, all.size()); ++i) pids.insert(all[i].pid);
-    return;
+    break;
   }
+  return error;
 }
 
 void probe_nvml(json& out) {
@@ -122,12 +127,19 @@ void probe_nvml(json& out) {
     void* device = nullptr;
     int mode = 0;
     std::set<unsigned> pids;
-    if (handle(i, &device) != 0) continue;
+    if (const int error = handle(i, &device); error != 0) {
+      out["gpus"].push_back({{"index", i}, {"error", error}, {"pids", pids}, {"listed", false}});
+      continue;
+    }
     if (name_of(device, text, sizeof text) != 0) text[0] = '\0';
-    if (mode_of(device, &mode) != 0) mode = 0;
-    nvml_processes(nvml, device, "nvmlDeviceGetComputeRunningProcesses", pids);
+    const bool known = mode_of(device, &mode) == 0;
+    const int error = nvml_processes(nvml, device, "nvmlDeviceGetComputeRunningProcesses", pids);
     nvml_processes(nvml, device, "nvmlDeviceGetMPSComputeRunningProcesses", pids);
-    out["gpus"].push_back({{"index", i}, {"name", text}, {"compute_mode", mode}, {"pids", pids}});
+    out["gpus"].push_back({{"index", i},
+                           {"name", text},
+                           {"compute_mode", known ? json(mode) : json()},
+                           {"pids", pids},
+                           {"listed", error == 0}});
   }
 }
 
@@ -306,7 +318,8 @@ json probe_socket(const std::string& path) {
   out["mode"] = socket.st_mode & 07777;
   out["uid"] = socket.st_uid;
   out["writable"] = access(path.c_str(), W_OK) == 0;
-  if (stat(fs::path(path).parent_path().c_str(), &directory) == 0) {
+  const fs::path parent = fs::absolute(path).parent_path();
+  if (stat(parent.c_str(), &directory) == 0) {
     out["directory_mode"] = directory.st_mode & 07777;
     out["directory_uid"] = directory.st_uid;
   }

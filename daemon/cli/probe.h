@@ -12,7 +12,8 @@ namespace heddle::cli {
 // The driver as the shim finds it, and NVML's GPUs and processes:
 //   driver: {path, version (cuDriverGetVersion) or error}
 //   shim:   {path, protocol or error}
-//   nvml:   {driver_version, gpus: [{index, name, compute_mode, pids: [...]}] or error}
+//   nvml:   {driver_version, gpus: [{index, name, compute_mode or null, pids: [...], listed (NVML
+//            gave its processes)} or {index, error, pids: [], listed: false}] or error}
 // HEDDLE_NVML names another library than libnvidia-ml.so.1.
 nlohmann::json probe_gpu();
 

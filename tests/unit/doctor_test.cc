@@ -58,7 +58,8 @@ class Doctor : public ::testing::Test {
     "entry_points": {"table": 13000, "known": 637, "unknown": [], "past": []},
     "driver": {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "version": 13000},
     "nvml": {"driver_version": "580.1",
-             "gpus": [{"index": 0, "name": "H200", "compute_mode": 0, "pids": [42]}]},
+             "gpus": [{"index": 0, "name": "H200", "compute_mode": 0, "pids": [42],
+                       "listed": true}]},
     "mps": null,
     "gpu_processes": [{"pid": 42, "exe": "/usr/bin/python3", "uid": 1000, "service": false,
                        "holds": true, "listed": true}],
@@ -66,7 +67,7 @@ class Doctor : public ::testing::Test {
     "socket": {"path": "/run/heddle/heddle.sock", "exists": true, "is_socket": true, "mode": 438,
                "uid": 0, "writable": true, "directory_mode": 493, "directory_uid": 0},
     "environment": {"ld_preload": [], "system_preload": [], "disabled": false, "real_libcuda": ""},
-    "daemon": {"code": 0, "error": "",
+    "daemon": {"code": 0, "error": "", "pid_here": 7,
       "status": {"version": "0.1.0", "protocol": 1, "pid": 7, "mode": "timeslice", "bypass": false,
                  "policy": {"name": "gapfill", "error": ""},
                  "devices": [{"stats": {"policy_faults": 0}}]},
@@ -253,6 +254,52 @@ TEST_F(Doctor, WithoutNvmlOnlyProcIsAsked) {
   // Nor is it to be complained of where there is no GPU to begin with.
   facts_["driver"] = {{"path", ""}, {"version", 0}};
   EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
+}
+
+TEST_F(Doctor, ComparesNoNumbersWithADaemonOfAnotherNamespace) {
+  facts_["gpu_processes"].push_back(process(50, "/opt/app", 8));
+  facts_["daemon"]["pid_here"] = 1007;
+  EXPECT_EQ(texts("bypassed"),
+            std::vector<std::string>{"not known: heddled runs in another PID namespace"});
+  EXPECT_EQ(finding("bypassed").level, Level::kWarn);
+  facts_["daemon"] = {{"code", kNoDaemon}, {"error", "/s: no daemon; start heddled"}};
+  EXPECT_EQ(texts("bypassed").size(), 2U);  // without one nobody is attached
+}
+
+TEST_F(Doctor, VouchesForNoGpuThatNvmlSaysNothingOf) {
+  json& gpu = facts_["nvml"]["gpus"][0];
+  gpu["listed"] = false;  // /proc shows everybody
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "no NVML lists the clients of MPS"));
+  gpu["compute_mode"] = nullptr;
+  EXPECT_TRUE(says("gpu", Level::kWarn, "GPU 0: NVML does not say"));
+  gpu = {{"index", 1}, {"error", 15}, {"pids", json::array()}, {"listed", false}};
+  EXPECT_TRUE(says("gpu", Level::kWarn, "GPU 1: NVML does not say"));
+}
+
+TEST_F(Doctor, SaysThatTheShimWasNotTried) {
+  facts_["shim"].erase("protocol");
+  EXPECT_TRUE(says("shim", Level::kWarn, "not known"));
+}
+
+TEST_F(Doctor, SeesAnMpsWhosePipesAreElsewhere) {
+  facts_["gpu_processes"].push_back(process(10, "nvidia-cuda-mps-server", 0));
+  EXPECT_TRUE(says("mode", Level::kWarn, "its pipes are not where this looks"));
+}
+
+TEST_F(Doctor, PraisesNoClientsThatItDoesNotKnow) {
+  EXPECT_EQ(texts("client").size(), 1U);
+  facts_["daemon"]["status"]["bypass"] = true;
+  EXPECT_TRUE(texts("client").empty());
+  facts_["daemon"]["status"]["bypass"] = false;
+  facts_["daemon"]["ps"]["truncated"] = true;
+  EXPECT_TRUE(texts("client").empty());
+  facts_["daemon"]["ps"]["truncated"] = false;
+  facts_["daemon"]["ps"]["clients"][0]["managed"] = false;
+  EXPECT_EQ(texts("client").size(), 1U);
+  EXPECT_TRUE(says("client", Level::kWarn, "is not managed"));
 }
 
 TEST_F(Doctor, OnlyWhoComputesIsAUserOfMps) {

@@ -108,6 +108,14 @@ int look_for_holders() {
   return probe_holders({})["view"]["hidden"] == true ? 0 : __LINE__;
 }
 
+TEST(Probe, LooksAtTheDirectoryOfARelativeSocket) {
+  std::ofstream("probe_test.socket").put(' ');
+  const json found = probe_socket("probe_test.socket");
+  std::filesystem::remove("probe_test.socket");
+  EXPECT_EQ(found["exists"], true);
+  EXPECT_TRUE(found.contains("directory_mode"));
+}
+
 TEST(Probe, FindsWhoHoldsAGpuButNoServiceAndNoWorkerOfAnAttachedProgram) {
   const pid_t child = fork();
   if (child == 0) _exit(look_for_holders() & 0xff);
