@@ -1,4 +1,4 @@
-"""bench/harness, timeline.py and table.py with its parts, without processes: python3 -m unittest."""
+"""bench/harness, timeline.py, table.py and its parts, without processes: python3 -m unittest."""
 
 import json
 import sys
