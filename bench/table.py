@@ -322,7 +322,8 @@ def tables():
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),
-            "predict-stage": predict_table("predict-stage.json"), **steer_tables()}
+            "predict-stage": predict_table("predict-stage.json"),
+            "predict-others": predict_table("predict-others.json"), **steer_tables()}
 
 
 def replaced(text, found):
