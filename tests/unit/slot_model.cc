@@ -104,6 +104,7 @@ bool attach_again(State& state, int index) {
     return false;
   }
   self.registers[kDetached] = 0;
+  self.registers[kRungNap] = 0;
   self.registers[kSession] = state.session;
   return true;
 }

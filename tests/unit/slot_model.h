@@ -32,6 +32,7 @@ enum Cell : uint8_t {  // the shared words of one client in one session
   kEpoch,
   kGranted,
   kSleeping,
+  kNaps,
   kHead,
   kTail,
   kCells
@@ -86,6 +87,7 @@ enum class Mutation : uint8_t {
   kAnswerNotFenced,     // whether somebody waits is read before others see the grant
   kLookBeforeAnswer,    // whether somebody waits is read before the grant is published
   kSelfNotReported,     // a launch without a grant leaves no record
+  kNapsAlike,           // a nap has the number of the one before
 };
 
 struct Result {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "daemon/server/intake.h"
 #include "ipc/ring.h"
@@ -77,7 +78,8 @@ inline uint32_t credit_of(uint32_t session, uint32_t seq) { return 16 * (session
 inline uint32_t epoch_of(uint32_t session, uint32_t seq) { return 64 * (session + 1) + seq; }
 
 // Client: what its registers are.
-enum ClientRegister : uint8_t { kSeq, kSession, kDetached, kLate, kRung };
+enum ClientRegister : uint8_t { kSeq, kSession, kDetached, kLate, kSeenNap, kRungNap };
+enum SeenNap : uint8_t { kThisNap = 1, kEarlierNap };
 enum ClientAt : uint8_t {
   kAsk,
   kBell,
@@ -196,15 +198,21 @@ struct Client {
         return;
       case kBell:
       case kBellSelf: {
-        const bool asleep = load(place_of(reg(kSession), index, kSleeping)) != 0;
-        self.at = static_cast<uint8_t>(self.at == kBell ? (asleep ? kRing : kWait)
-                                                        : (asleep ? kRingSelf : kUnmanaged));
+        bool ring = load(place_of(reg(kSession), index, kSleeping)) != 0;
+        if (ring) {
+          load(place_of(reg(kSession), index, kNaps));
+          ring = reg(kRungNap) == 0;
+          if (ring) reg(kSeenNap) = kThisNap;
+        }
+        self.at = static_cast<uint8_t>(self.at == kBell ? (ring ? kRing : kWait)
+                                                        : (ring ? kRingSelf : kUnmanaged));
         return;
       }
       case kRing:
       case kRingSelf:
         if (self.stored != 0) throw Stop{};
         if (reg(kSession) == state.session) state.doorbell = 1;
+        reg(kRungNap) = std::exchange(reg(kSeenNap), 0) == kThisNap;
         running.moved = true;
         self.at = self.at == kRing ? kWait : kUnmanaged;
         return;
@@ -318,6 +326,18 @@ struct Daemon {
     reg(kPass) = 0;
   }
 
+  // Of a nap's number only counts whether a client has this one's, so the client's registers are
+  // told when it changes; nothing is stored between that and the seq_cst store behind it.
+  void begin_nap(int client) {
+    const bool made_before = running.at < self.reads;
+    store(place_of(state.session, client, kNaps), 1, std::memory_order_seq_cst);
+    Process& other = state.processes[static_cast<size_t>(client)];
+    if (made_before || mutation == Mutation::kNapsAlike || gone(client)) return;
+    if (other.registers[kSession] != state.session) return;
+    other.registers[kRungNap] = 0;
+    if (other.registers[kSeenNap] == kThisNap) other.registers[kSeenNap] = kEarlierNap;
+  }
+
   void skip(uint8_t to) {
     running.moved = true;
     self.at = to;
@@ -369,6 +389,7 @@ struct Daemon {
       }
       case kDrowse0:
       case kDrowse1:
+        begin_nap(client);
         store(place_of(state.session, client, kSleeping), 1, std::memory_order_seq_cst);
         reg(kPass) = 1;
         self.at = client == 0 ? kDrowse1 : kPoll0;
