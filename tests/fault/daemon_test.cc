@@ -1,135 +1,30 @@
-// The daemon in a process of its own, under what wears daemons out: crowds, exhausted limits, full
-// disks, restarts. Clients are bare processes that attach and end.
+// The daemon in a process of its own, under what wears daemons out: crowds, full disks, restarts.
+// Clients are bare processes that attach and end.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
 #include <vector>
 
-#include "daemon/policy_store.h"
-#include "daemon/server/server.h"
 #include "tests/fault/board.h"
-#include "tests/integration/fake_client.h"
+#include "tests/fault/daemon_setting.h"
 
 namespace heddle::testing {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using server::Request;
 
 constexpr const char* kFaulty = R"(
 return policy { name = "faulty", api = 1, version = "1",
   hooks = { enqueue = function(k) error("on purpose") return RUN end } }
 )";
-
-class DaemonTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-daemon-XXXXXX";
-    folder_ = mkdtemp(name);
-    chmod(folder_.c_str(), 0711);
-    fs::create_directory(folder_ + "/policies");
-    config_.socket = folder_ + "/s";
-    config_.policy.directory = folder_ + "/policies";
-    config_.policy.watch = false;
-    log_ = folder_ + "/log";
-  }
-  void TearDown() override {
-    stop();
-    fs::remove_all(folder_);
-  }
-
-  // `before` runs in the daemon's process.
-  void start(const std::function<void()>& before = [] {}) {
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      dup2(open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
-      before();
-      server::Log log(server::LogLevel::kInfo);
-      FilePolicyStore store(config_.policy, folder_ + "/quarantined");
-      auto made = server::Server::make(config_, store, log);
-      if (!made) _exit(1);
-      (*made)->handle_signals([] {});
-      (*made)->run();
-      made->reset();
-      _exit(0);
-    }
-    ASSERT_TRUE(eventually([&] { return status().contains("clients"); }));
-  }
-  void stop() {
-    if (pid_ < 0) return;
-    int result = -1;
-    kill(pid_, SIGTERM);
-    waitpid(pid_, &result, 0);
-    EXPECT_EQ(result, 0) << "the daemon did not end well";
-    pid_ = -1;
-  }
-  json status() {
-    const server::Reply reply = request(config_.socket, Request{});
-    return reply.ok ? json::parse(reply.json) : json::object();
-  }
-  bool has_clients(size_t count) {
-    return eventually([&] { return status()["clients"] == count; });
-  }
-  size_t descriptors() const {
-    const fs::directory_iterator all("/proc/" + std::to_string(pid_) + "/fd");
-    return static_cast<size_t>(std::distance(begin(all), end(all)));
-  }
-  long field(const char* file, const std::string& name) const {
-    std::ifstream stream("/proc/" + std::to_string(pid_) + "/" + file);
-    for (std::string word; stream >> word;) {
-      long value;
-      if (word == name && stream >> value) return value;
-    }
-    return -1;
-  }
-  std::string log_text() const {
-    std::ifstream stream(log_);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-  static size_t count(const std::string& text, const std::string& word) {
-    size_t found = 0;
-    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
-    return found;
-  }
-
-  std::string folder_, log_;
-  server::Config config_;
-  pid_t pid_ = -1;
-};
-
-// A shim's first packet, and the three descriptors that come back. 0: managed.
-int attach_bare(const std::string& path, std::span<const std::byte> packet) {
-  const int fd = ipc::connect_socket(path.c_str(), 10'000);
-  if (fd < 0 || ipc::send_packet(fd, packet) != 0) return 1;
-  pollfd readable{fd, POLLIN, 0};
-  if (poll(&readable, 1, 10'000) != 1) return 2;
-  ipc::Attached answer;
-  int fds[3];
-  if (ipc::receive_packet(fd, std::as_writable_bytes(std::span(&answer, 1)), fds) !=
-      sizeof answer) {
-    return 3;
-  }
-  return answer.managed != 0 ? 0 : 4;
-}
 
 // What a connection says whose process has ended: this one has only its descriptor.
 ipc::Attached attach_for_the_dead(const std::string& path) {
@@ -151,39 +46,6 @@ ipc::Attached attach_for_the_dead(const std::string& path) {
   }
   close(fd);
   return answer;
-}
-
-// Clients that attach at once; each stays until `gate` closes. Returns how many were managed.
-size_t attach_together(const std::string& path, size_t count,
-                       const std::function<void()>& meanwhile) {
-  const std::vector<std::byte> packet = attach_packet(5);
-  int gate[2];
-  if (pipe2(gate, O_CLOEXEC) != 0) return 0;
-  int said[2];
-  if (pipe2(said, O_CLOEXEC) != 0) return 0;
-  std::vector<pid_t> all;
-  for (size_t i = 0; i < count; ++i) {
-    const pid_t child = fork();
-    if (child != 0) {
-      all.push_back(child);
-      continue;
-    }
-    close(gate[1]);
-    const char result = static_cast<char>(attach_bare(path, packet));
-    if (write(said[1], &result, 1) != 1) _exit(9);
-    char end;
-    (void)!read(gate[0], &end, 1);
-    _exit(0);
-  }
-  size_t managed = 0;
-  for (size_t i = 0; i < count; ++i) {
-    char result = 9;
-    if (read(said[0], &result, 1) == 1 && result == 0) ++managed;
-  }
-  meanwhile();
-  for (const int fd : {gate[0], gate[1], said[0], said[1]}) close(fd);
-  for (const pid_t child : all) waitpid(child, nullptr, 0);
-  return managed;
 }
 
 TEST_F(DaemonTest, ListsPoliciesAsTheirFilesAreNow) {
@@ -348,65 +210,6 @@ TEST_F(DaemonTest, ServesOthersBesideAHundredConnectionsThatNeverRead) {
   EXPECT_LT(field("status", "VmRSS:"), kib_before + 1'024);
   EXPECT_LT(descriptors(), descriptors_before + 100);
   EXPECT_LT(longest_ns, 1'000'000'000) << "no ask waited for the starvation bound";
-}
-
-TEST_F(DaemonTest, TurnsAwayWhoComesWhenDescriptorsRunOut) {
-  start([] {
-    const rlimit few{40, 40};
-    setrlimit(RLIMIT_NOFILE, &few);
-  });
-  FakeClient first(config_.socket, {});
-  const size_t managed = attach_together(config_.socket, 60, [&] {
-    first.ask(0, 1);
-    EXPECT_TRUE(first.wait_granted(0, 1)) << "who is in notices";
-  });
-  EXPECT_LT(managed, 60u);
-  EXPECT_TRUE(has_clients(1));
-  EXPECT_EQ(FakeClient(config_.socket, {}).attached().managed, 1u);
-  EXPECT_LE(count(log_text(), "connection_refused"), 3u);
-}
-
-// Not even the spare one can be had again: nobody can be turned away, and the listener stays
-// readable.
-TEST_F(DaemonTest, SleepsWhileNotOneDescriptorIsLeft_AndListensAgain) {
-  start();
-  const auto limit = [&](rlim_t most) {
-    const rlimit soft{most, 4'096};
-    prlimit(pid_, RLIMIT_NOFILE, &soft, nullptr);
-  };
-  const auto used_ns = [&] {
-    std::ifstream stream("/proc/" + std::to_string(pid_) + "/schedstat");
-    int64_t ns = 0;
-    stream >> ns;
-    return ns;
-  };
-  limit(3);
-  const int knocking = ipc::connect_socket(config_.socket.c_str(), 100);
-  const int64_t before = used_ns();
-  poll(nullptr, 0, 500);  // the time over which it is measured
-  EXPECT_LT(used_ns() - before, 100'000'000) << "it spins";
-  limit(1'024);
-  EXPECT_EQ(FakeClient(config_.socket, {}).attached().managed, 1u);
-  close(knocking);
-}
-
-TEST_F(DaemonTest, LeavesPlacesForOthersWhenOneUserTakesAllHeCan) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, for a second user";
-  rlimit limit;
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  start();
-  std::vector<std::unique_ptr<FakeClient>> greedy;
-  for (int i = 0; i < 514; ++i) {
-    greedy.push_back(
-        std::make_unique<FakeClient>(config_.socket, FakeClient::Options{.uid = 65'534}));
-    if (greedy.back()->attached().managed == 0) break;
-  }
-  EXPECT_EQ(greedy.size(), 513u);
-  EXPECT_NE(std::string(greedy.back()->attached().reason).find("half"), std::string::npos);
-  FakeClient other(config_.socket, {});
-  EXPECT_EQ(other.attached().managed, 1u);
 }
 
 TEST_F(DaemonTest, RemembersWhatItQuarantinedAcrossARestart) {
