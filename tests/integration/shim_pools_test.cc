@@ -26,7 +26,7 @@ TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   EXPECT_EQ(daemon_.client().counters.self[pool], 80u - ipc::kThreads);
 }
 
-TEST_F(Shim, ThousandsOfThreadsUseFewSlots) {
+TEST_F(Shim, AThousandThreadsInTurnUseFewSlots) {
   Application app(environment());
   start(app, kLease);
   predict(10);
