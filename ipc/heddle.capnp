@@ -30,7 +30,7 @@ enum Admission {
   ask @3;             # the thread waits in its ask slot
   selfStarved @4;     # waited longer than the starvation bound
   selfStale @5;       # the daemon's heartbeat stopped, or it went away
-  selfPool @6;        # no free ring, kernel or stream slot
+  selfPool @6;        # no free ring, or a device beyond kDevices
   selfCapturing @7;   # the stream is capturing: nothing runs yet
   selfExempt @8;      # must never be held back (shim/README.md)
   bypass @9;          # heddle bypass on

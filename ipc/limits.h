@@ -31,6 +31,7 @@ inline constexpr uint32_t kNoKernel = 0xffffffff;
 inline constexpr uint32_t kStreams = 256;
 inline constexpr uint16_t kAllStreams = 0xffff;  // a completion that covers the whole device
 
+// Devices of one client. A launch on one beyond them is unmanaged, which is counted as SELF_POOL.
 inline constexpr uint32_t kDevices = 16;
 
 // Priorities are FIKIT's: Q0 is the highest, Q9 the lowest (FIKIT section 3.2).

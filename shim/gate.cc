@@ -70,6 +70,7 @@ constinit KernelSet unraised;
     }
     stream_ = &stream_slot(in_, launch.stream);
     if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
+      in_.count(Admission::SELF_POOL);
       give_up();
       return;
     }

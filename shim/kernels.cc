@@ -21,6 +21,7 @@ constexpr int kEntryBits = 14;
 constexpr size_t kEntries = size_t{1} << kEntryBits;
 static_assert(kEntries == 2 * ipc::kKernels);
 constexpr size_t kProbes = 64;
+// For the next daemon, which is told no names that found no room here, only IDs.
 constexpr size_t kNameArenaBytes = 1 << 20;
 constexpr uint64_t kFreeTag = 0;
 constexpr uint64_t kDeadTag = 1;  // purged, or being written: never matches

@@ -142,6 +142,21 @@ int launch_shapes(CUfunction f, long number) {
   return done;
 }
 
+// Launches of kernels with names as long as C++ makes them.
+int launch_names(long number) {
+  static std::vector<CUfunction> kernels;
+  int done = 0;
+  for (size_t i = 0; i < static_cast<size_t>(number); ++i) {
+    const std::string name = std::to_string(i) + std::string(500, '_');
+    if (i == kernels.size()) kernels.push_back(kernel(name.c_str()));
+    done += launch(kernels[i], nullptr, false) == 0;
+  }
+  return done;
+}
+
+// The event of that number. A handle of the fake driver ends with its context's.
+CUevent event_of(long number) { return reinterpret_cast<CUevent>(16 * number + 1); }
+
 // One launch into each of so many streams.
 int launch_streams(CUfunction f, long number) {
   int done = 0;
@@ -268,6 +283,13 @@ const Command kCommands[] = {
     {"in_turn", [](long n) { return launch_in_turn(first, n); }},
     {"shapes", [](long n) { return launch_shapes(first, n); }},
     {"streams", [](long n) { return launch_streams(first, n); }},
+    {"names", [](long n) { return launch_names(n); }},
+    {"record",
+     [](long n) -> int {
+       return symbol<CUresult(CUevent, CUstream)>("cuEventRecord")(event_of(n), stream_of(64));
+     }},
+    {"sync_event",
+     [](long n) -> int { return symbol<CUresult(CUevent)>("cuEventSynchronize")(event_of(n)); }},
     {"again",
      [](long n) {
        int done = 0;

@@ -199,6 +199,7 @@ FAKE CUresult cuEventQuery(CUevent) {
   ++fake_event_calls;
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
+FAKE CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 FAKE CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
   *ms = 0.25f;
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

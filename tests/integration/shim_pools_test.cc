@@ -81,12 +81,102 @@ TEST_F(Shim, KernelsBeyondTheTableAreLaunchedWithoutAName) {
   EXPECT_EQ(records(Kind::KERNEL).back().kernel, ipc::kNoKernel);
 }
 
+// The next daemon knows such kernels by their numbers, which are what is learned by.
+TEST_F(Shim, KernelsWhoseNamesFindNoRoomAreToldToTheNextDaemonWithout) {
+  constexpr size_t kMany = 3000;
+  Application app(environment());
+  start(app, kLease);
+  const auto registered = [&](size_t count) {
+    std::vector<Registration> all;
+    for (int idle = 0; all.size() < count && idle < 5000; ++idle) {
+      for (const Registration& one : daemon_.registrations()) all.push_back(one), idle = 0;
+      daemon_.records();
+      if (all.size() < count) usleep(1'000);
+    }
+    return all;
+  };
+  app.send("names " + std::to_string(kMany));
+  const auto before = registered(kMany);
+  EXPECT_EQ(app.receive(), std::to_string(kMany));
+  daemon_.hang_up();
+  daemon_.accept(kLease);
+  const auto after = registered(kMany);
+  ASSERT_EQ(before.size(), kMany);
+  ASSERT_EQ(after.size(), kMany);
+  size_t named = 0;
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_GT(before[i].name.size(), 500u);
+    EXPECT_EQ(after[i].id, before[i].id);
+    if (after[i].name.empty()) continue;
+    EXPECT_EQ(after[i].name, before[i].name);
+    ++named;
+  }
+  EXPECT_GT(named, kMany / 2);
+  EXPECT_LT(named, kMany);
+  EXPECT_EQ(app("names " + std::to_string(kMany)), std::to_string(kMany));
+}
+
 TEST_F(Shim, ADaemonThatReadsNothingDelaysOneNewKernelNotEach) {
   Application app(environment());
   start(app, kLease);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(app("shapes 9000"), "9000");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+    app("context " + std::to_string(device + 1));
+    EXPECT_EQ(app("launch"), "0");
+    const auto launches = records(Kind::KERNEL);
+    ASSERT_EQ(launches.size(), 1u) << device;
+    EXPECT_EQ(launches[0].device, device);
+  }
+  for (ipc::DeviceWindow& window : daemon_.control().windows) window.word = kGate;
+  for (const uint32_t device : {ipc::kDevices, ipc::kDevices + 4}) {
+    app("context " + std::to_string(device + 1));
+    EXPECT_EQ(app("launch"), "0") << "whose gate is that?";
+    EXPECT_EQ(app("sync"), "0");
+    EXPECT_EQ(app("sync_context"), "0");
+  }
+  EXPECT_TRUE(daemon_.records().empty());
+  const auto pool = static_cast<size_t>(Admission::SELF_POOL);
+  EXPECT_EQ(daemon_.client().counters.self[pool], 2u);
+  app("context 1");
+  app.send("launch");
+  daemon_.grant(daemon_.wait_for_ask());
+  EXPECT_EQ(app.receive(), "0");
+}
+
+// Four times as many as there are places.
+TEST_F(Shim, EventsBeyondThePlacesAreNoEvidence_AndNeverThatOfAnother) {
+  constexpr size_t kPlaces = 1024, kEvents = 4 * kPlaces;
+  Application app(environment());
+  start(app, kLease);
+  predict(10);
+  std::vector<uint64_t> launches;
+  for (size_t i = 0; i < kEvents; ++i) {
+    app("launch 64");
+    app("record " + std::to_string(i));
+    launches.push_back(records(Kind::KERNEL).at(0).stream_seq);
+  }
+  size_t known = 0;
+  for (size_t i = 0; i < kEvents; ++i) {
+    EXPECT_EQ(app("sync_event " + std::to_string(i)), "0");
+    const auto done = records(Kind::COMPLETION);
+    if (done.empty()) continue;
+    ASSERT_EQ(done.back().stream_seq, launches[i]) << i;
+    ++known;
+  }
+  EXPECT_LE(known, kPlaces);
+  EXPECT_GT(known, kPlaces / 2) << "of those that were recorded last";
+  app("launch 64");
+  app("record 0");
+  app("sync_event 0");
+  EXPECT_EQ(records(Kind::COMPLETION).at(0).stream_seq, launches.back() + 1);
 }
 
 TEST_F(Shim, AFullRingDropsRecordsAndCountsThem) {
