@@ -39,7 +39,8 @@ Answer exchange(int fd, const std::string& path, const server::Request& request,
   std::vector<std::byte> buffer(ipc::kReplyBytes);
   const ssize_t length = ipc::receive_packet(fd, buffer, {&memory, 1});
   if (length <= 0) {
-    return {kFailed, path + ": the daemon hung up; use the heddle of its release", {}};
+    return {
+        kFailed, path + ": the daemon hung up; see its log, or use the heddle of its release", {}};
   }
   const Result<server::Reply> reply =
       server::decode_reply({buffer.data(), static_cast<size_t>(length)});

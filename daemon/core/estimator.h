@@ -114,6 +114,7 @@ class StatsTable {
   KernelStats& of(uint64_t task, uint64_t kernel_id);
   TaskStats& task(uint64_t task);
   bool full() const { return table_.size() >= kEntriesMax; }
+  bool is_shared(const KernelStats& stats) const { return &stats == &overflow_; }
 
  private:
   std::unordered_map<uint64_t, KernelStats> table_;

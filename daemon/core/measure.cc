@@ -163,6 +163,7 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
   TaskProfile profile{c.task, c.measured->runs, {}};
   for (const Kernel& k : c.kernels) {
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
+    if (table.is_shared(*k.stats)) continue;  // what it says is nobody's own
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = {0,
                  k.id,

@@ -474,5 +474,6 @@ const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
+bool Scheduler::full() const { return state_->table.full(); }
 
 }  // namespace heddle::core

@@ -146,6 +146,8 @@ class Scheduler {
   Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
   size_t waiting() const;
   bool bypassed() const;
+  // Kernels that are new from now on are scheduled, but nothing is learned of them.
+  bool full() const;
 
  private:
   struct State;

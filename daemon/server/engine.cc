@@ -184,6 +184,11 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
     event.device = index;
     event.kernel = kernel;
     step(*devices_[index].scheduler, event);
+    if (devices_[index].scheduler->full() && !std::exchange(told_full_, true)) {
+      log_.warning("learns_no_more",
+                   {{"device", index},
+                    {"hint", "restart heddled: programs run on, and what is measured is kept"}});
+    }
   }
 }
 

@@ -162,6 +162,7 @@ class Engine {
   uint32_t sm_total_ = 132;
   bool bypass_ = false;
   bool asleep_ = false;
+  bool told_full_ = false;  // that nothing is learned of new kernels
   core::ClientId last_id_ = 0;
 
   std::unordered_map<core::ClientId, std::unique_ptr<Client>> clients_;

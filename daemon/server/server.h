@@ -83,6 +83,7 @@ class Server {
   void listen();
   void accept_all();
   void turn_away(int error);
+  void tell_refusal(const std::string& error, const char* hint);
   void on_readable(int fd);
   bool receive(Connection& connection);  // false: the peer is gone, served, or talks nonsense
   void on_message(Connection& connection, Message message);
@@ -131,7 +132,7 @@ class Server {
   core::TimeNs last_tick_ = 0;   // of the core
   core::TimeNs last_look_ = 0;   // at descriptors
   core::TimeNs next_heartbeat_ = 0;
-  core::TimeNs last_refusal_ = 0;  // told: no descriptors
+  core::TimeNs last_refusal_ = 0;  // told
   alignas(8) std::byte packet_[ipc::kMessageBytes];
 };
 

@@ -28,7 +28,7 @@ constexpr size_t kConnectionsMax = 2 * kClientsMax;
 // One user cannot take every place; the privileged may.
 constexpr size_t kShareOfUser = 2;
 
-// Out of descriptors: a line this often, and no ear for so long.
+// A line about refused connections this often; out of descriptors, no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
 
@@ -44,15 +44,20 @@ void Server::accept_all() {
     HEDDLE_FAULT_POINT("daemon: connection accepted");
     ++facts_.connections;
     auto connection = std::make_unique<Connection>();
-    if (connections_.size() >= kConnectionsMax || ipc::peer_of(fd.get(), connection->peer) != 0) {
+    if (connections_.size() >= kConnectionsMax) {
+      tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
+                   "end some programs");
       continue;
     }
+    if (ipc::peer_of(fd.get(), connection->peer) != 0) continue;
     const uid_t uid = connection->peer.uid;
     const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
     if (!is_privileged(connection->peer) &&
         std::count_if(connections_.begin(), connections_.end(), same) >=
             static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
       Descriptor(connection->peer.pidfd);
+      tell_refusal("user " + std::to_string(uid) + " has half of all connections",
+                   "end some of that user's programs");
       continue;
     }
     const int number = fd.get();
@@ -64,15 +69,18 @@ void Server::accept_all() {
   }
 }
 
+// Whose connection is refused finds it closed: only the log says why.
+void Server::tell_refusal(const std::string& error, const char* hint) {
+  if (monotonic_now() - last_refusal_ < kRefusalLineNs) return;
+  last_refusal_ = monotonic_now();
+  log_.error("connection_refused", {{"error", error}, {"hint", hint}});
+}
+
 // Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
 // readable and the loop never sleep. Where the spare could not be had again, nobody is listened to
 // for a while.
 void Server::turn_away(int error) {
-  if (monotonic_now() - last_refusal_ >= kRefusalLineNs) {
-    last_refusal_ = monotonic_now();
-    log_.error("connection_refused",
-               {{"error", strerror(error)}, {"hint", "raise the limit on open files"}});
-  }
+  tell_refusal(strerror(error), "raise the limit on open files");
   if (spare_.get() >= 0) {
     spare_ = Descriptor();
     Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -174,14 +182,16 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                   "; install both from the same release");
   }
   if (engine_.clients().size() >= kClientsMax) {
-    return refuse(connection, "the daemon has as many clients as it takes; end some programs");
+    return refuse(connection, "the daemon takes " + std::to_string(kClientsMax) +
+                                  " clients and has them; end some programs");
   }
   const uid_t uid = connection.peer.uid;
   const auto same = [uid](const auto& entry) { return entry.second->identity().uid == uid; };
   if (!is_privileged(connection.peer) &&
       std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
           static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
-    return refuse(connection, "your programs have half of all places; end some of them");
+    return refuse(connection, "your programs have half of all " + std::to_string(kClientsMax) +
+                                  " places; end some of them");
   }
   // Its number may be another's by now, who is then a client of his own.
   if (has_ended(connection.pidfd.get())) {

@@ -49,12 +49,85 @@ TEST_F(DaemonTest, SleepsWhileNotOneDescriptorIsLeft_AndListensAgain) {
   close(knocking);
 }
 
-TEST_F(DaemonTest, LeavesPlacesForOthersWhenOneUserTakesAllHeCan) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, for a second user";
+// Descriptors for all whom a daemon takes; it inherits the limit.
+bool raise_descriptor_limit() {
   rlimit limit;
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= 8'192;
+}
+
+TEST_F(DaemonTest, TakesAThousandAndTwentyFourClients_AndTellsTheNextWhatToDo) {
+  constexpr size_t kClientsMax = 1'024;
+  if (!raise_descriptor_limit()) GTEST_SKIP() << "too few descriptors";
+  start();
+  FakeClient first(config_.socket, {});
+  const size_t managed = attach_together(config_.socket, kClientsMax + 6, [&] {
+    EXPECT_EQ(status()["clients"], kClientsMax);
+    const ipc::Attached answer = FakeClient(config_.socket, {}).attached();
+    EXPECT_EQ(answer.managed, 0u);
+    EXPECT_NE(std::string(answer.reason).find("takes 1024 clients"), std::string::npos);
+    EXPECT_NE(std::string(answer.reason).find("end some programs"), std::string::npos);
+    first.ask(0, 1);
+    EXPECT_TRUE(first.wait_granted(0, 1)) << "who is in notices";
+  });
+  EXPECT_EQ(managed, kClientsMax - 1);
+  EXPECT_TRUE(has_clients(1));
+  EXPECT_EQ(FakeClient(config_.socket, {}).attached().managed, 1u);
+}
+
+TEST_F(DaemonTest, HangsUpOnWhoComesBeyondTwiceAsManyConnections) {
+  constexpr size_t kConnectionsMax = 2'048;
+  if (!raise_descriptor_limit()) GTEST_SKIP() << "too few descriptors";
+  start();
+  FakeClient first(config_.socket, {});
+  std::vector<int> mute;
+  const auto connect = [&] {
+    mute.push_back(ipc::connect_socket(config_.socket.c_str(), 10'000));
+    ASSERT_GE(mute.back(), 0);
+  };
+  const auto hung_up = [](int fd, int patience_ms) {
+    pollfd end{fd, POLLIN, 0};
+    char byte;
+    return poll(&end, 1, patience_ms) == 1 && recv(fd, &byte, 1, 0) == 0;
+  };
+  // Those of the questions before may not be gone yet.
+  while (mute.size() < kConnectionsMax - 1) connect();
+  for (int i = 0; i < 3; ++i) {
+    connect();
+    EXPECT_TRUE(hung_up(mute.back(), 10'000));
+    close(mute.back());
+    mute.pop_back();
+  }
+  for (const int fd : mute) EXPECT_FALSE(hung_up(fd, 0));
+  first.ask(0, 1);
+  EXPECT_TRUE(first.wait_granted(0, 1)) << "who is in notices";
+  EXPECT_FALSE(status().contains("clients"));
+  EXPECT_NE(log_text().find("all 2048 connections are taken"), std::string::npos);
+  EXPECT_LE(count(log_text(), "connection_refused"), 3u);
+  for (const int fd : mute) close(fd);
+  EXPECT_TRUE(has_clients(1));
+  EXPECT_EQ(FakeClient(config_.socket, {}).attached().managed, 1u);
+}
+
+// The table is of a device, and of all tasks that were ever there.
+TEST_F(DaemonTest, SaysOnceThatItLearnsNoMore) {
+  constexpr uint32_t kTasks = 17;  // 16 fill the table
+  start();
+  for (uint32_t task = 0; task < kTasks; ++task) {
+    FakeClient client(config_.socket, {.label = std::to_string(task)});
+    for (uint32_t index = 0; index < ipc::kKernels; ++index) {
+      client.register_kernel(index, index, "k");
+    }
+    client.ask(0, 1, ipc::kKernels - 1);
+    ASSERT_TRUE(client.wait_granted(0, 1)) << task;
+  }
+  EXPECT_EQ(count(log_text(), "learns_no_more"), 1u);
+}
+
+TEST_F(DaemonTest, LeavesPlacesForOthersWhenOneUserTakesAllHeCan) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, for a second user";
+  if (!raise_descriptor_limit()) GTEST_SKIP() << "too few descriptors";
   start();
   std::vector<std::unique_ptr<FakeClient>> greedy;
   for (int i = 0; i < 514; ++i) {

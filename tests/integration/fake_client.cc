@@ -56,8 +56,13 @@ ssize_t receive_within(int fd, std::span<std::byte> buffer, std::span<int> fds =
 bool send_message(int socket, capnp::MessageBuilder& message) {
   const auto words = capnp::messageToFlatArray(message);
   const auto bytes = words.asBytes();
-  return ipc::send_packet(socket,
-                          {reinterpret_cast<const std::byte*>(bytes.begin()), bytes.size()}) == 0;
+  const std::span packet(reinterpret_cast<const std::byte*>(bytes.begin()), bytes.size());
+  int error = ipc::send_packet(socket, packet);
+  for (pollfd writable{socket, POLLOUT, 0}; error == -EAGAIN;) {
+    if (poll(&writable, 1, kTimeoutMs) != 1) return false;
+    error = ipc::send_packet(socket, packet);
+  }
+  return error == 0;
 }
 
 template <class T>

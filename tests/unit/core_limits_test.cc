@@ -1,0 +1,154 @@
+// What the core holds at most, filled: it goes on with what it knows, and takes nothing of one for
+// another's.
+#include "daemon/core/client.h"
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+using LimitsTest = CoreTest;
+
+Work work_of(uint64_t number) {
+  Work work;
+  work.stream = static_cast<uint16_t>(number % 3);
+  work.seq = number;
+  work.posted_at = static_cast<TimeNs>(number);
+  work.predicted_us = 2;
+  work.fence = number % 2 == 0 ? 1 : 0;
+  return work;
+}
+
+TEST(OutstandingTest, TheOldestMakesRoomAndEachStreamKeepsItsOrder) {
+  constexpr uint64_t kMax = Outstanding::kWorkMax, kMore = 1'000;
+  Outstanding all;
+  Work out;
+  for (uint64_t n = 0; n < kMax; ++n) ASSERT_FALSE(all.add(work_of(n), out));
+  for (uint64_t n = 0; n < kMore; ++n) {
+    ASSERT_TRUE(all.add(work_of(kMax + n), out));
+    EXPECT_EQ(out.seq, n);
+  }
+  EXPECT_EQ(all.predicted_us(), 2.0 * kMax);
+  EXPECT_EQ(all.fenced_us(), kMax);
+  uint64_t taken = 0;
+  for (uint16_t stream = 0; stream < 3; ++stream) {
+    uint64_t last = 0;
+    for (; all.take(stream, ~uint64_t{0}, out); ++taken) {
+      EXPECT_GE(out.seq, std::max(last + 1, kMore));
+      EXPECT_EQ(out.seq % 3, stream);
+      last = out.seq;
+    }
+  }
+  EXPECT_EQ(taken, kMax);
+  EXPECT_TRUE(all.empty());
+  EXPECT_EQ(all.predicted_us() + all.fenced_us(), 0);
+  for (uint64_t n = 0; n < kMax; ++n) ASSERT_FALSE(all.add(work_of(n), out)) << "room again";
+}
+
+TEST_F(LimitsTest, WhoNeverSynchronizesIsCountedAndHoldsNobodyUpAfterItsEnd) {
+  constexpr uint64_t kLaunches = 3 * Outstanding::kWorkMax;
+  attach(1, 0);
+  attach(2, 9);
+  for (uint64_t i = 0; i < kLaunches; ++i) post(1);
+  ask(2);
+  EXPECT_TRUE(grants_.empty());
+  EXPECT_EQ(core_->clients()[0].launches, kLaunches);
+  wait(1);
+  tick(kMs);
+  done(1);
+  EXPECT_NEAR(core_->clients()[0].gpu_us, kLaunches * core_->config().default_kernel_us, 1);
+  tick(100 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 2u);
+}
+
+TEST_F(LimitsTest, AKernelBeyondTheTableIsRejectedAndItsLaunchesAreScheduled) {
+  constexpr uint32_t kIndexMax = 1 << 16;
+  attach(1, 0);
+  attach(2, 9);
+  for (const uint32_t index : {kIndexMax, ~0u}) kernel(2, index, 7);
+  EXPECT_EQ(core_->stats().rejected, 2u);
+  kernel(2, kIndexMax - 1, 7);
+  EXPECT_EQ(core_->stats().rejected, 2u);
+  post(1);
+  Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+  e.launch.kernel = kIndexMax;
+  step(e);
+  EXPECT_TRUE(grants_.empty());
+  done(1);
+  tick(100 * kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+// Fills the table with the kernels of clients 1 and 2, which have tasks of their own.
+class FullTableTest : public CoreTest {
+ protected:
+  FullTableTest() {
+    Config config;
+    config.measure_runs = 2;
+    config.measure_us = 0;
+    reset(config);
+    for (const ClientId id : {1, 2}) {
+      attach(id, 5);
+      for (uint32_t i = 0; i < StatsTable::kEntriesMax / 2; ++i) {
+        kernel(id, i, uint64_t{id} << 32 | i);
+      }
+    }
+  }
+  // Runs of one launch each, until the task is measured.
+  void measure(ClientId id, uint32_t index, float us) {
+    for (int i = 0; i < 60; ++i) {
+      Event e = launch(EventKind::kPosted, id, Admission::kLease);
+      e.launch.kernel = index;
+      step(e);
+      wait(id);
+      now_ += static_cast<TimeNs>(us) * kUs;
+      done(id, us);
+      tick(500 * kMs);
+    }
+  }
+};
+
+TEST_F(FullTableTest, WhatIsInItIsLearnedAsEver) {
+  EXPECT_TRUE(core_->full());
+  measure(2, 77, 300);
+  EXPECT_EQ(hint_[77], 300);
+  const TaskProfile profile = core_->take_profile(2);
+  ASSERT_EQ(profile.kernels.size(), 1u);
+  EXPECT_EQ(profile.kernels[0].facts.id, uint64_t{2} << 32 | 77);
+}
+
+// All of them share an entry, whose durations are nobody's.
+TEST_F(FullTableTest, WhatFindsNoRoomIsScheduledAndGoesIntoNoProfile) {
+  attach(3, 5);
+  for (uint32_t i = 0; i < 2; ++i) kernel(3, i, uint64_t{3} << 32 | i);
+  measure(3, 0, 100);
+  measure(3, 1, 900);
+  EXPECT_TRUE(core_->measured(3)) << "its stage ends all the same";
+  EXPECT_TRUE(core_->profile(3).kernels.empty());
+  EXPECT_TRUE(core_->take_profile(3).kernels.empty());
+  measure(1, 5, 40);
+  EXPECT_EQ(hint_[5], 40) << "of which nothing was learned from them";
+}
+
+TEST(StatsTableTest, TasksThatFindNoRoomHaveNoStage) {
+  StatsTable table;
+  for (uint64_t task = 0; task < StatsTable::kEntriesMax; ++task) table.task(task).runs = 1;
+  EXPECT_TRUE(table.task(StatsTable::kEntriesMax).profiled);
+  EXPECT_EQ(&table.task(StatsTable::kEntriesMax), &table.task(StatsTable::kEntriesMax + 1));
+  EXPECT_EQ(table.task(0).runs, 1u);
+  EXPECT_FALSE(table.task(0).profiled);
+}
+
+TEST(RunComparison, ForgetsAllKindsWhenThereAreTooManyAndLearnsThemAgain) {
+  RunComparison runs;
+  const auto add = [&](uint64_t kind) { return runs.add(kind, 1000, 10, true, 0); };
+  for (uint64_t kind = 0; kind < RunComparison::kKindsMax; ++kind) add(kind), add(kind);
+  EXPECT_EQ(add(0), 1000) << "all of them are known";
+  EXPECT_EQ(add(RunComparison::kKindsMax), 0);
+  EXPECT_EQ(add(0), 0) << "forgotten";
+  add(0);
+  EXPECT_EQ(add(0), 1000);
+}
+
+}  // namespace
+}  // namespace heddle::core
