@@ -397,7 +397,8 @@ void forget_parent() {
   forget_rows();
 }
 
-bool start_helper() {
+// 0, or what pthread_create said.
+int start_helper() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -412,7 +413,7 @@ bool start_helper() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   if (error == 0) pthread_setname_np(helper, "heddle");
-  return error == 0;
+  return error;
 }
 
 bool disabled() {
@@ -443,8 +444,12 @@ void on_driver_initialized() {
     create_capture_key();
     rest_events_at_exit();
     gather_facts();
-    started = start_helper();
-    if (!started) log_line("no helper thread; launching unmanaged");
+    const int error = start_helper();
+    started = error == 0;
+    if (!started) {
+      log_line("no helper thread (error %d): raise the limit on processes; launching unmanaged",
+               error);
+    }
   }
   init_lock.unlock();
   if (!started) return;

@@ -193,7 +193,7 @@ std::vector<Registration> FakeDaemon::registrations() {
 // ---- the application
 // ------------------------------------------------------------------------------
 
-Application::Application(std::vector<std::string> environment) {
+Application::Application(std::vector<std::string> environment, const char* program) {
   int in[2], out[2];
   EXPECT_EQ(pipe(in), 0);
   EXPECT_EQ(pipe(out), 0);
@@ -208,7 +208,7 @@ Application::Application(std::vector<std::string> environment) {
       const size_t equals = entry.find('=');
       setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
     }
-    execl(HEDDLE_SHIM_CLIENT, HEDDLE_SHIM_CLIENT, "an", "argument", nullptr);
+    execl(program, program, "an", "argument", nullptr);
     _exit(127);
   }
   close(in[0]);

@@ -66,7 +66,8 @@ class FakeDaemon {
 class Application {
  public:
   // `environment`: NAME=value, on top of the test's own.
-  explicit Application(std::vector<std::string> environment);
+  explicit Application(std::vector<std::string> environment,
+                       const char* program = HEDDLE_SHIM_CLIENT);
   ~Application();
 
   void send(const std::string& command);
