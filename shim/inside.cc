@@ -44,12 +44,16 @@ constinit std::atomic<uint64_t> helper_bit{0};
 // See count_without_slot().
 constinit std::atomic<uint64_t> without_slot{0};
 
+// Launched unobserved by threads that ended before they told; added to the counter with the next.
+constinit std::atomic<uint64_t> unobserved_left{0};
+
 // Runs at thread exit, and hands the slot to whoever comes next.
 void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
   slot->unreported += telling.untold();
+  unobserved_left.fetch_add(std::exchange(unobserved_launches, 0), std::memory_order_relaxed);
   // A cancelled thread may not have left, nor launched.
   slot->in_hand.store(0, std::memory_order_relaxed);
   slot->blocked_ns.store(0, std::memory_order_relaxed);
@@ -173,7 +177,10 @@ void Inside::count_self(wire::Admission admission) {
 
 void Inside::report_launches() {
   auto& counters = session_->client->counters;
-  const uint32_t unobserved = std::exchange(unobserved_launches, 0);
+  uint64_t unobserved = std::exchange(unobserved_launches, 0);
+  if (unobserved_left.load(std::memory_order_relaxed) != 0) {
+    unobserved += unobserved_left.exchange(0, std::memory_order_relaxed);
+  }
   counters.launches.fetch_add(std::exchange(thread_->unreported, 0) + unobserved,
                               std::memory_order_relaxed);
   if (unobserved != 0) {
@@ -201,6 +208,7 @@ void create_thread_key() {
 
 void forget_threads() {
   helper_bit.store(0, std::memory_order_relaxed);
+  unobserved_left.store(0, std::memory_order_relaxed);
   for (ThreadSlot& slot : thread_slots) {
     slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.inside.store(nullptr, std::memory_order_relaxed);

@@ -43,6 +43,22 @@ TEST_F(ShimUnobserved, LaunchesWithoutARecordAndEachOnce) {
   EXPECT_EQ(daemon_.client().counters.launches, 12u);
 }
 
+TEST_F(ShimUnobserved, WhatAThreadLaunchedThatEndsIsCounted) {
+  go_unobserved();
+  unobserved(0);
+  app_.send("@launch");
+  EXPECT_EQ(app_("result"), "0");
+  unobserved(1);
+  app_.send("@burst 10");
+  EXPECT_EQ(app_("result"), "0");
+  EXPECT_EQ(app_("end_worker"), "0");
+  EXPECT_EQ(app_("get fake_launches"), "13");
+  EXPECT_EQ(app_("sync"), "0");
+  EXPECT_EQ(daemon_.client().counters.unobserved, 11u);
+  EXPECT_GE(daemon_.client().counters.launches, 12u)
+      << "one may be told by who has that place next";
+}
+
 TEST_F(ShimUnobserved, RecordsAgainAsSoonAsTheDaemonSaysSo) {
   go_unobserved();
   unobserved(0);
