@@ -1,4 +1,6 @@
-// Every pool of the built shim, and what happens beyond it: launches go on, and are counted.
+// The pools of the built shim that a program can fill, and what happens beyond them: launches go
+// on, and are counted. (Not here: the lists of captures, of lanes and of sessions that somebody is
+// in.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
