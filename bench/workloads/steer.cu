@@ -16,15 +16,22 @@
 #include <string>
 #include <vector>
 
+#include "launching.h"
 #include "samples.h"
 #include "watch.h"
 
 using heddle::bench::Burst;
+using heddle::bench::completion_attribute;
+using heddle::bench::dependent_attribute;
 using heddle::bench::Experiment;
+using heddle::bench::function_of;
+using heddle::bench::launch;
 using heddle::bench::make_event;
 using heddle::bench::make_stream;
+using heddle::bench::mapped_word;
 using heddle::bench::now_us;
 using heddle::bench::Poller;
+using heddle::bench::priority_attribute;
 using heddle::bench::Recorder;
 using heddle::bench::Watcher;
 
@@ -55,39 +62,6 @@ __global__ void chain_link(int cycles, unsigned* length) {
   cudaGridDependencySynchronize();
   spin(cycles);
   if (blockIdx.x == 0 && threadIdx.x == 0) ++*length;
-}
-
-template <typename Kernel>
-CUfunction function_of(Kernel* kernel) {
-  CUfunction f;
-  CHECK(cudaGetFuncBySymbol(&f, reinterpret_cast<const void*>(kernel)));
-  return f;
-}
-
-void launch(CUfunction f, CUstream stream, void** args,
-            const std::vector<CUlaunchAttribute>& attributes, unsigned blocks = 1) {
-  CUlaunchConfig config = {};
-  config.gridDimX = blocks;
-  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-  config.blockDimX = 32;
-  config.hStream = stream;
-  config.attrs = const_cast<CUlaunchAttribute*>(attributes.data());
-  config.numAttrs = static_cast<unsigned>(attributes.size());
-  CHECK(cuLaunchKernelEx(&config, f, args, nullptr));
-}
-
-CUlaunchAttribute priority_attribute(int priority) {
-  CUlaunchAttribute a = {};
-  a.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-  a.value.priority = priority;
-  return a;
-}
-
-CUlaunchAttribute dependent_attribute() {
-  CUlaunchAttribute a = {};
-  a.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  a.value.programmaticStreamSerializationAllowed = 1;
-  return a;
 }
 
 // ---- a: the launch priority attribute ---------------------------------------------------------
@@ -284,6 +258,8 @@ std::string sparse_markers(CUfunction f, CUstream stream, int cycles) {
       });
     };
   };
+  const std::vector<CUlaunchAttribute> completion = {completion_attribute(marker)};
+  static const CUdeviceptr word = mapped_word();
   Experiment e{std::string("sparse_markers_") + (cycles ? "small" : "empty"),
                std::string("an event after every n-th of 128 launches, ") +
                    (cycles ? "kernels of about 5 us" : "empty kernels"),
@@ -297,7 +273,17 @@ std::string sparse_markers(CUfunction f, CUstream stream, int cycles) {
              {"marker every launch", marked(marker, 1)},
              {"timed bracket every 64", bracketed(64)},
              {"timed bracket every 16", bracketed(16)},
-             {"timed event every launch", marked(begin, 1)}};
+             {"timed event every launch", marked(begin, 1)},
+             {"completion event every launch",
+              [&, stream](Recorder& r) {
+                burst.run(r, [&](int) { launch(f, stream, args, completion); });
+              }},
+             {"stream write every launch", [&, stream](Recorder& r) {
+                burst.run(r, [&](int i) {
+                  plain();
+                  CHECK(cuStreamWriteValue32(stream, word, static_cast<unsigned>(i), 0));
+                });
+              }}};
   return heddle::bench::run(e);
 }
 
