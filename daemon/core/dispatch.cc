@@ -234,7 +234,8 @@ void Scheduler::State::take_turn(Waiting& w) {
   c.turn_us = w.turn_us + std::max(1.0, predict(c, w.kernel) + w.by_credit_us) / c.share;
 }
 
-// The built-in's choice: the most important client that nobody above holds up; equals by turns.
+// The built-in's choice: the most important client that nobody above holds up; equals by turns, and
+// as each may have one launch on the GPU, in equal numbers where all of them wait.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
   const auto turn = [](const Waiting& w) {
     return std::tuple(w.client->priority, w.turn_us, w.arrival);

@@ -21,7 +21,7 @@ namespace heddle::server {
 
 // What a rule gives besides the priority; the defaults are what clients without a rule have.
 struct Terms {
-  double share = 1;                          // weight among equals: c.share of a policy
+  double share = 1;                          // weight among equals in a policy's queue
   double slo_ms = 0;                         // latency objective: c.slo_ms of a policy, 0: none
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
