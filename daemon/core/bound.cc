@@ -21,7 +21,7 @@ constexpr double kNoticeUs = 70;
 
 // True if the blocks of `above` are placed before those of `below` that wait for room.
 bool Scheduler::State::goes_first(const Client& above, const Client& below) const {
-  return launch_priority_of(above) < launch_priority_of(below);
+  return config.mps && launch_priority_of(above) < launch_priority_of(below);
 }
 
 // Of what the client has in flight, what is in nobody's way: time-sliced a fence keeps nobody's SMs

@@ -12,6 +12,10 @@ constexpr double kDefaultUs = 100;  // what a kernel is predicted to take that w
 // Runs whatever waits while nobody above has work, as its verdict says.
 struct Giving : Policy {
   std::string_view name() const override { return "giving"; }
+  WindowVerdict client_init(Gpu& g, ClientId c) override {
+    if (c == 1) g.set_launch_priority(c, launch_priority);
+    return {};
+  }
   EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
     g.launch(k, asked);
     g.queue_insert(g.queue_create("q"), k, 0);
@@ -28,6 +32,7 @@ struct Giving : Policy {
   }
 
   DispatchVerdict verdict;
+  int launch_priority = kBuiltinPriority;  // of client 1
   bool open = true;
   LaunchView asked, fit;
   GpuView gpu;
@@ -368,6 +373,20 @@ TEST_F(GapTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   now_ += 2 * kMs;  // its last waves wait for client 1
   seen();
   EXPECT_EQ(important().gaps_exceeded, 0u);
+}
+
+TEST_F(GapTest, NoLaunchPriorityPutsAnybodyFirstWhereTheGpuIsTimeSliced) {
+  policy_.launch_priority = -5;
+  begin();
+  Event e(EventKind::kKernel, now_, 2);
+  e.kernel = {};
+  e.kernel.id = 23;
+  e.kernel.grid_blocks = 1320;  // ten waves, all of which are in the way
+  e.kernel.block_threads = 128;
+  step(e);
+  ask(2);
+  post(1);
+  EXPECT_NEAR(important().added_us_max, kDefaultUs + 140, 1);
 }
 
 TEST_F(GapTest, WhatIsFencedIsInNobodysWayUnderMps) {
