@@ -12,9 +12,11 @@ def results(series):
     return [json.loads(path.read_text()) for path in sorted((RESULTS / series).glob("*.json"))]
 
 
-def mean_over_alone(result, row):
-    jobs = result["figures"].get(row, {}).get("jobs", {})
-    return jobs.get("H", {}).get("mean_over_alone", {}).get("value")
+def figure(result, row, job, name):
+    found = result["figures"].get(row, {}).get("jobs", {}).get(job, {})
+    found = found.get("jct_ms", {}) if name == "mean" else found
+    value = found.get(name)
+    return value["value"] if isinstance(value, dict) else value
 
 
 def speed_ups(series):
@@ -22,18 +24,11 @@ def speed_ups(series):
     means over alone of one result, each a median over its repetitions."""
     rows = [["H faster than under", *(f"{of}: `{row}`" for of in OVER.values() for row in RULERS)]]
     for result in results(series):
-        took = {row: mean_over_alone(result, row) for row in (*OVER, *RULERS)}
+        took = {row: figure(result, row, "H", "mean_over_alone") for row in (*OVER, *RULERS)}
         rows.append([result["name"],
                      *(three(took[of] / took[row]) if took[of] and took[row] else "–"
                        for of in OVER for row in RULERS)])
     return rows
-
-
-def figure(result, row, job, name):
-    found = result["figures"].get(row, {}).get("jobs", {}).get(job, {})
-    found = found.get("jct_ms", {}) if name == "mean" else found
-    value = found.get(name)
-    return value["value"] if isinstance(value, dict) else value
 
 
 def cell(result, row, job, name, over):

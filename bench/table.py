@@ -9,7 +9,9 @@ Tables, each from the files of results/ that begin with its name, but: verdicts 
 `method` from those of a script that `heddle-bench run` has taken the place of; `preload` from
 overhead*.json; `[fikit-]validation` from {six_pairs,pairs}/*.validate.md; `SERIES` from what
 `heddle-bench table --brief` left in its folder; `predict` from what `heddle trace predict` said
-before the predictor was measured and says now; `heard` from itself*/; `frontier-*` from frontier/.
+before the predictor was measured and says now; `heard`, `slowdown` and `open` from itself*/;
+`[simulated-]frontier-*` and `steady-spread` from the folder of that name; `speed-ups`, `bounds` and
+`*-predicted`: fikit.py.
 """
 
 import argparse
