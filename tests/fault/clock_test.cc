@@ -15,15 +15,9 @@ class ClockTest : public DaemonTest {
  protected:
   void SetUp() override {
     DaemonTest::SetUp();
-    setenv("HEDDLE_SIM_SOCKET", (folder_ + "/g").c_str(), 1);
-    setenv("HEDDLE_SOCKET", config_.socket.c_str(), 1);
-    setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
-    dup2(memfd_create("heddle-board", 0), fault::kBoardFd);
-    ASSERT_EQ(ftruncate(fault::kBoardFd, sizeof(fault::Board)), 0);
-    void* at =
-        mmap(nullptr, sizeof(fault::Board), PROT_READ | PROT_WRITE, MAP_SHARED, fault::kBoardFd, 0);
-    ASSERT_NE(at, MAP_FAILED);
-    board_ = static_cast<fault::Board*>(at);
+    set_environment();
+    board_ = share_board();
+    ASSERT_NE(board_, nullptr);
   }
   void TearDown() override {
     munmap(board_, sizeof *board_);

@@ -64,9 +64,7 @@ class CrowdTest : public DaemonTest {
     DaemonTest::SetUp();
     // On two cores a thread among thousands waits for its processor: that is not what is looked at.
     config_.core.starvation_us = 60e6;
-    setenv("HEDDLE_SIM_SOCKET", (folder_ + "/g").c_str(), 1);
-    setenv("HEDDLE_SOCKET", config_.socket.c_str(), 1);
-    setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
+    set_environment();
   }
   json client() {
     Request ps;

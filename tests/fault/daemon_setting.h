@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 #include "daemon/policy_store.h"
 #include "daemon/server/server.h"
 #include "ipc/socket.h"
+#include "tests/fault/board.h"
 #include "tests/integration/fake_client.h"
 
 namespace heddle::testing {
@@ -89,6 +91,19 @@ class DaemonTest : public ::testing::Test {
       if (word == name && stream >> value) return value;
     }
     return -1;
+  }
+  // For programs under the shim on the simulated GPU, and what `fault_client` writes to.
+  void set_environment() const {
+    setenv("HEDDLE_SIM_SOCKET", (folder_ + "/g").c_str(), 1);
+    setenv("HEDDLE_SOCKET", config_.socket.c_str(), 1);
+    setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
+  }
+  static fault::Board* share_board() {
+    constexpr int kFd = fault::kBoardFd;
+    dup2(memfd_create("heddle-board", 0), kFd);
+    if (ftruncate(kFd, sizeof(fault::Board)) != 0) return nullptr;
+    void* at = mmap(nullptr, sizeof(fault::Board), PROT_READ | PROT_WRITE, MAP_SHARED, kFd, 0);
+    return at != MAP_FAILED ? static_cast<fault::Board*>(at) : nullptr;
   }
   std::string log_text() const {
     std::ifstream stream(log_);

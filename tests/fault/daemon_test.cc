@@ -125,15 +125,10 @@ TEST_F(DaemonTest, TakesThreeHundredProcessesAtOnce) {
 TEST_F(DaemonTest, ServesThreeHundredProgramsAtOnce) {
   constexpr uint32_t kPrograms = 300;
   start();
-  setenv("HEDDLE_SIM_SOCKET", (folder_ + "/g").c_str(), 1);
-  setenv("HEDDLE_SOCKET", config_.socket.c_str(), 1);
-  setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
-  dup2(memfd_create("heddle-board", 0), fault::kBoardFd);
-  ASSERT_EQ(ftruncate(fault::kBoardFd, sizeof(fault::Board)), 0);
-  void* at =
-      mmap(nullptr, sizeof(fault::Board), PROT_READ | PROT_WRITE, MAP_SHARED, fault::kBoardFd, 0);
-  ASSERT_NE(at, MAP_FAILED);
-  const fault::ClientNote& note = static_cast<fault::Board*>(at)->clients[0];
+  set_environment();
+  fault::Board* board = share_board();
+  ASSERT_NE(board, nullptr);
+  const fault::ClientNote& note = board->clients[0];
   int gate[2];
   ASSERT_EQ(pipe2(gate, O_CLOEXEC), 0);
   std::vector<pid_t> all;
@@ -160,7 +155,7 @@ TEST_F(DaemonTest, ServesThreeHundredProgramsAtOnce) {
   }
   EXPECT_EQ(note.wrong, 0u);
   EXPECT_TRUE(has_clients(0));
-  munmap(at, sizeof(fault::Board));
+  munmap(board, sizeof *board);
   close(fault::kBoardFd);
 }
 
