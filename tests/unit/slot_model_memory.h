@@ -4,12 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "tests/unit/slot_model.h"
 
 namespace heddle::slot_model {
 
-struct Stop {};     // the action has made its one access, or can make none now
 struct Violation {  // an invariant does not hold
   const char* what;
 };
@@ -20,10 +20,27 @@ struct Violation {  // an invariant does not hold
 struct Running {
   State* state = nullptr;
   Process* process = nullptr;
-  uint8_t at = 0;      // accesses replayed so far
-  bool moved = false;  // the one access was made
+  uint8_t at = 0;        // accesses replayed so far
+  bool moved = false;    // the one access was made
+  bool stopped = false;  // see stop()
+  std::optional<State> left = {};
 };
 inline Running running;
+
+// The action has made its one access, or can make none now: the step ends here, and leaves what the
+// state is now if it moved. The real functions run on to their ends all the same, because
+// exceptions that end them here cost more than all the rest: what they load from here on is 0, and
+// what they change is thrown away with the state that they change.
+inline void stop() {
+  if (running.stopped) return;
+  running.stopped = true;
+  if (running.moved) running.left = *running.state;
+}
+
+// Of what runs on behind a stop nothing is asked.
+inline void expect(bool holds, const char* what) {
+  if (!holds && !running.stopped) throw Violation{what};
+}
 
 inline uint16_t shrink(uint64_t value) {
   return static_cast<uint16_t>(value >> 32 << 12 | (value & 0xfff));
@@ -38,21 +55,22 @@ inline uint16_t place_of(int session, int client, Cell cell) {
   return static_cast<uint16_t>((session * kClients + client) * kCells + cell);
 }
 
-// True if the access was made before, and `value` is what it gave.
+// True if the access was made before, and `value` is what it gave; or if it is not to be made.
 inline bool replayed(uint16_t& value) {
   Process& p = *running.process;
+  value = 0;
   if (running.at < p.reads) {
     value = p.read[running.at++];
     return true;
   }
-  if (running.moved) throw Stop{};
-  return false;
+  if (running.moved) stop();
+  return running.stopped;
 }
 
 inline void made(uint16_t value) {
   Process& p = *running.process;
   running.moved = true;
-  if (p.reads == p.read.size()) throw Violation{"model: an action makes too many accesses"};
+  expect(p.reads < p.read.size(), "model: an action makes too many accesses");
   p.read[p.reads++] = value;
   running.at = p.reads;
 }
@@ -74,10 +92,10 @@ inline void store(uint16_t place, uint16_t value, std::memory_order order) {
   if (replayed(ignored)) return;
   Process& p = *running.process;
   if (order == std::memory_order_seq_cst) {
-    if (p.stored != 0) throw Stop{};  // the buffer drains first
+    if (p.stored != 0) return stop();  // the buffer drains first
     cell_at(place) = value;
   } else {
-    if (p.stored == p.buffer.size()) throw Stop{};
+    if (p.stored == p.buffer.size()) return stop();
     p.buffer[p.stored++] = {place, value};
   }
   made(0);
@@ -86,7 +104,7 @@ inline void store(uint16_t place, uint16_t value, std::memory_order order) {
 inline void fence() {
   uint16_t ignored;
   if (replayed(ignored)) return;
-  if (running.process->stored != 0) throw Stop{};  // the buffer drains first
+  if (running.process->stored != 0) return stop();  // the buffer drains first
   made(0);
 }
 
@@ -95,11 +113,11 @@ inline void sleep_on(uint16_t place, uint16_t seen) {
   uint16_t ignored;
   if (replayed(ignored)) return;
   Process& p = *running.process;
-  if (p.stored != 0 || p.asleep == 1) throw Stop{};
+  if (p.stored != 0 || p.asleep == 1) return stop();
   if (p.asleep == 0 && cell_at(place) == seen) {
     p.asleep = 1;
     running.moved = true;
-    throw Stop{};
+    return stop();
   }
   p.asleep = 0;
   made(0);

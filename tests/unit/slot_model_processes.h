@@ -64,6 +64,7 @@ inline Books books_of(const Ghost& ghost) {
 }
 
 inline void tell(Ghost& ghost, uint8_t told) {
+  if (running.stopped) return;  // thrown away in any case, and there need not be room for it
   if (ghost.claims == ghost.claim.size()) throw Violation{"model: too many claims"};
   ghost.claim[ghost.claims++] = told;
 }
@@ -162,7 +163,7 @@ inline void push(Ghost& ghost, Block& block, const Slot& slot, uint8_t told) {
   const bool pushed = ipc::ring_push(
       block.ring_head, slot.ring_tail, tail_seen, ring_memory,
       [&](std::byte*) { written.record[written.posted++ % written.record.size()] = told; });
-  if (!pushed) throw Violation{"the ring is full"};
+  expect(pushed, "the ring is full");
   ghost = written;
 }
 
@@ -210,7 +211,7 @@ struct Client {
       }
       case kRing:
       case kRingSelf:
-        if (self.stored != 0) throw Stop{};
+        if (self.stored != 0) return stop();
         if (reg(kSession) == state.session) state.doorbell = 1;
         reg(kRungNap) = std::exchange(reg(kSeenNap), 0) == kThisNap;
         running.moved = true;
@@ -229,10 +230,9 @@ struct Client {
         return;
       case kTake: {
         const ipc::Grant grant = ipc::slot_grant(s);
-        if (grant.credit_us != credit_of(reg(kSession), seq) ||
-            grant.epoch != epoch_of(reg(kSession), seq)) {
-          throw Violation{"a grant is not whole, or of another ask"};
-        }
+        expect(grant.credit_us == credit_of(reg(kSession), seq) &&
+                   grant.epoch == epoch_of(reg(kSession), seq),
+               "a grant is not whole, or of another ask");
         ++ghost().launches;
         self.at = kClose;
         return;
@@ -264,7 +264,7 @@ struct Client {
         running.moved = true;
         return next();
       default:
-        throw Stop{};
+        return stop();
     }
   }
 };
@@ -289,7 +289,7 @@ struct Daemon {
     if (slot_poll_step(block, asked, seq, copy)) {
       uint32_t words[2];
       std::memcpy(words, copy, sizeof words);
-      if (words[0] != seq || words[1] != seq) throw Violation{"the record of another ask"};
+      expect(words[0] == seq && words[1] == seq, "the record of another ask");
       asked = static_cast<uint8_t>(seq);
       told[count++] = static_cast<uint8_t>(kToldAsk | seq);
     }
@@ -379,7 +379,7 @@ struct Daemon {
       }
       case kWake0:
       case kWake1: {
-        if (self.stored != 0) throw Stop{};
+        if (self.stored != 0) return stop();
         running.moved = true;
         uint8_t& asleep = state.processes[static_cast<size_t>(client)].asleep;
         if (asleep == 1) asleep = 2;
@@ -395,7 +395,7 @@ struct Daemon {
         self.at = client == 0 ? kDrowse1 : kPoll0;
         return;
       case kNap:
-        if (state.doorbell == 0) throw Stop{};
+        if (state.doorbell == 0) return stop();
         state.doorbell = 0;
         running.moved = true;
         return loop();
@@ -405,7 +405,7 @@ struct Daemon {
         self.at = client == 0 ? kRise1 : kPoll0;
         return;
       default:
-        throw Stop{};
+        return stop();
     }
   }
 };
