@@ -7,7 +7,7 @@ import time
 import setting
 import stage
 
-DEMO_S = 3.0
+DEMO_S = 2.0
 
 
 def survives(where, seed, random, victim, policy):

@@ -3,7 +3,7 @@
 and its resumption, a job that dies; then the path of a real GPU with programs that stand in for
 NVIDIA's (nvidia-smi, nvidia-cuda-mps-control) and jobs that need no GPU.
 
-    runner.py FAKE_NVML [DIST]
+    runner.py FAKE_NVML [DIST [TEST...]]
 """
 
 import json
@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -104,6 +103,8 @@ def alive(word):
 
 
 class Runner(unittest.TestCase):
+    """What the tests share."""
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="heddle-runner-")
         self.at = pathlib.Path(self.folder.name)
@@ -128,6 +129,10 @@ class Runner(unittest.TestCase):
 
     def result(self):
         return json.loads(self.json.read_text())
+
+
+class SimulatedGpu(Runner):
+    """Its figures are judged: it has the machine for itself."""
 
     def test_a_run_is_interrupted_and_resumed(self):
         process = subprocess.Popen(self.command(TWO_JOBS, "--device", "sim"), env=self.env,
@@ -197,6 +202,30 @@ class Runner(unittest.TestCase):
         self.assertTrue(0 <= managed["jobs"]["filler"]["shim_cpu"]["value"] < 2)
         self.assertEqual([m["row"] for m in result["missing"]], ["energy"])
         self.assertNotIn("power_w", managed)
+
+    def test_bad_input_is_one_line(self):
+        for text, message in (
+                ('x = 1\n[[job]]\nname = "a"\ncommand = ["x"]\n', "scenario.toml:1: unknown key"),
+                ('[[job]]\nname = "a"\nworkload = "torchvision"\n',
+                 "scenario.toml:1: job a needs a [job.sim]"),
+                ('policies = ["gapfil"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "no policy 'gapfil'; did you mean 'gapfill'?"),
+                ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "scenario.toml: ./p.lua: ./p.lua: cannot be read; check that it exists"),
+                ('policies = ["gapfill:gap=3"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "scenario.toml: gapfill:gap=3: gapfill: no parameter 'gap'; there are: "),
+                ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',
+                 "scenario.toml:1: job a plays a trace that is not there: t"),
+                ('policies = ["fifo@mps/b"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
+                 "policies: 'fifo@mps/b': no job 'b'")):
+            output = self.run_bench(text, "--device", "sim", status=1)
+            self.assertIn(message, output)
+            self.assertEqual(output.count("\n"), 1, output)
+            self.assertFalse(self.json.exists())
+
+
+class RealPath(Runner):
+    """Jobs that sleep: no test takes a tenth of a processor, so that they run side by side."""
 
     def stand_ins(self):
         """A path on which NVIDIA's programs are ours; the command of a job of the user's own."""
@@ -412,30 +441,27 @@ command = ["python3", "{job}", "m", "1"]
         unserved = figures["alone/flooded"]["jobs"]["flooded"]["unserved"]
         self.assertGreater(unserved["value"] * unserved["n"], 3000)
 
-    def test_bad_input_is_one_line(self):
-        for text, message in (
-                ('x = 1\n[[job]]\nname = "a"\ncommand = ["x"]\n', "scenario.toml:1: unknown key"),
-                ('[[job]]\nname = "a"\nworkload = "torchvision"\n',
-                 "scenario.toml:1: job a needs a [job.sim]"),
-                ('policies = ["gapfil"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
-                 "no policy 'gapfil'; did you mean 'gapfill'?"),
-                ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
-                 "scenario.toml: ./p.lua: ./p.lua: cannot be read; check that it exists"),
-                ('policies = ["gapfill:gap=3"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
-                 "scenario.toml: gapfill:gap=3: gapfill: no parameter 'gap'; there are: "),
-                ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',
-                 "scenario.toml:1: job a plays a trace that is not there: t"),
-                ('policies = ["fifo@mps/b"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
-                 "policies: 'fifo@mps/b': no job 'b'")):
-            output = self.run_bench(text, "--device", "sim", status=1)
-            self.assertIn(message, output)
-            self.assertEqual(output.count("\n"), 1, output)
-            self.assertFalse(self.json.exists())
+
+def main():
+    """Every test, each of RealPath in a process of its own."""
+    def start(test):
+        return subprocess.Popen([sys.executable, __file__, NVML, DIST, test], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def ended(process):
+        print(process.communicate()[0], flush=True)
+        return process.returncode
+
+    failed = ended(start("SimulatedGpu"))
+    beside = [start(f"RealPath.{name}")
+              for name in unittest.defaultTestLoader.getTestCaseNames(RealPath)]
+    sys.exit(any([failed, *map(ended, beside)]))
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
     if not BENCH.exists():
         print(f"{BENCH} is not there: build and install first")
         sys.exit(77)
-    unittest.main(verbosity=2)
+    if sys.argv[1:]:
+        unittest.main(verbosity=2)
+    main()

@@ -22,7 +22,7 @@ def shape(text):
 
 def main():
     write = sys.argv[1:] == ["--write"]
-    command = ["examples/quickstart.sh", "--installed"] + ([] if write else ["--seconds", "2.5"])
+    command = ["examples/quickstart.sh", "--installed"] + ([] if write else ["--seconds", "2"])
     done = subprocess.run(command, cwd=tree.ROOT, capture_output=True, text=True)
     print(done.stdout, done.stderr, sep="")
     if done.returncode:
