@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "daemon/core/scheduler_state.h"
@@ -23,6 +24,8 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     alone_us = k.alone_us + host * (launching_us - k.launching_us);
   }
   if (alone) {
+    const bool agrees = k.known() && std::abs(us - alone_us) < kAgree * alone_us;
+    k.beside_max = agrees ? std::min(2 * k.beside_max, kBesideMost) : kBesideMax;
     // One that was held up for long does not count as much.
     if (k.known() && us > 2 * k.alone_us) {
       launching_us *= 2 * k.alone_us / us;
@@ -39,7 +42,7 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     not_before_ = now + kRest * std::min(now - since_, kPatienceNs);
     since_ = 0;
   }
-  if (since_ == 0 && now >= not_before_ && k.beside >= (k.known() ? kBesideMax : kUnknownMax)) {
+  if (since_ == 0 && now >= not_before_ && k.beside >= (k.known() ? k.beside_max : kUnknownMax)) {
     since_ = now;
     wanted_ = kind;
     k.beside = 0;  // it may never come again

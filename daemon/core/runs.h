@@ -32,8 +32,10 @@ class RunComparison {
   static constexpr size_t kKindsMax = 1024;  // then all are forgotten
   static constexpr uint32_t kAloneMin = 2;   // runs alone before one says what it takes
   static constexpr double kMemory = 0.25;    // weight of the latest run alone, once there are a few
-  // So many runs of a kind in a row that were not alone, known or not, ask for one that is.
-  static constexpr uint32_t kBesideMax = 16, kUnknownMax = 4;
+  // So many runs of a kind in a row that were not alone, known or not, ask for one that is; of a
+  // kind whose runs alone agree, twice as many after each, at most so many.
+  static constexpr uint32_t kBesideMax = 16, kUnknownMax = 4, kBesideMost = 64;
+  static constexpr double kAgree = 0.05;  // of what it takes
   // What that costs those below: it is waited for this long at most, and then not for so many times
   // as long as was waited.
   static constexpr TimeNs kPatienceNs = 100'000'000;
@@ -51,6 +53,7 @@ class RunComparison {
   struct Kind {
     double alone_us = 0, launching_us = 0;  // of runs alone
     uint32_t alone = 0, beside = 0;         // runs; beside: since the last alone
+    uint32_t beside_max = kBesideMax;
     bool known() const { return alone >= kAloneMin; }
   };
 

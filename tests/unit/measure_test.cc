@@ -286,5 +286,29 @@ TEST(RunComparison, AsksForARunAloneOfTheKindThatHadNone) {
   EXPECT_FALSE(runs.comparing(now + RunComparison::kPatienceNs)) << "it may never come";
 }
 
+TEST(RunComparison, AsksTheMoreSeldomTheMoreItsRunsAloneAgree) {
+  RunComparison runs;
+  TimeNs now = 0;
+  const auto add = [&](bool alone, double us) {
+    now += 10'000'000;
+    runs.add(1, us, 0, alone, now);
+    return runs.comparing(now);
+  };
+  const auto until_asked = [&] {
+    now += 60'000'000'000;  // it rested
+    uint32_t beside = 1;
+    while (!add(false, 130)) ++beside;
+    return beside;
+  };
+  for (int i = 0; i < 2; ++i) add(true, 100);
+  for (const uint32_t beside : {16, 32, 64, 64}) {
+    EXPECT_EQ(until_asked(), beside);
+    add(true, 100);
+  }
+  until_asked();
+  add(true, 120);
+  EXPECT_EQ(until_asked(), RunComparison::kBesideMax) << "it takes longer now";
+}
+
 }  // namespace
 }  // namespace heddle::core
