@@ -29,8 +29,9 @@ def pairs_of(result):
     for block in result["raw"]:
         if "H" in block["jobs"]:
             took.setdefault(block["row"], {})[block["rep"]] = block["jobs"]["H"]["us"]
-    return {row: [(us, took[ALONE][rep]) for rep, us in of.items() if rep in took[ALONE]]
-            for row, of in took.items() if row != ALONE}
+    pairs = {row: [(us, took[ALONE][rep]) for rep, us in of.items() if us and rep in took[ALONE]]
+             for row, of in took.items() if row != ALONE}
+    return {row: both for row, both in pairs.items() if both}
 
 
 def of_rows(result):

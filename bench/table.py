@@ -10,6 +10,7 @@ Tables, each from the files of results/ that begin with its name, but: verdicts 
 overhead*.json; `[fikit-]validation` from {six_pairs,pairs}/*.validate.md; `SERIES` from what
 `heddle-bench table --brief` left in its folder; `predict` from what `heddle trace predict` said
 before the predictor was measured and says now; `heard`, `slowdown` and `open` from itself*/;
+`ten-pairs` and `pairs-quartiles` from pairs/ and gapfill-1.7/;
 `[simulated-]frontier-*` and `steady-spread` from the folder of that name; `speed-ups`, `bounds` and
 `*-predicted`: fikit.py.
 """
@@ -74,6 +75,7 @@ def overhead_table():
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
+TEN_PAIRS = ["mps+priority", "mps:25", "fikit@mps", "gapfill@mps"]
 MICRO_FILES = {"micro.json": "simulated driver, 2 cores",
                "micro-h200-simulated.json": "simulated driver, host of an H200",
                "micro-h200.json": "an H200's driver"}
@@ -313,12 +315,17 @@ def tables():
             "rows": rows_table(), "heard": headed(quartiles.rows(heard, quartiles.ROWS)),
             "open": headed(quartiles.rows([RESULTS / "itself_open"])), "stage": stage_table(),
             "slowdown": headed(quartiles.rows([RESULTS / "itself_slowdown"])),
+            "ten-pairs": headed(quartiles.rows(
+                [RESULTS / "pairs"], ["timeslice", "mps", *TEN_PAIRS])),
+            "pairs-quartiles": headed(quartiles.rows(
+                [RESULTS / "gapfill-1.7", RESULTS / "pairs"], TEN_PAIRS)),
             "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
             "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
             "speed-ups": headed(fikit.speed_ups("pairs")),
-            "bounds": headed(fikit.bounds("itself_slowdown", "itself_open", "preempt", "steady")),
+            "bounds": headed(fikit.bounds(
+                "itself_slowdown", "itself_open", "pairs", "preempt", "steady")),
             "preempt-predicted": headed(fikit.predicted("preempt", fikit.PREEMPT)),
             "steady-predicted": headed(fikit.predicted("steady", fikit.STEADY)),
             "validation": validation_table("six_pairs"),

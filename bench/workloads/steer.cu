@@ -429,7 +429,8 @@ std::string brackets(CUfunction f, CUstream stream) {
   return heddle::bench::run(e);
 }
 
-std::string header() {
+std::string header(const std::string& wanted) {
+  const char* commit = getenv("HEDDLE_COMMIT");
   char gpu[128] = "";
   int version = 0;
   CHECK(cuDeviceGetName(gpu, sizeof gpu, 0));
@@ -437,7 +438,8 @@ std::string header() {
   char date[32];
   const time_t now = time(nullptr);
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-  return std::string("{\"benchmark\":\"steer\",\"date\":\"") + date + "\",\"gpu\":\"" + gpu +
+  return std::string("{\"benchmark\":\"steer\",\"date\":\"") + date + "\",\"commit\":\"" +
+         (commit ? commit : "") + "\",\"command\":\"steer FILE " + wanted + "\",\"gpu\":\"" + gpu +
          "\",\"cuda_driver\":" + std::to_string(version) + ",\"experiments\":[\n";
 }
 
@@ -468,7 +470,7 @@ int main(int argc, char** argv) {
       {"completion_latency", [&] { return completion_latency(signal_f, own, watcher); }},
       {"brackets", [&] { return brackets(work_f, own); }},
   };
-  std::string json = header();
+  std::string json = header(wanted);
   const double start = now_us();
   bool first = true;
   for (const auto& [name, experiment] : experiments) {
