@@ -168,10 +168,20 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   return size == -EMSGSIZE || size >= static_cast<ssize_t>(2 * sizeof(uint32_t));
 }
 
-void publish(Session* session) {
-  session->state = Session::State::kLive;
+// All of them, or false. What is seen first meanwhile, attend() tells.
+bool tell_kernels(Session& session) {
+  while (kernels_untold(session)) {
+    const int error = tell_kernel(session);
+    pollfd writable{session.socket, POLLOUT, 0};
+    if (error != 0 && (error != -EAGAIN || poll(&writable, 1, kReplyMs) <= 0)) return false;
+  }
+  return true;
+}
+
+void publish(Session& session) {
+  session.state = Session::State::kLive;
   HEDDLE_FAULT_POINT("attach: mapped, not current");
-  guard().current.store(session, std::memory_order_release);
+  guard().current.store(&session, std::memory_order_release);
 }
 
 enum class Attach : uint8_t { kLive, kFailed, kRefused };
@@ -185,6 +195,7 @@ Attach attach(Session& session) {
   session.rung_nap.store(0, std::memory_order_relaxed);
   session.detached.store(false, std::memory_order_relaxed);
   session.rung_ns.store(0, std::memory_order_relaxed);
+  session.kernels_told.store(0, std::memory_order_relaxed);
   ipc::Attached answer{};
   answer.magic = answer.version = 0;
   HEDDLE_FAULT_POINT("attach: connected, not told");
@@ -210,11 +221,12 @@ Attach attach(Session& session) {
     log_line("the daemon's memory cannot be mapped; launching unmanaged");
     ok = false;
   }
-  if (!ok || !register_all(session.socket, &session, publish)) {
+  if (!ok || !tell_kernels(session)) {
     forget_word();
     close_session(session);
     return answered && answer.managed == 0 ? Attach::kRefused : Attach::kFailed;
   }
+  publish(session);
   log_line("attached as client %llu at Q%u (%s)", static_cast<unsigned long long>(answer.client_id),
            answer.priority, answer.rule);
   return Attach::kLive;
@@ -257,7 +269,9 @@ void retire(Session& session) {
 void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
-    pollfd polled[] = {{session.socket, POLLIN, 0}, {watch_descriptor(), POLLIN, 0}};
+    const bool untold = kernels_untold(session);
+    pollfd polled[] = {{session.socket, static_cast<short>(untold ? POLLIN | POLLOUT : POLLIN), 0},
+                       {watch_descriptor(), POLLIN, 0}};
     const pollfd& end = polled[0];
     const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : kLookMs);
     if (ready < 0 && errno != EINTR) return;
@@ -266,6 +280,8 @@ void attend(Session& session) {
     if (end.revents == 0) continue;
     if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return;
     if (!owns_socket(session)) return;  // nothing is read from what is not ours
+    while (kernels_untold(session) && tell_kernel(session) == 0) {
+    }
     std::byte ignored[64];
     const ssize_t size = ipc::receive_packet(session.socket, ignored);
     if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;

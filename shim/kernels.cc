@@ -1,7 +1,5 @@
 #include "shim/kernels.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +11,7 @@
 #include "shim/spin.h"
 #include "shim/streams.h"
 #include "shim/unobserved.h"
+#include "shim/watch.h"
 
 namespace heddle::shim {
 namespace {
@@ -170,17 +169,10 @@ void name_sight(Sight& sight, const char* format, uint64_t hash) {
   sight.facts.id = ipc::kernel_id(sight.facts.name, sight.facts.shape);
 }
 
-// Sends one registration; a full socket is waited for, briefly.
-bool send_registration(int socket, const KernelFacts& facts, int patience_ms) {
+int send_registration(int socket, const KernelFacts& facts) {
   Packet packet;
   build_kernel(packet, facts);
-  int error = ipc::send_packet(socket, packet.span());
-  while (error == -EAGAIN && patience_ms-- > 0) {
-    pollfd writable{socket, POLLOUT, 0};
-    poll(&writable, 1, 1);
-    error = ipc::send_packet(socket, packet.span());
-  }
-  return error == 0;
+  return ipc::send_packet(socket, packet.span());
 }
 
 KernelFacts facts_of(uint32_t index) {
@@ -244,7 +236,7 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   entry.tag.store(tag, std::memory_order_release);
 }
 
-KernelRef add(const Session* session, uint64_t tag, void* handle, Sight& sight) {
+KernelRef add(Session* session, uint64_t tag, void* handle, Sight& sight) {
   const Held held(registry_lock);
   KernelRef kernel;
   if (find(tag, handle, Words(sight.facts.shape), kernel)) return kernel;
@@ -252,10 +244,14 @@ KernelRef add(const Session* session, uint64_t tag, void* handle, Sight& sight) 
   kernel = {index_of(sight.facts, is_new), sight.exempt};
   if (is_new && session != nullptr) {
     sight.facts.index = kernel.index;
-    // A daemon that is stopped reads nothing: one wait for it is enough.
-    constexpr int kPatienceMs = 2;
-    static constinit bool reads = true;
-    reads = send_registration(session->socket, sight.facts, reads ? kPatienceMs : 0);
+    // Nothing waits for a daemon that is slow to read, or stopped: the helper tells it the rest.
+    std::atomic<uint32_t>& told = session->kernels_told;
+    if (told.load(std::memory_order_relaxed) == kernel.index &&
+        send_registration(session->socket, sight.facts) == 0) {
+      told.store(kernel.index + 1, std::memory_order_relaxed);
+    } else {
+      call_helper();
+    }
   }
   insert(tag, handle, sight, kernel);
   return kernel;
@@ -378,20 +374,18 @@ void forget_kernels() {
   purge([](const Known&) { return true; });
 }
 
-bool register_all(int socket, Session* session, void (*publish)(Session*)) {
-  constexpr int kPatienceMs = 2000;
-  uint32_t sent = 0;
-  for (;;) {
-    while (sent < registered.load(std::memory_order_acquire)) {
-      if (!send_registration(socket, facts_of(sent), kPatienceMs)) return false;
-      ++sent;
-    }
-    const Held held(registry_lock);
-    if (sent == registered.load(std::memory_order_relaxed)) {
-      publish(session);
-      return true;
-    }
-  }
+bool kernels_untold(const Session& session) {
+  return session.kernels_told.load(std::memory_order_relaxed) <
+         registered.load(std::memory_order_acquire);
+}
+
+int tell_kernel(Session& session) {
+  const Held held(registry_lock);
+  const uint32_t index = session.kernels_told.load(std::memory_order_relaxed);
+  if (index == registered.load(std::memory_order_relaxed)) return 0;
+  const int error = send_registration(session.socket, facts_of(index));
+  if (error == 0) session.kernels_told.store(index + 1, std::memory_order_relaxed);
+  return error;
 }
 
 }  // namespace heddle::shim

@@ -63,8 +63,10 @@ void purge_handle(void* handle);
 void purge_kernels();   // a library or a context is gone
 void forget_kernels();  // in a forked child
 
-// Sends every registration to a new session, then calls `publish` with none left out. Helper
-// thread; gives up, returning false, when the socket does.
-bool register_all(int socket, Session* session, void (*publish)(Session*));
+// Whether the session's daemon was not told of all kernels.
+bool kernels_untold(const Session& session);
+
+// Tells it of the next one; 0, or the error: -EAGAIN while the socket is full. Helper thread.
+int tell_kernel(Session& session);
 
 }  // namespace heddle::shim

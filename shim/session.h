@@ -34,6 +34,7 @@ struct alignas(64) Session {
   std::atomic<bool> detached{false};  // no answer will come through it any more
   std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung ...
   std::atomic<uint32_t> rung_nap{0};  // ... and in which of the daemon's naps
+  std::atomic<uint32_t> kernels_told{0};
 
   enum class State : uint8_t { kFree, kLive, kRetired } state = State::kFree;
 };
