@@ -286,6 +286,7 @@ std::string expectations_brief(const std::vector<Json>& results) {
   Table table({"expected", "met", "not met by", "source"});
   for (const std::string& text : order) {
     const Count& count = counts[text];
+    if (count.judged == 0) continue;
     table.row(
         {text.substr(0, text.find(" (")),
          std::to_string(count.met) + " of " + std::to_string(count.judged) +
@@ -431,10 +432,16 @@ std::string brief(const std::vector<Json>& results) {
         if (timed) table.row(line(" CV", "cv"));
         continue;
       }
-      table.row(timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone"));
-      const std::vector<std::string> itself = line(" mean ÷ itself alone", "mean_over_self");
-      const auto missing = static_cast<size_t>(std::count(itself.begin(), itself.end(), "–"));
-      if (timed && missing + 1 < itself.size()) table.row(itself);
+      const auto relative =
+          timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone");
+      table.row(relative);
+      // Of bare jobs both are the same.
+      const auto itself = line(" mean ÷ itself alone", "mean_over_self");
+      bool differs = false;
+      for (size_t i = 1; i < itself.size(); ++i) {
+        differs |= itself[i] != "–" && itself[i] != relative[i];
+      }
+      if (timed && differs) table.row(itself);
     }
   }
   std::string text = table.text() + expectations_brief(results);
