@@ -52,10 +52,18 @@ double Scheduler::State::bound_us(const Client& c) const {
   return in_the_way_us > 0 ? in_the_way_us + config.switch_us + kNoticeUs : 0;
 }
 
+// Whether work that was in the way when the gap ended still is.
+bool Scheduler::State::still_in_the_way(const Client& c) const {
+  const auto below = active_below(c.priority);
+  return !c.ended_gap.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
+    return other->outstanding.any_since(c.ended_gap.at);
+  });
+}
+
 void Scheduler::State::end_gap(Client& c, TimeNs at) {
   const double bound = bound_us(c);
   if (bound == 0) return;
-  c.ended_gap = {at, bound, bound == kUnlimitedUs};
+  if (!still_in_the_way(c)) c.ended_gap = {at, bound, bound == kUnlimitedUs};
   c.added_us_max = std::max(c.added_us_max, bound);
   ++c.gaps_filled;
   ++stats.gaps_filled;

@@ -60,6 +60,8 @@ class Outstanding {
   static constexpr uint32_t kWorkMax = 4096;  // the driver itself queues about 1 024 launches
 
   bool empty() const { return head_ == kNone; }
+  // Some of it was posted at or before `at`.
+  bool any_since(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
   // Of that, of launches that are fenced; and the groups that these hold.
   double fenced_us() const { return fenced_us_; }
@@ -103,7 +105,8 @@ struct Granted {
   double used_us = 0;    // what was launched by it
 };
 
-// The last gap of a client that ended while less important work was in flight (bound.cc).
+// A gap of a client that ended while less important work was in flight (bound.cc): the last, or the
+// one before as long as that work still is.
 struct EndedGap {
   TimeNs at = 0;
   double bound_us = 0;
@@ -172,6 +175,7 @@ struct Client {
   bool unsynchronized = false;         // launched since a synchronizing call last returned
   TimeNs run_start = 0, run_last = 0;  // the first such launch, the last,
   uint32_t run_first = kUnknownKernel, run_launches = 0;  // the first's kernel, and how many
+  double run_predicted_us = 0;                            // of all but those of rows
   TimeNs run_end = 0;                                     // of the last run
   RunComparison runs;
   TaskStats* measured = nullptr;  // its task's measurement stage

@@ -53,6 +53,13 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
 }
 
+// When work of the client ended, as far as that is over: be it an end that passed since the client
+// was last looked at.
+TimeNs Scheduler::State::worked_until(const Client& c) const {
+  const TimeNs told = c.gap_open ? c.gap_start : c.active ? c.busy_until : 0;
+  return std::max(told, std::min(c.row_until, clock));
+}
+
 // True if nobody else up to that priority had work on the device since then. A sample is exclusive
 // if that is so since its launch: when the kernel ran is not known any better, for evidence may
 // come much later.
@@ -60,10 +67,8 @@ bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) co
   if (departed_at >= since) return false;
   return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
     const Client& other = *entry.second;
-    // Its work's end, be it one that passed since the client was last looked at.
-    const TimeNs told = other.gap_open ? other.gap_start : other.active ? other.busy_until : 0;
-    const TimeNs ended = std::max(told, std::min(other.row_until, clock));
-    return &other != &c && other.priority <= lowest && (other.busy(clock) || ended > since);
+    return &other != &c && other.priority <= lowest &&
+           (other.busy(clock) || worked_until(other) > since);
   });
 }
 

@@ -8,6 +8,12 @@
 #include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
+namespace {
+
+// Nearly as many launches as the driver queues (Outstanding::kWorkMax).
+constexpr uint32_t kQueueFull = 900;
+
+}  // namespace
 
 // Numbers of launches that begin with the same three bits are taken for the same.
 uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
@@ -55,8 +61,10 @@ void Scheduler::State::count_run(Client& c, const Work& work) {
     c.run_start = work.posted_at;
     c.run_first = work.kernel;
     c.run_launches = 0;
+    c.run_predicted_us = 0;
   }
   c.run_last = work.posted_at;
+  c.run_predicted_us += work.predicted_us;
   ++c.run_launches;
   c.unsynchronized = true;
 }
@@ -68,7 +76,12 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run_start, c.priority)) return;
   const bool alone = alone_since(c, c.run_start, kPriorityLowest);
   const double us = to_us(at - c.run_start);
-  const double launching_us = to_us(std::max(TimeNs{0}, c.run_last - c.run_start));
+  double launching_us = to_us(std::max(TimeNs{0}, c.run_last - c.run_start));
+  // The driver's queue was full, so that the host launched as fast as the GPU let it.
+  if (c.run_launches >= kQueueFull &&
+      (us - launching_us) * c.run_launches >= kQueueFull * c.run_predicted_us) {
+    launching_us = 0;
+  }
   const double apart_us = to_us(c.run_start - std::exchange(c.run_end, at));
   const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
   const double alone_us = c.runs.add(kind, us, std::min(launching_us, us), alone, clock);

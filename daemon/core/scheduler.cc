@@ -84,7 +84,7 @@ void Scheduler::State::on_detached(Client& c) {
     if (waiting[slot].client == &c) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
-  if (c.active) departed_at = clock;
+  departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
   std::erase(active, &c);
   std::erase(client_ids, c.id);
   found[c.id % found.size()] = nullptr;

@@ -70,7 +70,7 @@ struct Scheduler::State final : Gpu {
   std::deque<TimeNs> faults;
   bool quarantined = false;
   bool bypass = false;
-  TimeNs departed_at = -1;     // when a client that had work not long ago was last detached
+  TimeNs departed_at = -1;     // the latest that a client worked who is detached
   TimeNs starve_at = 0;        // nobody waits for too long before
   TimeNs lent_until = kNever;  // no lent window ends before
   TimeNs retry_at = 0;         // next dispatch while launches wait and the policy said IDLE
@@ -107,6 +107,7 @@ struct Scheduler::State final : Gpu {
 
   // ---- measure.cc ----
   void on_profile(const Client&, const ProfileBody&);
+  TimeNs worked_until(const Client&) const;
   bool alone_since(const Client&, TimeNs since, int lowest = kPriorityLowest) const;
   void add_gap(const Client&, TimeNs at);  // it ends: the client has work again
   void add_duration(Client&, const Work&, double us);
@@ -123,6 +124,7 @@ struct Scheduler::State final : Gpu {
   bool goes_first(const Client& above, const Client& below) const;
   double fenced_us(const Client&) const;
   double bound_us(const Client&) const;
+  bool still_in_the_way(const Client&) const;
   void end_gap(Client&, TimeNs at);
   void judge_gaps(Client&, const Work&, TimeNs at, float measured_us);
 

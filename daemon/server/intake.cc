@@ -10,6 +10,7 @@ namespace heddle::server {
 namespace {
 
 constexpr float kDurationMaxUs = 60e6F;
+constexpr core::TimeNs kWaitMost = 5'000'000'000;
 
 bool is_launch(wire::Kind kind) { return kind <= wire::Kind::MEMSET; }
 
@@ -71,15 +72,10 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
   } else if (is_launch(f.kind)) {
     take_launch(claim, known);
   } else if (f.kind == wire::Kind::COMPLETION) {
-    core::DoneBody& done = emit(core::EventKind::kCompleted, claim).done;
-    // Nothing is done that was not posted.
-    done.stream_seq =
-        f.stream == ipc::kAllStreams ? f.stream_seq : std::min(f.stream_seq, newest_[f.stream]);
-    done.duration_us = done.stream_seq == f.stream_seq ? f.duration_us : 0;
-    done.stream = f.stream;
-    done.evidence = static_cast<core::Evidence>(f.evidence);
+    take_completion(claim);
   } else if (f.kind == wire::Kind::WAIT) {
     take_row(claim, known);
+    begin_wait(claim);
     core::DoneBody& done = emit(core::EventKind::kWaiting, claim).done;
     done = {f.stream_seq, 0, f.stream, core::Evidence::kNone};
   } else {  // STREAM_END
@@ -93,9 +89,45 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
   return {events_.data(), count_};
 }
 
+void Intake::take_completion(const Claim& claim) {
+  const ipc::RecordFields& f = claim.fields;
+  core::DoneBody& done = emit(core::EventKind::kCompleted, claim).done;
+  // Nothing is done that was not posted.
+  done.stream_seq =
+      f.stream == ipc::kAllStreams ? f.stream_seq : std::min(f.stream_seq, newest_[f.stream]);
+  done.duration_us = done.stream_seq == f.stream_seq ? f.duration_us : 0;
+  done.stream = f.stream;
+  done.evidence = static_cast<core::Evidence>(f.evidence);
+  if (done.evidence != core::Evidence::kSynchronized) return;
+  // The client waits for the device until the last of its threads has returned.
+  end_wait(threads_[claim.thread]);
+  if (anyone_waits(claim)) done.evidence = core::Evidence::kMarker;
+}
+
+void Intake::begin_wait(const Claim& claim) {
+  Thread& thread = threads_[claim.thread];
+  waiting_ += thread.waits_since == 0 ? 1 : 0;
+  thread.waits_since = claim.at;
+  thread.waits_on = claim.fields.device;
+}
+
+void Intake::end_wait(Thread& thread) {
+  waiting_ -= thread.waits_since != 0 ? 1 : 0;
+  thread.waits_since = 0;
+}
+
+// Whose return was lost with a full ring is not waited for without end.
+bool Intake::anyone_waits(const Claim& claim) const {
+  return waiting_ > 0 && std::any_of(threads_.begin(), threads_.end(), [&](const Thread& thread) {
+           return thread.waits_since != 0 && thread.waits_on == claim.fields.device &&
+                  claim.at - thread.waits_since < kWaitMost;
+         });
+}
+
 void Intake::take_launch(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   Thread& thread = threads_[claim.thread];
+  end_wait(thread);
   if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
   uint64_t& last = (*thread.posted)[f.stream];
   // Streams beyond the last slot share it, so that their counts interleave.
@@ -132,6 +164,7 @@ void Intake::take_row(const Claim& claim, bool known) {
 void Intake::take_ask(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   Thread& thread = threads_[claim.thread];
+  end_wait(thread);
   if (thread.open != 0) withdraw(claim);  // it asks anew, so it stopped waiting for the other
   newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
   thread.open = claim.seq;

@@ -59,6 +59,8 @@ class Intake {
     uint32_t open = 0;     // ask that the core knows and did not grant
     uint32_t granted = 0;  // the last one that it granted
     uint8_t device = 0;    // of the open ask
+    uint8_t waits_on = 0;  // device of the synchronizing call that it is in,
+    core::TimeNs waits_since = 0;  // and since when; 0: in none
     // Last sequence number per stream: a thread's own launches only ever go forward. Made with the
     // thread's first launch.
     std::unique_ptr<std::array<uint64_t, ipc::kStreams>> posted;
@@ -68,6 +70,10 @@ class Intake {
   void take_row(const Claim& claim, bool known);
   void take_launch(const Claim& claim, bool known);
   void take_ask(const Claim& claim, bool known);
+  void take_completion(const Claim& claim);
+  void begin_wait(const Claim& claim);
+  void end_wait(Thread& thread);
+  bool anyone_waits(const Claim& claim) const;
   void withdraw(const Claim& claim);
   core::Event& emit(core::EventKind kind, const Claim& claim);
   void fill_launch(core::Event& event, const Claim& claim, bool known);
@@ -77,6 +83,7 @@ class Intake {
   std::array<Thread, ipc::kThreads> threads_;
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ask
+  uint32_t waiting_ = 0;                          // threads in a synchronizing call
   uint64_t malformed_ = 0;
   std::array<core::Event, 3> events_;
   size_t count_ = 0;

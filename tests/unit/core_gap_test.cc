@@ -295,6 +295,24 @@ TEST_F(GapTest, ALaunchThatOutlastsItsPredictionViolatesTheBoundOnce) {
   EXPECT_EQ(important().gaps_exceeded, 1u) << "one gap, one violation";
 }
 
+// Further gaps of client 1, by what is predicted, end while the launch that was let in still runs.
+TEST_F(GapTest, AViolationIsFoundThoughOtherGapsEndedSince) {
+  begin();
+  ask(2);
+  now_ += 10 * kUs;
+  post(1);
+  policy_.open = false;
+  ask(2);  // so it looks
+  for (int i = 0; i < 4; ++i) {
+    tick(600 * kUs);
+    post(1);
+  }
+  EXPECT_GT(important().gaps_filled, 1u);
+  now_ += 200 * kUs;
+  seen();
+  EXPECT_EQ(important().gaps_exceeded, 1u);
+}
+
 TEST_F(GapTest, AnEndThatNobodyLookedForIsNoViolationUnlessItWasMeasured) {
   for (const float measured_us : {0.0F, 500.0F}) {
     begin();

@@ -219,6 +219,67 @@ TEST_F(MeasureTest, WhoLeftInTheMiddleOfARunHadWorkAllTheSame) {
   EXPECT_TRUE(core_->profile(1).kernels.empty());
 }
 
+TEST_F(MeasureTest, WhoLeftLongAfterItsWorkHadRunBesideAllTheSame) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  for (uint32_t i = 0; i < kRuns; ++i) {
+    attach(2, 0);
+    post(2);
+    post(1);
+    now_ += 100 * kUs;
+    done(2);
+    tick(30 * kMs);  // it is not active any more
+    step(Event(EventKind::kDetached, now_, 2));
+    done(1, 30'100);
+    now_ += 700 * kUs;
+  }
+  EXPECT_EQ(status(1).runs, 0u);
+  EXPECT_TRUE(core_->profile(1).kernels.empty());
+}
+
+// Notes what runs of Q0 take.
+class RunWitness : public Policy {
+ public:
+  std::string_view name() const override { return "witness"; }
+  DispatchVerdict dispatch(Gpu& gpu) override {
+    runs = gpu.runs(9);
+    return {};
+  }
+  RunTimes runs;
+};
+
+// The driver queues so many launches, and then the host launches as fast as the GPU runs them.
+TEST_F(MeasureTest, AHostThatAFullQueueHoldsUpIsSlowedDownByTheGpu) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 77);
+  teach(1, 50, 50);
+  RunWitness witness;
+  bool ok = false;
+  take(core_->set_policy(&witness, now_, ok));
+  const auto run = [&](double slower) {
+    constexpr int kLaunches = 3000, kQueued = 1024;
+    const TimeNs began = now_;
+    const auto ran = [&](int launches) {
+      return began + static_cast<TimeNs>(launches * slower * 50'000);
+    };
+    for (int i = 0; i < kLaunches; ++i) {
+      now_ = std::max(now_ + 5 * kUs, ran(i - kQueued));
+      post(1);
+    }
+    wait(1);
+    now_ = ran(kLaunches);
+    done(1, 50);
+    tick(kMs);
+  };
+  for (int i = 0; i < 3; ++i) run(1);
+  post(2);
+  run(1.25);
+  ask(2);
+  EXPECT_NEAR(witness.runs.alone_us, 306e3, 2e3) << "one run alone, one beside";
+  EXPECT_NEAR(witness.runs.took_us / witness.runs.alone_us, (1 + 1.25) / 2, 0.02);
+}
+
 TEST_F(MeasureTest, TheNextProcessOfATaskIsNotMeasuredAgain) {
   attach(1, 0);
   kernel(1, 0, 77);

@@ -198,6 +198,34 @@ TEST_F(IntakeTest, NothingIsDoneThatWasNotPosted) {
   EXPECT_EQ(intake_.take(completion(5), true)[0].done.duration_us, 10);
 }
 
+// A client is at the GPU's end when the last of its threads has returned.
+TEST_F(IntakeTest, AThreadThatReturnsEndsNobodyElsesWait) {
+  using core::Evidence;
+  const auto wait = [&](uint16_t thread) {
+    Claim claim = launch(1, thread);
+    claim.fields.kind = wire::Kind::WAIT;
+    intake_.take(claim, true);
+  };
+  const auto returned = [&](uint16_t thread) {
+    Claim claim = completion(1);
+    claim.thread = thread;
+    claim.fields.evidence = wire::Evidence::SYNCHRONIZED;
+    return intake_.take(claim, true)[0].done.evidence;
+  };
+  wait(0);
+  wait(1);
+  EXPECT_EQ(returned(1), Evidence::kMarker);
+  EXPECT_EQ(returned(2), Evidence::kMarker) << "a query";
+  EXPECT_EQ(returned(0), Evidence::kSynchronized);
+  EXPECT_EQ(returned(2), Evidence::kSynchronized);
+  wait(0);  // its return is lost
+  intake_.take(launch(9), true);
+  EXPECT_EQ(returned(1), Evidence::kSynchronized) << "it launches";
+  wait(0);
+  now_ += 3'600'000'000'000;
+  EXPECT_EQ(returned(1), Evidence::kSynchronized) << "it never said so";
+}
+
 TEST_F(IntakeTest, ImpossibleFieldsAreMalformed) {
   const auto rejected = [&](auto change) {
     Claim claim = launch(100 + intake_.malformed());
