@@ -61,6 +61,7 @@ bool Scheduler::State::still_in_the_way(const Client& c) const {
 }
 
 void Scheduler::State::end_gap(Client& c, TimeNs at) {
+  if (at <= c.gap_start) return;  // between a row and what tells of it nobody is let in
   const double bound = bound_us(c);
   if (bound == 0) return;
   if (!still_in_the_way(c)) c.ended_gap = {at, bound, bound == kUnlimitedUs};

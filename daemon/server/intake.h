@@ -56,10 +56,10 @@ class Intake {
 
  private:
   struct Thread {
-    uint32_t open = 0;     // ask that the core knows and did not grant
-    uint32_t granted = 0;  // the last one that it granted
-    uint8_t device = 0;    // of the open ask
-    uint8_t waits_on = 0;  // device of the synchronizing call that it is in,
+    uint32_t open = 0;             // ask that the core knows and did not grant
+    uint32_t granted = 0;          // the last one that it granted
+    uint8_t device = 0;            // of the open ask
+    uint8_t waits_on = 0;          // device of the synchronizing call that it is in,
     core::TimeNs waits_since = 0;  // and since when; 0: in none
     // Last sequence number per stream: a thread's own launches only ever go forward. Made with the
     // thread's first launch.
