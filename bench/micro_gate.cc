@@ -102,7 +102,6 @@ server::Generation gate() {
 
 struct Crowd {
   Crowd(uint32_t count, core::TimeNs now) : engine(config(), store, profiles, log) {
-    engine.learn_gpu(kSms);
     for (uint32_t i = 0; i < count; ++i) clients.emplace_back(engine, i, now);
     if (auto adopted = engine.adopt(gate(), now); !adopted) {
       throw std::runtime_error(adopted.error().message);

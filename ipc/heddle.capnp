@@ -88,6 +88,7 @@ struct Attach {
   gpuName @8 :Text;         # cuDeviceGetName of device 0, may be empty
   sms @9 :Text;             # HEDDLE_SMS, the SMs that it asks to be kept on; may be empty
   smGroups @10 :List(UInt16); # SMs of each group of device 0 (partition.h); empty: no partitions
+  gpuIds @11 :Data;         # cuDeviceGetUuid of each device, 16 bytes each; zeros: unknown
 }
 
 struct RegisterKernel {

@@ -33,6 +33,7 @@ inline constexpr uint16_t kAllStreams = 0xffff;  // a completion that covers the
 
 // Devices of one client. A launch on one beyond them is unmanaged, which is counted as SELF_POOL.
 inline constexpr uint32_t kDevices = 16;
+inline constexpr size_t kGpuIdBytes = 16;  // cuDeviceGetUuid
 
 // Priorities are FIKIT's: Q0 is the highest, Q9 the lowest (FIKIT section 3.2).
 inline constexpr int kPriorities = 10;

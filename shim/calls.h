@@ -18,6 +18,7 @@ CUresult cuInit(unsigned flags) noexcept;
 CUresult cuDriverGetVersion(int* version) noexcept;
 CUresult cuDeviceGetCount(int* count) noexcept;
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) noexcept;
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) noexcept;
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) noexcept;
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) noexcept;
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags,

@@ -381,6 +381,11 @@ void gather_facts() {
     attach_facts.gpu_name = gpu_name;
   }
   attach_facts.sm_group_count = read_groups(0, attach_facts.sm_groups);
+  attach_facts.gpu_id_count = std::min(attach_facts.device_count, ipc::kDevices);
+  for (size_t i = 0; i < attach_facts.gpu_id_count; ++i) {
+    CUuuid& id = attach_facts.gpu_ids[i];
+    if (HEDDLE_REAL(cuDeviceGetUuid_v2)(&id, static_cast<CUdevice>(i)) != CUDA_SUCCESS) id = {};
+  }
 }
 
 // The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then

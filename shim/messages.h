@@ -10,6 +10,7 @@
 #include "ipc/kernel_id.h"
 #include "ipc/limits.h"
 #include "ipc/partition.h"
+#include "shim/cuda/driver_api.h"
 
 namespace heddle::shim {
 
@@ -25,6 +26,8 @@ struct AttachFacts {
   std::string_view sms;
   uint16_t sm_groups[ipc::kSmGroups] = {};
   size_t sm_group_count = 0;
+  CUuuid gpu_ids[ipc::kDevices] = {};
+  size_t gpu_id_count = 0;
 };
 
 struct KernelFacts {

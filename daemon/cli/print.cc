@@ -196,13 +196,14 @@ void print_status(std::ostream& out, const json& answer) {
       << "clients   " << answer["clients"] << '\n';
   for (const json& device : answer["devices"]) {
     const json& s = device["stats"];
-    out << "device " << device["index"] << "  " << device["sm_total"] << " SMs, "
-        << device["waiting"] << " waiting; posted " << s["posted"] << ", asked " << s["asked"]
-        << ", granted " << s["granted"] << " (built-in " << s["by_builtin"] << ", starved "
-        << s["starved"] << "), by credit " << s["credited"] << ", fenced " << s["fenced"]
-        << " (could not be: " << s["unfenced"] << "), withdrawn " << s["withdrawn"]
-        << ", bounds exceeded " << s["bound_violations"] << " of " << s["gaps_filled"]
-        << ", policy faults " << s["policy_faults"] << '\n';
+    const std::string uuid = device.value("uuid", "");
+    out << "device " << device["index"] << "  " << (uuid.empty() ? "" : uuid + ", ")
+        << device["sm_total"] << " SMs, " << device["waiting"] << " waiting; posted " << s["posted"]
+        << ", asked " << s["asked"] << ", granted " << s["granted"] << " (built-in "
+        << s["by_builtin"] << ", starved " << s["starved"] << "), by credit " << s["credited"]
+        << ", fenced " << s["fenced"] << " (could not be: " << s["unfenced"] << "), withdrawn "
+        << s["withdrawn"] << ", bounds exceeded " << s["bound_violations"] << " of "
+        << s["gaps_filled"] << ", policy faults " << s["policy_faults"] << '\n';
     for (const json& bound : device.value("bounds", json::array())) {
       out << "  client " << bound["client"] << ": others may add to one of its gaps "
           << added_text(bound) << '\n';

@@ -81,8 +81,11 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   ipc::ControlMemory::Header& header = client->control_->header;
   header.magic = ipc::kControlMagic;
   header.version = ipc::kProtocolVersion;
-  for (ipc::DeviceWindow& window : client->control_->windows) {
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    ipc::DeviceWindow& window = client->control_->windows[device];
     window.partition = client->identity_.partition;
+    if (client->identity_.gpus[device] == kNoGpu)
+      window.word = ipc::pack_window(1, ipc::kWindowLease);
   }
   return client;
 }
@@ -182,7 +185,7 @@ bool Client::apply(const core::Decision& d) {
     return true;
   }
   if (d.kind == core::DecisionKind::kWindow) {
-    ipc::DeviceWindow& window = control_->windows[d.device];
+    ipc::DeviceWindow& window = window_of(d.device);
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
     window.partition.store(partition_of(d), std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
@@ -203,10 +206,26 @@ void Client::wake(uint16_t thread) {
   ipc::futex_wake(&control_->grants[thread].granted);
 }
 
+GpuNumbers::Numbers Client::visible() const {
+  GpuNumbers::Numbers all = 0;
+  for (size_t device = 0; device < identity_.device_count; ++device) {
+    const uint8_t gpu = identity_.gpus[device];
+    if (gpu != kNoGpu) all |= GpuNumbers::Numbers{1} << gpu;
+  }
+  return all;
+}
+
+// That of the client's own device.
+ipc::DeviceWindow& Client::window_of(int gpu) {
+  const auto& gpus = identity_.gpus;
+  const auto device = std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin();
+  return control_->windows[device];
+}
+
 void Client::windows_changed() {
   leased_ = true;
-  for (unsigned rest = devices_; rest != 0; rest &= rest - 1) {
-    const ipc::DeviceWindow& window = control_->windows[std::countr_zero(rest)];
+  for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
+    const ipc::DeviceWindow& window = window_of(std::countr_zero(rest));
     const uint64_t word = window.word.load(std::memory_order_relaxed);
     leased_ &= ipc::window_us(word) == ipc::kWindowLease;
   }
@@ -243,8 +262,8 @@ void Client::allow_sparse(bool on) {
 // Of a client with one device: which of several a launch is for, the launch does not look up.
 void Client::tell_sparse() {
   uint32_t word = 0;
-  if (sparse_allowed_ && std::has_single_bit(devices_) && leased_) {
-    const ipc::DeviceWindow& window = control_->windows[std::countr_zero(devices_)];
+  if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
+    const ipc::DeviceWindow& window = window_of(std::countr_zero(working()));
     if (window.partition.load(std::memory_order_relaxed) == 0) {
       word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
     }
@@ -277,10 +296,10 @@ uint64_t Client::task() const {
   return XXH3_64bits(task.data(), task.size());
 }
 
-std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now,
+std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
                                               const core::TaskProfile* profile) const {
   core::Event event(core::EventKind::kAttached, now, identity_.id);
-  event.device = device;
+  event.device = gpu;
   core::AttachedBody& body = event.attached;
   body = {};
   body.task = task();
@@ -300,13 +319,13 @@ std::vector<core::Event> Client::introduction(uint8_t device, core::TimeNs now,
   for (size_t i = 0; profile != nullptr && i < profile->kernels.size(); ++i) {
     const core::KernelProfile& k = profile->kernels[i];
     core::Event& measured = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
-    measured.device = device;
+    measured.device = gpu;
     measured.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized};
   }
   for (const auto& kernel : kernels_) {
     if (!kernel) continue;
     core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
-    known.device = device;
+    known.device = gpu;
     known.kernel = *kernel;
   }
   return events;

@@ -59,7 +59,10 @@ struct Identity {
   std::string unseen;  // Origin::unseen
   uint32_t driver_version = 0;
   uint32_t device_count = 1;
-  bool mps = false;  // by its own word: an MPS control daemon's socket was there when it began
+  DeviceMap gpus = same_numbers();
+  uint32_t sm_count = 0;  // of its device 0, 0: unknown
+  bool profiled = true;   // on a GPU of the model that profiles are kept of
+  bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
   uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
   uint32_t sms = 0;        // how many SMs these are
   std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
@@ -117,16 +120,19 @@ class Client {
   uint64_t task() const;  // hash of label, executable and arguments
   // Tells a core about the client, what is known of its task, and all its kernels: the events, in
   // order.
-  std::vector<core::Event> introduction(uint8_t device, core::TimeNs now,
+  std::vector<core::Event> introduction(uint8_t gpu, core::TimeNs now,
                                         const core::TaskProfile* profile) const;
 
-  bool on_device(uint8_t device) const { return (devices_ >> device & 1) != 0; }
-  void put_on_device(uint8_t device) {
-    devices_ = static_cast<uint16_t>(devices_ | 1u << device);
-    windows_changed();
-  }
-  uint16_t devices() const { return devices_; }
-  bool leased() const { return leased_; }  // launches freely on every device that it is on
+  // ---- GPUs, by the number that they have here ----
+  GpuNumbers::Numbers visible() const;  // that it could launch on
+  bool on_gpu(uint8_t gpu) const { return has(introduced_, gpu); }
+  void put_on_gpu(uint8_t gpu) { add(introduced_, gpu); }
+  // It works on those that it posted to; before it did, on those that it was introduced to.
+  bool works_on(uint8_t gpu) const { return has(working(), gpu); }
+  bool posted_to(uint8_t gpu) const { return has(posted_to_, gpu); }
+  void note_post(uint8_t gpu) { add(posted_to_, gpu); }
+  GpuNumbers::Numbers working() const { return posted_to_ != 0 ? posted_to_ : introduced_; }
+  bool leased() const { return leased_; }  // launches freely on all that it works on
 
   // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
   void let_go(std::string reason);
@@ -144,7 +150,14 @@ class Client {
 
  private:
   explicit Client(Identity identity)
-      : identity_(std::move(identity)), intake_(identity_.id, identity_.device_count) {}
+      : identity_(std::move(identity)),
+        intake_(identity_.id, identity_.device_count, identity_.gpus) {}
+  static bool has(GpuNumbers::Numbers all, uint8_t gpu) { return (all >> gpu & 1) != 0; }
+  void add(GpuNumbers::Numbers& all, uint8_t gpu) {
+    all |= GpuNumbers::Numbers{1} << gpu;
+    windows_changed();
+  }
+  ipc::DeviceWindow& window_of(int gpu);
   uint32_t partition_of(const core::Decision& decision) const;
   void windows_changed();
   void tell_sparse();
@@ -183,7 +196,7 @@ class Client {
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;
-  uint16_t devices_ = 0;
+  GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
   bool leased_ = true;
   std::string unmanaged_reason_;

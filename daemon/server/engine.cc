@@ -23,6 +23,8 @@ constexpr core::TimeNs kLeasedNs = 20'000;
 // A client that launched within this time may launch any moment.
 constexpr core::TimeNs kRecentNs = 50'000'000;
 
+constexpr uint32_t kSmsUnknown = 132;
+
 }  // namespace
 
 Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
@@ -41,11 +43,13 @@ Engine::~Engine() {
 
 // ---- clients ----------------------------------------------------------------------------------
 
-void Engine::learn_gpu(uint32_t sm_count) {
-  if (gpu_known_) return;
-  gpu_known_ = true;
-  if (sm_count != 0) sm_total_ = sm_count;
-  log_.info("gpu_learned", {{"sm_total", sm_total_}});
+DeviceMap Engine::number_gpus(std::span<const GpuId> devices, uid_t uid, bool privileged) {
+  GpuNumbers::Numbers held = 0, own = 0;
+  for (const auto& [id, client] : clients_) {
+    held |= client->visible();
+    if (client->identity().uid == uid) own |= client->visible();
+  }
+  return gpus_.map(devices, held, own, privileged);
 }
 
 void Engine::set_mode(bool mps, core::TimeNs now) {
@@ -79,30 +83,36 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   header.spin_us.store(config_.spin_us);
   client.heartbeat(now);
   client.set_bypass(bypass_);
-  client.set_contended(contended_below_ > client.identity().priority);
+  client.set_contended(is_contended(client));
   if (asleep_) client.set_sleep(ipc::kWakeOnAny);
-  introduce(client, 0, now);
+  const uint8_t first = client.identity().gpus[0];
+  if (first != kNoGpu) introduce(client, first, now);
   return client;
 }
 
 void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
-  core::Scheduler& scheduler = device(index, now);
-  client.put_on_device(index);
-  for (const core::Event& event : client.introduction(index, now, profiles_.find(client.task()))) {
+  core::Scheduler& scheduler = device(index, client.identity().sm_count, now);
+  client.put_on_gpu(index);
+  const core::TaskProfile* profile =
+      client.identity().profiled ? profiles_.find(client.task()) : nullptr;
+  for (const core::Event& event : client.introduction(index, now, profile)) {
     step(scheduler, event);
   }
 }
 
-core::Scheduler& Engine::device(uint8_t index, core::TimeNs now) {
+// A client says how many SMs its device 0 has; its others are taken for the same.
+core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs now) {
   Device& device = devices_[index];
   if (device.scheduler) return *device.scheduler;
   devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
   config.device = index;
-  config.sm_total = sm_total_;
+  config.sm_total = sm_count != 0 ? sm_count : kSmsUnknown;
   config.mps = mps_;
   config.switch_us = switch_us();
   device.scheduler = std::make_unique<core::Scheduler>(config);
+  log_.info("gpu_learned",
+            {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
   if (generation_.make) {
     Result<std::unique_ptr<core::Policy>> policy = generation_.make();
@@ -124,7 +134,7 @@ void Engine::remove_from_devices(Client& client, core::TimeNs now) {
   std::erase(polled_, &client);
   collect_profile(client);
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.on_device(index)) continue;
+    if (!client.on_gpu(index)) continue;
     core::Event event(core::EventKind::kDetached, now, client.identity().id);
     event.device = index;
     step(*devices_[index].scheduler, event);
@@ -143,8 +153,9 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
 }
 
 void Engine::collect_profile(const Client& client) {
+  if (!client.identity().profiled) return;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.on_device(index)) continue;
+    if (!client.on_gpu(index)) continue;
     core::TaskProfile task = devices_[index].scheduler->take_profile(client.identity().id);
     if (task.kernels.empty()) continue;
     profiles_.add(std::move(task), client.identity().label, client.identity().command);
@@ -154,7 +165,7 @@ void Engine::collect_profile(const Client& client) {
 core::TaskProfile Engine::profile(const Client& client) const {
   core::TaskProfile all;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.managed() || !client.on_device(index)) continue;
+    if (!client.managed() || !client.on_gpu(index)) continue;
     const core::TaskProfile task = devices_[index].scheduler->profile(client.identity().id);
     all.task = task.task;
     profiles::add_kernels(all, task);
@@ -179,7 +190,7 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
   client.add_kernel(kernel);
   if (!client.managed() || !client.knows_kernel(kernel.index)) return;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.on_device(index)) continue;
+    if (!client.on_gpu(index)) continue;
     core::Event event(core::EventKind::kKernel, now, client.identity().id);
     event.device = index;
     event.kernel = kernel;
@@ -249,7 +260,8 @@ void Engine::handle() {
     now = claim.at;
     for (const core::Event& event :
          client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
-      if (!client.on_device(event.device)) introduce(client, event.device, event.at);
+      if (!client.posted_to(event.device)) [[unlikely]]
+        begin_on(client, event);
       step(*devices_[event.device].scheduler, event, &client);
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
@@ -258,6 +270,11 @@ void Engine::handle() {
   counters_.claims += batch_.size();
   update_contended(now);
   check_quarantine(now);
+}
+
+void Engine::begin_on(Client& client, const core::Event& event) {
+  if (!client.on_gpu(event.device)) introduce(client, event.device, event.at);
+  client.note_post(event.device);
 }
 
 void Engine::note_malformed(Client& client, uint64_t before) {
@@ -283,7 +300,7 @@ void Engine::apply(std::span<const core::Decision> decisions, Client* likely) {
     if (recorder_ != nullptr) recorder_->decision(decision);
     const bool found = likely != nullptr && likely->identity().id == decision.client;
     Client* client = found ? likely : find(decision.client);
-    if (client == nullptr || decision.device >= ipc::kDevices) continue;
+    if (client == nullptr || !client->on_gpu(decision.device)) continue;
     if (client->apply(decision)) granted_.emplace_back(client, decision.thread);
   }
   if (likely == nullptr) wake_granted();
@@ -322,21 +339,30 @@ void Engine::heartbeat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
 }
 
-// A client is contended while somebody less important waits for a grant.
+// A client is contended while somebody less important on a GPU of its waits for a grant.
 void Engine::update_contended(core::TimeNs now) {
   int lowest = -1;
+  GpuNumbers::Numbers on = 0;
   for (const Client* client : polled_) {
-    if (client->intake().asking() != 0) lowest = std::max(lowest, client->identity().priority);
+    if (client->intake().asking() == 0) continue;
+    lowest = std::max(lowest, client->identity().priority);
+    on |= client->working();
   }
   // Not so soon back: each change is a write to a line that all launching threads read.
   if (lowest >= contended_below_) {
     contended_until_ = now + kContendedNs;
+    on |= contended_on_;
   } else if (now < contended_until_) {
     return;
   }
-  if (lowest == contended_below_) return;
+  if (lowest == contended_below_ && on == contended_on_) return;
   contended_below_ = lowest;
-  for (Client* client : polled_) client->set_contended(client->identity().priority < lowest);
+  contended_on_ = on;
+  for (Client* client : polled_) client->set_contended(is_contended(*client));
+}
+
+bool Engine::is_contended(const Client& client) const {
+  return client.identity().priority < contended_below_ && (client.working() & contended_on_) != 0;
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {
@@ -393,7 +419,7 @@ void Engine::set_unobserved(Client* client, core::TimeNs now) {
     core::Event event(kind, now, to.identity().id);
     event.untold.launches = to.take_untold();
     for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-      if (!to.on_device(index)) continue;
+      if (!to.on_gpu(index)) continue;
       event.device = index;
       step(*devices_[index].scheduler, event);
       event.untold.launches = 0;  // which device had them is not known
@@ -426,7 +452,7 @@ Client* Engine::alone_at_work(core::TimeNs now) const {
 // To the cores: also who only waits for what it launched long ago.
 bool Engine::is_active(const Client& client) const {
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (client.on_device(index) && devices_[index].scheduler->active(client.identity().id)) {
+    if (client.on_gpu(index) && devices_[index].scheduler->active(client.identity().id)) {
       return true;
     }
   }
@@ -439,7 +465,7 @@ bool Engine::need_not_tell(const Client& client) const {
   // These must be met at each launch.
   if (client.identity().partition != 0 || client.identity().terms.fail_closed) return false;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.on_device(index)) continue;
+    if (!client.works_on(index)) continue;
     const Device& device = devices_[index];
     if (!device.scheduler->measured(client.identity().id)) return false;
     if (device.policy && device.policy->hears_stopping()) return false;

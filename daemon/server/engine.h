@@ -43,7 +43,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // ---- clients ----
-  void learn_gpu(uint32_t sm_count);  // what the first client says of it
+  // Which GPUs a new client's devices are.
+  DeviceMap number_gpus(std::span<const GpuId> devices, uid_t uid, bool privileged);
   // How the attached clients share the GPU; nothing where the configuration says it.
   void set_mode(bool mps, core::TimeNs now);
   // Hands to the profile store what the measurement stages have finished since.
@@ -112,6 +113,7 @@ class Engine {
   const Generation& generation() const { return generation_; }
   const std::string& policy_error() const { return policy_error_; }
   const std::array<Device, ipc::kDevices>& devices() const { return devices_; }
+  const GpuNumbers& gpus() const { return gpus_; }
   const EngineCounters& counters() const { return counters_; }
   bool mps() const { return mps_; }
 
@@ -135,8 +137,9 @@ class Engine {
                                     const Generation& generation, core::TimeNs now) const;
   void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
   void wake_granted();
-  core::Scheduler& device(uint8_t index, core::TimeNs now);
-  void introduce(Client& client, uint8_t device, core::TimeNs now);
+  core::Scheduler& device(uint8_t index, uint32_t sm_count, core::TimeNs now);
+  void introduce(Client& client, uint8_t gpu, core::TimeNs now);
+  void begin_on(Client& client, const core::Event& event);  // the first of that GPU
   void collect_profile(const Client& client);
   double switch_us() const;
   void note_malformed(Client& client, uint64_t before);
@@ -144,6 +147,7 @@ class Engine {
   void remove_from_devices(Client& client, core::TimeNs now);
   bool at_work(const Client& client, core::TimeNs now) const;
   void update_contended(core::TimeNs now);
+  bool is_contended(const Client& client) const;
   void observe_all(core::TimeNs now);
   void observe_each(core::TimeNs now);
   void set_unobserved(Client* client, core::TimeNs now);
@@ -157,9 +161,7 @@ class Engine {
   PolicyStore& store_;
   ProfileStore& profiles_;
   Log& log_;
-  bool gpu_known_ = false;
   bool mps_ = false;
-  uint32_t sm_total_ = 132;
   bool bypass_ = false;
   bool asleep_ = false;
   bool told_full_ = false;  // that nothing is learned of new kernels
@@ -167,14 +169,16 @@ class Engine {
 
   std::unordered_map<core::ClientId, std::unique_ptr<Client>> clients_;
   std::vector<Client*> polled_;  // the managed ones
-  std::array<Device, ipc::kDevices> devices_;
-  uint8_t devices_used_ = 0;  // none from here on has a scheduler
+  GpuNumbers gpus_;
+  std::array<Device, ipc::kDevices> devices_;  // by the GPU's number
+  uint8_t devices_used_ = 0;                   // none from here on has a scheduler
 
   std::vector<Claim> claims_;
   std::vector<Waiting> batch_;
   std::vector<std::pair<Client*, uint16_t>> granted_;  // since whoever sleeps was woken last
 
   int contended_below_ = -1;  // the least important priority that waits, -1: none
+  GpuNumbers::Numbers contended_on_ = 0;
   core::TimeNs contended_until_ = 0;
   core::TimeNs leased_read_ = 0;  // when the leased clients were heard
 

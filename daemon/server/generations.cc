@@ -52,7 +52,7 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
     }
     if (bypass_) recorder->bypass({index, now, true});
     for (const Client* client : polled_) {
-      if (!client->on_device(index)) continue;
+      if (!client->on_gpu(index)) continue;
       // What was measured of its task: the recording alone would have one launch in 127 timed.
       const bool measured = scheduler.measured(client->identity().id);
       const core::TaskProfile known = measured ? profile(*client) : core::TaskProfile{};

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "daemon/core/event.h"
+#include "daemon/server/gpus.h"
 #include "ipc/limits.h"
 #include "ipc/record.h"
 
@@ -38,9 +39,10 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
 
 class Intake {
  public:
-  // `devices`: how many the client has; it cannot launch on others.
-  explicit Intake(core::ClientId id, uint32_t devices = ipc::kDevices)
-      : id_(id), devices_(devices) {}
+  // `devices`: how many the client has; it cannot launch on others. `gpus`: which they are.
+  explicit Intake(core::ClientId id, uint32_t devices = ipc::kDevices,
+                  const DeviceMap& gpus = same_numbers())
+      : id_(id), devices_(devices), gpus_(gpus) {}
 
   // At most three events, valid until the next call. `known` says whether the kernel index was
   // registered. Empty and malformed() one higher: the claim is impossible.
@@ -80,6 +82,7 @@ class Intake {
 
   const core::ClientId id_;
   const uint32_t devices_;
+  const DeviceMap gpus_;
   std::array<Thread, ipc::kThreads> threads_;
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ask

@@ -36,6 +36,9 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   for (const uint16_t sms : in.getSmGroups()) {
     if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(sms);
   }
+  const capnp::Data::Reader ids = in.getGpuIds();
+  out.gpu_ids.resize(std::min<size_t>(out.device_count, ids.size() / ipc::kGpuIdBytes));
+  std::memcpy(out.gpu_ids.data(), ids.begin(), out.gpu_ids.size() * ipc::kGpuIdBytes);
   return out;
 }
 

@@ -12,6 +12,7 @@
 
 #include "daemon/core/event.h"
 #include "daemon/result.h"
+#include "daemon/server/gpus.h"
 
 namespace heddle::server {
 
@@ -23,6 +24,7 @@ struct AttachMessage {
   uint32_t driver_version = 0;
   uint32_t device_count = 1;
   uint32_t sm_count = 0;
+  std::vector<GpuId> gpu_ids;  // by device; may be fewer than devices
   bool mps = false;
   std::string gpu_name;
   std::string sms;

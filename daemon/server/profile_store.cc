@@ -60,8 +60,8 @@ void ProfileStore::refuse(const char* event, const std::string& error) {
   if (errors_.size() < kErrorsMax) errors_.push_back(error);
 }
 
-void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) {
-  if (!gpu_.empty() || gpu.empty()) return;
+bool ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) {
+  if (!gpu_.empty() || gpu.empty()) return gpu.empty() || gpu == gpu_;
   gpu_ = gpu;
   driver_ = driver;
   for (profiles::Profile& profile : read_) {
@@ -73,6 +73,7 @@ void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) 
     }
   }
   read_.clear();
+  return true;
 }
 
 void ProfileStore::take(profiles::Profile profile) {

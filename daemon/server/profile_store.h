@@ -26,8 +26,8 @@ class ProfileStore {
   ProfileStore(std::string directory, Log& log);
 
   // From now on profiles of another GPU or driver are refused, by name and line; before, none is
-  // found.
-  void learn_gpu(const std::string& gpu, const std::string& driver);
+  // found. False: it is another than the first, whose profiles these are.
+  bool learn_gpu(const std::string& gpu, const std::string& driver);
 
   // nullptr: the task is to be measured. Valid until the next add().
   const core::TaskProfile* find(uint64_t task) const;

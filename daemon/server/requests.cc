@@ -163,10 +163,11 @@ json bounds_json(const core::Scheduler& scheduler) {
   return bounds;
 }
 
-json device_json(const Engine::Device& device, const PolicyStore& store) {
+json device_json(const Engine::Device& device, const GpuNumbers& gpus, const PolicyStore& store) {
   const core::Scheduler& scheduler = *device.scheduler;
   const core::Stats& s = scheduler.stats();
   return {{"index", scheduler.config().device},
+          {"uuid", gpus.text(scheduler.config().device)},
           {"sm_total", scheduler.config().sm_total},
           {"switch_us", scheduler.config().switch_us},
           {"waiting", scheduler.waiting()},
@@ -207,7 +208,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
                  const PolicyStore& store, const ProfileStore& profiles) {
   json devices = json::array();
   for (const Engine::Device& device : engine.devices()) {
-    if (device.scheduler) devices.push_back(device_json(device, store));
+    if (device.scheduler) devices.push_back(device_json(device, engine.gpus(), store));
   }
   return {{"pid", getpid()},
           {"version", HEDDLE_VERSION},

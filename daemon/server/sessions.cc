@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "daemon/server/rules.h"
 #include "daemon/server/server.h"
@@ -203,9 +204,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     process_gone(id);  // the same process comes again: its old memories are of no use any more
     break;
   }
-  engine_.learn_gpu(message.sm_count);
-  profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
   Identity identity;
+  identity.profiled = profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
   identity.id = engine_.next_id();
   identity.pid = connection.peer.pid;
   identity.uid = connection.peer.uid;
@@ -213,6 +213,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.command = message.command;
   identity.driver_version = message.driver_version;
   identity.device_count = message.device_count;
+  identity.gpus = engine_.number_gpus(message.gpu_ids, uid, is_privileged(connection.peer));
+  identity.sm_count = message.sm_count;
   identity.mps = message.mps;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Grade grade = server::grade(config_.rules, geteuid(),
@@ -267,6 +269,13 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                 {"priority", client.identity().priority},
                                 {"rule", client.identity().rule},
                                 {"sms", client.identity().sms}});
+  if (const uint32_t devices = client.identity().device_count;
+      std::popcount(client.visible()) < static_cast<int>(devices)) {
+    log_.warning("devices_not_managed",
+                 {{"client", id},
+                  {"devices", devices - static_cast<uint32_t>(std::popcount(client.visible()))},
+                  {"hint", "others have all numbers of GPUs, or their user has half of them"}});
+  }
   if (!client.identity().terms.sms.empty() && client.identity().partition == 0) {
     log_.warning("client_not_partitioned",
                  {{"client", id},

@@ -114,6 +114,9 @@ void FakeClient::send_attach() {
   attach.setDeviceCount(options_.devices);
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
+  std::string ids;
+  for (const char gpu : options_.gpus) ids.append(ipc::kGpuIdBytes, gpu);
+  attach.setGpuIds({reinterpret_cast<const kj::byte*>(ids.data()), ids.size()});
   auto groups = attach.initSmGroups(options_.splits ? 16 : 0);  // an H200's
   for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, i < 15 ? 8 : 12);
   send_message(socket_, message);

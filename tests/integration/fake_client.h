@@ -25,6 +25,7 @@ class FakeClient {
     uint32_t version = ipc::kProtocolVersion;
     uid_t uid = 0;  // of its process; 0: the test's own
     uint32_t devices = 1;
+    std::string gpus = {};  // a letter each: the GPUs that these are
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
     bool mps = false;    // an MPS control daemon's socket is there

@@ -39,5 +39,11 @@ TEST_F(Shim, TellsOfAnMpsThatListensNotOfOneThatDid) {
   rmdir(directory.c_str());
 }
 
+TEST_F(Shim, TellsWhichGpusItSees) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(daemon_.gpu_ids, std::string(16, 'a') + std::string(16, 'b'));
+}
+
 }  // namespace
 }  // namespace heddle::shim_test

@@ -118,6 +118,9 @@ __attribute__((constructor)) static void call_early() {
 FAKE CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 FAKE CUresult cuDriverGetVersion(int* version) { return *version = 12030, CUDA_SUCCESS; }
 FAKE CUresult cuDeviceGetCount(int* count) { return *count = 2, CUDA_SUCCESS; }
+FAKE CUresult cuDeviceGetUuid_v2(CUuuid* id, CUdevice device) {
+  return memset(id, 'a' + device, sizeof *id), CUDA_SUCCESS;
+}
 FAKE CUresult cuDeviceGetAttribute(int* value, int, int) { return *value = 132, CUDA_SUCCESS; }
 FAKE CUresult cuCtxGetCurrent(CUcontext* context) {
   return *context = handle_of(current), CUDA_SUCCESS;

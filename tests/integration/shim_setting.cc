@@ -82,6 +82,8 @@ int FakeDaemon::receive_attach() {
     mps = attach.getMps();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
+    const auto ids = attach.getGpuIds();
+    gpu_ids.assign(reinterpret_cast<const char*>(ids.begin()), ids.size());
   });
   EXPECT_EQ(version, ipc::kProtocolVersion);
   return socket_;

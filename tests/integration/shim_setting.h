@@ -51,6 +51,7 @@ class FakeDaemon {
   int priority = -2;
   bool mps = false;
   std::vector<uint16_t> groups;
+  std::string gpu_ids;
 
  private:
   int receive_attach();

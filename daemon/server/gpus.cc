@@ -1,0 +1,62 @@
+#include "daemon/server/gpus.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace heddle::server {
+namespace {
+
+constexpr GpuId kUnknown{};
+
+GpuNumbers::Numbers bit(uint8_t number) { return GpuNumbers::Numbers{1} << number; }
+
+}  // namespace
+
+// Its own number where that is free, as it is where everybody sees all GPUs.
+uint8_t GpuNumbers::find(const GpuId& id, uint8_t device, Numbers held) const {
+  if (id == kUnknown) return device;
+  const auto known = std::find(ids_.begin(), ids_.end(), id);
+  if (known != ids_.end()) return static_cast<uint8_t>(known - ids_.begin());
+  if (ids_[device] == kUnknown) return device;
+  for (const bool unused : {true, false}) {
+    for (uint8_t number = 0; number < ipc::kDevices; ++number) {
+      if ((held & bit(number)) == 0 && (!unused || ids_[number] == kUnknown)) return number;
+    }
+  }
+  return kNoGpu;
+}
+
+DeviceMap GpuNumbers::map(std::span<const GpuId> devices, Numbers held, Numbers own,
+                          bool privileged) {
+  DeviceMap map = same_numbers();
+  Numbers mine = 0;
+  for (uint8_t device = 0; device < ipc::kDevices; ++device) {
+    const GpuId& id = device < devices.size() ? devices[device] : kUnknown;
+    uint8_t& number = map[device];
+    number = find(id, device, held | mine);
+    const bool is_new = number != kNoGpu && id != kUnknown && ids_[number] != id;
+    const bool many = std::popcount(own | mine) >= static_cast<int>(ipc::kDevices / 2);
+    if (number == kNoGpu || (mine & bit(number)) != 0 || (is_new && many && !privileged)) {
+      number = kNoGpu;  // there is none, two devices would be one GPU, or he has enough
+      continue;
+    }
+    if (is_new) ids_[number] = id;
+    mine |= bit(number);
+  }
+  return map;
+}
+
+std::string GpuNumbers::text(uint8_t number) const {
+  const GpuId& id = ids_[number];
+  if (id == kUnknown) return "";
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (size_t i = 0; i < id.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += kDigits[id[i] >> 4];
+    text += kDigits[id[i] & 0xf];
+  }
+  return text;
+}
+
+}  // namespace heddle::server

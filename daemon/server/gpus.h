@@ -1,0 +1,46 @@
+// Which GPU of this host a client's device is. A process counts those that it sees
+// (CUDA_VISIBLE_DEVICES, what its container was given), so that device 0 of two processes may be
+// two GPUs; what tells these apart is cuDeviceGetUuid, as each client says it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ipc/limits.h"
+
+namespace heddle::server {
+
+using GpuId = std::array<uint8_t, ipc::kGpuIdBytes>;  // zeros: unknown
+
+// A client's devices: the number of the GPU of each, or kNoGpu, where its launches run freely.
+inline constexpr uint8_t kNoGpu = 0xff;
+using DeviceMap = std::array<uint8_t, ipc::kDevices>;
+
+constexpr DeviceMap same_numbers() {
+  DeviceMap map{};
+  for (uint8_t device = 0; device < ipc::kDevices; ++device) map[device] = device;
+  return map;
+}
+
+// A GPU has its number for as long as any client has the GPU, and on until another needs it.
+class GpuNumbers {
+ public:
+  using Numbers = uint32_t;  // a bit each
+
+  // The numbers of a new client's devices. `held`: those that clients have; of these `own` are of
+  // clients of the same user, who can have half of all unless `privileged`. Whose devices have no
+  // known id keeps its own numbers.
+  DeviceMap map(std::span<const GpuId> devices, Numbers held, Numbers own, bool privileged);
+
+  // As nvidia-smi -L writes it, "" if it is unknown.
+  std::string text(uint8_t number) const;
+
+ private:
+  uint8_t find(const GpuId& id, uint8_t device, Numbers held) const;
+
+  std::array<GpuId, ipc::kDevices> ids_{};
+};
+
+}  // namespace heddle::server

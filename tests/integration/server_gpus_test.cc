@@ -1,0 +1,99 @@
+// The server and clients that see different GPUs of one host, each by numbers of its own.
+#include "tests/integration/server_setting.h"
+
+namespace heddle::testing {
+namespace {
+
+class GpusTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    config_.core.measure_runs = 10;
+    config_.core.measure_us = 0;
+  }
+  static void launch(FakeClient& client, uint8_t device) {
+    ipc::RecordFields launched;
+    launched.device = device;
+    client.post(0, launched);
+  }
+  static bool gates(FakeClient& working, uint8_t device, FakeClient& other) {
+    return eventually([&] {
+      launch(working, device);
+      return other.window() == ipc::kWindowGate;
+    });
+  }
+};
+
+TEST_F(GpusTest, WhoIsOnAnotherGpuIsNotHeldBack) {
+  start();
+  FakeClient high(config_.socket, {.priority = 0, .gpus = "a"});
+  FakeClient same(config_.socket, {.priority = 9, .gpus = "a"});
+  FakeClient other(config_.socket, {.priority = 9, .gpus = "b"});
+  ASSERT_TRUE(gates(high, 0, same));
+  launch(other, 0);
+  launch(high, 0);
+  ASSERT_TRUE(eventually([&] { return status()["devices"].size() == 2; }));
+  EXPECT_NE(other.window(), ipc::kWindowGate);
+  EXPECT_EQ(status()["devices"][1]["uuid"], "GPU-62626262-6262-6262-6262-626262626262");
+}
+
+TEST_F(GpusTest, WhoWaitsForAnotherGpuConcernsNobody) {
+  start("valve");
+  FakeClient high(config_.socket, {.priority = 0, .gpus = "a"});
+  FakeClient other(config_.socket, {.priority = 4, .gpus = "b"});
+  FakeClient waiting(config_.socket, {.priority = 9, .gpus = "a"});
+  waiting.ask(0, 1);
+  EXPECT_TRUE(eventually([&] { return high.control().header.contended == 1; }));
+  EXPECT_EQ(other.control().header.contended, 0u);
+}
+
+TEST_F(GpusTest, WhoIsOnTheSameIsWhateverTheyCallIt) {
+  start();
+  FakeClient high(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
+  FakeClient low(config_.socket, {.priority = 9, .gpus = "b"});
+  ASSERT_TRUE(gates(high, 1, low));
+  EXPECT_EQ(high.window(1), ipc::kWindowLease);
+  for (const auto& client : ps()) {
+    const bool is_low = client["id"] == low.attached().client_id;
+    EXPECT_EQ(client["devices"].back()["device"], 1) << is_low;
+    EXPECT_EQ(client["devices"].size(), is_low ? 1u : 2u);
+  }
+  low.ask(0, 1);
+  high.kill_process();
+  EXPECT_TRUE(low.wait_granted(0, 1));
+}
+
+TEST_F(GpusTest, WhatFindsNoNumberRunsFreely) {
+  start();
+  FakeClient many(config_.socket, {.priority = 0, .devices = 16, .gpus = "abcdefghijklmnop"});
+  FakeClient one(config_.socket, {.priority = 9, .devices = 1, .gpus = "z"});
+  EXPECT_EQ(one.attached().managed, 1u);
+  EXPECT_EQ(one.window(), ipc::kWindowLease);
+  launch(one, 0);
+  one.complete_all(0);
+  EXPECT_TRUE(ps().at(1)["devices"].empty());
+  EXPECT_EQ(ps().at(1)["counters"]["malformed"], 0);
+}
+
+// Device 0 is where it was introduced; it has nothing to do with it.
+TEST_F(GpusTest, WhoWorksOnItsSecondDeviceAloneNeedNotTellOfEachLaunch) {
+  config_.unobserved = false;
+  start();
+  FakeClient client(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
+  client.register_kernel(0, 42, "axpy");
+  ipc::RecordFields launched, done;
+  launched.device = done.device = 1;
+  launched.kernel = 0;
+  done.kind = wire::Kind::COMPLETION;
+  done.evidence = wire::Evidence::SYNCHRONIZED;
+  done.duration_us = 5;
+  EXPECT_TRUE(eventually([&] {
+    client.post(0, launched);
+    ++done.stream_seq;
+    client.post(0, done);
+    return client.control().header.sparse != 0;
+  }));
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,83 @@
+// Which GPU of the host a client's device is.
+#include <gtest/gtest.h>
+
+#include "daemon/server/gpus.h"
+
+namespace heddle::server {
+namespace {
+
+using Numbers = GpuNumbers::Numbers;
+
+GpuId id(uint8_t fill) {
+  GpuId id;
+  id.fill(fill);
+  return id;
+}
+
+TEST(GpuNumbers, AreThoseOfTheDevicesWhereEverybodySeesAll) {
+  GpuNumbers gpus;
+  const GpuId all[] = {id(1), id(2), id(3)};
+  EXPECT_EQ(gpus.map(all, 0, 0, true), same_numbers());
+  EXPECT_EQ(gpus.map(all, 7, 7, true), same_numbers());
+  EXPECT_EQ(gpus.map({}, 7, 7, true), same_numbers()) << "whose ids are unknown";
+}
+
+TEST(GpuNumbers, FollowTheGpuWhateverTheProcessCallsIt) {
+  GpuNumbers gpus;
+  const GpuId both[] = {id(1), id(2)}, second[] = {id(2)}, third[] = {id(3)};
+  gpus.map(both, 0, 0, true);
+  EXPECT_EQ(gpus.map(second, 3, 0, true)[0], 1);
+  EXPECT_EQ(gpus.map(third, 3, 0, true)[0], 2);
+}
+
+TEST(GpuNumbers, WhoKnowsNoIdsSharesTheNumberWithWhoDoes) {
+  GpuNumbers gpus;
+  const GpuId one[] = {id(1)};
+  EXPECT_EQ(gpus.map({}, 0, 0, true)[0], 0);
+  EXPECT_EQ(gpus.map(one, 1, 0, true)[0], 0) << "most hosts have one GPU";
+}
+
+TEST(GpuNumbers, AreUsedAgainWhenNobodyHasTheGpuAnyMore) {
+  GpuNumbers gpus;
+  GpuId all[ipc::kDevices];
+  for (uint8_t i = 0; i < ipc::kDevices; ++i) all[i] = id(static_cast<uint8_t>(i + 1));
+  gpus.map(all, 0, 0, true);
+  const GpuId other[] = {id(99)};
+  EXPECT_EQ(gpus.map(other, 0xffff, 0, true)[0], kNoGpu);
+  EXPECT_EQ(gpus.map(other, 0xffff & ~Numbers{8}, 0, true)[0], 3);
+  EXPECT_EQ(gpus.map(all, 0xffff, 0, true)[3], kNoGpu) << "it is the other's now";
+}
+
+TEST(GpuNumbers, OneUserCannotHaveThemAll) {
+  GpuNumbers gpus;
+  GpuId all[ipc::kDevices];
+  for (uint8_t i = 0; i < ipc::kDevices; ++i) all[i] = id(static_cast<uint8_t>(i + 1));
+  const DeviceMap map = gpus.map(all, 0, 0, false);
+  EXPECT_EQ(map[ipc::kDevices / 2 - 1], ipc::kDevices / 2 - 1);
+  EXPECT_EQ(map[ipc::kDevices / 2], kNoGpu);
+  EXPECT_EQ(gpus.map(std::span(all).last(1), 0xff, 0xff, false)[0], kNoGpu);
+  EXPECT_EQ(gpus.map(std::span(all).last(1), 0xff, 0, false)[0], 8) << "of another user";
+}
+
+TEST(GpuNumbers, TwoDevicesAreNeverOneGpu) {
+  GpuNumbers gpus;
+  const GpuId twice[] = {id(1), id(1)}, hidden[] = {id(1), id(0)};
+  EXPECT_EQ(gpus.map(twice, 0, 0, true)[1], kNoGpu);
+  GpuNumbers others;
+  const GpuId shifted[] = {id(7), id(1)};
+  others.map(shifted, 0, 0, true);
+  EXPECT_EQ(others.map(hidden, 3, 0, true)[0], 1);
+  EXPECT_EQ(others.map(hidden, 3, 0, true)[1], kNoGpu);
+}
+
+TEST(GpuNumbers, AreWrittenAsNvidiaSmiWritesThem) {
+  GpuNumbers gpus;
+  EXPECT_EQ(gpus.text(0), "");
+  GpuId one;
+  for (uint8_t i = 0; i < one.size(); ++i) one[i] = static_cast<uint8_t>(0x11 * i);
+  gpus.map(std::span(&one, 1), 0, 0, true);
+  EXPECT_EQ(gpus.text(0), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+}
+
+}  // namespace
+}  // namespace heddle::server
