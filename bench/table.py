@@ -11,8 +11,8 @@ overhead*.json; `[fikit-]validation` from {six_pairs,pairs}/*.validate.md; `SERI
 `heddle-bench table --brief` left in its folder; `predict` from what `heddle trace predict` said
 before the predictor was measured and says now; `heard`, `slowdown` and `open` from itself*/;
 `ten-pairs` and `pairs-quartiles` from pairs/ and gapfill-1.7/;
-`[simulated-]frontier-*` and `steady-spread` from the folder of that name; `speed-ups`, `bounds` and
-`*-predicted`: fikit.py.
+`[simulated-]frontier-*` and `steady-spread` from the folder of that name; `speed-ups` and `bounds`:
+fikit.py; `SERIES-predicted` from SERIES/ and predicted/SERIES.json, which freeze.py leaves.
 """
 
 import argparse
@@ -326,8 +326,7 @@ def tables():
             "speed-ups": headed(fikit.speed_ups("pairs")),
             "bounds": headed(fikit.bounds(
                 "itself_slowdown", "itself_open", "pairs", "preempt", "steady")),
-            "preempt-predicted": headed(fikit.predicted("preempt", fikit.PREEMPT)),
-            "steady-predicted": headed(fikit.predicted("steady", fikit.STEADY)),
+            **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),

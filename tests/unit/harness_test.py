@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -51,20 +52,44 @@ class Harness(unittest.TestCase):
         self.assertGreater(quartiles.from_one_to_the_next(jumping), quartiles.spread(jumping))
         self.assertLess(quartiles.from_one_to_the_next(drifting), quartiles.spread(drifting) / 2)
 
-    def test_what_fikit_asks_for_is_taken_from_the_right_rows(self):
-        def row(value):
-            return {"jobs": {"H": {"mean_over_alone": {"value": value}, "jct_ms": {"mean": value}}}}
+    def fikit_result(self):
+        def blocks(row, *us_of_each):
+            return [{"rep": rep, "row": row, "jobs": {"H": {"us": [us, us], "span_s": 1}},
+                     "counters": {"bound_violations": 2, "posted": 50}, "counted_s": 1.5,
+                     "added_us_max": 99.0} for rep, us in enumerate(us_of_each)]
 
-        result = {"name": "x", "sessions": [{"commit": "abc"}],
-                  "figures": {"timeslice": row(6), "fikit": row(1.5), "mps": row(3)},
-                  "raw": [{"row": "fikit", "counters": {"bound_violations": 2, "posted": 50},
-                           "added_us_max": 99.0, "counted_s": 1.5}] * 2}
+        result = {"name": "x", "sessions": [{"commit": "abc", "date": "2026-11-02T00:00:00Z"}],
+                  "figures": {},
+                  "raw": [*blocks("timeslice", 60, 60), *blocks("fikit", 10, 30),
+                          *blocks("mps", 30, 30)]}
         self.addCleanup(setattr, fikit, "results", fikit.results)
         fikit.results = lambda series: [result]
+        return result
+
+    def test_what_fikit_asks_for_is_taken_from_the_right_rows(self):
+        self.fikit_result()
         self.assertEqual(fikit.speed_ups("s")[1], ["x", "4.00", "–", "2.00", "–", "–", "–"])
-        self.assertEqual(fikit.bounds("s")[1], ["x", "`fikit`", "abc", "99.0", "4", "3", "100"])
-        self.assertEqual(fikit.predicted("s", [("fikit", "H", "mean", "timeslice")])[1],
-                         ["x", "0.250 → 0.250"])
+        self.assertEqual(fikit.bounds("s")[1],
+                         ["x", "`fikit`", "abc", "99.0", "4", "3", "100", "25"])
+
+    def test_predicted_is_only_what_was_committed_before(self):
+        self.fikit_result()
+        for name in ("RESULTS", "PREDICTED"):
+            self.addCleanup(setattr, fikit, name, getattr(fikit, name))
+        fikit.PREDICTED = {"s": [("fikit", "H", "mean", "timeslice")]}
+        with tempfile.TemporaryDirectory() as folder:
+            fikit.RESULTS = Path(folder)
+            (fikit.RESULTS / "predicted").mkdir()
+
+            def committed(date):
+                of_x = {"commit": "def", "committed": date, "said": [0.25],
+                        "columns": ["`fikit`: H mean ÷ `timeslice`"]}
+                (fikit.RESULTS / "predicted/s.json").write_text(json.dumps({"x": of_x}))
+                return fikit.predicted("s")[1:]
+
+            self.assertEqual(committed("2026-11-01T23:59:59Z"),
+                             [["x", "0.250 → 0.333", "def, abc"]])
+            self.assertEqual(committed("2026-11-02T00:00:01Z"), [])
 
     def test_table_replaces_only_between_its_markers(self):
         text = "a\n<!-- table:x:begin -->\nold\n<!-- table:x:end -->\nb\n"
