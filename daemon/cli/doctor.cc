@@ -143,9 +143,13 @@ class Examination {
                  "install a heddle with a newer table; programs that use these by cuGetProcAddress "
                  "are not managed in full");
     }
-    const std::string more = e["unknown"].empty() ? "" : "; passed by: " + names(e["unknown"]);
     add(Level::kOk, "entry points",
-        "every launch and wait of this driver goes through the shim, " + table + more);
+        "every launch and wait of this driver goes through the shim, " + table);
+    if (e["unknown"].empty()) return;
+    add(Level::kWarn, "entry points",
+        "the driver has some that the shim lacks: " + names(e["unknown"]),
+        "install a heddle with a newer table; programs that look these up by name in libcuda.so.1 "
+        "do not find them under heddle");
   }
 
   bool has_gpus() const { return facts_["nvml"].contains("gpus"); }

@@ -1,14 +1,32 @@
 #!/usr/bin/env python3
-"""Generates shim/cuda/entry_points.inc from a toolkit's cuda.h.
+"""Generates shim/cuda/entry_points.inc from a toolkit's headers.
 
     shim/cuda/generate.py /usr/local/cuda-13.0/include > shim/cuda/entry_points.inc
 
 Run by hand when a new toolkit adds entry points; the result is committed, so that no build needs a
-toolkit. Every exported variant is listed: the header is read with __CUDA_API_VERSION_INTERNAL.
+toolkit. Every exported variant is listed: cuda.h is read with __CUDA_API_VERSION_INTERNAL. The
+headers of the graphics APIs include those of GL, EGL and VDPAU, which need not be here: they are
+read as text.
 """
 import re
 import subprocess
 import sys
+
+GRAPHICS = ("cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
+# By the symbols of driver 580.159.04: it exports these, which no header has …
+UNDECLARED = {"cuEGLApiInit", "cuMemGetAttribute", "cuMemGetAttribute_v2"}
+# … and lacks these, which other platforms have.
+ELSEWHERE = {"cuEventCreateFromEGLSync", "cuWGLGetDevice"}
+
+
+def graphics(include):
+    for header in GRAPHICS:
+        text = open(f"{include}/{header}").read()
+        yield from re.findall(r"\bCUDAAPI\s+(cu\w+)\s*\(", text)
+        for macro, name in re.findall(r"__CUDA_API_(PTDS|PTSZ)\((cu\w+)\)", text):
+            yield name
+            yield f"{name}_{macro.lower()}"
+        yield from re.findall(r"#\s*define\s+cu\w+\s+(cu\w+)", text)
 
 
 def declarations(include):
@@ -19,7 +37,7 @@ def declarations(include):
                           capture_output=True, text=True, check=True).stdout
     version = re.search(r"#define CUDA_VERSION (\d+)", open(f"{include}/cuda.h").read()).group(1)
     names = set(re.findall(r"\bCUresult\s+(?:CUDAAPI\s+)?(cu\w+)\s*\(", text))
-    return version, sorted(names)
+    return version, sorted((names | set(graphics(include)) | UNDECLARED) - ELSEWHERE)
 
 
 def main():

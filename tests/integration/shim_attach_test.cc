@@ -45,5 +45,14 @@ TEST_F(Shim, TellsWhichGpusItSees) {
   EXPECT_EQ(daemon_.gpu_ids, std::string(16, 'a') + std::string(16, 'b'));
 }
 
+// FFmpeg, for one, does not start without them, though it may never call one. This driver has none.
+TEST_F(Shim, HasTheGraphicsEntryPointsThatProgramsLookUp) {
+  Application app({"HEDDLE_DISABLE=1"});
+  for (const char* name : {"cuGLGetDevices_v2", "cuGraphicsGLRegisterImage", "cuEGLApiInit",
+                           "cuVDPAUGetDevice", "cuMemGetAttribute_v2"}) {
+    EXPECT_EQ(app(std::string("call ") + name), "500") << name;
+  }
+}
+
 }  // namespace
 }  // namespace heddle::shim_test
