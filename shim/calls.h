@@ -73,6 +73,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept;
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept;
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept;
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) noexcept;
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept;
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) noexcept;
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept;
 

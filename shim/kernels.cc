@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -109,8 +110,8 @@ struct Sight {
 
 // Collectives spin for their peers: holding one rank back would hang the set.
 bool is_exempt(const char* name) {
-  for (const char* part : {"ncclDevKernel", "ncclKernel", "nvshmem", "allreduce", "all_reduce",
-                           "cross_device_reduce"}) {
+  for (const char* part : {"ncclDevKernel", "ncclKernel", "ncclSym", "nvshmem", "allreduce",
+                           "all_reduce", "cross_device_reduce"}) {
     if (strcasestr(name, part) != nullptr) return true;
   }
   return false;
@@ -314,39 +315,81 @@ namespace {
   return first_sight(in, tag, handle, shape, graph);
 }
 
-void name_graph(CUgraphExec exec, CUgraph graph) {
-  constexpr size_t kNodes = 1024;  // the rest counts by number only
-  CUgraphNode nodes[kNodes];
-  size_t count = 0;
-  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return;
-  uint64_t hash = count;
-  bool exempt = false;
-  size_t seen = std::min(count, kNodes);
-  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
-  for (size_t i = 0; i < std::min(seen, kNodes); ++i) {
+namespace {
+
+// What a graph's nodes are, those of its children included.
+class GraphSight {
+ public:
+  bool look_at(CUgraph graph, int depth = 0) {
+    size_t count = 0;
+    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return false;
+    nodes_ += count;
+    hash_ = depth == 0 ? count : XXH3_64bits_withSeed(&count, sizeof count, hash_);
+    size_t seen = std::min(count, kNodesMax);
+    const size_t bytes = seen * sizeof(CUgraphNode);
+    if (seen == 0) return true;
+    // Not on the stack, which may be small; nor from the application's heap.
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return true;
+    const auto nodes = static_cast<CUgraphNode*>(memory);
+    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
+    seen = std::min(seen, bytes / sizeof(CUgraphNode));
+    for (size_t i = 0; i < seen; ++i) look_at(nodes[i], depth);
+    munmap(memory, bytes);
+    return true;
+  }
+
+  uint64_t hash() const { return hash_; }
+  uint64_t nodes() const { return nodes_; }
+  bool exempt() const { return exempt_; }
+
+ private:
+  // The rest counts by number only, and so do graphs that are deeper down.
+  static constexpr size_t kNodesMax = size_t{1} << 20;
+  static constexpr int kDepthMax = 8;
+
+  void look_at(CUgraphNode node, int depth) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
-    if (HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS) continue;
-    hash = XXH3_64bits_withSeed(&type, sizeof type, hash);
-    exempt |=
+    if (HEDDLE_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) return;
+    hash_ = XXH3_64bits_withSeed(&type, sizeof type, hash_);
+    exempt_ |=
         type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-    CUDA_KERNEL_NODE_PARAMS_v2 params{};
-    if (type != CU_GRAPH_NODE_TYPE_KERNEL ||
-        HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(nodes[i], &params) != CUDA_SUCCESS) {
-      continue;
+    CUgraph child = nullptr;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < kDepthMax &&
+        HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
+      look_at(child, depth + 1);
     }
-    hash = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash);
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
+  }
+
+  void look_at_kernel_of(CUgraphNode node) {
+    CUDA_KERNEL_NODE_PARAMS_v2 params{};
+    if (HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS) return;
+    hash_ = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash_);
     const char* name = nullptr;
     const bool named = params.func != nullptr
                            ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
                            : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
-    if (!named || name == nullptr) continue;
-    hash = XXH3_64bits_withSeed(name, strlen(name), hash);
-    exempt |= is_exempt(name);
+    if (!named || name == nullptr) return;
+    hash_ = XXH3_64bits_withSeed(name, strlen(name), hash_);
+    exempt_ |= is_exempt(name);
   }
+
+  uint64_t hash_ = 0;
+  uint64_t nodes_ = 0;
+  bool exempt_ = false;
+};
+
+}  // namespace
+
+void name_graph(CUgraphExec exec, CUgraph graph) {
+  GraphSight look;
+  if (!look.look_at(graph)) return;
   Sight sight;
-  sight.exempt = exempt;
-  name_sight(sight, "graph:%016llx", hash);
-  sight.facts.graph_nodes = static_cast<uint32_t>(std::max<size_t>(1, count));
+  sight.exempt = look.exempt();
+  name_sight(sight, "graph:%016llx", look.hash());
+  sight.facts.graph_nodes =
+      static_cast<uint32_t>(std::clamp<uint64_t>(look.nodes(), 1, UINT32_MAX));
   purge_handle(exec);
   // A session's socket is not ours to use outside a stay; the next launch is one.
   const Inside in;

@@ -55,7 +55,8 @@ inline KernelRef known_kernel(void* handle, const ipc::LaunchShape& shape) {
 // The same question without a session: by what was seen before, or by the kernel's name.
 bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph);
 
-// Gives an instantiated graph its identity: its nodes' types, kernels and shapes, hashed.
+// Gives an instantiated graph its identity: its nodes' types, kernels and shapes, its
+// children's too, hashed.
 void name_graph(CUgraphExec exec, CUgraph graph);
 
 void purge_module(CUmodule module);

@@ -233,6 +233,7 @@ enum CUstream_flags : unsigned {
 
 enum CUgraphNodeType : int {
   CU_GRAPH_NODE_TYPE_KERNEL = 0,
+  CU_GRAPH_NODE_TYPE_GRAPH = 4,
   CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
   CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
 };

@@ -200,9 +200,10 @@ int want_threads() {
   return geteuid() == 0 ? setuid(65534) : 0;  // whom no limit holds
 }
 
-int in_child(CUfunction f) {
+template <class Body>
+int in_child(Body&& body) {
   const pid_t child = fork();
-  if (child == 0) _exit(launch(f, nullptr, false));
+  if (child == 0) _exit(body());
   int status = -1;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -237,10 +238,15 @@ const Command kCommands[] = {
     {"launch", [](long n) { return launch(first, stream_of(n), false); }},
     {"second", [](long n) { return launch(second, stream_of(n), false); }},
     {"nccl", [](long n) { return launch(kernel("_Z21ncclDevKernel_AllGather"), stream_of(n), 0); }},
+    {"symmetric",
+     [](long n) { return launch(kernel("_Z29ncclSymkDevKernel_AllGather_ST"), stream_of(n), 0); }},
     {"reduce", [](long n) { return launch(kernel("two_shot_AllReduce"), stream_of(n), false); }},
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
     {"graph", [](long) { return launch_graph(first); }},
     {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
+    {"graph_child", [](long) { return launch_graph(kernel("child child ncclKernel_X")); }},
+    {"graph_many", [](long) { return launch_graph(kernel("many ncclKernel_X")); }},
+    {"graph_plain", [](long) { return launch_graph(kernel("child many second_kernel")); }},
     {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
     {"attributes", [](long n) { return launch_with_attributes(first, stream_of(n)); }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
@@ -291,7 +297,21 @@ const Command kCommands[] = {
            "cuStreamWriteValue32_v2")(stream_of(n), 0, 0, 0);
      }},
     {"cancelled", [](long n) { return launch_cancelled(stream_of(n)); }},
-    {"fork", [](long) { return in_child(first); }},
+    {"fork", [](long) { return in_child([] { return launch(first, nullptr, false); }); }},
+    {"fork_release",
+     [](long) {
+       return in_child([] {
+         symbol<CUresult(int)>("cuDevicePrimaryCtxRelease_v2")(0);
+         return control("fake_green_contexts").load();
+       });
+     }},
+    {"fork_reset",
+     [](long) {
+       return in_child([] {
+         symbol<CUresult(int)>("cuDevicePrimaryCtxReset_v2")(0);
+         return control("fake_green_contexts").load();
+       });
+     }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
     {"in_turn", [](long n) { return launch_in_turn(first, n); }},
     {"shapes", [](long n) { return launch_shapes(first, n); }},

@@ -36,6 +36,7 @@ class ShimExempt : public Shim {
 
 TEST_F(ShimExempt, CollectivesByName) {
   expect_exempt("nccl");
+  expect_exempt("symmetric");
   expect_exempt("reduce");
   expect_held("launch");
 }
@@ -48,10 +49,14 @@ TEST_F(ShimExempt, CollectivesAreNotTimedUnderABypassEither) {
 
 TEST_F(ShimExempt, GraphsWithACollective) {
   expect_held("graph");
-  EXPECT_EQ(app_("graph_nccl"), "0");
-  const auto seen = records(Kind::GRAPH);
-  ASSERT_EQ(seen.size(), 1u);
-  EXPECT_EQ(seen[0].admission, Admission::SELF_EXEMPT);
+  expect_held("graph_plain");
+  // In the graph itself, in a child's child, and far down.
+  for (const char* command : {"graph_nccl", "graph_child", "graph_many"}) {
+    EXPECT_EQ(app_(command), "0");
+    const auto seen = records(Kind::GRAPH);
+    ASSERT_EQ(seen.size(), 1u) << command;
+    EXPECT_EQ(seen[0].admission, Admission::SELF_EXEMPT) << command;
+  }
 }
 
 TEST_F(ShimExempt, CooperativeKernelsOnSeveralDevices) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -145,6 +146,7 @@ FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
   return *context = handle_of(1), CUDA_SUCCESS;
 }
 FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) { return --fake_primary, CUDA_SUCCESS; }
+FAKE CUresult cuDevicePrimaryCtxReset_v2(int) { return CUDA_SUCCESS; }
 FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   *flags = 0;
   return *active = fake_primary > 0, CUDA_SUCCESS;
@@ -276,16 +278,33 @@ FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsi
                                   unsigned, unsigned, CUstream stream, void**, void**) {
   return launch(stream);
 }
-// A graph is the name of its only kernel.
+// A graph is the name of its only kernel; or "child " and the graph that its only node is, or
+// "many " and the kernel that its last node is.
+constexpr size_t kManyNodes = 1500;
+static const char* after(const char* prefix, const void* graph) {
+  const auto* text = static_cast<const char*>(graph);
+  return strncmp(text, prefix, strlen(prefix)) == 0 ? text + strlen(prefix) : nullptr;
+}
 FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) {
   return *exec = reinterpret_cast<CUgraphExec>(events.fetch_add(16)), CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
-  if (nodes != nullptr) *nodes = reinterpret_cast<CUgraphNode>(graph);
-  return *count = 1, CUDA_SUCCESS;
+  const char* last = after("many ", graph);
+  const size_t all = last != nullptr ? kManyNodes : 1;
+  const size_t given = nodes != nullptr ? std::min(*count, all) : 0;
+  for (size_t i = 0; i < given; ++i) {
+    const char* name = i + 1 < all ? "one_of_many" : after(last != nullptr ? "many " : "", graph);
+    nodes[i] = reinterpret_cast<CUgraphNode>(const_cast<char*>(name));
+  }
+  return *count = nodes != nullptr ? given : all, CUDA_SUCCESS;
 }
-FAKE CUresult cuGraphNodeGetType(CUgraphNode, CUgraphNodeType* type) {
-  return *type = CU_GRAPH_NODE_TYPE_KERNEL, CUDA_SUCCESS;
+FAKE CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
+  *type = after("child ", node) != nullptr ? CU_GRAPH_NODE_TYPE_GRAPH : CU_GRAPH_NODE_TYPE_KERNEL;
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
+  *graph = reinterpret_cast<CUgraph>(const_cast<char*>(after("child ", node)));
+  return CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
