@@ -31,6 +31,7 @@ std::atomic<int>& retained_of(CUdevice device) {
 
 template <class Real>
 CUresult reset_primary(CUdevice device, Real&& real) {
+  if (!is_initialized()) return real(device);  // a forked child: what is known is the parent's
   const EventsRest rest;
   if (const CUcontext context = primary_of(device)) context_ends(context);
   end_partitions(device);
@@ -42,6 +43,7 @@ CUresult reset_primary(CUdevice device, Real&& real) {
 // go before; one release too early they are made again.
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
+  if (!is_initialized()) return real(device);
   const CUcontext context = primary_of(device);
   const EventsRest rest;
   if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {

@@ -285,6 +285,16 @@ TEST_F(ShimPartition, TheLastReleaseEndsThePrimaryContextAllTheSame) {
   EXPECT_EQ(app("get fake_green_contexts"), "1");
 }
 
+TEST_F(ShimPartition, AForkedChildThatEndsItsContextLeavesItsParentsPartitionsAlone) {
+  Application app(environment());
+  start_partitioned(app);
+  app("retain");
+  wait_for_lane(app);
+  EXPECT_EQ(app("fork_release"), "1");
+  EXPECT_EQ(app("fork_reset"), "1");
+  EXPECT_EQ(app("get fake_green_contexts"), "1");
+}
+
 TEST_F(ShimPartition, ADriverWithoutGreenContextsKeepsTheWholeDevice) {
   auto variables = environment();
   variables.push_back("FAKE_NO_GREEN=1");
