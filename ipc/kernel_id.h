@@ -13,6 +13,10 @@
 
 namespace heddle::ipc {
 
+// The first CUDA driver that names kernels (cuFuncGetName, 12.3). Before it all are one, and
+// collectives are not known as such.
+inline constexpr int kCudaFloor = 12'030;
+
 struct LaunchShape {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};

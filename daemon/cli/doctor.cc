@@ -9,14 +9,13 @@
 #include "daemon/cli/gpu_users.h"
 #include "daemon/cli/print.h"
 
+#include "ipc/kernel_id.h"
 namespace heddle::cli {
 namespace {
 
 using nlohmann::json;
 using Level = Finding::Level;
-
-// Kernels' names, which profiles need, are from 12.3 on.
-constexpr int kCudaFloor = 12'030;
+using ipc::kCudaFloor;
 
 // NVML's nvmlComputeMode_t.
 enum ComputeMode { kDefault = 0, kProhibited = 2, kExclusiveProcess = 3 };

@@ -13,6 +13,7 @@
 #include "daemon/server/rules.h"
 #include "daemon/server/server.h"
 #include "ipc/fault.h"
+#include "ipc/kernel_id.h"
 #include "ipc/partition.h"
 
 namespace heddle::server {
@@ -181,6 +182,12 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                   std::to_string(message.protocol_version) + ", the daemon " +
                                   std::to_string(ipc::kProtocolVersion) +
                                   "; install both from the same release");
+  }
+  // 0: it does not say.
+  if (message.driver_version != 0 && message.driver_version < ipc::kCudaFloor) {
+    return refuse(connection,
+                  "its driver is older than CUDA 12.3 and names no kernels, so that "
+                  "collectives would be held back; install a newer one");
   }
   if (engine_.clients().size() >= kClientsMax) {
     return refuse(connection, "the daemon takes " + std::to_string(kClientsMax) +

@@ -112,6 +112,7 @@ void FakeClient::send_attach() {
   attach.setPriority(static_cast<int8_t>(options_.priority));
   attach.setSmCount(132);
   attach.setDeviceCount(options_.devices);
+  attach.setDriverVersion(options_.driver_version);
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
   std::string ids;

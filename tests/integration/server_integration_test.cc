@@ -198,6 +198,14 @@ TEST_F(ServerTest, RefusesAnotherProtocolVersion) {
   EXPECT_EQ(status()["clients"], 0);
 }
 
+TEST_F(ServerTest, RefusesWhoseDriverNamesNoKernels) {
+  start();
+  FakeClient old(config_.socket, {.driver_version = 12'020});
+  EXPECT_EQ(old.attached().managed, 0u);
+  EXPECT_NE(std::strstr(old.attached().reason, "CUDA 12.3"), nullptr);
+  EXPECT_EQ(FakeClient(config_.socket, {.driver_version = 12'030}).attached().managed, 1u);
+}
+
 TEST_F(ServerTest, GivesWhatTheFirstMatchingRuleSaysAndShowsIt) {
   server::Rule rule;
   rule.name = "training";
