@@ -25,6 +25,14 @@ std::string link_target(const std::string& path) {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
 }
 
+// The path that it was started by, also if the file was replaced since.
+std::string executable(const std::string& process) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  std::string exe = link_target(process + "/exe");
+  if (exe.ends_with(kDeleted)) exe.resize(exe.size() - kDeleted.size());
+  return exe;
+}
+
 // Of a process: its effective user, or root if it may not be looked at (prctl's PR_SET_DUMPABLE).
 std::optional<uid_t> owner_of(const std::string& process) {
   struct stat directory;
@@ -130,7 +138,7 @@ Origin origin_of(int socket, const ipc::Peer& peer) {
     return origin;
   }
   const std::string process = "/proc/" + std::to_string(peer.pid);
-  origin.exe = link_target(process + "/exe");
+  origin.exe = executable(process);
   origin.cgroups = cgroup_paths(contents(process + "/cgroup"));
   if (has_ended(peer.pidfd)) {
     origin.exe.clear();

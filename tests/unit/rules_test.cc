@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 
 namespace heddle::server {
 namespace {
@@ -238,6 +239,27 @@ TEST(Origin, IsWhatTheKernelSays) {
   EXPECT_NE(origin.exe.find("server_test"), std::string::npos);
   EXPECT_FALSE(origin.cgroups.empty());
   EXPECT_EQ(origin.unseen, "");
+}
+
+TEST(Origin, NamesAnExecutableThatWasReplacedSince) {
+  const std::string program = testing::TempDir() + "program-" + std::to_string(getpid());
+  std::filesystem::copy_file("/bin/sleep", program);
+  const pid_t child = fork();
+  if (child == 0) {
+    execl(program.c_str(), program.c_str(), "60", nullptr);
+    _exit(1);
+  }
+  const std::string exe = "/proc/" + std::to_string(child) + "/exe";
+  std::error_code error;
+  for (int i = 0; i < 10'000 && std::filesystem::read_symlink(exe, error) != program; ++i) {
+    usleep(1'000);
+  }
+  EXPECT_EQ(unlink(program.c_str()), 0);
+  Connected self;
+  self.peer.pid = child;
+  EXPECT_EQ(origin_of(self.socket(), self.peer).exe, program);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST(Origin, OfAProcessThatEndedIsNotAnothersThatGotItsNumber) {
