@@ -395,7 +395,7 @@ class Examination {
   }
 
   void unattached() {
-    if (ps_ != nullptr && ps_->value("truncated", false)) {
+    if (ps_ != nullptr && !knows_all_pids(*ps_)) {
       return add(Level::kNone, "bypassed", "not known: more clients than one answer holds");
     }
     for (const json& process : gpu_users_.unattached) {

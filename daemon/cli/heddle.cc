@@ -65,9 +65,9 @@ int query(const Options& options, const Request& request, Printer print) {
   Answer answer = ask(options.socket, request);
   if (answer.code == kOk && request.kind == Request::Kind::kPs) {
     // Whoever is not on a list that was cut may be attached all the same.
-    answer.json["unattached"] = answer.json["truncated"] == true
-                                    ? json::array()
-                                    : probe_holders(attached_pids(answer.json))["processes"];
+    answer.json["unattached"] = knows_all_pids(answer.json)
+                                    ? probe_holders(attached_pids(answer.json))["processes"]
+                                    : json::array();
   }
   return show(options, std::move(answer), print);
 }

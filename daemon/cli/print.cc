@@ -252,7 +252,12 @@ void print_policy(std::ostream& out, const json& answer) {
 std::set<int> attached_pids(const json& answer) {
   std::set<int> pids;
   for (const json& client : answer["clients"]) pids.insert(client["pid"].get<int>());
+  for (const json& pid : answer.value("pids", json::array())) pids.insert(pid.get<int>());
   return pids;
+}
+
+bool knows_all_pids(const json& answer) {
+  return answer.contains("pids") || !answer.value("truncated", false);
 }
 
 }  // namespace heddle::cli

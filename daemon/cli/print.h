@@ -20,7 +20,9 @@ void print_status(std::ostream& out, const nlohmann::json& answer);
 void print_policies(std::ostream& out, const nlohmann::json& answer);
 void print_policy(std::ostream& out, const nlohmann::json& answer);
 
-// The clients' PIDs in an answer of `ps`.
+// The clients' PIDs in an answer of `ps`; and whether these are all, which older daemons do not say
+// of many clients.
 std::set<int> attached_pids(const nlohmann::json& answer);
+bool knows_all_pids(const nlohmann::json& answer);
 
 }  // namespace heddle::cli

@@ -17,6 +17,8 @@ using nlohmann::json;
 // Room in a reply for the message around the document.
 constexpr size_t kDocumentMax = ipc::kReplyBytes - 1024;
 
+constexpr size_t kTextMax = 256;  // of what `heddle ps` shows of a path or a command
+
 // Text that clients chose may be any bytes; JSON has only UTF-8.
 std::string dump(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -93,11 +95,11 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
   all.update({{"id", who.id},
               {"pid", who.pid},
               {"uid", who.uid},
-              {"exe", who.exe},
-              {"cgroup", who.cgroup},
+              {"exe", who.exe.substr(0, kTextMax)},
+              {"cgroup", who.cgroup.substr(0, kTextMax)},
               {"unseen", who.unseen},
               {"label", who.label},
-              {"command", with_command ? who.command.substr(0, 256) : ""},
+              {"command", with_command ? who.command.substr(0, kTextMax) : ""},
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
@@ -141,15 +143,23 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
       it->second["devices"].back().update(bound_json(status));
     }
   }
+  // Whoever asks who is attached needs all of them, however many are described.
+  json pids = json::array();
+  for (const auto& [id, client] : engine.clients()) {
+    if (client->identity().pid != 0) pids.push_back(client->identity().pid);
+  }
   json list = json::array();
-  size_t bytes = 0;
+  size_t bytes = dump(pids).size();
   for (auto& [id, client] : clients) {
     bytes += dump(client).size() + 1;
     if (bytes > kDocumentMax) break;
     list.push_back(std::move(client));
   }
   const bool truncated = list.size() < clients.size();
-  return {{"clients", std::move(list)}, {"total", clients.size()}, {"truncated", truncated}};
+  return {{"clients", std::move(list)},
+          {"pids", std::move(pids)},
+          {"total", clients.size()},
+          {"truncated", truncated}};
 }
 
 // Of each client whom others may hold up.

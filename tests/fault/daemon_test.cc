@@ -115,8 +115,15 @@ TEST_F(DaemonTest, LeaksNothingOverTenThousandAttachments) {
 
 TEST_F(DaemonTest, TakesThreeHundredProcessesAtOnce) {
   start();
-  EXPECT_EQ(attach_together(config_.socket, 300, [&] { EXPECT_EQ(status()["clients"], 300); }),
-            300u);
+  const auto look = [&] {
+    EXPECT_EQ(status()["clients"], 300);
+    Request ps;
+    ps.kind = Request::Kind::kPs;
+    const json all = json::parse(request(config_.socket, ps).json);
+    EXPECT_TRUE(all["truncated"]);
+    EXPECT_EQ(all["pids"].size(), 300u) << "all of them, though not all are described";
+  };
+  EXPECT_EQ(attach_together(config_.socket, 300, look), 300u);
   EXPECT_TRUE(has_clients(0));
 }
 

@@ -356,6 +356,16 @@ TEST_F(Doctor, AccusesNobodyByAListThatWasCut) {
   EXPECT_TRUE(says("bypassed", Level::kNone, "not known"));
 }
 
+TEST_F(Doctor, NamesWhoIsNotAttachedHoweverManyAre) {
+  facts_["gpu_processes"].push_back(process(50, "/opt/app", 8));
+  facts_["gpu_processes"].push_back(process(51, "/opt/app", 8));
+  facts_["daemon"]["ps"]["truncated"] = true;
+  facts_["daemon"]["ps"]["pids"] = {50};
+  EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 51"));
+  facts_["daemon"]["ps"]["pids"] = {50, 51};
+  EXPECT_NE(finding("bypassed").level, Level::kWarn);
+}
+
 TEST_F(Doctor, ComparesVersions) {
   facts_["daemon"]["status"]["version"] = "0.2.0";
   EXPECT_EQ(finding("daemon").level, Level::kWarn);
