@@ -5,11 +5,12 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/gpu_users.h"
 #include "daemon/cli/print.h"
-
 #include "ipc/kernel_id.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -450,7 +451,9 @@ class Examination {
   // Others that preload themselves between programs and the driver: HAMi, vgpu-manager, nvshare,
   // XSched, Tally; and a driver, or a shim, of elsewhere.
   bool is_other_interposer(const std::string& path) const {
-    if (path == facts_["shim"]["path"] || path == "/usr/lib/heddle/libcuda.so.1") return false;
+    if (path == facts_["shim"]["path"]) return false;
+    // Inside of a container: both that the CDI hook adds.
+    if (path.rfind(std::string(kContainerLibraries) + "/libcuda.so", 0) == 0) return false;
     for (const char* part :
          {"libvgpu", "libnvshare", "libshimcuda", "libtally", "libcuda.so", "libcuda-control"}) {
       if (path.find(part) != std::string::npos) return true;

@@ -424,6 +424,8 @@ TEST_F(Doctor, CountsWhatWentPastItsGate) {
 TEST_F(Doctor, SeesWhatElseIsPreloaded) {
   json& preload = facts_["environment"]["ld_preload"];
   preload = {{{"path", "/opt/heddle/lib/heddle/libcuda.so.1"}, {"exists", true}},
+             {{"path", "/usr/lib/heddle/libcuda.so.1"}, {"exists", true}},
+             {{"path", "/usr/lib/heddle/libcuda.so"}, {"exists", true}},
              {{"path", "libjemalloc.so"}, {"exists", true}}};
   EXPECT_EQ(finding("preload").level, Level::kOk);
   preload.push_back({{"path", "/usr/local/vgpu/libvgpu.so"}, {"exists", true}});
