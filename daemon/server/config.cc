@@ -386,7 +386,9 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 Result<Config> load_config(const std::string& file) {
   std::ifstream stream(file);
   std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
+  // To copy nothing is a failure of `text`.
+  const bool empty = stream.peek() == std::ifstream::traits_type::eof() && stream.eof();
+  if (!empty && !(stream && text << stream.rdbuf())) {
     return fail(file + ": cannot be read; check the path given to --config and its permissions");
   }
   return parse_config(text.str(), file);

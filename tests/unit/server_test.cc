@@ -1,7 +1,9 @@
 // The parts of the server that need neither loop nor socket.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <span>
@@ -28,6 +30,20 @@ TEST(Config, EmptyGivesTheDefaults) {
   EXPECT_EQ(config->spin_us, 50u);
   EXPECT_EQ(config->policy.name, "builtin");
   EXPECT_EQ(config->core.starvation_us, 1e6);
+}
+
+TEST(Config, OfAnEmptyFileIsTheDefaultsAndOfNoneAnError) {
+  const std::string file = testing::TempDir() + "empty-" + std::to_string(getpid()) + ".toml";
+  std::ofstream(file).close();
+  EXPECT_TRUE(load_config(file));
+  std::ofstream(file) << "[daemon]\nspin_us = 20\n";
+  EXPECT_EQ(load_config(file)->spin_us, 20u);
+  unlink(file.c_str());
+  for (const std::string& none : {file, testing::TempDir()}) {
+    const Result<Config> config = load_config(none);
+    ASSERT_FALSE(config) << none;
+    EXPECT_NE(config.error().message.find("cannot be read"), std::string::npos);
+  }
 }
 
 TEST(Config, ReadsEverySection) {
