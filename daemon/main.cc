@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (socket in use, no permission);
 // 2 bad command line or configuration.
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,6 +82,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
 
   raise_descriptor_limit();
+  signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end first
   server::Log log(config->log_level);
   const std::string state = state_directory();
   FilePolicyStore store(config->policy, state.empty() ? "" : state + "/quarantined");

@@ -253,6 +253,28 @@ TEST_F(DaemonTest, ServesOnWhenItsLogFindsNoRoom) {
   EXPECT_TRUE(log_text().empty()) << "there was room after all";
 }
 
+TEST_F(DaemonTest, ServesOnWhenWhoReadsItsLogIsGone) {
+  int log[2];
+  ASSERT_EQ(pipe2(log, O_CLOEXEC), 0);
+  const std::string empty = folder_ + "/heddled.toml";
+  std::ofstream(empty).close();
+  pid_ = fork();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(log[1], STDERR_FILENO);
+    setenv("STATE_DIRECTORY", "/dev/null", 1);
+    execl(HEDDLE_HEDDLED, "heddled", "--config", empty.c_str(), "--socket", config_.socket.c_str(),
+          nullptr);
+    _exit(127);
+  }
+  close(log[1]);
+  ASSERT_TRUE(eventually([&] { return status().contains("clients"); }));
+  close(log[0]);
+  FakeClient client(config_.socket, {});  // which it logs
+  EXPECT_TRUE(has_clients(1));
+}
+
 TEST_F(DaemonTest, SaysOnceThatItsStateFindsNoRoom) {
   std::ofstream(folder_ + "/policies/faulty.lua") << kFaulty;
   config_.policy.name = "faulty";
