@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +36,12 @@ constexpr uint64_t kSaveAgainMs = 60'000;
 // Half a microsecond, for whoever shares the core: a virtual machine does not tell who that is.
 void relax() {
   for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
+}
+
+std::optional<std::pair<dev_t, ino_t>> file_at(const std::string& path) {
+  struct stat file;
+  if (lstat(path.c_str(), &file) != 0) return std::nullopt;
+  return std::pair(file.st_dev, file.st_ino);
 }
 
 std::string listen_error(const std::string& path, int error) {
@@ -94,6 +101,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       listener_(listener),
       doorbells_(doorbells),
       timer_(timer),
+      socket_file_(file_at(path)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
@@ -115,7 +123,8 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
 
 Server::~Server() {
   // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
-  unlink(facts_.socket.c_str());
+  // Where ours was removed the path may be another heddled's by now.
+  if (socket_file_ && file_at(facts_.socket) == socket_file_) unlink(facts_.socket.c_str());
 }
 
 void Server::stop() { uv_async_send(stopper_.get()); }

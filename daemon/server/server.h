@@ -7,11 +7,15 @@
 // next), and sleeps in libuv until the doorbell, the core's next deadline or the next heartbeat.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/result.h"
@@ -107,6 +111,7 @@ class Server {
   ServerFacts facts_;
   Loop loop_;
   Descriptor listener_, doorbells_, timer_;
+  std::optional<std::pair<dev_t, ino_t>> socket_file_;
   Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
   ProfileStore profiles_;
   Engine engine_;

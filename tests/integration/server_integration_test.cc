@@ -450,6 +450,17 @@ TEST_F(ServerTest, RefusesASocketInUse) {
   EXPECT_EQ(status()["clients"], 0) << "the first one still serves";
 }
 
+TEST_F(ServerTest, LeavesTheSocketOfAnotherAloneWhenItStops) {
+  start();
+  ASSERT_EQ(unlink(config_.socket.c_str()), 0);
+  auto second = server::Server::make(config_, *store_, log_);
+  ASSERT_TRUE(second);
+  stop();
+  EXPECT_EQ(access(config_.socket.c_str(), F_OK), 0);
+  second->reset();
+  EXPECT_NE(access(config_.socket.c_str(), F_OK), 0);
+}
+
 TEST_F(ServerTest, ReplacesTheSocketOfADaemonThatDied) {
   const int dead = ipc::listen_socket(config_.socket.c_str(), 0600, 1);
   ASSERT_GE(dead, 0);
