@@ -211,6 +211,9 @@ int run_cdi(const std::string& named, const std::string& output) {
 std::string preload_in(const fs::path& root_path, const fs::path& shim) {
   const Descriptor root(open(root_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) return root_path.string() + ": " + strerror(errno);
+  if (Descriptor(open_in(root.get(), ".", O_PATH)).get() < 0 && errno == ENOSYS) {
+    return "this host's kernel has no openat2: the hook needs Linux 5.6 or newer";
+  }
   if (std::string obstacle = libc_obstacle(root.get(), shim); !obstacle.empty()) return obstacle;
   // The image's own file alone: what is mounted over it (-v /etc:/etc) is the host's.
   const Descriptor file(
