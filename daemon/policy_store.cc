@@ -20,7 +20,8 @@ using nlohmann::json;
 constexpr size_t kQuarantinedMax = 1'000;
 constexpr ptrdiff_t kTraceShown = 8;  // lines of a device: an answer is one packet
 
-// Whoever can write a policy decides for everybody on this GPU.
+// Whoever can write a policy decides for everybody on this GPU. A group that writes is often
+// nobody else, root's or the user's own, as a umask of 002 makes files.
 std::string ownership_problem(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return path + ": cannot be read; check the path";
@@ -28,6 +29,10 @@ std::string ownership_problem(const std::string& path) {
     return path + ": owned by neither root nor the daemon's user; chown it";
   }
   if ((info.st_mode & S_IWOTH) != 0) return path + ": anybody can write it; run chmod o-w on it";
+  if ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && info.st_gid != getegid()) {
+    return path + ": a group can write it that is neither root's nor the daemon's; run chmod g-w " +
+           "on it";
+  }
   return "";
 }
 

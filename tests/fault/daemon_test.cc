@@ -75,6 +75,24 @@ TEST_F(DaemonTest, ListsPoliciesAsTheirFilesAreNow) {
   EXPECT_EQ(store.list().size(), 1u);
 }
 
+TEST_F(DaemonTest, TakesNoPolicyThatOthersCanWrite) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files to others";
+  constexpr gid_t kOthers = 4242;
+  const std::string file = folder_ + "/policies/p.lua";
+  std::ofstream(file) << kFaulty;
+  FilePolicyStore store(config_.policy, "");
+  const auto refusal = [&](gid_t group, mode_t mode) {
+    EXPECT_EQ(chown(file.c_str(), 0, group), 0);
+    EXPECT_EQ(chmod(file.c_str(), mode), 0);
+    const auto loaded = store.load("p", true);
+    return loaded ? "" : loaded.error().message;
+  };
+  EXPECT_EQ(refusal(kOthers, 0644), "");
+  EXPECT_EQ(refusal(0, 0664), "") << "root's own group is nobody else";
+  EXPECT_NE(refusal(kOthers, 0664).find("chmod g-w"), std::string::npos);
+  EXPECT_NE(refusal(0, 0666).find("chmod o-w"), std::string::npos);
+}
+
 TEST_F(DaemonTest, WhoHasEndedNeitherAttachesNorEvictsWhoHasHisNumber) {
   start();
   const ipc::Attached answer = attach_for_the_dead(config_.socket);
