@@ -67,7 +67,8 @@ int socket_path(const char* named, const char* runtime, char* path, size_t size)
   int length;
   if (named != nullptr && *named != '\0') {
     length = snprintf(path, size, "%s", named);
-  } else if (geteuid() != 0 && access(kSystemSocket, F_OK) != 0 && runtime != nullptr) {
+  } else if (geteuid() != 0 && runtime != nullptr &&
+             (access(kSystemSocket, F_OK) != 0 || is_stale_socket(kSystemSocket))) {
     length = snprintf(path, size, "%s/heddle.sock", runtime);
   } else {
     length = snprintf(path, size, "%s", kSystemSocket);

@@ -10,8 +10,8 @@
 
 namespace heddle::ipc {
 
-// Default socket, unless HEDDLE_SOCKET or the configuration names another: /run/heddle/heddle.sock
-// for root's daemon, $XDG_RUNTIME_DIR/heddle.sock for a user's.
+// Default socket, unless HEDDLE_SOCKET or the configuration names another: /run/heddle/heddle.sock,
+// root's daemon's; for others $XDG_RUNTIME_DIR/heddle.sock while nobody listens on that one.
 inline constexpr const char* kSocketEnv = "HEDDLE_SOCKET";
 inline constexpr const char* kSystemSocket = "/run/heddle/heddle.sock";
 

@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -129,6 +132,33 @@ TEST_F(Socket, ReplacesAStaleFileAndRefusesALiveOne) {
   struct stat status;
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+// In a mount namespace of its own, where /run is empty: root's socket, as another user finds it.
+int default_paths() {
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) ||
+      mount("none", "/run", "tmpfs", 0, "mode=755") || mkdir("/run/heddle", 0755) != 0) {
+    return 77;
+  }
+  const int listener = listen_socket(kSystemSocket, 0666, 1);
+  const auto is = [](const char* expected) {
+    char path[64];
+    return socket_path(nullptr, "/run/user/1", path, sizeof path) > 0 &&
+           strcmp(path, expected) == 0;
+  };
+  if (listener < 0 || setresuid(1, 1, 1) != 0) return 77;
+  if (!is(kSystemSocket)) return 1;
+  close(listener);  // the file stays, as after a kill -9
+  return is("/run/user/1/heddle.sock") ? 0 : 2;
+}
+
+TEST_F(Socket, OfRootIsTakenByOthersWhileSomebodyListens) {
+  const pid_t child = fork();
+  if (child == 0) _exit(default_paths());
+  int status = -1;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespaces here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(Socket, LeavesAFileThatIsNoSocketAlone) {
