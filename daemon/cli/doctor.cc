@@ -136,15 +136,16 @@ class Examination {
     if (e.contains("error"))
       return add(Level::kNone, "entry points", "not known: " + e.value("error", ""));
     const std::string table = "the shim's table is of CUDA " + cuda_version(e["table"]);
-    if (!e["past"].empty()) {
-      return add(Level::kWarn, "entry points",
-                 "the driver has some that may launch or wait past heddle, " + table + ": " +
-                     names(e["past"]),
-                 "install a heddle with a newer table; programs that use these by cuGetProcAddress "
-                 "are not managed in full");
+    if (e["past"].empty()) {
+      add(Level::kOk, "entry points",
+          "every launch and wait of this driver goes through the shim, " + table);
+    } else {
+      add(Level::kWarn, "entry points",
+          "the driver has some that may launch or wait past heddle, " + table + ": " +
+              names(e["past"]),
+          "install a heddle with a newer table; programs that use these by cuGetProcAddress "
+          "are not managed in full");
     }
-    add(Level::kOk, "entry points",
-        "every launch and wait of this driver goes through the shim, " + table);
     if (e["unknown"].empty()) return;
     add(Level::kWarn, "entry points",
         "the driver has some that the shim lacks: " + names(e["unknown"]),
