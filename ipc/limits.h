@@ -31,7 +31,8 @@ inline constexpr uint32_t kNoKernel = 0xffffffff;
 inline constexpr uint32_t kStreams = 256;
 inline constexpr uint16_t kAllStreams = 0xffff;  // a completion that covers the whole device
 
-// Devices of one client. A launch on one beyond them is unmanaged, which is counted as SELF_POOL.
+// Devices of one client, and GPUs of a daemon. A launch on a device beyond them is unmanaged, which
+// is counted as SELF_POOL.
 inline constexpr uint32_t kDevices = 16;
 inline constexpr size_t kGpuIdBytes = 16;  // cuDeviceGetUuid
 

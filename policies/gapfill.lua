@@ -146,7 +146,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.10.0",
+  name = "gapfill", api = 1, version = "1.10.1",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight, or lent; one longer launch goes alone" },
@@ -220,8 +220,11 @@ return policy {
       local soon = room and not a.open and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
-      if hold_us > p.overrun_max_us + patience_us then return IDLE, "too long for any gap" end
-      charge(a, k.predicted_us, 1)
+      if hold_us > p.overrun_max_us + patience_us then
+        k = queue.best_fit("be", p.overrun_max_us)   -- it waits on, and nobody behind it
+        if not k then return IDLE, "too long for any gap" end
+      end
+      charge(above[k.priority], k.predicted_us, 1)
       if a.open then k.client:window(p.quantum_us, p.open_us) end
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,

@@ -28,7 +28,10 @@ void decode(const Packet& packet, Check&& check) {
 
 TEST(ShimMessages, AttachCarriesItsFacts) {
   Packet packet;
-  build_attach(packet, {"label", "python train.py", 9, 13000, 2, 132, true, "NVIDIA H200"});
+  AttachFacts facts{"label", "python train.py", 9, 13000, 2, 132, true, "NVIDIA H200", {}};
+  facts.gpu_id_count = 2;
+  facts.gpu_ids[1].bytes[15] = 7;
+  build_attach(packet, facts);
   decode(packet, [](wire::Message::Reader message) {
     ASSERT_TRUE(message.isAttach());
     const auto attach = message.getAttach();
@@ -38,6 +41,8 @@ TEST(ShimMessages, AttachCarriesItsFacts) {
     EXPECT_EQ(attach.getPriority(), 9);
     EXPECT_EQ(attach.getDriverVersion(), 13000u);
     EXPECT_EQ(attach.getDeviceCount(), 2u);
+    ASSERT_EQ(attach.getGpuIds().size(), 32u);
+    EXPECT_EQ(attach.getGpuIds()[31], 7);
     EXPECT_EQ(attach.getSmCount(), 132u);
     EXPECT_TRUE(attach.getMps());
     EXPECT_STREQ(attach.getGpuName().cStr(), "NVIDIA H200");
