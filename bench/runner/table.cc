@@ -360,8 +360,9 @@ std::string findings(const Json& result) {
   const Json fractions = result.value("idle_fraction", Json::object());
   for (const auto& [job, idle] : fractions.items()) {
     const Json* untraced = at(idle, {"untraced", "value"});
-    const double share = untraced != nullptr ? untraced->get<double>() : idle_of(idle);
-    text += " " + job + " alone leaves the GPU idle " + three(100 * share) + " % of its time.";
+    const double judged = idle_of(idle), other = untraced ? untraced->get<double>() : judged;
+    text += " " + job + " alone leaves the GPU idle " + three(100 * judged) + " % of its time";
+    text += other != judged ? " (untraced " + three(100 * other) + " %)." : ".";
   }
   text += without_time(result);
   if (const Json* outputs = at(result, {"outputs"})) {
