@@ -175,8 +175,9 @@ struct Client {
   bool unsynchronized = false;         // launched since a synchronizing call last returned
   TimeNs run_start = 0, run_last = 0;  // the first such launch, the last,
   uint32_t run_first = kUnknownKernel, run_launches = 0;  // the first's kernel, and how many
-  double run_predicted_us = 0;                            // of all but those of rows
-  TimeNs run_end = 0;                                     // of the last run
+  uint32_t run_told = 0;        // of those, each with a record of its own,
+  double run_predicted_us = 0;  // and how long these take
+  TimeNs run_end = 0;           // of the last run
   RunComparison runs;
   TaskStats* measured = nullptr;  // its task's measurement stage
   bool profile_grown = false;     // kernels were profiled that nobody took yet

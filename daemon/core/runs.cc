@@ -26,10 +26,13 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
   Kind& k = kinds_[kind];
   double alone_us = 0;
   if (k.known()) {
-    const double host = k.alone_us > 0 ? k.launching_us / k.alone_us : 0;
+    const bool by_host = launching_us != kHeldUp && !k.held_up && k.alone_us > 0;
+    const double host = by_host ? k.launching_us / k.alone_us : 0;
     alone_us = k.alone_us + host * (launching_us - k.launching_us);
   }
   if (alone) {
+    k.held_up = launching_us == kHeldUp;
+    if (k.held_up) launching_us = us;
     const bool agrees = k.known() && std::abs(us - alone_us) < kAgree * alone_us;
     k.beside_max = agrees ? std::min(2 * k.beside_max, kBesideMost) : kBesideMax;
     // One that was held up for long does not count as much.
@@ -60,11 +63,12 @@ void Scheduler::State::count_run(Client& c, const Work& work) {
   if (!c.unsynchronized) {
     c.run_start = work.posted_at;
     c.run_first = work.kernel;
-    c.run_launches = 0;
+    c.run_launches = c.run_told = 0;
     c.run_predicted_us = 0;
   }
   c.run_last = work.posted_at;
   c.run_predicted_us += work.predicted_us;
+  c.run_told += work.predicted_us > 0 ? 1 : 0;
   ++c.run_launches;
   c.unsynchronized = true;
 }
@@ -76,15 +80,14 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run_start, c.priority)) return;
   const bool alone = alone_since(c, c.run_start, kPriorityLowest);
   const double us = to_us(at - c.run_start);
-  double launching_us = to_us(std::max(TimeNs{0}, c.run_last - c.run_start));
-  // The driver's queue was full, so that the host launched as fast as the GPU let it.
-  if (c.run_launches >= kQueueFull &&
-      (us - launching_us) * c.run_launches >= kQueueFull * c.run_predicted_us) {
-    launching_us = 0;
-  }
+  const double launching_us = std::min(us, to_us(std::max(TimeNs{0}, c.run_last - c.run_start)));
+  // As many were left to run behind the last launch as the driver queues: it held up the host.
+  const bool full = c.run_launches >= kQueueFull &&
+                    (us - launching_us) * c.run_told >= kQueueFull * c.run_predicted_us;
   const double apart_us = to_us(c.run_start - std::exchange(c.run_end, at));
   const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
-  const double alone_us = c.runs.add(kind, us, std::min(launching_us, us), alone, clock);
+  const double alone_us =
+      c.runs.add(kind, us, full ? RunComparison::kHeldUp : launching_us, alone, clock);
   if (alone_us == 0) return;
   RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
   ++sum.count;

@@ -43,8 +43,9 @@ class RunComparison {
 
   static uint64_t kind_of(uint32_t first_kernel, uint32_t launches);
 
-  // A run of `us` ended at `now`, whose last launch came `launching_us` after its first. Says how
-  // long it would have taken alone, 0 if that is not known.
+  // A run of `us` ended at `now`, whose last launch came `launching_us` after its first; kHeldUp:
+  // as late as the GPU let it. Says how long it would have taken alone, 0 if that is not known.
+  static constexpr double kHeldUp = -1;
   double add(uint64_t kind, double us, double launching_us, bool alone, TimeNs now);
   // True while a run alone is waited for.
   bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < kPatienceNs; }
@@ -54,6 +55,7 @@ class RunComparison {
     double alone_us = 0, launching_us = 0;  // of runs alone
     uint32_t alone = 0, beside = 0;         // runs; beside: since the last alone
     uint32_t beside_max = kBesideMax;
+    bool held_up = false;  // alone, its host was
     bool known() const { return alone >= kAloneMin; }
   };
 
