@@ -52,11 +52,13 @@ double Scheduler::State::bound_us(const Client& c) const {
   return in_the_way_us > 0 ? in_the_way_us + config.switch_us + kNoticeUs : 0;
 }
 
-// Whether work that was in the way when the gap ended still is.
+// Whether work that was in the way when the gap ended still is, so that it may yet be judged.
 bool Scheduler::State::still_in_the_way(const Client& c) const {
+  const TimeNs since = c.ended_gap.at;
   const auto below = active_below(c.priority);
   return !c.ended_gap.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
-    return other->outstanding.any_since(c.ended_gap.at);
+    return other->outstanding.any_since(since) &&
+           (other->done_at < since || !goes_first(c, *other));
   });
 }
 
