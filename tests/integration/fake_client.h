@@ -25,7 +25,7 @@ class FakeClient {
     uint32_t version = ipc::kProtocolVersion;
     uid_t uid = 0;  // of its process; 0: the test's own
     uint32_t devices = 1;
-    std::string gpus = {};  // a letter each: the GPUs that these are
+    std::string gpus = {};        // a letter each: the GPUs that these are
     uint32_t driver_version = 0;  // CUDA's; 0: it does not say
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
