@@ -211,7 +211,10 @@ return policy {
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if fence then
         local longest_us = fence_times * p.overrun_max_us + patience_us
-        if k.predicted_us > longest_us then return IDLE, "too long for the fence" end
+        if k.predicted_us > longest_us then          -- it waits on, and nobody behind it
+          k = queue.best_fit("be", fence_times * p.overrun_max_us)
+          if not (k and k.fenceable) then return IDLE, "too long for the fence" end
+        end
         charge(a, k.predicted_us, 1)
         return RUN, k, few, 0, "fenced"
       end
@@ -221,10 +224,10 @@ return policy {
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
       if hold_us > p.overrun_max_us + patience_us then
-        k = queue.best_fit("be", p.overrun_max_us)   -- it waits on, and nobody behind it
+        k = queue.best_fit("be", p.overrun_max_us)   -- likewise
         if not k then return IDLE, "too long for any gap" end
       end
-      charge(above[k.priority], k.predicted_us, 1)
+      charge(a, k.predicted_us, 1)
       if a.open then k.client:window(p.quantum_us, p.open_us) end
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,

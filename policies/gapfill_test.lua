@@ -1,11 +1,11 @@
 -- Best effort runs in gaps that are predicted to be long enough.
 
 -- An important client and a best-effort one.
-local function two(t, sim)
+local function two(t, sim, priority)
   sim.policy = "gapfill.lua"
   local s = t.sim(sim)
   s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9 }
+  s:client { name = "be", priority = priority or 9 }
   return s
 end
 
@@ -13,7 +13,7 @@ end
 local function learned(t, options)
   local params = options.params or {}
   params.slowdown_pct = params.slowdown_pct or 0  -- what best effort is owed is not corrected
-  local s = two(t, { params = params })
+  local s = two(t, { params = params }, options.be)
   s:loop { client = "be", us = options.be_us, count = 8 }
   s:run(20000)
   s:loop { client = "lc", us = 800, gap_us = options.gap_us, at = 20000 }
@@ -66,8 +66,8 @@ test("work in flight stays below the quantum", function(t)
 end)
 
 test("of the kernels that fit the longest goes", function(t)
-  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 310,  -- one at a time
-                                                       share_pct = 0, floor_pct = 0 } }
+  local one_at_a_time = { quantum_us = 310, share_pct = 0, floor_pct = 0 }
+  local s = t.sim { policy = "gapfill.lua", params = one_at_a_time }
   s:client { name = "lc", priority = 0 }
   s:client { name = "short", priority = 9 }
   s:client { name = "long", priority = 9 }
@@ -78,7 +78,6 @@ test("of the kernels that fit the longest goes", function(t)
   local log = s:log()
   local last, period = log[#log].at_us, log[#log].at_us - log[#log - 1].at_us
   local next_start = last + period * math.ceil((50100 - last) / period)
-  -- Both ask while lc runs; then its gap opens.
   s:launch { client = "short", us = 50, at = next_start + 100 }
   s:launch { client = "long", us = 300, at = next_start + 110 }
   s:run(5000)
@@ -116,8 +115,7 @@ test("what fits gaps counts towards the share", function(t)
 end)
 
 test("a kernel that fits gaps twice waits for the next one", function(t)
-  local s = learned(t, { be_us = 300, gap_us = 1300,
-                         params = { share_pct = 100, fence_sm = 0 } })
+  local s = learned(t, { be_us = 300, gap_us = 1300, params = { share_pct = 100, fence_sm = 0 } })
   s:loop { client = "be", us = 300 }
   s:run(100000)
   t.near(s:stats("be").launches - 8, 4 * 100000 / 2100, 12, "launches of be: four a gap")
@@ -173,10 +171,9 @@ test("credit stays within the quantum", function(t)
   s:run(4000)
   local called, behind = 86500, 0
   for _, launch in ipairs(s:log()) do
-    if launch.client == "be" and launch.at_us > called - 20 and launch.by ~= "starvation" then
-      behind = behind + 1
-    end
     if launch.client == "lc" and launch.at_us > called then break end
+    local soon = launch.client == "be" and launch.at_us > called - 20
+    behind = behind + (soon and launch.by ~= "starvation" and 1 or 0)
   end
   t.ok(behind > 0, "best effort was at work")
   t.below(behind * 20, 300 + 40, "what lc waited for")
@@ -223,15 +220,13 @@ test("under MPS the floor goes beside a program that stops pausing", function(t)
 end)
 
 test("beside a program that it does not slow down best effort gets far more", function(t)
-  local launches = beside_a_dense_program(t, true, { floor_pct = 10, slowdown_pct = 4 })
-  t.ok(launches > 1000, "launches " .. launches)
+  t.ok(beside_a_dense_program(t, true, { floor_pct = 10, slowdown_pct = 4 }) > 1000, "launches")
 end)
 
 -- An important client with runs of 2 ms that fill the GPU, and best effort's kernels of 200 µs that
 -- do, for 400 ms.
-local function beside_a_full_one(t, slowdown_pct)
-  local s = two(t, { mps = true,
-                       params = { floor_pct = 20, slowdown_pct = slowdown_pct, fence_sm = 0 } })
+local function beside_a_full_one(t, pct)
+  local s = two(t, { mps = true, params = { floor_pct = 20, slowdown_pct = pct, fence_sm = 0 } })
   s:loop { client = "be", us = 200, blocks = 264, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 2640, at = 10000 }
@@ -319,10 +314,11 @@ test("a fence has half of the SMs at most", function(t)
 end)
 
 -- Kernels of 100 µs that `short` gets beside gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms
--- and is owed `owed_pct` of the time.
-local function short_ones(t, fence_sm, owed_pct, gap_us)
-  local s = learned(t, { be_us = 5000, gap_us = gap_us or 1000, params = { fence_sm = fence_sm,
-                         share_pct = owed_pct, floor_pct = owed_pct } })
+-- and is owed `owed` percent of the time.
+local function short_ones(t, with)
+  local s = learned(t, { be_us = 5000, gap_us = with.gap_us or 1000, be = with.priority, params = {
+                         fence_sm = with.fence_sm, overrun_max_us = with.overrun_max_us,
+                         share_pct = with.owed, floor_pct = with.owed } })
   s:client { name = "short", priority = 9 }
   s:loop { client = "short", us = 100, count = 8 }
   s:run(20000)
@@ -330,23 +326,27 @@ local function short_ones(t, fence_sm, owed_pct, gap_us)
   s:loop { client = "be", us = 5000, launches = 100 }
   s:loop { client = "short", us = 100 }
   s:run(200000)
-  return s, s:stats("short").launches - before
+  return s:stats("short").launches - before, s
 end
 
 test("beside a fenced kernel others fill gaps as before", function(t)
-  local _, without = short_ones(t, 0, 0)
-  local _, beside = short_ones(t, 24, 100)
+  local without = short_ones(t, { fence_sm = 0, owed = 0 })
+  local beside = short_ones(t, { fence_sm = 24, owed = 100 })
   t.ok(without > 300, "without a fence, " .. without)
   t.ok(beside > without * 0.8, "beside it, " .. beside)
 end)
 
 test("who is too long for any gap holds up nobody else", function(t)
-  local _, launches = short_ones(t, 0, 60, 50)
-  t.ok(launches > 500, "short ones, " .. launches)
+  local all = short_ones(t, { fence_sm = 0, owed = 60, gap_us = 50 })
+  t.ok(all > 500, "on all SMs, " .. all)
+  local fenced = short_ones(t, { fence_sm = 24, owed = 60, gap_us = 50, overrun_max_us = 500 })
+  t.ok(fenced > 200, "on the fence, " .. fenced)
+  local owed = short_ones(t, { fence_sm = 0, owed = 10, gap_us = 50, priority = 8 })
+  t.below(owed, 300, "of what it is owed itself")
 end)
 
 test("the fence holds one long kernel, not a program's backlog", function(t)
-  local s = short_ones(t, 24, 100)
+  local _, s = short_ones(t, { fence_sm = 24, owed = 100 })
   t.near(s:stats("be").asks - 8, 200 / 25, 2, "asks of be")
 end)
 

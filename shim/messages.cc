@@ -50,7 +50,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     auto groups = attach.initSmGroups(static_cast<unsigned>(facts.sm_group_count));
     for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, facts.sm_groups[i]);
     auto ids = attach.initGpuIds(static_cast<unsigned>(facts.gpu_id_count * ipc::kGpuIdBytes));
-    memcpy(ids.begin(), facts.gpu_ids, ids.size());
+    if (ids.size() > 0) memcpy(ids.begin(), facts.gpu_ids, ids.size());
   });
 }
 

@@ -200,6 +200,12 @@ bool Client::apply(const core::Decision& d) {
   return false;
 }
 
+bool Client::let_through(const Claim& claim) {
+  if (claim.source != Claim::Source::kAsk) return false;
+  ipc::slot_answer(control_->grants[claim.thread], claim.seq, {0, 1, identity_.partition, 0});
+  return true;
+}
+
 void Client::wake(uint16_t thread) {
   if (!ipc::slot_sleeps(client_->threads[thread])) return;
   HEDDLE_FAULT_POINT("daemon: granted, not woken");

@@ -103,6 +103,9 @@ class Client {
 
   // Carries out one decision of the core. True if it is a grant: then wake(), behind a slot_fence.
   bool apply(const core::Decision& decision);
+  // Of a device that nobody schedules: an ask, which the lease there calls for where the client
+  // fails closed, is granted. True if it was one: then wake().
+  bool let_through(const Claim& claim);
   void wake(uint16_t thread);  // if it sleeps
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);

@@ -2,6 +2,7 @@
 #include "daemon/server/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -83,10 +84,10 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   header.spin_us.store(config_.spin_us);
   client.heartbeat(now);
   client.set_bypass(bypass_);
-  client.set_contended(is_contended(client));
   if (asleep_) client.set_sleep(ipc::kWakeOnAny);
   const uint8_t first = client.identity().gpus[0];
   if (first != kNoGpu) introduce(client, first, now);
+  client.set_contended(is_contended(client));
   return client;
 }
 
@@ -103,7 +104,12 @@ void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
 // A client says how many SMs its device 0 has; its others are taken for the same.
 core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs now) {
   Device& device = devices_[index];
-  if (device.scheduler) return *device.scheduler;
+  const GpuId& id = gpus_.id(index);
+  const bool same = device.gpu == id || device.gpu == GpuId{};
+  device.gpu = id;
+  if (device.scheduler && same) return *device.scheduler;
+  device.scheduler.reset();  // of another GPU, whose number this was
+  device.policy.reset();
   devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
   config.device = index;
@@ -256,8 +262,12 @@ void Engine::handle() {
     if (!client.managed()) continue;  // let go while the batch was handled
     Claim& claim = claims_[waiting.claim];
     if (recorder_ != nullptr) claim.fields.may_follow = 0;  // a recording has all, from here on
-    const uint64_t malformed = client.intake().malformed();
     now = claim.at;
+    if (client.intake().unscheduled(claim)) {
+      if (client.let_through(claim)) granted_.emplace_back(&client, claim.thread);
+      continue;
+    }
+    const uint64_t malformed = client.intake().malformed();
     for (const core::Event& event :
          client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
       if (!client.posted_to(event.device)) [[unlikely]]
@@ -272,9 +282,17 @@ void Engine::handle() {
   check_quarantine(now);
 }
 
+// Copies, and waits for what another GPU does, are no work there.
 void Engine::begin_on(Client& client, const core::Event& event) {
   if (!client.on_gpu(event.device)) introduce(client, event.device, event.at);
+  const bool launch =
+      event.kind == core::EventKind::kPosted && (event.launch.kind == core::LaunchKind::kKernel ||
+                                                 event.launch.kind == core::LaunchKind::kGraph);
+  if (!launch && event.kind != core::EventKind::kAsked && event.kind != core::EventKind::kRow) {
+    return;
+  }
   client.note_post(event.device);
+  client.set_contended(is_contended(client));
 }
 
 void Engine::note_malformed(Client& client, uint64_t before) {
@@ -339,30 +357,44 @@ void Engine::heartbeat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
 }
 
-// A client is contended while somebody less important on a GPU of its waits for a grant.
+// A client is contended while somebody less important waits for a GPU that it works on.
 void Engine::update_contended(core::TimeNs now) {
-  int lowest = -1;
-  GpuNumbers::Numbers on = 0;
+  std::array<int8_t, ipc::kDevices> lowest;
+  lowest.fill(-1);
   for (const Client* client : polled_) {
     if (client->intake().asking() == 0) continue;
-    lowest = std::max(lowest, client->identity().priority);
-    on |= client->working();
+    for (GpuNumbers::Numbers rest = client->working(); rest != 0; rest &= rest - 1) {
+      int8_t& on = lowest[static_cast<size_t>(std::countr_zero(rest))];
+      on = std::max(on, static_cast<int8_t>(client->identity().priority));
+    }
   }
-  // Not so soon back: each change is a write to a line that all launching threads read.
-  if (lowest >= contended_below_) {
-    contended_until_ = now + kContendedNs;
-    on |= contended_on_;
-  } else if (now < contended_until_) {
-    return;
+  bool changed = false;
+  for (size_t gpu = 0; gpu < devices_used_; ++gpu) {
+    Contention& c = contention_[gpu];
+    // Not so soon back: each change is a write to a line that all launching threads read.
+    if (lowest[gpu] >= c.below) {
+      c.until = now + kContendedNs;
+    } else if (now < c.until) {
+      continue;
+    }
+    changed |= lowest[gpu] != c.below;
+    c.below = lowest[gpu];
   }
-  if (lowest == contended_below_ && on == contended_on_) return;
-  contended_below_ = lowest;
-  contended_on_ = on;
+  if (!changed) return;
   for (Client* client : polled_) client->set_contended(is_contended(*client));
 }
 
 bool Engine::is_contended(const Client& client) const {
-  return client.identity().priority < contended_below_ && (client.working() & contended_on_) != 0;
+  for (GpuNumbers::Numbers rest = client.working(); rest != 0; rest &= rest - 1) {
+    const Contention& c = contention_[static_cast<size_t>(std::countr_zero(rest))];
+    if (client.identity().priority < c.below) return true;
+  }
+  return false;
+}
+
+bool Engine::contended() const {
+  const auto waits = [](const Contention& c) { return c.below >= 0; };
+  return std::any_of(contention_.begin(), contention_.begin() + devices_used_, waits);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {
@@ -419,7 +451,7 @@ void Engine::set_unobserved(Client* client, core::TimeNs now) {
     core::Event event(kind, now, to.identity().id);
     event.untold.launches = to.take_untold();
     for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-      if (!to.on_gpu(index)) continue;
+      if (!to.works_on(index)) continue;
       event.device = index;
       step(*devices_[index].scheduler, event);
       event.untold.launches = 0;  // which device had them is not known

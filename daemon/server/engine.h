@@ -35,6 +35,7 @@ class Engine {
   struct Device {
     std::unique_ptr<core::Scheduler> scheduler;
     std::unique_ptr<core::Policy> policy;  // null: the built-in
+    GpuId gpu{};
   };
 
   Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log);
@@ -108,7 +109,7 @@ class Engine {
   // with what is there already; nullptr ends it. The recorder must outlive its use.
   void record(trace::Recorder* recorder, core::TimeNs now);
   // Somebody waits for a grant, or did a moment ago.
-  bool contended() const { return contended_below_ >= 0; }
+  bool contended() const;
 
   const Generation& generation() const { return generation_; }
   const std::string& policy_error() const { return policy_error_; }
@@ -177,9 +178,11 @@ class Engine {
   std::vector<Waiting> batch_;
   std::vector<std::pair<Client*, uint16_t>> granted_;  // since whoever sleeps was woken last
 
-  int contended_below_ = -1;  // the least important priority that waits, -1: none
-  GpuNumbers::Numbers contended_on_ = 0;
-  core::TimeNs contended_until_ = 0;
+  struct Contention {
+    int8_t below = -1;  // the least important priority that waits, -1: none
+    core::TimeNs until = 0;
+  };
+  std::array<Contention, ipc::kDevices> contention_;
   core::TimeNs leased_read_ = 0;  // when the leased clients were heard
 
   Observation observation_;

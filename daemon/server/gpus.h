@@ -34,7 +34,8 @@ class GpuNumbers {
   // known id keeps its own numbers.
   DeviceMap map(std::span<const GpuId> devices, Numbers held, Numbers own, bool privileged);
 
-  // As nvidia-smi -L writes it, "" if it is unknown.
+  const GpuId& id(uint8_t number) const { return ids_[number]; }
+  // "GPU-...", as nvidia-smi -L writes that of a whole GPU; "" if it is unknown.
   std::string text(uint8_t number) const;
 
  private:

@@ -28,7 +28,7 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
 
 core::Event& Intake::emit(core::EventKind kind, const Claim& claim) {
   core::Event& event = *std::construct_at(&events_[count_++], kind, claim.at, id_);
-  event.device = gpus_[claim.fields.device];
+  event.device = gpu_of(claim);
   return event;
 }
 
@@ -65,11 +65,9 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
     return {};
   }
   const ipc::RecordFields& f = claim.fields;
-  const bool withdrawn = claim.source == Claim::Source::kWithdrawal;
-  if (!withdrawn && gpus_[f.device] == kNoGpu) return {};  // nobody schedules it
   if (claim.source == Claim::Source::kAsk) {
     take_ask(claim, known);
-  } else if (withdrawn) {
+  } else if (claim.source == Claim::Source::kWithdrawal) {
     if (threads_[claim.thread].open == claim.seq) withdraw(claim);
   } else if (is_launch(f.kind)) {
     take_launch(claim, known);
@@ -171,7 +169,7 @@ void Intake::take_ask(const Claim& claim, bool known) {
   newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
   thread.open = claim.seq;
   ++asking_;
-  thread.device = gpus_[f.device];
+  thread.device = gpu_of(claim);
   fill_launch(emit(core::EventKind::kAsked, claim), claim, known);
 }
 

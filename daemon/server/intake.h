@@ -44,8 +44,13 @@ class Intake {
                   const DeviceMap& gpus = same_numbers())
       : id_(id), devices_(devices), gpus_(gpus) {}
 
-  // At most three events, valid until the next call. `known` says whether the kernel index was
-  // registered. Empty and malformed() one higher: the claim is impossible.
+  // It is of a device that nobody schedules.
+  bool unscheduled(const Claim& claim) const {
+    return claim.source != Claim::Source::kWithdrawal && claim.fields.device < devices_ &&
+           gpu_of(claim) == kNoGpu;
+  }
+  // Not of one unscheduled. At most three events, valid until the next call. `known` says whether
+  // the kernel index was registered. Empty and malformed() one higher: the claim is impossible.
   std::span<const core::Event> take(const Claim& claim, bool known);
 
   // The ask that the daemon owes an answer: 0 if the thread waits for none.
@@ -68,6 +73,9 @@ class Intake {
     std::unique_ptr<std::array<uint64_t, ipc::kStreams>> posted;
   };
 
+  uint8_t gpu_of(const Claim& claim) const {
+    return claim.fields.device < gpus_.size() ? gpus_[claim.fields.device] : kNoGpu;
+  }
   bool plausible(const Claim& claim);
   void take_row(const Claim& claim, bool known);
   void take_launch(const Claim& claim, bool known);

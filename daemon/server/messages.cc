@@ -38,7 +38,9 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   }
   const capnp::Data::Reader ids = in.getGpuIds();
   out.gpu_ids.resize(std::min<size_t>(out.device_count, ids.size() / ipc::kGpuIdBytes));
-  std::memcpy(out.gpu_ids.data(), ids.begin(), out.gpu_ids.size() * ipc::kGpuIdBytes);
+  for (size_t i = 0; i < out.gpu_ids.size(); ++i) {
+    std::memcpy(&out.gpu_ids[i], ids.begin() + i * ipc::kGpuIdBytes, ipc::kGpuIdBytes);
+  }
   return out;
 }
 

@@ -61,7 +61,13 @@ void ProfileStore::refuse(const char* event, const std::string& error) {
 }
 
 bool ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) {
-  if (!gpu_.empty() || gpu.empty()) return gpu.empty() || gpu == gpu_;
+  if (!gpu_.empty() || gpu.empty()) {
+    const bool same = gpu.empty() || gpu == gpu_;
+    if (!same && others_.size() < kErrorsMax && others_.insert(gpu).second) {
+      log_.warning("profiles_of_another_gpu", {{"gpu", gpu}, {"kept", gpu_}});
+    }
+    return same;
+  }
   gpu_ = gpu;
   driver_ = driver;
   for (profiles::Profile& profile : read_) {

@@ -62,6 +62,7 @@ class ProfileStore {
   size_t kernels_ = 0;
   std::vector<uint64_t> unsaved_;
   std::set<uint64_t> failed_;      // not written when last tried
+  std::set<std::string> others_;   // GPUs of other models, of which nothing is kept
   std::set<std::string> refused_;  // files, which are not to be replaced
   std::vector<std::string> errors_;
   bool full_ = false;

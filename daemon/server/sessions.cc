@@ -389,6 +389,12 @@ Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
                                 "kernels to run while nobody else's do",
             "{}"};
   }
+  if (!client->identity().profiled) {
+    return {false,
+            "profile: the client's GPU is of another model than the first client's, whose profiles "
+            "are kept; restart heddled without that one",
+            "{}"};
+  }
   const profiles::Profile profile =
       profiles_.describe(std::move(task), client->identity().label, client->identity().command);
   const std::string text = profiles::format(profile);
