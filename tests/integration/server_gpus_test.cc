@@ -45,6 +45,13 @@ TEST_F(GpusTest, WhoWaitsForAnotherGpuConcernsNobody) {
   waiting.ask(0, 1);
   EXPECT_TRUE(eventually([&] { return high.control().header.contended == 1; }));
   EXPECT_EQ(other.control().header.contended, 0u);
+  FakeClient late(config_.socket, {.priority = 1, .gpus = "a"});
+  EXPECT_EQ(late.control().header.contended, 1u);
+  FakeClient also(config_.socket, {.priority = 5, .gpus = "b"});
+  also.ask(0, 1);
+  EXPECT_TRUE(eventually([&] { return other.control().header.contended == 1; }));
+  FakeClient between(config_.socket, {.priority = 6, .gpus = "b"});
+  EXPECT_EQ(between.control().header.contended, 0u) << "who is less important waits elsewhere";
 }
 
 TEST_F(GpusTest, WhoIsOnTheSameIsWhateverTheyCallIt) {
@@ -71,17 +78,35 @@ TEST_F(GpusTest, WhatFindsNoNumberRunsFreely) {
   EXPECT_EQ(one.window(), ipc::kWindowLease);
   launch(one, 0);
   one.complete_all(0);
+  one.ask(0, 1);  // as who fails closed does once the daemon was silent
+  EXPECT_TRUE(one.wait_granted(0, 1));
   EXPECT_TRUE(ps().at(1)["devices"].empty());
   EXPECT_EQ(ps().at(1)["counters"]["malformed"], 0);
 }
 
-// Device 0 is where it was introduced; it has nothing to do with it.
+TEST_F(GpusTest, TheNextGpuOfANumberHasASchedulerOfItsOwn) {
+  start();
+  {
+    FakeClient many(config_.socket, {.priority = 0, .devices = 16, .gpus = "abcdefghijklmnop"});
+    launch(many, 0);
+    ASSERT_TRUE(eventually([&] { return stats()["posted"] == 1; }));
+    many.kill_process();
+    ASSERT_TRUE(eventually([&] { return ps().empty(); }));
+  }
+  FakeClient one(config_.socket, {.priority = 0, .gpus = "z"});
+  EXPECT_EQ(status()["devices"][0]["uuid"], "GPU-7a7a7a7a-7a7a-7a7a-7a7a-7a7a7a7a7a7a");
+  EXPECT_EQ(stats()["posted"], 0);
+}
+
+// Device 0 is where it was introduced; it launches nothing there.
 TEST_F(GpusTest, WhoWorksOnItsSecondDeviceAloneNeedNotTellOfEachLaunch) {
   config_.unobserved = false;
   start();
   FakeClient client(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
   client.register_kernel(0, 42, "axpy");
-  ipc::RecordFields launched, done;
+  ipc::RecordFields launched, done, cleared;
+  cleared.kind = wire::Kind::MEMSET;
+  client.post(0, cleared);
   launched.device = done.device = 1;
   launched.kernel = 0;
   done.kind = wire::Kind::COMPLETION;
