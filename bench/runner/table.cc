@@ -226,9 +226,10 @@ std::string ratios_table(const Json& result) {
     std::vector<std::string> cells = {"`" + of + "` ÷ `" +
                                       (*ratios.front())["over"].get<std::string>() + "`"};
     for (const auto& [job, metric] : columns) {
-      const auto found = std::find_if(ratios.begin(), ratios.end(), [&](const Json* r) {
+      const auto is_it = [&job = job, &metric = metric](const Json* r) {
         return (*r)["job"] == job && (*r)["metric"] == metric;
-      });
+      };
+      const auto found = std::find_if(ratios.begin(), ratios.end(), is_it);
       cells.push_back(with_interval(found == ratios.end() ? nullptr : *found));
     }
     const auto [got, better] = verdict(result, of, ratios);

@@ -54,7 +54,8 @@ RowFigures of_pairs(const Json& result, const Scenario& s, const std::string& fi
   const Json& conditions = pairs.at(s.name).at("conditions");
   for (const auto& [name, one] : conditions.items()) {
     auto& row = out[row_name(name, hp->name, be->name)];
-    const auto take = [&](const std::string& metric, const char* key, const char* inner) {
+    const auto take = [&, &one = one](const std::string& metric, const char* key,
+                                      const char* inner) {
       if (!one.contains(key)) return;
       row[metric] = inner != nullptr ? one[key].at(inner).template get<double>()
                                      : one[key].template get<double>();
@@ -80,7 +81,7 @@ RowFigures of_run(const Json& result, const Scenario& s, const std::string& file
     for (const scenario::Job& job : s.jobs) {
       if (!row.at("jobs").contains(job.name)) continue;
       const Json& one = row.at("jobs").at(job.name);
-      const auto take = [&](const std::string& metric, const char* key) {
+      const auto take = [&, &name = name](const std::string& metric, const char* key) {
         if (one.contains(key)) out[name][job.name + metric] = one[key].at("value").get<double>();
       };
       if (job.role == Role::kLatency) {
