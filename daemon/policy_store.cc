@@ -45,6 +45,23 @@ std::string read_text(const std::string& path) {
 
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
 
+// `real` is canonical: a link in its place would be somebody else's to change.
+Result<void> check_owners(const fs::path& real) {
+  for (const std::string& part : {parent_of(real.string()), real.string()}) {
+    const std::string problem = ownership_problem(part);
+    if (!problem.empty()) return fail(problem);
+  }
+  return {};
+}
+
+Result<std::string> read_owned(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error) return policy::read_source(path);  // says what is wrong with it
+  const Result<void> owned = check_owners(real);
+  return owned ? policy::read_source(real.string()) : tl::unexpected<Error>(owned.error());
+}
+
 bool is_policy_file(const fs::path& path) {
   const std::string stem = path.stem().string();
   return path.extension() == ".lua" &&
@@ -113,49 +130,73 @@ Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const
   if (!fs::equivalent(path, real, error)) {
     return fail(path + ": leads to another file than " + real.string() + "; name one of this host");
   }
-  for (const std::string& part : {parent_of(real.string()), real.string()}) {
-    const std::string problem = ownership_problem(part);
-    if (!problem.empty()) return fail(problem);
-  }
+  if (const Result<void> owned = check_owners(real); !owned) return fail(owned.error().message);
   // The name as given, not what a link points at: the link is what will be changed.
   return fs::absolute(path).lexically_normal().string();
 }
 
-policy::ParamValues FilePolicyStore::values_of(const std::string& path) const {
-  policy::ParamValues values;
-  const Result<std::string> configured = find(settings_.name);
-  if (configured && *configured == path) {
-    values.insert(settings_.params.begin(), settings_.params.end());
-  }
-  const auto live = set_.find(path);
-  if (live == set_.end()) return values;
-  for (const auto& [name, value] : live->second) values[name] = value;
-  return values;
+policy::ParamValues FilePolicyStore::configured(const std::string& path) const {
+  const Result<std::string> named = find(settings_.name);
+  if (!named || *named != path) return {};
+  return {settings_.params.begin(), settings_.params.end()};
 }
 
-Result<server::Generation> FilePolicyStore::load_file(const std::string& path,
-                                                      const policy::ParamValues& values) {
-  const policy::Source source{read_text(path), fs::path(path).filename().string(), parent_of(path)};
-  Result<std::unique_ptr<policy::LuaPolicy>> first = policy::load_policy(source, values);
-  if (!first) return tl::unexpected<Error>(std::move(first.error()));
-  server::Generation generation;
-  generation.name = std::string((*first)->name());
-  generation.path = path;
-  generation.hash = (*first)->content_hash();
-  generation.make = [source, values, path,
-                     hash = generation.hash]() -> Result<std::unique_ptr<core::Policy>> {
-    Result<std::unique_ptr<policy::LuaPolicy>> made = policy::load_policy(source, values);
-    if (!made) return tl::unexpected<Error>(std::move(made.error()));
-    if ((*made)->content_hash() != hash) {
-      return fail(path + ": an import changed while it was loaded; load it again");
-    }
-    return std::move(*made);
+policy::ParamValues FilePolicyStore::live(const std::string& path) const {
+  const auto found = set_.find(path);
+  return found != set_.end() ? found->second : policy::ParamValues{};
+}
+
+Result<FilePolicyStore::Content> FilePolicyStore::read(const std::string& path) const {
+  Result<std::string> text = policy::read_source(path);
+  if (!text) return tl::unexpected<Error>(std::move(text.error()));
+  const auto imports = std::make_shared<std::map<std::string, std::string>>();
+  const auto once = [imports](const std::string& import) -> Result<std::string> {
+    if (const auto known = imports->find(import); known != imports->end()) return known->second;
+    Result<std::string> read = read_owned(import);
+    if (read) imports->emplace(import, *read);
+    return read;
   };
+  return Content{path,
+                 {std::move(*text), fs::path(path).filename().string(), parent_of(path), once},
+                 configured(path),
+                 live(path)};
+}
+
+// Configured parameters that a policy does not take are a mistake. What was set live, and nobody
+// finds written down, must not keep a file from loading that no longer takes it.
+Result<std::unique_ptr<policy::LuaPolicy>> FilePolicyStore::make(
+    Content& content, std::vector<std::string>& dropped) {
+  auto made = policy::load_policy(content.source, content.values);
+  if (!made) return made;
+  std::erase_if(content.live, [&](const auto& set) {
+    const Result<void> taken = (*made)->set_param(set.first, set.second);
+    if (taken) {
+      content.values[set.first] = set.second;
+    } else {
+      dropped.push_back(taken.error().message);
+    }
+    return !taken;
+  });
+  return made;
+}
+
+Result<server::Generation> FilePolicyStore::offer(Result<Content> content) {
+  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  server::Generation generation;
+  const auto first = make(*content, generation.dropped);
+  if (!first) return tl::unexpected<Error>(first.error());
+  generation.name = std::string((*first)->name());
+  generation.path = content->path;
+  generation.hash = (*first)->content_hash();
+  generation.make = [source = content->source,
+                     values = content->values]() -> Result<std::unique_ptr<core::Policy>> {
+    return policy::load_policy(source, values);
+  };
+  offered_ = std::move(*content);
   return generation;
 }
 
 Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path, bool pardon) {
-  pending_ = {};
   if (name_or_path == "builtin") {
     wanted_.clear();
     return server::Generation{};
@@ -163,7 +204,7 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   const Result<std::string> path = find(name_or_path);
   if (!path) return tl::unexpected<Error>(path.error());
   if (running_.path.empty()) wanted_ = *path;  // mended by a save, it comes to life
-  Result<server::Generation> loaded = load_file(*path, values_of(*path));
+  Result<server::Generation> loaded = offer(read(*path));
   if (!loaded || quarantined_.count(loaded->hash) == 0) return loaded;
   if (!pardon) {
     seen_ = loaded->hash;
@@ -178,14 +219,13 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
 
 Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
                                                         const Params& params) {
-  if (name != running_.name || running_.path.empty()) {
+  const bool runs = name == running_.name || name == fs::path(running_.path).stem().string();
+  if (running_.path.empty() || !runs) {
     return fail(name + ": not the running policy; run heddle policy load " + name + " first");
   }
-  policy::ParamValues values = values_of(running_.path);
-  for (const auto& [param, value] : params) values[param] = value;
-  Result<server::Generation> loaded = load_file(running_.path, values);
-  if (loaded) pending_ = {running_.path, values};
-  return loaded;
+  Content content = content_;
+  for (const auto& [param, value] : params) content.values[param] = content.live[param] = value;
+  return offer(std::move(content));
 }
 
 void FilePolicyStore::adopted(const server::Generation& generation) {
@@ -193,8 +233,8 @@ void FilePolicyStore::adopted(const server::Generation& generation) {
   if (generation.path.empty()) return;
   wanted_ = generation.path;
   seen_ = generation.hash;
-  if (pending_.first == generation.path) set_[pending_.first] = pending_.second;
-  pending_ = {};
+  content_ = offered_;
+  set_[generation.path] = content_.live;
 }
 
 std::optional<Result<server::Generation>> FilePolicyStore::changed() {
@@ -202,8 +242,8 @@ std::optional<Result<server::Generation>> FilePolicyStore::changed() {
   // Between the two halves of a rename there is no file; the second half comes as a change.
   if (wanted_.empty() || !fs::exists(wanted_, error)) return std::nullopt;
   const Result<std::string> path = find(wanted_);
-  Result<server::Generation> loaded = path ? load_file(*path, values_of(*path))
-                                           : Result<server::Generation>(tl::unexpect, path.error());
+  Result<server::Generation> loaded =
+      path ? offer(read(*path)) : Result<server::Generation>(tl::unexpect, path.error());
   const std::string found = loaded ? loaded->hash : loaded.error().message + read_text(wanted_);
   if (found == seen_) return std::nullopt;
   seen_ = found;
@@ -239,8 +279,11 @@ json FilePolicyStore::list() const {
   // Anybody may ask, as often as he likes: what did not change is not read again.
   std::string state = state_of(settings_.directory);
   for (const fs::path& file : files) {
-    for (const auto& [name, value] : values_of(file.string())) {
-      state += file.string() + '\n' + name + '\n' + value + '\n';
+    for (const auto& values : {configured(file.string()), live(file.string())}) {
+      for (const auto& [name, value] : values) {
+        state += file.string() + '\n' + name + '\n' + value + '\n';
+      }
+      state += '\n';
     }
   }
   if (state != listed_.first) listed_ = {state, read_list(files)};
@@ -255,7 +298,10 @@ json FilePolicyStore::read_list(const std::vector<fs::path>& files) const {
   json all = json::array();
   for (const fs::path& file : files) {
     json one{{"name", file.stem().string()}, {"path", file.string()}};
-    const auto policy = policy::load_policy_file(file.string(), values_of(file.string()));
+    std::vector<std::string> dropped;
+    Result<Content> content = read(file.string());
+    const auto policy =
+        content ? make(*content, dropped) : tl::unexpected<Error>(std::move(content.error()));
     if (policy) {
       one["version"] = (*policy)->version();
       one["hash"] = (*policy)->content_hash();

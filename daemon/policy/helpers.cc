@@ -129,7 +129,7 @@ bool read_import(Session& s, const char* name, std::string& message) {
   } else if (s.sources.size() > kImportsMax) {
     message = "a policy imports at most " + std::to_string(kImportsMax) + " files";
   } else {
-    Result<std::string> text = read_source(s.directory + "/" + name + ".lua");
+    Result<std::string> text = s.read(s.directory + "/" + name + ".lua");
     if (text) {
       s.sources.push_back(std::move(*text));
       return true;

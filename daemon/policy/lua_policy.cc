@@ -139,6 +139,7 @@ Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const Param
   if (p.sandbox_.lua() == nullptr) return fail(source.chunk + ": no memory for a Lua state");
   p.chunk_ = source.chunk;
   p.session_.directory = source.directory;
+  p.session_.read = source.read;
   p.session_.sources.push_back(source.text);
   p.sandbox_.host = &p.session_;
   if (p.sandbox_.run(LuaPolicy::load, &p) != Sandbox::Stop::kNone) return fail(p.sandbox_.error());

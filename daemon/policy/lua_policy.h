@@ -40,6 +40,8 @@ struct Source {
   std::string text;
   std::string chunk;      // the file's name, as errors show it
   std::string directory;  // where import looks; empty: imports fail
+  // Reads what is imported; whoever trusts not every file, or wants them as they were, has his own.
+  std::function<Result<std::string>(const std::string& path)> read = read_source;
 };
 
 // Parameter values as text, as they stand in TOML or on the command line.

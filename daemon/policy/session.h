@@ -38,7 +38,9 @@ struct Session {
   bool loading = true;
   std::vector<QueueName> queues;
 
-  std::string directory;            // for import; empty: none
+  // Where import looks, empty: nowhere; and what it reads by.
+  std::string directory;
+  std::function<Result<std::string>(const std::string& path)> read;
   std::deque<std::string> sources;  // all text that was loaded: the file, then its imports
 
   std::function<void(std::string_view)> log;
@@ -64,7 +66,7 @@ void add_trace(Session& session, std::string_view line);
 // The name of a verdict, or nullptr if the value at `index` is none.
 const Verdict* to_verdict(lua_State* L, int index);
 
-// Reads a text file of at most kSourceBytes.
+// Reads a text file of at most kSourceBytes: what imports are read by, unless a Source says else.
 Result<std::string> read_source(const std::string& path);
 
 }  // namespace heddle::policy

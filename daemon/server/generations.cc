@@ -92,6 +92,9 @@ Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
   store_.adopted(generation);
   log_.info("policy_live",
             {{"policy", generation.name}, {"path", generation.path}, {"hash", generation.hash}});
+  for (const std::string& why : generation.dropped) {
+    log_.warning("policy_param_dropped", {{"path", generation.path}, {"why", why}});
+  }
   return {};
 }
 

@@ -21,7 +21,10 @@ struct Generation {
   std::string name = "builtin";
   std::string path;  // "" for the built-in
   std::string hash;  // of the content, "" for the built-in
-  // A fresh instance; a null pointer stands for the built-in.
+  // Parameters set live that this content no longer takes, and so lost: why, one each.
+  std::vector<std::string> dropped;
+  // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the
+  // built-in.
   std::function<Result<std::unique_ptr<core::Policy>>()> make;
 };
 
@@ -34,8 +37,9 @@ class PolicyStore {
   // Reads and checks a policy: a name in the policy directory, a path, or "builtin". What is
   // quarantined is an error unless `pardon`, when somebody asks for it knowing that.
   virtual Result<Generation> load(const std::string& name_or_path, bool pardon) = 0;
-  // The same content with other parameters. They are kept for later loads of that policy once
-  // adopted() says that the generation runs.
+  // The content that runs, whatever is saved since, with other parameters; `name` is its own or its
+  // file's. They are kept for later loads of that policy once adopted() says that the generation
+  // runs.
   virtual Result<Generation> with_params(const std::string& name, const Params& params) = 0;
   // The generation that now runs on every device.
   virtual void adopted(const Generation& generation) = 0;

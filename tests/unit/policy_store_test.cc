@@ -1,0 +1,148 @@
+// The policy directory: what a name finds, whose files are read, and that what runs stays what it
+// was checked as, whatever is saved.
+#include "daemon/policy_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PolicyStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/heddle-policies-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    settings_.directory = name;
+    fs::create_directory(settings_.directory + "/lib");
+  }
+  void TearDown() override { fs::remove_all(settings_.directory); }
+
+  void save(const std::string& file, const std::string& text) const {
+    std::ofstream(settings_.directory + "/" + file) << text;
+  }
+  // A policy named `name` with these integers as parameters, each 1 by default and 9 at most.
+  static std::string policy(const std::string& name, const std::vector<std::string>& params,
+                            const std::string& above = "") {
+    std::string declared;
+    for (const std::string& param : params) {
+      declared += param + " = { type = 'int', min = 0, max = 9, default = 1, doc = 'd' }, ";
+    }
+    return above + "\nreturn policy { name = '" + name + "', api = 1, version = '1', params = { " +
+           declared + " }, hooks = {} }";
+  }
+  static void adopt(FilePolicyStore& store, const Result<server::Generation>& generation) {
+    ASSERT_TRUE(generation) << generation.error().message;
+    store.adopted(*generation);
+  }
+  // As "a=1 b=2", of a new instance.
+  static std::string params(const FilePolicyStore& store, const server::Generation& generation) {
+    const auto made = generation.make();
+    if (!made) return made.error().message;
+    std::map<std::string, std::string> values;
+    const nlohmann::json said = store.describe(**made);
+    for (const auto& param : said["params"]) values[param["name"]] = param["value"];
+    std::string all;
+    for (const auto& [name, value] : values) all += (all.empty() ? "" : " ") + name + "=" + value;
+    return all;
+  }
+
+  server::PolicySettings settings_;
+};
+
+TEST_F(PolicyStoreTest, ParametersAreSetByTheNameThatLoadsAPolicy) {
+  save("mine.lua", policy("declared", {"a"}));
+  FilePolicyStore store(settings_);
+  adopt(store, store.load("mine", false));
+  EXPECT_TRUE(store.with_params("mine", {{"a", "2"}}));
+  EXPECT_TRUE(store.with_params("declared", {{"a", "2"}}));
+  const auto other = store.with_params("other", {{"a", "2"}});
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("not the running policy"), std::string::npos);
+}
+
+TEST_F(PolicyStoreTest, ImportsNothingThatOthersCanWrite) {
+  const std::string lib = settings_.directory + "/lib";
+  save("lib/x.lua", "return {}");
+  save("p.lua", policy("p", {}, "local x = import 'lib/x'"));
+  const FilePolicyStore listed(settings_);
+  FilePolicyStore store(settings_);
+  const auto refusal = [&](mode_t folder, mode_t file) {
+    EXPECT_EQ(chmod(lib.c_str(), folder), 0);
+    EXPECT_EQ(chmod((lib + "/x.lua").c_str(), file), 0);
+    const auto loaded = store.load("p", true);
+    return loaded ? "" : loaded.error().message;
+  };
+  EXPECT_EQ(refusal(0755, 0644), "");
+  EXPECT_NE(refusal(0755, 0646).find("lib/x.lua: anybody can write it"), std::string::npos);
+  EXPECT_NE(refusal(0777, 0644).find("lib: anybody can write it"), std::string::npos);
+  EXPECT_NE(listed.list().at(1).value("error", "").find("chmod o-w"), std::string::npos);
+}
+
+TEST_F(PolicyStoreTest, AGenerationStaysWhatItWasWhateverIsSaved) {
+  save("lib/x.lua", "return {}");
+  save("p.lua", policy("p", {"a"}, "local x = import 'lib/x'"));
+  FilePolicyStore store(settings_);
+  const auto first = store.load("p", false);
+  adopt(store, first);
+  save("lib/x.lua", "return {} broken");
+  EXPECT_EQ(params(store, *first), "a=1") << "a device that comes later";
+  auto set = store.with_params("p", {{"a", "2"}});
+  adopt(store, set);
+  EXPECT_EQ(params(store, *set), "a=2");
+
+  save("lib/x.lua", "return {}");
+  save("p.lua", policy("p", {"a", "unloaded"}));
+  set = store.with_params("p", {{"a", "3"}});
+  adopt(store, set);
+  EXPECT_EQ(params(store, *set), "a=3") << "an edit is live when it is loaded";
+  EXPECT_EQ(set->hash, first->hash);
+  const auto loaded = store.load("p", false);
+  adopt(store, loaded);
+  EXPECT_EQ(params(store, *loaded), "a=3 unloaded=1");
+}
+
+TEST_F(PolicyStoreTest, WhatIsSetLiveLeavesTheConfigurationItsSay) {
+  save("p.lua", policy("p", {"a", "b"}));
+  settings_.name = "p";
+  settings_.params = {{"a", "5"}};
+  FilePolicyStore store(settings_);
+  adopt(store, store.load("p", false));
+  adopt(store, store.with_params("p", {{"b", "7"}}));
+  settings_.params = {{"a", "9"}};
+  store.configure(settings_);
+  const auto loaded = store.load("p", false);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(params(store, *loaded), "a=9 b=7");
+}
+
+TEST_F(PolicyStoreTest, WhatIsSetLiveDoesNotOutliveItsDeclaration) {
+  save("p.lua", policy("p", {"a", "b"}));
+  FilePolicyStore store(settings_);
+  adopt(store, store.load("p", false));
+  adopt(store, store.with_params("p", {{"a", "2"}, {"b", "7"}}));
+  save("p.lua", policy("p", {"a", "c"}));
+  EXPECT_EQ(store.list().at(1).value("error", ""), "");
+  const auto changed = store.changed();
+  ASSERT_TRUE(changed && *changed) << changed->error().message;
+  EXPECT_EQ(params(store, **changed), "a=2 c=1");
+  ASSERT_EQ((*changed)->dropped.size(), 1u);
+  EXPECT_NE((*changed)->dropped[0].find("no parameter 'b'"), std::string::npos);
+  adopt(store, *changed);
+  const auto set = store.with_params("p", {{"c", "3"}});
+  adopt(store, set);
+  EXPECT_EQ(params(store, *set), "a=2 c=3");
+  EXPECT_TRUE(set->dropped.empty()) << "said once";
+  EXPECT_FALSE(store.with_params("p", {{"b", "3"}})) << "now it is a mistake";
+}
+
+}  // namespace
+}  // namespace heddle
