@@ -207,7 +207,6 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   Result<server::Generation> loaded = offer(read(*path));
   if (!loaded || quarantined_.count(loaded->hash) == 0) return loaded;
   if (!pardon) {
-    seen_ = loaded->hash;
     return fail(*path + ": quarantined, it faulted too often; mend it, or run heddle policy load " +
                 loaded->name);
   }
@@ -247,9 +246,7 @@ std::optional<Result<server::Generation>> FilePolicyStore::changed() {
   const std::string found = loaded ? loaded->hash : loaded.error().message + read_text(wanted_);
   if (found == seen_) return std::nullopt;
   seen_ = found;
-  if (loaded && (loaded->hash == running_.hash || quarantined_.count(loaded->hash) != 0)) {
-    return std::nullopt;
-  }
+  if (loaded && quarantined_.count(loaded->hash) != 0) return std::nullopt;
   return loaded;
 }
 

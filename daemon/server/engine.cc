@@ -20,7 +20,6 @@ constexpr uint64_t kMalformedMax = 1'000;
 constexpr core::TimeNs kContendedNs = 5'000'000;
 // An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
 constexpr core::TimeNs kLeasedNs = 20'000;
-
 // A client that launched within this time may launch any moment.
 constexpr core::TimeNs kRecentNs = 50'000'000;
 
@@ -30,9 +29,7 @@ constexpr uint32_t kSmsUnknown = 132;
 
 Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
     : config_(config), store_(store), profiles_(profiles), log_(log) {
-  if (config.gpu_mode != GpuMode::kAuto) {
-    mps_ = config.gpu_mode == GpuMode::kMps;
-  }
+  mps_ = config.gpu_mode == GpuMode::kMps;  // where it is to be found out: not yet
   claims_.reserve(ipc::kRingRecords);
   batch_.reserve(ipc::kRingRecords);
 }
@@ -120,17 +117,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
   log_.info("gpu_learned",
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
-  if (generation_.make) {
-    Result<std::unique_ptr<core::Policy>> policy = generation_.make();
-    bool ok = policy.has_value();
-    if (ok && *policy) ok = set_policy(*device.scheduler, policy->get(), generation_, now);
-    if (ok) {
-      device.policy = std::move(*policy);
-    } else {
-      policy_error_ = policy ? generation_.path + ": init failed" : policy.error().message;
-      log_.error("policy_failed", {{"device", index}, {"error", policy_error_}});
-    }
-  }
+  start_policy(device, now);
   if (bypass_) set_bypass(*device.scheduler, true, now);
   return *device.scheduler;
 }

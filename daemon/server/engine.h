@@ -131,6 +131,7 @@ class Engine {
   // `of`, `likely`: whose event it is in a batch, and so whose most of the decisions are; the
   // batch's end wakes whom it granted.
   void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr);
+  void start_policy(Device& device, core::TimeNs now);
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
@@ -155,6 +156,7 @@ class Engine {
   Client* alone_at_work(core::TimeNs now) const;
   bool is_active(const Client& client) const;
   bool need_not_tell(const Client& client) const;  // each of its launches
+  void mistake_undone(core::TimeNs now);
   void check_quarantine(core::TimeNs now);
   Result<void> policy_failed(Error error);
 

@@ -23,6 +23,21 @@ bool Engine::set_policy(core::Scheduler& scheduler, core::Policy* policy,
   return ok;
 }
 
+// Whoever cannot start it is served by the built-in.
+void Engine::start_policy(Device& device, core::TimeNs now) {
+  if (!generation_.make) return;
+  Result<std::unique_ptr<core::Policy>> policy = generation_.make();
+  bool ok = policy.has_value();
+  if (ok && *policy) ok = set_policy(*device.scheduler, policy->get(), generation_, now);
+  if (ok) {
+    device.policy = std::move(*policy);
+  } else {
+    policy_error_ = policy ? generation_.path + ": init failed" : policy.error().message;
+    log_.error("policy_failed",
+               {{"device", device.scheduler->config().device}, {"error", policy_error_}});
+  }
+}
+
 void Engine::set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now) {
   if (recorder_ != nullptr) recorder_->bypass({scheduler.config().device, now, on});
   apply(scheduler.set_bypass(on, now));
@@ -115,10 +130,21 @@ void Engine::reload_changed(core::TimeNs now) {
   std::optional<Result<Generation>> changed = store_.changed();
   if (!changed) return;
   // An error is already logged and kept for `heddle status`; nobody waits for an answer.
-  if (*changed) {
+  if (*changed && generation_.make && (*changed)->hash == generation_.hash) {
+    mistake_undone(now);
+  } else if (*changed) {
     (void)adopt(**changed, now);
   } else {
     (void)policy_failed(std::move(changed->error()));
+  }
+}
+
+// What runs is what its file says again: it goes on, with its state, and starts where it could not.
+void Engine::mistake_undone(core::TimeNs now) {
+  observe_each(now);
+  policy_error_.clear();
+  for (Device& device : devices_) {
+    if (device.scheduler && !device.policy) start_policy(device, now);
   }
 }
 

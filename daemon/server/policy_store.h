@@ -44,7 +44,8 @@ class PolicyStore {
   // The generation that now runs on every device.
   virtual void adopted(const Generation& generation) = 0;
   // If the file of the running policy, or of something that it imports, changed: the new
-  // generation, or why there is none. Says each change once.
+  // generation, or why there is none. Says each change once, the running content too when it is
+  // found again after something else.
   virtual std::optional<Result<Generation>> changed() = 0;
   // This content faulted too often: changed() never offers it again, nor does load() without a
   // pardon, also after a restart. An error says that the latter could not be written down.

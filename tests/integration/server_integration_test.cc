@@ -363,6 +363,23 @@ TEST_F(ServerTest, ReloadsWhenAFileIsSavedAndKeepsWhatRunsOnError) {
   EXPECT_EQ(status()["policy"]["name"], "valve");
 }
 
+TEST_F(ServerTest, AMistakeUndoneIsForgottenAndWhatRunsGoesOn) {
+  valve_.stuck = true;
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  EXPECT_EQ(status()["policy"]["error"], ": init failed");
+  const json reloads = status()["policy"]["reloads"];
+  std::ofstream(directory_ + "/policies/current") << "broken";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["reload_errors"] == 1; }));
+  valve_.stuck = false;
+  std::ofstream(directory_ + "/policies/current") << "valve";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["error"] == ""; }));
+  EXPECT_EQ(status()["policy"]["reloads"], reloads) << "its state was lost";
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_FALSE(client.granted(0, 1)) << "the built-in decides";
+}
+
 TEST_F(ServerTest, QuarantinesAPolicyThatKeepsFaulting) {
   valve_.faulty = true;
   start("valve");

@@ -28,13 +28,16 @@ struct Valve {
   std::atomic<bool> open{false};
   std::atomic<uint32_t> served{0};
   std::array<std::atomic<int>, 16> order{};
-  std::atomic<bool> faulty{false};
+  std::atomic<bool> faulty{false}, stuck{false};  // at each ask, in init
 };
 
 class ValvePolicy : public core::Policy {
  public:
   explicit ValvePolicy(Valve& valve) : valve_(valve) {}
   std::string_view name() const override { return "valve"; }
+  core::HookResult init(core::Gpu&) override {
+    return valve_.stuck ? core::HookResult::kFault : core::HookResult::kDefault;
+  }
   core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::kWindowGated};
   }

@@ -144,5 +144,22 @@ TEST_F(PolicyStoreTest, WhatIsSetLiveDoesNotOutliveItsDeclaration) {
   EXPECT_FALSE(store.with_params("p", {{"b", "3"}})) << "now it is a mistake";
 }
 
+TEST_F(PolicyStoreTest, SaysThatARunningPolicyIsBackInItsFile) {
+  save("p.lua", policy("p", {}));
+  FilePolicyStore store(settings_);
+  const auto running = store.load("p", false);
+  adopt(store, running);
+  EXPECT_FALSE(store.changed());
+  save("p.lua", "broken");
+  const auto broken = store.changed();
+  EXPECT_TRUE(broken && !*broken);
+  EXPECT_FALSE(store.changed());
+  save("p.lua", policy("p", {}));
+  const auto again = store.changed();
+  ASSERT_TRUE(again && *again);
+  EXPECT_EQ((*again)->hash, running->hash);
+  EXPECT_FALSE(store.changed());
+}
+
 }  // namespace
 }  // namespace heddle
