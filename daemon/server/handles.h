@@ -30,10 +30,10 @@ class Descriptor {
 };
 
 // A libuv handle of type H with the function that it calls.
-template <class H>
+template <class H, class... Args>
 class Handle {
  public:
-  explicit Handle(std::function<void()> ready) : block_(new Block{{}, std::move(ready)}) {
+  explicit Handle(std::function<void(Args...)> ready) : block_(new Block{{}, std::move(ready)}) {
     block_->handle.data = block_;
   }
   ~Handle() {
@@ -44,12 +44,12 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
 
   H* get() { return &block_->handle; }
-  static void call(void* data) { static_cast<Block*>(data)->ready(); }
+  static void call(void* data, Args... args) { static_cast<Block*>(data)->ready(args...); }
 
  private:
   struct Block {
     H handle;
-    std::function<void()> ready;
+    std::function<void(Args...)> ready;
   };
   Block* block_;
 };
@@ -79,27 +79,31 @@ class Timer {
     uv_timer_start(
         timer_.get(), [](uv_timer_t* timer) { Handle<uv_timer_t>::call(timer->data); }, ms, 0);
   }
+  bool started() { return uv_is_active(reinterpret_cast<uv_handle_t*>(timer_.get())) != 0; }
 
  private:
   Handle<uv_timer_t> timer_;
 };
 
+// Calls `changed` with the name of what changed in a directory, or with the directory's own: it was
+// moved or removed perhaps, and then it is not seen any more.
 class DirectoryWatch {
  public:
-  DirectoryWatch(uv_loop_t* loop, const std::string& path, std::function<void()> changed)
+  DirectoryWatch(uv_loop_t* loop, const std::string& path, std::function<void(const char*)> changed)
       : event_(std::move(changed)) {
     uv_fs_event_init(loop, event_.get());
     error_ = uv_fs_event_start(
         event_.get(),
-        [](uv_fs_event_t* event, const char*, int, int) {
-          Handle<uv_fs_event_t>::call(event->data);
+        [](uv_fs_event_t* event, const char* name, int, int) {
+          Event::call(event->data, name == nullptr ? "" : name);
         },
         path.c_str(), 0);
   }
   int error() const { return error_; }  // 0, or libuv's
 
  private:
-  Handle<uv_fs_event_t> event_;
+  using Event = Handle<uv_fs_event_t, const char*>;
+  Event event_;
   int error_;
 };
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 
 #include "daemon/replace_file.h"
 #include "daemon/server/notify.h"
@@ -29,6 +30,8 @@ constexpr core::TimeNs kTickMinNs = 2'000;
 constexpr core::TimeNs kDrainNs = 2'000'000;
 // An editor's save is several events; a policy is live well within a second all the same.
 constexpr uint64_t kDebounceMs = 100;
+// A directory that took the place of another, or a link to it that was switched, is nobody's event.
+constexpr uint64_t kWatchAgainMs = 1'000;
 constexpr int kBacklog = 128;
 // What the disk did not take is tried again that much later.
 constexpr uint64_t kSaveAgainMs = 60'000;
@@ -38,9 +41,9 @@ void relax() {
   for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 }
 
-std::optional<std::pair<dev_t, ino_t>> file_at(const std::string& path) {
+std::optional<std::pair<dev_t, ino_t>> file_at(const std::string& path, int flags) {
   struct stat file;
-  if (lstat(path.c_str(), &file) != 0) return std::nullopt;
+  if (fstatat(AT_FDCWD, path.c_str(), &file, flags) != 0) return std::nullopt;
   return std::pair(file.st_dev, file.st_ino);
 }
 
@@ -101,7 +104,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       listener_(listener),
       doorbells_(doorbells),
       timer_(timer),
-      socket_file_(file_at(path)),
+      socket_file_(file_at(path, AT_SYMLINK_NOFOLLOW)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
@@ -116,15 +119,22 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
   save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
   debounce_ = std::make_unique<Timer>(&loop_.loop, [this] {
-    engine_.reload_changed(monotonic_now());
     watch_policies();
+    engine_.reload_changed(monotonic_now());
   });
+  watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] {
+    if (watch_policies()) engine_.reload_changed(monotonic_now());
+    watch_again_->start(kWatchAgainMs);
+  });
+  watch_again_->start(kWatchAgainMs);
 }
 
 Server::~Server() {
   // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
   // Where ours was removed the path may be another heddled's by now.
-  if (socket_file_ && file_at(facts_.socket) == socket_file_) unlink(facts_.socket.c_str());
+  if (socket_file_ && file_at(facts_.socket, AT_SYMLINK_NOFOLLOW) == socket_file_) {
+    unlink(facts_.socket.c_str());
+  }
 }
 
 void Server::stop() { uv_async_send(stopper_.get()); }
@@ -143,22 +153,41 @@ void Server::load_policy(const std::string& name) {
   watch_policies();
 }
 
-void Server::watch_policies() {
+// True if a directory is seen from now on that was not.
+bool Server::watch_policies() {
   const std::vector<std::string> wanted = store_.directories();
   std::erase_if(directories_, [&](const auto& entry) {
-    return std::find(wanted.begin(), wanted.end(), entry.first) == wanted.end();
+    const auto& [path, watched] = entry;
+    return watched.stale || file_at(path, 0) != watched.file ||
+           std::find(wanted.begin(), wanted.end(), path) == wanted.end();
   });
+  bool added = false;
   for (const std::string& path : wanted) {
-    if (directories_.count(path) != 0) continue;
-    auto watch = std::make_unique<DirectoryWatch>(&loop_.loop, path,
-                                                  [this] { debounce_->start(kDebounceMs); });
+    const auto file = file_at(path, 0);
+    if (!file || directories_.count(path) != 0) continue;
+    auto watch = std::make_unique<DirectoryWatch>(
+        &loop_.loop, path, [this, path](const char* name) { on_directory_event(path, name); });
     if (watch->error() != 0) {
       log_.warning("policy_not_watched", {{"directory", path},
                                           {"error", uv_strerror(watch->error())},
                                           {"hint", "use heddle policy load after a change"}});
     }
-    directories_.emplace(path, std::move(watch));
+    directories_.emplace(path, Watched{*file, false, std::move(watch)});
+    added = true;
   }
+  return added;
+}
+
+// Started anew by each event, or by those of any file, the timer would never end beside a log.
+void Server::on_directory_event(const std::string& directory, const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool itself = name == fs::path(directory).filename();
+  if (itself) directories_.at(directory).stale = true;
+  // ..data: what a Kubernetes config map switches.
+  const bool matters = itself || name.ends_with(".lua") || name == "..data" ||
+                       fs::is_directory(fs::path(directory) / name, error);
+  if (matters && !debounce_->started()) debounce_->start(kDebounceMs);
 }
 
 void Server::run() {

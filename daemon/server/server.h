@@ -77,6 +77,11 @@ class Server {
     int connection = -1;  // descriptor of its socket, -1 once that is closed
     std::unique_ptr<FdWatch> watch;
   };
+  struct Watched {  // a directory of policies
+    std::pair<dev_t, ino_t> file;
+    bool stale;  // something happened to the directory itself
+    std::unique_ptr<DirectoryWatch> watch;
+  };
 
   Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
          int doorbells, int timer);
@@ -103,7 +108,8 @@ class Server {
   void save_profiles();
   void disconnect(int fd);
   void process_gone(core::ClientId id);
-  void watch_policies();
+  bool watch_policies();
+  void on_directory_event(const std::string& directory, const std::string& name);
 
   const Config config_;
   PolicyStore& store_;
@@ -122,10 +128,10 @@ class Server {
   int mps_for_ = kNobody;  // the connection that waits until its order is carried out
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_, listen_again_, save_again_;
+  std::unique_ptr<Timer> debounce_, listen_again_, save_again_, watch_again_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
-  std::map<std::string, std::unique_ptr<DirectoryWatch>> directories_;
+  std::map<std::string, Watched> directories_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
   std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately

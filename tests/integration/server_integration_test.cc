@@ -349,37 +349,6 @@ TEST_F(ServerTest, SwapsThePolicyWhileALaunchWaits) {
   EXPECT_TRUE(client.wait_granted(0, 1));
 }
 
-TEST_F(ServerTest, ReloadsWhenAFileIsSavedAndKeepsWhatRunsOnError) {
-  start();
-  std::ofstream(directory_ + "/policies/current") << "valve";
-  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "valve"; }));
-  // As editors do it: a new file, renamed over the old one.
-  std::ofstream(directory_ + "/policies/new") << "broken";
-  ASSERT_EQ(
-      rename((directory_ + "/policies/new").c_str(), (directory_ + "/policies/current").c_str()),
-      0);
-  EXPECT_TRUE(
-      eventually([&] { return status()["policy"]["error"] == "broken:1: no such policy"; }));
-  EXPECT_EQ(status()["policy"]["name"], "valve");
-}
-
-TEST_F(ServerTest, AMistakeUndoneIsForgottenAndWhatRunsGoesOn) {
-  valve_.stuck = true;
-  start("valve");
-  FakeClient client(config_.socket, {.priority = 5});
-  EXPECT_EQ(status()["policy"]["error"], ": init failed");
-  const json reloads = status()["policy"]["reloads"];
-  std::ofstream(directory_ + "/policies/current") << "broken";
-  EXPECT_TRUE(eventually([&] { return status()["policy"]["reload_errors"] == 1; }));
-  valve_.stuck = false;
-  std::ofstream(directory_ + "/policies/current") << "valve";
-  EXPECT_TRUE(eventually([&] { return status()["policy"]["error"] == ""; }));
-  EXPECT_EQ(status()["policy"]["reloads"], reloads) << "its state was lost";
-  client.ask(0, 1);
-  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
-  EXPECT_FALSE(client.granted(0, 1)) << "the built-in decides";
-}
-
 TEST_F(ServerTest, QuarantinesAPolicyThatKeepsFaulting) {
   valve_.faulty = true;
   start("valve");

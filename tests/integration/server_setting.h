@@ -91,7 +91,7 @@ class FileStore : public server::PolicyStore {
   }
   void adopted(const server::Generation&) override {}
   std::optional<Result<server::Generation>> changed() override {
-    std::ifstream file(directory_ + "/current");
+    std::ifstream file(directory_ + "/current.lua");
     std::string word;
     file >> word;
     if (word.empty() || word == seen_) return std::nullopt;

@@ -1,0 +1,90 @@
+// What makes the server look at its policies again.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/integration/server_setting.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST_F(ServerTest, ReloadsWhenAFileIsSavedAndKeepsWhatRunsOnError) {
+  start();
+  std::ofstream(directory_ + "/policies/current.lua") << "valve";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "valve"; }));
+  // As editors do it: a new file, renamed over the old one.
+  std::ofstream(directory_ + "/policies/new") << "broken";
+  ASSERT_EQ(rename((directory_ + "/policies/new").c_str(),
+                   (directory_ + "/policies/current.lua").c_str()),
+            0);
+  EXPECT_TRUE(
+      eventually([&] { return status()["policy"]["error"] == "broken:1: no such policy"; }));
+  EXPECT_EQ(status()["policy"]["name"], "valve");
+}
+
+TEST_F(ServerTest, AMistakeUndoneIsForgottenAndWhatRunsGoesOn) {
+  valve_.stuck = true;
+  start("valve");
+  FakeClient client(config_.socket, {.priority = 5});
+  EXPECT_EQ(status()["policy"]["error"], ": init failed");
+  const json reloads = status()["policy"]["reloads"];
+  std::ofstream(directory_ + "/policies/current.lua") << "broken";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["reload_errors"] == 1; }));
+  valve_.stuck = false;
+  std::ofstream(directory_ + "/policies/current.lua") << "valve";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["error"] == ""; }));
+  EXPECT_EQ(status()["policy"]["reloads"], reloads) << "its state was lost";
+  client.ask(0, 1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_FALSE(client.granted(0, 1)) << "the built-in decides";
+}
+
+TEST_F(ServerTest, ReloadsBesideALogThatGrows) {
+  start();
+  std::jthread logger([this](const std::stop_token& end) {
+    while (!end.stop_requested()) {
+      std::ofstream(directory_ + "/policies/some.log", std::ios::app) << "line\n";
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  std::ofstream(directory_ + "/policies/current.lua") << "valve";
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "valve"; }));
+}
+
+TEST_F(ServerTest, ReloadsOnceAnotherDirectoryHasThePlace) {
+  const std::string place = directory_ + "/policies", current = place + "/current.lua";
+  const auto runs = [&](const char* policy) {
+    return eventually([&] { return status()["policy"]["name"] == policy; });
+  };
+  start();
+  std::ofstream(current) << "valve";
+  EXPECT_TRUE(runs("valve"));
+  ASSERT_EQ(mkdir((directory_ + "/new").c_str(), 0700), 0);
+  std::ofstream(directory_ + "/new/current.lua") << "builtin";
+  std::filesystem::rename(place, directory_ + "/old");
+  std::filesystem::rename(directory_ + "/new", place);
+  EXPECT_TRUE(runs("builtin"));
+  // Made again at once it often has its number again.
+  std::filesystem::remove_all(place);
+  std::filesystem::create_directory(place);
+  std::ofstream(current) << "valve";
+  EXPECT_TRUE(runs("valve"));
+  std::ofstream(current) << "builtin";
+  EXPECT_TRUE(runs("builtin"));
+  std::filesystem::rename(place, directory_ + "/one");
+  std::filesystem::create_directory_symlink("one", place);
+  std::ofstream(current) << "valve";
+  EXPECT_TRUE(runs("valve"));
+  std::filesystem::copy(directory_ + "/one", directory_ + "/two");
+  std::ofstream(directory_ + "/two/current.lua") << "builtin";
+  std::filesystem::create_directory_symlink("two", directory_ + "/link");
+  std::filesystem::rename(directory_ + "/link", place);
+  EXPECT_TRUE(runs("builtin"));
+}
+
+}  // namespace
+}  // namespace heddle::testing
