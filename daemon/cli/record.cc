@@ -102,8 +102,13 @@ int failed(const RecordOptions& options, ExitCode code, const std::string& what)
 int record(const RecordOptions& options) {
   struct sigaction action {};
   action.sa_handler = [](int) { stopped = 1; };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction inherited {};
+    sigaction(number, nullptr, &inherited);
+    // nohup asks to go on without a terminal.
+    if (number == SIGHUP && inherited.sa_handler == SIG_IGN) continue;
+    sigaction(number, &action, nullptr);
+  }
   // Before the recording begins: the ring would fill meanwhile.
   const json nvml = probe_gpu().value("nvml", json::object());
   server::Request request;

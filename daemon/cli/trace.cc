@@ -25,10 +25,18 @@ int failed(const TraceOptions& options, const std::string& what) {
   return show_error(options.as_json, {kFailed, what, {}});
 }
 
+// What there is of a trace that broke off is shown all the same.
+void warn_of(const trace::Reader& reader) {
+  if (!reader.warning().empty()) std::cerr << "heddle: warning: " << reader.warning() << '\n';
+}
+
 Result<trace::Timeline> read(const std::string& file) {
   Result<trace::Reader> reader = trace::Reader::open(file);
   if (!reader) return tl::unexpected<Error>(reader.error());
-  return trace::read_timeline(*reader);
+  reader->allow_truncated();
+  Result<trace::Timeline> timeline = trace::read_timeline(*reader);
+  warn_of(*reader);
+  return timeline;
 }
 
 json spread(std::vector<double> us) {
@@ -213,6 +221,7 @@ int trace_replay(const TraceOptions& options) {
 int trace_cut(const TraceOptions& options) {
   Result<trace::Reader> reader = trace::Reader::open(options.file);
   if (!reader) return failed(options, reader.error().message);
+  reader->allow_truncated();
   std::ofstream out(options.out, std::ios::binary);
   trace::Encoder encoder;
   const auto write = [&](std::span<const std::byte> bytes) {
@@ -239,6 +248,7 @@ int trace_cut(const TraceOptions& options) {
     write(encoder.record(record));
     ++records;
   }
+  warn_of(*reader);
   write(encoder.end(records, reader->lost()));
   out.close();
   if (!out) return failed(options, options.out + ": cannot be written; name another file");

@@ -9,7 +9,7 @@ namespace heddle::cli {
 struct RecordOptions {
   std::string socket;  // empty: the default one
   std::string file;
-  double seconds = 0;  // 0: until SIGINT or SIGTERM
+  double seconds = 0;  // 0: until SIGINT, SIGTERM or SIGHUP
   bool as_json = false;
 };
 

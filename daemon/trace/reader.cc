@@ -295,19 +295,25 @@ Result<void> Reader::read_header() {
   return {};
 }
 
+Result<bool> Reader::broken_off() {
+  const std::string what = "truncated after " + std::to_string(records_) + " records";
+  if (!may_be_truncated_) return problem(what + "; record it again");
+  ended_ = true;
+  warning_ = problem(what + "; what comes before is taken").value().message;
+  return false;
+}
+
 Result<bool> Reader::next(Record& out) {
   if (ended_) return false;
-  const std::string truncated =
-      "truncated after " + std::to_string(records_) + " records; record it again";
   const std::string_view rest = std::string_view(bytes_).substr(at_byte_);
   size_t length = 0, prefix = 1;
   for (int shift = 0;; shift += 7, ++prefix) {
-    if (prefix >= rest.size() || shift > 28) return problem(truncated);
+    if (prefix >= rest.size() || shift > 28) return broken_off();
     length |= static_cast<size_t>(static_cast<unsigned char>(rest[prefix]) & 0x7f) << shift;
     if (static_cast<unsigned char>(rest[prefix]) < 0x80) break;
   }
   ++prefix;
-  if (rest.size() - prefix < length) return problem(truncated);
+  if (rest.size() - prefix < length) return broken_off();
   Fields in(rest.substr(prefix, length), version_);
   const auto kind = static_cast<uint8_t>(rest[0]);
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +

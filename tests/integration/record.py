@@ -4,6 +4,7 @@ decides the same when it is replayed; who may not, and what cannot be, is told i
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -36,7 +37,7 @@ def check(where):
     demos = [where.start_demo(role, "demo", 1, 1, 0, managed=True) for role in stage.CLASSES]
     for demo in demos:
         demo.finish()
-    recorder.terminate()  # as Ctrl-C
+    recorder.send_signal(signal.SIGHUP)  # its terminal is closed; as Ctrl-C
     said, _ = recorder.communicate(timeout=20)
     assert recorder.returncode == 0 and " records" in said, said
 
@@ -71,8 +72,15 @@ def check(where):
 
     whole = trace.read_bytes()
     cut.write_bytes(whole[:len(whole) // 2])
-    told = heddle(where, "trace", "show", cut, code=1).stderr
+    told = heddle(where, "trace", "replay", cut, code=1).stderr
     assert told.count("\n") == 1 and "cut.trace: byte " in told and "truncated" in told, told
+    told = heddle(where, "trace", "show", cut, "--json")
+    assert "warning" in told.stderr and "truncated after" in told.stderr, told.stderr
+    assert 0 < json.loads(told.stdout)["records"] < shown["records"], told.stdout
+    heddle(where, "trace", "export", cut, "--perfetto", drawn)
+    heddle(where, "trace", "cut", cut, other, "--seconds", 99)
+    assert heddle(where, "trace", "show", other).stderr == "", "it has an end now"
+    other.unlink()
 
 
 def main():

@@ -228,6 +228,26 @@ TEST(Trace, RefusesATruncatedFileWhereverItEnds) {
   }
 }
 
+TEST(Trace, OfATruncatedFileWhatThereIsCanBeRead) {
+  Written trace;
+  for (const Event& e : every_kind()) trace.add(trace.encoder.event(e));
+  const std::string whole = trace.end();
+  uint64_t most = 0;
+  for (size_t length = Encoder::header({}).size(); length < whole.size(); ++length) {
+    Result<Reader> reader = Reader::from_bytes(whole.substr(0, length), "cut.trace");
+    if (!reader) continue;  // inside the header
+    reader->allow_truncated();
+    const Result<Timeline> timeline = read_timeline(*reader);
+    ASSERT_TRUE(timeline) << length << ": " << timeline.error().message;
+    EXPECT_NE(reader->warning().find(": truncated after " + std::to_string(timeline->records)),
+              std::string::npos)
+        << reader->warning();
+    EXPECT_GE(timeline->records, most);
+    most = timeline->records;
+  }
+  EXPECT_EQ(most, every_kind().size());
+}
+
 TEST(Trace, SurvivesAnyDamage) {
   Written trace;
   for (const Event& e : every_kind()) trace.add(trace.encoder.event(e));
