@@ -218,8 +218,11 @@ Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
 
 void Daemon::start() {
   const std::string log = folder_ + "/heddled.log", file = folder_ + "/heddled.toml";
+  // Loading a policy pardons it; the host's quarantine is none of ours.
+  auto environment = environment_;
+  environment["STATE_DIRECTORY"] = folder_;
   process_ = std::make_unique<Process>(
-      loop_, Spawn{{installed("bin/heddled"), "--config", file}, environment_, log, cpus_});
+      loop_, Spawn{{installed("bin/heddled"), "--config", file}, environment, log, cpus_});
   const std::string& socket = environment_.at("HEDDLE_SOCKET");
   await(loop_, *process_, "heddled", log, [&] { return listens(socket); });
 }

@@ -44,6 +44,11 @@ Json names(const std::vector<Row>& rows) {
   return out;
 }
 
+// What a job printed as it died may be any bytes.
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 Result Result::create(const std::string& path, const scenario::Scenario& scenario,
@@ -114,7 +119,7 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
   for (const Json& json : raw) {
     Block block = block_from(json);
     if (block.repetition >= done) continue;
-    result.lines_.push_back(json.dump());
+    result.lines_.push_back(dumped(json));
     result.blocks_.push_back(std::move(block));
   }
   return result;
@@ -122,7 +127,7 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
 
 void Result::add(const Block& block) {
   blocks_.push_back(block);
-  lines_.push_back(to_json(block).dump());
+  lines_.push_back(dumped(to_json(block)));
   save();
 }
 
@@ -178,7 +183,7 @@ Json outputs(const Json& digests) {
 std::string render(const Json& value, int depth) {
   constexpr size_t kLine = 100;
   constexpr int kDepthMax = 5;
-  const std::string flat = value.dump();
+  const std::string flat = dumped(value);
   if (!value.is_structured() || value.empty()) return flat;
   if (depth > 0 && (depth > kDepthMax || flat.size() < kLine)) return flat;
   const std::string pad(static_cast<size_t>(depth) + 1, ' ');
@@ -186,7 +191,7 @@ std::string render(const Json& value, int depth) {
   std::string out;
   for (const auto& [key, item] : value.items()) {
     out += (out.empty() ? "\n" : ",\n") + pad;
-    if (value.is_object()) out += Json(key).dump() + ": ";
+    if (value.is_object()) out += dumped(key) + ": ";
     out += render(item, depth + 1);
   }
   return (value.is_object() ? "{" : "[") + out + "\n" + close + (value.is_object() ? "}" : "]");

@@ -56,7 +56,8 @@ for line in sys.stdin:
     if command != "go":
         break
     if not blocks:
-        sys.exit("tired of it")
+        os.write(2, b"tired of it \\xff\\n")
+        sys.exit(1)
     blocks -= 1
     start, seconds, lead, tail = map(float, numbers[:4])
     time.sleep(max(0, start - lead - time.monotonic()))
@@ -123,7 +124,7 @@ class Runner(unittest.TestCase):
 
     def run_bench(self, text, *arguments, status=0):
         done = subprocess.run(self.command(text, *arguments), env=self.env, text=True,
-                              capture_output=True, timeout=90)
+                              errors="replace", capture_output=True, timeout=90)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -238,6 +239,7 @@ class RealPath(Runner):
         self.env["PATH"] = f"{self.at}:{self.env['PATH']}"
         self.env |= {"HEDDLE_NVML": NVML, "FAKE_NVML_WATTS": "250"}
         self.env.pop("HEDDLE_PRIORITY", None)
+        self.env["STATE_DIRECTORY"] = str(self.at / "host")
         own = lambda blocks, name: json.dumps(  # noqa: E731
             ["python3", str(self.at / "own.py"), str(blocks), str(self.at / name)])
         return own
@@ -266,7 +268,8 @@ command = {own(4, "be")}
         self.assertEqual(sorted(told[1]), sorted(["None None False None", "None None True None",
                                                   "1 None True None", "None 25 True None",
                                                   "None None False 9", "None None True 4"]))
-        self.assertIn("tired of it", "".join(result["errors"]))
+        self.assertIn("tired of it \ufffd", "".join(result["errors"]))
+        self.assertFalse((self.at / "host").exists(), "the host's own heddled has its state there")
         # Three of the four blocks of each of be's bare processes were had; hp's alone were all.
         rows = [block["row"] for block in result["raw"]]
         self.assertEqual(rows.count("alone/hp"), 2)
