@@ -88,6 +88,12 @@ void print(std::ostream& out, const Profile& p) {
   }
 }
 
+// One bad file of many is told, and no reason to leave out the others.
+void complain(json& errors, const std::string& what) {
+  std::cerr << "heddle: " << what << '\n';
+  errors.push_back(what);
+}
+
 std::vector<std::string> profiles_of(const std::vector<std::string>& paths) {
   return files_of(paths, ".toml", Depth::kDirectory);
 }
@@ -231,18 +237,21 @@ int profile_show(const ProfileOptions& options) {
     paths = {answer.json["profiles"].value("directory", "")};
     if (paths[0].empty()) return failed(options, "the daemon keeps no profiles; name files");
   }
-  json all = json::array();
+  json all = json::array(), errors = json::array();
   for (const std::string& file : profiles_of(paths)) {
     const Result<Profile> profile = profiles::load(file);
-    if (!profile) return failed(options, profile.error().message);
+    if (!profile) {
+      complain(errors, profile.error().message);
+      continue;
+    }
     if (options.as_json) {
       all.push_back(to_json(*profile));
     } else {
       print(std::cout, *profile);
     }
   }
-  if (options.as_json) write_json({{"profiles", all}});
-  return kOk;
+  if (options.as_json) write_json({{"profiles", all}, {"errors", errors}});
+  return errors.empty() ? kOk : kFailed;
 }
 
 int profile_diff(const ProfileOptions& options) {
@@ -281,20 +290,29 @@ int profile_merge(const ProfileOptions& options) {
 
 int profile_prune(const ProfileOptions& options) {
   const std::string cutoff = utc_text(time(nullptr) - time_t{options.days} * 86'400);
-  json removed = json::array();
+  json removed = json::array(), errors = json::array();
   for (const std::string& file : profiles_of(options.paths)) {
     Result<Profile> profile = profiles::load(file);
-    if (!profile) return failed(options, profile.error().message);
-    const bool old = options.days > 0 && profile->measured < cutoff;
+    if (!profile) {
+      complain(errors, profile.error().message);
+      continue;
+    }
+    const bool dated = !profile->measured.empty();
+    if (options.days > 0 && !dated) {
+      std::cerr << "heddle: " << printable(file) << ": does not say when it was measured; kept\n";
+    }
+    const bool old = options.days > 0 && dated && profile->measured < cutoff;
     const size_t kernels = profiles::prune(*profile, options.samples);
     const bool whole = old || profile->task.kernels.empty();
     if (!whole && kernels == 0) continue;
+    Result<void> done;
     if (!options.dry_run && whole && unlink(file.c_str()) != 0) {
-      return failed(options, file + ": cannot be removed; check the directory's permissions");
+      done = fail(file + ": cannot be removed; check the directory's permissions");
     }
-    if (!options.dry_run && !whole) {
-      Result<void> saved = profiles::save(file, *profile);
-      if (!saved) return failed(options, saved.error().message);
+    if (!options.dry_run && !whole) done = profiles::save(file, *profile);
+    if (!done) {
+      complain(errors, done.error().message);
+      continue;
     }
     removed.push_back({{"file", file}, {"whole", whole}, {"kernels", kernels}});
     if (options.as_json) continue;
@@ -302,8 +320,8 @@ int profile_prune(const ProfileOptions& options) {
               << (whole ? "removed" : std::to_string(kernels) + " kernels removed")
               << (options.dry_run ? " (not really)" : "") << '\n';
   }
-  if (options.as_json) write_json({{"removed", removed}});
-  return kOk;
+  if (options.as_json) write_json({{"removed", removed}, {"errors", errors}});
+  return errors.empty() ? kOk : kFailed;
 }
 
 }  // namespace heddle::cli

@@ -359,8 +359,23 @@ TEST_F(ProfileFiles, TheCommandLineComparesJoinsAndThinsOut) {
   EXPECT_FALSE(fs::exists(directory_ + "/old.toml"));
   EXPECT_TRUE(fs::exists(a));
 
+  old.measured = "";
+  write("undated.toml", format(old));
+  EXPECT_EQ(run(cli::profile_prune).first, 0);
+  EXPECT_TRUE(fs::exists(directory_ + "/undated.toml"));
+  old.measured = "2001-01-01T00:00:00Z";
+  write("old.toml", format(old));
   write("bad.toml", "version = 3");
-  EXPECT_EQ(run(cli::profile_show).first, 1);
+  const size_t others = files() - 1;
+  const auto [show_code, shown] = run(cli::profile_show);
+  EXPECT_EQ(show_code, 1);
+  EXPECT_EQ(shown["profiles"].size(), others);
+  EXPECT_EQ(shown["errors"].size(), 1u);
+  const auto [prune_code, pruned] = run(cli::profile_prune);
+  EXPECT_EQ(prune_code, 1);
+  EXPECT_EQ(pruned["errors"].size(), 1u);
+  EXPECT_FALSE(fs::exists(directory_ + "/old.toml")) << "it comes after the bad one";
+  EXPECT_TRUE(fs::exists(directory_ + "/bad.toml"));
 }
 
 }  // namespace
