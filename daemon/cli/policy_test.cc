@@ -1,5 +1,6 @@
 #include "daemon/cli/policy_test.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +17,19 @@ using policy::Sandbox;
 
 // A test is trusted like a policy, and simulates for longer than a hook runs.
 constexpr policy::Limits kTestLimits{256u << 20, 16u << 20, 200'000'000, 200'000'000, 60e3};
+
+// A policy stands for the tests beside it; named as by `policies/*.lua`, each file runs once.
+std::vector<std::string> test_files_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (std::string file : files_of(paths, "_test.lua", Depth::kTree)) {
+    if (file.ends_with(".lua") && !file.ends_with("_test.lua")) {
+      const std::string beside = file.substr(0, file.size() - 4) + "_test.lua";
+      if (fs::exists(beside)) file = beside;
+    }
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
+  }
+  return files;
+}
 
 }  // namespace
 
@@ -50,8 +64,7 @@ int run_policy_tests(const std::vector<std::string>& paths, const std::string& o
   const std::vector<std::string> here{"."};
   size_t ran = 0, failed = 0;
   nlohmann::json out = nlohmann::json::array();
-  for (const std::string& path :
-       files_of(paths.empty() ? here : paths, "_test.lua", Depth::kTree)) {
+  for (const std::string& path : test_files_of(paths.empty() ? here : paths)) {
     auto results = run_policy_test_file(path, only);
     if (!results) results = {{path, "(load)", results.error().message, 0}};
     for (const PolicyTestResult& r : *results) {

@@ -20,9 +20,9 @@ struct PolicyTestResult {
 Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path,
                                                            const std::string& only = "");
 
-// Runs all *_test.lua in `paths`, files or directories (none: the current one), and prints a line
-// per test, or JSON; `only`: those of that name. Returns the exit status: 0, 1 if a test failed, 2
-// if there was none to run.
+// Runs `paths`: test files, policies (X.lua: the X_test.lua beside it) and all *_test.lua of
+// directories (none: of the current one). Prints a line per test, or JSON; `only`: those of that
+// name. Returns the exit status: 0, 1 if a test failed, 2 if there was none to run.
 int run_policy_tests(const std::vector<std::string>& paths, const std::string& only, bool json);
 
 }  // namespace heddle::cli

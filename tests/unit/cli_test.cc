@@ -8,6 +8,7 @@
 #include <random>
 
 #include "daemon/cli/elf.h"
+#include "daemon/cli/policy_test.h"
 #include "daemon/cli/preload.h"
 #include "daemon/cli/probe.h"
 #include "tests/unit/made_elf.h"
@@ -159,6 +160,22 @@ TEST(Elf, AnyBytesAreSafe) {
     (void)parse_elf(bytes);  // the sanitizers judge
     (void)exported_symbols(bytes);
   }
+}
+
+TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {
+  char name[] = "/tmp/heddle-cli-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const fs::path folder = name;
+  std::ofstream(folder / "x.lua") << "queue 'not called by tests'";
+  std::ofstream(folder / "x_test.lua") << "test('one is one', function(t) t.eq(1, 1, 'one') end)";
+  for (const std::vector<std::string>& paths : std::vector<std::vector<std::string>>{
+           {folder / "x.lua"}, {folder / "x.lua", folder / "x_test.lua"}, {folder}}) {
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(run_policy_tests(paths, "", false), 0);
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    EXPECT_NE(out.find("1 tests, 0 failed"), std::string::npos) << out;
+  }
+  fs::remove_all(folder);
 }
 
 }  // namespace
