@@ -78,7 +78,12 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     std::cerr << "heddled: " << config.error().message << '\n';
     return 2;
   }
-  if (check_only) return 0;
+  if (check_only) {
+    // The daemon would start all the same, and the built-in decide.
+    const auto loaded = FilePolicyStore(config->policy).load(config->policy.name, true);
+    if (!loaded) std::cerr << "heddled: [policy] " << loaded.error().message << '\n';
+    return loaded ? 0 : 2;
+  }
   if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
 
   raise_descriptor_limit();
@@ -117,7 +122,7 @@ int main(int argc, char** argv) {
                  "configuration (default: /etc/heddle/heddled.toml if there is one)");
   app.add_option("--socket", socket, "overrides [daemon] socket");
   app.add_option("--policy", policy, "overrides [policy] name");
-  app.add_flag("--check", check_only, "check the configuration and exit");
+  app.add_flag("--check", check_only, "check the configuration and its policy, and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it
-well, and the installed unit is one that systemd accepts."""
+well, --check finds what is wrong, and the installed unit is one that systemd accepts."""
 
 import os
 import pathlib
@@ -69,6 +69,21 @@ def check_runtime_directory(folder):
         assert (folder / "run" / name).stat().st_mode & 0o777 == 0o755
 
 
+def check_checks(folder):
+    """What would leave the built-in to decide is found before a restart."""
+    config = folder / "c.toml"
+    for text, wrong in (('[policy]\nname = "gapfill"\n', ""),
+                        ('[policy]\nname = "gapfil"\n', "no such policy"),
+                        ('[policy]\nname = "fifo"\nparams = { dept = 1 }\n', "dept"),
+                        ('[policy]\nnme = "fifo"\n', "unknown key")):
+        config.write_text(text)
+        done = subprocess.run([DIST / "bin/heddled", "--config", config, "--check"],
+                              env=os.environ | {"STATE_DIRECTORY": str(folder / "state")},
+                              capture_output=True, text=True)
+        assert done.returncode == (2 if wrong else 0) and wrong in done.stderr, (text, done)
+        assert done.stderr.count("\n") == (1 if wrong else 0), done.stderr
+
+
 def main():
     if not UNIT.exists():
         print("dist/ is not installed: cmake --install build/release")
@@ -77,6 +92,7 @@ def main():
     try:
         check_notifications(folder, str(folder / "notify"))
         check_notifications(folder, f"@heddle-test-{os.getpid()}")
+        check_checks(folder)
         check_unit(folder)
         check_runtime_directory(folder)
     finally:
