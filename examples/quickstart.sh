@@ -4,7 +4,7 @@
 # run, by saving a file. Without an NVIDIA GPU it runs on the simulated one, and so it does today
 # with one: real programs on a real GPU: heddle-bench run.
 #
-#   examples/quickstart.sh [--seed N] [--seconds S] [--five-seeds] [--short]
+#   examples/quickstart.sh [--seed N] [--seconds S] [--five-seeds]
 #
 # Installs (tests/setup.sh), builds and installs dist/ first; --installed takes dist/ as it is.
 # Results: out/quickstart/result.json and report.html. Exits 1, and says why, if sharing did not

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a fresh Debian 12 (or newer Debian, Ubuntu) ready to build heddle: distribution packages,
+# Makes a fresh Debian 12, Ubuntu 24.04 or newer one ready to build heddle: distribution packages,
 # and in .deps/ what the shim is built against: bullseye's C library and compiler headers, so that
 # its glibc floor stays low, and a position-independent Cap'n Proto from Debian's own source.
 #
@@ -40,6 +40,20 @@ quietly() {
     tail -n 25 "$deps/setup.log" >&2
     die "'$1' failed (above: the end of $deps/setup.log)"
   fi
+}
+
+# What is older has a CMake older than 3.25, which would end the build after all of the set-up.
+check_release() {
+  local least
+  case $(. /etc/os-release; echo "${ID:-}") in
+    debian) least=12 ;;
+    ubuntu) least=24.04 ;;
+    *) return 0 ;;
+  esac
+  # Debian's testing has no VERSION_ID.
+  (. /etc/os-release; dpkg --compare-versions "${VERSION_ID:-$least}" ge $least) ||
+    die "$(. /etc/os-release; echo "$PRETTY_NAME") is too old: heddle is built on Debian 12," \
+      "Ubuntu 24.04 or newer; build in a container of one"
 }
 
 missing_packages() {
@@ -148,6 +162,7 @@ make_capnp() {
 
 [ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m); heddle builds on x86_64 for now"
 command -v apt-get >/dev/null || die "no apt-get here; heddle's set-up knows Debian and Ubuntu"
+check_release
 $check || mkdir -p "$deps"
 if ! $check; then
   exec 9>"$deps/lock"
