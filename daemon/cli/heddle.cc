@@ -136,8 +136,8 @@ void add_queries(CLI::App& app, Options& o) {
   app.add_subcommand("cdi-hook", "for container runtimes")->group("")->callback([&o] {
     o.exit_code = run_cdi_hook(std::cin);
   });
-  CLI::App* bypass =
-      app.add_subcommand("bypass", "on: every launch runs freely, no policy is asked");
+  CLI::App* bypass = app.add_subcommand(
+      "bypass", "on: every launch runs freely, no policy is asked, until off or a restart");
   bypass->add_option("state", o.on_off, "on or off")
       ->required()
       ->check(CLI::IsMember({"on", "off"}));
@@ -270,7 +270,8 @@ void add_policy(CLI::App& app, Options& o) {
     request.kind = Request::Kind::kPolicyList;
     o.exit_code = query(o, request, print_policies);
   });
-  CLI::App* load = policy->add_subcommand("load", "Make a policy live; builtin unloads");
+  CLI::App* load =
+      policy->add_subcommand("load", "Make a policy live until heddled restarts; builtin unloads");
   load->add_option("policy", o.policy, "a name of the policy directory, or a path")->required();
   load->callback([&o] {
     Request request;
@@ -281,7 +282,8 @@ void add_policy(CLI::App& app, Options& o) {
                          : std::filesystem::absolute(o.policy).string();
     o.exit_code = query(o, request, print_policy);
   });
-  CLI::App* set = policy->add_subcommand("set", "Change parameters of the running policy");
+  CLI::App* set = policy->add_subcommand(
+      "set", "Change the running policy's parameters until heddled restarts");
   set->add_option("policy", o.policy)->required();
   set->add_option("params", o.params, "NAME=VALUE")->required();
   set->callback([&o] { o.exit_code = set_params(o); });
