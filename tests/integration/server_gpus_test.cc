@@ -112,6 +112,7 @@ TEST_F(GpusTest, WhoWorksOnItsSecondDeviceAloneNeedNotTellOfEachLaunch) {
   done.kind = wire::Kind::COMPLETION;
   done.evidence = wire::Evidence::SYNCHRONIZED;
   done.duration_us = 5;
+  done.stream_seq = 1;  // the memset's
   EXPECT_TRUE(eventually([&] {
     client.post(0, launched);
     ++done.stream_seq;
