@@ -121,7 +121,7 @@ TEST_F(Mps, OneThatHangsIsGivenUp) {
 
 TEST_F(Mps, OneThatDiesAfterItsStartWasNotStarted) {
   behave("dies");
-  EXPECT_NE(start_error(500ms).find("Cannot find MPS control daemon process"), std::string::npos);
+  EXPECT_NE(start_error(3s).find("Cannot find MPS control daemon process"), std::string::npos);
   const MpsState state = MpsControl(settings_).look();
   EXPECT_FALSE(state.answers);
   EXPECT_EQ(state.error, "") << "its socket is left, on which nobody listens";
