@@ -92,7 +92,8 @@ struct Attach {
 }
 
 struct RegisterKernel {
-  # Sent once per kernel ID, before its first record. A lost one costs the name, nothing else.
+  # Sent once per kernel ID, in the order of the indices: before its first record, or, where the
+  # socket is full, as soon as it is not. One that is missing costs the name, nothing else.
   index @0 :UInt32;
   id @1 :UInt64;            # ipc/kernel_id.h; equal in every process
   name @2 :Text;

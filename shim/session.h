@@ -31,10 +31,10 @@ struct alignas(64) Session {
   int socket = -1;
   int doorbell = -1;
   FileId socket_id, doorbell_id;
-  std::atomic<bool> detached{false};  // no answer will come through it any more
-  std::atomic<int64_t> rung_ns{0};    // when the doorbell was last rung ...
-  std::atomic<uint32_t> rung_nap{0};  // ... and in which of the daemon's naps
-  std::atomic<uint32_t> kernels_told{0};
+  std::atomic<bool> detached{false};      // no answer will come through it any more
+  std::atomic<int64_t> rung_ns{0};        // when the doorbell was last rung ...
+  std::atomic<uint32_t> rung_nap{0};      // ... and in which of the daemon's naps
+  std::atomic<uint32_t> kernels_told{0};  // how many, in the order of their indices
 
   enum class State : uint8_t { kFree, kLive, kRetired } state = State::kFree;
 };

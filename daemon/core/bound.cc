@@ -57,8 +57,7 @@ bool Scheduler::State::still_in_the_way(const Client& c) const {
   const TimeNs since = c.ended_gap.at;
   const auto below = active_below(c.priority);
   return !c.ended_gap.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
-    return other->outstanding.any_since(since) &&
-           (other->done_at < since || !goes_first(c, *other));
+    return other->outstanding.any_from(since) && (other->done_at < since || !goes_first(c, *other));
   });
 }
 

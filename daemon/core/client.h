@@ -61,7 +61,7 @@ class Outstanding {
 
   bool empty() const { return head_ == kNone; }
   // Some of it was posted at or before `at`.
-  bool any_since(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
+  bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
   // Of that, of launches that are fenced; and the groups that these hold.
   double fenced_us() const { return fenced_us_; }

@@ -32,7 +32,7 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
   }
   if (alone) {
     k.held_up = launching_us == kHeldUp;
-    if (k.held_up) launching_us = us;
+    if (k.held_up) launching_us = us;  // not looked at while it is
     const bool agrees = k.known() && std::abs(us - alone_us) < kAgree * alone_us;
     k.beside_max = agrees ? std::min(2 * k.beside_max, kBesideMost) : kBesideMax;
     // One that was held up for long does not count as much.

@@ -8,8 +8,7 @@ class GpusTest : public ServerTest {
  protected:
   void SetUp() override {
     ServerTest::SetUp();
-    config_.core.measure_runs = 10;
-    config_.core.measure_us = 0;
+    measure_briefly();
   }
   static void launch(FakeClient& client, uint8_t device) {
     ipc::RecordFields launched;

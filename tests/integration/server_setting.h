@@ -115,6 +115,10 @@ class FileStore : public server::PolicyStore {
 
 class ServerTest : public ::testing::Test {
  protected:
+  void measure_briefly() {
+    config_.core.measure_runs = 10;
+    config_.core.measure_us = 0;
+  }
   void SetUp() override {
     char name[] = "/tmp/heddle-test-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);

@@ -10,8 +10,7 @@ class UnobservedTest : public ServerTest {
  protected:
   void SetUp() override {
     ServerTest::SetUp();
-    config_.core.measure_runs = 10;
-    config_.core.measure_us = 0;
+    measure_briefly();
   }
   static bool unobserved(FakeClient& client) { return client.control().header.unobserved != 0; }
   // As the shim does: posts what somebody hears of, and counts all of it when it waits.
