@@ -58,6 +58,9 @@ PREDICTED = {
                 for row in ("fikit", "gapfill@mps")],
     "steady": [("gapfill@mps", "H", "mean", "fikit"), ("gapfill@mps", "L", "mean", None),
                ("gapfill@mps", "L", "cv", None)],
+    "first": [("gapfill@mps", "H", "mean_over_alone", None),
+              ("mps+priority", "H", "mean_over_alone", None),
+              ("gapfill@mps", "L", "per_s_over_alone", None)],
     "ratio": [(row, job, "mean", over) for job in ("L", "H")
               for row, over in (("fikit", "exclusive"), ("gapfill@mps", "exclusive@mps"))],
 }

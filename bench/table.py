@@ -325,7 +325,7 @@ def tables():
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
             "speed-ups": headed(fikit.speed_ups("pairs")),
             "bounds": headed(fikit.bounds(
-                "itself_slowdown", "itself_open", "pairs", "preempt", "steady")),
+                "itself_slowdown", "itself_open", "pairs", "preempt", "steady", "first")),
             **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),

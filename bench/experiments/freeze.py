@@ -49,7 +49,10 @@ def before(series, measured):
 
 def main():
     (fikit.RESULTS / "predicted").mkdir(exist_ok=True)
-    for series in sys.argv[1:] or fikit.PREDICTED:
+    wanted = sys.argv[1:] or fikit.PREDICTED
+    if unknown := [series for series in wanted if series not in fikit.PREDICTED]:
+        sys.exit(f"freeze.py: {unknown[0]} is none of {', '.join(fikit.PREDICTED)}")
+    for series in wanted:
         found = {of["name"]: prediction for of in fikit.results(series)
                  if (prediction := before(series, of))}
         text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
