@@ -71,7 +71,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   power_w         of the whole GPU, by NVML's energy counter; energy_per_iteration_j: over all jobs'
                   iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;
-                  added_us_max: the most that it stated that others may add to a gap
+                  added_us_max: the most that it stated that others may add to a gap;
+                  exceeded_us_max: by how much more some lasted that exceeded theirs
   decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)

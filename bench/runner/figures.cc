@@ -165,9 +165,10 @@ class Summary {
     energy_figures(row, out);
     std::vector<double> cpu, decisions, faults;
     std::map<std::string, double> counters;
-    double added_us_max = 0;
+    double added_us_max = 0, exceeded_us_max = 0;
     for (const auto& [repetition, block] : mine) {
       added_us_max = std::max(added_us_max, block->added_us_max);
+      exceeded_us_max = std::max(exceeded_us_max, block->exceeded_us_max);
       if (block->daemon_cpu >= 0) cpu.push_back(block->daemon_cpu);
       for (const auto& [key, value] : block->counters.items()) counters[key] += value.get<double>();
       if (block->counted_s <= 0) continue;
@@ -179,6 +180,7 @@ class Summary {
     if (!faults.empty()) out["faults"] = to_json(mean(faults));
     if (!counters.empty()) out["counters"] = counters;
     if (added_us_max > 0) out["added_us_max"] = rounded(added_us_max);
+    if (exceeded_us_max > 0) out["exceeded_us_max"] = rounded(exceeded_us_max);
     return out;
   }
 
@@ -278,6 +280,7 @@ Json to_json(const Block& block) {
   for (const auto& [job, cores] : block.shim_cpu) out["shim_cpu"][job] = rounded(cores);
   if (block.energy_j >= 0) out["energy_j"] = rounded(block.energy_j);
   if (block.added_us_max > 0) out["added_us_max"] = rounded(block.added_us_max);
+  if (block.exceeded_us_max > 0) out["exceeded_us_max"] = rounded(block.exceeded_us_max);
   return out;
 }
 
@@ -293,6 +296,7 @@ Block block_from(const Json& json) {
   block.shim_cpu = json.value("shim_cpu", block.shim_cpu);
   block.energy_j = json.value("energy_j", -1.0);
   block.added_us_max = json.value("added_us_max", 0.0);
+  block.exceeded_us_max = json.value("exceeded_us_max", 0.0);
   return block;
 }
 

@@ -42,8 +42,10 @@ std::string added_text(const json& device) {
   char text[32];
   snprintf(text, sizeof text, "<= %.2f ms", device["added_us_max"].get<double>() / 1e3);
   if (device["gaps_exceeded"] == 0) return text;
+  char over[32];
+  snprintf(over, sizeof over, " over by <= %.2f ms", device.value("exceeded_us_max", 0.0) / 1e3);
   return text + std::string(", ") + device["gaps_exceeded"].dump() + " of " +
-         device["gaps_filled"].dump() + " over";
+         device["gaps_filled"].dump() + over;
 }
 
 std::string window_text(const json& window) {

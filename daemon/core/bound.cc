@@ -6,7 +6,6 @@
 // is done. A gap is exceeded if work that was in flight is seen to outlast that: a kernel that ran
 // for longer than predicted, or one that nobody gated. daemon/README.md, "The bound".
 #include <algorithm>
-#include <utility>
 
 #include "daemon/core/scheduler_state.h"
 
@@ -71,12 +70,13 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
   ++stats.gaps_filled;
 }
 
-// Work of `c` is seen to be done. Under MPS only the first of what was in flight, and only a kernel
-// of one wave, tells when the blocks ended that were on the GPU: all else waits for those above.
-// What a thread began to look for when the bound was over may have ended long before, unless its
-// measured time says otherwise.
-void Scheduler::State::judge_gaps(Client& c, const Work& work, TimeNs at, float measured_us) {
-  const TimeNs done_before = std::exchange(c.done_at, at);
+// Work of `c` is seen to be done, and the last before it at `done_before`. Under MPS only what ran
+// as the gap ended tells when the blocks ended that were on the GPU, for all else waits for those
+// above: the first of what was in flight, or what was measured and began before; and only a kernel
+// of one wave. What a thread began to look for when the bound was over may have ended long before,
+// unless its measured time says otherwise.
+void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us,
+                                  TimeNs done_before) {
   if (config.mps && work.fence != 0) return;
   TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
   if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
@@ -88,12 +88,15 @@ void Scheduler::State::judge_gaps(Client& c, const Work& work, TimeNs at, float 
     const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));
     double lasted_us = to_us(ended - gap.at);
     if (goes_first(*above, c)) {
-      if (done_before >= gap.at || work.wave_us < work.predicted_us) continue;
+      const double began_us = lasted_us - static_cast<double>(measured_us);  // after the gap's end
+      const bool ran = looked && measured_us > 0 && began_us <= kNoticeUs;
+      if ((done_before >= gap.at && !ran) || work.wave_us < work.predicted_us) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     }
     if (lasted_us <= gap.bound_us) continue;
     gap.judged = true;
     ++above->gaps_exceeded;
+    above->exceeded_us_max = std::max(above->exceeded_us_max, lasted_us - gap.bound_us);
     ++stats.bound_violations;
   }
 }

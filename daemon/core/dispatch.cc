@@ -318,7 +318,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
-    c.added_us_max = 0;
+    c.added_us_max = c.exceeded_us_max = 0;
     c.forget_policy();
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
@@ -351,7 +351,7 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
     c.window_sent = false;
-    c.added_us_max = 0;  // the bound is another
+    c.added_us_max = c.exceeded_us_max = 0;  // the bound is another
     c.ended_gap = {};
   }
   s.refresh_windows();

@@ -229,6 +229,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
     status.gaps_filled = c.gaps_filled;
     status.gaps_exceeded = c.gaps_exceeded;
+    status.exceeded_us_max = c.exceeded_us_max;
     all.push_back(std::move(status));
   }
   return all;

@@ -133,7 +133,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
 
 void Scheduler::State::add_work(Client& c, const Work& work) {
   Work dropped;
-  if (c.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, false);
+  if (c.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
   if (work.posted_at >= c.busy_until) c.untimed.clear();
   c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
   c.last_kernel = work.kernel;
@@ -257,14 +257,15 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
 }
 
 void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
-                              bool evidence) {
+                              Seen seen) {
   if (measured_us > 0) {
     add_duration(c, work, static_cast<double>(measured_us));
-  } else if (!evidence) {
+  } else if (seen == Seen::kNot) {
     c.undated.add(work);
   }
   c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
-  if (evidence) judge_gaps(c, work, at, measured_us);
+  if (seen == Seen::kWhen) judge_gaps(c, work, at, measured_us, c.done_at);
+  if (seen != Seen::kNot) c.done_at = at;
   stopped(c, work, measured_us);
 }
 
@@ -289,7 +290,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     return;
   }
   if (const Work* late = c.undated.find(b.stream, b.stream_seq)) {
-    judge_gaps(c, *late, e.at, b.duration_us);
+    judge_gaps(c, *late, e.at, b.duration_us, e.at);  // what came before it may have ended now
     if (b.duration_us > 0) {
       add_duration(c, *late, static_cast<double>(b.duration_us));
       c.undated.forget(*late);
@@ -300,8 +301,10 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   while (b.stream == kEveryStream ? c.outstanding.take_oldest(until, work)
                                   : c.outstanding.take(b.stream, b.stream_seq, work)) {
     any = true;
-    const bool measured = b.stream != kEveryStream && work.seq == b.stream_seq;
-    finish(c, work, e.at, measured ? b.duration_us : 0, true);
+    const bool every = b.stream == kEveryStream;
+    const bool told = !every && work.seq == b.stream_seq;
+    const bool last = every ? !c.outstanding.any_from(until) : told;
+    finish(c, work, e.at, told ? b.duration_us : 0, last ? Seen::kWhen : Seen::kDone);
   }
   if (b.evidence == Evidence::kSynchronized) {
     if (c.unsynchronized && c.outstanding.empty()) end_run(c, e.at);
@@ -331,7 +334,7 @@ void Scheduler::State::settle(Client& c) {
 [[gnu::noinline]] void Scheduler::State::settle_idle(Client& c) {
   Work work;  // evidence (c): the predicted end has passed
   while (c.outstanding.take_oldest(kNever, work)) {
-    finish(c, work, clock, 0, false);
+    finish(c, work, clock, 0, Seen::kNot);
     dispatch_wanted = true;
   }
   c.settled_until = kNever;

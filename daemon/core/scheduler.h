@@ -71,8 +71,8 @@ struct ClientStatus {
   bool profiled = false;  // measured enough, or known from a profile
   // The bound (bound.cc): the most that what less important clients have in flight adds, or has
   // added under this policy, to one of its gaps, kUnlimitedUs if nothing limits them; how many of
-  // its gaps ended while something was in flight, and how many of those were exceeded.
-  double added_us_max = 0;
+  // its gaps ended while something was in flight, how many of those were exceeded, and by how much.
+  double added_us_max = 0, exceeded_us_max = 0;
   uint64_t gaps_filled = 0, gaps_exceeded = 0;
 };
 

@@ -37,6 +37,10 @@ struct Waiting {
   }
 };
 
+// How it is known that work is done: by its predicted end alone; by evidence that came later; or by
+// evidence that says when, too.
+enum class Seen : uint8_t { kNot, kDone, kWhen };
+
 struct Scheduler::State final : Gpu {
   explicit State(const Config& c) : config(c) {}
 
@@ -90,7 +94,7 @@ struct Scheduler::State final : Gpu {
   void note_busy();
   void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
   void add_work(Client&, const Work&);
-  void finish(Client&, const Work&, TimeNs at, float measured_us, bool evidence);
+  void finish(Client&, const Work&, TimeNs at, float measured_us, Seen seen);
   void stopped(Client&, const Work&, float measured_us);  // tells the policy
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_idle(Client&);
@@ -126,7 +130,7 @@ struct Scheduler::State final : Gpu {
   double bound_us(const Client&) const;
   bool still_in_the_way(const Client&) const;
   void end_gap(Client&, TimeNs at);
-  void judge_gaps(Client&, const Work&, TimeNs at, float measured_us);
+  void judge_gaps(const Client&, const Work&, TimeNs at, float measured_us, TimeNs done_before);
 
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);

@@ -44,7 +44,8 @@ json bound_json(const core::ClientStatus& status) {
   if (status.added_us_max == core::kUnlimitedUs) us = nullptr;
   return {{"added_us_max", us},
           {"gaps_filled", status.gaps_filled},
-          {"gaps_exceeded", status.gaps_exceeded}};
+          {"gaps_exceeded", status.gaps_exceeded},
+          {"exceeded_us_max", status.exceeded_us_max}};
 }
 
 json counters_json(const Client& client) {

@@ -43,6 +43,7 @@ class GapTest : public CoreTest {
   // Client 1 (Q0) has gaps of 1 500 µs, and one has just begun; client 2 (Q9) has work for it.
   void begin(Config config = {}, uint32_t partition = 0, bool splits = true) {
     reset(config);
+    policy_.open = true;
     bool ok = false;
     take(core_->set_policy(&policy_, now_, ok));
     attach(1, 0);
@@ -72,8 +73,13 @@ class GapTest : public CoreTest {
     ask(2);
     return grants_.back().partition;
   }
-  // The marker behind what client 2 launched is seen, while a thread of it waits, or none.
-  void seen(float duration_us = 0) { done(2, duration_us, Evidence::kMarker); }
+  // The marker behind what client 2 was granted, but the last so many, is seen, while a thread of
+  // it waits, or none.
+  void seen(float duration_us = 0, uint64_t but = 0) {
+    Event e(EventKind::kCompleted, now_, 2);
+    e.done = {stream_seq_[2] - core_->waiting() - but, duration_us, 0, Evidence::kMarker};
+    step(e);
+  }
   ClientStatus important() const { return core_->clients().front(); }
 
   Giving policy_;
@@ -285,14 +291,52 @@ TEST_F(GapTest, ALaunchThatOutlastsItsPredictionViolatesTheBoundOnce) {
   policy_.open = false;
   ask(2);
   now_ += 400 * kUs;
-  Event first(EventKind::kCompleted, now_, 2);
-  first.done = {stream_seq_[2] - 2, 0, 0, Evidence::kMarker};
-  step(first);
+  seen(0, 1);
   EXPECT_EQ(important().gaps_exceeded, 1u);
   EXPECT_EQ(core_->stats().bound_violations, 1u);
   now_ += 100 * kUs;
   seen();
   EXPECT_EQ(important().gaps_exceeded, 1u) << "one gap, one violation";
+}
+
+// A marker behind several launches tells when the last of them ended, not when the others did.
+TEST_F(GapTest, UnderMpsLaunchesThatAreSeenTogetherAreNotJudgedByTheEndOfTheLast) {
+  for (const bool together : {true, false}) {
+    Config config;
+    config.mps = true;
+    begin(config);
+    ask(2);
+    ask(2, 1);
+    now_ += 10 * kUs;
+    post(1);
+    policy_.open = false;
+    ask(2);  // so it looks
+    now_ += 350 * kUs;
+    if (!together) seen(0, 1);
+    EXPECT_EQ(important().gaps_exceeded, together ? 0u : 1u);
+    now_ += 100 * kUs;
+    seen();
+    EXPECT_EQ(important().gaps_exceeded, together ? 0u : 1u) << "one gap, one violation";
+    EXPECT_NEAR(important().exceeded_us_max, together ? 0 : 350 - important().added_us_max, 1);
+  }
+}
+
+// What began once the gap was over had its blocks placed behind those of client 1.
+TEST_F(GapTest, UnderMpsAMeasuredLaunchIsJudgedIfItRanAsTheGapEnded) {
+  for (const float measured_us : {445.0F, 300.0F}) {
+    Config config;
+    config.mps = true;
+    begin(config);
+    ask(2);
+    ask(2, 1);
+    now_ += 10 * kUs;
+    post(1);
+    policy_.open = false;
+    ask(2);  // so it looks
+    now_ += 450 * kUs;
+    seen(measured_us);
+    EXPECT_EQ(important().gaps_exceeded, measured_us > 400 ? 1u : 0u) << measured_us;
+  }
 }
 
 // Further gaps of client 1, by what is predicted, end while the launch that was let in still runs.
