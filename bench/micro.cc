@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include "bench/runner/setting.h"
 
@@ -63,6 +64,7 @@ int micro(const MicroOptions& options) {
   nlohmann::json document{{"date", today()},
                           {"commit", commit(loop)},
                           {"gpu", gpu ? gpu->name : "simulated"},
+                          {"processors", std::thread::hardware_concurrency()},
                           {"driver", driver},
                           {"quick", options.quick}};
   std::printf("driver: %s; median (interquartile range, samples)\n", driver.c_str());

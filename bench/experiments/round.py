@@ -58,7 +58,8 @@ class Lane:
                 if left <= MARGIN_S:
                     self.failed.append((command, "no time left"))
                     continue
-                text = command.format(out=shlex.quote(str(folder)), left=left - MARGIN_S)
+                text = command.replace("{out}", shlex.quote(str(folder)))
+                text = text.replace("{left}", str(left - MARGIN_S))
                 log.write(f"== {left} s left: {text}\n".encode())
                 log.flush()
                 done = subprocess.run(

@@ -10,8 +10,8 @@ import sys
 import setting
 
 MATRIX = setting.ROOT / "tests/gpu/matrix.py"
-EXPECTED = {"sim_steps": "alike", "mock_differs": "differs", "mock_crashes": "differs",
-            "mock_skips": "skipped"}
+EXPECTED = {"sim_steps": "alike", "sim_cooperative": "alike", "mock_differs": "differs",
+            "mock_crashes": "differs", "mock_skips": "skipped"}
 
 
 def main():

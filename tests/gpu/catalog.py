@@ -16,7 +16,7 @@ PINNED = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "0", "NCCL_NVL
 class Program:
     """One row. `flags` go to nvcc; `needs` are headers without which it is "not installed";
     `wrap` stands before the command; `counted` is False where another tool holds CUPTI, `attaches`
-    where the program brings a driver library of its own."""
+    where the program brings a driver library of its own. So many `processes` of it launch."""
     name: str
     source: str
     about: str
@@ -28,6 +28,7 @@ class Program:
     counted: bool = True
     exclusive: bool = False
     attaches: bool = True
+    processes: int = 1
 
     @property
     def binary(self):
@@ -66,6 +67,7 @@ CATALOG = [
     Program("driver_api", "driver_api.cu", "driver API: dlsym, cuGetProcAddress, PTX, extra",
             ("-ldl",)),
     Program("graphs", "graphs.cu", "graphs: captured, replayed, updated, relaxed capture"),
+    Program("graph_large", "graph_large.cu", "graphs: 1 500 nodes as a child of another"),
     Program("graph_conditional", "graph_conditional.cu", "graphs: WHILE and IF nodes"),
     Program("threads", "threads.cu", "8 threads, 16 streams, the legacy default stream"),
     Program("per_thread", "threads.cu", "8 threads, --default-stream per-thread",
@@ -89,7 +91,9 @@ CATALOG = [
     torch("torch_profiler", "torch.profiler (CUPTI) at work meanwhile", counted=False),
     Program("ncu", "runtime.cu", "Nsight Compute, started under heddle", ("--cudart=static",),
             wrap=NCU, counted=False, exclusive=True, timeout_s=120, attaches=False),
-    torch("torch_nccl", "NCCL, two ranks on two GPUs", timeout_s=120),
+    torch("torch_nccl", "NCCL, two ranks on two GPUs", timeout_s=120, processes=2),
+    Program("torch_nccl_symmetric", "torch_nccl.py", "NCCL, two ranks, symmetric memory",
+            env={"HEDDLE_NCCL_SYMMETRIC": "1"}, timeout_s=120, processes=2),
     torch("torch_nccl_single", "NCCL, one process, all GPUs", timeout_s=120),
     Program("multi_gpu", "multi_gpu.cu", "one process, all GPUs, peer copies"),
 ]
@@ -98,11 +102,13 @@ COUNTER = "libcount.so"
 
 # What --sim runs: a program on the simulated GPU, and programs/mock.py, which needs none and
 # behaves as HEDDLE_MOCK says.
-MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30),
+MOCKS = [Program("sim_steps", "sim_steps.py", "driver API on the simulated GPU", timeout_s=30,
+                 counted=False),
          Program("sim_cooperative", "sim_steps.py", "cooperative launches there", timeout_s=30,
-                 env={"HEDDLE_SIM_COOPERATIVE": "1"}),
-         Program("sim_order", "sim_order.py", "streams in turn on the simulated GPU", timeout_s=30)]
-MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8,
+                 counted=False, env={"HEDDLE_SIM_COOPERATIVE": "1"}),
+         Program("sim_order", "sim_order.py", "streams in turn on the simulated GPU", timeout_s=30,
+                 counted=False)]
+MOCKS += [Program(f"mock_{how}", "mock.py", f"mock: {how}", timeout_s=8, counted=False,
                   env={"HEDDLE_MOCK": how})
           for how in ("good", "varies", "differs", "crashes", "hangs", "skips", "leaves")]
 
@@ -133,10 +139,10 @@ CONDITIONS = [
     Condition("killed", "killed", beside=True, pace_ms=150),
     Condition("count_bare", counted=True),
     Condition("count_heddle", "present", counted=True),
+    Condition("count_absent", "absent", counted=True),
+    Condition("count_killed", "killed", beside=True, pace_ms=150, counted=True),
     Condition("latency", "present", job_class="latency", default=False),
     Condition("partition", "present", pace_ms=20, sms="25%", default=False),
     Condition("partition_gated", "present", beside=True, pace_ms=20, sms="25%", default=False),
     Condition("killed_alone", "killed", pace_ms=150, default=False),
-    Condition("count_absent", "absent", counted=True, default=False),
-    Condition("count_killed", "killed", beside=True, pace_ms=150, counted=True, default=False),
 ]

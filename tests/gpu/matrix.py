@@ -4,7 +4,8 @@
 Each program of catalog.py runs bare twice (the control) and then under `heddle run`: alone, gated
 beside a busy latency-critical program, without a daemon, and with the daemon killed (-9) half-way
 and restarted 0.3 s later. Outputs are digests; launching API calls are counted at the real driver
-by programs/count_launches.cc in a run of its own without and with heddle.
+by programs/count_launches.cc in runs of their own: bare, alone, without a daemon, and with one that
+is killed.
 
     matrix.py --dist dist --out bench/results/matrix.json
     matrix.py --dist dist --only 'graph*,torch_compile' --conditions bare,bare_again,gated
@@ -13,6 +14,8 @@ by programs/count_launches.cc in a run of its own without and with heddle.
 
 CUDA C++ programs are built first, all at once (nvcc -arch=sm_90). Nothing is fatal: what breaks is
 recorded with the end of its log, and the file is written after every cell.
+
+Exit status: 0 all alike or skipped; 3 cells are left for --resume; 1 anything else.
 """
 
 import argparse
@@ -117,8 +120,9 @@ class Matrix(Session):
     def keep(self, program, rows):
         with self.lock:
             self.result["programs"][program.name] = {
-                "about": program.about, "verdict": verdicts.judge(rows, program.attaches),
-                "cells": rows}
+                "about": program.about, "cells": rows,
+                "verdict": verdicts.judge(rows, program.attaches, program.processes,
+                                          program.counted)}
             report.write(self.result, self.options.out)
 
     def save(self):
@@ -128,11 +132,13 @@ class Matrix(Session):
 
 
 def chosen(pool, patterns):
-    found = [item for item in pool
-             if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns.split(","))]
-    if not found:
-        raise ValueError(f"{patterns} names none of: {', '.join(item.name for item in pool)}")
-    return found
+    """In the order of the pool; each pattern must name one at least."""
+    names = [item.name for item in pool]
+    for pattern in patterns.split(","):
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"{pattern} names none of: {', '.join(names)}")
+    return [item for item in pool
+            if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns.split(","))]
 
 
 def parse(arguments):
@@ -179,7 +185,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: matrix.hurry())
     matrix.run()
     print(text(matrix.result))
-    return 1 if matrix.result["summary"].keys() & {"differs", "unproven"} else 0
+    left = matrix.result["summary"].keys() - {"alike", "skipped"}
+    return 0 if not left else 3 if left == {"not run"} else 1
 
 
 if __name__ == "__main__":

@@ -83,8 +83,9 @@ def unknown_launches(cell):
         yield f"heddled knows of {known['launches']} launches, the driver of {seen}"
 
 
-def unproven(cells):
-    """Why the cells would be alike even if heddle had done nothing, a line each."""
+def unproven(cells, processes, counted):
+    """Why the cells would be alike even if heddle had done nothing, or another run would not be, a
+    line each."""
     gated = cells.get("gated")
     known = managed(gated) if ok(gated) else None
     if known and not known["clients"]:
@@ -92,6 +93,14 @@ def unproven(cells):
         return
     if known and not known["asked"]:
         yield "gated: no launch asked"
+    for name in ("alone", "gated", "count_heddle"):
+        attached = managed(cells.get(name)) if ok(cells.get(name)) else None
+        if attached and attached["clients"] < processes:
+            yield f"{name}: {attached['clients']} of {processes} processes attached"
+    if ok(cells.get("bare")) and control(cells) is None:
+        yield "no control: bare did not run twice"
+    if counted and not launches(cells):
+        yield "launches: not counted"
     yield from unknown_launches(cells.get("count_heddle"))
     for name in ("killed", "killed_alone"):
         cell = cells.get(name)
@@ -124,9 +133,10 @@ def notes(cells):
         yield "no launches could be counted"
 
 
-def judge(cells, attaches=True):
-    """{"result": alike | differs | unproven | bare fails | skipped | not run, ...} of one program's
-    cells. `attaches`: False if heddle is known never to see it."""
+def judge(cells, attaches=True, processes=1, counted=True):
+    """{"result": alike | differs | unproven | not compared | bare fails | skipped | not run, ...}
+    of one program's cells. `attaches`: False if heddle is known never to see it; `processes`: how
+    many of it launch; `counted`: False where nobody can count its launches."""
     cells = by_condition(cells)
     bare = cells.get("bare")
     if bare and bare["outcome"] == "not run":
@@ -152,7 +162,7 @@ def judge(cells, attaches=True):
                 why.append(f"{name}: {count['bare']} launches bare, {cell.get('counted')} here")
     missing = [name for name, text in found.items() if text == "not run"]
     only_missing = missing and len(missing) == len(why)
-    doubts = list(unproven(cells))
+    doubts = list(unproven(cells, processes, counted))
     result = ("differs" if why and not only_missing else
               "not run" if only_missing or not (found or count) else
               "not compared" if set(found.values()) <= {"not compared"} else

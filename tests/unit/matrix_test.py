@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tests/gpu"))
 
 import catalog  # noqa: E402
 import cells  # noqa: E402
+import matrix  # noqa: E402
 import verdicts  # noqa: E402
 
 BARE = catalog.Condition("bare")
@@ -88,7 +89,7 @@ class Verdicts(unittest.TestCase):
     def test_a_profiled_program_is_counted_by_its_profiler(self):
         more = {"bare": {"profiled": {"kernels": 9}}, "alone": {"profiled": {"kernels": 8}}}
         found = [r for r in rows(**more) if not r["condition"].startswith("count")]
-        self.assertEqual(verdicts.judge(found)["launches"]["by"], "torch.profiler")
+        self.assertEqual(verdicts.judge(found, counted=False)["launches"]["by"], "torch.profiler")
         self.assertEqual(verdicts.judge(found)["result"], "differs")
 
     def test_a_cell_that_was_not_gated_or_not_attached_again_says_so(self):
@@ -97,6 +98,18 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(verdict["result"], "unproven")
         self.assertEqual(verdict["why"], ["gated: no launch asked",
                                           "killed: not attached again at the end"])
+
+    def test_alike_wants_a_control_all_processes_and_a_count(self):
+        once = [r for r in rows() if r["condition"] != "bare_again"]
+        self.assertEqual(verdicts.judge(once)["why"], ["no control: bare did not run twice"])
+        found = verdicts.judge(rows(), processes=2)
+        self.assertEqual((found["result"], found["why"]),
+                         ("unproven", ["gated: 1 of 2 processes attached"]))
+        both = rows(gated={"shim": shim(asked=5, clients=2)})
+        self.assertEqual(verdicts.judge(both, processes=2)["result"], "alike")
+        uncounted = [r for r in rows() if not r["condition"].startswith("count")]
+        self.assertEqual(verdicts.judge(uncounted)["why"], ["launches: not counted"])
+        self.assertEqual(verdicts.judge(uncounted, counted=False)["result"], "alike")
 
     def test_a_program_that_heddle_never_saw_is_said_to_be_unmanaged_once(self):
         found = rows(gated={"shim": shim(clients=0)},
@@ -139,6 +152,14 @@ class Verdicts(unittest.TestCase):
     def test_what_is_not_installed_is_skipped_with_its_reason(self):
         verdict = verdicts.judge([row("bare", "skipped", reason="needs 2 GPUs")])
         self.assertEqual(verdict, {"result": "skipped", "why": ["needs 2 GPUs"]})
+
+
+class Choice(unittest.TestCase):
+    def test_a_pattern_that_names_nothing_is_refused_beside_others_that_do(self):
+        self.assertEqual([p.name for p in matrix.chosen(catalog.CATALOG, "jax,torch_nccl*")],
+                         ["jax", "torch_nccl", "torch_nccl_symmetric", "torch_nccl_single"])
+        with self.assertRaisesRegex(ValueError, "pdl names none of: torch_eager"):
+            matrix.chosen(catalog.CATALOG, "jax,pdl")
 
 
 class Cells(unittest.TestCase):

@@ -1,6 +1,8 @@
 """Two ranks of one NCCL job on two GPUs: all-reduce, broadcast, send, receive among eager work.
 
 The second rank is a process of its own; the first is this one. Both load PyTorch at the same time.
+With HEDDLE_NCCL_SYMMETRIC=1 what is reduced lies in symmetric memory, for which NCCL has kernels of
+their own (ncclSymk…).
 """
 
 import multiprocessing
@@ -13,19 +15,36 @@ import program
 RANKS = 2
 
 
+def symmetric_buffer(torch, dist, size):
+    """In a pool that NCCL knows in all ranks; the pool must live as long."""
+    backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+    pool = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        buffer = torch.empty(size, device="cuda")
+    try:
+        backend.register_mem_pool(pool, symm=True)
+    except TypeError:
+        program.skip("needs a PyTorch that registers symmetric memory")
+    return buffer, pool
+
+
 def compute(rank, port):
     """One rank's part; its digest."""
     import torch.distributed as dist
     from torch_setting import pinned, tensor_digest
     torch = pinned()
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS)
+    dist.init_process_group("nccl", f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS,
+                            device_id=torch.device("cuda", rank))
     x = torch.arange(1 << 20, device="cuda", dtype=torch.float32) % 97 + rank
+    buffer = torch.empty_like(x)
+    if os.environ.get("HEDDLE_NCCL_SYMMETRIC"):
+        buffer, _pool = symmetric_buffer(torch, dist, x.shape)
     for _ in program.rounds() if rank == 0 else range(program.ROUNDS):
         for _ in range(4):
-            x = torch.tanh(x * 0.5) + 0.25
-            dist.all_reduce(x)
-            x = x / RANKS
+            torch.tanh(x * 0.5, out=buffer).add_(0.25)
+            dist.all_reduce(buffer)
+            x = buffer / RANKS
         dist.broadcast(x, src=0)
         if rank == 0:
             dist.send(x + 1, dst=1)

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""What heddled costs a GPU host while nobody launches, and what heddle doctor says there: first
+with no program, then with a managed one and one that bypasses heddle, both of which rest.
+
+    resting.py --dist dist --out bench/results/resting.json       half a minute
+    resting.py --sim --out /tmp/resting.json                      the logic alone
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from host import simulated
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from harness import report, session  # noqa: E402
+from harness.processes import Daemon, Job, NoMps  # noqa: E402
+
+SECONDS = 8
+SETTLE_S = 2  # until what came before is believed to be over
+BAR = 0.001   # cores (issue 5, item 7)
+
+
+class Host:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.server = NoMps(folder / "mps")
+        self.env = dict(self.server.env)
+        if options.sim:
+            self.env |= simulated(options.dist, folder)
+        self.daemon = Daemon(options.dist, folder / "d", False, self.env, [], "gapfill", None)
+
+    def measure(self):
+        self.server.start()
+        jobs = []
+        try:
+            self.daemon.start()
+            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+            found = {"cores_with_nobody": self.cores()}
+            prefix = [str(word) for word in self.daemon.prefix("be", "managed")]
+            jobs = [self.start("managed", prefix), self.start("bypassing", [])]
+            for job in jobs:
+                job.wait_ready()
+                job.send("go", time.monotonic(), 0.2, 0, 0)
+                job.answer()
+            found["clients"] = len(self.daemon.status()["ps"]["clients"])
+            found["cores_with_a_client_that_rests"] = self.cores()
+            return found | {"doctor": self.doctor(), "pids": [job.process.pid for job in jobs]}
+        finally:
+            for job in jobs:
+                job.stop()
+            self.daemon.stop()
+            self.server.stop()
+
+    def start(self, name, prefix):
+        command = [self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 10,
+                   "--kernel-us", "100:0", "--blocks", 132, "--seed", 1]
+        return Job(name, "be", [str(word) for word in [*prefix, *command]], self.env,
+                   self.folder / f"{name}.log")
+
+    def cores(self):
+        time.sleep(SETTLE_S)
+        pid = self.daemon.process.pid
+        before, start = cpu_ns(pid), time.monotonic_ns()
+        time.sleep(SECONDS)
+        return round((cpu_ns(pid) - before) / (time.monotonic_ns() - start), 6)
+
+    def doctor(self):
+        """Exits with 1 if it finds an error, which is its answer."""
+        done = subprocess.run([self.daemon.heddle, "doctor", "--json"], text=True, timeout=60,
+                              capture_output=True, env=os.environ | self.env, check=False)
+        return json.loads(done.stdout)
+
+
+def cpu_ns(pid):
+    return sum(int((task / "schedstat").read_text().split()[0])
+               for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
+    add("--out", type=Path, default=ROOT / "bench/results/resting.json")
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
+    add("--sim", action="store_true", help="on the simulated GPU")
+    arguments = sys.argv[1:]
+    options = session.add_origin(parser.parse_args(arguments), "tests/gpu/resting.py", arguments)
+    result = session.origin(options, "resting")
+    with tempfile.TemporaryDirectory(prefix="hr-", ignore_cleanup_errors=True) as folder:
+        result |= Host(options, Path(folder)).measure()
+    report.write(result, options.out)
+    idle = {key: value for key, value in result.items() if key.startswith("cores")}
+    print(idle)
+    for finding in result["doctor"]["findings"]:
+        print(f"{finding['level']:5s} {finding['topic']}: {finding['text']}")
+    return 0 if result["clients"] == 1 and max(idle.values()) <= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
