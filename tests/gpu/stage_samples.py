@@ -33,24 +33,30 @@ def runs_of(name, test_args):
 
 
 def stage(source, built, out, test_args):
-    """Copies a sample's programs and data; {name: arguments}."""
+    """Copies a sample's programs and data, into a folder for each run; {name: arguments}."""
     found = {}
     for program in samples.programs(built):
         for i, arguments in enumerate(runs_of(program.name, test_args)):
             name = program.name if i == 0 else f"{program.name}-{i + 1}"
-            (out / source.name).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(program, out / source.name / name)
-            subprocess.run(["strip", out / source.name / name], check=False)
+            folder = out / (source.name if i == 0 else name)
+            copy_data(source, folder)
+            copy_data(built, folder)
+            shutil.copy2(program, folder / name)
+            subprocess.run(["strip", folder / name], check=False)
             found[name] = arguments
-    for folder in (source, built) if found else ():
-        for path in folder.rglob("*"):
-            parts = path.relative_to(folder)
-            program = os.access(path, os.X_OK) and path.suffix == ""
-            if path.is_file() and path.suffix not in SOURCES and not program \
-                    and not DOCUMENTS & set(parts.parts):
-                (out / source.name / parts).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, out / source.name / parts)
     return found
+
+
+def copy_data(source, out):
+    """What programs read; of those that compile as they run, the sources too."""
+    left_out = set() if source.name.endswith("_nvrtc") else SOURCES
+    for path in source.rglob("*"):
+        parts = path.relative_to(source)
+        program = os.access(path, os.X_OK) and path.suffix == ""
+        if path.is_file() and path.suffix not in left_out and not program \
+                and not DOCUMENTS & set(parts.parts):
+            (out / parts).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, out / parts)
 
 
 def main():

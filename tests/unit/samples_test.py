@@ -17,8 +17,9 @@ def ran(output="Result = PASS", status=0, **files):
 
 
 class Judgements(unittest.TestCase):
-    def verdict(self, bare, again, heddle):
-        found = samples.judge(bare, again, heddle)
+    def verdict(self, *bares_and_heddle):
+        *bares, heddle = bares_and_heddle
+        found = samples.judge(bares, heddle)
         return found["verdict"], found["why"]
 
     def test_alike_if_nothing_differs(self):
@@ -33,6 +34,12 @@ class Judgements(unittest.TestCase):
         self.assertEqual(self.verdict(*runs), ("alike", []))
         found = self.verdict(runs[0], runs[1], ran("FAILED 1.5 ms"))
         self.assertEqual(found, ("differs", ["output (numbers masked)"]))
+
+    def test_a_further_bare_run_tells_what_two_had_in_common_by_chance(self):
+        runs = [ran("took 1 ms", x="1"), ran("took 1 ms", x="1"), ran("took 2 ms", x="2")]
+        self.assertEqual(self.verdict(*runs)[0], "differs")
+        self.assertEqual(self.verdict(*runs[:2], ran("took 3 ms", x="3"), runs[2]), ("alike", []))
+        self.assertEqual(self.verdict(*runs[:2], ran("took 3 ms"), ran("no"))[0], "differs")
 
     def test_lines_of_threads_may_come_in_any_order_if_bare_s_do(self):
         self.assertEqual(self.verdict(ran("a\nb"), ran("b\na"), ran("a\nb\na"))[0], "alike")
@@ -52,9 +59,9 @@ class Judgements(unittest.TestCase):
     def test_what_used_the_driver_and_did_not_attach_is_unproven_unless_it_differs(self):
         for used, attached, verdict in ((True, True, "alike"), (False, False, "alike"),
                                         (True, False, "unproven")):
-            found = samples.judge(ran(), ran(), ran(), used, attached)
+            found = samples.judge([ran(), ran()], ran(), used, attached)
             self.assertEqual(found["verdict"], verdict)
-        found = samples.judge(ran(), ran(), ran(status=1), used_driver=True)
+        found = samples.judge([ran(), ran()], ran(status=1), used_driver=True)
         self.assertEqual((found["verdict"], found["why"]), ("differs", ["exit 1"]))
 
 

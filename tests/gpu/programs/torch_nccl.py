@@ -37,9 +37,9 @@ def compute(rank, port):
     dist.init_process_group("nccl", f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS,
                             device_id=torch.device("cuda", rank))
     x = torch.arange(1 << 20, device="cuda", dtype=torch.float32) % 97 + rank
-    buffer = torch.empty_like(x)
+    buffer, pool = torch.empty_like(x), None
     if os.environ.get("HEDDLE_NCCL_SYMMETRIC"):
-        buffer, _pool = symmetric_buffer(torch, dist, x.shape)
+        buffer, pool = symmetric_buffer(torch, dist, x.shape)
     for _ in program.rounds() if rank == 0 else range(program.ROUNDS):
         for _ in range(4):
             torch.tanh(x * 0.5, out=buffer).add_(0.25)
@@ -55,6 +55,8 @@ def compute(rank, port):
         torch.cuda.synchronize()
     found = tensor_digest(x)
     dist.barrier()
+    torch.cuda.synchronize()
+    del buffer, pool  # while NCCL still knows them
     dist.destroy_process_group()
     return found
 
