@@ -83,11 +83,13 @@ void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
-  int attached = kPriorityCount;
-  for (const ClientId id : client_ids) attached = std::min(attached, find(id)->priority);
+  Present present{client_ids.size(), kPriorityCount, highest_active()};
+  for (const ClientId id : client_ids) {
+    present.highest = std::min(present.highest, find(id)->priority);
+  }
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    uint32_t us = builtin_window(c.priority, highest_active(), attached, config);
+    uint32_t us = builtin_window(c.priority, present, config);
     if (c.overridden) us = c.override_us;
     if (clock < c.lent_until) {
       us = std::max(us, c.lent_us);

@@ -104,7 +104,7 @@ TEST_F(CrowdTest, LaunchesUnderALease) {
 
 TEST_F(CrowdTest, LaunchesWithinAWindow) {
   start();
-  launch_all(9, config_.core.window_low_us);
+  launch_all(9, config_.core.window_alone_us);
 }
 
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {
