@@ -15,6 +15,8 @@ namespace {
 // From the end of work until its client says so: a nap between two looks of a waiting thread
 // (shim/gate.cc, 60 µs), and the marker's own delay (FACTS, Costs: 7 µs).
 constexpr double kNoticeUs = 70;
+// From a grant until the launch is on the GPU: a thread wakes, and calls the driver.
+constexpr double kReachUs = 20;
 
 }  // namespace
 
@@ -64,7 +66,7 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
   if (at <= c.gap_start) return;  // between a row and what tells of it nobody is let in
   const double bound = bound_us(c);
   if (bound == 0) return;
-  if (!still_in_the_way(c)) c.ended_gap = {at, bound, bound == kUnlimitedUs};
+  if (!still_in_the_way(c)) c.ended_gap = {at, bound, c.gpu_us, bound == kUnlimitedUs};
   c.added_us_max = std::max(c.added_us_max, bound);
   ++c.gaps_filled;
   ++stats.gaps_filled;
@@ -72,8 +74,9 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
 
 // Work of `c` is seen to be done, and the last before it at `done_before`. Under MPS only what ran
 // as the gap ended tells when the blocks ended that were on the GPU, for all else waits for those
-// above: the first of what was in flight, or what was measured and began before; and only a kernel
-// of one wave. What a thread began to look for when the bound was over may have ended long before,
+// above: the first of what was in flight, unless it was let go just before, or what was measured
+// and began before; and only a kernel of one wave. Time-sliced it waits in their slices, which are
+// taken off. What a thread began to look for when the bound was over may have ended long before,
 // unless its measured time says otherwise.
 void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us,
                                   TimeNs done_before) {
@@ -91,7 +94,10 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
       const double began_us = lasted_us - static_cast<double>(measured_us);  // after the gap's end
       const bool ran = looked && measured_us > 0 && began_us <= kNoticeUs;
       if ((done_before >= gap.at && !ran) || work.wave_us < work.predicted_us) continue;
+      if (work.posted_at + to_ns(kReachUs) > gap.at) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
+    } else if (!config.mps) {
+      lasted_us -= above->gpu_us - gap.gpu_us;
     }
     if (lasted_us <= gap.bound_us) continue;
     gap.judged = true;

@@ -110,6 +110,7 @@ struct Granted {
 struct EndedGap {
   TimeNs at = 0;
   double bound_us = 0;
+  double gpu_us = 0;   // what work of the client that was done by then had taken
   bool judged = true;  // its bound is known to have been exceeded, or there was no such gap
 };
 
