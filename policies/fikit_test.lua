@@ -63,6 +63,25 @@ test("case C: equals share as they would without anybody's help", function(t)
   s:loop { client = "B", us = 500 }
   s:run(100000)
   t.near(s:stats("A").launches, s:stats("B").launches, 10, "launches of A and B")
+  t.ok(s:stats("A").launches > 50, "both run, " .. s:stats("A").launches)
+end)
+
+test("case C: equals for which a gap has no room together take turns, with MPS, too", function(t)
+  for _, mps in ipairs { false, true } do
+    local s = t.sim { policy = "fikit.lua", mps = mps, switch_us = 0 }
+    for _, client in ipairs { { "A", 0 }, { "B", 6 }, { "C", 6 } } do
+      s:client { name = client[1], priority = client[2] }
+    end
+    learn(s, "B", 900)
+    learn(s, "C", 900)
+    s:loop { client = "A", us = 500, gap_us = 1500, at = 40000 }
+    s:loop { client = "B", us = 900, at = 80000 }
+    s:loop { client = "C", us = 900, at = 80000 }
+    s:run(180000)
+    t.near(s:stats("B").launches, s:stats("C").launches, 4, "launches of B and C")
+    t.ok(s:stats("B").launches > 8 + 20, "both fill, " .. s:stats("B").launches)
+    t.below(s:stats("A").mean_us, 500 * 1.15, "mean of A")
+  end
 end)
 
 test("of three programs the gap goes to the second first, then to the third", function(t)
