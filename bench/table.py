@@ -78,7 +78,8 @@ MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_t
 TEN_PAIRS = ["mps+priority", "mps:25", "fikit@mps", "gapfill@mps"]
 MICRO_FILES = {"micro.json": "simulated driver, 2 cores",
                "micro-h200-simulated.json": "simulated driver, host of an H200",
-               "micro-h200.json": "an H200's driver"}
+               "micro-h200.json": "an H200's driver",
+               "micro-h200-busy.json": "the same, a busy host of 32"}
 
 
 def micro_table():
@@ -170,11 +171,15 @@ def rows_table():
 
 
 def stage_table():
-    services = json.loads((RESULTS / "stage.json").read_text())["services"]
-    rows = [[f"{name}: {phase}", f"{of[phase]['off_us']:.0f}", interval(of[phase]["typical"]),
-             interval(of[phase]["mean"]), str(of[phase]["pairs"])]
-            for name, of in services.items() for phase in of if phase in ("stage", "profiled")]
-    return markdown(["a new task", "bypassed, µs", "typical [95 %]", "mean [95 %]", "pairs"], rows)
+    rows = []
+    for document in (json.loads((RESULTS / name).read_text())
+                     for name in ("stage.json", "stage-busy.json")):
+        rows += [[f"{name}: {phase}", f"{of[phase]['off_us']:.0f}", interval(of[phase]["typical"]),
+                  interval(of[phase]["mean"]), str(of[phase]["pairs"]), document["commit"]]
+                 for name, of in document["services"].items()
+                 for phase in of if phase in ("stage", "profiled")]
+    header = ["a new task", "bypassed, µs", "typical [95 %]", "mean [95 %]", "pairs", "commit"]
+    return markdown(header, rows)
 
 
 def preload_table():
@@ -303,6 +308,7 @@ def tables():
     heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
     names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
     made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
+            "pairs-splits": RESULTS / "pairs_splits/brief.md",
             **{name: RESULTS / name / "brief.md" for name in names}}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
@@ -323,14 +329,15 @@ def tables():
             "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
             "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
+            "between-tokens": headed(fikit.between_tokens("services")),
             "speed-ups": headed(fikit.speed_ups("pairs")),
             "bounds": headed(fikit.bounds(
-                "itself_slowdown", "itself_open", "pairs", "preempt", "steady", "first")),
+                "itself_slowdown", "itself_open", "pairs", "pairs_splits", "preempt", "steady",
+                "first", "services")),
             **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
             "predict": predict_table("predict-before.json", "predict.json"),
-            "predict-stage": predict_table("predict-stage.json"),
             "predict-others": predict_table("predict-others.json"), **steer_tables()}
 
 

@@ -55,8 +55,9 @@ class Harness(unittest.TestCase):
     def fikit_result(self):
         def blocks(row, *us_of_each):
             return [{"rep": rep, "row": row, "jobs": {"H": {"us": [us, us], "span_s": 1}},
-                     "counters": {"bound_violations": 2, "posted": 50}, "counted_s": 1.5,
-                     "added_us_max": 99.0} for rep, us in enumerate(us_of_each)]
+                     "counters": {"bound_violations": 2, "gaps_filled": 50},
+                     "added_us_max": 99.0, "exceeded_us_max": 7.0 + rep}
+                    for rep, us in enumerate(us_of_each)]
 
         result = {"name": "x", "sessions": [{"commit": "abc", "date": "2026-11-02T00:00:00Z"}],
                   "figures": {},
@@ -70,7 +71,18 @@ class Harness(unittest.TestCase):
         self.fikit_result()
         self.assertEqual(fikit.speed_ups("s")[1], ["x", "4.00", "–", "2.00", "–", "–", "–"])
         self.assertEqual(fikit.bounds("s")[1],
-                         ["x", "`fikit`", "abc", "99.0", "4", "3", "100", "25"])
+                         ["x", "`fikit`", "abc", "99.0", "100", "4", "4.00%", "8.00"])
+        self.addCleanup(setattr, fikit, "UNCOUNTED", fikit.UNCOUNTED)
+        fikit.UNCOUNTED = {"abc"}  # gaps_filled is no count of its blocks
+        self.assertEqual(fikit.bounds("s")[1][4:], ["–", "4", "–", "8.00"])
+
+    def test_times_between_tokens_are_of_jobs_that_have_tokens(self):
+        result = self.fikit_result()
+        result["jobs"] = [{"name": "H"}, {"name": "L"}]
+        tokens = {"p50": {"value": 20.0}, "p99": {"value": 40.0}}
+        result["figures"] = {"mps": {"jobs": {"H": {"tbt_ms": tokens}, "L": {}}}}
+        self.assertEqual(fikit.between_tokens("s")[1:],
+                         [["x: H", "–", "20.0 / 40.0", "–", "–", "abc"]])
 
     def test_predicted_is_only_what_was_committed_before(self):
         self.fikit_result()
