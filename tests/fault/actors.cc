@@ -43,14 +43,16 @@ void be_daemon(const Stage& stage, const Plan& plan, const DaemonPlan& self) {
 
 namespace {
 
-// Random bytes wherever a client may write, the doorbell, and packets of nonsense.
+// Random bytes wherever a client may write, most where others do, the doorbell, and packets of
+// nonsense.
 void scribble(testing::FakeClient& client, std::mt19937_64& random) {
   ipc::ClientMemory& memory = client.memory();
   auto* words = reinterpret_cast<uint64_t*>(&memory);
   const size_t near = 3 * sizeof(ipc::ThreadBlock) / sizeof(uint64_t);
   for (int i = 0; i < 4'000; ++i) {
     const uint64_t value = random() % 3 == 0 ? random() : random() % 4;
-    __atomic_store_n(words + random() % near, value, __ATOMIC_RELAXED);
+    const size_t within = i % 4 == 0 ? sizeof memory / sizeof(uint64_t) : near;
+    __atomic_store_n(words + random() % within, value, __ATOMIC_RELAXED);
     if (i % 64 != 0) continue;
     memory.counters.threads_used.store(static_cast<uint32_t>(random() % 100));
     memory.threads[random() % 3].ring_head.fetch_add(static_cast<uint32_t>(random() % 100));
