@@ -27,7 +27,7 @@ struct Block {
   std::map<std::string, double> shim_cpu = {};  // cores that the shim's thread of a job kept busy
   double energy_j = -1;                         // of the whole GPU; -1: unknown
   double added_us_max = 0;  // what it states that others may add to a gap; 0: nothing, or unbounded
-  double exceeded_us_max = 0;  // by how much it saw that exceeded at most
+  double exceeded_us_max = 0;  // by how much it saw that exceeded at most, so far, if it did here
 };
 Json to_json(const Block& block);
 Block block_from(const Json& json);

@@ -42,10 +42,11 @@ std::string added_text(const json& device) {
   char text[32];
   snprintf(text, sizeof text, "<= %.2f ms", device["added_us_max"].get<double>() / 1e3);
   if (device["gaps_exceeded"] == 0) return text;
-  char over[32];
-  snprintf(over, sizeof over, " over by <= %.2f ms", device.value("exceeded_us_max", 0.0) / 1e3);
+  const double by_us = device.value("exceeded_us_max", 0.0);  // an older daemon does not say
+  char by[32] = "";
+  if (by_us > 0) snprintf(by, sizeof by, " by <= %.2f ms", by_us / 1e3);
   return text + std::string(", ") + device["gaps_exceeded"].dump() + " of " +
-         device["gaps_filled"].dump() + over;
+         device["gaps_filled"].dump() + " over" + by;
 }
 
 std::string window_text(const json& window) {

@@ -53,7 +53,8 @@ double Scheduler::State::bound_us(const Client& c) const {
   return in_the_way_us > 0 ? in_the_way_us + config.switch_us + kNoticeUs : 0;
 }
 
-// Whether work that was in the way when the gap ended still is, so that it may yet be judged.
+// Whether work that was in the way when the gap ended still is, so that it may yet be judged; not
+// for what is measured alone, or a client of many short gaps would have few of them judged.
 bool Scheduler::State::still_in_the_way(const Client& c) const {
   const TimeNs since = c.ended_gap.at;
   const auto below = active_below(c.priority);
@@ -75,9 +76,9 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
 // Work of `c` is seen to be done, and the last before it at `done_before`. Under MPS only what ran
 // as the gap ended tells when the blocks ended that were on the GPU, for all else waits for those
 // above: the first of what was in flight, unless it was let go just before, or what was measured
-// and began before; and only a kernel of one wave. Time-sliced it waits in their slices, which are
-// taken off. What a thread began to look for when the bound was over may have ended long before,
-// unless its measured time says otherwise.
+// and began before (or by the notice later); and only a kernel of one wave. Time-sliced it waits in
+// their slices, which are taken off. What a thread began to look for when the bound was over may
+// have ended long before, unless its measured time says otherwise.
 void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us,
                                   TimeNs done_before) {
   if (config.mps && work.fence != 0) return;

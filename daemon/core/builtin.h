@@ -9,23 +9,16 @@
 
 namespace heddle::core {
 
-// Who is attached to the GPU: how many, and the highest priority of them, and of those that are
-// active.
-struct Present {
-  size_t clients = 0;
-  int highest = kPriorityCount, highest_active = kPriorityCount;
-};
-
-// The standing allowance of a client. Below Q4 even the most important client gets a finite window,
-// half as long if someone above may come: what it submitted cannot be recalled. Who is alone has a
-// long one, or kernels that are longer than it would never run beside each other: whoever comes
-// makes a context first, which takes longer.
-inline uint32_t builtin_window(int priority, const Present& present, const Config& config) {
+// The standing allowance of a client, given the highest priority that is active, and that is
+// attached. Below Q4 even the most important client gets a finite window, half as long if someone
+// above may come: what it submitted cannot be recalled. Who is alone has a long one, or kernels
+// that are longer than it would hardly run beside each other.
+inline uint32_t builtin_window(int priority, int active, int attached, const Config& config) {
   constexpr int kLeasedLowest = 4;
-  if (present.highest_active < priority) return kWindowGated;
+  if (active < priority) return kWindowGated;
   if (priority <= kLeasedLowest) return kWindowLeased;
-  if (present.clients == 1) return static_cast<uint32_t>(config.window_alone_us);
-  return static_cast<uint32_t>(config.window_low_us / (present.highest < priority ? 2 : 1));
+  if (config.alone) return static_cast<uint32_t>(config.window_alone_us);
+  return static_cast<uint32_t>(config.window_low_us / (attached < priority ? 2 : 1));
 }
 
 // Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what

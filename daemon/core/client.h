@@ -221,7 +221,7 @@ struct Client {
   double added_us_max = 0;     // the most that a gap of its was bound to add
   uint64_t gaps_filled = 0;    // that ended while less important work was in flight, and of these
   uint64_t gaps_exceeded = 0;  // those whose bound was exceeded,
-  double exceeded_us_max = 0;  // by that much at most, under this policy
+  double exceeded_us_max = 0;  // by that much at most
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

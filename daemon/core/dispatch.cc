@@ -83,13 +83,11 @@ void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
-  Present present{client_ids.size(), kPriorityCount, highest_active()};
-  for (const ClientId id : client_ids) {
-    present.highest = std::min(present.highest, find(id)->priority);
-  }
+  int attached = kPriorityCount;
+  for (const ClientId id : client_ids) attached = std::min(attached, find(id)->priority);
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    uint32_t us = builtin_window(c.priority, present, config);
+    uint32_t us = builtin_window(c.priority, highest_active(), attached, config);
     if (c.overridden) us = c.override_us;
     if (clock < c.lent_until) {
       us = std::max(us, c.lent_us);
@@ -320,7 +318,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
-    c.added_us_max = c.exceeded_us_max = 0;
+    c.added_us_max = 0;
     c.forget_policy();
     s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
   }
@@ -343,6 +341,16 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   return s.decisions;
 }
 
+std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
+  State& s = *state_;
+  s.decisions.clear();
+  s.advance(now);
+  s.config.alone = alone;
+  s.refresh_windows();
+  s.dispatch();
+  return s.decisions;
+}
+
 std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
   State& s = *state_;
   s.decisions.clear();
@@ -353,7 +361,7 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
     c.window_sent = false;
-    c.added_us_max = c.exceeded_us_max = 0;  // the bound is another
+    c.added_us_max = 0;  // the bound is another
     c.ended_gap = {};
   }
   s.refresh_windows();

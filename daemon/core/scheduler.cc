@@ -291,6 +291,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   }
   if (const Work* late = c.undated.find(b.stream, b.stream_seq)) {
     judge_gaps(c, *late, e.at, b.duration_us, e.at);  // what came before it may have ended now
+    c.done_at = e.at;
     if (b.duration_us > 0) {
       add_duration(c, *late, static_cast<double>(b.duration_us));
       c.undated.forget(*late);

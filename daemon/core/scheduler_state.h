@@ -44,7 +44,7 @@ enum class Seen : uint8_t { kNot, kDone, kWhen };
 struct Scheduler::State final : Gpu {
   explicit State(const Config& c) : config(c) {}
 
-  Config config;  // its mode changes, by set_mode
+  Config config;  // its mode changes, by set_mode, and whether there is one client alone
   Stats stats;
   StatsTable table;
   TimeNs clock = 0;

@@ -15,9 +15,6 @@ namespace {
 // A client that sent this much nonsense is broken or hostile.
 constexpr uint64_t kMalformedMax = 1'000;
 
-// Less important work that waits from ask to ask counts as waiting in between, so that the word on
-// which more important clients report finely does not flicker.
-constexpr core::TimeNs kContendedNs = 5'000'000;
 // An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
 constexpr core::TimeNs kLeasedNs = 20'000;
 // A client that launched within this time may launch any moment.
@@ -75,6 +72,7 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   observe_all(now);
   Client& client = *owned;
   clients_.emplace(client.identity().id, std::move(owned));
+  came_or_left(now);
   polled_.push_back(&client);
   ipc::ControlMemory::Header& header = client.control().header;
   header.starvation_ms.store(static_cast<uint32_t>(config_.core.starvation_us / 1e3));
@@ -113,6 +111,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
   config.sm_total = sm_count != 0 ? sm_count : kSmsUnknown;
   config.mps = mps_;
   config.switch_us = switch_us();
+  config.alone = alone_;
   device.scheduler = std::make_unique<core::Scheduler>(config);
   log_.info("gpu_learned",
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
@@ -143,6 +142,7 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   }
   if (client->managed()) remove_from_devices(*client, now);
   clients_.erase(id);
+  came_or_left(now);
 }
 
 void Engine::collect_profile(const Client& client) {
@@ -342,46 +342,7 @@ core::TimeNs Engine::next_deadline() const {
 
 void Engine::heartbeat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
-}
-
-// A client is contended while somebody less important waits for a GPU that it works on.
-void Engine::update_contended(core::TimeNs now) {
-  std::array<int8_t, ipc::kDevices> lowest;
-  lowest.fill(-1);
-  for (const Client* client : polled_) {
-    if (client->intake().asking() == 0) continue;
-    for (GpuNumbers::Numbers rest = client->working(); rest != 0; rest &= rest - 1) {
-      int8_t& on = lowest[static_cast<size_t>(std::countr_zero(rest))];
-      on = std::max(on, static_cast<int8_t>(client->identity().priority));
-    }
-  }
-  bool changed = false;
-  for (size_t gpu = 0; gpu < devices_used_; ++gpu) {
-    Contention& c = contention_[gpu];
-    // Not so soon back: each change is a write to a line that all launching threads read.
-    if (lowest[gpu] >= c.below) {
-      c.until = now + kContendedNs;
-    } else if (now < c.until) {
-      continue;
-    }
-    changed |= lowest[gpu] != c.below;
-    c.below = lowest[gpu];
-  }
-  if (!changed) return;
-  for (Client* client : polled_) client->set_contended(is_contended(*client));
-}
-
-bool Engine::is_contended(const Client& client) const {
-  for (GpuNumbers::Numbers rest = client.working(); rest != 0; rest &= rest - 1) {
-    const Contention& c = contention_[static_cast<size_t>(std::countr_zero(rest))];
-    if (client.identity().priority < c.below) return true;
-  }
-  return false;
-}
-
-bool Engine::contended() const {
-  const auto waits = [](const Contention& c) { return c.below >= 0; };
-  return std::any_of(contention_.begin(), contention_.begin() + devices_used_, waits);
+  update_alone(now);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

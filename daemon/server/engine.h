@@ -148,6 +148,8 @@ class Engine {
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
   bool at_work(const Client& client, core::TimeNs now) const;
+  void came_or_left(core::TimeNs now);  // a client
+  void update_alone(core::TimeNs now);
   void update_contended(core::TimeNs now);
   bool is_contended(const Client& client) const;
   void observe_all(core::TimeNs now);
@@ -186,6 +188,9 @@ class Engine {
   };
   std::array<Contention, ipc::kDevices> contention_;
   core::TimeNs leased_read_ = 0;  // when the leased clients were heard
+
+  bool alone_ = false;  // there is one client, and has been for a while
+  core::TimeNs came_or_left_ = 0;
 
   Observation observation_;
   Client* unobserved_ = nullptr;

@@ -166,6 +166,7 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
       {"idle_us_max", c.idle_us_max},
       {"window_low_us", c.window_low_us},
       {"window_alone_us", c.window_alone_us},
+      {"alone", c.alone},
       {"default_kernel_us", c.default_kernel_us},
       {"starvation_us", c.starvation_us},
       {"dispatch_max", c.dispatch_max},

@@ -48,7 +48,7 @@ class Scorer {
       if (const auto* device = std::get_if<DeviceRecord>(&record)) {
         const core::Config& config = device->config;
         std::unique_ptr<core::Scheduler>& core = cores_[config.device];
-        if (core != nullptr && !device->fresh) {  // the mode changed
+        if (core != nullptr && !device->fresh) {  // the mode changed, or who is alone
           core->set_mode(config.mps, config.switch_us, device->at);
         } else {
           core = std::make_unique<core::Scheduler>(config);

@@ -215,7 +215,8 @@ core::Config config_of(const json& j, uint8_t device) {
   c.idle_us = j.value("idle_us", c.idle_us);
   c.idle_us_max = j.value("idle_us_max", c.idle_us_max);
   c.window_low_us = j.value("window_low_us", c.window_low_us);
-  c.window_alone_us = j.value("window_alone_us", c.window_low_us);  // older traces have none
+  c.window_alone_us = j.value("window_alone_us", c.window_alone_us);
+  c.alone = j.value("alone", false);  // older traces have neither
   c.default_kernel_us = j.value("default_kernel_us", c.default_kernel_us);
   c.starvation_us = j.value("starvation_us", c.starvation_us);
   c.dispatch_max = j.value("dispatch_max", c.dispatch_max);

@@ -52,6 +52,9 @@ class Replay {
     flush();
     const core::Config& config = record.config;
     if (core::Scheduler* known = scheduler(config.device); known != nullptr && !record.fresh) {
+      if (config.alone != known->config().alone) {
+        return expect(known->set_alone(config.alone, record.at));
+      }
       return expect(known->set_mode(config.mps, config.switch_us, record.at));
     }
     out.exact &= record.fresh;

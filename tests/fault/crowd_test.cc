@@ -103,8 +103,9 @@ TEST_F(CrowdTest, LaunchesUnderALease) {
 }
 
 TEST_F(CrowdTest, LaunchesWithinAWindow) {
+  config_.core.window_alone_us = config_.core.window_low_us;
   start();
-  launch_all(9, config_.core.window_alone_us);
+  launch_all(9, config_.core.window_low_us);
 }
 
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {

@@ -69,6 +69,20 @@ TEST_F(GpusTest, WhoIsOnTheSameIsWhateverTheyCallIt) {
   EXPECT_TRUE(low.wait_granted(0, 1));
 }
 
+TEST_F(GpusTest, WhoIsAloneHasALongWindowUntilSomebodyComesToWhateverGpu) {
+  start();
+  FakeClient alone(config_.socket, {.priority = 9, .gpus = "a"});
+  EXPECT_EQ(alone.window(), 2'000u) << "others may be on their way back to a new daemon";
+  EXPECT_TRUE(eventually([&] { return alone.window() == 100'000; }));
+  {
+    FakeClient other(config_.socket, {.priority = 9, .gpus = "b"});
+    EXPECT_EQ(alone.window(), 2'000u);
+    launch(other, 0);
+    EXPECT_EQ(other.window(), 2'000u);
+  }
+  EXPECT_TRUE(eventually([&] { return alone.window() == 100'000; }));
+}
+
 TEST_F(GpusTest, WhatFindsNoNumberRunsFreely) {
   start();
   FakeClient many(config_.socket, {.priority = 0, .devices = 16, .gpus = "abcdefghijklmnop"});

@@ -66,6 +66,26 @@ TEST_F(BoundTest, UnderMpsLaunchesThatAreSeenTogetherAreNotJudgedByTheEndOfTheLa
   }
 }
 
+TEST_F(BoundTest, UnderMpsASynchronizingCallTellsWhenTheLastOfTheLaunchesBeforeItEnded) {
+  for (const bool together : {true, false}) {
+    Config config;
+    config.mps = true;
+    begin(config);
+    ask(2);
+    if (together) ask(2, 1);
+    now_ += 30 * kUs;
+    post(1);
+    Event e(EventKind::kWaiting, now_, 2);
+    e.done = {0, 0, kEveryStream, Evidence::kNone};
+    step(e);
+    now_ += 450 * kUs;
+    e = Event(EventKind::kCompleted, now_, 2);
+    e.done = {0, 0, kEveryStream, Evidence::kSynchronized};
+    step(e);
+    EXPECT_EQ(important().gaps_exceeded, together ? 0u : 1u);
+  }
+}
+
 // What began once the gap was over had its blocks placed behind those of client 1.
 TEST_F(BoundTest, UnderMpsAMeasuredLaunchIsJudgedIfItRanAsTheGapEnded) {
   for (const float measured_us : {445.0F, 300.0F}) {
@@ -220,7 +240,7 @@ TEST_F(BoundTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   e.kernel.block_threads = 128;
   step(e);
   ask(2);
-  now_ += 5 * kUs;
+  now_ += 30 * kUs;
   post(1);
   EXPECT_NEAR(important().added_us_max, 10 + 10 + 70, 1);
   policy_.open = false;

@@ -138,6 +138,8 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
   config.sm_total = 99;
   config.mps = true;
   config.starvation_us = 123;
+  config.window_alone_us = 77;
+  config.alone = true;
   trace.add(trace.encoder.device(config, 5, false));
   trace.add(
       trace.encoder.policy({2, 6, "gapfill", "/p/gapfill.lua", "abc", {{"share_pct", "60"}}}));
@@ -153,6 +155,8 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
   EXPECT_EQ(device.config.device, 2);
   EXPECT_EQ(device.config.sm_total, 99u);
   EXPECT_EQ(device.config.starvation_us, 123);
+  EXPECT_EQ(device.config.window_alone_us, 77);
+  EXPECT_TRUE(device.config.alone);
   EXPECT_TRUE(device.config.mps);
   EXPECT_FALSE(device.fresh);
   const auto policy = std::get<PolicyRecord>(next(*reader));
