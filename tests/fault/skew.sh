@@ -17,13 +17,15 @@ mix() {  # name: a copy of dist/
   cp -a "$root/dist" "$work/$1"
 }
 
+for same in bin/heddled lib/heddle/libcuda.so.1; do
+  ! cmp -s "$root/dist/$same" "$old/$same" || { echo "$old has today's $same" >&2; exit 2; }
+done
+
 mix old-heddled
 cp "$old/bin/heddled" "$work/old-heddled/bin/"
 
 mix old-shim
 cp "$old"/lib/heddle/libcuda* "$work/old-shim/lib/heddle/"
-cmp -s "$root/dist/lib/heddle/libcuda.so.1" "$work/old-shim/lib/heddle/libcuda.so.1" &&
-  { echo "$old has today's shim" >&2; exit 2; }
 
 mix in-turns
 mv "$work/in-turns/bin/heddled" "$work/in-turns/bin/heddled.new"

@@ -79,7 +79,7 @@ CATALOG = [
     Program("stream_alloc", "stream_alloc.cu", "stream-ordered allocation, two pools"),
     Program("stream_waits", "stream_waits.cu", "cuStreamWaitValue, the producer behind its waiter"),
     Program("host_callbacks", "host_callbacks.cu", "cudaLaunchHostFunc, cudaStreamAddCallback"),
-    Program("ipc", "ipc.cu", "memory and event handles, two processes"),
+    Program("ipc", "ipc.cu", "memory and event handles, two processes", processes=2),
     Program("managed", "managed.cu", "managed memory, prefetch, advice"),
     Program("fork_children", "fork_children.cu", "fork and exec beside launches"),
     Program("lazy", "modules.cu", "CUDA_MODULE_LOADING=LAZY", env={"CUDA_MODULE_LOADING": "LAZY"}),

@@ -204,7 +204,10 @@ class Samples(Session):
                         "attached": self.attached(path.name)}
             found = judge(bares, managed, **seen)
             while found["verdict"] == "differs" and len(bares) < BARE_MAX:
-                bares.append(self.run_once(path))
+                again = self.run_once(path)
+                if again.get("exit") != 0:
+                    break  # which is no word on the difference
+                bares.append(again)
                 found = judge(bares, managed, **seen)
             runs = {"bare": bares[0], "again": bares[-1], "heddle": managed or {}}
             found |= seen | {"bare_runs": len(bares)}

@@ -93,7 +93,7 @@ def unproven(cells, processes, counted):
         return
     if known and not known["asked"]:
         yield "gated: no launch asked"
-    for name in ("alone", "gated", "count_heddle"):
+    for name in ("alone", "gated", "killed", "count_heddle"):
         attached = managed(cells.get(name)) if ok(cells.get(name)) else None
         if attached and attached["clients"] < processes:
             yield f"{name}: {attached['clients']} of {processes} processes attached"
@@ -153,14 +153,17 @@ def judge(cells, attaches=True, processes=1, counted=True):
            if text not in ("equal", "not compared")]
     if count and count["equal"] is False:
         why.append(f"launches: {count['bare']} bare, {count['heddle']} under heddle")
+    missing = [name for name, text in found.items() if text == "not run"]
     for name in ("count_heddle", "count_absent", "count_killed"):
         cell = cells.get(name)
-        if cell and ok(cells.get("count_bare")) and cell["outcome"] in BROKEN:
+        if cell and cell["outcome"] == "not run":
+            why.append(f"{name}: not run")
+            missing.append(name)
+        elif cell and ok(cells.get("count_bare")) and cell["outcome"] in BROKEN:
             why.append(f"{name}: {outputs(cell, bare, ())}")
         elif name != "count_heddle" and count and count["equal"] is not None and ok(cell):
             if cell.get("counted") != count["bare"]:
                 why.append(f"{name}: {count['bare']} launches bare, {cell.get('counted')} here")
-    missing = [name for name, text in found.items() if text == "not run"]
     only_missing = missing and len(missing) == len(why)
     doubts = list(unproven(cells, processes, counted))
     result = ("differs" if why and not only_missing else

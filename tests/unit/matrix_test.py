@@ -145,6 +145,8 @@ class Verdicts(unittest.TestCase):
     def test_a_budget_that_ran_out_is_no_verdict(self):
         late = {name: {"outcome": "not run"} for name in ("killed", "absent")}
         self.assertEqual(verdicts.judge(rows(**late))["result"], "not run")
+        found = verdicts.judge(rows() + [row("count_killed", "not run")])
+        self.assertEqual((found["result"], found["why"]), ("not run", ["count_killed: not run"]))
 
     def test_a_program_that_fails_bare_says_nothing_about_heddle(self):
         self.assertEqual(verdicts.judge([row("bare", "failed", exit=2)])["result"], "bare fails")

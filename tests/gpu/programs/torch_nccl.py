@@ -19,12 +19,11 @@ def symmetric_buffer(torch, dist, size):
     """In a pool that NCCL knows in all ranks; the pool must live as long."""
     backend = dist.group.WORLD._get_backend(torch.device("cuda"))
     pool = torch.cuda.MemPool(backend.mem_allocator)
+    if "symm" not in backend.register_mem_pool.__doc__:
+        program.skip("needs a PyTorch that registers symmetric memory")
     with torch.cuda.use_mem_pool(pool):
         buffer = torch.empty(size, device="cuda")
-    try:
-        backend.register_mem_pool(pool, symm=True)
-    except TypeError:
-        program.skip("needs a PyTorch that registers symmetric memory")
+    backend.register_mem_pool(pool, symm=True)
     return buffer, pool
 
 
