@@ -280,7 +280,10 @@ Json to_json(const Block& block) {
   for (const auto& [job, cores] : block.shim_cpu) out["shim_cpu"][job] = rounded(cores);
   if (block.energy_j >= 0) out["energy_j"] = rounded(block.energy_j);
   if (block.added_us_max > 0) out["added_us_max"] = rounded(block.added_us_max);
-  if (block.exceeded_us_max > 0) out["exceeded_us_max"] = rounded(block.exceeded_us_max);
+  if (block.exceeded_us_max > 0) {
+    out["exceeded_us_max"] = rounded(block.exceeded_us_max);
+    out["exceeded_by"] = block.exceeded_by;
+  }
   return out;
 }
 
@@ -297,6 +300,7 @@ Block block_from(const Json& json) {
   block.energy_j = json.value("energy_j", -1.0);
   block.added_us_max = json.value("added_us_max", 0.0);
   block.exceeded_us_max = json.value("exceeded_us_max", 0.0);
+  block.exceeded_by = json.value("exceeded_by", Json());
   return block;
 }
 

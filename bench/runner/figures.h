@@ -28,6 +28,7 @@ struct Block {
   double energy_j = -1;                         // of the whole GPU; -1: unknown
   double added_us_max = 0;  // what it states that others may add to a gap; 0: nothing, or unbounded
   double exceeded_us_max = 0;  // by how much it saw that exceeded at most, so far, if it did here
+  Json exceeded_by = nullptr;  // by which launch, as heddle status has it
 };
 Json to_json(const Block& block);
 Block block_from(const Json& json);

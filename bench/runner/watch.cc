@@ -46,7 +46,10 @@ void Watch::end(Block& out) {
     for (const Json& bound : device.value("bounds", Json::array())) {
       const Json& added = bound["added_us_max"];
       if (added.is_number()) out.added_us_max = std::max(out.added_us_max, added.get<double>());
-      out.exceeded_us_max = std::max(out.exceeded_us_max, bound["exceeded_us_max"].get<double>());
+      const double over_us = bound["exceeded_us_max"];
+      if (over_us <= out.exceeded_us_max) continue;
+      out.exceeded_us_max = over_us;
+      out.exceeded_by = bound["exceeded_by"];
     }
   }
   for (const auto& [key, value] : counters(status)) {

@@ -103,8 +103,11 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
     if (lasted_us <= gap.bound_us) continue;
     gap.judged = true;
     ++above->gaps_exceeded;
-    above->exceeded_us_max = std::max(above->exceeded_us_max, lasted_us - gap.bound_us);
     ++stats.bound_violations;
+    const double before_us = to_us(gap.at - work.posted_at);
+    const Violation found{c.id,      work.kernel,       lasted_us,  gap.bound_us,
+                          before_us, work.predicted_us, measured_us};
+    if (found.over_us() > above->worst.over_us()) above->worst = found;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/core/event.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/runs.h"
+#include "daemon/core/scheduler.h"
 
 namespace heddle::core {
 
@@ -221,7 +222,7 @@ struct Client {
   double added_us_max = 0;     // the most that a gap of its was bound to add
   uint64_t gaps_filled = 0;    // that ended while less important work was in flight, and of these
   uint64_t gaps_exceeded = 0;  // those whose bound was exceeded,
-  double exceeded_us_max = 0;  // by that much at most
+  Violation worst;             // by that at most
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

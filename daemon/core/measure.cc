@@ -229,7 +229,11 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
     status.gaps_filled = c.gaps_filled;
     status.gaps_exceeded = c.gaps_exceeded;
-    status.exceeded_us_max = c.exceeded_us_max;
+    status.worst = c.worst;
+    const auto by = s.clients_by_id.find(c.worst.by);
+    const bool there = by != s.clients_by_id.end();
+    const Kernel* kernel = there ? by->second->kernel(c.worst.kernel) : nullptr;
+    if (kernel != nullptr) status.worst_kernel = kernel->name;
     all.push_back(std::move(status));
   }
   return all;

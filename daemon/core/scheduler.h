@@ -61,6 +61,17 @@ struct Stats {
   uint64_t gaps_filled = 0, bound_violations = 0;
 };
 
+// A launch that outlasted the bound of somebody's gap.
+struct Violation {
+  ClientId by = 0;  // whose; 0: there was none
+  uint32_t kernel = kUnknownKernel;
+  double lasted_us = 0, bound_us = 0;        // from the end of the gap
+  double before_us = 0;                      // let go so long before that
+  double predicted_us = 0, measured_us = 0;  // 0: not measured
+
+  double over_us() const { return lasted_us - bound_us; }
+};
+
 struct ClientStatus {
   ClientView view;
   std::string name, label;
@@ -73,9 +84,12 @@ struct ClientStatus {
   bool profiled = false;  // measured enough, or known from a profile
   // The bound (bound.cc): the most that what less important clients have in flight adds, or has
   // added under this policy, to one of its gaps, kUnlimitedUs if nothing limits them; how many of
-  // its gaps ended while something was in flight, how many of those were exceeded, and by how much.
-  double added_us_max = 0, exceeded_us_max = 0;
+  // its gaps ended while something was in flight, how many of those were exceeded, and the launch
+  // that did by most, with its kernel's name while its client is there.
+  double added_us_max = 0;
   uint64_t gaps_filled = 0, gaps_exceeded = 0;
+  Violation worst;
+  std::string worst_kernel;
 };
 
 // What was measured of a task by one client, exclusive samples alone. `facts.index` means nothing.

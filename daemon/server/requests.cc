@@ -42,10 +42,22 @@ constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 json bound_json(const core::ClientStatus& status) {
   json us = status.added_us_max;
   if (status.added_us_max == core::kUnlimitedUs) us = nullptr;
+  const core::Violation& worst = status.worst;
+  json by;  // null: none was longer
+  if (worst.by != 0) {
+    by = {{"client", worst.by},
+          {"kernel", status.worst_kernel},
+          {"lasted_us", worst.lasted_us},
+          {"bound_us", worst.bound_us},
+          {"before_us", worst.before_us},
+          {"predicted_us", worst.predicted_us},
+          {"measured_us", worst.measured_us}};
+  }
   return {{"added_us_max", us},
           {"gaps_filled", status.gaps_filled},
           {"gaps_exceeded", status.gaps_exceeded},
-          {"exceeded_us_max", status.exceeded_us_max}};
+          {"exceeded_us_max", worst.over_us()},
+          {"exceeded_by", by}};
 }
 
 json counters_json(const Client& client) {
