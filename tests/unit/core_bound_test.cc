@@ -47,15 +47,11 @@ TEST_F(BoundTest, ALaunchThatOutlastsItsPredictionViolatesTheBoundOnce) {
 // A marker behind several launches tells when the last of them ended, not when the others did.
 TEST_F(BoundTest, UnderMpsLaunchesThatAreSeenTogetherAreNotJudgedByTheEndOfTheLast) {
   for (const bool together : {true, false}) {
-    Config config;
-    config.mps = true;
-    begin(config);
+    begin_mps();
     ask(2);
     ask(2, 1);
     now_ += 30 * kUs;
-    post(1);
-    policy_.open = false;
-    ask(2);  // so it looks
+    end_gap_and_look();
     now_ += 350 * kUs;
     if (!together) seen(0, 1);
     EXPECT_EQ(important().gaps_exceeded, together ? 0u : 1u);
@@ -74,9 +70,7 @@ TEST_F(BoundTest, UnderMpsLaunchesThatAreSeenTogetherAreNotJudgedByTheEndOfTheLa
 
 TEST_F(BoundTest, UnderMpsASynchronizingCallTellsWhenTheLastOfTheLaunchesBeforeItEnded) {
   for (const bool together : {true, false}) {
-    Config config;
-    config.mps = true;
-    begin(config);
+    begin_mps();
     ask(2);
     if (together) ask(2, 1);
     now_ += 30 * kUs;
@@ -95,15 +89,11 @@ TEST_F(BoundTest, UnderMpsASynchronizingCallTellsWhenTheLastOfTheLaunchesBeforeI
 // What began once the gap was over had its blocks placed behind those of client 1.
 TEST_F(BoundTest, UnderMpsAMeasuredLaunchIsJudgedIfItRanAsTheGapEnded) {
   for (const float measured_us : {445.0F, 300.0F}) {
-    Config config;
-    config.mps = true;
-    begin(config);
+    begin_mps();
     ask(2);
     ask(2, 1);
     now_ += 30 * kUs;
-    post(1);
-    policy_.open = false;
-    ask(2);  // so it looks
+    end_gap_and_look();
     now_ += 450 * kUs;
     seen(measured_us);
     EXPECT_EQ(important().gaps_exceeded, measured_us > 400 ? 1u : 0u) << measured_us;
@@ -113,14 +103,10 @@ TEST_F(BoundTest, UnderMpsAMeasuredLaunchIsJudgedIfItRanAsTheGapEnded) {
 // Its blocks wait for those of client 1.
 TEST_F(BoundTest, UnderMpsWhatWasLetGoJustBeforeTheGapEndedIsNotJudged) {
   for (const bool just_before : {true, false}) {
-    Config config;
-    config.mps = true;
-    begin(config);
+    begin_mps();
     ask(2);
     now_ += (just_before ? 10 : 30) * kUs;
-    post(1);
-    policy_.open = false;
-    ask(2);  // so it looks
+    end_gap_and_look();
     now_ += kMs;
     seen();
     EXPECT_EQ(important().gaps_exceeded, just_before ? 0u : 1u);
@@ -132,9 +118,7 @@ TEST_F(BoundTest, TimeSlicedWhatClient1RanMeanwhileIsNotHeldAgainstTheLaunch) {
     begin();
     ask(2);
     now_ += 10 * kUs;
-    post(1);
-    policy_.open = false;
-    ask(2);  // so it looks
+    end_gap_and_look();
     for (int i = 0; i < ran; ++i) {
       now_ += 500 * kUs;
       done(1, 500);
@@ -154,9 +138,7 @@ TEST_F(BoundTest, AViolationIsFoundThoughOtherGapsEndedSince) {
   begin(config);
   ask(2);
   now_ += 10 * kUs;
-  post(1);
-  policy_.open = false;
-  ask(2);  // so it looks
+  end_gap_and_look();
   for (int i = 0; i < 4; ++i) {
     tick(600 * kUs);
     post(1);
@@ -207,9 +189,7 @@ TEST_F(BoundTest, ALaunchThatWasTakenForDoneIsJudgedWhenItsEndIsSeen) {
   Event marker(EventKind::kCompleted, 0, 2);
   marker.done = {stream_seq_[2], 0, 0, Evidence::kMarker};
   now_ += 10 * kUs;
-  post(1);
-  policy_.open = false;
-  ask(2);  // so it looks
+  end_gap_and_look();
   for (int ms = 1; ms < 30; ++ms) {
     tick(kMs);
     post(1);

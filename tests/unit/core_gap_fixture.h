@@ -64,6 +64,17 @@ class GapTest : public CoreTest {
     gap_start_ = now_;
     grants_.clear();
   }
+  void begin_mps() {
+    Config config;
+    config.mps = true;
+    begin(config);
+  }
+  // The gap ends, and client 2 looks for the end of what it launched, since it must wait.
+  void end_gap_and_look() {
+    post(1);
+    policy_.open = false;
+    ask(2);
+  }
   void credit(ClientId id, uint16_t thread = 0) {
     step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
   }
