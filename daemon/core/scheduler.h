@@ -137,6 +137,7 @@ class Scheduler {
   // How the GPU is shared is not what the configuration said, or is so no more: clients joined an
   // MPS server, or the last that had not is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
+  // There is one client in all, and has been for a while, or is so no more (builtin.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 
   // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.

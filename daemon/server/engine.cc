@@ -2,7 +2,6 @@
 #include "daemon/server/engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 

@@ -8,7 +8,8 @@ arguments.json. In a checkout, with CUDA's nvcc on the PATH:
     cmake -G Ninja -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build -- -k 0
     stage_samples.py CHECKOUT OUT      prints which samples are left out, and why
 
-A partial toolkit lacks libraries (NPP, nvJPEG): drop those folders from their CMakeLists.txt.
+A partial toolkit lacks libraries (NPP, nvJPEG): drop those folders from their CMakeLists.txt. What
+the GPU host lacks (GL, glut) goes into OUT/lib by hand, for LD_LIBRARY_PATH; `ldd` names it.
 """
 
 import json
