@@ -47,6 +47,7 @@ struct Work {
   double predicted_us = 0;
   double waited_us = 0;
   double wave_us = 0;  // of predicted_us: one wave of its blocks
+  Context before;      // what its client had launched
   uint32_t fence = 0;  // the groups that the policy kept it to, 0: none
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
@@ -195,6 +196,7 @@ struct Client {
   // Not busy since then, and what ran last: the gap's start and its kernel.
   TimeNs gap_start = 0;
   uint32_t last_kernel = kUnknownKernel;
+  Context context;
   bool gap_open = false;
   bool gap_synchronized = false;  // a synchronizing call opened it
 

@@ -9,6 +9,10 @@ namespace {
 constexpr double kMemory = 1.0 / 16;
 // A summary stands for so many samples at most: it may be of colder caches, or of another day.
 constexpr uint32_t kRestored = 3;
+// Durations of a kernel ID differ if they are off the mean by so much of it, and by so many µs.
+constexpr double kDiffers = 0.25, kDiffersUs = 20;
+// One sample in a context may be the odd one.
+constexpr uint32_t kContextSamples = 2;
 
 }  // namespace
 
@@ -28,20 +32,42 @@ void Ewma::restore(const Summary& s) {
   count_ = std::min(s.count, kRestored);
 }
 
-void DurationEstimate::add(double us, bool exclusive) {
+void DurationEstimate::add(double us, bool exclusive, Context before) {
   if (us <= 0) return;
-  if (exclusive) {
-    exclusive_.add(us);
-  } else {
+  if (!exclusive) {
     // Quickly down, slowly up: one sample that is too short by mistake does not stay for good.
     const double weight = us < shared_us_ ? 1.0 / 4 : 1.0 / 64;
     shared_us_ = shared_us_ > 0 ? shared_us_ + weight * (us - shared_us_) : us;
+    return;
   }
+  exclusive_.add(us);
+  if (!before.known() || (contexts_.empty() && !differs())) return;
+  const auto same = [&](const InContext& c) { return c.before == before; };
+  auto it = std::find_if(contexts_.begin(), contexts_.end(), same);
+  if (it == contexts_.end()) {
+    if (contexts_.size() < kContextsMax) contexts_.emplace_back();
+    it = contexts_.begin() + next_;
+    *it = {before, {}};
+    next_ = (next_ + 1) % kContextsMax;
+  }
+  it->us.add(us);
+  ++told_apart_;
+}
+
+bool DurationEstimate::differs() const {
+  return exclusive_.deviation() > std::max(kDiffersUs, kDiffers * exclusive_.mean());
 }
 
 double DurationEstimate::us() const {
   if (exclusive_.count() > 0) return exclusive_.mean();
   return shared_us_ > 0 ? shared_us_ : inferred_us_;
+}
+
+double DurationEstimate::us(Context before) const {
+  for (const InContext& c : contexts_) {
+    if (c.before == before && c.us.count() >= kContextSamples) return c.us.mean();
+  }
+  return us();
 }
 
 // True if `us` completes a run of gaps that tell of a new phase.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
@@ -31,22 +32,50 @@ class Ewma {
   uint32_t count_ = 0;
 };
 
+// What a client launched last, up to four kernels; 0: not known.
+class Context {
+ public:
+  void launched(uint64_t kernel_id) { last_ = last_ << 16 | (kernel_id & 0xffff); }
+  void forget() { last_ = 0; }
+  bool known() const { return last_ >> 48 != 0; }
+  bool operator==(const Context&) const = default;
+
+ private:
+  uint64_t last_ = 0;
+};
+
 // Execution time alone on the device. A sample taken while another client had work counts only
 // until there is an exclusive one: sharing stretches it, so what is kept follows the least of
 // those. Until it is timed, it is inferred from when queues with it ended (infer_durations), or
 // from how long it takes on fewer SMs.
+//
+// A kernel ID may stand for work of different lengths: the grid of a convolution is that of its
+// output, and how many channels it sums over is among its parameters (fcn_resnet50 on an H200: 455
+// and 2 100 µs of one ID). Where exclusive samples differ that much, launches are told apart by
+// what their client launched before, as far as a context was timed.
 class DurationEstimate {
  public:
-  void add(double us, bool exclusive);
+  static constexpr size_t kContextsMax = 16;  // then the first is forgotten
+
+  void add(double us, bool exclusive, Context before);
   void infer(double us) { inferred_us_ = us; }
   void restore(const Summary& summary) { exclusive_.restore(summary); }
   bool timed() const { return exclusive_.count() > 0 || shared_us_ > 0; }
   bool known() const { return timed() || inferred_us_ > 0; }
-  double us() const;  // 0 if not known
+  double us() const;  // of all; 0 if not known
+  double us(Context before) const;
+  bool differs() const;
+  uint32_t told_apart() const { return told_apart_; }  // samples
 
  private:
+  struct InContext {
+    Context before;
+    Ewma us;
+  };
   Ewma exclusive_;
   double shared_us_ = 0, inferred_us_ = 0;
+  std::vector<InContext> contexts_;
+  uint32_t told_apart_ = 0, next_ = 0;
 };
 
 // The idle time that follows a kernel. What a filler may rely on is not the mean but a low
@@ -108,7 +137,7 @@ struct TaskStats {
 // All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
 class StatsTable {
  public:
-  static constexpr size_t kEntriesMax = 1 << 17;  // about 70 MB
+  static constexpr size_t kEntriesMax = 1 << 17;  // about 80 MB
 
   // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
   KernelStats& of(uint64_t task, uint64_t kernel_id);

@@ -34,7 +34,9 @@ constexpr double kInferredFactor = 2;
 
 // Decision::measure.
 uint8_t timed_every(const KernelStats& s) {
-  if (s.profiled || s.durations.count() >= kExclusiveSamples || s.timed >= kSamplesMax) return 0;
+  const bool measured = s.profiled || s.durations.count() >= kExclusiveSamples;
+  const bool apart = !s.duration.differs() || s.duration.told_apart() >= kExclusiveSamples;
+  if ((measured && apart) || s.timed >= kSamplesMax) return 0;
   return s.timed < kTimedFirst ? 1 : kTimedEvery;
 }
 
@@ -96,7 +98,7 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   }
   if (!s.duration.timed()) s.timed = 0;  // so far in fences alone
   const bool exclusive = alone_since(c, work.posted_at);
-  s.duration.add(us, exclusive);
+  s.duration.add(us, exclusive, work.before);
   c.timed_us.add(us);
   c.typical_us = c.timed_us.value();
   ++s.timed;

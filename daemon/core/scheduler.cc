@@ -33,12 +33,14 @@ Client* Scheduler::State::find(ClientId id) {
 
 double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
   const Kernel* k = c.kernel(kernel);
-  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us() : c.typical_us;
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(c.context)
+                                                    : c.typical_us;
 }
 
 // On fewer SMs its blocks come in more waves, each as long as before. All of a graph counts as one.
 void Scheduler::State::predict(const Client& c, Work& work) const {
   work.predicted_us = work.wave_us = predict(c, work.kernel);
+  work.before = c.context;
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   if (work.kind != LaunchKind::kGraph) work.wave_us /= k->waves;
@@ -143,6 +145,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   c.gap_synchronized = false;
   ++c.launches;
   if (const Kernel* k = c.kernel(work.kernel)) {
+    c.context.launched(k->id);
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {

@@ -31,7 +31,7 @@ struct Config {
   double idle_us_max = 50'000;   // ... or its predicted gap, if that is longer, up to this
   double window_low_us = 2'000;  // window of the highest active priority below Q4 (builtin.h) ...
   double window_alone_us = 100'000;  // ... and of who is alone
-  bool alone = false;                // nobody else is attached to any GPU, nor was a moment ago
+  bool alone = false;                // who is attached to any GPU is alone, and was a moment ago
   double default_kernel_us = 100;    // estimate for a kernel that was never measured
   double starvation_us = 1'000'000;  // longest wait in an ask
   uint32_t dispatch_max = 32;        // decisions per event
@@ -137,7 +137,7 @@ class Scheduler {
   // How the GPU is shared is not what the configuration said, or is so no more: clients joined an
   // MPS server, or the last that had not is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
-  // There is one client in all, and has been for a while, or is so no more (builtin.h).
+  // There is one client in all at most, and has been for a while, or is so no more (builtin.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 
   // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.

@@ -71,7 +71,7 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   observe_all(now);
   Client& client = *owned;
   clients_.emplace(client.identity().id, std::move(owned));
-  came_or_left(now);
+  update_alone(now);
   polled_.push_back(&client);
   ipc::ControlMemory::Header& header = client.control().header;
   header.starvation_ms.store(static_cast<uint32_t>(config_.core.starvation_us / 1e3));
@@ -140,8 +140,8 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
     poll(now, true, [](Client&) {});
   }
   if (client->managed()) remove_from_devices(*client, now);
+  update_alone(now);  // as it was until now
   clients_.erase(id);
-  came_or_left(now);
 }
 
 void Engine::collect_profile(const Client& client) {

@@ -148,7 +148,6 @@ class Engine {
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void remove_from_devices(Client& client, core::TimeNs now);
   bool at_work(const Client& client, core::TimeNs now) const;
-  void came_or_left(core::TimeNs now);  // a client
   void update_alone(core::TimeNs now);
   void update_contended(core::TimeNs now);
   bool is_contended(const Client& client) const;
@@ -189,8 +188,8 @@ class Engine {
   std::array<Contention, ipc::kDevices> contention_;
   core::TimeNs leased_read_ = 0;  // when the leased clients were heard
 
-  bool alone_ = false;  // there is one client, and has been for a while
-  core::TimeNs came_or_left_ = 0;
+  bool alone_ = false;          // there is one client at most, and has been for a while
+  core::TimeNs shared_at_ = 0;  // when there last were more, or the daemon began
 
   Observation observation_;
   Client* unobserved_ = nullptr;

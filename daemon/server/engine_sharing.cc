@@ -11,7 +11,8 @@ namespace {
 // which more important clients report finely does not flicker.
 constexpr core::TimeNs kContendedNs = 5'000'000;
 // Whoever comes makes a context first, which takes longer than what was submitted by who was alone
-// takes to end. But those that were there before heddled was started anew are back at once.
+// takes to end. But those that were there before heddled was started anew are back at once, and who
+// has just left may come again.
 constexpr core::TimeNs kAloneNs = 1'000'000'000;
 
 }  // namespace
@@ -56,13 +57,9 @@ bool Engine::contended() const {
   return std::any_of(contention_.begin(), contention_.begin() + devices_used_, waits);
 }
 
-void Engine::came_or_left(core::TimeNs now) {
-  came_or_left_ = now;
-  update_alone(now);
-}
-
 void Engine::update_alone(core::TimeNs now) {
-  const bool alone = clients_.size() == 1 && now - came_or_left_ >= kAloneNs;
+  if (clients_.size() > 1 || shared_at_ == 0) shared_at_ = now;
+  const bool alone = now - shared_at_ >= kAloneNs;
   if (alone == alone_) return;
   alone_ = alone;
   for (Device& device : devices_) {

@@ -81,6 +81,10 @@ TEST_F(GpusTest, WhoIsAloneHasALongWindowUntilSomebodyComesToWhateverGpu) {
     EXPECT_EQ(other.window(), 2'000u);
   }
   EXPECT_TRUE(eventually([&] { return alone.window() == 100'000; }));
+  alone.kill_process();
+  ASSERT_TRUE(eventually([&] { return ps().empty(); }));
+  FakeClient next(config_.socket, {.priority = 9, .gpus = "a"});
+  EXPECT_EQ(next.window(), 100'000u) << "beside nobody for as long as it lives, however short";
 }
 
 TEST_F(GpusTest, WhatFindsNoNumberRunsFreely) {

@@ -364,14 +364,14 @@ TEST(GapEstimateTest, MissesAboutTheShareItPromises) {
 
 TEST(DurationEstimateTest, PrefersExclusiveSamples) {
   DurationEstimate estimate;
-  estimate.add(900, false);
-  estimate.add(700, false);
+  estimate.add(900, false, {});
+  estimate.add(700, false, {});
   EXPECT_LT(estimate.us(), 900);
-  estimate.add(1, false);  // one sample that is too short by mistake
-  for (int i = 0; i < 400; ++i) estimate.add(i % 2 != 0 ? 700 : 900, false);
+  estimate.add(1, false, {});  // one sample that is too short by mistake
+  for (int i = 0; i < 400; ++i) estimate.add(i % 2 != 0 ? 700 : 900, false, {});
   EXPECT_NEAR(estimate.us(), 700, 20);
-  estimate.add(500, true);
-  estimate.add(2000, false);
+  estimate.add(500, true, {});
+  estimate.add(2000, false, {});
   EXPECT_EQ(estimate.us(), 500);
 }
 

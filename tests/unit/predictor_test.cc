@@ -72,6 +72,101 @@ TEST_F(PredictorTest, WhatWasTimedIsBelievedAndTheRestTakesTheBlame) {
   EXPECT_DOUBLE_EQ(predicted(1), 70);
 }
 
+// One kernel ID, the convolution of two layers: kernel 0 after 1 to 4 takes 455, after 5 to 8 2
+// 100.
+class TwoLayersTest : public PredictorTest {
+ protected:
+  TwoLayersTest() {
+    for (uint32_t index = 0; index < 9; ++index) kernel(1, index, 70 + index);
+  }
+  void lead_to(uint32_t layer) {
+    for (uint32_t index = 1; index < 5; ++index) launch_of(4 * layer + index);
+  }
+  void run(uint32_t layer, float us) {
+    lead_to(layer);
+    launch_of(0);
+    now_ += to_ns(static_cast<double>(us));
+    done(1, us);
+  }
+  void row() {
+    Event row(EventKind::kRow, now_, 1);
+    row.untold = {12, 1, 0};
+    step(row);
+  }
+};
+
+TEST_F(TwoLayersTest, AreToldApartByWhatWasLaunchedBefore) {
+  for (int i = 0; i < 8; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  lead_to(0);
+  EXPECT_NEAR(predicted(0), 455, 1);
+  lead_to(1);
+  EXPECT_NEAR(predicted(0), 2100, 1);
+  row();
+  EXPECT_NEAR(predicted(0), 1280, 200) << "what came before is not known";
+  lead_to(0);
+  EXPECT_NEAR(predicted(0), 455, 1);
+  launch_of(1);
+  EXPECT_NEAR(predicted(0), 1280, 200) << "it never came after that";
+}
+
+TEST_F(TwoLayersTest, AreTimedUntilTheyAre) {
+  for (int i = 0; i < 32; ++i) run(0, 455);
+  EXPECT_EQ(measure_[0], 0) << "measured, and all alike";
+  for (int i = 0; i < 3; ++i) run(1, 2100);
+  EXPECT_GT(measure_[0], 0);
+  for (int i = 0; i < 32; ++i) run(i % 2 != 0, i % 2 != 0 ? 2100 : 455);
+  EXPECT_EQ(measure_[0], 0);
+}
+
+TEST_F(TwoLayersTest, AreOneWhereTheyDifferByLittle) {
+  for (int i = 0; i < 8; ++i) {
+    run(0, 10);
+    run(1, 25);
+  }
+  lead_to(0);
+  EXPECT_GT(predicted(0), 14);
+}
+
+TEST_F(TwoLayersTest, AreNotToldApartByWhatRanBesideOthers) {
+  for (int i = 0; i < 8; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  attach(2, 9);
+  kernel(2, 0, 80);
+  launch_of(0, 2);
+  run(0, 4000);
+  lead_to(0);
+  EXPECT_NEAR(predicted(0), 455, 1);
+}
+
+TEST(DurationEstimateTest, KeepsSoManyContexts) {
+  DurationEstimate estimate;
+  const auto before = [](size_t i) {
+    Context context;
+    for (uint64_t k = 1; k < 5; ++k) context.launched(4 * i + k);
+    return context;
+  };
+  const auto us = [](size_t i) { return i % 2 == 0 ? 100.0 : 1000.0; };
+  for (int times = 0; times < 3; ++times) {
+    for (size_t i = 0; i < DurationEstimate::kContextsMax; ++i)
+      estimate.add(us(i), true, before(i));
+  }
+  for (size_t i = 0; i < DurationEstimate::kContextsMax; ++i) {
+    EXPECT_EQ(estimate.us(before(i)), us(i)) << i;
+  }
+  for (int times = 0; times < 2; ++times) estimate.add(5000, true, before(99));
+  EXPECT_EQ(estimate.us(before(99)), 5000);
+  size_t known = 0;
+  for (size_t i = 0; i < DurationEstimate::kContextsMax; ++i) {
+    known += estimate.us(before(i)) == us(i) ? 1 : 0;
+  }
+  EXPECT_EQ(known, DurationEstimate::kContextsMax - 1) << "the first made room";
+}
+
 TEST_F(PredictorTest, ACallThatReturnsAtOnceSaysOnlyThatTheWorkWasOver) {
   kernel(1, 0, 70);
   for (int i = 0; i < 4; ++i) launch_of(0);
