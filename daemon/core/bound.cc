@@ -15,7 +15,8 @@ namespace {
 // From the end of work until its client says so: a nap between two looks of a waiting thread
 // (shim/gate.cc, 60 µs), and the marker's own delay (FACTS, Costs: 7 µs).
 constexpr double kNoticeUs = 70;
-// From a grant until the launch is on the GPU: a thread wakes, and calls the driver.
+// From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
+// calls the driver.
 constexpr double kReachUs = 20;
 
 }  // namespace
@@ -95,7 +96,7 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
       const double began_us = lasted_us - static_cast<double>(measured_us);  // after the gap's end
       const bool ran = looked && measured_us > 0 && began_us <= kNoticeUs;
       if ((done_before >= gap.at && !ran) || work.wave_us < work.predicted_us) continue;
-      if (work.posted_at + to_ns(kReachUs) > gap.at) continue;
+      if (work.posted_at + to_ns(kReachUs + config.switch_us) > gap.at) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     } else if (!config.mps) {
       lasted_us -= above->gpu_us - gap.gpu_us;

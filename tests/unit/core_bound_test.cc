@@ -102,14 +102,14 @@ TEST_F(BoundTest, UnderMpsAMeasuredLaunchIsJudgedIfItRanAsTheGapEnded) {
 
 // Its blocks wait for those of client 1.
 TEST_F(BoundTest, UnderMpsWhatWasLetGoJustBeforeTheGapEndedIsNotJudged) {
-  for (const bool just_before : {true, false}) {
+  for (const int before_us : {10, 29, 31}) {  // 20 µs, and a switch
     begin_mps();
     ask(2);
-    now_ += (just_before ? 10 : 30) * kUs;
+    now_ += before_us * kUs;
     end_gap_and_look();
     now_ += kMs;
     seen();
-    EXPECT_EQ(important().gaps_exceeded, just_before ? 0u : 1u);
+    EXPECT_EQ(important().gaps_exceeded, before_us < 30 ? 0u : 1u) << before_us;
   }
 }
 

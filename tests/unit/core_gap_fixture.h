@@ -67,6 +67,7 @@ class GapTest : public CoreTest {
   void begin_mps() {
     Config config;
     config.mps = true;
+    config.switch_us = 10;
     begin(config);
   }
   // The gap ends, and client 2 looks for the end of what it launched, since it must wait.
