@@ -130,10 +130,9 @@ def bounds(*series):
             stated, by = ([us for block in blocks if (us := block.get(key))]
                           for key in ("added_us_max", "exceeded_us_max"))
             commit = result["sessions"][-1]["commit"]
-            if stated:
-                gaps = 0 if commit in UNCOUNTED else gaps
+            if stated and commit not in UNCOUNTED:
                 rows.append([result["name"], f"`{row}`", commit, three(max(stated)),
-                             f"{gaps:.0f}" if gaps else "–", f"{exceeded:.0f}",
+                             f"{gaps:.0f}", f"{exceeded:.0f}",
                              f"{exceeded / gaps:.2%}" if gaps else "–",
                              three(max(by)) if by else "–"])
     return rows

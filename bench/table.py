@@ -173,7 +173,7 @@ def rows_table():
 def stage_table():
     rows = []
     for document in (json.loads((RESULTS / name).read_text())
-                     for name in ("stage.json", "stage-busy.json")):
+                     for name in ("stage.json", "stage-busy.json", "stage-keypointrcnn.json")):
         rows += [[f"{name}: {phase}", f"{of[phase]['off_us']:.0f}", interval(of[phase]["typical"]),
                   interval(of[phase]["mean"]), str(of[phase]["pairs"]), document["commit"]]
                  for name, of in document["services"].items()
@@ -309,6 +309,8 @@ def tables():
     names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
     made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
             "pairs-splits": RESULTS / "pairs_splits/brief.md",
+            "pairs-again": RESULTS / "pairs_again/brief.md",
+            "steady-even": RESULTS / "steady_even/brief.md",
             **{name: RESULTS / name / "brief.md" for name in names}}
     made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
     return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
@@ -325,6 +327,7 @@ def tables():
                 [RESULTS / "pairs"], ["timeslice", "mps", *TEN_PAIRS])),
             "pairs-quartiles": headed(quartiles.rows(
                 [RESULTS / "gapfill-1.7", RESULTS / "pairs"], TEN_PAIRS)),
+            "pairs-again-quartiles": headed(quartiles.rows([RESULTS / "pairs_again"])),
             "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
             "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
             "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
@@ -332,8 +335,8 @@ def tables():
             "between-tokens": headed(fikit.between_tokens("services")),
             "speed-ups": headed(fikit.speed_ups("pairs")),
             "bounds": headed(fikit.bounds(
-                "itself_slowdown", "itself_open", "pairs", "pairs_splits", "preempt", "steady",
-                "first", "services")),
+                "pairs", "pairs_splits", "preempt", "steady", "services", "first", "steady_even",
+                "contexts", "pairs_again")),
             **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),
