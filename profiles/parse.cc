@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "daemon/core/estimator.h"
 #include "daemon/server/toml.h"
 #include "profiles/profile.h"
 
@@ -73,6 +74,27 @@ class Table {
     return s;
   }
 
+  std::vector<core::DurationAfter> after(std::string_view key) {
+    std::vector<core::DurationAfter> all;
+    if (table_.get(key) == nullptr) return all;
+    const toml::array* array = need(key)->as_array();
+    const bool tables = array != nullptr && array->size() <= core::DurationEstimate::kContextsMax &&
+                        array->is_homogeneous<toml::table>();
+    if (!tables) {
+      bad(key, "[{ kernels = \"0123456789abcdef\", mean = 12.5, count = 32 }], 16 at most");
+      return all;
+    }
+    for (const toml::node& item : *array) {
+      Table inner(*item.as_table(), file_, error_);
+      const uint64_t before = inner.key("kernels");
+      const double mean_us = inner.number("mean", kLongestUs);
+      all.push_back({before, static_cast<float>(mean_us), inner.count("count", 1)});
+      if (!core::Context(before).known()) inner.bad("kernels", "four kernels' digits, none 0");
+      inner.finish();
+    }
+    return all;
+  }
+
   const toml::node* need(std::string_view key) {
     known_.push_back(key);
     const toml::node* node = table_.get(key);
@@ -121,6 +143,7 @@ core::KernelProfile read_kernel(Table& in) {
   f.static_smem_bytes = in.count("static_smem_bytes");
   f.registers = in.count("registers");
   f.max_blocks_per_sm = in.count("max_blocks_per_sm");
+  k.after = in.after("duration_us_after");
   k.duration = in.summary("duration_us", true);
   k.gap_launching = in.summary("gap_launching_us", false);
   k.gap_synchronized = in.summary("gap_synchronized_us", false);
@@ -150,8 +173,8 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
   Profile p;
   Table in(root, file, error);
   const uint32_t version = in.count("version");
-  if (error.empty() && version != kVersion) {
-    in.bad("version", std::to_string(kVersion) + ", which this heddle reads");
+  if (error.empty() && (version == 0 || version > kVersion)) {
+    in.bad("version", "1 or " + std::to_string(kVersion) + ", which this heddle reads");
   }
   if (!error.empty()) return p;
   p.file = file;

@@ -18,6 +18,7 @@
 namespace heddle::profiles {
 namespace {
 
+using core::DurationAfter;
 using core::KernelProfile;
 using core::Summary;
 
@@ -78,6 +79,30 @@ void write(std::ostream& out, const char* key, const Summary& s) {
       << ", p90 = " << number(static_cast<double>(s.p90_us)) << ", count = " << s.count << " }\n";
 }
 
+void write(std::ostream& out, const char* key, const std::vector<DurationAfter>& after) {
+  if (after.empty()) return;
+  out << key << " = [\n";
+  for (const DurationAfter& a : after) {
+    out << "  { kernels = \"" << hex(a.before)
+        << "\", mean = " << number(static_cast<double>(a.mean_us)) << ", count = " << a.count
+        << " },\n";
+  }
+  out << "]\n";
+}
+
+uint64_t samples(const std::vector<DurationAfter>& after) {
+  uint64_t sum = 0;
+  for (const DurationAfter& a : after) sum += a.count;
+  return sum;
+}
+
+// True if those of more samples are the others.
+bool take_more(std::vector<DurationAfter>& mine, const std::vector<DurationAfter>& theirs) {
+  if (samples(theirs) <= samples(mine)) return false;
+  mine = theirs;
+  return true;
+}
+
 void sort(core::TaskProfile& task) {
   std::sort(task.kernels.begin(), task.kernels.end(), [](const auto& a, const auto& b) {
     const int order = strcmp(a.facts.name, b.facts.name);
@@ -85,9 +110,10 @@ void sort(core::TaskProfile& task) {
   });
 }
 
-std::unordered_map<uint64_t, const KernelProfile*> by_id(const core::TaskProfile& task) {
-  std::unordered_map<uint64_t, const KernelProfile*> all;
-  for (const KernelProfile& k : task.kernels) all.emplace(k.facts.id, &k);
+template <class Task>
+auto by_id(Task& task) {
+  std::unordered_map<uint64_t, decltype(task.kernels.data())> all;
+  for (auto& k : task.kernels) all.emplace(k.facts.id, &k);
   return all;
 }
 
@@ -115,6 +141,7 @@ std::string format(const Profile& p) {
         << "static_smem_bytes = " << f.static_smem_bytes << "\n"
         << "registers = " << f.registers << "\n"
         << "max_blocks_per_sm = " << f.max_blocks_per_sm << "\n";
+    write(out, "duration_us_after", k.after);
     write(out, "duration_us", k.duration);
     write(out, "gap_launching_us", k.gap_launching);
     write(out, "gap_synchronized_us", k.gap_synchronized);
@@ -169,13 +196,19 @@ Result<void> fits(const Profile& p, const std::string& gpu, const std::string& d
 bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from) {
   const auto known = by_id(into);
   std::vector<KernelProfile> fresh;
+  bool more = false;
   for (const KernelProfile& k : from.kernels) {
-    if (known.count(k.facts.id) == 0) fresh.push_back(k);
+    const auto it = known.find(k.facts.id);
+    if (it == known.end()) {
+      fresh.push_back(k);
+    } else {
+      more |= take_more(it->second->after, k.after);
+    }
   }
   into.runs = std::max(into.runs, from.runs);
   into.kernels.insert(into.kernels.end(), fresh.begin(), fresh.end());
   sort(into);
-  return !fresh.empty();
+  return more || !fresh.empty();
 }
 
 Result<Profile> merge(const Profile& a, const Profile& b) {

@@ -13,7 +13,7 @@
 
 namespace heddle::profiles {
 
-inline constexpr int kVersion = 1;
+inline constexpr int kVersion = 2;  // 1, without duration_us_after, is still read
 inline constexpr size_t kKernelsMax = 1 << 16;
 
 struct Profile {
@@ -44,7 +44,8 @@ std::string file_name(const Profile& profile);
 // An error that names file and line if the profile is of another GPU or driver.
 Result<void> fits(const Profile& profile, const std::string& gpu, const std::string& driver);
 
-// Adds the kernels of `from` that `into` lacks; true if there were any. `from` is not moved.
+// Adds what `into` lacks of `from`: kernels, and of those that it has durations in contexts, if
+// those of `from` are of more samples. True if there was anything. `from` is not moved.
 bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from);
 
 // Both of one task, GPU and driver, or an error. Of a kernel that both have, each distribution is

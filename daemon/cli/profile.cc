@@ -42,6 +42,14 @@ std::string hex(uint64_t value) {
   return text;
 }
 
+json after_json(const core::KernelProfile& k) {
+  json all = json::array();
+  for (const core::DurationAfter& a : k.after) {
+    all.push_back({{"kernels", hex(a.before)}, {"mean", a.mean_us}, {"count", a.count}});
+  }
+  return all;
+}
+
 json to_json(const Profile& p) {
   json kernels = json::array();
   for (const core::KernelProfile& k : p.task.kernels) {
@@ -55,7 +63,8 @@ json to_json(const Profile& p) {
                        {"max_blocks_per_sm", k.facts.max_blocks_per_sm},
                        {"duration_us", summary_json(k.duration)},
                        {"gap_launching_us", summary_json(k.gap_launching)},
-                       {"gap_synchronized_us", summary_json(k.gap_synchronized)}});
+                       {"gap_synchronized_us", summary_json(k.gap_synchronized)},
+                       {"duration_us_after", after_json(k)}});
   }
   return {{"file", p.file},          {"gpu", p.gpu},           {"driver", p.driver},
           {"key", hex(p.task.task)}, {"label", p.label},       {"command", p.command},
@@ -85,6 +94,11 @@ void print(std::ostream& out, const Profile& p) {
              printable(k.facts.name).substr(0, 40).c_str(), mean(k.duration).c_str(),
              mean(k.gap_launching).c_str(), mean(k.gap_synchronized).c_str(), k.duration.count);
     out << line;
+    for (const core::DurationAfter& a : k.after) {
+      snprintf(line, sizeof line, "    after %-34s %22.1f %54u\n", hex(a.before).c_str(),
+               static_cast<double>(a.mean_us), a.count);
+      out << line;
+    }
   }
 }
 

@@ -42,16 +42,36 @@ void DurationEstimate::add(double us, bool exclusive, Context before) {
   }
   exclusive_.add(us);
   if (!before.known() || (contexts_.empty() && !differs())) return;
-  const auto same = [&](const InContext& c) { return c.before == before; };
-  auto it = std::find_if(contexts_.begin(), contexts_.end(), same);
-  if (it == contexts_.end()) {
-    if (contexts_.size() < kContextsMax) contexts_.emplace_back();
-    it = contexts_.begin() + next_;
-    *it = {before, {}};
-    next_ = (next_ + 1) % kContextsMax;
-  }
-  it->us.add(us);
+  InContext& c = in(before);
+  c.us.add(us);
+  ++c.samples;
   ++told_apart_;
+}
+
+DurationEstimate::InContext& DurationEstimate::in(Context before) {
+  for (InContext& c : contexts_) {
+    if (c.before == before) return c;
+  }
+  if (contexts_.size() < kContextsMax) contexts_.emplace_back();
+  InContext& c = contexts_[next_];
+  next_ = (next_ + 1) % kContextsMax;
+  c = {before, {}};
+  return c;
+}
+
+void DurationEstimate::restore(Context before, const Summary& summary) {
+  InContext& c = in(before);
+  c.us.restore(summary);
+  told_apart_ += summary.count - c.samples;
+  c.samples = summary.count;
+}
+
+std::vector<DurationAfter> DurationEstimate::after() const {
+  std::vector<DurationAfter> all;
+  for (const InContext& c : contexts_) {
+    all.push_back({c.before.last(), static_cast<float>(c.us.mean()), c.samples});
+  }
+  return all;
 }
 
 bool DurationEstimate::differs() const {

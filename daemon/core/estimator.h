@@ -32,9 +32,12 @@ class Ewma {
   uint32_t count_ = 0;
 };
 
-// What a client launched last, up to four kernels; 0: not known.
+// The four kernels that a client launched last: 16 bits of the ID of each, the latest lowest.
 class Context {
  public:
+  Context() = default;
+  explicit Context(uint64_t last) : last_(last) {}
+  uint64_t last() const { return last_; }  // 0: they are not known
   void launched(uint64_t kernel_id) { last_ = last_ << 16 | (kernel_id & 0xffff); }
   void forget() { last_ = 0; }
   bool known() const { return last_ >> 48 != 0; }
@@ -60,18 +63,22 @@ class DurationEstimate {
   void add(double us, bool exclusive, Context before);
   void infer(double us) { inferred_us_ = us; }
   void restore(const Summary& summary) { exclusive_.restore(summary); }
+  void restore(Context before, const Summary& summary);
   bool timed() const { return exclusive_.count() > 0 || shared_us_ > 0; }
   bool known() const { return timed() || inferred_us_ > 0; }
   double us() const;  // of all; 0 if not known
   double us(Context before) const;
   bool differs() const;
   uint32_t told_apart() const { return told_apart_; }  // samples
+  std::vector<DurationAfter> after() const;
 
  private:
   struct InContext {
     Context before;
     Ewma us;
+    uint32_t samples = 0;
   };
+  InContext& in(Context before);
   Ewma exclusive_;
   double shared_us_ = 0, inferred_us_ = 0;
   std::vector<InContext> contexts_;

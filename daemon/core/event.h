@@ -95,10 +95,19 @@ struct Summary {
   uint32_t count;
 };
 
-// FIKIT's SK and SG of one kernel ID (section 3.2), the gap in its two kinds (estimator.h).
+// How long a kernel takes in one context (estimator.h).
+struct DurationAfter {
+  uint64_t before;  // Context::last()
+  float mean_us;
+  uint32_t count;
+};
+
+// FIKIT's SK and SG of one kernel ID (section 3.2), the gap in its two kinds (estimator.h). Or its
+// duration in one context alone, behind that.
 struct ProfileBody {
   uint64_t kernel_id;
   Summary duration, gap_launching, gap_synchronized;
+  uint64_t before;  // Context::last(); 0: of all launches
 };
 
 struct LaunchBody {

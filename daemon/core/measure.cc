@@ -45,7 +45,9 @@ uint8_t timed_every(const KernelStats& s) {
 void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (table.full()) return;  // its entry would be everybody's
   KernelStats& s = table.of(c.task, body.kernel_id);
-  if (s.profiled || s.launches > 0) return;  // what this daemon saw itself is newer
+  if (s.launches > 0) return;  // what this daemon saw itself is newer
+  if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
+  if (s.profiled) return;
   s.profiled = true;
   s.durations.restore(body.duration);
   s.gaps_launching.restore(body.gap_launching);
@@ -102,7 +104,9 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   c.timed_us.add(us);
   c.typical_us = c.timed_us.value();
   ++s.timed;
-  if (exclusive && !s.profiled) {
+  if (exclusive && s.profiled) {
+    c.profile_grown |= s.duration.told_apart() == kExclusiveSamples;
+  } else if (exclusive) {
     s.durations.add(us);
     if (c.measured->profiled && s.durations.count() >= kExclusiveSamples) {
       s.profiled = c.profile_grown = true;  // a kernel that its task had not launched before
@@ -185,6 +189,7 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
     out.duration = k.stats->durations.summary();
     out.gap_launching = k.stats->gaps_launching.summary();
     out.gap_synchronized = k.stats->gaps_synchronized.summary();
+    out.after = k.stats->duration.after();
     if (out.duration.count == 0) profile.kernels.pop_back();
   }
   return profile;

@@ -96,6 +96,7 @@ struct ClientStatus {
 struct KernelProfile {
   KernelBody facts;
   Summary duration, gap_launching, gap_synchronized;
+  std::vector<DurationAfter> after;  // if its launches differ by what came before
 };
 
 struct TaskProfile {

@@ -326,7 +326,12 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
     const core::KernelProfile& k = profile->kernels[i];
     core::Event& measured = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
     measured.device = gpu;
-    measured.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized};
+    measured.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0};
+    for (const core::DurationAfter& a : k.after) {
+      events.push_back(events.back());
+      const core::Summary duration{a.mean_us, a.mean_us, a.mean_us, a.count};
+      events.back().profile = {k.facts.id, duration, {}, {}, a.before};
+    }
   }
   for (const auto& kernel : kernels_) {
     if (!kernel) continue;

@@ -88,6 +88,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
         for (const float us : {s.mean_us, s.p50_us, s.p90_us}) f32(us);
         varint(s.count);
       }
+      u64(b.before);
       break;
     }
     case EventKind::kPosted:

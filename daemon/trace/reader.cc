@@ -128,6 +128,7 @@ void read_profile(Fields& in, core::ProfileBody& b) {
     for (float* us : {&s->mean_us, &s->p50_us, &s->p90_us}) *us = in.f32();
     s->count = in.number<uint32_t>();
   }
+  b.before = in.since(6) ? in.u64() : 0;
 }
 
 void read_event(Fields& in, EventRecord& out) {

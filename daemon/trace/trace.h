@@ -36,7 +36,8 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups, 3 no unmovable launches, 4 no backlog_us.
+// groups, 3 no unmovable launches, 4 no backlog_us,
+// 5 no durations in contexts.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -52,7 +53,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 5;
+inline constexpr uint16_t kVersion = 6;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

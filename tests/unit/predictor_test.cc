@@ -76,7 +76,8 @@ TEST_F(PredictorTest, WhatWasTimedIsBelievedAndTheRestTakesTheBlame) {
 // 100.
 class TwoLayersTest : public PredictorTest {
  protected:
-  TwoLayersTest() {
+  TwoLayersTest() { introduce(); }
+  void introduce() {
     for (uint32_t index = 0; index < 9; ++index) kernel(1, index, 70 + index);
   }
   void lead_to(uint32_t layer) {
@@ -110,6 +111,62 @@ TEST_F(TwoLayersTest, AreToldApartByWhatWasLaunchedBefore) {
   EXPECT_NEAR(predicted(0), 455, 1);
   launch_of(1);
   EXPECT_NEAR(predicted(0), 1280, 200) << "it never came after that";
+}
+
+TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
+  Config config;
+  config.measure_us = 0;  // the runs alone decide
+  reset(config);
+  attach(1, 0);
+  introduce();
+  for (int i = 0; i < 50; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  ASSERT_TRUE(core_->measured(1));
+  EXPECT_FALSE(core_->take_profile(1).kernels.empty());
+  const TaskProfile profile = core_->profile(1);
+  reset({});
+  attach(1, 0);
+  for (const KernelProfile& k : profile.kernels) {
+    Event e(EventKind::kProfile, now_, 1);
+    e.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0};
+    step(e);
+    EXPECT_EQ(k.after.size(), k.facts.id == 70 ? 2u : 0u);
+    for (const DurationAfter& a : k.after) {
+      e.profile = {k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before};
+      step(e);
+    }
+  }
+  introduce();
+  EXPECT_EQ(measure_[0], 0) << "it need not be timed for that again";
+  lead_to(0);
+  EXPECT_NEAR(predicted(0), 455, 1);
+  lead_to(1);
+  EXPECT_NEAR(predicted(0), 2100, 1);
+  for (int i = 0; i < 20; ++i) run(0, 500);
+  EXPECT_GT(core_->profile(1).kernels.at(0).after.at(0).count, 20u + 24u);
+}
+
+TEST_F(TwoLayersTest, AreSavedAgainOnceTheyAreToldApart) {
+  Config config;
+  config.measure_us = 0;
+  config.measure_runs = 8;
+  reset(config);
+  attach(1, 0);
+  introduce();
+  for (int i = 0; i < 4; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  EXPECT_FALSE(core_->take_profile(1).kernels.empty());
+  for (int i = 0; i < 10; ++i) run(0, 455);
+  EXPECT_TRUE(core_->take_profile(1).kernels.empty());
+  for (int i = 0; i < 20; ++i) run(1, 2100);
+  const TaskProfile more = core_->take_profile(1);
+  ASSERT_FALSE(more.kernels.empty());
+  ASSERT_EQ(more.kernels[0].after.size(), 2u);
+  EXPECT_EQ(more.kernels[0].duration.count, 8u) << "what was measured stays";
 }
 
 TEST_F(TwoLayersTest, AreTimedUntilTheyAre) {

@@ -69,7 +69,7 @@ std::vector<Event> every_kind() {
   kernel.kernel = {4095, 0xfedcba9876543210, 1u << 31, 1024, 5, 6, 255, 32, "name"};
   all.push_back(kernel);
   Event profile(EventKind::kProfile, 1'000'000'000'009, 3);
-  profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}};
+  profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}, ~7ull};
   all.push_back(profile);
   for (const EventKind kind : {EventKind::kPosted, EventKind::kAsked, EventKind::kWithdrawn}) {
     Event launch(kind, 1'000'000'000'001, 3);  // times may go back
