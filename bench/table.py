@@ -335,8 +335,8 @@ def tables():
             "between-tokens": headed(fikit.between_tokens("services")),
             "speed-ups": headed(fikit.speed_ups("pairs")),
             "bounds": headed(fikit.bounds(
-                "pairs", "pairs_splits", "preempt", "steady", "services", "first", "steady_even",
-                "contexts", "pairs_again")),
+                "pairs", "pairs_splits", "preempt", "steady", "services", "first", "ratio",
+                "steady_even", "contexts", "pairs_again")),
             **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
             "validation": validation_table("six_pairs"),
             "fikit-validation": validation_table("pairs"),

@@ -11,8 +11,6 @@ constexpr double kMemory = 1.0 / 16;
 constexpr uint32_t kRestored = 3;
 // Durations of a kernel ID differ if they are off the mean by so much of it, and by so many µs.
 constexpr double kDiffers = 0.25, kDiffersUs = 20;
-// One sample in a context may be the odd one.
-constexpr uint32_t kContextSamples = 2;
 
 }  // namespace
 
@@ -45,13 +43,14 @@ void DurationEstimate::add(double us, bool exclusive, Context before) {
   InContext& c = in(before);
   c.us.add(us);
   ++c.samples;
-  ++told_apart_;
+  told_apart_ += c.known() ? 1 : 0;
 }
 
 DurationEstimate::InContext& DurationEstimate::in(Context before) {
   for (InContext& c : contexts_) {
     if (c.before == before) return c;
   }
+  if (contexts_.empty()) contexts_.reserve(kContextsMax);
   if (contexts_.size() < kContextsMax) contexts_.emplace_back();
   InContext& c = contexts_[next_];
   next_ = (next_ + 1) % kContextsMax;
@@ -85,9 +84,17 @@ double DurationEstimate::us() const {
 
 double DurationEstimate::us(Context before) const {
   for (const InContext& c : contexts_) {
-    if (c.before == before && c.us.count() >= kContextSamples) return c.us.mean();
+    if (c.before == before && c.known()) return c.us.mean();
   }
   return us();
+}
+
+double DurationEstimate::longest_us() const {
+  double longest = us();
+  for (const InContext& c : contexts_) {
+    if (c.known()) longest = std::max(longest, c.us.mean());
+  }
+  return longest;
 }
 
 // True if `us` completes a run of gaps that tell of a new phase.

@@ -54,8 +54,9 @@ class Context {
 //
 // A kernel ID may stand for work of different lengths: the grid of a convolution is that of its
 // output, and how many channels it sums over is among its parameters (fcn_resnet50 on an H200: 455
-// and 2 100 µs of one ID). Where exclusive samples differ that much, launches are told apart by
-// what their client launched before, as far as a context was timed.
+// and 2 000 µs of one ID). Where exclusive samples differ that much, launches are told apart by
+// what their client launched before, as far as a context was timed. (Of a client whose threads
+// launch as it comes, no context comes again.)
 class DurationEstimate {
  public:
   static constexpr size_t kContextsMax = 16;  // then the first is forgotten
@@ -68,8 +69,9 @@ class DurationEstimate {
   bool known() const { return timed() || inferred_us_ > 0; }
   double us() const;  // of all; 0 if not known
   double us(Context before) const;
+  double longest_us() const;  // in any context
   bool differs() const;
-  uint32_t told_apart() const { return told_apart_; }  // samples
+  uint32_t told_apart() const { return told_apart_; }  // samples in contexts that came again
   std::vector<DurationAfter> after() const;
 
  private:
@@ -77,6 +79,7 @@ class DurationEstimate {
     Context before;
     Ewma us;
     uint32_t samples = 0;
+    bool known() const { return samples >= 2; }  // one may be the odd one
   };
   InContext& in(Context before);
   Ewma exclusive_;
@@ -144,7 +147,7 @@ struct TaskStats {
 // All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
 class StatsTable {
  public:
-  static constexpr size_t kEntriesMax = 1 << 17;  // about 80 MB
+  static constexpr size_t kEntriesMax = 1 << 17;  // about 80 MB, and 0.5 KB for each that differs
 
   // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
   KernelStats& of(uint64_t task, uint64_t kernel_id);

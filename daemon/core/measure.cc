@@ -18,8 +18,8 @@ namespace {
 // A prediction is told to the client when it moves by this much.
 constexpr double kHintChange = 0.05;
 
-// A kernel is timed until so many samples were exclusive, or taken at all: a task that is never
-// alone, or always fenced, is not to be timed for ever.
+// A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
+// at all: a task that is never alone, or always fenced, is not to be timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 // Its first launches are timed, and then one in so many: that costs a launch a third of its time
@@ -153,7 +153,7 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   const uint8_t measure = timed_every(*k.stats);
-  const double us = k.stats->duration.us();
+  const double us = k.stats->duration.longest_us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
     return;
   }

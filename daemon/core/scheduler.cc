@@ -144,8 +144,13 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   count_run(c, work);
   c.gap_synchronized = false;
   ++c.launches;
-  if (const Kernel* k = c.kernel(work.kernel)) {
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr || c.unobserved()) {
+    c.context.forget();
+  } else {
     c.context.launched(k->id);
+  }
+  if (k != nullptr) {
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {

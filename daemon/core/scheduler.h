@@ -31,7 +31,7 @@ struct Config {
   double idle_us_max = 50'000;   // ... or its predicted gap, if that is longer, up to this
   double window_low_us = 2'000;  // window of the highest active priority below Q4 (builtin.h) ...
   double window_alone_us = 100'000;  // ... and of who is alone
-  bool alone = false;                // who is attached to any GPU is alone, and was a moment ago
+  bool alone = false;                // nobody else is attached to any GPU, nor was within a second
   double default_kernel_us = 100;    // estimate for a kernel that was never measured
   double starvation_us = 1'000'000;  // longest wait in an ask
   uint32_t dispatch_max = 32;        // decisions per event

@@ -8,7 +8,6 @@ namespace heddle::core {
 void Scheduler::State::on_unobserved(Client& c, const Event& e) {
   count_untold(c, e.untold.launches);
   c.gap_open = c.unsynchronized = false;  // an open gap is not over
-  c.context.forget();
   c.last_kernel = kUnknownKernel;
   touch(c, e.at);
   c.unseen_until = kNever;
@@ -20,6 +19,7 @@ void Scheduler::State::on_observed(Client& c, const Event& e) {
 }
 
 void Scheduler::State::count_untold(Client& c, uint64_t launches) {
+  c.context.forget();
   if (c.launches > 0) {
     c.gpu_us += static_cast<double>(launches) * (c.gpu_us / static_cast<double>(c.launches));
   }
@@ -33,7 +33,6 @@ void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
   c.last_kernel = kUnknownKernel;
-  c.context.forget();
   if (!c.active) touch(c, e.at);
   c.gap_open = false;
   Work last;

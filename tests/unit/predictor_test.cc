@@ -72,11 +72,16 @@ TEST_F(PredictorTest, WhatWasTimedIsBelievedAndTheRestTakesTheBlame) {
   EXPECT_DOUBLE_EQ(predicted(1), 70);
 }
 
-// One kernel ID, the convolution of two layers: kernel 0 after 1 to 4 takes 455, after 5 to 8 2
-// 100.
+// The convolution of two layers is one kernel ID: 0 takes 455 after 1 to 4, and 2100 after 5 to 8.
 class TwoLayersTest : public PredictorTest {
  protected:
+  static constexpr double kMean = (455 + 2100) / 2.0;
   TwoLayersTest() { introduce(); }
+  void begin(const Config& config) {
+    reset(config);
+    attach(1, 0);
+    introduce();
+  }
   void introduce() {
     for (uint32_t index = 0; index < 9; ++index) kernel(1, index, 70 + index);
   }
@@ -105,20 +110,64 @@ TEST_F(TwoLayersTest, AreToldApartByWhatWasLaunchedBefore) {
   EXPECT_NEAR(predicted(0), 455, 1);
   lead_to(1);
   EXPECT_NEAR(predicted(0), 2100, 1);
-  row();
-  EXPECT_NEAR(predicted(0), 1280, 200) << "what came before is not known";
-  lead_to(0);
-  EXPECT_NEAR(predicted(0), 455, 1);
+  EXPECT_NEAR(hint_[0], 2100, 1) << "the shim charges no less";
   launch_of(1);
-  EXPECT_NEAR(predicted(0), 1280, 200) << "it never came after that";
+  EXPECT_NEAR(predicted(0), kMean, 200) << "it never came after that";
+  launch_of(0);
+  now_ += to_ns(600);
+  done(1, 600);
+  lead_to(1);
+  launch_of(1);
+  EXPECT_NEAR(predicted(0), kMean, 200) << "once may be by chance";
+}
+
+TEST_F(TwoLayersTest, AreNotToldApartWhereNobodyKnowsWhatCameBefore) {
+  for (int i = 0; i < 8; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  lead_to(1);
+  row();
+  EXPECT_NEAR(predicted(0), kMean, 200);
+  lead_to(1);
+  launch_of(kUnknownKernel);
+  EXPECT_NEAR(predicted(0), kMean, 200);
+  lead_to(1);
+  step(Event(EventKind::kUnobserved, now_, 1));
+  EXPECT_NEAR(predicted(0), kMean, 200);
+  lead_to(1);
+  EXPECT_NEAR(predicted(0), kMean, 200) << "only some are told";
+  Event observed(EventKind::kObserved, now_, 1);
+  observed.untold = {12, kUnknownKernel, 0};
+  step(observed);
+  EXPECT_NEAR(predicted(0), kMean, 200);
+  lead_to(1);
+  EXPECT_NEAR(predicted(0), 2100, 1);
+}
+
+TEST_F(TwoLayersTest, AreNotToldApartByFewerThanFourLaunches) {
+  for (int i = 0; i < 8; ++i) {
+    run(0, 455);
+    run(1, 2100);
+  }
+  const auto after_a_row = [this] {
+    row();
+    launch_of(1);
+  };
+  for (int i = 0; i < 3; ++i) {
+    after_a_row();
+    launch_of(0);
+    now_ += to_ns(100);
+    done(1, 100);
+  }
+  after_a_row();
+  EXPECT_GT(predicted(0), 600) << "the mean of all";
 }
 
 TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
   Config config;
   config.measure_us = 0;  // the runs alone decide
-  reset(config);
-  attach(1, 0);
-  introduce();
+  begin(config);
   for (int i = 0; i < 50; ++i) {
     run(0, 455);
     run(1, 2100);
@@ -152,9 +201,7 @@ TEST_F(TwoLayersTest, AreSavedAgainOnceTheyAreToldApart) {
   Config config;
   config.measure_us = 0;
   config.measure_runs = 8;
-  reset(config);
-  attach(1, 0);
-  introduce();
+  begin(config);
   for (int i = 0; i < 4; ++i) {
     run(0, 455);
     run(1, 2100);
@@ -179,12 +226,15 @@ TEST_F(TwoLayersTest, AreTimedUntilTheyAre) {
 }
 
 TEST_F(TwoLayersTest, AreOneWhereTheyDifferByLittle) {
-  for (int i = 0; i < 8; ++i) {
-    run(0, 10);
-    run(1, 25);
+  for (const float us : {10.0F, 1000.0F}) {  // by 15 µs; by a tenth
+    begin({});
+    for (int i = 0; i < 16; ++i) {
+      run(0, us);
+      run(1, us + (us < 100 ? 15 : 100));
+    }
+    lead_to(0);
+    EXPECT_GT(predicted(0), us + 4);
   }
-  lead_to(0);
-  EXPECT_GT(predicted(0), 14);
 }
 
 TEST_F(TwoLayersTest, AreNotToldApartByWhatRanBesideOthers) {
