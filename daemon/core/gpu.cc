@@ -12,8 +12,9 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
   v.kind = kind;
   v.priority = c.priority;
   v.predicted_us = predict(c, kernel);
-  v.wave_us = v.predicted_us;
+  v.wave_us = v.mean_us = v.predicted_us;
   if (const Kernel* k = c.kernel(kernel)) {
+    if (k->stats->duration.known()) v.mean_us = k->stats->duration.us();
     v.kernel_id = k->id;
     v.kernel_name = k->name;
     v.grid_blocks = k->grid_blocks;

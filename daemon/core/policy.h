@@ -39,8 +39,9 @@ struct LaunchView {
   uint32_t block_threads = 0;
   uint32_t dynamic_smem_bytes = 0;
   double predicted_us = 0;  // the default estimate while not learned
+  double mean_us = 0;       // the same of all launches of its kernel ID (DurationEstimate)
   double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
-  double p90_us = 0;        // of its durations as measured, 0 if they were not
+  double p90_us = 0;        // of those, as measured, 0 if they were not
   bool profiled = false;    // measured to the end
   bool fenceable = false;   // a size in SMs means something for it
   double by_credit_us = 0;  // what its thread launched by credit since it last asked

@@ -162,7 +162,7 @@ constexpr Field kLaunchFields[] = {
 constexpr Field kKernelFields[] = {
     {"name", push_launch_field<&LaunchView::kernel_name>},
     {"id", push_kernel_id},
-    {"mean_us", push_launch_field<&LaunchView::predicted_us>},
+    {"mean_us", push_launch_field<&LaunchView::mean_us>},
     {"gap_us", push_launch_field<&LaunchView::gap_after_us>},
     {"p90_us", push_launch_field<&LaunchView::p90_us>},
     {"profiled", push_launch_field<&LaunchView::profiled>},

@@ -43,6 +43,28 @@ TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
   EXPECT_NEAR(static_cast<double>(now_ - gap_start_) / 1e3, 1500 - 300, 30);
 }
 
+TEST_F(GapTest, APolicySeesWhatALaunchTakesBehindTheFourBeforeItAndTheMeanOfAll) {
+  begin();
+  for (uint32_t index = 1; index < 9; ++index) kernel(2, index, 100 + index);
+  const auto lead_to = [this](uint32_t layer) {
+    for (uint32_t index = 1; index < 5; ++index) {
+      Event e = launch(EventKind::kPosted, 2, Admission::kLease);
+      e.launch.kernel = 4 * layer + index;
+      step(e);
+    }
+  };
+  for (uint32_t i = 0; i < 16; ++i) {
+    lead_to(i % 2);
+    post(2);
+    now_ += (i % 2 == 0 ? 455 : 2100) * kUs;
+    done(2, i % 2 == 0 ? 455 : 2100);
+  }
+  lead_to(0);
+  ask(2);
+  EXPECT_NEAR(policy_.asked.predicted_us, 455, 1);
+  EXPECT_NEAR(policy_.asked.mean_us, (455 + 2100) / 2, 200);
+}
+
 TEST_F(GapTest, AFractionOfAMicrosecondIsRevokedLikeAnyCredit) {
   begin();
   ask(2);

@@ -70,6 +70,18 @@ class PolicyTest : public ::testing::Test {
   std::unique_ptr<LuaPolicy> policy_;
 };
 
+TEST_F(PolicyTest, AKernelsMeanIsOfItsIdAndAPredictionOfTheLaunch) {
+  gpu_.launches[7].mean_us = 90;
+  load(
+      with_hooks("enqueue = function(k) "
+                 "  assert(k.kernel.mean_us == 90 and k.predicted_us == 100) "
+                 "  return queue.insert('q', k, 0) "
+                 "end",
+                 "queue.create('q')"));
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDecided)
+      << policy_->last_fault().message;
+}
+
 // ---- verdicts ---------------------------------------------------------------------------------
 
 TEST_F(PolicyTest, RunsWhatDispatchNames) {
