@@ -36,8 +36,7 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups, 3 no unmovable launches, 4 no backlog_us,
-// 5 no durations in contexts.
+// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
