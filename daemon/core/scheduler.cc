@@ -145,12 +145,9 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   c.gap_synchronized = false;
   ++c.launches;
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || c.unobserved()) {
-    c.context.forget();
-  } else {
-    c.context.launched(k->id);
-  }
+  if (k == nullptr || c.unobserved()) c.context.forget();  // others may come in between
   if (k != nullptr) {
+    c.context.launched(k->id);
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {

@@ -322,15 +322,16 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);
   std::vector<core::Event> events{event};
+  const auto measured = [&](const core::ProfileBody& what) {
+    core::Event& known = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
+    known.device = gpu;
+    known.profile = what;
+  };
   for (size_t i = 0; profile != nullptr && i < profile->kernels.size(); ++i) {
     const core::KernelProfile& k = profile->kernels[i];
-    core::Event& measured = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
-    measured.device = gpu;
-    measured.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0};
+    measured({k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0});
     for (const core::DurationAfter& a : k.after) {
-      events.push_back(events.back());
-      const core::Summary duration{a.mean_us, a.mean_us, a.mean_us, a.count};
-      events.back().profile = {k.facts.id, duration, {}, {}, a.before};
+      measured({k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before});
     }
   }
   for (const auto& kernel : kernels_) {

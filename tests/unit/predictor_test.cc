@@ -94,6 +94,12 @@ class TwoLayersTest : public PredictorTest {
     now_ += to_ns(static_cast<double>(us));
     done(1, us);
   }
+  void run_both(int times) {
+    for (int i = 0; i < times; ++i) {
+      run(0, 455);
+      run(1, 2100);
+    }
+  }
   void row() {
     Event row(EventKind::kRow, now_, 1);
     row.untold = {12, 1, 0};
@@ -102,10 +108,7 @@ class TwoLayersTest : public PredictorTest {
 };
 
 TEST_F(TwoLayersTest, AreToldApartByWhatWasLaunchedBefore) {
-  for (int i = 0; i < 8; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(8);
   lead_to(0);
   EXPECT_NEAR(predicted(0), 455, 1);
   lead_to(1);
@@ -122,10 +125,7 @@ TEST_F(TwoLayersTest, AreToldApartByWhatWasLaunchedBefore) {
 }
 
 TEST_F(TwoLayersTest, AreNotToldApartWhereNobodyKnowsWhatCameBefore) {
-  for (int i = 0; i < 8; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(8);
   lead_to(1);
   row();
   EXPECT_NEAR(predicted(0), kMean, 200);
@@ -146,10 +146,7 @@ TEST_F(TwoLayersTest, AreNotToldApartWhereNobodyKnowsWhatCameBefore) {
 }
 
 TEST_F(TwoLayersTest, AreNotToldApartByFewerThanFourLaunches) {
-  for (int i = 0; i < 8; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(8);
   const auto after_a_row = [this] {
     row();
     launch_of(1);
@@ -168,10 +165,7 @@ TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
   Config config;
   config.measure_us = 0;  // the runs alone decide
   begin(config);
-  for (int i = 0; i < 50; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(50);
   ASSERT_TRUE(core_->measured(1));
   EXPECT_FALSE(core_->take_profile(1).kernels.empty());
   const TaskProfile profile = core_->profile(1);
@@ -202,10 +196,7 @@ TEST_F(TwoLayersTest, AreSavedAgainOnceTheyAreToldApart) {
   config.measure_us = 0;
   config.measure_runs = 8;
   begin(config);
-  for (int i = 0; i < 4; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(4);
   EXPECT_FALSE(core_->take_profile(1).kernels.empty());
   for (int i = 0; i < 10; ++i) run(0, 455);
   EXPECT_TRUE(core_->take_profile(1).kernels.empty());
@@ -238,10 +229,7 @@ TEST_F(TwoLayersTest, AreOneWhereTheyDifferByLittle) {
 }
 
 TEST_F(TwoLayersTest, AreNotToldApartByWhatRanBesideOthers) {
-  for (int i = 0; i < 8; ++i) {
-    run(0, 455);
-    run(1, 2100);
-  }
+  run_both(8);
   attach(2, 9);
   kernel(2, 0, 80);
   launch_of(0, 2);
