@@ -32,6 +32,9 @@ struct alignas(64) DeviceWindow {
   std::atomic<int32_t>
       launch_priority;              // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
   std::atomic<uint32_t> partition;  // SM groups for all launches, a bit each; 0: the whole device
+  // Under a finite window: while fewer streams have work outstanding, a launch into one that has
+  // none needs no room.
+  std::atomic<uint32_t> free_streams;
 };
 
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
@@ -108,6 +111,8 @@ struct ClientMemory {
     std::atomic<uint64_t> partitioned;    // launches of a client with a partition: into it,
     std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/README.md)
     std::atomic<uint64_t> unobserved;     // of `launches`, those without a record
+    std::atomic<uint64_t>
+        green_streams;  // of Green Contexts that the application made: never moved
   } counters;
   ThreadBlock threads[kThreads];
 };

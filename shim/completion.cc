@@ -233,8 +233,7 @@ float outstanding_us(int device) {
   int64_t total_ns = 0;
   for_each_active([&](const StreamSlot& slot) {
     if (slot.device != device) return;
-    const int64_t ns = slot.posted_ns.load(std::memory_order_relaxed) -
-                       slot.done_ns.load(std::memory_order_relaxed);
+    const int64_t ns = outstanding_ns(slot);
     if (ns > 0) total_ns += ns;
   });
   return static_cast<float>(total_ns) / 1e3f;

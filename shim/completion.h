@@ -40,6 +40,12 @@ void poll_stream(Inside& in, StreamSlot& slot);
 // The same for all streams with outstanding work; true if some is left with a marker behind it.
 bool poll_all(Inside& in);
 
+// Predicted time of what was posted to the stream and is not known to be done.
+inline int64_t outstanding_ns(const StreamSlot& slot) {
+  return slot.posted_ns.load(std::memory_order_relaxed) -
+         slot.done_ns.load(std::memory_order_relaxed);
+}
+
 // Predicted time of what was posted to `device` and is not known to be done, in microseconds.
 float outstanding_us(int device);
 

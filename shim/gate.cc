@@ -195,7 +195,9 @@ void Turn::admit(const Launch& launch) {
     return Admission::LEASE;
   }
   if (stream_->signals.load(std::memory_order_relaxed)) return exempt();
-  if (window_us_ != ipc::kWindowGate && fits_window(window_us_)) return Admission::WINDOW;
+  if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
+    return Admission::WINDOW;
+  }
   if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
   return Admission::ASK;
 }
@@ -221,6 +223,19 @@ bool Turn::fits_window(uint32_t window_us) {
   if (thread.room_us <= 0) return false;
   thread.room_us -= predicted_us_;
   return true;
+}
+
+// A window bounds what is queued, not what runs side by side. Asked once it is used up, and all
+// that is known to be done was looked at.
+bool Turn::in_free_stream() {
+  const auto& window = in_.control().windows[stream_->device];
+  const uint32_t most = window.free_streams.load(std::memory_order_relaxed);
+  if (most == 0 || outstanding_ns(*stream_) > 0) return false;
+  uint32_t busy = 0;
+  for_each_active([&](const StreamSlot& slot) {
+    busy += slot.device == stream_->device && outstanding_ns(slot) > 0;
+  });
+  return busy < most;
 }
 
 // What cannot move asks, unless the credit is for where it runs anyhow.

@@ -84,6 +84,7 @@ class Turn {
   void give_up();
   wire::Admission decide(const Launch& launch);
   bool fits_window(uint32_t window_us);
+  bool in_free_stream();
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);

@@ -225,6 +225,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         break;
       case core::DecisionKind::kWindow:
         c.window_us = d.window_us;
+        c.free_streams = d.free_streams;
         c.epoch = d.epoch;
         c.launch_priority = d.launch_priority;
         break;

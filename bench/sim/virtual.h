@@ -201,6 +201,7 @@ class VirtualMachine {
     ClientIndex gpu = 0;
     bool live = true;
     uint32_t window_us = core::kWindowGated;
+    uint32_t free_streams = 0;
     uint32_t epoch = 0;
     int launch_priority = 0;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
@@ -252,6 +253,7 @@ class VirtualMachine {
   void self(size_t thread);
   void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
               uint32_t partition);
+  bool is_free(const Thread& thread) const;
   bool sparse(const ClientState& client) const;
   void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);
   void tell(Thread& thread, ClientState& client, uint32_t kernel, core::LaunchBody& launch);

@@ -92,7 +92,7 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   Admission admission = Admission::kAsk;
   if (c.window_us == core::kWindowLeased) {
     admission = Admission::kLease;
-  } else if (c.window_us != core::kWindowGated && c.outstanding_us < c.window_us) {
+  } else if (c.window_us != core::kWindowGated && (c.outstanding_us < c.window_us || is_free(t))) {
     admission = Admission::kWindow;
   } else if (t.grant.epoch == c.epoch && t.grant.credit_us >= predicted) {
     admission = Admission::kCredit;
@@ -112,6 +112,15 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   submit(thread, launch, admission, by_credit ? t.grant.launch_priority : c.launch_priority,
          by_credit ? t.grant.partition : 0);
   go_on(thread, now_ + costs_.launch_ns);
+}
+
+// Each thread has a stream of its own.
+bool VirtualMachine::is_free(const Thread& thread) const {
+  if (thread.done < thread.seq) return false;
+  const auto busy = std::count_if(threads_.begin(), threads_.end(), [&](const Thread& other) {
+    return other.client == thread.client && other.done < other.seq;
+  });
+  return busy < clients_[thread.client].free_streams;
 }
 
 void VirtualMachine::ask(size_t thread, const Launch& launch) {

@@ -33,7 +33,8 @@ double Scheduler::State::fenced_us(const Client& c) const {
 }
 
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
-// granted, its credit included; whoever has a window, that and one launch more, known or not yet.
+// granted, its credit included; whoever has a window, that and one launch more, or one in each of
+// its free streams, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
   double sum_us = 0, wave_us = 0;
   for (const Client* other : active_below(c.priority)) {
@@ -46,7 +47,9 @@ double Scheduler::State::bound_us(const Client& c) const {
       return kUnlimitedUs;
     } else {
       const double in_flight_us = other->remaining_us(clock) - fenced_us(*other);
-      const double window_us = other->window_us + other->longest_us;
+      const double launches =
+          std::max(1u, std::min(other->free_streams, other->outstanding.used_streams()));
+      const double window_us = other->window_us + launches * other->longest_us;
       sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
     }
   }

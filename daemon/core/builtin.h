@@ -21,6 +21,14 @@ inline uint32_t builtin_window(int priority, int active, int attached, const Con
   return static_cast<uint32_t>(config.window_low_us / (attached < priority ? 2 : 1));
 }
 
+// A window bounds what is queued, not what runs side by side: kernels of so many streams may, where
+// nobody more important works whom they would hold up.
+inline uint8_t builtin_free_streams(int priority, int active, uint32_t window_us) {
+  constexpr uint8_t kFreeStreams = 8;
+  const bool finite = window_us != kWindowGated && window_us != kWindowLeased;
+  return finite && active >= priority ? kFreeStreams : 0;
+}
+
 // Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what
 // programs that set none have. Only under MPS do kernels of two processes compete for SMs.
 inline int8_t builtin_launch_priority(int priority, const Config& config) {

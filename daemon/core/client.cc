@@ -36,6 +36,9 @@ bool Outstanding::add(const Work& work, Work& dropped) {
   (tail_ == kNone ? head_ : nodes_[tail_].next) = n;
   tail_ = n;
   Stream& s = streams_[work.stream];
+  if (s.head == kNone) ++busy_streams_;
+  if (!s.used) ++used_streams_;
+  s.used = true;
   (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
   s.tail = n;
   predicted_us_ += work.predicted_us;
@@ -54,6 +57,7 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   Stream& s = streams_[node.work.stream];
   (before_in_stream == kNone ? s.head : nodes_[before_in_stream].stream_next) = node.stream_next;
   if (s.tail == n) s.tail = before_in_stream;
+  if (s.head == kNone) --busy_streams_;
   (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
   (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
   node.next = free_;

@@ -62,6 +62,12 @@ class Outstanding {
   static constexpr uint32_t kWorkMax = 4096;  // the driver itself queues about 1 024 launches
 
   bool empty() const { return head_ == kNone; }
+  uint32_t used_streams() const { return used_streams_; }  // that ever had work
+  // Streams with work, and whether this one has any.
+  uint32_t busy_streams() const { return busy_streams_; }
+  bool is_busy(uint16_t stream) const {
+    return stream < streams_.size() && streams_[stream].head != kNone;
+  }
   // Some of it was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
@@ -88,6 +94,7 @@ class Outstanding {
   };
   struct Stream {
     uint32_t head = kNone, tail = kNone;
+    bool used = false;
   };
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
 
@@ -96,6 +103,7 @@ class Outstanding {
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
   double predicted_us_ = 0, fenced_us_ = 0;
   uint32_t fenced_ = 0, fence_ = 0;
+  uint32_t busy_streams_ = 0, used_streams_ = 0;
 };
 
 // What a thread was granted last.
@@ -210,6 +218,7 @@ struct Client {
   int launch_priority = kBuiltinPriority;
 
   uint32_t window_us = kWindowGated;
+  uint32_t free_streams = 0;  // Decision's
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;
@@ -235,6 +244,10 @@ struct Client {
   }
   bool unobserved() const { return unseen_until == kNever; }
   bool leased() const { return window_us == kWindowLeased; }
+  // A launch of the stream needs no room in the window.
+  bool is_free(uint16_t stream) const {
+    return outstanding.busy_streams() < free_streams && !outstanding.is_busy(stream);
+  }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return refused && fail_closed; }
   void forget_policy() {

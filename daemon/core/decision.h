@@ -34,6 +34,8 @@ struct Decision {
   uint32_t partition = 0;      // kGrant: the launch's fence; 0: all that the client has
   uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
+  uint8_t free_streams = 0;    // kWindow: while fewer streams have work, a launch into one without
+                               // any needs no room in the window
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known

@@ -96,7 +96,7 @@ void Scheduler::State::refresh_windows() {
     us = std::min(us, c.window_max_us);
     if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
     if (bypass) us = kWindowLeased;
-    send_window(c, us);
+    send_window(c, us, builtin_free_streams(c.priority, highest_active(), us));
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
   for (uint32_t slot = 0; waiting_count > 0 && slot < waiting.size(); ++slot) {
@@ -109,12 +109,16 @@ void Scheduler::State::refresh_windows() {
   }
 }
 
-void Scheduler::State::send_window(Client& c, uint32_t window_us) {
-  if (c.window_sent && c.window_us == window_us && c.refused_sent == c.refused) return;
+void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
+  if (c.window_sent && c.window_us == window_us && c.free_streams == free_streams &&
+      c.refused_sent == c.refused) {
+    return;
+  }
   c.window_sent = true;
   c.refused_sent = c.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
+  c.free_streams = free_streams;
   c.at_work = c.busy(clock);
   c.settled_until = settle_at = 0;
   tell_window(c);
@@ -135,6 +139,7 @@ void Scheduler::State::tell_window(Client& c) {
   d.at = clock;
   d.client = c.id;
   d.window_us = c.window_us;
+  d.free_streams = static_cast<uint8_t>(c.free_streams);
   d.epoch = c.epoch;
   d.managed = c.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
@@ -247,7 +252,7 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     if (unplaced_only && w.queue >= 0) continue;
     const bool free_window = w.client->window_us != kWindowGated;
     const double room = w.client->window_us - w.client->remaining_us(clock);
-    const bool fits = free_window ? room > 0 || w.client->leased()
+    const bool fits = free_window ? room > 0 || w.client->leased() || w.client->is_free(w.stream)
                                   : !busy(w.client->priority) && w.client->outstanding.empty();
     if (!fits) continue;
     if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;

@@ -142,7 +142,7 @@ struct Scheduler::State final : Gpu {
   // ---- dispatch.cc ----
   void apply(Client&, const WindowVerdict&);
   void refresh_windows();
-  void send_window(Client&, uint32_t window_us);
+  void send_window(Client&, uint32_t window_us, uint32_t free_streams);
   void tell_window(Client&);
   int8_t launch_priority_of(const Client&) const;
   void take_turn(Waiting&);

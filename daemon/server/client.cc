@@ -188,6 +188,7 @@ bool Client::apply(const core::Decision& d) {
     ipc::DeviceWindow& window = window_of(d.device);
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
     window.partition.store(partition_of(d), std::memory_order_relaxed);
+    window.free_streams.store(d.free_streams, std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
     windows_changed();

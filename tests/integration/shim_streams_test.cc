@@ -38,6 +38,30 @@ TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
   EXPECT_EQ(newest(records(Kind::COMPLETION)), launches.back().stream_seq);
 }
 
+// A window bounds what is queued, not what runs side by side.
+TEST_F(Shim, UnderAFullWindowAStreamWithoutWorkLaunchesUnasked) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 250));
+  predict(300);
+  app("set fake_busy 1");
+  ipc::DeviceWindow& window = daemon_.control().windows[0];
+  window.free_streams = 3;
+  for (const char* stream : {"launch 64", "launch 72", "launch 80"}) EXPECT_EQ(app(stream), "0");
+  EXPECT_EQ(records(Kind::KERNEL).back().admission, wire::Admission::WINDOW);
+  const auto asks = [&](const std::string& launch) {
+    app.send(launch);
+    daemon_.grant(daemon_.wait_for_ask());
+    EXPECT_EQ(app.receive(), "0");
+  };
+  asks("launch 88");  // a fourth stream
+  asks("launch 64");  // one that has work
+  app("set fake_busy 0");
+  EXPECT_EQ(app("launch 64"), "0") << "what was there is done";
+  app("set fake_busy 1");
+  window.free_streams = 0;
+  asks("launch 96");
+}
+
 TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
   Application app(environment());
   start(app, kLease);
