@@ -32,6 +32,9 @@ struct alignas(64) DeviceWindow {
   std::atomic<int32_t>
       launch_priority;              // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
   std::atomic<uint32_t> partition;  // SM groups for all launches, a bit each; 0: the whole device
+  // Bit n - 1: single launches may be kept to the last n groups of `partition`. Constant while the
+  // client is attached; 0 from daemons that know none.
+  std::atomic<uint32_t> fence_sizes;
   // Under a finite window: while fewer streams have work outstanding, a launch into one that has
   // none needs no room.
   std::atomic<uint32_t> free_streams;

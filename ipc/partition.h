@@ -75,6 +75,17 @@ inline uint32_t groups_of(SmRange range, std::span<const uint16_t> sms) {
   return groups != 0 ? groups : nearest;
 }
 
+// The last `n` groups of `within` (0: of all `count`); fewer if it has fewer.
+inline uint32_t last_groups(uint32_t n, uint32_t within, uint32_t count) {
+  uint32_t groups = 0;
+  for (uint32_t i = count; i-- > 0 && n > 0;) {
+    if (within != 0 && (within >> i & 1) == 0) continue;
+    groups |= 1U << i;
+    --n;
+  }
+  return groups;
+}
+
 // SMs of a partition.
 inline uint32_t sms_of(uint32_t groups, std::span<const uint16_t> sms) {
   uint32_t count = 0;

@@ -106,6 +106,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned flags) noexcept;
 CUresult cuGreenCtxDestroy(CUgreenCtx context) noexcept;
 CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned flags, int priority) noexcept;
+CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* context) noexcept;
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) noexcept;
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) noexcept;
 

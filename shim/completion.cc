@@ -173,7 +173,10 @@ Reach reach_of(const StreamSlot& slot) {
 
 void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0 && slot.events.try_lock()) {
-    if (const EventPermit permit(in); permit) harvest(in, slot, reach.seq);
+    if (const EventPermit permit(in); permit) {
+      const RelaxedCapture relaxed;
+      harvest(in, slot, reach.seq);
+    }
     slot.events.unlock();
   }
   advance(in, slot, reach, evidence, always);
@@ -184,6 +187,7 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
   if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed) || !may_place(slot)) return;
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
+  const RelaxedCapture relaxed;
   if (slot.marker_tail - slot.marker_head < StreamSlot::kMarkers) {
     Marker& marker = slot.markers[slot.marker_tail % StreamSlot::kMarkers];
     const Placed placed = place(slot, marker.event, CU_EVENT_DISABLE_TIMING, stream);
@@ -202,7 +206,8 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
 void poll_stream(Inside& in, StreamSlot& slot) {
   if (!slot.markable.load(std::memory_order_relaxed)) return;
   const EventPermit permit(in);
-  if (!permit || !slot.events.try_lock()) return;
+  if (!has_events(slot) || !permit || !slot.events.try_lock()) return;
+  const RelaxedCapture relaxed;
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0) poll_pairs(in, slot);
   Reach reach{};
   while (slot.marker_head != slot.marker_tail) {
@@ -245,6 +250,7 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
   }
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return -1;
+  const RelaxedCapture relaxed;
   int found = -1;
   for (int i = 0; i < StreamSlot::kPairs && found < 0; ++i) {
     Pair& pair = slot.pairs[i];
@@ -270,6 +276,7 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
   const EventPermit permit(in);
   const int64_t returned_ns = now_ns();
   if (launched && permit) {
+    const RelaxedCapture relaxed;
     const Placed placed = place(slot, open.end, CU_EVENT_DEFAULT, stream);
     if (placed == Placed::kYes) {
       // Where the GPU was idle, the first event was over before the launch call was: the kernel

@@ -197,6 +197,11 @@ void Inside::count_marker_error() {
   session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Inside::count_green_stream() {
+  if (session_ == nullptr) return;
+  session_->client->counters.green_streams.fetch_add(1, std::memory_order_relaxed);
+}
+
 void Inside::count_partition(bool into) {
   auto& counters = session_->client->counters;
   (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);

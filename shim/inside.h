@@ -152,6 +152,7 @@ class Inside {
     return ipc::window_us(word) != ipc::kWindowLease;
   }
   void count_marker_error();
+  void count_green_stream();  // of a Green Context that the application made
   // Counts one launch of a client with a partition: into it, or not.
   void count_partition(bool into);
 

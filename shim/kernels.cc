@@ -132,6 +132,7 @@ CUfunction resolve(void* handle, const char*& name) {
 }
 
 void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
+  const RelaxedCapture relaxed;
   const char* name = nullptr;
   const CUfunction function = resolve(handle, name);
   const size_t length = name != nullptr ? strlen(name) : 0;

@@ -6,7 +6,6 @@
 #include "ipc/partition.h"
 #include "shim/driver.h"
 #include "shim/log.h"
-#include "shim/watch.h"
 
 namespace heddle::shim {
 namespace {
@@ -22,21 +21,23 @@ struct Tie {
   CUevent out = nullptr;  // on the lane
 };
 
-// Of one device. Launching threads read `groups` and, through a lane, `ties`; the rest is the
-// helper's, under `lock`.
+// Of one device: its family, the smaller partitions first. Written where no other thread can launch
+// (make_family) or make a detour (end_partitions).
 struct Pool {
-  std::atomic<uint32_t> groups[StreamSlot::kLanes];  // 0: free; claimed by whoever wants it first
-  Tie ties[ipc::kThreads];
-  CUgreenCtx contexts[StreamSlot::kLanes];
-  CUevent trial;
-  CUcontext primary;
-  CUdevResource split[kGroups];
-  unsigned split_count;
+  Spin primary_lock;
+  std::atomic<uint32_t> members{0};
+  std::atomic<CUcontext> primary{nullptr};
+  std::atomic<uint32_t> groups[StreamSlot::kLanes] = {};
+  CUgreenCtx contexts[StreamSlot::kLanes] = {};
+  Tie ties[ipc::kThreads];  // by thread slot: each its own thread's
 };
 constinit Pool pools[ipc::kDevices] = {};
-constinit Spin lock;
-constinit std::atomic<bool> lanes_due{false};  // some slot's
-constinit std::atomic<bool> refused{false};  // the driver has no Green Contexts, or no use for ours
+
+// A stream whose lane failed stays on the whole device for so long, each time twice as long.
+constexpr int64_t kLaneRestMinNs = 10'000'000;
+constexpr int64_t kLaneRestMaxNs = 10'000'000'000;
+
+constexpr int64_t kBackPatienceNs = 1'000'000'000;
 
 unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
   CUdevResource all{};
@@ -51,27 +52,51 @@ unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
   return count;
 }
 
-// The place of a partition in the pool, which it takes at first sight; kLanes if there is none.
-uint32_t place_of(Pool& pool, uint32_t groups) {
-  for (uint32_t place = 0; place < StreamSlot::kLanes; ++place) {
-    uint32_t seen = pool.groups[place].load(std::memory_order_relaxed);
-    if (seen == 0) pool.groups[place].compare_exchange_strong(seen, groups);
-    if (seen == 0 || seen == groups) return place;
+// The smallest member that holds the groups; kLanes if there is none.
+uint32_t place_of(const Pool& pool, uint32_t groups) {
+  const uint32_t members = pool.members.load(std::memory_order_acquire);
+  for (uint32_t place = 0; place < members; ++place) {
+    if ((groups & ~pool.groups[place].load(std::memory_order_relaxed)) == 0) return place;
   }
   return StreamSlot::kLanes;
 }
 
-// nullptr while there is none; the helper is told to make it, once.
-CUstream lane_of(StreamSlot& slot, uint32_t place) {
-  const CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
-  const uint32_t bit = 1U << place;
-  if (lane == nullptr && (slot.lanes_wanted.load(std::memory_order_relaxed) & bit) == 0) {
-    slot.lanes_wanted.fetch_or(bit, std::memory_order_relaxed);
-    slot.lanes_due.fetch_or(bit, std::memory_order_relaxed);
-    lanes_due.store(true, std::memory_order_release);
-    call_helper();
+void rest_lanes(StreamSlot& slot) {
+  const int64_t rest_ns = std::clamp(2 * slot.lanes_rest_ns.load(std::memory_order_relaxed),
+                                     kLaneRestMinNs, kLaneRestMaxNs);
+  slot.lanes_rest_ns.store(rest_ns, std::memory_order_relaxed);
+  slot.lanes_again_ns.store(now_ns() + rest_ns, std::memory_order_relaxed);
+}
+
+// nullptr if the driver would not make it.
+CUstream lane_of(StreamSlot& slot, const Pool& pool, uint32_t place) {
+  CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
+  if (lane != nullptr) [[likely]]
+    return lane;
+  CUstream made = nullptr;
+  if (HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
+                                          slot.priority) != CUDA_SUCCESS) {
+    return nullptr;
   }
+  HEDDLE_FAULT_POINT("lane: made, not known");
+  if (slot.lanes[place].compare_exchange_strong(lane, made)) return made;
+  HEDDLE_REAL(cuStreamDestroy_v2)(made);  // another thread was sooner
   return lane;
+}
+
+// Events belong to the context that is current as they are made.
+bool has_tie(Tie& tie, CUcontext primary) {
+  if (tie.out != nullptr) [[likely]]
+    return true;
+  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) return false;
+  const auto make = [](CUevent& event) {
+    return event != nullptr ||
+           HEDDLE_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  };
+  const bool made = make(tie.in) && make(tie.out);
+  CUcontext popped = nullptr;
+  HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  return made;
 }
 
 bool record(CUevent event, StreamRef stream) {
@@ -86,61 +111,53 @@ bool await(StreamRef stream, CUevent event) {
   return real(stream.handle, event, 0) == CUDA_SUCCESS;
 }
 
-// ---- the helper's part; `lock` is held ----------------------------------------------------------
+// ---- making -------------------------------------------------------------------------------------
 
-bool make_ties(Pool& pool) {
-  if (pool.ties[0].in != nullptr) return true;
-  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(pool.primary) != CUDA_SUCCESS) return false;
-  bool made = HEDDLE_REAL(cuEventCreate)(&pool.trial, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-  // The first one last: it says that all are there.
-  for (uint32_t i = ipc::kThreads; i-- > 0 && made;) {
-    Tie& tie = pool.ties[i];
-    made = HEDDLE_REAL(cuEventCreate)(&tie.out, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-           HEDDLE_REAL(cuEventCreate)(&tie.in, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+// Of `count` groups, what a client with these words is to have: the smaller ones first.
+uint32_t members_of(const ipc::DeviceWindow& window, unsigned count,
+                    uint32_t (&members)[StreamSlot::kLanes]) {
+  const uint32_t all = count < 32 ? (1U << count) - 1 : ~0U;
+  const uint32_t rule = window.partition.load(std::memory_order_relaxed) & all;
+  const uint32_t sizes = window.fence_sizes.load(std::memory_order_relaxed);
+  uint32_t found = 0;
+  const auto add = [&](uint32_t groups) {
+    const auto end = members + found;
+    if (groups == 0 || groups == all || found == StreamSlot::kLanes) return;
+    if (std::find(members, end, groups) == end) members[found++] = groups;
+  };
+  for (uint32_t n = 1; n <= count; ++n) {
+    if ((sizes >> (n - 1) & 1) != 0) add(ipc::last_groups(n, rule, count));
   }
-  CUcontext popped = nullptr;
-  HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
-  return made;
+  if (found == StreamSlot::kLanes) --found;  // a rule's partition is what its client always needs
+  add(rule);
+  return found;
 }
 
-bool make_context(Pool& pool, CUdevice device, uint32_t place) {
-  if (pool.contexts[place] != nullptr) return true;
-  if (pool.split_count == 0) pool.split_count = split(device, pool.split);
-  const uint32_t groups = pool.groups[place].load(std::memory_order_relaxed);
+CUgreenCtx make_context(CUdevice device, const CUdevResource (&groups)[kGroups], unsigned count,
+                        uint32_t members) {
   CUdevResource chosen[kGroups];
-  unsigned count = 0;
-  for (unsigned i = 0; i < pool.split_count; ++i) {
-    if ((groups >> i & 1) != 0) chosen[count++] = pool.split[i];
+  unsigned number = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if ((members >> i & 1) != 0) chosen[number++] = groups[i];
   }
   CUdevResourceDesc description = nullptr;
   CUgreenCtx context = nullptr;
-  if (count == 0 ||
-      HEDDLE_REAL(cuDevResourceGenerateDesc)(&description, chosen, count) != CUDA_SUCCESS ||
+  if (HEDDLE_REAL(cuDevResourceGenerateDesc)(&description, chosen, number) != CUDA_SUCCESS ||
       HEDDLE_REAL(cuGreenCtxCreate)(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM) !=
           CUDA_SUCCESS) {
-    return false;
+    return nullptr;
   }
-  pool.contexts[place] = context;
-  log_line("device %d: partition %08x of %u groups", device, groups, count);
-  return true;
+  return context;
 }
 
-// False if the driver would not.
-bool make_lane(StreamSlot& slot, uint32_t place) {
-  Pool& pool = pools[slot.device];
-  if (pool.primary == nullptr) pool.primary = primary_of(slot.device);
-  if (slot.context != pool.primary || slot.lanes[place].load(std::memory_order_relaxed) != nullptr)
-    return true;
-  CUstream lane = nullptr;
-  if (!make_context(pool, slot.device, place) || !make_ties(pool) ||
-      HEDDLE_REAL(cuGreenCtxStreamCreate)(&lane, pool.contexts[place], CU_STREAM_NON_BLOCKING,
-                                          slot.priority) != CUDA_SUCCESS ||
-      !record(pool.trial, {lane, false})) {
-    return false;
+// Until its work is done, or for so long: without a call that waits in the driver, which would
+// never return if that work waited for this thread's next launch.
+void look_until_done(CUstream stream) {
+  const timespec pause{0, 20'000};
+  for (const int64_t until = now_ns() + kBackPatienceNs; now_ns() < until;) {
+    if (HEDDLE_REAL(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY) return;
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
   }
-  HEDDLE_FAULT_POINT("lane: made, not known");
-  slot.lanes[place].store(lane, std::memory_order_release);
-  return true;
 }
 
 void await_lanes(const StreamSlot& slot) {
@@ -176,66 +193,90 @@ size_t read_groups(CUdevice device, std::span<uint16_t> sms) {
   return count;
 }
 
+Spin& primary_lock(CUdevice device) {
+  return pools[static_cast<uint32_t>(device) % ipc::kDevices].primary_lock;
+}
+
+void make_family(CUdevice device, CUcontext primary) {
+  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
+  CUdevResource groups[kGroups];
+  uint32_t members[StreamSlot::kLanes] = {};
+  unsigned count = 0;
+  uint32_t wanted = 0;
+  {
+    const Inside in;
+    if (!in) return;
+    const ipc::DeviceWindow& window = in.control().windows[device];
+    if ((window.partition.load(std::memory_order_relaxed) |
+         window.fence_sizes.load(std::memory_order_relaxed)) == 0) {
+      return;
+    }
+    count = split(device, groups);
+    wanted = members_of(window, count, members);
+  }
+  const RelaxedCapture relaxed;
+  Pool& pool = pools[device];
+  uint32_t made = 0;
+  for (uint32_t i = 0; i < wanted; ++i) {
+    const CUgreenCtx context = make_context(device, groups, count, members[i]);
+    if (context == nullptr) continue;  // the next larger one stands in for it
+    pool.contexts[made] = context;
+    pool.groups[made++].store(members[i], std::memory_order_relaxed);
+  }
+  if (made != wanted) {
+    log_line("device %d: the driver made %u of %u partitions; launches for the others keep more",
+             device, made, wanted);
+  }
+  pool.primary.store(primary, std::memory_order_relaxed);
+  pool.members.store(made, std::memory_order_release);
+}
+
 // ---- launching threads --------------------------------------------------------------------------
 
-bool has_lanes(StreamSlot& slot) {
-  if (!slot.markable.load(std::memory_order_relaxed)) return false;
-  for (uint32_t place = 0; place < StreamSlot::kLanes; ++place) {
-    if (pools[slot.device].groups[place].load(std::memory_order_relaxed) == 0) return true;
-    if (lane_of(slot, place) == nullptr) return false;
-  }
-  return true;
+bool has_lanes(const StreamSlot& slot) {
+  const Pool& pool = pools[slot.device];
+  const int64_t again_ns = slot.lanes_again_ns.load(std::memory_order_relaxed);
+  return pool.members.load(std::memory_order_acquire) != 0 &&
+         slot.context == pool.primary.load(std::memory_order_relaxed) && !slot.green &&
+         slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
 }
 
 Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups)
     : permit_(in), slot_(slot), from_(from) {
-  if (!permit_ || !slot.markable.load(std::memory_order_relaxed)) return;
+  if (!permit_ || !has_lanes(slot)) return;
   Pool& pool = pools[slot.device];
   place_ = place_of(pool, groups);
   if (place_ == StreamSlot::kLanes) return;
-  const CUstream lane = lane_of(slot, place_);
-  if (lane == nullptr) return;
-  const Tie& tie = pool.ties[in.thread().index];
-  if (!record(tie.in, from)) return;
+  const RelaxedCapture relaxed;
+  Tie& tie = pool.ties[in.thread().index];
+  const CUstream lane = lane_of(slot, pool, place_);
+  bool left = lane != nullptr && has_tie(tie, slot.context) && record(tie.in, from);
   HEDDLE_FAULT_POINT("detour: left, not awaited");
-  if (!await({lane, false}, tie.in)) return;
-  out_ = tie.out;
-  lane_ = lane;
+  left = left && await({lane, false}, tie.in);
+  if (left) {
+    out_ = tie.out;
+    lane_ = lane;
+  } else {
+    rest_lanes(slot);
+  }
 }
 
 bool Detour::back() {
   HEDDLE_FAULT_POINT("detour: launched, not back");
+  const RelaxedCapture relaxed;
   const bool recorded = record(out_, {lane_, false});
   HEDDLE_FAULT_POINT("detour: back, not awaited");
   if (recorded && await(from_, out_)) return true;
-  slot_.lanes[place_].store(nullptr, std::memory_order_relaxed);
-  HEDDLE_REAL(cuStreamSynchronize)(lane_);
+  rest_lanes(slot_);
+  look_until_done(lane_);
   return false;
 }
 
-// ---- making and ending --------------------------------------------------------------------------
-
-void make_lanes() {
-  if (!lanes_due.load(std::memory_order_relaxed) || anything_captures()) return;
-  lanes_due.exchange(false, std::memory_order_acq_rel);
-  const Held held(lock);
-  for (uint32_t i = 0; i < ipc::kStreams; ++i) {
-    StreamSlot& slot = slot_at(i);
-    if (slot.lanes_due.load(std::memory_order_relaxed) == 0) continue;
-    uint32_t bits = slot.lanes_due.exchange(0, std::memory_order_relaxed);
-    for (; bits != 0 && !refused.load(std::memory_order_relaxed); bits &= bits - 1) {
-      if (make_lane(slot, static_cast<uint32_t>(__builtin_ctz(bits)))) continue;
-      refused.store(true, std::memory_order_relaxed);
-      log_line("the driver makes no Green Contexts; launches keep the whole device");
-    }
-  }
-}
+// ---- ending -------------------------------------------------------------------------------------
 
 void end_lanes(StreamSlot& slot, bool gone) {
-  if (slot.lanes_wanted.load(std::memory_order_relaxed) == 0) return;
-  const Held held(lock);
-  slot.lanes_wanted.store(0, std::memory_order_relaxed);
-  slot.lanes_due.store(0, std::memory_order_relaxed);
+  slot.lanes_rest_ns.store(0, std::memory_order_relaxed);
+  slot.lanes_again_ns.store(0, std::memory_order_relaxed);
   for (auto& lane : slot.lanes) {
     const CUstream stream = lane.exchange(nullptr);
     if (stream != nullptr) HEDDLE_FAULT_POINT("lane: forgotten, not destroyed");
@@ -243,15 +284,17 @@ void end_lanes(StreamSlot& slot, bool gone) {
   }
 }
 
+// Waits for what runs in them, as the end of the primary context would.
 void end_partitions(CUdevice device) {
-  if (device < 0 || device >= static_cast<int>(ipc::kDevices)) return;
+  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   Pool& pool = pools[device];
+  if (pool.members.load(std::memory_order_acquire) == 0) return;
+  pool.members.store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < ipc::kStreams; ++i) {
     if (slot_at(i).device != device) continue;
     await_lanes(slot_at(i));
     end_lanes(slot_at(i), false);
   }
-  const Held held(lock);
   for (CUgreenCtx& context : pool.contexts) {
     if (context != nullptr) HEDDLE_REAL(cuGreenCtxDestroy)(context);
     context = nullptr;
@@ -261,23 +304,17 @@ void end_partitions(CUdevice device) {
     if (tie.out != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(tie.out);
     tie = {};
   }
-  if (pool.trial != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(pool.trial);
-  pool.trial = nullptr;
-  pool.primary = nullptr;
+  pool.primary.store(nullptr, std::memory_order_relaxed);
 }
 
 void forget_partitions() {
-  lock.forget();
   for (Pool& pool : pools) {
-    for (auto& groups : pool.groups) groups.store(0, std::memory_order_relaxed);
+    pool.primary_lock.forget();
+    pool.members.store(0, std::memory_order_relaxed);
+    pool.primary.store(nullptr, std::memory_order_relaxed);
     for (Tie& tie : pool.ties) tie = {};
     for (CUgreenCtx& context : pool.contexts) context = nullptr;
-    pool.trial = nullptr;
-    pool.primary = nullptr;
-    pool.split_count = 0;
   }
-  lanes_due.store(false, std::memory_order_relaxed);
-  refused.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace heddle::shim

@@ -1,5 +1,5 @@
 // Partitions: parts of a device's SMs, as Green Contexts beside its primary context (KRISP section
-// 4: kernel-scoped partition instances; DESIGN, "Partitions").
+// 4: kernel-scoped partition instances).
 //
 // The driver splits a device into groups, alike in every process; a partition is a set of them, a
 // bit each, and 0 the whole device. A launch into a partition makes a detour: what the
@@ -7,9 +7,15 @@
 // is waited for in turn, so that the stream's order is kept, the default stream's too. Each stream
 // has its own stream in each partition, its lane: two that shared one would wait for each other.
 //
-// The helper thread makes Green Contexts and lanes when a launch first wants them; until then, and
-// where the driver has none, launches stay on their own stream, counted. Only streams of primary
-// contexts have lanes: another context is another address space.
+// cuGreenCtxCreate waits for the kernels that the process has running, and what the process
+// launches meanwhile waits with it: beside a kernel that waits for another launch it would never
+// return. So a device's partitions are made as its primary context comes into being, before anybody
+// can launch there, and never later. They are the process's family: the partition of the client's
+// rule, and the sizes that a policy may keep single launches to. A launch for which the family has
+// no exact member goes into the next larger one, or keeps the whole device, counted. Lanes and
+// events wait for nothing: a launching thread makes them when it first needs them. Only streams of
+// primary contexts have lanes: another context is another address space, and streams of Green
+// Contexts that the application made have their SMs already.
 #pragma once
 
 #include <span>
@@ -26,12 +32,18 @@ bool primary_is_active(CUdevice device);
 // SMs of each group of a device, in the order of the bits. The number of groups; 0: it has none.
 size_t read_groups(CUdevice device, std::span<uint16_t> sms);
 
-// False while a launch of the stream cannot be moved into each partition that the device's launches
-// have: one that the process never had before counts as if it could. The helper makes what lacks.
-bool has_lanes(StreamSlot& slot);
+// Held while the device's primary context may come into being.
+Spin& primary_lock(CUdevice device);
 
-// A launch's way into a partition and back. On the caller's thread, without lock or allocation.
-// Captures wait until it is over (EventPermit), and so does the end of the primary context.
+// Makes the family of a device whose primary context has just come into being. The caller makes
+// sure that no other thread has that context yet.
+void make_family(CUdevice device, CUcontext primary);
+
+// A launch of the stream can be moved into the device's partitions.
+bool has_lanes(const StreamSlot& slot);
+
+// A launch's way into a partition and back. On the caller's thread, without a lock. Captures wait
+// until it is over (EventPermit), and so does the end of the primary context.
 class Detour {
  public:
   // Makes the partition's stream wait for `from`. stream() is nullptr if the launch must stay.
@@ -42,7 +54,8 @@ class Detour {
   CUstream stream() const { return lane_; }
 
   // Makes `from` wait for what was launched into stream(). If the driver refuses, the calling
-  // thread waits, and the stream gets no detour any more; false.
+  // thread looks until that is done, for a second at most, and the stream stays where it is for a
+  // while; false.
   bool back();
 
  private:
@@ -53,9 +66,6 @@ class Detour {
   uint32_t place_ = 0;  // of the partition in the pool
   CUevent out_ = nullptr;
 };
-
-// Helper thread: makes what launches wanted. Returns at once if they wanted nothing.
-void make_lanes();
 
 // The stream of the slot ends: its lanes are destroyed, or forgotten if their context is `gone`.
 void end_lanes(StreamSlot& slot, bool gone);

@@ -125,6 +125,14 @@ CUdevice device_of(CUcontext context, CUcontext current) {
   return device;
 }
 
+// cuStreamGetCtx alone does not tell: it answers with the Green Context's own context, its newer
+// variant with the primary one.
+bool is_green(CUstream stream) {
+  CUgreenCtx green = nullptr;
+  return driver_has(kEntry_cuStreamGetGreenCtx) &&
+         HEDDLE_REAL(cuStreamGetGreenCtx)(stream, &green) == CUDA_SUCCESS && green != nullptr;
+}
+
 // Tells the daemon that a stream's slot is free.
 void post_end(Inside& in, const StreamSlot& slot) {
   if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
@@ -169,11 +177,14 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   const CUcontext current = current_context();
   CUcontext context = current;
   slot.priority = 0;
-  if (!is_legacy(stream) && !is_per_thread(stream)) {
+  const bool is_default = is_legacy(stream) || is_per_thread(stream);
+  if (!is_default) {
     HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
     HEDDLE_REAL(cuStreamGetPriority)(stream.handle, &slot.priority);
   }
   slot.context = context;
+  slot.green = !is_default && is_green(stream.handle);
+  if (slot.green) in.count_green_stream();
   slot.device = device_of(context, current);
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);
@@ -296,8 +307,8 @@ void forget_streams() {
     slot.marker_head = slot.marker_tail = 0;
     slot.pairs_out.store(0, std::memory_order_relaxed);
     for (auto& lane : slot.lanes) lane.store(nullptr, std::memory_order_relaxed);
-    slot.lanes_wanted.store(0, std::memory_order_relaxed);
-    slot.lanes_due.store(0, std::memory_order_relaxed);
+    slot.lanes_again_ns.store(0, std::memory_order_relaxed);
+    slot.lanes_rest_ns.store(0, std::memory_order_relaxed);
     slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);
@@ -371,6 +382,10 @@ EventPermit::EventPermit(const Inside& in) : given_(&permits[in.thread().index].
 EventPermit::~EventPermit() {
   if (given_ != nullptr) given_->fetch_sub(1, std::memory_order_release);
 }
+
+RelaxedCapture::RelaxedCapture() { HEDDLE_REAL(cuThreadExchangeStreamCaptureMode)(&mode_); }
+
+RelaxedCapture::~RelaxedCapture() { HEDDLE_REAL(cuThreadExchangeStreamCaptureMode)(&mode_); }
 
 void return_permits(uint32_t thread) { permits[thread].value.store(0, std::memory_order_release); }
 

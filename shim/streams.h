@@ -43,7 +43,7 @@ struct Pair {
 struct alignas(64) StreamSlot {
   static constexpr uint32_t kMarkers = 8;
   static constexpr int kPairs = 8;
-  static constexpr uint32_t kLanes = 8;  // partitions that a device's launches may use
+  static constexpr uint32_t kLanes = 8;  // partitions that a device's launches may go to
 
   // What each launch reads and writes: one cache line.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out
@@ -65,10 +65,12 @@ struct alignas(64) StreamSlot {
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
 
-  // What runs for it in a partition (partition.h), by the partition's place. A bit for each that
-  // was ever wanted, and for each that the helper has not seen to.
+  bool green = false;  // of a Green Context that the application made; constant as the context
+
+  // What runs for it in a partition (partition.h), by the partition's place. After one failed, when
+  // it may be tried again, and how long that was put off for.
   std::atomic<CUstream> lanes[kLanes] = {};
-  std::atomic<uint32_t> lanes_wanted{0}, lanes_due{0};
+  std::atomic<int64_t> lanes_again_ns{0}, lanes_rest_ns{0};
 
   Spin events;  // guards what follows; only ever tried on the launch path
   // After an error of an event: so many chances to place one are let pass, each time twice as many.
@@ -145,6 +147,20 @@ class EventPermit {
 
  private:
   std::atomic<uint32_t>* given_;
+};
+
+// While one stands, no driver call that this thread makes ends a capture: where the calling
+// thread's mode is the default, a query or the making of an event ends every capture in global
+// mode, and of those that began behind our back nothing is known here.
+class RelaxedCapture {
+ public:
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's own, once exchanged
 };
 
 // The thread of this slot is gone. A cancelled one may have left with a permit, which would hold up

@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include "shim/completion.h"
-#include "shim/driver.h"
-#include "shim/partition.h"
 
 namespace heddle::shim {
 namespace {
@@ -44,9 +42,6 @@ void settle_in() {
   settled = true;
   // Sleeps of 20 µs take 70 with the slack that threads have by default.
   prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);
-  // A query on this thread must not end a capture that begins on another.
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  HEDDLE_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 void call(int fd) {
@@ -93,7 +88,6 @@ void watch() {
   const int fd = watch_descriptor();
   if (fd >= 0) [[maybe_unused]]
     const ssize_t drained = read(fd, &count, sizeof count);
-  make_lanes();
   const timespec pause{0, kLookNs};
   for (int looks = 0; looks < kLooksInARow; ++looks) {
     const Look found = look();

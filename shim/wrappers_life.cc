@@ -40,7 +40,7 @@ CUresult reset_primary(CUdevice device, Real&& real) {
 }
 
 // Only the last release ends the context, and its events with it. Partitions hold it too, and must
-// go before; one release too early they are made again.
+// go before; after one release too early its launches keep the whole device.
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
   if (!is_initialized()) return real(device);
@@ -51,6 +51,20 @@ CUresult release_primary(CUdevice device, Real&& real) {
   }
   const CUresult result = real(device);
   if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
+  return result;
+}
+
+// The first holder brings the context into being: partitions are made before anybody else gets it.
+CUresult retain_primary(CUcontext* context, CUdevice device) {
+  const auto real = HEDDLE_REAL(cuDevicePrimaryCtxRetain);
+  if (!is_initialized()) return real(context, device);
+  const Held held(primary_lock(device));
+  std::atomic<int>& holders = retained_of(device);
+  const bool is_new = holders.load(std::memory_order_relaxed) == 0 && !primary_is_active(device);
+  const CUresult result = real(context, device);
+  if (result != CUDA_SUCCESS) return result;
+  holders.fetch_add(1, std::memory_order_relaxed);
+  if (is_new) make_family(device, *context);
   return result;
 }
 
@@ -161,9 +175,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
   return HEDDLE_REAL(cuCtxDestroy_v2)(context);
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept {
-  const CUresult result = HEDDLE_REAL(cuDevicePrimaryCtxRetain)(context, device);
-  if (result == CUDA_SUCCESS) retained_of(device).fetch_add(1, std::memory_order_relaxed);
-  return result;
+  return retain_primary(context, device);
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept {
   return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset));

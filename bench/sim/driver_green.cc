@@ -1,6 +1,8 @@
 // Green Contexts: the split of the SMs, contexts of some of its groups, and their streams.
 //
 // One split is known, the one that was measured: groups of facts::kGroupSms SMs and what is left.
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -96,7 +98,8 @@ HEDDLE_SIM_API CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* out, CUdevR
   return CUDA_SUCCESS;
 }
 
-// Keeps the primary context until it is destroyed.
+// Keeps the primary context until it is destroyed. Waits for the kernels that the process has
+// running, and what it launches meanwhile waits as well: so the lock stays taken, as on an H100.
 HEDDLE_SIM_API CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc description,
                                          CUdevice device, unsigned flags) {
   HEDDLE_SIM_CALL(call);
@@ -106,6 +109,11 @@ HEDDLE_SIM_API CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc desc
   }
   Context* primary = retain_primary();
   if (primary == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  for (const Context* context : driver().contexts) {
+    for (const Stream* stream : context->streams) {
+      while (outstanding(stream)) usleep(50);
+    }
+  }
   auto* green = new Green;
   green->context = primary;
   green->groups = reinterpret_cast<Description*>(description)->groups;

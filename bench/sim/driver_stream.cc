@@ -115,6 +115,9 @@ CUresult property(CUstream handle, NullStream null, T* out, Read read) {
 int priority_of(const Stream& stream) { return stream.priority; }
 unsigned flags_of(const Stream& stream) { return stream.flags; }
 unsigned long long id_of(const Stream& stream) { return stream.id; }
+CUgreenCtx green_of(const Stream& s) {
+  return reinterpret_cast<CUgreenCtx>(const_cast<Green*>(s.green));
+}
 CUcontext context_of(const Stream& s) {
   if (s.green != nullptr) return reinterpret_cast<CUcontext>(const_cast<Green*>(s.green));
   return reinterpret_cast<CUcontext>(s.context);
@@ -152,6 +155,8 @@ HEDDLE_PROPERTY(cuStreamGetPriority, int, priority_of)
 HEDDLE_PROPERTY(cuStreamGetFlags, unsigned, flags_of)
 HEDDLE_PROPERTY(cuStreamGetId, unsigned long long, id_of)
 HEDDLE_PROPERTY(cuStreamGetCtx, CUcontext, context_of)
+
+HEDDLE_PROPERTY(cuStreamGetGreenCtx, CUgreenCtx, green_of)
 
 HEDDLE_SIM_API CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return create_stream(stream, flags, 0);

@@ -84,6 +84,7 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   for (size_t device = 0; device < ipc::kDevices; ++device) {
     ipc::DeviceWindow& window = client->control_->windows[device];
     window.partition = client->identity_.partition;
+    window.fence_sizes = client->identity_.fence_sizes;
     if (client->identity_.gpus[device] == kNoGpu)
       window.word = ipc::pack_window(1, ipc::kWindowLease);
   }

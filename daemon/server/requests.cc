@@ -82,6 +82,7 @@ json counters_json(const Client& client) {
           {"marker_errors", memory.counters.marker_errors.load(std::memory_order_relaxed)},
           {"partitioned", memory.counters.partitioned.load(std::memory_order_relaxed)},
           {"unpartitioned", memory.counters.unpartitioned.load(std::memory_order_relaxed)},
+          {"green_streams", memory.counters.green_streams.load(std::memory_order_relaxed)},
           {"malformed", client.intake().malformed()}};
 }
 

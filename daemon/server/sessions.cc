@@ -239,6 +239,10 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     identity.partition = ipc::groups_of(*range, message.sm_groups);
     identity.sms = ipc::sms_of(identity.partition, message.sm_groups);
   }
+  // Time-sliced a fence keeps nobody's SMs free.
+  if (mode_of(identity, config_.gpu_mode, mps_.state()) != GpuMode::kTimeslice) {
+    identity.fence_sizes = core::kFenceSizes;
+  }
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
   if (!made) return refuse(connection, made.error().message);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`heddle run --sms` on the simulated GPU: a program computes the same on some SMs as on all, alone
-and gated; two programs on ranges that meet never share an SM; what is asked for is told."""
+and gated; two programs on ranges that meet never share an SM; what is asked for is told; a program
+whose kernels wait for each other's launches ends: partition.py RANKS."""
 
 import json
 import pathlib
@@ -15,6 +16,7 @@ PROGRAM = ROOT / "tests/gpu/programs/sim_order.py"
 LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an H200
 FENCE = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
 FENCE_OF_LOW = 24
+HANGS_SECONDS = 20  # it takes some tenths of a second
 
 FENCES = """
 -- Everybody asks, and every other launch of a client goes to 24 SMs if it can.
@@ -82,8 +84,8 @@ def check(where):
         told = client(where, label)
         counters = told["counters"]
         expect(told["sm_count"] == sms, told)
-        expect(counters["partitioned"] + counters["unpartitioned"] == wanted["launches"], counters)
-        expect(counters["partitioned"] > wanted["launches"] / 2, counters)
+        expect(counters["partitioned"] == wanted["launches"], counters)
+        expect(counters["unpartitioned"] == 0, counters)
         expect(counters["marker_errors"] == 0, counters)
         one.end()
 
@@ -99,8 +101,7 @@ def check(where):
     for label, sms in (("latency", HIGH), ("batch", LOW)):
         seen = [kernel["sms"] for kernel in ran[label]]
         expect(len(seen) + 1 == wanted["launches"], (label, len(seen)))
-        # Those before the first lane was made have all.
-        expect(set(seen) <= {sms, 132} and seen.count(sms) > len(seen) / 2, (label, set(seen)))
+        expect(set(seen) == {sms}, (label, set(seen)))
 
 
 def check_fences(where):
@@ -128,11 +129,25 @@ def check_fences(where):
     for label, (inside, counters, granted) in seen.items():
         sms = [kernel["sms"] for kernel in ran[label]]
         fenced = sms.count(inside)
-        # Every other ask, but for those before their stream's lane was made.
-        expect(granted / 4 < fenced <= granted / 2 + 1, (label, granted, fenced))
-        expect(set(sms) <= {inside, LOW if label == "quarter" else 132, 132}, (label, set(sms)))
+        # Every other ask.
+        expect(granted / 2 - 1 < fenced <= granted / 2 + 1, (label, granted, fenced))
+        expect(set(sms) <= {inside, LOW if label == "quarter" else 132}, (label, set(sms)))
+        expect(counters["unpartitioned"] == 0, counters)
         if label == "whole":
             expect(counters["partitioned"] in (fenced, fenced + 1), (counters, fenced))
+
+
+def check_waiting_kernels(where, ranks):
+    """Kernels that run until another thread's launch has come, under a policy that fences."""
+    command = [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", "--label", "waiting",
+               "--", ranks, "--ranks", "2", "--count", "2", "--iterations", "25"]
+    try:
+        done = subprocess.run(command, env=where.env, timeout=HANGS_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise stage.StageError("kernels that wait for launches hang behind a fence") from error
+    expect(done.returncode == 0, "the ranks failed")
+    stats = where.heddle("status")["devices"][0]["stats"]
+    expect(stats["fenced"] > 0 and stats["unfenced"] == 0, stats)
 
 
 def main():
@@ -143,6 +158,7 @@ def main():
     try:
         check(where)
         check_fences(where)
+        check_waiting_kernels(where, sys.argv[1])
     finally:
         where.close()
     print("ok: the same on a quarter, on the rest, by rule, by grant, alone and gated")

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "shim/cuda/driver_api.h"
 
@@ -27,7 +28,8 @@ constexpr uint64_t kContextStep = 16;
 
 // What green-context streams are made of: below the second context's, as they are of the first.
 constexpr uint64_t kLanes = 3072;
-constexpr unsigned kSplit = 2;  // groups, and what is left
+constexpr uint64_t kGreenStreams = 2560;  // the application's own ones
+constexpr unsigned kSplit = 2;            // groups, and what is left
 
 // What the streams were told, in order: "record 64", "wait 64", "launch 64"; threads take turns.
 char ops[1 << 16];
@@ -75,11 +77,12 @@ FAKE std::atomic<int> fake_asking;    // calls that ask whether a stream capture
 FAKE std::atomic<int> fake_answers;   // so many of those may return; -1: all
 FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is zero
 FAKE std::atomic<int> fake_primary;   // who holds the primary context
-FAKE std::atomic<int> fake_relaxed;   // threads that queries cannot end a capture from
+FAKE std::atomic<int> fake_unseen;    // nonzero: a capture in global mode that the shim cannot see
+FAKE std::atomic<int> fake_ended;     // calls that would have ended it
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_clusters{0}, fake_dependent{0}, fake_fail{0}, fake_event_calls{0},
     fake_event_errors{0}, fake_capturing{0}, fake_asking{0}, fake_answers{-1}, fake_blocking{0},
-    fake_records{0}, fake_primary{0}, fake_relaxed{0};
+    fake_records{0}, fake_primary{0}, fake_unseen{0}, fake_ended{0};
 
 FAKE std::atomic<int> fake_green_contexts;  // alive
 FAKE std::atomic<int> fake_lanes;           // their streams, alive
@@ -88,9 +91,13 @@ FAKE std::atomic<int> fake_lane_priority;   // of the last one
 FAKE std::atomic<int> fake_lane_refuses;    // so many launches into one fail
 FAKE std::atomic<int> fake_lane_deaf;       // so many records on one fail
 FAKE std::atomic<int> fake_lane_syncs;      // one was waited for
+FAKE std::atomic<int> fake_lane_looks;      // asked whether it is done
 FAKE std::atomic<int> fake_tie;             // the last event that a lane waited for
+FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
+FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
+std::atomic<int> fake_spinning{0}, fake_no_lane{0};
 std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
-    fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_tie{0};
+    fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
 
 // What was noted since the last call.
 FAKE const char* fake_ops() {
@@ -106,6 +113,12 @@ FAKE const char* fake_ops() {
 static bool is_lane(CUstream stream) {
   const auto number = reinterpret_cast<uint64_t>(stream);
   return number >= kLanes && number < kSecondContext;
+}
+
+// A call that ends captures of other threads, unless this one's mode is relaxed.
+static thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+static void unsafe() {
+  fake_ended += fake_unseen != 0 && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
@@ -160,6 +173,16 @@ FAKE CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t
 FAKE CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return *context = handle_of(context_of(stream)), CUDA_SUCCESS;
 }
+// A stream of a Green Context that the application made.
+FAKE CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* context) {
+  const auto number = reinterpret_cast<uint64_t>(stream);
+  const bool green = is_lane(stream) || (number >= kGreenStreams && number < kLanes);
+  return *context = reinterpret_cast<CUgreenCtx>(green ? number : 0), CUDA_SUCCESS;
+}
+FAKE CUresult cuStreamQuery(CUstream stream) {
+  fake_lane_looks += is_lane(stream);
+  return unsafe(), CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamSynchronize(CUstream stream) {
   fake_lane_syncs += is_lane(stream);
   while (fake_blocking != 0) sched_yield();
@@ -179,8 +202,10 @@ FAKE CUresult cuFuncGetName(const char** name, CUfunction f) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuFuncGetAttribute(int* value, int, CUfunction) { return *value = 32, CUDA_SUCCESS; }
+FAKE CUresult cuFuncLoad(CUfunction) { return unsafe(), CUDA_SUCCESS; }
 
 FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
+  unsafe();
   *event = reinterpret_cast<CUevent>(events.fetch_add(16) + current);
   return CUDA_SUCCESS;
 }
@@ -201,11 +226,13 @@ FAKE CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
   return cuEventRecord(event, stream);
 }
 FAKE CUresult cuEventQuery(CUevent) {
+  unsafe();
   ++fake_event_calls;
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 FAKE CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 FAKE CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
+  unsafe();
   *ms = 0.25f;
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
@@ -244,7 +271,12 @@ FAKE CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* out, CUdevResource* g
   for (unsigned i = 0; i < count; ++i) all |= groups[i]._internal_padding[0];
   return *out = reinterpret_cast<CUdevResourceDesc>(all), CUDA_SUCCESS;
 }
+// Waits for the kernels that run, and what the process launches meanwhile waits with it.
+static pthread_mutex_t creating = PTHREAD_MUTEX_INITIALIZER;
 FAKE CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc groups, int, unsigned) {
+  pthread_mutex_lock(&creating);
+  while (fake_spinning != 0) sched_yield();
+  pthread_mutex_unlock(&creating);
   fake_groups = static_cast<int>(reinterpret_cast<uint64_t>(groups));
   ++fake_primary;
   ++fake_green_contexts;
@@ -256,12 +288,15 @@ FAKE CUresult cuGreenCtxDestroy(CUgreenCtx) {
 }
 FAKE CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx, unsigned, int priority) {
   static std::atomic<uint64_t> made{0};
+  if (fake_no_lane > 0 && fake_no_lane-- > 0) return CUDA_ERROR_OUT_OF_MEMORY;
   fake_lane_priority = priority;
   ++fake_lanes;
   return *out = reinterpret_cast<CUstream>(kLanes + 8 * made++), CUDA_SUCCESS;
 }
 
 static CUresult launch(CUstream stream) {
+  pthread_mutex_lock(&creating);
+  pthread_mutex_unlock(&creating);
   note("launch", stream);
   if (is_lane(stream) && fake_lane_refuses > 0 && fake_lane_refuses-- > 0) {
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
@@ -347,7 +382,7 @@ FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
 }
 
 FAKE CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  fake_relaxed += *mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+  std::swap(*mode, capture_mode);
   return CUDA_SUCCESS;
 }
 

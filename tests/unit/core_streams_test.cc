@@ -1,4 +1,6 @@
-// A window bounds what a client queues, not what its streams run side by side.
+// A window bounds what a client queues, not what its streams run side by side; and the sizes of
+// fences.
+#include "daemon/core/sm_groups.h"
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {
@@ -54,6 +56,22 @@ TEST_F(StreamsTest, TheBoundCountsALaunchInEachStreamThatTheClientUses) {
   attach(2, 9);
   for (uint16_t stream = 0; stream < 3; ++stream) submit(EventKind::kPosted, 2, stream);
   EXPECT_NEAR(core_->clients().front().added_us_max, 1000 + 3 * kDefaultUs + 140, 1);
+}
+
+TEST(SmGroups, AFenceIsTheNextLargerOfTheSizesThatProcessesArePreparedFor) {
+  SmGroups groups{};
+  groups.count = 16;
+  for (int i = 0; i < 16; ++i) groups.sms[i] = i < 15 ? 8 : 12;
+  const auto sms = [&](uint32_t wanted, uint32_t within = 0) {
+    return groups.sms_of(groups.fence(wanted, within));
+  };
+  EXPECT_EQ(sms(1), 12u);
+  EXPECT_EQ(sms(21), 28u);
+  EXPECT_EQ(sms(37), 52u) << "5 groups: 6 are the next size";
+  EXPECT_EQ(sms(64), 68u);
+  EXPECT_EQ(sms(101), 0u) << "13 groups: no size but all";
+  EXPECT_EQ(sms(20, 0b111), 24u);
+  EXPECT_EQ(sms(1000, 0b11111), 40u) << "all that the client has";
 }
 
 }  // namespace
