@@ -11,8 +11,10 @@
 
 namespace heddle::shim {
 
-// A prediction for kernels that were never measured; the daemon's default_kernel_us.
-inline constexpr float kDefaultKernelUs = 100;
+// A prediction for kernels that were never measured: about the median of those that were, at first
+// the daemon's default_kernel_us. A program of short kernels in ever new shapes would use its
+// window up at a guess.
+float typical_us();
 
 // How far a stream has come: everything up to `seq` is with the driver. What a thread still has in
 // hand, because it waits for a grant or is in the driver's call, is not, nor what follows it.

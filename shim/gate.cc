@@ -166,7 +166,7 @@ void Turn::admit(const Launch& launch) {
   predicted_us_ = kernel_.index < ipc::kKernels
                       ? control.kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed)
                       : 0;
-  if (!(predicted_us_ > 0)) predicted_us_ = kDefaultKernelUs;
+  if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);

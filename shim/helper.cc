@@ -269,7 +269,9 @@ void retire(Session& session) {
 void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
+    heed_calls(true);
     const bool untold = kernels_untold(session);
+    if (untold) heed_calls(false);
     pollfd polled[] = {{session.socket, static_cast<short>(untold ? POLLIN | POLLOUT : POLLIN), 0},
                        {watch_descriptor(), POLLIN, 0}};
     const pollfd& end = polled[0];

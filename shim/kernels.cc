@@ -60,6 +60,7 @@ constinit uint16_t by_id[kEntries] = {};  // index + 1, open addressing by kerne
 constinit char names[kNameArenaBytes] = {};
 constinit size_t names_used = 0;
 constinit Spin registry_lock;
+constinit Spin telling_lock;  // held while the daemon is told of a kernel
 
 // A shape in words of two fields, as it lies.
 struct Words {
@@ -238,24 +239,30 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   entry.tag.store(tag, std::memory_order_release);
 }
 
-KernelRef add(Session* session, uint64_t tag, void* handle, Sight& sight) {
-  const Held held(registry_lock);
-  KernelRef kernel;
-  if (find(tag, handle, Words(sight.facts.shape), kernel)) return kernel;
-  bool is_new;
-  kernel = {index_of(sight.facts, is_new), sight.exempt};
-  if (is_new && session != nullptr) {
-    sight.facts.index = kernel.index;
-    // Nothing waits for a daemon that is slow to read, or stopped: the helper tells it the rest.
-    std::atomic<uint32_t>& told = session->kernels_told;
-    if (told.load(std::memory_order_relaxed) == kernel.index &&
-        send_registration(session->socket, sight.facts) == 0) {
-      told.store(kernel.index + 1, std::memory_order_relaxed);
-    } else {
-      call_helper();
-    }
+// A kernel seen for the first time. Nothing waits for a daemon that is slow to read, or stopped,
+// nor for another thread that tells it something: the helper tells it the rest.
+void tell(Session& session, const KernelFacts& facts) {
+  if (telling_lock.try_lock()) {
+    const bool next = session.kernels_told.load(std::memory_order_relaxed) == facts.index;
+    const bool told = next && send_registration(session.socket, facts) == 0;
+    if (told) session.kernels_told.store(facts.index + 1, std::memory_order_relaxed);
+    telling_lock.unlock();
+    if (told) return;
   }
-  insert(tag, handle, sight, kernel);
+  call_helper();
+}
+
+KernelRef add(Session* session, uint64_t tag, void* handle, Sight& sight) {
+  KernelRef kernel;
+  bool is_new;
+  {
+    const Held held(registry_lock);
+    if (find(tag, handle, Words(sight.facts.shape), kernel)) return kernel;
+    kernel = {index_of(sight.facts, is_new), sight.exempt};
+    insert(tag, handle, sight, kernel);
+  }
+  sight.facts.index = kernel.index;
+  if (is_new && session != nullptr) tell(*session, sight.facts);
   return kernel;
 }
 
@@ -414,6 +421,7 @@ void purge_kernels() {
 
 void forget_kernels() {
   registry_lock.forget();
+  telling_lock.forget();
   forget_all_harmless();
   purge([](const Known&) { return true; });
 }
@@ -424,9 +432,9 @@ bool kernels_untold(const Session& session) {
 }
 
 int tell_kernel(Session& session) {
-  const Held held(registry_lock);
+  const Held held(telling_lock);
   const uint32_t index = session.kernels_told.load(std::memory_order_relaxed);
-  if (index == registered.load(std::memory_order_relaxed)) return 0;
+  if (index == registered.load(std::memory_order_acquire)) return 0;
   const int error = send_registration(session.socket, facts_of(index));
   if (error == 0) session.kernels_told.store(index + 1, std::memory_order_relaxed);
   return error;

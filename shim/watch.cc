@@ -19,6 +19,7 @@ constexpr int kDescriptorsFrom = 500;  // as helper.cc's
 
 // The helper rests; who has something for it says so through the descriptor, once.
 constinit std::atomic<bool> resting{false};
+constinit std::atomic<bool> called{false};  // or looks by itself: no call is needed
 constinit std::atomic<int> descriptor{-1};
 constinit FileId descriptor_id{};
 
@@ -61,8 +62,11 @@ void watch_soon() {
 }
 
 void call_helper() {
+  if (called.load(std::memory_order_relaxed) || called.exchange(true)) return;
   if (const int fd = watch_descriptor(); fd >= 0) call(fd);
 }
+
+void heed_calls(bool heed) { called.store(!heed); }
 
 void make_watch_descriptor() {
   if (const int old = watch_descriptor(); old >= 0) close(old);  // the parent's, after a fork
@@ -72,6 +76,7 @@ void make_watch_descriptor() {
   const int fd = up >= 0 ? up : low;
   descriptor_id = file_id(fd);
   descriptor.store(fd, std::memory_order_release);
+  called.store(false);
   resting.store(true, std::memory_order_seq_cst);
 }
 

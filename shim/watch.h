@@ -15,8 +15,9 @@ namespace heddle::shim {
 // to it that the helper looks. A helper that rests costs two system calls.
 void watch_soon();
 
-// Something is to be made (partition.h). Two system calls.
+// A kernel is to be told of (kernels.h). Two system calls, once until the helper has looked.
 void call_helper();
+void heed_calls(bool heed);  // helper thread: false while it looks by itself
 
 // ---- for the helper thread ----
 

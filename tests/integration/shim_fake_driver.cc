@@ -93,9 +93,10 @@ FAKE std::atomic<int> fake_lane_deaf;       // so many records on one fail
 FAKE std::atomic<int> fake_lane_syncs;      // one was waited for
 FAKE std::atomic<int> fake_lane_looks;      // asked whether it is done
 FAKE std::atomic<int> fake_tie;             // the last event that a lane waited for
+FAKE std::atomic<int> fake_duration_us;     // between any two events
 FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
 FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
-std::atomic<int> fake_spinning{0}, fake_no_lane{0};
+std::atomic<int> fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0};
 std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
     fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
 
@@ -233,7 +234,7 @@ FAKE CUresult cuEventQuery(CUevent) {
 FAKE CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 FAKE CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
   unsafe();
-  *ms = 0.25f;
+  *ms = static_cast<float>(fake_duration_us) * 1e-3f;
   return fake_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 

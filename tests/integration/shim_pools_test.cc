@@ -3,6 +3,8 @@
 // in.)
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -14,6 +16,38 @@ namespace {
 
 using wire::Admission;
 using wire::Kind;
+
+// Write calls of the process so far.
+int64_t writes(pid_t pid) {
+  std::ifstream io("/proc/" + std::to_string(pid) + "/io");
+  std::string word;
+  int64_t count = -1;
+  while (io >> word && word != "syscw:") {
+  }
+  io >> count;
+  return count;
+}
+
+TEST_F(Shim, AThreadCallsTheHelperOnceForAllTheShapesThatADaemonIsSlowToRead) {
+  Application app(environment());
+  start(app, kLease);
+  app("shapes 2000");  // more than the socket holds
+  const int64_t before = writes(app.pid());
+  ASSERT_GE(before, 0);
+  EXPECT_EQ(app("shapes 8000"), "8000");
+  EXPECT_LT(writes(app.pid()) - before, 600);
+}
+
+// The guess for a kernel that was never timed follows those that were: a window is not used up by
+// short kernels in new shapes.
+TEST_F(Shim, NewShapesOfAProgramOfShortKernelsDoNotUseUpItsWindow) {
+  Application app(environment());
+  start(app, ipc::pack_window(1, 2000));
+  app("set fake_duration_us 2");
+  app("again 2000");  // timed, for the daemon predicts nothing
+  app("set fake_busy 1");
+  EXPECT_EQ(app("shapes 200"), "200") << "200 guesses of 100 us would be 20 ms";
+}
 
 TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   Application app(environment());
