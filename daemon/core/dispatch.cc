@@ -325,7 +325,10 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
     Client& c = *s.find(id);
     c.added_us_max = 0;
     c.forget_policy();
-    s.apply(c, next != nullptr ? next->client_init(s, id) : WindowVerdict{});
+  }
+  // It may be lost to its faults in the middle: then nobody has a window of it any more.
+  for (const ClientId id : s.client_ids) {
+    if (s.policy != nullptr) s.apply(*s.find(id), s.policy->client_init(s, id));
   }
   for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {
     s.waiting[slot].queue = -1;

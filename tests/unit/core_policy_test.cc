@@ -154,6 +154,56 @@ TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
   EXPECT_FALSE(core_->take_quarantined());
 }
 
+TEST_F(PolicyTest, APolicyThatIsLostAsItGoesLiveIsAskedNoMoreAndLeavesNoWindow) {
+  Config config;
+  config.fault_max = 2;
+  reset(config);
+  for (ClientId id = 1; id <= 5; ++id) attach(id, 9);
+  std::vector<ClientId> asked;
+  policy_.on_init = [&](Gpu&, ClientId id) {
+    asked.push_back(id);
+    const bool faults = id == 2 || id == 3;
+    return WindowVerdict{faults ? HookResult::kFault : HookResult::kDecided, false, 7};
+  };
+  use(policy_);
+  EXPECT_EQ(asked, (std::vector<ClientId>{1, 2, 3}));
+  EXPECT_TRUE(core_->take_quarantined());
+  for (ClientId id = 1; id <= 5; ++id) {
+    EXPECT_NE(window(id), 7u) << "client " << id;
+    EXPECT_EQ(window_[id].decider, Decider::kBuiltin) << "client " << id;
+  }
+}
+
+TEST_F(PolicyTest, APolicyThatIsLostAsAWindowClosesLeavesNoWindowAtTheNextTick) {
+  Config config;
+  config.fault_max = 1;
+  reset(config);
+  policy_.on_init = [](Gpu&, ClientId) {
+    return WindowVerdict{HookResult::kDecided, false, 1'000};
+  };
+  bool closed = false;
+  policy_.on_enqueue = [&](Gpu&, LaunchId) {
+    return EnqueueVerdict{closed ? HookResult::kFault : HookResult::kDefault};
+  };
+  policy_.on_dispatch = [&](Gpu& g) {
+    closed = g.set_window(2, kWindowGated, 0);
+    return DispatchVerdict{HookResult::kDecided, 0};
+  };
+  use(policy_);
+  attach(1, 9);
+  attach(2, 9);
+  step(launch(EventKind::kPosted, 2, Admission::kWindow));
+  now_ += kUs;
+  for (int i = 0; i < 20; ++i) step(launch(EventKind::kPosted, 2, Admission::kWindow));
+  ask(2);
+  EXPECT_TRUE(core_->take_quarantined());
+  EXPECT_LE(core_->next_deadline(), now_);
+  tick(0);
+  for (const ClientId id : {1, 2}) {
+    EXPECT_EQ(window(id), config.window_low_us) << "client " << id;
+  }
+}
+
 TEST_F(PolicyTest, AStaleHandleIsAFaultNotASecondRun) {
   LaunchId kept = 0;
   policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
