@@ -382,12 +382,16 @@ int s_reload(lua_State* L) {
   return luaL_error(L, "%s", file.text.c_str());
 }
 
-// The last fault's message and the count of faults; nothing if there was none.
+// The last fault's message, nil if there was none, and the count of faults.
 int s_fault(lua_State* L) {
   const Simulation& s = check_simulation(L);
-  if (s.policy == nullptr || s.policy->last_fault().count == 0) return 0;
-  lua_pushstring(L, s.policy->last_fault().message.c_str());
-  lua_pushnumber(L, static_cast<double>(s.policy->last_fault().count));
+  const uint64_t count = s.policy != nullptr ? s.policy->last_fault().count : 0;
+  if (count > 0) {
+    lua_pushstring(L, s.policy->last_fault().message.c_str());
+  } else {
+    lua_pushnil(L);
+  }
+  lua_pushnumber(L, static_cast<double>(count));
   return 2;
 }
 

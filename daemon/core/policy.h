@@ -86,7 +86,7 @@ class Gpu {
   // False if the handle is stale.
   virtual bool launch(LaunchId, LaunchView&) const = 0;
   virtual bool client(ClientId, ClientView&) const = 0;
-  virtual std::span<const ClientId> clients() const = 0;
+  virtual std::span<const ClientId> clients() const = 0;  // ascending
 
   // Least predicted remaining gap of all clients strictly more important than `priority`: unlimited
   // when none is active, 0 when any has work outstanding (FIKIT section 3.2, made relative).

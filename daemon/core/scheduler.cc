@@ -76,7 +76,7 @@ void Scheduler::State::on_attached(const Event& e) {
   c.partition = e.attached.partition;
   c.window_max_us = e.attached.window_max_us != 0 ? e.attached.window_max_us : kWindowLeased;
   clients_by_id.emplace(c.id, std::move(owned));
-  client_ids.push_back(c.id);
+  client_ids.insert(std::lower_bound(client_ids.begin(), client_ids.end(), c.id), c.id);
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   windows_dirty = dispatch_wanted = true;
 }

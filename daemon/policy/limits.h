@@ -20,6 +20,7 @@ struct Limits {
 inline constexpr uint32_t kFuelStep = 1'000;       // instructions between two looks at the fuel
 inline constexpr uint32_t kQueuesMax = 16;         // of one policy
 inline constexpr uint32_t kParamsMax = 64;         // of one policy
+inline constexpr size_t kLaunchObjects = 256;      // launches that one hook call may look at
 inline constexpr uint32_t kImportsMax = 16;        // of one policy
 inline constexpr size_t kSourceBytes = 256 << 10;  // of one file
 inline constexpr size_t kLineBytes = 240;          // of a trace line or a reason

@@ -183,6 +183,7 @@ void LuaPolicy::begin(Hook hook, core::Gpu& gpu) {
   running_ = hook;
   session_.gpu = &gpu;
   session_.inserted = false;
+  session_.launches_used = 0;
   ++session_.call;
   lua_pushvalue(sandbox_.lua(), kFirstHookIndex + static_cast<int>(hook));
 }
@@ -316,8 +317,34 @@ core::HookResult LuaPolicy::init(core::Gpu& gpu) {
   return ok ? core::HookResult::kDefault : core::HookResult::kFault;
 }
 
+int LuaPolicy::make_client(lua_State* L) {
+  auto& self = *static_cast<LuaPolicy*>(lua_touserdata(L, 1));
+  policy::make_client(L, self.session_, self.client_);
+  return 0;
+}
+
+int LuaPolicy::forget_client(lua_State* L) {
+  auto& self = *static_cast<LuaPolicy*>(lua_touserdata(L, 1));
+  policy::forget_client(L, self.session_, self.client_);
+  return 0;
+}
+
+// Its object is made at attach, whether or not a hook gets it now, so that none allocates later.
+bool LuaPolicy::know(Hook hook, core::ClientId client) {
+  if (hook != Hook::kClientInit && !has(hook)) return true;
+  client_ = client;
+  if (sandbox_.run(make_client, this) == Sandbox::Stop::kNone) return true;
+  running_ = hook;
+  record("memory", sandbox_.error(), "");
+  return false;
+}
+
 core::WindowVerdict LuaPolicy::window_hook(Hook hook, core::Gpu& gpu, core::ClientId client) {
   core::WindowVerdict verdict;
+  if (!know(hook, client)) {
+    verdict.result = core::HookResult::kFault;
+    return verdict;
+  }
   if (!has(hook)) return verdict;
   begin(hook, gpu);
   push_client(sandbox_.lua(), session_, client);
@@ -341,11 +368,15 @@ core::WindowVerdict LuaPolicy::client_idle(core::Gpu& gpu, core::ClientId client
 }
 
 core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {
-  if (!has(Hook::kClientExit)) return core::HookResult::kDefault;
-  begin(Hook::kClientExit, gpu);
-  push_client(sandbox_.lua(), session_, client);
-  const bool ok = finish(1, 0);
-  end();
+  bool ok = know(Hook::kClientExit, client);
+  if (ok && has(Hook::kClientExit)) {
+    begin(Hook::kClientExit, gpu);
+    push_client(sandbox_.lua(), session_, client);
+    ok = finish(1, 0);
+    end();
+  }
+  client_ = client;
+  sandbox_.run(forget_client, this);
   return ok ? core::HookResult::kDefault : core::HookResult::kFault;
 }
 

@@ -89,6 +89,8 @@ class LuaPolicy final : public core::Policy {
   static int load(lua_State* L);
   static int store_params(lua_State* L);
   static int make_frame(lua_State* L);
+  static int make_client(lua_State* L);  // of client_,
+  static int forget_client(lua_State* L);
   void push_frame();
 
   bool has(Hook hook) const {
@@ -97,6 +99,7 @@ class LuaPolicy final : public core::Policy {
   void begin(Hook hook, core::Gpu& gpu);  // pushes the function
   bool finish(int args, int results);     // calls it; false on a fault
   void end();
+  bool know(Hook hook, core::ClientId client);  // false on a fault
   core::WindowVerdict window_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
   bool read_window(core::WindowVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
@@ -117,6 +120,7 @@ class LuaPolicy final : public core::Policy {
   std::string_view verdict_;
   std::vector<Said> said_;
   Hook running_ = Hook::kInit;
+  core::ClientId client_ = 0;  // who comes or goes
   bool told_unplaced_ = false;
 };
 

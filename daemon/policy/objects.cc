@@ -1,5 +1,6 @@
 #include "daemon/policy/objects.h"
 
+#include <algorithm>
 #include <new>
 #include <type_traits>
 
@@ -36,7 +37,8 @@ Object& check(lua_State* L, int index, Kind kind) {
 }
 
 core::LaunchView& launch_view(lua_State* L, Session& s, Object& object) {
-  auto& launch = static_cast<LaunchObject&>(object);
+  LaunchObject& launch = object.kind == Kind::kKernel ? *static_cast<KernelObject&>(object).launch
+                                                      : static_cast<LaunchObject&>(object);
   if (!launch.filled) {
     if (!s.gpu->launch(launch.id, launch.view)) raise_stale(L, object);
     launch.filled = true;
@@ -91,21 +93,31 @@ void push_method(lua_State* L, Session& s, Object&) {
 }
 void push_absent(lua_State* L, Session&, Object&) { lua_pushnil(L); }
 
-template <class T, size_t N>
-T& hand_out(lua_State* L, Session& s, Ring<T, N>& ring) {
-  T& object = *ring.objects[ring.next];
-  lua_rawgeti(L, LUA_REGISTRYINDEX, ring.refs[ring.next]);
-  if (++ring.next == N) ring.next = 0;
-  object.call = s.call;
-  object.filled = false;
-  return object;
+template <class T>
+T& hand_out(lua_State* L, const Session& s, const Kept<T>& kept) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, kept.ref);
+  if (kept.object->call != s.call) kept.object->filled = false;
+  kept.object->call = s.call;
+  return *kept.object;
+}
+
+LaunchObject& next_launch(lua_State* L, Session& s) {
+  if (s.launches_used == s.launches.size()) {
+    luaL_error(L, "this hook call has looked at %d launches; keep k in a local, or stop earlier",
+               static_cast<int>(s.launches_used));
+  }
+  return hand_out(L, s, s.launches[s.launches_used++]);
+}
+
+auto place_of(Session& s, core::ClientId id) {
+  return std::lower_bound(
+      s.clients.begin(), s.clients.end(), id,
+      [](const Kept<ClientObject>& kept, core::ClientId other) { return kept.object->id < other; });
 }
 
 void push_kernel_of(lua_State* L, Session& s, Object& o) {
-  const core::LaunchView view = launch_view(L, s, o);
-  LaunchObject& kernel = hand_out(L, s, s.kernels);
-  kernel.view = view;
-  kernel.filled = true;
+  launch_view(L, s, o);
+  hand_out(L, s, s.kernels[static_cast<LaunchObject&>(o).place]);
 }
 void push_client_of(lua_State* L, Session& s, Object& o) {
   push_client(L, s, launch_view(L, s, o).client);
@@ -282,15 +294,18 @@ int runs(lua_State* L) {
   return 3;
 }
 
-// The iterator's control value is the last client, which knows its place.
+// The iterator's control value is the last client: the next has the next higher ID.
 int next_client(lua_State* L) {
   check(L, 1, Kind::kGpu);
   Session& s = Session::of(L);
-  size_t place = 0;
-  if (!lua_isnil(L, 2)) place = static_cast<ClientObject&>(check(L, 2, Kind::kClient)).place + 1;
   const auto clients = s.gpu->clients();
-  if (place >= clients.size()) return 0;
-  push_client(L, s, clients[place], place);
+  auto next = clients.begin();
+  if (!lua_isnil(L, 2)) {
+    const auto& last = static_cast<ClientObject&>(check(L, 2, Kind::kClient));
+    next = std::upper_bound(clients.begin(), clients.end(), last.id);
+  }
+  if (next == clients.end()) return 0;
+  push_client(L, s, *next);
   return 1;
 }
 
@@ -328,16 +343,16 @@ int launch_priority_is(lua_State* L) {
   return there ? 0 : raise_stale(L, client);
 }
 
-template <class T, size_t N>
-void fill_ring(lua_State* L, Session& s, Ring<T, N>& ring, Kind kind) {
-  for (size_t i = 0; i < N; ++i) {
-    ring.objects[i] = new (lua_newuserdata(L, sizeof(T))) T();
-    ring.objects[i]->kind = kind;
-    ring.objects[i]->session = &s;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(kind)]);
-    lua_setmetatable(L, -2);
-    ring.refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
-  }
+template <class T>
+Kept<T> make(lua_State* L, Session& s, Kind kind) {
+  Kept<T> kept;
+  kept.object = new (lua_newuserdata(L, sizeof(T))) T();
+  kept.object->kind = kind;
+  kept.object->session = &s;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(kind)]);
+  lua_setmetatable(L, -2);
+  kept.ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  return kept;
 }
 
 void make_metatable(lua_State* L, Session& s, Kind kind) {
@@ -387,30 +402,49 @@ void open_objects(lua_State* L, Session& s) {
   for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu}) {
     make_metatable(L, s, kind);
   }
-  fill_ring(L, s, s.launches, Kind::kLaunch);
-  fill_ring(L, s, s.kernels, Kind::kKernel);
-  fill_ring(L, s, s.clients, Kind::kClient);
-  fill_ring(L, s, s.gpus, Kind::kGpu);
+  for (size_t i = 0; i < kLaunchObjects; ++i) {
+    s.launches[i] = make<LaunchObject>(L, s, Kind::kLaunch);
+    s.launches[i].object->place = i;
+    s.kernels[i] = make<KernelObject>(L, s, Kind::kKernel);
+    s.kernels[i].object->launch = s.launches[i].object;
+  }
+  s.the_gpu = make<GpuObject>(L, s, Kind::kGpu);
 }
 
-void push_launch(lua_State* L, Session& s, core::LaunchId id) {
-  hand_out(L, s, s.launches).id = id;
-}
+void push_launch(lua_State* L, Session& s, core::LaunchId id) { next_launch(L, s).id = id; }
 
 void push_ended_launch(lua_State* L, Session& s, const core::LaunchView& view) {
-  LaunchObject& launch = hand_out(L, s, s.launches);
+  LaunchObject& launch = next_launch(L, s);
   launch.id = 0;
   launch.view = view;
   launch.filled = true;
 }
 
-void push_client(lua_State* L, Session& s, core::ClientId id, size_t place) {
-  ClientObject& client = hand_out(L, s, s.clients);
-  client.id = id;
-  client.place = place;
+void push_gpu(lua_State* L, Session& s) { hand_out(L, s, s.the_gpu); }
+
+void make_client(lua_State* L, Session& s, core::ClientId id) {
+  const auto at = place_of(s, id);
+  if (at != s.clients.end() && at->object->id == id) return;
+  const Kept<ClientObject> kept = make<ClientObject>(L, s, Kind::kClient);
+  kept.object->id = id;
+  s.clients.insert(at, kept);
 }
 
-void push_gpu(lua_State* L, Session& s) { hand_out(L, s, s.gpus); }
+void push_client(lua_State* L, Session& s, core::ClientId id) {
+  auto at = place_of(s, id);
+  if (at == s.clients.end() || at->object->id != id) {
+    make_client(L, s, id);
+    at = place_of(s, id);
+  }
+  hand_out(L, s, *at);
+}
+
+void forget_client(lua_State* L, Session& s, core::ClientId id) {
+  const auto at = place_of(s, id);
+  if (at == s.clients.end() || at->object->id != id) return;
+  luaL_unref(L, LUA_REGISTRYINDEX, at->ref);
+  s.clients.erase(at);
+}
 
 LaunchObject* to_launch(lua_State* L, const Session& s, int index) {
   Object* object = to_object(L, index);

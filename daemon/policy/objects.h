@@ -1,14 +1,17 @@
 // The objects that hooks see: k (launch), kn (kernel), c (client), g (GPU). Userdata with read-only
-// fields, made once and handed out again and again from rings, so that a hook call allocates
-// nothing. Each remembers the hook call that it was handed out in; used in a later one it raises
-// "stale".
+// fields, made before they are needed, so that a hook call allocates nothing. A client has one
+// object from attach to exit; launches are handed out from a ring, which a hook call can use up but
+// never goes around in. So an object never turns into another one while a hook looks at it. Each
+// remembers the hook call that it was handed out in; used in a later one it raises "stale".
 #pragma once
 
 #include <array>
 #include <luajit-2.1/lua.hpp>
 #include <string_view>
+#include <vector>
 
 #include "daemon/core/policy.h"
+#include "daemon/policy/limits.h"
 
 namespace heddle::policy {
 
@@ -24,14 +27,18 @@ struct Object {
   uint64_t call = 0;           // number of the hook call
 };
 
-struct LaunchObject : Object {  // kLaunch and kKernel
-  core::LaunchId id = 0;        // 0: it has ended
+struct LaunchObject : Object {
+  core::LaunchId id = 0;  // 0: it has ended
+  size_t place = 0;       // in its ring; its kernel is at the same one
   core::LaunchView view;
+};
+
+struct KernelObject : Object {
+  LaunchObject* launch = nullptr;  // always the same; its view has the kernel's fields
 };
 
 struct ClientObject : Object {
   core::ClientId id = 0;
-  size_t place = 0;  // in Gpu::clients(), for g:clients()
   core::ClientView view;
 };
 
@@ -66,21 +73,27 @@ class FieldTable {
   std::array<const Field*, kSlots> fields_{};
 };
 
-// Userdata of one kind, referenced by the registry's numbers first .. first + N - 1.
-template <class T, size_t N>
-struct Ring {
-  std::array<T*, N> objects{};
-  std::array<int, N> refs{};
-  size_t next = 0;
+// Userdata and the reference that keeps it.
+template <class T>
+struct Kept {
+  T* object = nullptr;
+  int ref = LUA_NOREF;
 };
+
+template <class T>
+using LaunchRing = std::array<Kept<T>, kLaunchObjects>;
 
 // Makes the rings and metatables; inside a protected call.
 void open_objects(lua_State* L, Session& session);
 
+// The first launch of a hook call never raises.
 void push_launch(lua_State* L, Session& session, core::LaunchId id);
 void push_ended_launch(lua_State* L, Session& session, const core::LaunchView& view);
-void push_client(lua_State* L, Session& session, core::ClientId id, size_t place = 0);
 void push_gpu(lua_State* L, Session& session);
+// Makes the client's object if there is none; inside a protected call.
+void make_client(lua_State* L, Session& session, core::ClientId id);
+void push_client(lua_State* L, Session& session, core::ClientId id);  // makes it likewise
+void forget_client(lua_State* L, Session& session, core::ClientId id);
 
 // The launch, client at `index` if it is one and of this hook call; else nullptr, or an error for
 // which `what` names the place.

@@ -49,10 +49,11 @@ struct Session {
 
   std::array<FieldTable, kKinds> fields;
   std::array<int, kKinds> metatable_refs{};
-  Ring<LaunchObject, 256> launches;
-  Ring<LaunchObject, 16> kernels;
-  Ring<ClientObject, 64> clients;
-  Ring<GpuObject, 1> gpus;
+  LaunchRing<LaunchObject> launches;
+  LaunchRing<KernelObject> kernels;
+  size_t launches_used = 0;                 // by the running hook call
+  std::vector<Kept<ClientObject>> clients;  // ascending by ID
+  Kept<GpuObject> the_gpu;
   std::array<int, 12> method_refs{};
 
   static Session& of(lua_State* L) { return *static_cast<Session*>(Sandbox::of(L).host); }

@@ -1,6 +1,7 @@
 // What a Lua policy's tests give it instead of the core.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,11 +27,11 @@ class FakeGpu final : public core::Gpu {
     return found != launches.end();
   }
   bool client(core::ClientId id, core::ClientView& out) const override {
-    if (id == 0 || id > 3) return false;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) return false;
     out = {};
     out.id = id;
     out.name = "app";
-    out.priority = static_cast<int>(id);
+    out.priority = static_cast<int>(id % 10);
     return true;
   }
   std::span<const core::ClientId> clients() const override { return ids; }

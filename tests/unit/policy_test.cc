@@ -1,27 +1,16 @@
 // The Lua engine: what a policy can say, what happens when it is wrong, and what it cannot reach.
-#include "daemon/policy/lua_policy.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 
-#include "tests/unit/fake_gpu.h"
+#include "tests/unit/policy_fixture.h"
 
 namespace heddle::policy {
 namespace {
 
 using namespace std::string_literals;
-using core::HookResult;
-
-Source text(std::string body) { return {std::move(body), "test.lua", ""}; }
-
-// A policy with the given hooks.
-std::string with_hooks(const std::string& hooks, const std::string& before = "") {
-  return before + "\nreturn policy { name = \"test\", api = 1, version = \"1\", hooks = { " +
-         hooks + " } }";
-}
 
 // For what ends by fuel or memory, however slow the build and the machine.
 Limits patient() { return {.cpu_ms = 1000}; }
@@ -30,45 +19,6 @@ std::string load_error(const std::string& body) {
   const auto policy = load_policy(text(body), {}, patient());
   return policy ? "" : policy.error().message;
 }
-
-void expect_contains(const std::string& whole, std::string_view part) {
-  EXPECT_NE(whole.find(part), whole.npos) << "'" << whole << "' lacks '" << part << "'";
-}
-
-class PolicyTest : public ::testing::Test {
- protected:
-  PolicyTest() {
-    LaunchView k;
-    k.client = 1;
-    k.predicted_us = 100;
-    k.priority = 9;
-    k.kernel_name = "gemm";
-    gpu_.launches[7] = k;
-  }
-
-  void load(const std::string& body, const ParamValues& values = {}) {
-    auto loaded = load_policy(text(body), values, limits_);
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    policy_ = std::move(*loaded);
-    ASSERT_EQ(policy_->init(gpu_), HookResult::kDefault);
-  }
-
-  // Loads a policy whose dispatch is `body`, and calls it.
-  core::DispatchVerdict dispatch(const std::string& body, const std::string& before = "") {
-    load(with_hooks("dispatch = function(g, p) " + body + " end", before));
-    return policy_ ? policy_->dispatch(gpu_) : core::DispatchVerdict{};
-  }
-
-  void expect_fault(std::string_view kind, std::string_view message) {
-    ASSERT_NE(policy_, nullptr);
-    EXPECT_EQ(policy_->last_fault().kind, kind);
-    expect_contains(policy_->last_fault().message, message);
-  }
-
-  FakeGpu gpu_;
-  Limits limits_;
-  std::unique_ptr<LuaPolicy> policy_;
-};
 
 TEST_F(PolicyTest, AKernelsMeanIsOfItsIdAndAPredictionOfTheLaunch) {
   gpu_.launches[7].mean_us = 90;
@@ -161,66 +111,6 @@ TEST_F(PolicyTest, EnqueueThatPlacesNothingIsToldOnce) {
   EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDefault);
   ASSERT_EQ(policy_->trace_lines().size(), 1u);
   expect_contains(policy_->trace_lines()[0], "neither inserted nor returned");
-}
-
-// ---- objects ----------------------------------------------------------------------------------
-
-TEST_F(PolicyTest, FieldsAndMethods) {
-  dispatch(
-      "local ids = 0 for c in g:clients() do ids = ids * 10 + c.id end "
-      "trace('%d %s %g %g %s', ids, g.mode, g:gap_us(3), now_us(), tostring(g:busy(1)))");
-  ASSERT_EQ(policy_->trace_lines().size(), 1u);
-  EXPECT_EQ(policy_->trace_lines()[0], "123 mps 400 5 false");
-}
-
-TEST_F(PolicyTest, AnUnknownFieldNamesTheNearest) {
-  EXPECT_EQ(dispatch("return IDLE, g.inflite_us").result, HookResult::kFault);
-  expect_fault("error", "test.lua:2: g has no field 'inflite_us'; did you mean 'inflight_us'?");
-}
-
-TEST_F(PolicyTest, ObjectsKeptPastTheirHookAreStale) {
-  load(
-      with_hooks("enqueue = function(k) kept = k return RUN end, "
-                 "dispatch = function(g) return IDLE, kept.kind end",
-                 "local kept"));
-  policy_->enqueue(gpu_, 7);
-  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
-  expect_fault("stale", "test.lua:2: k is stale");
-}
-
-TEST_F(PolicyTest, AStaleLaunchCannotBeRunOrInserted) {
-  load(
-      with_hooks("enqueue = function(k) kept = k return RUN end, "
-                 "dispatch = function(g) return RUN, kept end, "
-                 "stopping = function(k) queue.insert('q', k, 1) end",
-                 "local kept queue.create('q')"));
-  policy_->enqueue(gpu_, 7);
-  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
-  EXPECT_EQ(policy_->stopping(gpu_, gpu_.launches[7]), HookResult::kFault);
-}
-
-TEST_F(PolicyTest, ALaunchThatLeftDuringTheHookIsStale) {
-  load(
-      with_hooks("dispatch = function(g) local k = queue.peek('q') return RUN, k, k.wait_us end, "
-                 "enqueue = function(k) return queue.insert('q', k, 1) end",
-                 "queue.create('q')"));
-  policy_->enqueue(gpu_, 7);
-  gpu_.launches.clear();
-  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
-  expect_fault("stale", "k is stale");
-}
-
-TEST_F(PolicyTest, ObjectsAreReadOnly) {
-  EXPECT_EQ(dispatch("g.mode = 1").result, HookResult::kFault);
-  EXPECT_EQ(dispatch("p.quantum_us = 1").result, HookResult::kFault);
-}
-
-TEST_F(PolicyTest, AnObjectOfTheWrongKindIsAnError) {
-  for (const char* body : {"g.gap_us(p, 1)", "queue.insert('q', g, 1)", "queue.insert('q', p, 1)",
-                           "g.gap_us(1, 1)", "g.clients(nil)", "queue.peek('r')", "queue.peek(g)",
-                           "queue.insert('q', nil, 0/0)", "queue.best_fit('q', 0/0)"}) {
-    EXPECT_EQ(dispatch(body, "queue.create('q')").result, HookResult::kFault) << body;
-  }
 }
 
 // ---- loading ----------------------------------------------------------------------------------
