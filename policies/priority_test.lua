@@ -46,8 +46,8 @@ test("equals share the GPU's time by weight, however long their kernels are", fu
   s:client { name = "two", priority = 9, share = 2 }
   s:client { name = "one", priority = 9 }
   s:loop { client = "top", us = 20, gap_us = 1000 }
-  s:loop { client = "two", us = 100, launches = 100 }
-  s:loop { client = "one", us = 200, launches = 100 }
+  s:loop { client = "two", us = 100, launches = 100, blocks = 264 }  -- each fills the GPU
+  s:loop { client = "one", us = 200, launches = 100, blocks = 264 }
   s:run(400000)
   t.near(s:stats("two").gpu_us / s:stats("one").gpu_us, 2, 0.2, "GPU time of two over one's")
 end)

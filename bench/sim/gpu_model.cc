@@ -56,7 +56,9 @@ ClientIndex GpuModel::add_client(uint32_t sm_limit) {
   ClientIndex index = 0;
   while (index < clients_.size() && clients_[index].live) ++index;
   if (index == clients_.size()) clients_.emplace_back();
-  clients_[index] = {true, 0, room_of(sm_limit == 0 ? config_.sm_count : sm_limit)};
+  clients_[index] = {};
+  clients_[index].live = true;
+  clients_[index].room = room_of(sm_limit == 0 ? config_.sm_count : sm_limit);
   return index;
 }
 

@@ -117,6 +117,10 @@ class GpuModel {
   ClientIndex add_client(uint32_t sm_limit = 0);
   void remove_client(TimeNs at, ClientIndex client);
 
+  // GPU time of the client so far, now() included: while blocks of n clients run, 1/n of the time
+  // is each one's, so that together they never have more than passed.
+  double gpu_ns(ClientIndex client) const;
+
   // Streams run in order. `priority` as in CUDA, 0 to -5. Closing one drops what it has not
   // finished, without notices. Indices are reused, sequence numbers go on, so that old OpIds stay
   // done.
@@ -197,8 +201,10 @@ class GpuModel {
   };
   struct Client {
     bool live = false;
-    uint32_t kernels = 0;  // stream heads that launch, wait for room or run
-    Room room;             // what it may use
+    uint32_t kernels = 0;            // stream heads that launch, wait for room or run
+    Room room;                       // what it may use
+    uint32_t blocks = 0;             // that hold room, or would in its slice
+    double gpu_ns = 0, part_at = 0;  // up to when part_ns_ was that
   };
   struct Region {
     ClientIndex client;  // kNobody: of all, under MPS
@@ -243,6 +249,7 @@ class GpuModel {
     return config_.mode == Mode::kMps || (on_gpu_ == client && now_ >= switch_end_);
   }
   void share_sms();
+  void count_blocks(ClientIndex client, uint32_t more, uint32_t less);
   void give_room(const Stream& stream, uint32_t blocks);
   void drop_work(StreamIndex s);
   void forget(StreamIndex s);
@@ -257,6 +264,8 @@ class GpuModel {
   std::vector<Cohort> cohorts_;
   Room gpu_;                                       // under MPS everybody's blocks take from it too
   std::vector<Region> regions_{{kNobody, 0, {}}};  // 0 stands for all SMs
+  double part_ns_ = 0;  // under MPS a clock: of n clients that have blocks, each has a part of 1/n
+  uint32_t sharers_ = 0;  // so many have
   uint64_t pass_ = 0;
   bool dirty_ = false;               // a stream got work or lost it since the last advance()
   TimeNs settled_ = -1;              // advance() has done all that happens up to here

@@ -60,7 +60,22 @@ std::array<GpuModel::Room*, 3> GpuModel::rooms(const Stream& stream) {
           config_.mode == Mode::kMps ? &gpu_ : nullptr};
 }
 
+double GpuModel::gpu_ns(ClientIndex client) const {
+  const Client& c = clients_[client];
+  return c.gpu_ns + (c.blocks > 0 ? part_ns_ - c.part_at : 0);
+}
+
+void GpuModel::count_blocks(ClientIndex client, uint32_t more, uint32_t less) {
+  Client& c = clients_[client];
+  c.gpu_ns = gpu_ns(client);
+  c.part_at = part_ns_;
+  if (c.blocks > 0) --sharers_;
+  c.blocks += more - less;
+  if (c.blocks > 0) ++sharers_;
+}
+
 void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
+  count_blocks(stream.client, 0, blocks);
   const Needs& needs = stream.needs;
   for (Room* room : rooms(stream)) {
     if (room == nullptr) continue;
@@ -72,6 +87,7 @@ void GpuModel::give_room(const Stream& stream, uint32_t blocks) {
 }
 
 void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
+  count_blocks(stream.client, blocks, 0);
   const Needs& needs = stream.needs;
   for (Room* room : rooms(stream)) {
     if (room == nullptr) continue;
@@ -233,8 +249,14 @@ void GpuModel::part_waves() {
 void GpuModel::pass_time(TimeNs to) {
   if (to == now_) return;
   next_known_ = false;
+  const auto passed_ns = static_cast<double>(to - now_);
+  if (config_.mode == Mode::kMps) {
+    if (sharers_ > 0) part_ns_ += passed_ns / sharers_;
+  } else if (on_gpu_ != kNobody && may_run(on_gpu_) && clients_[on_gpu_].blocks > 0) {
+    clients_[on_gpu_].gpu_ns += passed_ns;
+  }
   for (Cohort& cohort : cohorts_) {
-    cohort.left_ns -= static_cast<double>(to - now_) * cohort.speed;
+    cohort.left_ns -= passed_ns * cohort.speed;
   }
   now_ = to;
 }

@@ -91,6 +91,7 @@ void VirtualMachine::remove_client(size_t client) {
     in_flight_free_.push_back(slot);
   }
   c.in_flight = 0;
+  c.gpu_us = gpu_.gpu_ns(c.gpu) / 1e3;
   gpu_.remove_client(now_, c.gpu);
   feed(Event(EventKind::kDetached, now_, c.id));
 }
@@ -347,7 +348,7 @@ ClientStats VirtualMachine::stats(size_t client) const {
   const ClientState& c = clients_[client];
   ClientStats s;
   s.launches = c.launches;
-  s.gpu_us = c.gpu_us;
+  s.gpu_us = c.live ? gpu_.gpu_ns(c.gpu) / 1e3 : c.gpu_us;
   s.asks = c.asks;
   s.max_wait_us = c.max_wait_us;
   s.iterations = c.iteration_us.size();

@@ -97,7 +97,7 @@ struct ClientStats {
   double p99_us = 0;
   double max_us = 0;
   double max_wait_us = 0;  // of an ask
-  double gpu_us = 0;       // sum of run times
+  double gpu_us = 0;       // GpuModel::gpu_ns()
   uint64_t asks = 0;       // launches that waited for a grant
 };
 
@@ -214,7 +214,7 @@ class VirtualMachine {
     std::vector<float> iteration_us;
     double max_wait_us = 0;
     uint64_t launches = 0, asks = 0;
-    double gpu_us = 0;
+    double gpu_us = 0;  // once it is gone
   };
   static constexpr size_t kNoRecord = SIZE_MAX;
   struct InFlight {     // by the tag given to the GPU

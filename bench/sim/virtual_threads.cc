@@ -295,7 +295,6 @@ void VirtualMachine::on_notice(const Notice& notice) {
   t.done = f.seq;
   --c.in_flight;
   ++c.launches;
-  c.gpu_us += to_us(notice.at - f.started);
   c.outstanding_us = std::max(0.0, c.outstanding_us - f.predicted_us);
   const auto duration_us = static_cast<float>(to_us(notice.at - f.started));
   if (t.doing == Doing::kSynchronizing && t.done == t.seq) {

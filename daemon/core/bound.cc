@@ -71,7 +71,7 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
   if (at <= c.gap_start) return;  // between a row and what tells of it nobody is let in
   const double bound = bound_us(c);
   if (bound == 0) return;
-  if (!still_in_the_way(c)) c.ended_gap = {at, bound, c.gpu_us, bound == kUnlimitedUs};
+  if (!still_in_the_way(c)) c.ended_gap = {at, bound, c.worked_us, bound == kUnlimitedUs};
   c.added_us_max = std::max(c.added_us_max, bound);
   ++c.gaps_filled;
   ++stats.gaps_filled;
@@ -102,7 +102,7 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
       if (work.posted_at + to_ns(kReachUs + config.switch_us) > gap.at) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     } else if (!config.mps) {
-      lasted_us -= above->gpu_us - gap.gpu_us;
+      lasted_us -= above->worked_us - gap.worked_us;
     }
     if (lasted_us <= gap.bound_us) continue;
     gap.judged = true;

@@ -120,8 +120,8 @@ struct Granted {
 struct EndedGap {
   TimeNs at = 0;
   double bound_us = 0;
-  double gpu_us = 0;   // what work of the client that was done by then had taken
-  bool judged = true;  // its bound is known to have been exceeded, or there was no such gap
+  double worked_us = 0;  // what work of the client that was done by then had taken
+  bool judged = true;    // its bound is known to have been exceeded, or there was no such gap
 };
 
 // Launches that were taken for done because their predicted end had passed: without them most of
@@ -150,7 +150,8 @@ struct UntimedLaunch {
 struct Client {
   // What each event looks at in every active client.
   int priority = kPriorityLowest;
-  bool at_work = false;  // it was busy as it was last settled
+  bool at_work = false;   // it was busy as it was last settled
+  bool resident = false;  // the same, or in a row
   // Time alone changes nothing before then (State::settle); 0: it is not known when it does.
   TimeNs settled_until = 0;
   double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
@@ -224,8 +225,10 @@ struct Client {
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
-  double turn_us = 0;  // when its next turn begins: State::take_turn
-  double gpu_us = 0;
+  double turn_us = 0;               // when its next turn begins: State::take_turn
+  double worked_us = 0;             // of each launch from start to end, predicted or measured
+  double gpu_us = 0;                // of that, what the GPU had for it (gpu_time.cc)
+  double part_us = 0, part_at = 0;  // its part of the time that it was resident, not used yet
   Undated undated;
 
   EndedGap ended_gap;

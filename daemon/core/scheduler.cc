@@ -86,6 +86,7 @@ void Scheduler::State::on_detached(Client& c) {
     if (waiting[slot].client == &c) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  set_resident(c, false);
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
   std::erase(active, &c);
   std::erase(client_ids, c.id);
@@ -268,7 +269,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
   } else if (seen == Seen::kNot) {
     c.undated.add(work);
   }
-  c.gpu_us += measured_us > 0 ? measured_us : work.predicted_us;
+  charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
   if (seen == Seen::kWhen) judge_gaps(c, work, at, measured_us, c.done_at);
   if (seen != Seen::kNot) c.done_at = at;
   stopped(c, work, measured_us);
@@ -333,6 +334,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
 void Scheduler::State::settle(Client& c) {
   c.settled_until = c.busy_deadline();
   c.at_work = clock < c.settled_until;
+  set_resident(c, c.at_work || clock < c.row_until);
   if (!c.at_work && c.active) settle_idle(c);
   if (c.active) settle_at = std::min(settle_at, c.settled_until);
 }
@@ -382,6 +384,7 @@ void Scheduler::State::settle_all(Client* own) {
 void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
   busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
+  if (residents > 0) part_us += to_us(to - clock) / residents;
   clock = to;
 }
 

@@ -78,7 +78,9 @@ struct ClientStatus {
   uint64_t launches = 0;
   uint64_t granted = 0;
   double outstanding_us = 0;
-  double gpu_us = 0;  // predicted or measured GPU time so far
+  // GPU time so far, predicted or measured. Of what was on the GPU at the same time each client has
+  // a part, so that together they never have more than the time that passed.
+  double gpu_us = 0;
   uint32_t kernels = 0;
   uint32_t runs = 0;      // measured, of Config::measure_runs
   bool profiled = false;  // measured enough, or known from a profile

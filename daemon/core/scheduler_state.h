@@ -60,6 +60,9 @@ struct Scheduler::State final : Gpu {
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
   std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
+  double part_us = 0;      // a clock: of n clients that are resident, each has a part of 1/n
+  uint32_t residents = 0;  // so many are
+  double unused_us = 0;    // what was left of the parts of others
   bool windows_dirty = false;
   bool dispatch_wanted = false;
 
@@ -108,6 +111,11 @@ struct Scheduler::State final : Gpu {
   void on_observed(Client&, const Event&);
   void on_row(Client&, const Event&);
   void count_untold(Client&, uint64_t launches);
+
+  // ---- gpu_time.cc ----
+  void set_resident(Client&, bool resident);
+  void collect_part(Client&);
+  void charge(Client&, double us);
 
   // ---- measure.cc ----
   void on_profile(const Client&, const ProfileBody&);

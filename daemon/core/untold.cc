@@ -21,7 +21,7 @@ void Scheduler::State::on_observed(Client& c, const Event& e) {
 void Scheduler::State::count_untold(Client& c, uint64_t launches) {
   c.context.forget();
   if (c.launches > 0) {
-    c.gpu_us += static_cast<double>(launches) * (c.gpu_us / static_cast<double>(c.launches));
+    charge(c, static_cast<double>(launches) * (c.worked_us / static_cast<double>(c.launches)));
   }
   c.launches += launches;
   stats.posted += launches;

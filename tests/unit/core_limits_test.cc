@@ -55,7 +55,7 @@ TEST_F(LimitsTest, WhoNeverSynchronizesIsCountedAndHoldsNobodyUpAfterItsEnd) {
   wait(1);
   tick(kMs);
   done(1);
-  EXPECT_NEAR(core_->clients()[0].gpu_us, kLaunches * core_->config().default_kernel_us, 1);
+  EXPECT_NEAR(core_->clients()[0].gpu_us, 1'000, 1) << "the time that there was";
   tick(100 * kMs);
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].client, 2u);
