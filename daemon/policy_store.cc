@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kQuarantinedMax = 1'000;
+constexpr size_t kReasonMax = 500;    // why one is quarantined: error texts may be long
 constexpr ptrdiff_t kTraceShown = 8;  // lines of a device: an answer is one packet
 
 // Whoever can write a policy decides for everybody on this GPU. A group that writes is often
@@ -36,17 +37,15 @@ std::string ownership_problem(const std::string& path) {
   return "";
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream stream(path);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
 
 // `real` is canonical: a link in its place would be somebody else's to change.
 Result<void> check_owners(const fs::path& real) {
+  struct stat folder;
+  if (stat(real.parent_path().c_str(), &folder) == 0 && (folder.st_mode & S_ISVTX) != 0) {
+    return fail(real.string() + ": lies where everybody may put files; move it to the policy " +
+                "directory, or to one that only root and the daemon's user can write");
+  }
   for (const std::string& part : {parent_of(real.string()), real.string()}) {
     const std::string problem = ownership_problem(part);
     if (!problem.empty()) return fail(problem);
@@ -96,32 +95,53 @@ json params_json(const policy::LuaPolicy& policy) {
 
 }  // namespace
 
-FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string state)
-    : settings_(std::move(settings)), state_(std::move(state)) {
-  std::ifstream stream(state_);
-  for (std::string hash; quarantined_.size() < kQuarantinedMax && stream >> hash;) {
-    quarantined_.insert(hash);
+// What a policy imported, read once each. Generations of one content share it, on whatever thread.
+struct FilePolicyStore::Imports {
+  Result<std::string> read(const std::string& path) {
+    const std::lock_guard lock(mutex);
+    if (const auto found = texts.find(path); found != texts.end()) return found->second;
+    Result<std::string> text = from_disk ? read_owned(path) : fail(path + ": was not kept");
+    if (text) texts.emplace(path, *text);
+    return text;
   }
+
+  std::mutex mutex;
+  std::map<std::string, std::string> texts;  // by path
+  bool from_disk = true;
+};
+
+FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string state)
+    : state_(std::move(state)),
+      good_state_(state_.empty() ? "" : parent_of(state_) + "/last_good.json") {
+  known_.settings = std::move(settings);
+  std::ifstream stream(state_);
+  for (std::string line; known_.quarantined.size() < kQuarantinedMax && getline(stream, line);) {
+    const size_t end = std::min(line.find(' '), line.size());
+    known_.quarantined.emplace(line.substr(0, end),
+                               end < line.size() ? line.substr(end + 1) : "it faulted too often");
+  }
+  recall_good();
 }
 
-Result<void> FilePolicyStore::save_quarantined() const {
-  if (state_.empty()) return {};
-  std::string text;
-  for (const std::string& hash : quarantined_) text += hash + '\n';
-  Result<void> kept = replace_file(state_, text, 0644);
-  if (!kept) kept.error().message += "; quarantined policies will not be remembered";
-  return kept;
+void FilePolicyStore::configure(server::PolicySettings settings) {
+  const std::lock_guard lock(mutex_);
+  known_.settings = std::move(settings);
 }
 
-Result<void> FilePolicyStore::quarantine(const std::string& hash) {
-  if (quarantined_.size() < kQuarantinedMax) quarantined_.insert(hash);
-  return save_quarantined();
+FilePolicyStore::Known FilePolicyStore::known() const {
+  const std::lock_guard lock(mutex_);
+  return known_;
 }
 
-Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const {
+const FilePolicyStore::Content& FilePolicyStore::content_of(const server::Generation& generation) {
+  return *static_cast<const Content*>(generation.content.get());
+}
+
+Result<std::string> FilePolicyStore::find(const Known& known, const std::string& name_or_path) {
   std::string path = name_or_path;
   if (path.find('/') == std::string::npos) {
-    path = settings_.directory + "/" + path + (fs::path(path).extension() == ".lua" ? "" : ".lua");
+    path = known.settings.directory + "/" + path +
+           (fs::path(path).extension() == ".lua" ? "" : ".lua");
   }
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
@@ -135,31 +155,28 @@ Result<std::string> FilePolicyStore::find(const std::string& name_or_path) const
   return fs::absolute(path).lexically_normal().string();
 }
 
-policy::ParamValues FilePolicyStore::configured(const std::string& path) const {
-  const Result<std::string> named = find(settings_.name);
+policy::ParamValues FilePolicyStore::configured(const Known& known, const std::string& path) {
+  const Result<std::string> named = find(known, known.settings.name);
   if (!named || *named != path) return {};
-  return {settings_.params.begin(), settings_.params.end()};
+  return {known.settings.params.begin(), known.settings.params.end()};
 }
 
-policy::ParamValues FilePolicyStore::live(const std::string& path) const {
-  const auto found = set_.find(path);
-  return found != set_.end() ? found->second : policy::ParamValues{};
+policy::ParamValues FilePolicyStore::live(const Known& known, const std::string& path) {
+  const auto found = known.set.find(path);
+  return found != known.set.end() ? found->second : policy::ParamValues{};
 }
 
-Result<FilePolicyStore::Content> FilePolicyStore::read(const std::string& path) const {
+Result<FilePolicyStore::Content> FilePolicyStore::read(const Known& known,
+                                                       const std::string& path) {
   Result<std::string> text = policy::read_source(path);
   if (!text) return tl::unexpected<Error>(std::move(text.error()));
-  const auto imports = std::make_shared<std::map<std::string, std::string>>();
-  const auto once = [imports](const std::string& import) -> Result<std::string> {
-    if (const auto known = imports->find(import); known != imports->end()) return known->second;
-    Result<std::string> read = read_owned(import);
-    if (read) imports->emplace(import, *read);
-    return read;
-  };
+  const auto imports = std::make_shared<Imports>();
+  const auto once = [imports](const std::string& import) { return imports->read(import); };
   return Content{path,
                  {std::move(*text), fs::path(path).filename().string(), parent_of(path), once},
-                 configured(path),
-                 live(path)};
+                 imports,
+                 configured(known, path),
+                 live(known, path)};
 }
 
 // Configured parameters that a policy does not take are a mistake. What was set live, and nobody
@@ -192,69 +209,160 @@ Result<server::Generation> FilePolicyStore::offer(Result<Content> content) {
                      values = content->values]() -> Result<std::unique_ptr<core::Policy>> {
     return policy::load_policy(source, values);
   };
-  offered_ = std::move(*content);
+  generation.content = std::make_shared<const Content>(std::move(*content));
   return generation;
 }
 
 Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path, bool pardon) {
+  const Known now = known();
   if (name_or_path == "builtin") {
-    wanted_.clear();
+    const std::lock_guard lock(mutex_);
+    known_.wanted.clear();
     return server::Generation{};
   }
-  const Result<std::string> path = find(name_or_path);
+  const Result<std::string> path = find(now, name_or_path);
   if (!path) return tl::unexpected<Error>(path.error());
-  if (running_.path.empty()) wanted_ = *path;  // mended by a save, it comes to life
-  Result<server::Generation> loaded = offer(read(*path));
-  if (!loaded || quarantined_.count(loaded->hash) == 0) return loaded;
-  if (!pardon) {
-    return fail(*path + ": quarantined, it faulted too often; mend it, or run heddle policy load " +
-                loaded->name);
+  if (now.running.path.empty()) {  // mended by a save, it comes to life
+    const std::lock_guard lock(mutex_);
+    known_.wanted = *path;
   }
-  quarantined_.erase(loaded->hash);
+  Result<server::Generation> loaded = offer(read(now, *path));
+  if (!loaded) return loaded;
+  const auto found = now.quarantined.find(loaded->hash);
+  if (found == now.quarantined.end()) return loaded;
+  if (!pardon) {
+    loaded->quarantined = *path + ": quarantined, " + found->second +
+                          "; mend it, or run heddle policy load " + loaded->name;
+    return loaded;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    known_.quarantined.erase(loaded->hash);
+  }
   // If that cannot be written down, the next start asks for another pardon.
-  (void)save_quarantined();
+  (void)remember();
   return loaded;
 }
 
 Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
                                                         const Params& params) {
-  const bool runs = name == running_.name || name == fs::path(running_.path).stem().string();
-  if (running_.path.empty() || !runs) {
+  const server::Generation running = known().running;
+  const bool runs = name == running.name || name == fs::path(running.path).stem().string();
+  if (running.path.empty() || !runs) {
     return fail(name + ": not the running policy; run heddle policy load " + name + " first");
   }
-  Content content = content_;
+  Content content = content_of(running);
   for (const auto& [param, value] : params) content.values[param] = content.live[param] = value;
   return offer(std::move(content));
 }
 
-void FilePolicyStore::adopted(const server::Generation& generation) {
-  running_ = generation;
+void FilePolicyStore::adopted(const server::Generation& generation, bool stands_in) {
+  const std::lock_guard lock(mutex_);
+  known_.running = generation;
   if (generation.path.empty()) return;
-  wanted_ = generation.path;
-  seen_ = generation.hash;
-  content_ = offered_;
-  set_[generation.path] = content_.live;
+  known_.set[generation.path] = content_of(generation).live;
+  if (stands_in) return;
+  known_.wanted = generation.path;
+  known_.seen = generation.hash;
 }
 
 std::optional<Result<server::Generation>> FilePolicyStore::changed() {
+  const Known now = known();
   std::error_code error;
   // Between the two halves of a rename there is no file; the second half comes as a change.
-  if (wanted_.empty() || !fs::exists(wanted_, error)) return std::nullopt;
-  const Result<std::string> path = find(wanted_);
+  if (now.wanted.empty() || !fs::exists(now.wanted, error)) return std::nullopt;
+  const Result<std::string> path = find(now, now.wanted);
   Result<server::Generation> loaded =
-      path ? offer(read(*path)) : Result<server::Generation>(tl::unexpect, path.error());
-  const std::string found = loaded ? loaded->hash : loaded.error().message + read_text(wanted_);
-  if (found == seen_) return std::nullopt;
-  seen_ = found;
-  if (loaded && quarantined_.count(loaded->hash) != 0) return std::nullopt;
+      path ? offer(read(now, *path)) : Result<server::Generation>(tl::unexpect, path.error());
+  std::string found = loaded ? loaded->hash : loaded.error().message;
+  if (!loaded) found += policy::read_source(now.wanted).value_or("");
+  if (found == now.seen) return std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    known_.seen = found;
+  }
+  if (loaded && now.quarantined.count(loaded->hash) != 0) return std::nullopt;
   return loaded;
 }
 
-std::vector<std::string> FilePolicyStore::directories() const {
-  if (!settings_.watch) return {};
-  std::vector<std::string> all{settings_.directory};
-  if (!wanted_.empty() && parent_of(wanted_) != settings_.directory) {
-    all.push_back(parent_of(wanted_));
+void FilePolicyStore::quarantine(const server::Generation& generation, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  const bool was_good = known_.good && known_.good->hash == generation.hash;
+  if (was_good && content_of(*known_.good).values != content_of(generation).values) return;
+  std::string line = why.substr(0, kReasonMax);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  if (known_.quarantined.size() < kQuarantinedMax) known_.quarantined[generation.hash] = line;
+}
+
+void FilePolicyStore::good(const server::Generation& generation) {
+  const std::lock_guard lock(mutex_);
+  known_.good = generation;
+  known_.good_unsaved = true;
+}
+
+std::optional<server::Generation> FilePolicyStore::last_good() {
+  Known now = known();
+  if (!now.good || now.quarantined.count(now.good->hash) != 0) return std::nullopt;
+  return now.good;
+}
+
+Result<void> FilePolicyStore::remember() {
+  if (state_.empty()) return {};
+  Known now;
+  {
+    const std::lock_guard lock(mutex_);
+    now = known_;
+    known_.good_unsaved = false;
+  }
+  std::string text;
+  for (const auto& [hash, why] : now.quarantined) text += hash + ' ' + why + '\n';
+  Result<void> kept = replace_file(state_, text, 0644);
+  if (kept && now.good && now.good_unsaved) {
+    const Content& content = content_of(*now.good);
+    const std::lock_guard lock(content.imports->mutex);
+    const json document{{"path", content.path},
+                        {"text", content.source.text},
+                        {"imports", content.imports->texts},
+                        {"values", content.values},
+                        {"live", content.live}};
+    kept = replace_file(good_state_, document.dump(), 0600);
+  }
+  if (!kept) kept.error().message += "; quarantined and good policies will not be remembered";
+  return kept;
+}
+
+// Its own directory is as trusted as the list of the quarantined; what is no policy any more, or
+// was cut, is as if there were none.
+void FilePolicyStore::recall_good() {
+  std::ifstream stream(good_state_);
+  const json document = json::parse(stream, nullptr, false);
+  if (!document.is_object()) return;
+  const auto imports = std::make_shared<Imports>();
+  imports->from_disk = false;
+  Content content;
+  try {
+    content.path = document.at("path");
+    content.source.text = document.at("text");
+    content.values = document.at("values");
+    content.live = document.at("live");
+    imports->texts = document.at("imports");
+  } catch (const json::exception&) {
+    return;
+  }
+  content.source.chunk = fs::path(content.path).filename().string();
+  content.source.directory = parent_of(content.path);
+  content.source.read = [imports](const std::string& import) { return imports->read(import); };
+  content.imports = imports;
+  if (Result<server::Generation> good = offer(std::move(content))) known_.good = std::move(*good);
+}
+
+std::vector<std::string> FilePolicyStore::directories() {
+  const Known now = known();
+  if (!now.settings.watch) return {};
+  std::vector<std::string> all{now.settings.directory};
+  if (!now.wanted.empty() && parent_of(now.wanted) != now.settings.directory) {
+    all.push_back(parent_of(now.wanted));
   }
   for (size_t i = all.size(); i-- > 0;) all.push_back(all[i] + "/lib");
   std::erase_if(all, [](const std::string& path) {
@@ -264,39 +372,42 @@ std::vector<std::string> FilePolicyStore::directories() const {
   return all;
 }
 
-json FilePolicyStore::list() const {
+json FilePolicyStore::list() {
+  const Known now = known();
   json all = json::array();
-  all.push_back({{"name", "builtin"}, {"running", running_.path.empty()}});
+  all.push_back({{"name", "builtin"}, {"running", now.running.path.empty()}});
   std::vector<fs::path> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(settings_.directory, error)) {
+  for (const auto& entry : fs::directory_iterator(now.settings.directory, error)) {
     if (is_policy_file(entry.path())) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   // Anybody may ask, as often as he likes: what did not change is not read again.
-  std::string state = state_of(settings_.directory);
+  std::string state = state_of(now.settings.directory);
   for (const fs::path& file : files) {
-    for (const auto& values : {configured(file.string()), live(file.string())}) {
+    for (const auto& values : {configured(now, file.string()), live(now, file.string())}) {
       for (const auto& [name, value] : values) {
         state += file.string() + '\n' + name + '\n' + value + '\n';
       }
       state += '\n';
     }
   }
-  if (state != listed_.first) listed_ = {state, read_list(files)};
+  if (state != listed_.first) listed_ = {state, read_list(now, files)};
   for (json one : listed_.second) {
-    one["running"] = running_.path == one["path"];
+    one["running"] = now.running.path == one["path"];
+    const auto found = now.quarantined.find(one.value("hash", ""));
+    if (found != now.quarantined.end()) one["quarantined"] = found->second;
     all.push_back(std::move(one));
   }
   return all;
 }
 
-json FilePolicyStore::read_list(const std::vector<fs::path>& files) const {
+json FilePolicyStore::read_list(const Known& known, const std::vector<fs::path>& files) {
   json all = json::array();
   for (const fs::path& file : files) {
     json one{{"name", file.stem().string()}, {"path", file.string()}};
     std::vector<std::string> dropped;
-    Result<Content> content = read(file.string());
+    Result<Content> content = read(known, file.string());
     const auto policy =
         content ? make(*content, dropped) : tl::unexpected<Error>(std::move(content.error()));
     if (policy) {
@@ -312,10 +423,16 @@ json FilePolicyStore::read_list(const std::vector<fs::path>& files) const {
 }
 
 json FilePolicyStore::status() const {
-  return {{"directory", settings_.directory},
-          {"watch", settings_.watch},
-          {"wanted", wanted_},
-          {"quarantined", quarantined_}};
+  const Known now = known();
+  json hashes = json::array();
+  for (const auto& [hash, why] : now.quarantined) hashes.push_back(hash);
+  json good = nullptr;
+  if (now.good) good = {{"name", now.good->name}, {"hash", now.good->hash}};
+  return {{"directory", now.settings.directory},
+          {"watch", now.settings.watch},
+          {"wanted", now.wanted},
+          {"last_good", std::move(good)},
+          {"quarantined", std::move(hashes)}};
 }
 
 json FilePolicyStore::describe(const core::Policy& instance) const {

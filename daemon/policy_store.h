@@ -1,10 +1,14 @@
 // The policy directory: finds, checks, loads and lists Lua policies for the server.
+//
+// What the store knows is one value behind a mutex that nobody holds while he reads, writes or
+// compiles: the slow calls work on a copy.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,52 +20,67 @@ namespace heddle {
 
 class FilePolicyStore final : public server::PolicyStore {
  public:
-  // `state` is the file that remembers quarantined policies between runs; empty: none does.
+  // `state` is the file that remembers quarantined policies between runs, last_good.json beside it
+  // the last good generation; empty: none does.
   explicit FilePolicyStore(server::PolicySettings settings, std::string state = "");
 
   // New settings take effect with the next load.
-  void configure(server::PolicySettings settings) { settings_ = std::move(settings); }
+  void configure(server::PolicySettings settings);
 
   Result<server::Generation> load(const std::string& name_or_path, bool pardon) override;
   Result<server::Generation> with_params(const std::string& name, const Params& params) override;
-  void adopted(const server::Generation& generation) override;
   std::optional<Result<server::Generation>> changed() override;
-  Result<void> quarantine(const std::string& hash) override;
-  std::vector<std::string> directories() const override;
-  nlohmann::json list() const override;
+  std::optional<server::Generation> last_good() override;
+  Result<void> remember() override;
+  std::vector<std::string> directories() override;
+  nlohmann::json list() override;
+
+  void adopted(const server::Generation& generation, bool stands_in) override;
+  void quarantine(const server::Generation& generation, const std::string& why) override;
+  void good(const server::Generation& generation) override;
   nlohmann::json status() const override;
   nlohmann::json describe(const core::Policy& instance) const override;
 
  private:
+  struct Imports;
   // What a policy is made of. Its files are read once: a generation is what was checked.
   struct Content {
     std::string path;
     policy::Source source;
-    policy::ParamValues values;  // of the configuration and, once it is made, of `live`
-    policy::ParamValues live;    // set by somebody while it ran
+    std::shared_ptr<Imports> imports;  // what source.read has read
+    policy::ParamValues values;        // of the configuration and, once it is made, of `live`
+    policy::ParamValues live;          // set by somebody while it ran
+  };
+  struct Known {
+    server::PolicySettings settings;
+    server::Generation running;
+    // The file that is to run: of the running policy, or the one that could not be loaded yet.
+    std::string wanted;
+    std::string seen;  // what changed() found last: a content hash, or an error
+    std::map<std::string, policy::ParamValues> set;  // live parameters, by path
+    std::map<std::string, std::string> quarantined;  // by content hash: why
+    std::optional<server::Generation> good;
+    bool good_unsaved = false;
   };
 
-  Result<void> save_quarantined() const;
-  nlohmann::json read_list(const std::vector<std::filesystem::path>& files) const;
-  Result<std::string> find(const std::string& name_or_path) const;
-  policy::ParamValues configured(const std::string& path) const;
-  policy::ParamValues live(const std::string& path) const;
-  Result<Content> read(const std::string& path) const;
+  Known known() const;
+  static const Content& content_of(const server::Generation& generation);
+  static Result<std::string> find(const Known& known, const std::string& name_or_path);
+  static policy::ParamValues configured(const Known& known, const std::string& path);
+  static policy::ParamValues live(const Known& known, const std::string& path);
+  static Result<Content> read(const Known& known, const std::string& path);
   static Result<std::unique_ptr<policy::LuaPolicy>> make(Content& content,
                                                          std::vector<std::string>& dropped);
-  Result<server::Generation> offer(Result<Content> content);
+  static Result<server::Generation> offer(Result<Content> content);
+  static nlohmann::json read_list(const Known& known,
+                                  const std::vector<std::filesystem::path>& files);
+  void recall_good();
 
-  server::PolicySettings settings_;
-  const std::string state_;
-  server::Generation running_;
-  Content content_, offered_;  // of what runs, and of what is to run once it is adopted
-  // The file that is to run: of the running policy, or the one that could not be loaded yet.
-  std::string wanted_;
-  std::string seen_;  // what changed() found last: a content hash, or an error
-  std::map<std::string, policy::ParamValues> set_;  // live parameters, by path
-  std::set<std::string> quarantined_;
+  const std::string state_, good_state_;  // files
+  mutable std::mutex mutex_;
+  Known known_;
   // list()'s policies, and the state of their files that they were read in.
-  mutable std::pair<std::string, nlohmann::json> listed_;
+  std::pair<std::string, nlohmann::json> listed_;
 };
 
 }  // namespace heddle

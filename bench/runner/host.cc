@@ -264,7 +264,7 @@ void Daemon::use(const std::string& policy, const std::map<std::string, std::str
                   fs::copy_options::overwrite_existing);
   }
   if (!loaded_ || loaded_->first != policy) {
-    command({"policy", "load", name});
+    command({"policy", "load", name, "--wait", "0"});
     defaults_.clear();
     const Json list = Json::parse(command({"policy", "list", "--json"}), nullptr, false);
     for (const Json& one : list.value("policies", Json::array())) {

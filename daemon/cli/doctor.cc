@@ -341,15 +341,17 @@ class Examination {
   void policy() {
     const json& p = (*status_)["policy"];
     const std::string name = printable(p["name"]);
+    if (const json faulted = p.value("faulted", json()); faulted.is_object()) {
+      return add(Level::kWarn, "policy", name + " runs; " + printable(p["error"]),
+                 "mend the file; saving it loads it");
+    }
     if (p["error"] != "") {
       return add(Level::kWarn, "policy",
                  name + " runs; the last load failed: " + printable(p["error"]),
                  "mend the file; saving it loads it");
     }
-    uint64_t faults = 0;
-    for (const json& device : (*status_)["devices"]) {
-      faults += device["stats"]["policy_faults"].get<uint64_t>();
-    }
+    // Of this policy: those of its predecessors are in the devices' counters too.
+    const uint64_t faults = p.value("faults", uint64_t{0});
     if (faults == 0) return add(Level::kOk, "policy", name);
     add(Level::kWarn, "policy",
         name + " failed " + std::to_string(faults) + " times; the built-in decided instead",

@@ -7,6 +7,7 @@
 #include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor.h"
+#include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
@@ -33,6 +34,7 @@ struct Options {
   RunOptions run;
   std::string class_name;
   std::string policy;
+  double wait_s = 1;
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string only;
@@ -92,7 +94,7 @@ int set_params(const Options& options) {
     }
     request.params.emplace_back(param.substr(0, equals), param.substr(equals + 1));
   }
-  return query(options, request, print_policy);
+  return change_policy({options.socket, request, options.wait_s, options.as_json});
 }
 
 void add_run(CLI::App& app, Options& o) {
@@ -273,6 +275,8 @@ void add_policy(CLI::App& app, Options& o) {
   CLI::App* load =
       policy->add_subcommand("load", "Make a policy live until heddled restarts; builtin unloads");
   load->add_option("policy", o.policy, "a name of the policy directory, or a path")->required();
+  load->add_option("--wait", o.wait_s, "seconds that its first decisions are waited for (1)")
+      ->check(CLI::Range(0.0, 3600.0));
   load->callback([&o] {
     Request request;
     request.kind = Request::Kind::kPolicyLoad;
@@ -280,12 +284,13 @@ void add_policy(CLI::App& app, Options& o) {
     request.policy = o.policy.find('/') == std::string::npos
                          ? o.policy
                          : std::filesystem::absolute(o.policy).string();
-    o.exit_code = query(o, request, print_policy);
+    o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
   });
   CLI::App* set = policy->add_subcommand(
       "set", "Change the running policy's parameters until heddled restarts");
   set->add_option("policy", o.policy)->required();
   set->add_option("params", o.params, "NAME=VALUE")->required();
+  set->add_option("--wait", o.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
   set->callback([&o] { o.exit_code = set_params(o); });
   CLI::App* test = policy->add_subcommand("test", "Run the tests beside policies; needs no daemon");
   test->add_option("paths", o.tests, "test files, policies or directories");

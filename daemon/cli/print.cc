@@ -237,7 +237,10 @@ void print_policies(std::ostream& out, const json& answer) {
       params += param["name"].get<std::string>() + '=' + param["value"].get<std::string>();
     }
     const std::string error = policy.value("error", "");
-    const std::string detail = error.empty() ? params : "error: " + error;
+    const std::string quarantined = policy.value("quarantined", "");
+    const std::string detail = !error.empty()         ? "error: " + error
+                               : !quarantined.empty() ? "quarantined: " + quarantined
+                                                      : params;
     rows.push_back({policy["running"] ? "*" : " ", policy["name"], policy.value("version", "-"),
                     printable(detail)});
   }

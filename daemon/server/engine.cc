@@ -24,7 +24,11 @@ constexpr uint32_t kSmsUnknown = 132;
 }  // namespace
 
 Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
-    : config_(config), store_(store), profiles_(profiles), log_(log) {
+    : config_(config),
+      store_(store),
+      profiles_(profiles),
+      log_(log),
+      probation_(config.policy_good_ns) {
   mps_ = config.gpu_mode == GpuMode::kMps;  // where it is to be found out: not yet
   claims_.reserve(ipc::kRingRecords);
   batch_.reserve(ipc::kRingRecords);
@@ -104,6 +108,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
   if (device.scheduler && same) return *device.scheduler;
   device.scheduler.reset();  // of another GPU, whose number this was
   device.policy.reset();
+  device.before = {};
   devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
   config.device = index;
@@ -342,6 +347,8 @@ core::TimeNs Engine::next_deadline() const {
 void Engine::heartbeat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
   update_alone(now);
+  check_quarantine(now);
+  check_probation(now);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

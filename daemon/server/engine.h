@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/scheduler.h"
@@ -17,6 +19,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/observation.h"
 #include "daemon/server/policy_store.h"
+#include "daemon/server/probation.h"
 #include "daemon/server/profile_store.h"
 #include "daemon/trace/ring.h"
 
@@ -30,12 +33,27 @@ struct EngineCounters {
   uint64_t reload_errors = 0;
 };
 
+// A generation with instances of it, made where nobody waits.
+struct Prepared {
+  Generation generation;
+  std::vector<std::unique_ptr<core::Policy>> instances;
+};
+// Any thread.
+Result<Prepared> prepare(Generation generation, size_t instances);
+
+// The newest policy that faulted too often, until another is loaded.
+struct Quarantined {
+  Generation generation;
+  std::string fault;  // the last one: its kind, hook, file and line
+};
+
 class Engine {
  public:
   struct Device {
     std::unique_ptr<core::Scheduler> scheduler;
     std::unique_ptr<core::Policy> policy;  // null: the built-in
     GpuId gpu{};
+    core::Stats before;  // what was counted when the policy came
   };
 
   Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log);
@@ -95,13 +113,23 @@ class Engine {
   void wake_up();
 
   // ---- policy ----
+  // How many instances adopt() has use for: one for each device, and one for the next.
+  size_t instances_wanted() const;
   // Puts the generation to work on every device between two decisions, or on none.
-  Result<void> adopt(const Generation& generation, core::TimeNs now);
-  // `pardon`: also one that is quarantined.
-  Result<void> load_policy(const std::string& name, bool pardon, core::TimeNs now);
-  Result<void> set_params(const std::string& name, const PolicyStore::Params& params,
-                          core::TimeNs now);
-  void reload_changed(core::TimeNs now);
+  Result<void> adopt(Prepared fresh, core::TimeNs now);
+  // What a policy that was quarantined falls back to, unless somebody has loaded another meanwhile.
+  void fall_back(Prepared good, core::TimeNs now);
+  // True once after a policy was quarantined: the store has something to remember, and perhaps
+  // something to fall back to. Until then the built-in decides.
+  bool take_fallback_wanted() { return std::exchange(fallback_wanted_, false); }
+  // True once when the running generation has proved itself: the store has it to remember.
+  bool take_proved() { return std::exchange(proved_, false); }
+  Result<void> policy_failed(Error error);  // to load
+  // The configured policy is quarantined: where the built-in decides, something is to be fallen
+  // back to.
+  void refuse_quarantined(const Generation& generation);
+  // What runs is what its file says again: it goes on, and starts where it could not.
+  void mistake_undone(core::TimeNs now);
   void set_bypass(bool on, core::TimeNs now);
   bool bypass() const { return bypass_; }
 
@@ -113,6 +141,11 @@ class Engine {
 
   const Generation& generation() const { return generation_; }
   const std::string& policy_error() const { return policy_error_; }
+  const std::optional<Quarantined>& quarantined() const { return quarantined_; }
+  // Of the generation that runs, on all devices.
+  uint64_t policy_decisions() const;
+  uint64_t policy_faults() const;
+  bool policy_is_good() const { return probation_.is_good(); }
   const std::array<Device, ipc::kDevices>& devices() const { return devices_; }
   const GpuNumbers& gpus() const { return gpus_; }
   const EngineCounters& counters() const { return counters_; }
@@ -157,9 +190,9 @@ class Engine {
   Client* alone_at_work(core::TimeNs now) const;
   bool is_active(const Client& client) const;
   bool need_not_tell(const Client& client) const;  // each of its launches
-  void mistake_undone(core::TimeNs now);
   void check_quarantine(core::TimeNs now);
-  Result<void> policy_failed(Error error);
+  void check_probation(core::TimeNs now);
+  Result<void> swap(Prepared fresh, bool stands_in, core::TimeNs now);
 
   const Config config_;
   PolicyStore& store_;
@@ -196,7 +229,11 @@ class Engine {
 
   trace::Recorder* recorder_ = nullptr;
   Generation generation_;
+  std::vector<std::unique_ptr<core::Policy>> spare_;  // instances of it for devices to come
   std::string policy_error_;
+  std::optional<Quarantined> quarantined_;
+  Probation probation_;
+  bool fallback_wanted_ = false, proved_ = false;
   EngineCounters counters_;
 };
 

@@ -1,9 +1,26 @@
 // Policy generations: how one takes the place of another on every device, between two decisions.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "daemon/server/engine.h"
 
 namespace heddle::server {
+
+Result<Prepared> prepare(Generation generation, size_t instances) {
+  Prepared prepared{std::move(generation), {}};
+  for (size_t i = 0; prepared.generation.make && i < instances; ++i) {
+    Result<std::unique_ptr<core::Policy>> made = prepared.generation.make();
+    if (!made) return tl::unexpected<Error>(std::move(made.error()));
+    prepared.instances.push_back(std::move(*made));
+  }
+  return prepared;
+}
+
+size_t Engine::instances_wanted() const {
+  return 1 + static_cast<size_t>(std::count_if(devices_.begin(), devices_.end(), [](const auto& d) {
+           return d.scheduler != nullptr;
+         }));
+}
 
 Result<void> Engine::policy_failed(Error error) {
   ++counters_.reload_errors;
@@ -26,7 +43,13 @@ bool Engine::set_policy(core::Scheduler& scheduler, core::Policy* policy,
 // Whoever cannot start it is served by the built-in.
 void Engine::start_policy(Device& device, core::TimeNs now) {
   if (!generation_.make) return;
-  Result<std::unique_ptr<core::Policy>> policy = generation_.make();
+  Result<std::unique_ptr<core::Policy>> policy = nullptr;
+  if (!spare_.empty()) {
+    policy = std::move(spare_.back());
+    spare_.pop_back();
+  } else {
+    policy = generation_.make();  // of what was read then
+  }
   bool ok = policy.has_value();
   if (ok && *policy) ok = set_policy(*device.scheduler, policy->get(), generation_, now);
   if (ok) {
@@ -79,75 +102,117 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
   }
 }
 
-Result<void> Engine::adopt(const Generation& generation, core::TimeNs now) {
+Result<void> Engine::adopt(Prepared fresh, core::TimeNs now) {
+  check_quarantine(now);  // so that nobody is blamed for a predecessor's faults
+  Result<void> adopted = swap(std::move(fresh), false, now);
+  if (!adopted) return adopted;
+  quarantined_.reset();
+  policy_error_.clear();
+  ++counters_.reloads;
+  log_.info("policy_live",
+            {{"policy", generation_.name}, {"path", generation_.path}, {"hash", generation_.hash}});
+  for (const std::string& why : generation_.dropped) {
+    log_.warning("policy_param_dropped", {{"path", generation_.path}, {"why", why}});
+  }
+  check_quarantine(now);  // it has met the clients
+  return adopted;
+}
+
+Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
   observe_each(now);
   // All instances before any swap: what cannot be made must not leave devices of two minds.
-  std::array<std::unique_ptr<core::Policy>, ipc::kDevices> fresh;
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    if (!devices_[i].scheduler || !generation.make) continue;
-    Result<std::unique_ptr<core::Policy>> made = generation.make();
+  while (fresh.generation.make && fresh.instances.size() < instances_wanted() - 1) {
+    Result<std::unique_ptr<core::Policy>> made =
+        fresh.generation.make();  // a device came meanwhile
     if (!made) return policy_failed(std::move(made.error()));
-    fresh[i] = std::move(*made);
+    fresh.instances.push_back(std::move(*made));
+  }
+  std::array<std::unique_ptr<core::Policy>, ipc::kDevices> policies;
+  std::array<core::Stats, ipc::kDevices> before;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (!devices_[i].scheduler) continue;
+    before[i] = devices_[i].scheduler->stats();
+    if (!fresh.generation.make) continue;
+    policies[i] = std::move(fresh.instances.back());
+    fresh.instances.pop_back();
   }
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_[i].scheduler) continue;
-    if (set_policy(*devices_[i].scheduler, fresh[i].get(), generation, now)) continue;
+    if (set_policy(*devices_[i].scheduler, policies[i].get(), fresh.generation, now)) continue;
     for (size_t done = 0; done < i; ++done) {  // back to what ran: it was accepted once
       if (!devices_[done].scheduler) continue;
       set_policy(*devices_[done].scheduler, devices_[done].policy.get(), generation_, now);
     }
-    return policy_failed({(generation.path.empty() ? generation.name : generation.path) +
-                          ": init failed on device " + std::to_string(i) +
-                          "; the running policy stays"});
+    const Generation& g = fresh.generation;
+    return policy_failed({(g.path.empty() ? g.name : g.path) + ": init failed on device " +
+                          std::to_string(i) + "; the running policy stays"});
   }
-  for (size_t i = 0; i < devices_.size(); ++i) devices_[i].policy = std::move(fresh[i]);
-  generation_ = generation;
-  policy_error_.clear();
-  ++counters_.reloads;
-  store_.adopted(generation);
-  log_.info("policy_live",
-            {{"policy", generation.name}, {"path", generation.path}, {"hash", generation.hash}});
-  for (const std::string& why : generation.dropped) {
-    log_.warning("policy_param_dropped", {{"path", generation.path}, {"why", why}});
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    devices_[i].policy = std::move(policies[i]);
+    devices_[i].before = before[i];
   }
+  generation_ = std::move(fresh.generation);
+  spare_ = std::move(fresh.instances);
+  probation_.begin(now);
+  store_.adopted(generation_, stands_in);
   return {};
 }
 
-Result<void> Engine::load_policy(const std::string& name, bool pardon, core::TimeNs now) {
-  Result<Generation> loaded = store_.load(name, pardon);
-  return loaded ? adopt(*loaded, now) : policy_failed(std::move(loaded.error()));
+void Engine::refuse_quarantined(const Generation& generation) {
+  (void)policy_failed({generation.quarantined});
+  if (generation_.make) return;
+  quarantined_ = {generation, ""};
+  fallback_wanted_ = true;
 }
 
-Result<void> Engine::set_params(const std::string& name, const PolicyStore::Params& params,
-                                core::TimeNs now) {
-  Result<Generation> changed = store_.with_params(name, params);
-  // Refused parameters say nothing against the policy that runs.
-  if (!changed) return tl::unexpected<Error>(std::move(changed.error()));
-  return adopt(*changed, now);
+void Engine::fall_back(Prepared good, core::TimeNs now) {
+  if (!quarantined_ || generation_.make) return;
+  const std::string error = policy_error_;
+  if (!swap(std::move(good), true, now)) return;
+  policy_error_ = error + "; until then the last good generation decides, " + generation_.name +
+                  " (" + generation_.hash + ")";
+  log_.warning(
+      "policy_fell_back",
+      {{"policy", generation_.name}, {"path", generation_.path}, {"hash", generation_.hash}});
 }
 
-void Engine::reload_changed(core::TimeNs now) {
-  std::optional<Result<Generation>> changed = store_.changed();
-  if (!changed) return;
-  // An error is already logged and kept for `heddle status`; nobody waits for an answer.
-  if (*changed && generation_.make && (*changed)->hash == generation_.hash) {
-    mistake_undone(now);
-  } else if (*changed) {
-    (void)adopt(**changed, now);
-  } else {
-    (void)policy_failed(std::move(changed->error()));
-  }
-}
-
-// What runs is what its file says again: it goes on, with its state, and starts where it could not.
 void Engine::mistake_undone(core::TimeNs now) {
   observe_each(now);
   policy_error_.clear();
+  quarantined_.reset();
   for (Device& device : devices_) {
     if (device.scheduler && !device.policy) start_policy(device, now);
   }
 }
 
+// Launches that it let go.
+uint64_t Engine::policy_decisions() const {
+  const auto decided = [](const core::Stats& s) { return s.granted - s.by_builtin - s.starved; };
+  uint64_t sum = 0;
+  for (const Device& device : devices_) {
+    if (device.scheduler) sum += decided(device.scheduler->stats()) - decided(device.before);
+  }
+  return sum;
+}
+
+uint64_t Engine::policy_faults() const {
+  uint64_t sum = 0;
+  for (const Device& device : devices_) {
+    if (!device.scheduler) continue;
+    sum += device.scheduler->stats().policy_faults - device.before.policy_faults;
+  }
+  return sum;
+}
+
+void Engine::check_probation(core::TimeNs now) {
+  if (!generation_.make || bypass_) return;
+  if (!probation_.update(now, policy_decisions(), policy_faults())) return;
+  store_.good(generation_);
+  proved_ = true;
+  log_.info("policy_good", {{"policy", generation_.name}, {"hash", generation_.hash}});
+}
+
+// Nothing here waits for a disk, or for another policy to be made: launches wait for this.
 void Engine::check_quarantine(core::TimeNs now) {
   std::string fault;
   bool quarantined = false;
@@ -159,13 +224,12 @@ void Engine::check_quarantine(core::TimeNs now) {
   }
   if (!quarantined) return;
   const Generation faulty = generation_;
-  if (Result<void> kept = store_.quarantine(faulty.hash); !kept) {
-    log_.error("state_not_written", {{"error", kept.error().message}});
-  }
-  (void)adopt(Generation{}, now);  // the built-in has no init that could fail
+  store_.quarantine(faulty, fault);
+  (void)swap({}, false, now);  // the built-in has no init that could fail
+  quarantined_ = {faulty, fault};
+  fallback_wanted_ = true;
   policy_error_ = faulty.path + ": quarantined after " + std::to_string(config_.core.fault_max) +
-                  " faults, the last: " + fault +
-                  "; the built-in decides until another version is loaded";
+                  " faults, the last: " + fault + "; mend it, or load another";
   log_.error(
       "policy_quarantined",
       {{"policy", faulty.name}, {"path", faulty.path}, {"hash", faulty.hash}, {"fault", fault}});

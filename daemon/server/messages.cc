@@ -207,7 +207,9 @@ std::vector<std::byte> encode_reply(const Reply& in) {
   reply.setOk(in.ok);
   reply.setError(in.error.c_str());
   reply.setJson(in.json.c_str());
-  return to_bytes(message);
+  std::vector<std::byte> packet = to_bytes(message);
+  if (packet.size() <= ipc::kReplyBytes) return packet;
+  return encode_reply({false, "the answer is too long for one packet", "{}"});
 }
 
 std::vector<std::byte> encode_request(const Request& request) {

@@ -223,6 +223,16 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
   policy["path"] = g.path;
   policy["hash"] = g.hash;
   policy["error"] = engine.policy_error();
+  policy["decisions"] = engine.policy_decisions();
+  policy["faults"] = engine.policy_faults();
+  policy["good"] = engine.policy_is_good();
+  policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
+  if (const auto& faulted = engine.quarantined()) {
+    policy["faulted"] = {{"name", faulted->generation.name},
+                         {"path", faulted->generation.path},
+                         {"hash", faulted->generation.hash},
+                         {"fault", faulted->fault}};
+  }
   policy["reloads"] = engine.counters().reloads;
   policy["reload_errors"] = engine.counters().reload_errors;
   return policy;
@@ -279,12 +289,22 @@ Reply refusal() {
       "refused");
 }
 
-Reply after_change(const Result<void>& result, const Engine& engine, const PolicyStore& store) {
+}  // namespace
+
+bool is_policy_order(Request::Kind kind) {
+  return kind == Request::Kind::kPolicyList || kind == Request::Kind::kPolicyLoad ||
+         kind == Request::Kind::kPolicySet;
+}
+
+Reply after_policy_change(const Result<void>& result, const Engine& engine,
+                          const PolicyStore& store) {
   if (!result) return failed(result.error().message);
   return done({{"policy", policy_json(engine, store)}});
 }
 
-}  // namespace
+Reply policy_list(json policies, const Engine& engine) {
+  return done({{"policies", std::move(policies)}, {"running", engine.generation().name}});
+}
 
 json mps_json(const MpsWatch& mps) {
   const MpsState& state = mps.state();
@@ -326,12 +346,6 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       return done(ps_json(engine, facts, is_local(asker.peer)));
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles));
-    case Kind::kPolicyList:
-      return done({{"policies", store.list()}, {"running", engine.generation().name}});
-    case Kind::kPolicyLoad:
-      return after_change(engine.load_policy(request.policy, true, now), engine, store);
-    case Kind::kPolicySet:
-      return after_change(engine.set_params(request.policy, request.params, now), engine, store);
     case Kind::kBypass:
       engine.set_bypass(request.bypass, now);
       return done({{"bypass", engine.bypass()}});
@@ -340,7 +354,10 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
                    {"profiles", profiles.status()},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
                    {"ps", ps_json(engine, facts, true)}});
-    case Kind::kProfile:  // the server makes it
+    case Kind::kProfile:  // the server makes these
+    case Kind::kPolicyList:
+    case Kind::kPolicyLoad:
+    case Kind::kPolicySet:
       return done(json::object());
     case Kind::kMps:  // the server carries orders out
       return done(mps_json(*facts.mps));

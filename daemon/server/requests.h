@@ -33,6 +33,12 @@ struct Asker {
 // here.
 nlohmann::json mps_json(const MpsWatch& mps);
 
+// What takes as long as a disk: answer() only says whether the asker may, the rest is the server's.
+bool is_policy_order(Request::Kind kind);
+Reply after_policy_change(const Result<void>& result, const Engine& engine,
+                          const PolicyStore& store);
+Reply policy_list(nlohmann::json policies, const Engine& engine);
+
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles);
 

@@ -28,10 +28,6 @@ constexpr core::TimeNs kLookNs = 100'000;
 constexpr core::TimeNs kTickMinNs = 2'000;
 // Rings that nobody depends on are drained this often: 1 024 records are over 3 ms of launches.
 constexpr core::TimeNs kDrainNs = 2'000'000;
-// An editor's save is several events; a policy is live well within a second all the same.
-constexpr uint64_t kDebounceMs = 100;
-// A directory that took the place of another, or a link to it that was switched, is nobody's event.
-constexpr uint64_t kWatchAgainMs = 1'000;
 constexpr int kBacklog = 128;
 // What the disk did not take is tried again that much later.
 constexpr uint64_t kSaveAgainMs = 60'000;
@@ -92,7 +88,12 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
     while (read(timer, &count, sizeof count) > 0) {
     }
   });
-  server->load_policy(config.policy.name);
+  // Nobody waits yet.
+  Result<Generation> configured = store.load(config.policy.name, false);
+  server->take_configured(configured
+                              ? prepare(std::move(*configured), server->engine_.instances_wanted())
+                              : tl::unexpected<Error>(std::move(configured.error())));
+  server->look_at_policies(false);
   return server;
 }
 
@@ -118,15 +119,8 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
   save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
-  debounce_ = std::make_unique<Timer>(&loop_.loop, [this] {
-    watch_policies();
-    engine_.reload_changed(monotonic_now());
-  });
-  watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] {
-    if (watch_policies()) engine_.reload_changed(monotonic_now());
-    watch_again_->start(kWatchAgainMs);
-  });
-  watch_again_->start(kWatchAgainMs);
+  debounce_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(true); });
+  watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(false); });
 }
 
 Server::~Server() {
@@ -145,49 +139,6 @@ void Server::handle_signals(std::function<void()> hangup) {
         std::make_unique<SignalWatch>(&loop_.loop, number, [this] { stopping_ = true; }));
   }
   signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, std::move(hangup)));
-}
-
-void Server::load_policy(const std::string& name) {
-  // The engine logs what went wrong and keeps it for `heddle status`.
-  (void)engine_.load_policy(name, false, monotonic_now());
-  watch_policies();
-}
-
-// True if a directory is seen from now on that was not.
-bool Server::watch_policies() {
-  const std::vector<std::string> wanted = store_.directories();
-  std::erase_if(directories_, [&](const auto& entry) {
-    const auto& [path, watched] = entry;
-    return watched.stale || file_at(path, 0) != watched.file ||
-           std::find(wanted.begin(), wanted.end(), path) == wanted.end();
-  });
-  bool added = false;
-  for (const std::string& path : wanted) {
-    const auto file = file_at(path, 0);
-    if (!file || directories_.count(path) != 0) continue;
-    auto watch = std::make_unique<DirectoryWatch>(
-        &loop_.loop, path, [this, path](const char* name) { on_directory_event(path, name); });
-    if (watch->error() != 0) {
-      log_.warning("policy_not_watched", {{"directory", path},
-                                          {"error", uv_strerror(watch->error())},
-                                          {"hint", "use heddle policy load after a change"}});
-    }
-    directories_.emplace(path, Watched{*file, false, std::move(watch)});
-    added = true;
-  }
-  return added;
-}
-
-// Started anew by each event, or by those of any file, the timer would never end beside a log.
-void Server::on_directory_event(const std::string& directory, const std::string& name) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const bool itself = name == fs::path(directory).filename();
-  if (itself) directories_.at(directory).stale = true;
-  // ..data: what a Kubernetes config map switches.
-  const bool matters = itself || name.ends_with(".lua") || name == "..data" ||
-                       fs::is_directory(fs::path(directory) / name, error);
-  if (matters && !debounce_->started()) debounce_->start(kDebounceMs);
 }
 
 void Server::run() {
@@ -209,6 +160,9 @@ void Server::run() {
   engine_.poll(now, true, [](Client&) {});
   engine_.set_bypass(true, now);
   mps_.close();
+  jobs_.finish();
+  remember_policies();
+  jobs_.finish();
   while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
   engine_.collect_profiles();
   profiles_.retry();
@@ -268,6 +222,8 @@ bool Server::spin(core::TimeNs now) {
     engine_.collect_profiles();
     save_profiles();
   }
+  if (engine_.take_fallback_wanted()) fall_back();
+  if (engine_.take_proved()) remember_policies();
   if (now >= engine_.next_review()) engine_.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;

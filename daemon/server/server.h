@@ -22,6 +22,7 @@
 #include "daemon/server/config.h"
 #include "daemon/server/engine.h"
 #include "daemon/server/handles.h"
+#include "daemon/server/jobs.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
@@ -48,7 +49,7 @@ class Server {
 
   // SIGTERM and SIGINT stop the server; SIGHUP calls `hangup` on the loop.
   void handle_signals(std::function<void()> hangup);
-  // Loads a policy by name unless it is quarantined, from the loop thread or before run().
+  // Loads a policy by name unless it is quarantined, some time later; on the loop thread.
   void load_policy(const std::string& name);
 
   const std::string& socket_path() const { return facts_.socket; }
@@ -68,7 +69,9 @@ class Server {
     ipc::Peer peer;
     Descriptor pidfd;
     core::ClientId client = 0;  // 0 until it attaches
+    uint64_t serial = 0;        // descriptors are used again
     bool complained = false;
+    bool waits = false;  // for an answer that takes as long as a disk
     std::unique_ptr<FdWatch> watch;
   };
   struct Process {  // of a client; it lives as long as its pidfd says so
@@ -77,8 +80,10 @@ class Server {
     int connection = -1;  // descriptor of its socket, -1 once that is closed
     std::unique_ptr<FdWatch> watch;
   };
+  using FileId = std::pair<dev_t, ino_t>;
+  using Places = std::map<std::string, FileId>;
   struct Watched {  // a directory of policies
-    std::pair<dev_t, ino_t> file;
+    FileId file;
     bool stale;  // something happened to the directory itself
     std::unique_ptr<DirectoryWatch> watch;
   };
@@ -108,7 +113,16 @@ class Server {
   void save_profiles();
   void disconnect(int fd);
   void process_gone(core::ClientId id);
-  bool watch_policies();
+  using Find = std::function<std::optional<Result<Generation>>()>;
+  void change_policy(Find find, std::function<void(Result<Prepared>)> then);
+  void take_configured(Result<Prepared> loaded);
+  void order_policy(Connection& connection, const Request& request);
+  std::function<void(const Reply&)> answer_later(Connection& connection);
+  void reload_changed();
+  void fall_back();
+  void remember_policies();
+  void look_at_policies(bool changed);
+  bool watch(const Places& places);
   void on_directory_event(const std::string& directory, const std::string& name);
 
   const Config config_;
@@ -136,6 +150,7 @@ class Server {
   std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
   std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
 
+  uint64_t last_serial_ = 0;
   bool saving_ = false;  // profiles, on a thread of libuv's pool
   bool stopping_ = false;
   bool answered_ = false;        // a request, in this turn of libuv's loop
@@ -145,6 +160,7 @@ class Server {
   core::TimeNs next_heartbeat_ = 0;
   core::TimeNs last_refusal_ = 0;  // told
   alignas(8) std::byte packet_[ipc::kMessageBytes];
+  Jobs jobs_{&loop_.loop};  // the first to go: what follows them needs all others
 };
 
 core::TimeNs monotonic_now();

@@ -63,6 +63,7 @@ void Server::accept_all() {
       continue;
     }
     const int number = fd.get();
+    connection->serial = ++last_serial_;
     connection->pidfd = Descriptor(connection->peer.pidfd);
     connection->fd = std::move(fd);
     connection->watch =
@@ -130,9 +131,11 @@ bool Server::receive(Connection& connection) {
       const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
       // A connection asks once: the next question waits its turn behind everybody else's. One that
-      // records, or waits for MPS, stays.
+      // records, or waits for an answer, stays.
       const int fd = connection.fd.get();
-      if (asks && connection.client == 0) return fd == recording_for_ || fd == mps_for_;
+      if (asks && connection.client == 0) {
+        return fd == recording_for_ || fd == mps_for_ || connection.waits;
+      }
       continue;
     }
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
@@ -356,6 +359,7 @@ std::string Server::obstacle_to_mps(MpsWatch::Order order) const {
 }
 
 void Server::on_request(Connection& connection, const Request& request) {
+  if (connection.waits) return;
   answered_ = true;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_, profiles_);
@@ -365,21 +369,17 @@ void Server::on_request(Connection& connection, const Request& request) {
   if (request.kind == Kind::kMps && reply.ok && is_privileged(connection.peer)) {
     return order_mps(connection, request.mps);
   }
+  if (is_policy_order(request.kind) && reply.ok) return order_policy(connection, request);
   const bool records = request.kind == Request::Kind::kRecord && reply.ok;
   if (records) reply = start_recording(connection, reply);
   Descriptor profile;
   if (request.kind == Request::Kind::kProfile && reply.ok) {
     reply = make_profile(request.client, profile);
   }
-  std::vector<std::byte> packet = encode_reply(reply);
-  if (packet.size() > ipc::kReplyBytes) {
-    packet = encode_reply({false, "the answer is too long for one packet", "{}"});
-  }
   // Whoever does not take the answer has gone; its connection says so next.
   const int memory = records && reply.ok ? recording_->memory() : profile.get();
-  (void)ipc::send_packet(connection.fd.get(), packet,
+  (void)ipc::send_packet(connection.fd.get(), encode_reply(reply),
                          {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
-  if (request.kind == Request::Kind::kPolicyLoad) watch_policies();
 }
 
 // Too long for a packet, it goes as a memory of its own.

@@ -65,11 +65,11 @@ TEST_F(DaemonTest, ListsPoliciesAsTheirFilesAreNow) {
   EXPECT_EQ(store.list().at(1)["version"], "1.10");
   auto loaded = store.load(file, false);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  store.adopted(*loaded);
+  store.adopted(*loaded, false);
   EXPECT_EQ(store.list().at(1)["running"], true);
   loaded = store.with_params("p", {{"depth", "7"}});
   ASSERT_TRUE(loaded) << loaded.error().message;
-  store.adopted(*loaded);
+  store.adopted(*loaded, false);
   EXPECT_EQ(store.list().at(1)["params"].at(0)["value"], "7");
   fs::remove(file);
   EXPECT_EQ(store.list().size(), 1u);
@@ -246,6 +246,7 @@ TEST_F(DaemonTest, RemembersWhatItQuarantinedAcrossARestart) {
   EXPECT_EQ(status()["policy"]["name"], "faulty");
   ask();
   EXPECT_EQ(status()["policy"]["name"], "builtin");
+  ASSERT_TRUE(eventually([&] { return fs::file_size(folder_ + "/quarantined") > 0; }));
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
   start();
@@ -304,7 +305,7 @@ TEST_F(DaemonTest, SaysOnceThatItsStateFindsNoRoom) {
     ASSERT_TRUE(client.wait_granted(0, seq));
   }
   EXPECT_EQ(status()["policy"]["name"], "builtin");
-  EXPECT_EQ(count(log_text(), "state_not_written"), 1u);
+  EXPECT_TRUE(eventually([&] { return count(log_text(), "state_not_written") == 1; }));
 }
 
 }  // namespace

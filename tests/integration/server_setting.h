@@ -89,7 +89,7 @@ class FileStore : public server::PolicyStore {
   Result<server::Generation> with_params(const std::string& name, const Params&) override {
     return load(name, true);
   }
-  void adopted(const server::Generation&) override {}
+  void adopted(const server::Generation&, bool) override {}
   std::optional<Result<server::Generation>> changed() override {
     std::ifstream file(directory_ + "/current.lua");
     std::string word;
@@ -98,12 +98,17 @@ class FileStore : public server::PolicyStore {
     seen_ = word;
     return load(word, true);
   }
-  Result<void> quarantine(const std::string& hash) override {
-    quarantined_ = hash;
-    return {};
+  void quarantine(const server::Generation& generation, const std::string&) override {
+    quarantined_ = generation.hash;
   }
-  std::vector<std::string> directories() const override { return {directory_}; }
-  json list() const override { return json::array({"builtin", "valve"}); }
+  void good(const server::Generation& generation) override { good_ = generation; }
+  std::optional<server::Generation> last_good() override {
+    if (!good_ || good_->hash == quarantined_) return std::nullopt;
+    return good_;
+  }
+  Result<void> remember() override { return {}; }
+  std::vector<std::string> directories() override { return {directory_}; }
+  json list() override { return json::array({"builtin", "valve"}); }
   json status() const override { return {{"quarantined", quarantined_}}; }
   json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
 
@@ -111,6 +116,7 @@ class FileStore : public server::PolicyStore {
   const std::string directory_;
   Valve& valve_;
   std::string seen_, quarantined_;
+  std::optional<server::Generation> good_;
 };
 
 class ServerTest : public ::testing::Test {

@@ -417,8 +417,14 @@ TEST_F(Doctor, CountsWhatWentPastItsGate) {
   counters["dropped"] = 0;
   facts_["daemon"]["ps"]["clients"][0]["managed"] = false;
   EXPECT_TRUE(says("client", Level::kWarn, "is not managed"));
-  facts_["daemon"]["status"]["devices"][0]["stats"]["policy_faults"] = 2;
+  facts_["daemon"]["status"]["devices"][0]["stats"]["policy_faults"] = 9;
+  EXPECT_EQ(finding("policy").level, Level::kOk) << "its predecessors' faults";
+  json& policy = facts_["daemon"]["status"]["policy"];
+  policy["faults"] = 2;
   EXPECT_TRUE(says("policy", Level::kWarn, "2 times"));
+  policy["error"] = "p.lua: quarantined after 8 faults";
+  policy["faulted"] = {{"name", "p"}, {"hash", "h"}};
+  EXPECT_TRUE(says("policy", Level::kWarn, "gapfill runs; p.lua: quarantined"));
 }
 
 TEST_F(Doctor, SeesWhatElseIsPreloaded) {

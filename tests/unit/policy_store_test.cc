@@ -41,7 +41,7 @@ class PolicyStoreTest : public ::testing::Test {
   }
   static void adopt(FilePolicyStore& store, const Result<server::Generation>& generation) {
     ASSERT_TRUE(generation) << generation.error().message;
-    store.adopted(*generation);
+    store.adopted(*generation, false);
   }
   // As "a=1 b=2", of a new instance.
   static std::string params(const FilePolicyStore& store, const server::Generation& generation) {
@@ -73,7 +73,7 @@ TEST_F(PolicyStoreTest, ImportsNothingThatOthersCanWrite) {
   const std::string lib = settings_.directory + "/lib";
   save("lib/x.lua", "return {}");
   save("p.lua", policy("p", {}, "local x = import 'lib/x'"));
-  const FilePolicyStore listed(settings_);
+  FilePolicyStore listed(settings_);
   FilePolicyStore store(settings_);
   const auto refusal = [&](mode_t folder, mode_t file) {
     EXPECT_EQ(chmod(lib.c_str(), folder), 0);
@@ -142,6 +142,83 @@ TEST_F(PolicyStoreTest, WhatIsSetLiveDoesNotOutliveItsDeclaration) {
   EXPECT_EQ(params(store, *set), "a=2 c=3");
   EXPECT_TRUE(set->dropped.empty()) << "said once";
   EXPECT_FALSE(store.with_params("p", {{"b", "3"}})) << "now it is a mistake";
+}
+
+TEST_F(PolicyStoreTest, FallsBackToTheLastGoodGenerationAlsoAfterARestart) {
+  const std::string state = settings_.directory + "/quarantined";
+  save("lib/x.lua", "return {}");
+  save("p.lua", policy("p", {"a"}, "local x = import 'lib/x'"));
+  std::string good;
+  {
+    FilePolicyStore store(settings_, state);
+    EXPECT_FALSE(store.last_good());
+    adopt(store, store.load("p", false));
+    const auto set = store.with_params("p", {{"a", "2"}});
+    adopt(store, set);
+    store.good(*set);
+    good = set->hash;
+    save("lib/x.lua", "return { worse = true }");
+    const auto worse = store.load("p", false);
+    adopt(store, worse);
+    store.quarantine(*worse, "error in dispatch: p.lua:7: on purpose\n");
+    ASSERT_TRUE(store.last_good());
+    EXPECT_EQ(store.last_good()->hash, good);
+    ASSERT_TRUE(store.remember());
+    EXPECT_NE(store.list().at(1).value("quarantined", "").find("p.lua:7"), std::string::npos);
+  }
+  FilePolicyStore again(settings_, state);
+  const auto refused = again.load("p", false);
+  ASSERT_TRUE(refused) << refused.error().message;
+  EXPECT_NE(refused->quarantined.find("p.lua:7: on purpose"), std::string::npos);
+  const auto last = again.last_good();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->hash, good) << "though its files have changed";
+  EXPECT_EQ(params(again, *last), "a=2");
+  again.adopted(*last, true);
+  EXPECT_FALSE(again.changed()) << "what its file has is quarantined";
+  again.quarantine(*last, "it faults too");
+  EXPECT_FALSE(again.last_good()) << "once, then the built-in";
+  ASSERT_TRUE(again.remember());
+  EXPECT_FALSE(FilePolicyStore(settings_, state).last_good());
+}
+
+TEST_F(PolicyStoreTest, ParametersThatFaultDoNotQuarantineWhatWasGoodWithout) {
+  save("p.lua", policy("p", {"a"}));
+  FilePolicyStore store(settings_);
+  const auto first = store.load("p", false);
+  adopt(store, first);
+  store.good(*first);
+  const auto set = store.with_params("p", {{"a", "9"}});
+  adopt(store, set);
+  store.quarantine(*set, "error in dispatch");
+  const auto last = store.last_good();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(params(store, *last), "a=1");
+  store.adopted(*last, true);
+  const auto loaded = store.load("p", false);
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->quarantined, "");
+  EXPECT_EQ(params(store, *loaded), "a=1");
+}
+
+TEST_F(PolicyStoreTest, WaitsForNoPipeAndReadsNoHugeFile) {
+  const std::string pipe = settings_.directory + "/pipe.lua";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  save("huge.lua", "return");
+  fs::resize_file(settings_.directory + "/huge.lua", uintmax_t{1} << 30);
+  FilePolicyStore store(settings_);
+  const auto list = store.list();
+  EXPECT_NE(list.at(1).value("error", "").find("over 256 KiB"), std::string::npos) << list;
+  EXPECT_NE(list.at(2).value("error", "").find("no regular file"), std::string::npos) << list;
+}
+
+TEST_F(PolicyStoreTest, APolicyAmongEverybodysFilesIsToldToMove) {
+  save("p.lua", policy("p", {}));
+  ASSERT_EQ(chmod(settings_.directory.c_str(), 01777), 0);
+  const auto loaded = FilePolicyStore(settings_).load("p", false);
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().message.find("move it"), std::string::npos);
+  EXPECT_EQ(loaded.error().message.find("chmod"), std::string::npos);
 }
 
 TEST_F(PolicyStoreTest, SaysThatARunningPolicyIsBackInItsFile) {

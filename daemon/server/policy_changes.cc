@@ -1,0 +1,180 @@
+// How a policy comes from a file to the cores: read, compiled and made on libuv's pool, because
+// launches wait for the loop; put to work on the loop, between two decisions.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "daemon/server/server.h"
+
+namespace heddle::server {
+namespace {
+
+// An editor's save is several events; a policy is live well within a second all the same.
+constexpr uint64_t kDebounceMs = 100;
+// A directory that took the place of another, or a link to it that was switched, is nobody's event.
+constexpr uint64_t kWatchAgainMs = 1'000;
+
+}  // namespace
+
+void Server::change_policy(Find find, std::function<void(Result<Prepared>)> then) {
+  auto found = std::make_shared<std::optional<Result<Prepared>>>();
+  jobs_.add(
+      [found, find = std::move(find), instances = engine_.instances_wanted()] {
+        std::optional<Result<Generation>> generation = find();
+        if (!generation) return;
+        *found = *generation ? prepare(std::move(**generation), instances)
+                             : tl::unexpected<Error>(std::move(generation->error()));
+      },
+      [found, then = std::move(then)] {
+        if (*found) then(std::move(**found));
+      });
+}
+
+void Server::load_policy(const std::string& name) {
+  change_policy([this, name] { return store_.load(name, false); },
+                [this](Result<Prepared> loaded) {
+                  take_configured(std::move(loaded));
+                  look_at_policies(false);
+                });
+}
+
+// The engine logs what went wrong and keeps it for `heddle status`.
+void Server::take_configured(Result<Prepared> loaded) {
+  if (!loaded) {
+    (void)engine_.policy_failed(std::move(loaded.error()));
+  } else if (!loaded->generation.quarantined.empty()) {
+    engine_.refuse_quarantined(loaded->generation);
+  } else {
+    (void)engine_.adopt(std::move(*loaded), monotonic_now());
+  }
+}
+
+// The connection may have gone, and its descriptor be another's, when the answer comes.
+std::function<void(const Reply&)> Server::answer_later(Connection& connection) {
+  connection.waits = true;
+  return [this, fd = connection.fd.get(), serial = connection.serial](const Reply& reply) {
+    const auto it = connections_.find(fd);
+    if (it == connections_.end() || it->second->serial != serial) return;
+    (void)ipc::send_packet(fd, encode_reply(reply));
+    disconnect(fd);
+  };
+}
+
+void Server::order_policy(Connection& connection, const Request& request) {
+  const auto reply = answer_later(connection);
+  if (request.kind == Request::Kind::kPolicyList) {
+    auto list = std::make_shared<nlohmann::json>();
+    return jobs_.add([this, list] { *list = store_.list(); },
+                     [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
+  }
+  const bool loads = request.kind == Request::Kind::kPolicyLoad;
+  Find find = [this, name = request.policy] { return store_.load(name, true); };
+  if (!loads) {
+    find = [this, name = request.policy, params = request.params] {
+      return store_.with_params(name, params);
+    };
+  }
+  change_policy(std::move(find), [this, loads, reply](Result<Prepared> found) {
+    Result<void> changed;
+    if (found) {
+      changed = engine_.adopt(std::move(*found), monotonic_now());
+    } else if (loads) {
+      changed = engine_.policy_failed(std::move(found.error()));
+    } else {  // refused parameters say nothing against the policy that runs
+      changed = tl::unexpected<Error>(std::move(found.error()));
+    }
+    reply(after_policy_change(changed, engine_, store_));
+    if (loads) look_at_policies(false);
+  });
+}
+
+// An error is logged and kept for `heddle status`; nobody waits for an answer.
+void Server::reload_changed() {
+  change_policy([this] { return store_.changed(); },
+                [this](Result<Prepared> changed) {
+                  const Generation& running = engine_.generation();
+                  if (!changed) {
+                    (void)engine_.policy_failed(std::move(changed.error()));
+                  } else if (running.make && changed->generation.hash == running.hash) {
+                    engine_.mistake_undone(monotonic_now());
+                  } else {
+                    (void)engine_.adopt(std::move(*changed), monotonic_now());
+                  }
+                });
+}
+
+void Server::fall_back() {
+  remember_policies();
+  change_policy(
+      [this]() -> std::optional<Result<Generation>> {
+        std::optional<Generation> good = store_.last_good();
+        if (!good) return std::nullopt;
+        return std::move(*good);
+      },
+      [this](Result<Prepared> good) {
+        if (good) engine_.fall_back(std::move(*good), monotonic_now());
+      });
+}
+
+void Server::remember_policies() {
+  auto kept = std::make_shared<Result<void>>();
+  jobs_.add([this, kept] { *kept = store_.remember(); },
+            [this, kept] {
+              if (!*kept) log_.error("state_not_written", {{"error", kept->error().message}});
+            });
+}
+
+// Sees which directories there are, and reads the policy again if it `changed` or one of them is
+// new.
+void Server::look_at_policies(bool changed) {
+  auto places = std::make_shared<Places>();
+  jobs_.add(
+      [this, places] {
+        for (const std::string& path : store_.directories()) {
+          struct stat file;
+          if (stat(path.c_str(), &file) == 0) (*places)[path] = {file.st_dev, file.st_ino};
+        }
+      },
+      [this, places, changed] {
+        if (watch(*places) || changed) reload_changed();
+        watch_again_->start(kWatchAgainMs);
+      });
+}
+
+// True if a directory is seen from now on that was not.
+bool Server::watch(const Places& places) {
+  std::erase_if(directories_, [&](const auto& entry) {
+    const auto& [path, watched] = entry;
+    const auto place = places.find(path);
+    return watched.stale || place == places.end() || place->second != watched.file;
+  });
+  bool added = false;
+  for (const auto& [path, file] : places) {
+    if (directories_.count(path) != 0) continue;
+    auto watch = std::make_unique<DirectoryWatch>(
+        &loop_.loop, path,
+        [this, path = path](const char* name) { on_directory_event(path, name); });
+    if (watch->error() != 0) {
+      log_.warning("policy_not_watched", {{"directory", path},
+                                          {"error", uv_strerror(watch->error())},
+                                          {"hint", "use heddle policy load after a change"}});
+    }
+    directories_.emplace(path, Watched{file, false, std::move(watch)});
+    added = true;
+  }
+  return added;
+}
+
+// Started anew by each event, or by those of any file, the timer would never end beside a log.
+void Server::on_directory_event(const std::string& directory, const std::string& name) {
+  namespace fs = std::filesystem;
+  const bool itself = name == fs::path(directory).filename();
+  if (itself) directories_.at(directory).stale = true;
+  // ..data: what a Kubernetes config map switches. Without an extension it may be a directory.
+  const bool matters =
+      itself || name.ends_with(".lua") || name == "..data" || fs::path(name).extension().empty();
+  if (matters && !debounce_->started()) debounce_->start(kDebounceMs);
+}
+
+}  // namespace heddle::server
