@@ -103,7 +103,9 @@ server::Generation gate() {
 struct Crowd {
   Crowd(uint32_t count, core::TimeNs now) : engine(config(), store, profiles, log) {
     for (uint32_t i = 0; i < count; ++i) clients.emplace_back(engine, i, now);
-    if (auto adopted = engine.adopt(gate(), now); !adopted) {
+    auto prepared = server::prepare(gate(), 1);
+    if (!prepared) throw std::runtime_error(prepared.error().message);
+    if (auto adopted = engine.adopt(std::move(*prepared), now); !adopted) {
       throw std::runtime_error(adopted.error().message);
     }
   }
