@@ -79,10 +79,11 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     return 2;
   }
   if (check_only) {
+    for (const std::string& warning : config->warnings) std::cerr << "heddled: " << warning << '\n';
     // The daemon would start all the same, and the built-in decide.
     const auto loaded = FilePolicyStore(config->policy).load(config->policy.name, true);
     if (!loaded) std::cerr << "heddled: [policy] " << loaded.error().message << '\n';
-    return loaded ? 0 : 2;
+    return loaded && config->warnings.empty() ? 0 : 2;
   }
   if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
 
@@ -97,15 +98,8 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     return 1;
   }
   server::Server& server = **made;
-  server.handle_signals([&] {
-    const Result<server::Config> again = read_config(file, socket, policy);
-    if (!again) {
-      log.error("config_not_read", {{"error", again.error().message}});
-      return;
-    }
-    store.configure(again->policy);
-    server.load_policy(again->policy.name);
-  });
+  server.handle_signals({[&] { return read_config(file, socket, policy); },
+                         [&](const server::Config& again) { store.configure(again.policy); }});
   server.run();
   return 0;
 }

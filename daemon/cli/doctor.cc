@@ -67,6 +67,7 @@ class Examination {
     daemon();
     socket();
     if (status_ != nullptr) {
+      configuration();
       policy();
       clients();
     }
@@ -335,6 +336,23 @@ class Examination {
           "ask an administrator for [daemon] mode");
     } else {
       add(Level::kOk, "socket", path + ", mode " + octal(s["mode"]));
+    }
+  }
+
+  void configuration() {
+    const json config = status_->value("config", json::object());  // an older daemon has none
+    const std::string error = config.value("error", "");
+    if (!error.empty()) {
+      add(Level::kError, "configuration", "not read again: " + printable(error),
+          "mend it and send heddled SIGHUP; what was read before is in force");
+    }
+    for (const json& rule : config.value("unresolved", json::array())) {
+      add(Level::kWarn, "configuration", unresolved_text(rule),
+          "mend the name, or write the number; it is looked up again each minute");
+    }
+    for (const json& table : config.value("needs_restart", json::array())) {
+      add(Level::kWarn, "configuration", printable(table) + " has changed since heddled started",
+          "restart heddled");
     }
   }
 

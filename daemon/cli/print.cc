@@ -78,6 +78,24 @@ uint64_t self_launches(const json& client) {
 // A process of another PID namespace has no number here.
 std::string pid_text(const json& client) { return client["pid"] == 0 ? "?" : client["pid"].dump(); }
 
+// An older daemon says nothing of it.
+void print_config(std::ostream& out, const json& config) {
+  if (config.empty()) return;
+  const std::string file = config.value("file", "");
+  out << "config    " << (file.empty() ? "none" : printable(file)) << ", "
+      << config.value("rules", 0) << " rules, read "
+      << std::llround(config.value("read_s_ago", 0.0)) << " s ago\n";
+  if (const std::string error = config.value("error", ""); !error.empty()) {
+    out << "  problem: not read, what was read before stays in force: " << printable(error) << '\n';
+  }
+  for (const json& rule : config.value("unresolved", json::array())) {
+    out << "  problem: " << unresolved_text(rule) << '\n';
+  }
+  for (const json& table : config.value("needs_restart", json::array())) {
+    out << "  " << printable(table) << " has changed; restart heddled for it\n";
+  }
+}
+
 }  // namespace
 
 // Clients choose their labels, and a terminal obeys control characters.
@@ -85,6 +103,12 @@ std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
   return text.empty() ? "-" : text;
+}
+
+std::string unresolved_text(const json& rule) {
+  const bool user = rule.contains("user");
+  return printable(rule.value("rule", "")) + " matches nobody: this host knows no " +
+         (user ? "user '" : "group '") + printable(rule.value(user ? "user" : "group", "")) + "'";
 }
 
 // "inference (share 2, fail closed)": the rule, and what it gives besides the priority.
@@ -178,6 +202,7 @@ void print_status(std::ostream& out, const json& answer) {
       << answer["socket"].get<std::string>() << '\n'
       << "mode      " << answer["mode"].get<std::string>() << '\n';
   if (answer["mps"]["managed"] == true) print_mps(out, answer["mps"]);
+  print_config(out, answer.value("config", json::object()));
   out << "policy    " << printable(policy["name"]);
   if (!policy["path"].get<std::string>().empty()) {
     out << " (" << policy["path"].get<std::string>() << ", " << policy["hash"].get<std::string>()

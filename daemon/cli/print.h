@@ -16,6 +16,8 @@ std::string rule_text(const nlohmann::json& grade);
 
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);
+// Of a rule whose user or group is not known: status's config.unresolved.
+std::string unresolved_text(const nlohmann::json& rule);
 void print_status(std::ostream& out, const nlohmann::json& answer);
 void print_policies(std::ostream& out, const nlohmann::json& answer);
 void print_policy(std::ostream& out, const nlohmann::json& answer);

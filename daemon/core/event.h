@@ -38,6 +38,7 @@ enum class EventKind : uint16_t {
   kUnobserved,  // body: untold; it is at work, and its launches are not told from now on
   kObserved,    // body: untold; they are told again
   kRow,         // body: untold; a thread launched these in a row, before what is told next
+  kTerms,       // body: terms; the administrator's rules give the client others from now on
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -73,6 +74,14 @@ struct AttachedBody {
   uint32_t partition;  // the groups that its launches are kept to by rule, 0: all
   char name[64];       // of the executable, NUL-terminated
   char label[64];
+};
+
+// Of AttachedBody what may change while the client is there.
+struct TermsBody {
+  float share;
+  float slo_ms;
+  uint32_t window_max_us;
+  uint8_t priority;
 };
 
 struct KernelBody {
@@ -149,6 +158,7 @@ struct Event {
     LaunchBody launch;
     DoneBody done;
     UntoldBody untold;
+    TermsBody terms;
   };
 
   Event() : launch{} {}

@@ -67,14 +67,12 @@ void Scheduler::State::on_attached(const Event& e) {
   c.label = text(e.attached.label);
   c.pid = e.attached.pid;
   c.uid = e.attached.uid;
-  c.priority = e.attached.priority;
-  c.share = e.attached.share > 0 ? e.attached.share : 1;
-  c.slo_ms = e.attached.slo_ms;
+  const AttachedBody& b = e.attached;
+  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority});
   c.fail_closed = e.attached.fail_closed;
   c.groups = e.attached.groups;
   c.groups.count = std::min<uint8_t>(c.groups.count, kSmGroups);
   c.partition = e.attached.partition;
-  c.window_max_us = e.attached.window_max_us != 0 ? e.attached.window_max_us : kWindowLeased;
   clients_by_id.emplace(c.id, std::move(owned));
   client_ids.insert(std::lower_bound(client_ids.begin(), client_ids.end(), c.id), c.id);
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
@@ -127,8 +125,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   }
   if (!c.active) {
     c.active = true;
-    const auto less = [&](const Client* other) { return other->priority <= c.priority; };
-    active.insert(std::partition_point(active.begin(), active.end(), less), &c);
+    insert_active(c);
     windows_dirty = true;
     if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
   }
@@ -450,6 +447,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         break;
       case EventKind::kRow:
         s.on_row(*c, e);
+        break;
+      case EventKind::kTerms:
+        s.on_terms(*c, e.terms);
         break;
       case EventKind::kStreamEnd:
         c->undated.forget(e.done.stream);

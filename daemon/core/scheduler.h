@@ -40,6 +40,8 @@ struct Config {
   bool launch_priorities = true;  // Q0..Q4 get launch priority -5..-1 under MPS
   uint32_t measure_runs = 100;    // of the measurement stage: FIKIT's T, 10 to 1000 (section 3.2)
   double measure_us = 1'000'000;  // and that these take at least: some synchronize every 0.1 ms
+
+  bool operator==(const Config&) const = default;
 };
 
 struct Stats {

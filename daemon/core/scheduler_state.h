@@ -85,6 +85,9 @@ struct Scheduler::State final : Gpu {
   // ---- scheduler.cc ----
   void on_attached(const Event&);
   void on_detached(Client&);
+  void on_terms(Client&, const TermsBody&);
+  void set_terms(Client&, const TermsBody&);
+  void insert_active(Client&);
   void on_kernel(Client&, const KernelBody&);
   void on_posted(Client&, const Event&);
   void on_asked(Client&, const Event&);

@@ -91,6 +91,14 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   return client;
 }
 
+void Client::set_terms(int priority, const std::string& rule, const Terms& terms) {
+  identity_.priority = priority;
+  identity_.rule = rule;
+  identity_.terms.share = terms.share;
+  identity_.terms.slo_ms = terms.slo_ms;
+  identity_.terms.window_us = terms.window_us;
+}
+
 int Client::send_attached(int socket, int doorbell) {
   ipc::Attached attached;
   attached.managed = 1;

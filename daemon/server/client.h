@@ -74,6 +74,8 @@ class Client {
   static Result<std::unique_ptr<Client>> make(Identity identity);
 
   const Identity& identity() const { return identity_; }
+  // What rules give it from now on; SMs and failure mode stay what they were when it attached.
+  void set_terms(int priority, const std::string& rule, const Terms& terms);
   Intake& intake() { return intake_; }
   const Intake& intake() const { return intake_; }
   const ipc::ClientMemory& memory() const { return *client_; }
@@ -194,7 +196,7 @@ class Client {
     core::TimeNs last_at = 0;
   };
 
-  const Identity identity_;
+  Identity identity_;
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
   Intake intake_;

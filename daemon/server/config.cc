@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "daemon/server/toml.h"
 #include "ipc/partition.h"
@@ -33,7 +34,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
-// for, so that the list of known keys cannot drift from the code that reads them.
+// for, so that the list of known keys cannot drift from the code that reads them. That comes first:
+// of a mistyped key other complaints are only what follows.
 class Section {
  public:
   Section(const toml::table& table, std::string name, const std::string& file)
@@ -124,18 +126,23 @@ class Section {
   }
 
   void problem(const toml::source_region& where, const std::string& what) {
-    if (!error_.empty()) return;
-    error_ = file_ + ":" + std::to_string(where.begin.line) + ": " + what;
+    if (error_.empty()) error_ = at(where) + what;
+  }
+
+  std::string at(const toml::source_region& where) const {
+    return file_ + ":" + std::to_string(where.begin.line) + ": ";
   }
 
   std::string finish() {
     for (const auto& [key, node] : table_) {
       if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
       const std::string near = nearest(key.str(), known_);
+      error_.clear();
       problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
                                 std::string(key.str()) +
                                 (near.empty() ? "; see examples/heddled.toml for all keys"
                                               : "; did you mean \"" + near + "\"?"));
+      break;
     }
     return error_;
   }
@@ -247,19 +254,34 @@ std::string read_profiles(const toml::table& table, const std::string& file, Con
   return s.finish();
 }
 
-// A number, or a name that `find` knows.
+std::optional<uint32_t> find_user(const std::string& name) {
+  const passwd* entry = getpwnam(name.c_str());
+  return entry != nullptr ? std::optional<uint32_t>(entry->pw_uid) : std::nullopt;
+}
+
+std::optional<uint32_t> find_group(const std::string& name) {
+  const group* entry = getgrnam(name.c_str());
+  return entry != nullptr ? std::optional<uint32_t>(entry->gr_gid) : std::nullopt;
+}
+
+// A number, or a name that `find` knows or will know.
 template <class Find>
-void read_id(Section& s, std::string_view key, const char* wanted, std::optional<uint32_t>& out,
-             Find&& find) {
+void read_id(Section& s, std::string_view key, const std::string& what, std::string& name,
+             std::optional<uint32_t>& out, std::vector<std::string>& warnings, Find&& find) {
   const toml::node* node = s.find(key);
   if (node == nullptr) return;
   const auto number = node->value<int64_t>();
   if (node->is_integer() && *number >= 0 && *number < 0xffffffff) {
     out = static_cast<uint32_t>(*number);
-  } else if (const auto name = node->value<std::string>(); name && !name->empty()) {
-    out = find(name->c_str());
+    return;
   }
-  if (!out) s.bad(*node, key, wanted);
+  name = node->is_string() ? *node->value<std::string>() : "";
+  if (name.empty()) return s.bad(*node, key, "the id or the name of a " + what);
+  out = find(name);
+  if (out) return;
+  warnings.push_back(s.at(node->source()) + "rule." + std::string(key) + ": this host knows no " +
+                     what + " '" + name + "', and the rule matches nobody until it does; mend " +
+                     "the name, or write the number");
 }
 
 // A pattern that no path can match is a mistake: paths are absolute.
@@ -293,16 +315,8 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   Rule rule;
   Section s(table, "rule", file);
   s.text("name", rule.name);
-  read_id(s, "uid", "a user id or the name of a user of this host", rule.uid,
-          [](const char* name) -> std::optional<uint32_t> {
-            const passwd* entry = getpwnam(name);
-            return entry != nullptr ? std::optional<uint32_t>(entry->pw_uid) : std::nullopt;
-          });
-  read_id(s, "gid", "a group id or the name of a group of this host", rule.gid,
-          [](const char* name) -> std::optional<uint32_t> {
-            const group* entry = getgrnam(name);
-            return entry != nullptr ? std::optional<uint32_t>(entry->gr_gid) : std::nullopt;
-          });
+  read_id(s, "uid", "user", rule.user, rule.uid, config.warnings, find_user);
+  read_id(s, "gid", "group", rule.group, rule.gid, config.warnings, find_group);
   read_pattern(s, "cgroup", "/",
                "a path from the root, such as \"/system.slice/x.service\", or such a glob, "
                "\"/system.slice/docker-*\"",
@@ -334,6 +348,9 @@ std::string read_all(const toml::table& root, const std::string& file, Config& c
                                                          {"mps", read_mps},
                                                          {"policy", read_policy},
                                                          {"profiles", read_profiles}};
+  for (const auto& [key, reader] : readers) s.find(key);
+  s.find("rule");
+  if (std::string error = s.finish(); !error.empty()) return error;
   for (const auto& [key, reader] : readers) {
     const toml::node* node = s.find(key);
     if (node == nullptr) continue;
@@ -371,8 +388,34 @@ std::string nearest(std::string_view word, const std::vector<std::string_view>& 
   return std::string(best);
 }
 
+bool resolve_names(std::vector<Rule>& rules) {
+  bool any = false;
+  for (Rule& rule : rules) {
+    if (!rule.unresolved()) continue;
+    if (!rule.user.empty() && !rule.uid) rule.uid = find_user(rule.user);
+    if (!rule.group.empty() && !rule.gid) rule.gid = find_group(rule.group);
+    any |= !rule.unresolved();
+  }
+  return any;
+}
+
+std::vector<std::string> needs_restart(const Config& a, const Config& b) {
+  std::vector<std::string> all;
+  const auto daemon = [](const Config& c) {
+    return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.contended_spin_us,
+                    c.unobserved, c.sparse);
+  };
+  const auto gpu = [](const Config& c) { return std::tie(c.gpu_mode, c.switch_us, c.core); };
+  if (daemon(a) != daemon(b)) all.emplace_back("[daemon]");
+  if (gpu(a) != gpu(b)) all.emplace_back("[gpu]");
+  if (a.mps != b.mps) all.emplace_back("[mps]");
+  if (a.profiles != b.profiles) all.emplace_back("[profiles]");
+  return all;
+}
+
 Result<Config> parse_config(std::string_view text, const std::string& file) {
   Config config;
+  config.file = file;
   try {
     const toml::table root = toml::parse(text, file);
     const std::string error = read_all(root, file, config);

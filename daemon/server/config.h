@@ -26,13 +26,16 @@ struct Terms {
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
   std::string sms;                           // kept on these (ipc/partition.h), "": on any
+
+  bool operator==(const Terms&) const = default;
 };
 
 // A rule matches when all that it names match; the first match decides. A fact that the daemon
 // cannot see matches no pattern.
 struct Rule {
   std::string name;
-  std::optional<uid_t> uid;
+  std::string user, group;            // as written, "" where it was a number
+  std::optional<uid_t> uid;           // none though there is a name: this host does not know it
   std::optional<gid_t> gid;           // the effective group, or any supplementary one
   std::optional<std::string> cgroup;  // path or glob, and all below, in any hierarchy
   std::optional<std::string> exe;     // glob over the executable's path, as the kernel reports it
@@ -40,6 +43,10 @@ struct Rule {
   std::optional<int> priority;        // given, whatever the program claims
   std::optional<int> claim;           // the most important priority that it may claim
   Terms terms;
+
+  // Whom it names is not known: it matches nobody.
+  bool unresolved() const { return (!user.empty() && !uid) || (!group.empty() && !gid); }
+  bool operator==(const Rule&) const = default;
 };
 
 enum class GpuMode : uint8_t { kAuto, kMps, kTimeslice };
@@ -55,6 +62,8 @@ struct PolicySettings {
 struct ProfileSettings {
   bool keep = true;
   std::string directory;  // default: profiles/ of the state directory; empty: none are kept
+
+  bool operator==(const ProfileSettings&) const = default;
 };
 
 // NVIDIA's MPS control daemon (mps.h).
@@ -63,6 +72,8 @@ struct MpsSettings {
   std::string pipe_directory;  // default: named_directories()
   std::string log_directory;
   std::string control = "nvidia-cuda-mps-control";  // found by PATH, or a path
+
+  bool operator==(const MpsSettings&) const = default;
 };
 
 struct Config {
@@ -85,7 +96,15 @@ struct Config {
   MpsSettings mps;
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
+  std::string file;                   // that it was read from, "" if there is none
+  std::vector<std::string> warnings;  // what is in it and cannot be meant, one line each
 };
+
+// Asks the host for the users and groups that rules name and that were not known; name services may
+// take their time. True if it knows one now.
+bool resolve_names(std::vector<Rule>& rules);
+// The tables, "[gpu]", in which two configurations differ and that only a restart brings to life.
+std::vector<std::string> needs_restart(const Config& running, const Config& fresh);
 
 // Parses `text`; `file` names it in errors.
 Result<Config> parse_config(std::string_view text, const std::string& file);

@@ -72,6 +72,9 @@ class Engine {
   core::TaskProfile profile(const Client& client) const;
   Client& attach(std::unique_ptr<Client> client, core::TimeNs now);
   void detach(core::ClientId id, core::TimeNs now);  // the process is gone
+  // The rules have changed: true if the client has other terms from now on.
+  bool set_terms(Client& client, int priority, const std::string& rule, const Terms& terms,
+                 core::TimeNs now);
   void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
   Client* find(core::ClientId id);
   const std::unordered_map<core::ClientId, std::unique_ptr<Client>>& clients() const {

@@ -17,6 +17,26 @@ constexpr core::TimeNs kAloneNs = 1'000'000'000;
 
 }  // namespace
 
+bool Engine::set_terms(Client& client, int priority, const std::string& rule, const Terms& terms,
+                       core::TimeNs now) {
+  const Identity before = client.identity();
+  client.set_terms(priority, rule, terms);
+  const Identity& after = client.identity();
+  if (before.priority == after.priority && before.terms == after.terms) return false;
+  observe_all(now);
+  core::Event event(core::EventKind::kTerms, now, after.id);
+  event.terms = {static_cast<float>(after.terms.share), static_cast<float>(after.terms.slo_ms),
+                 after.terms.window_us, static_cast<uint8_t>(after.priority)};
+  for (uint8_t index = 0; client.managed() && index < ipc::kDevices; ++index) {
+    if (!client.on_gpu(index)) continue;
+    event.device = index;
+    step(*devices_[index].scheduler, event);
+  }
+  update_contended(now);
+  check_quarantine(now);
+  return true;
+}
+
 // A client is contended while somebody less important waits for a GPU that it works on.
 void Engine::update_contended(core::TimeNs now) {
   std::array<int8_t, ipc::kDevices> lowest;

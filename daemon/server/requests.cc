@@ -238,6 +238,22 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
   return policy;
 }
 
+json config_json(core::TimeNs now, const ServerFacts& facts) {
+  json unresolved = json::array();
+  for (const Rule& rule : *facts.rules) {
+    if (!rule.unresolved()) continue;
+    const bool user = !rule.user.empty() && !rule.uid;
+    unresolved.push_back(
+        {{"rule", rule.name}, {user ? "user" : "group", user ? rule.user : rule.group}});
+  }
+  return {{"file", facts.config->file},
+          {"rules", facts.rules->size()},
+          {"read_s_ago", static_cast<double>(now - facts.config_read_at) / 1e9},
+          {"error", facts.config_error},
+          {"needs_restart", facts.config_restarts},
+          {"unresolved", std::move(unresolved)}};
+}
+
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles) {
   json devices = json::array();
@@ -253,6 +269,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"mps", mps_json(*facts.mps)},
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.bypass()},
+          {"config", config_json(now, facts)},
           {"policy", policy_json(engine, store)},
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
@@ -365,8 +382,8 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);
       origin.exe = request.command;
-      const Grade grade = server::grade(facts.config->rules, geteuid(),
-                                        {origin, request.label, request.priority, ""});
+      const Grade grade =
+          server::grade(*facts.rules, geteuid(), {origin, request.label, request.priority, ""});
       json effective = terms_json(grade.terms);
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);

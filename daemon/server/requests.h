@@ -18,7 +18,11 @@ struct ServerFacts {
   core::TimeNs started_at = 0;
   uint64_t naps = 0;
   uint64_t connections = 0;
-  const Config* config = nullptr;
+  const Config* config = nullptr;  // as it was at the start
+  const std::vector<Rule>* rules = nullptr;
+  core::TimeNs config_read_at = 0;
+  std::string config_error;                  // why it could not be read then
+  std::vector<std::string> config_restarts;  // tables that have changed and wait for a restart
   const MpsWatch* mps = nullptr;
 };
 

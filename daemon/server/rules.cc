@@ -14,17 +14,37 @@ bool glob(const std::string& pattern, const std::string& text) {
   return fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
 }
 
-bool matches(const Rule& rule, const Applicant& who) {
+bool matches_all_but_ids(const Rule& rule, const Applicant& who) {
   const Origin& o = who.origin;
   const auto any_cgroup = [&](const std::string& pattern) {
     return std::any_of(o.cgroups.begin(), o.cgroups.end(),
                        [&](const std::string& path) { return cgroup_matches(pattern, path); });
   };
-  return (!rule.uid || rule.uid == o.uid) &&
-         (!rule.gid || std::find(o.gids.begin(), o.gids.end(), *rule.gid) != o.gids.end()) &&
-         (!rule.cgroup || any_cgroup(*rule.cgroup)) &&
+  return (!rule.cgroup || any_cgroup(*rule.cgroup)) &&
          (!rule.exe || (!o.exe.empty() && glob(*rule.exe, o.exe))) &&
          (!rule.label || glob(*rule.label, who.label));
+}
+
+bool matches_ids(const Rule& rule, const Origin& o) {
+  return (!rule.uid || rule.uid == o.uid) &&
+         (!rule.gid || std::find(o.gids.begin(), o.gids.end(), *rule.gid) != o.gids.end());
+}
+
+// Who is meant may get less by it than by default, or than by a rule further down.
+bool restricts(const Rule& rule) {
+  const Terms none;
+  const int best = rule.priority ? *rule.priority : rule.claim.value_or(ipc::kPriorityDefault);
+  return best >= ipc::kPriorityDefault || rule.terms.share < none.share ||
+         rule.terms.window_us != none.window_us || !rule.terms.sms.empty();
+}
+
+// Whom the rule is for is not known: it may be him.
+void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolved) {
+  if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share) return;
+  grade.priority = std::max(grade.priority, by_default.priority);
+  grade.terms.share = std::min(grade.terms.share, by_default.terms.share);
+  grade.rule += ", and no more than the default: " + unresolved.name +
+                " is for somebody whom this host does not know";
 }
 
 // Nobody gets more than `most_important`, and without a claim everybody the default at most.
@@ -46,13 +66,19 @@ Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& w
   } else if (who.origin.local && who.origin.uid == daemon_uid) {
     by_default = {claim(who, 0), "default: the daemon's user may claim any", asked};
   }
+  const Rule* unresolved = nullptr;  // the first that may be meant for who asks, and restricts
   for (const Rule& rule : rules) {
-    if (!matches(rule, who)) continue;
+    if (!matches_all_but_ids(rule, who) || !matches_ids(rule, who.origin)) continue;
+    if (rule.unresolved()) {
+      if (unresolved == nullptr && restricts(rule)) unresolved = &rule;
+      continue;
+    }
     const int priority = rule.priority ? *rule.priority
                          : rule.claim  ? claim(who, *rule.claim)
                                        : by_default.priority;
     Grade by_rule{priority, rule.name, rule.terms};
     if (by_rule.terms.sms.empty()) by_rule.terms.sms = asked.sms;
+    if (unresolved != nullptr) keep_to_default(by_rule, by_default, *unresolved);
     return by_rule;
   }
   return by_default;

@@ -94,6 +94,10 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
                               ? prepare(std::move(*configured), server->engine_.instances_wanted())
                               : tl::unexpected<Error>(std::move(configured.error())));
   server->look_at_policies(false);
+  for (const std::string& warning : config.warnings) {
+    log.warning("config_warning", {{"warning", warning}});
+  }
+  server->take_rules(config.rules);
   return server;
 }
 
@@ -114,12 +118,15 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
   facts_.config = &config_;
+  facts_.rules = &rules_;
+  facts_.config_read_at = facts_.started_at;
   facts_.mps = &mps_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
   save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
   debounce_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(true); });
+  resolve_again_ = std::make_unique<Timer>(&loop_.loop, [this] { resolve_names(); });
   watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(false); });
 }
 
@@ -133,12 +140,15 @@ Server::~Server() {
 
 void Server::stop() { uv_async_send(stopper_.get()); }
 
-void Server::handle_signals(std::function<void()> hangup) {
+void Server::handle_signals(ConfigSource source) {
+  source_ = std::move(source);
   for (const int number : {SIGTERM, SIGINT}) {
     signals_.push_back(
         std::make_unique<SignalWatch>(&loop_.loop, number, [this] { stopping_ = true; }));
   }
-  signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, std::move(hangup)));
+  signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, [this] {
+    if (source_.read) reread_config();
+  }));
 }
 
 void Server::run() {

@@ -29,6 +29,7 @@
 #include "daemon/server/policy_store.h"
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
+#include "daemon/server/rules.h"
 #include "ipc/socket.h"
 
 namespace heddle::server {
@@ -47,10 +48,15 @@ class Server {
   void run();
   void stop();
 
-  // SIGTERM and SIGINT stop the server; SIGHUP calls `hangup` on the loop.
-  void handle_signals(std::function<void()> hangup);
-  // Loads a policy by name unless it is quarantined, some time later; on the loop thread.
-  void load_policy(const std::string& name);
+  // How SIGHUP has the configuration read again: `read` runs on libuv's pool, `configured` on the
+  // loop, before the policy is loaded that it names.
+  struct ConfigSource {
+    std::function<Result<Config>()> read;
+    std::function<void(const Config&)> configured;
+  };
+  // SIGTERM and SIGINT stop the server. SIGHUP: rules, and what they give at once (Client), and
+  // [policy] are what the configuration says now; without a source nothing happens.
+  void handle_signals(ConfigSource source = {});
 
   const std::string& socket_path() const { return facts_.socket; }
 
@@ -78,6 +84,7 @@ class Server {
     Descriptor pidfd;
     Descriptor doorbell;  // its own: a client can then muffle nobody but itself
     int connection = -1;  // descriptor of its socket, -1 once that is closed
+    Applicant applicant;  // whom rules judge
     std::unique_ptr<FdWatch> watch;
   };
   using FileId = std::pair<dev_t, ino_t>;
@@ -114,6 +121,11 @@ class Server {
   void disconnect(int fd);
   void process_gone(core::ClientId id);
   using Find = std::function<std::optional<Result<Generation>>()>;
+  void load_policy(const std::string& name);
+  void reread_config();
+  void take_config(Result<Config> fresh);
+  size_t take_rules(std::vector<Rule> rules);
+  void resolve_names();
   void change_policy(Find find, std::function<void(Result<Prepared>)> then);
   void take_configured(Result<Prepared> loaded);
   void order_policy(Connection& connection, const Request& request);
@@ -128,6 +140,8 @@ class Server {
   const Config config_;
   PolicyStore& store_;
   Log& log_;
+  std::vector<Rule> rules_;  // changed by jobs only, between their work
+  ConfigSource source_;
   ServerFacts facts_;
   Loop loop_;
   Descriptor listener_, doorbells_, timer_;
@@ -142,7 +156,7 @@ class Server {
   int mps_for_ = kNobody;  // the connection that waits until its order is carried out
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_, listen_again_, save_again_, watch_again_;
+  std::unique_ptr<Timer> debounce_, listen_again_, save_again_, watch_again_, resolve_again_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::map<std::string, Watched> directories_;

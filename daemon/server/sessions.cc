@@ -227,8 +227,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.sm_count = message.sm_count;
   identity.mps = message.mps;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
-  const Grade grade = server::grade(config_.rules, geteuid(),
-                                    {origin, identity.label, message.priority, message.sms});
+  const Applicant applicant{origin, identity.label, message.priority, message.sms};
+  const Grade grade = server::grade(rules_, geteuid(), applicant);
   identity.exe = origin.exe;
   for (const std::string& path : origin.cgroups) {
     if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the one that says most
@@ -267,6 +267,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   connection.client = id;
   auto process = std::make_unique<Process>();
   process->connection = connection.fd.get();
+  process->applicant = applicant;
   process->pidfd = std::move(connection.pidfd);
   process->doorbell = std::move(doorbell);
   if (process->pidfd.get() >= 0) {

@@ -120,6 +120,12 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(e.untold.kernel);
       f32(e.untold.backlog_us);
       break;
+    case EventKind::kTerms:
+      f32(e.terms.share);
+      f32(e.terms.slo_ms);
+      varint(e.terms.window_max_us);
+      u8(e.terms.priority);
+      break;
     case EventKind::kDetached:
     case EventKind::kTick:
       break;

@@ -174,6 +174,12 @@ void read_event(Fields& in, EventRecord& out) {
       e.untold.kernel = in.number<uint32_t>();
       e.untold.backlog_us = in.since(5) ? in.f32() : 0;
       return;
+    case EventKind::kTerms:
+      e.terms.share = in.f32();
+      e.terms.slo_ms = in.f32();
+      e.terms.window_max_us = in.number<uint32_t>();
+      e.terms.priority = in.u8(core::kPriorityLowest);
+      return;
     case EventKind::kDetached:
     case EventKind::kTick:
       return;
@@ -322,7 +328,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kRow)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kTerms)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

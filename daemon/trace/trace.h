@@ -17,6 +17,7 @@
 //   kDetached, kTick             client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
+//   kTerms       client share:f32 slo_ms:f32 window_max_us priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text             flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
@@ -36,7 +37,7 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts.
+// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -52,7 +53,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 6;
+inline constexpr uint16_t kVersion = 7;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -35,7 +35,7 @@ void be_daemon(const Stage& stage, const Plan& plan, const DaemonPlan& self) {
     dprintf(STDERR_FILENO, "%s\n", server.error().message.c_str());
     _exit(1);
   }
-  (*server)->handle_signals([] {});
+  (*server)->handle_signals();
   (*server)->run();
   server->reset();
   _exit(0);

@@ -58,7 +58,7 @@ class DaemonTest : public ::testing::Test {
       FilePolicyStore store(config_.policy, folder_ + "/quarantined");
       auto made = server::Server::make(config_, store, log);
       if (!made) _exit(1);
-      (*made)->handle_signals([] {});
+      (*made)->handle_signals();
       (*made)->run();
       made->reset();
       _exit(0);

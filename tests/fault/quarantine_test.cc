@@ -53,6 +53,7 @@ class QuarantineTest : public DaemonTest {
       for (uint32_t seq = 1; !end.stop_requested(); ++seq) {
         client.ask(0, seq);
         EXPECT_TRUE(client.wait_granted(0, seq));
+        client.complete_all(0);
       }
     });
   }

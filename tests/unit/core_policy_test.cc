@@ -55,6 +55,29 @@ class PolicyTest : public CoreTest {
   TestPolicy policy_;
 };
 
+TEST_F(CoreTest, OtherTermsApplyToThoseWhoAreThere) {
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  EXPECT_EQ(window_[2].window_us, kWindowGated);
+  EXPECT_TRUE(grants_.empty());
+  const auto terms = [&](ClientId id, uint8_t priority, uint32_t window_us) {
+    Event e(EventKind::kTerms, now_, id);
+    e.terms = {1, 0, window_us, priority};
+    step(e);
+  };
+  terms(1, 9, 0);
+  terms(2, 0, 700);
+  ASSERT_EQ(grants_.size(), 1u) << "who waits is judged anew";
+  EXPECT_EQ(grants_[0].client, 2u);
+  EXPECT_EQ(window_[2].window_us, 700u);
+  EXPECT_EQ(window_[1].window_us, kWindowGated);
+  const auto rejected = core_->stats().rejected;
+  terms(1, kPriorityCount, 0);
+  EXPECT_EQ(core_->stats().rejected, rejected + 1);
+}
+
 TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
   policy_.on_enqueue = [](Gpu& g, LaunchId k) {
     return EnqueueVerdict{g.queue_insert(g.queue_create("q"), k, 0) ? HookResult::kDecided

@@ -147,6 +147,45 @@ TEST(Rules, WhatTheDaemonCannotSeeMatchesNoPattern) {
   EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x")).priority, 0);
 }
 
+TEST(Rules, WhomTheHostDoesNotKnowIsNobodyAndSaidSo) {
+  const Result<Config> config = parse_config(
+      "[[rule]]\nuid = \"no-such-user\"\npriority = 0\n"
+      "[[rule]]\ngid = \"no-such-group\"\npriority = 0\n",
+      "heddled.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_EQ(config->warnings.size(), 2u);
+  EXPECT_EQ(config->warnings[0].find("heddled.toml:2: rule.uid: this host knows no user "
+                                     "'no-such-user'"),
+            0u)
+      << config->warnings[0];
+  EXPECT_EQ(config->warnings[1].find("heddled.toml:5: rule.gid: this host knows no group "
+                                     "'no-such-group'"),
+            0u)
+      << config->warnings[1];
+  EXPECT_EQ(grade(config->rules, kDaemon, who(8)).priority, 5);
+  auto later = config->rules;
+  EXPECT_FALSE(resolve_names(later));
+  later[0].user = later[1].group = "root";
+  EXPECT_TRUE(resolve_names(later));
+  EXPECT_EQ(later[0].uid, 0u);
+  EXPECT_EQ(grade(later, kDaemon, who(0)).rule, "rule 1");
+}
+
+TEST(Rules, NobodyGetsMoreThanTheDefaultWhomARestrictionMayBeFor) {
+  const auto all = rules(
+      "[[rule]]\nname = \"held\"\nuid = \"no-such-user\"\nexe = \"/opt/*\"\npriority = 9\n"
+      "[[rule]]\nexe = \"/*\"\npriority = 1\nshare = 4\n");
+  const Grade maybe = grade(all, kDaemon, who(8, "/opt/x"));
+  EXPECT_EQ(maybe.priority, 5);
+  EXPECT_EQ(maybe.terms.share, 1);
+  EXPECT_NE(maybe.rule.find("no more than the default: held"), std::string::npos) << maybe.rule;
+  EXPECT_EQ(grade(all, kDaemon, who(8, "/usr/x")).priority, 1) << "it is not for this one";
+  EXPECT_EQ(grade(all, kDaemon, who(0, "/opt/x", "", 0)).priority, 1) << "root's default is more";
+  const auto promotes = rules(
+      "[[rule]]\nuid = \"no-such-user\"\npriority = 0\n[[rule]]\nexe = \"/*\"\npriority = 1\n");
+  EXPECT_EQ(grade(promotes, kDaemon, who(8, "/opt/x")).priority, 1) << "it restricts nobody";
+}
+
 TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
   EXPECT_TRUE(cgroup_matches("/a/b", "/a/b"));
   EXPECT_TRUE(cgroup_matches("/a/b", "/a/b/c"));
@@ -165,11 +204,11 @@ TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
 TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
   const auto rule = [](const std::string& line) { return error_of("[[rule]]\n" + line + "\n"); };
   const std::string place = "heddled.toml:2: rule.";
-  EXPECT_EQ(rule("uid = \"no such user\""),
-            place + "uid must be a user id or the name of a user of this host");
-  EXPECT_EQ(rule("uid = -1"), place + "uid must be a user id or the name of a user of this host");
-  EXPECT_EQ(rule("gid = \"no such group\""),
-            place + "gid must be a group id or the name of a group of this host");
+  EXPECT_EQ(rule("uid = -1"), place + "uid must be the id or the name of a user");
+  EXPECT_EQ(rule("gid = 1.5"), place + "gid must be the id or the name of a group");
+  EXPECT_EQ(rule("priorty = 3"),
+            "heddled.toml:2: unknown key rule.priorty; did you mean \"priority\"?")
+      << "not that it has no priority";
   EXPECT_EQ(rule("cgroup = \"kubepods\""),
             place +
                 "cgroup must be a path from the root, such as \"/system.slice/x.service\", or "

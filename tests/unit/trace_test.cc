@@ -91,6 +91,9 @@ std::vector<Event> every_kind() {
     done.done = {9, 1.5f, core::kEveryStream, core::Evidence::kFailed};
     all.push_back(done);
   }
+  Event terms(EventKind::kTerms, 1'000'000'150'000, 3);
+  terms.terms = {2.5f, 20, 500, 7};
+  all.push_back(terms);
   all.emplace_back(EventKind::kTick, 1'000'000'200'000, 0);
   all.emplace_back(EventKind::kDetached, 1'000'000'200'000, 3);
   return all;

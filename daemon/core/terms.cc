@@ -1,0 +1,46 @@
+// What the administrator's rules give a client, and that they give it something else.
+#include <algorithm>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
+  c.priority = terms.priority;
+  c.share = terms.share > 0 ? terms.share : 1;
+  c.slo_ms = terms.slo_ms;
+  c.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
+}
+
+// To a policy the client leaves and comes back, with what it waits for: what was decided by the old
+// terms is forgotten.
+void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
+  if (terms.priority >= kPriorityCount) {
+    ++stats.rejected;
+    return;
+  }
+  if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  std::erase(active, &c);
+  set_terms(c, terms);
+  if (c.active) insert_active(c);
+  c.added_us_max = 0;
+  c.window_sent = false;  // its launch priority may be another
+  c.forget_policy();
+  if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
+  if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
+  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
+    Waiting& w = waiting[slot];
+    if (w.client != &c) continue;
+    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
+    w.queue = -1;
+    enqueue(slot);
+  }
+  windows_dirty = dispatch_wanted = true;
+}
+
+void Scheduler::State::insert_active(Client& c) {
+  const auto less = [&](const Client* other) { return other->priority <= c.priority; };
+  active.insert(std::partition_point(active.begin(), active.end(), less), &c);
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,81 @@
+// SIGHUP: what the configuration says now, for those who are attached.
+#include <gtest/gtest.h>
+
+#include "tests/fault/daemon_setting.h"
+
+namespace heddle::testing {
+namespace {
+
+class HangupTest : public DaemonTest {
+ protected:
+  void configure(const std::string& text) const {
+    std::ofstream(folder_ + "/heddled.toml") << text;
+  }
+  void start_configured() {
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      dup2(open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+      setenv("STATE_DIRECTORY", folder_.c_str(), 1);
+      execl(HEDDLE_HEDDLED, "heddled", "--config", (folder_ + "/heddled.toml").c_str(), "--socket",
+            config_.socket.c_str(), nullptr);
+      _exit(127);
+    }
+    ASSERT_TRUE(eventually([&] { return status().contains("clients"); }));
+  }
+  void hang_up(const std::string& text) {
+    configure(text);
+    const size_t read = reads();
+    kill(pid_, SIGHUP);
+    ASSERT_TRUE(eventually([&] { return reads() > read; }));
+  }
+  size_t reads() const { return count(log_text(), "event=config_"); }
+  json client() {
+    Request ps;
+    ps.kind = Request::Kind::kPs;
+    return json::parse(request(config_.socket, ps).json)["clients"].at(0);
+  }
+};
+
+TEST_F(HangupTest, RulesApplyToThoseWhoAreAttached) {
+  configure("[[rule]]\nname = 'old'\nlabel = 'x'\npriority = 8\n");
+  start_configured();
+  FakeClient attached(config_.socket, {.label = "x"});
+  ASSERT_EQ(client()["priority"], 8);
+  hang_up(
+      "[[rule]]\nname = 'new'\nlabel = 'x'\npriority = 2\nshare = 3\nslo_ms = 20\n"
+      "window_us = 500\nsms = '25%'\nfail = 'closed'\n[gpu]\nidle_us = 5000\n");
+  ASSERT_TRUE(eventually([&] { return client()["priority"] == 2; })) << client();
+  EXPECT_EQ(client()["share"], 3);
+  EXPECT_EQ(client()["slo_ms"], 20);
+  EXPECT_EQ(client()["window_max_us"], 500);
+  EXPECT_EQ(client()["rule"], "new");
+  EXPECT_EQ(client()["sms"], "") << "from its next attachment on";
+  EXPECT_EQ(client()["fail"], "open");
+  EXPECT_TRUE(eventually([&] { return attached.window() == 500; })) << attached.window();
+  json config = status()["config"];
+  EXPECT_EQ(config["rules"], 1);
+  EXPECT_EQ(config["error"], "");
+  EXPECT_EQ(config["needs_restart"], json::array({"[gpu]"}));
+  EXPECT_NE(log_text().find("client_terms_changed"), std::string::npos);
+  FakeClient later(config_.socket, {.label = "x"});
+  EXPECT_NE(later.attached().flags & ipc::kFailClosed, 0u);
+}
+
+TEST_F(HangupTest, WhatIsRefusedChangesNothingAndIsShown) {
+  configure("[[rule]]\nlabel = 'x'\npriority = 8\n");
+  start_configured();
+  FakeClient attached(config_.socket, {.label = "x"});
+  hang_up("[[rule]]\nlabel = 'x'\npriorty = 1\n");
+  const std::string error = status()["config"]["error"];
+  EXPECT_NE(error.find("heddled.toml:3: unknown key rule.priorty"), std::string::npos) << error;
+  EXPECT_EQ(client()["priority"], 8);
+  hang_up("[[rule]]\nlabel = 'x'\nuid = 'no-such-user'\npriority = 1\n");
+  EXPECT_TRUE(eventually([&] { return status()["config"]["error"] == ""; }));
+  const json config = status()["config"];
+  EXPECT_EQ(config["unresolved"], json::parse(R"([{"rule": "rule 1", "user": "no-such-user"}])"));
+  EXPECT_EQ(client()["priority"], 5) << "nobody, and so by default";
+}
+
+}  // namespace
+}  // namespace heddle::testing
