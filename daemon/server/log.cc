@@ -1,7 +1,12 @@
 #include "daemon/server/log.h"
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/ansicolor_sink.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <mutex>
+#include <utility>
+
+#include "daemon/server/log_writer.h"
 
 namespace heddle::server {
 namespace {
@@ -21,6 +26,21 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   }
   return spdlog::level::off;
 }
+
+class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit WriterSink(std::shared_ptr<LogWriter> writer) : writer_(std::move(writer)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    writer_->put({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+  const std::shared_ptr<LogWriter> writer_;
+};
 
 }  // namespace
 
@@ -44,17 +64,21 @@ std::string quoted(std::string_view text) {
 }
 
 Log::Log(LogLevel least)
-    : logger_(std::make_unique<spdlog::logger>(
-          "heddled", std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>())) {
+    : writer_(LogWriter::start()),
+      logger_(std::make_unique<spdlog::logger>("heddled", std::make_shared<WriterSink>(writer_))) {
   logger_->set_level(to_spdlog(least));
   logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e level=%l %v");
-  logger_->flush_on(spdlog::level::debug);
 }
 
-Log::~Log() = default;
+Log::~Log() { writer_->stop(); }
+
+uint64_t Log::lost() const { return writer_->lost(); }
 
 void Log::write(LogLevel level, std::string_view event, Fields fields) {
   if (!logger_->should_log(to_spdlog(level))) return;
+  if (const uint64_t lost = writer_->lost(); lost != std::exchange(told_lost_, lost)) {
+    warning("log_lines_lost", {{"in_all", lost}});
+  }
   std::string line = "event=" + std::string(event);
   for (const Field& field : fields) {
     line += ' ';

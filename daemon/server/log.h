@@ -1,6 +1,7 @@
 // Structured logs: one event a line, `level=info event=client_attached pid=7 ...`. Levels say who
 // must read them: error: the administrator must act; warning: should look; info: what happened;
-// debug: for who develops heddle. Nothing on the launch path logs.
+// debug: for who develops heddle. Nothing on the launch path logs, and who logs never waits: a
+// thread of its own writes the lines, and what it cannot write in time is dropped and counted.
 #pragma once
 
 #include <concepts>
@@ -33,6 +34,8 @@ struct Field {
   std::variant<std::string_view, int64_t, double> value;
 };
 
+class LogWriter;
+
 // Writes to standard error. Text that came from a client is quoted and escaped, so that a label
 // cannot forge a line.
 class Log {
@@ -40,6 +43,7 @@ class Log {
   using Fields = std::initializer_list<Field>;
 
   explicit Log(LogLevel least);
+  // Waits a second at most for what is still to be written.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -51,10 +55,15 @@ class Log {
   }
   void error(std::string_view event, Fields fields = {}) { write(LogLevel::kError, event, fields); }
 
+  // Lines that found the buffer full so far; a line says so too, once there is room.
+  uint64_t lost() const;
+
  private:
   void write(LogLevel level, std::string_view event, Fields fields);
 
+  const std::shared_ptr<LogWriter> writer_;
   std::unique_ptr<spdlog::logger> logger_;
+  uint64_t told_lost_ = 0;
 };
 
 // `text` as it stands if it needs no quoting, else in double quotes with escapes.

@@ -279,6 +279,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
             {"malformed", engine.counters().malformed},
             {"let_go", engine.counters().let_go},
             {"connections", facts.connections},
+            {"log_lines_lost", facts.log->lost()},
             {"naps", facts.naps}}}};
 }
 

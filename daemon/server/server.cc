@@ -120,6 +120,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   facts_.config = &config_;
   facts_.rules = &rules_;
   facts_.config_read_at = facts_.started_at;
+  facts_.log = &log_;
   facts_.mps = &mps_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
