@@ -414,6 +414,8 @@ def main():
     add("--from-ms", type=float, default=0, help="timeline: where it begins")
     add("--ms", type=float, default=20, help="timeline: how long it is")
     options = parser.parse_args()
+    if Path(options.out).suffix != ".svg":
+        refuse(f"{options.out}: pictures are SVG; name an --out that ends in .svg")
     draw_timeline(options) if options.kind == "timeline" else draw_results(options)
 
 

@@ -32,12 +32,12 @@ const Json* at(const Json& json, std::initializer_list<const char*> keys) {
 std::string word(const Json& text) { return text.get<std::string>(); }
 
 std::string value(const Json* figure) {
-  return figure == nullptr ? "–" : three((*figure)["value"]);
+  return figure == nullptr ? "–" : three((*figure).at("value"));
 }
 
 std::string interval(const Json& figure) {
-  const Json& hi = figure["hi"];
-  return "[" + three(figure["lo"]) + ", " + (hi.is_null() ? "∞" : three(hi)) + "]";
+  const Json& hi = figure.at("hi");
+  return "[" + three(figure.at("lo")) + ", " + (hi.is_null() ? "∞" : three(hi)) + "]";
 }
 
 std::string with_interval(const Json* figure) {
@@ -48,9 +48,9 @@ std::string with_interval(const Json* figure) {
 // way.
 std::string with_doubt(const Json* figure) {
   if (figure == nullptr || !figure->contains("hi")) return value(figure);
-  const Json &v = (*figure)["value"], &hi = (*figure)["hi"];
+  const Json &v = (*figure).at("value"), &hi = (*figure).at("hi");
   const bool sure = v.is_number() && hi.is_number() &&
-                    hi.get<double>() - (*figure)["lo"].get<double>() <= 0.2 * v.get<double>();
+                    hi.get<double>() - (*figure).at("lo").get<double>() <= 0.2 * v.get<double>();
   return sure ? value(figure) : with_interval(figure);
 }
 
@@ -97,9 +97,9 @@ const Json* cell(const Json& row, const Column& column) {
 
 std::vector<Column> columns(const Json& result) {
   std::vector<Column> all;
-  for (const Json& job : result["jobs"]) {
-    const std::string name = job["name"];
-    if (job["role"] == "latency") {
+  for (const Json& job : result.at("jobs")) {
+    const std::string name = job.at("name");
+    if (job.at("role") == "latency") {
       all.push_back({name + " mean ms", name, {"jct_ms", "mean"}});
       all.push_back({"p50", name, {"jct_ms", "p50"}});
       all.push_back({"p95", name, {"jct_ms", "p95"}});
@@ -136,7 +136,7 @@ std::vector<Column> columns(const Json& result) {
   }
   std::vector<Column> used;
   for (const Column& column : all) {
-    for (const auto& [name, row] : result["figures"].items()) {
+    for (const auto& [name, row] : result.at("figures").items()) {
       if (cell(row, column) == nullptr) continue;
       used.push_back(column);
       break;
@@ -154,7 +154,7 @@ std::string rows_table(const Json& result) {
   std::vector<std::string> header = {""};
   for (const Column& column : all) header.push_back(column.title);
   Table table(header);
-  for (const auto& [name, row] : result["figures"].items()) {
+  for (const auto& [name, row] : result.at("figures").items()) {
     std::vector<std::string> cells = {name};
     for (const Column& column : all) {
       const Json* figure = cell(row, column);
@@ -172,8 +172,8 @@ constexpr size_t kRepetitionsMin = 5;
 
 // The first job of a role.
 const Json* job_of(const Json& result, const char* role) {
-  for (const Json& job : result["jobs"]) {
-    if (job["role"] == role) return &job["name"];
+  for (const Json& job : result.at("jobs")) {
+    if (job.at("role") == role) return &job.at("name");
   }
   return nullptr;
 }
@@ -196,8 +196,8 @@ std::pair<std::string, std::string> verdict(const Json& result, const std::strin
   }
   bool better = share->get<double>() >= wanted;
   for (const Json* r : ratios) {
-    if ((*r)["n"].get<size_t>() < kRepetitionsMin) return {got, "–"};
-    if ((*r)["job"] == hp) better = better && figure_from(*r).hi < 1;
+    if ((*r).at("n").get<size_t>() < kRepetitionsMin) return {got, "–"};
+    if ((*r).at("job") == hp) better = better && figure_from(*r).hi < 1;
   }
   return {got, better ? "yes" : "no"};
 }
@@ -206,16 +206,16 @@ std::string ratios_table(const Json& result) {
   std::vector<std::string> header = {"in the same repetitions"};
   std::vector<std::pair<Json, Json>> columns;  // job, metric
   std::vector<std::pair<std::string, std::vector<const Json*>>> rows;
-  for (const Json& r : result["ratios"]) {
-    const std::pair column(r["job"], r["metric"]);
+  for (const Json& r : result.at("ratios")) {
+    const std::pair column(r.at("job"), r.at("metric"));
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
       columns.push_back(column);
-      header.push_back(r["job"].get<std::string>() + " " +
-                       (r["metric"] == "per_s"     ? "rate"
-                        : r["metric"] == "tbt_p99" ? "TBT p99"
-                                                   : r["metric"].get<std::string>()));
+      header.push_back(r.at("job").get<std::string>() + " " +
+                       (r.at("metric") == "per_s"     ? "rate"
+                        : r.at("metric") == "tbt_p99" ? "TBT p99"
+                                                      : r.at("metric").get<std::string>()));
     }
-    const std::string of = r["of"];
+    const std::string of = r.at("of");
     if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
     rows.back().second.push_back(&r);
   }
@@ -224,16 +224,16 @@ std::string ratios_table(const Json& result) {
   Table table(header);
   for (const auto& [of, ratios] : rows) {
     std::vector<std::string> cells = {"`" + of + "` ÷ `" +
-                                      (*ratios.front())["over"].get<std::string>() + "`"};
+                                      (*ratios.front()).at("over").get<std::string>() + "`"};
     for (const auto& [job, metric] : columns) {
       const auto is_it = [&job = job, &metric = metric](const Json* r) {
-        return (*r)["job"] == job && (*r)["metric"] == metric;
+        return (*r).at("job") == job && (*r).at("metric") == metric;
       };
       const auto found = std::find_if(ratios.begin(), ratios.end(), is_it);
       cells.push_back(with_interval(found == ratios.end() ? nullptr : *found));
     }
     const auto [got, better] = verdict(result, of, ratios);
-    cells.insert(cells.end(), {got, better, (*ratios.front())["n"].dump()});
+    cells.insert(cells.end(), {got, better, (*ratios.front()).at("n").dump()});
     table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
@@ -245,16 +245,17 @@ const char* answer(const Json& met) { return met.is_null() ? "–" : met.get<boo
 std::string expectations_table(const Json& result) {
   Table table({"expected", "is", "95 %", "bound", "met", "source"});
   for (const Json& e : result.value("expect", Json::array())) {
-    const std::string text = e["expected"];
+    const std::string text = e.at("expected");
     std::vector<std::string> cells = {text.substr(0, text.find(" ("))};
     if (e.contains("value")) {
-      cells.push_back(three(e["value"]) + (e.contains("over") ? " ÷ " + word(e["over"]) : ""));
+      cells.push_back(three(e.at("value")) +
+                      (e.contains("over") ? " ÷ " + word(e.at("over")) : ""));
       cells.push_back(e.contains("lo") ? interval(e) : "–");
-      cells.push_back(three(e["bound"]));
+      cells.push_back(three(e.at("bound")));
     } else {
-      cells.insert(cells.end(), {word(e["why"]), "–", "–"});
+      cells.insert(cells.end(), {word(e.at("why")), "–", "–"});
     }
-    cells.insert(cells.end(), {answer(e["met"]), word(e["source"])});
+    cells.insert(cells.end(), {answer(e.at("met")), word(e.at("source"))});
     table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
@@ -270,18 +271,18 @@ std::string expectations_brief(const std::vector<Json>& results) {
   std::map<std::string, Count> counts;
   for (const Json& result : results) {
     for (const Json& e : result.value("expect", Json::array())) {
-      const std::string text = e["expected"];
+      const std::string text = e.at("expected");
       if (counts.count(text) == 0) order.push_back(text);
       Count& count = counts[text];
-      count.source = e["source"];
-      if (e["met"].is_null()) continue;
-      const bool met = e["met"];
+      count.source = e.at("source");
+      if (e.at("met").is_null()) continue;
+      const bool met = e.at("met");
       ++count.judged;
       count.met += met ? 1 : 0;
       count.unopposed += met && !e.contains("value") ? 1 : 0;
       if (met) continue;
-      count.missed += (count.missed.empty() ? "" : ", ") + word(result["name"]) +
-                      (e.contains("value") ? " " + three(e["value"]) : "");
+      count.missed += (count.missed.empty() ? "" : ", ") + word(result.at("name")) +
+                      (e.contains("value") ? " " + three(e.at("value")) : "");
     }
   }
   Table table({"expected", "met", "not met by", "source"});
@@ -301,8 +302,8 @@ std::string expectations_brief(const std::vector<Json>& results) {
 void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
   if (!found.is_object()) return;
   if (found.contains("lo")) {
-    return table.row({row, path, three(found["value"]), interval(found), three(found["spread"]),
-                      found["n"].dump()});
+    return table.row({row, path, three(found.at("value")), interval(found),
+                      three(found.at("spread")), found.at("n").dump()});
   }
   for (const auto& [key, inner] : found.items()) {
     const std::string name = key == "jobs" ? "" : key;
@@ -312,7 +313,7 @@ void add_figures(const std::string& row, const std::string& path, const Json& fo
 
 std::string figures_table(const Json& result) {
   Table table({"row", "figure", "value", "95 %", "spread", "samples"});
-  for (const auto& [name, row] : result["figures"].items()) add_figures(name, "", row, table);
+  for (const auto& [name, row] : result.at("figures").items()) add_figures(name, "", row, table);
   const Json fractions = result.value("idle_fraction", Json::object());
   add_figures("alone", "", {{"idle_fraction", fractions}}, table);
   return "\n" + table.text();
@@ -324,30 +325,31 @@ std::string equality(const Json& equal) {
 
 // What was measured where, how often.
 std::string origin(const Json& result) {
-  const Json& last = result["sessions"].back();
-  std::string text = result["gpu"];
-  if (result["mode"] == "simulated") {
+  const Json& last = result.at("sessions").back();
+  std::string text = result.at("gpu");
+  if (result.at("mode") == "simulated") {
     text +=
         std::string(text.find("GPU") == text.npos ? " GPU" : "") + ": every figure is simulated";
   } else {
-    text += ", driver " + last["driver"].get<std::string>();
+    text += ", driver " + last.at("driver").get<std::string>();
   }
-  return text + "; " + last["date"].get<std::string>().substr(0, 10) + ", commit " +
-         last["commit"].get<std::string>() + ", seed " + result["seed"].dump() + ", blocks of " +
-         three(result["block_s"]) + " s, " + result["repetitions_done"].dump() +
-         " repetitions in " + std::to_string(result["sessions"].size()) + " sessions";
+  return text + "; " + last.at("date").get<std::string>().substr(0, 10) + ", commit " +
+         last.at("commit").get<std::string>() + ", seed " + result.at("seed").dump() +
+         ", blocks of " + three(result.at("block_s")) + " s, " +
+         result.at("repetitions_done").dump() + " repetitions in " +
+         std::to_string(result.at("sessions").size()) + " sessions";
 }
 
 // What the figures do not show, for it never ended: iterations longer than a block, and requests
 // that nobody came to.
 std::string without_time(const Json& result) {
   std::string text;
-  for (const auto& [row, figures] : result["figures"].items()) {
-    for (const auto& [job, found] : figures["jobs"].items()) {
+  for (const auto& [row, figures] : result.at("figures").items()) {
+    for (const auto& [job, found] : figures.at("jobs").items()) {
       if (const Json* unserved = at(found, {"unserved"}); unserved != nullptr) {
         text.append(" ").append(row).append(": ").append(value(unserved)).append(" requests of ");
         text.append(job).append(" a block were not begun in time, and count in no time.");
-      } else if (found["samples"] == 0) {
+      } else if (found.value("samples", 1) == 0) {
         text.append(" ").append(row).append(": no iteration of ").append(job);
         text.append(" ended in a block.");
       }
@@ -367,23 +369,23 @@ std::string findings(const Json& result) {
   }
   text += without_time(result);
   if (const Json* outputs = at(result, {"outputs"})) {
-    text += " Outputs: bare against bare " + equality((*outputs)["control_equal"]) +
-            ", heddle against bare " + equality((*outputs)["heddle_equal"]) + ".";
+    text += " Outputs: bare against bare " + equality((*outputs).at("control_equal")) +
+            ", heddle against bare " + equality((*outputs).at("heddle_equal")) + ".";
   }
-  const size_t errors = result["errors"].size();
+  const size_t errors = result.at("errors").size();
   if (errors > 0) text += " " + std::to_string(errors) + " errors; see the file.";
   return text;
 }
 
 std::string method(const Json& result) {
   std::string text = origin(result) + "; `" +
-                     result["sessions"].back()["command"].get<std::string>() + "`." +
+                     result.at("sessions").back().at("command").get<std::string>() + "`." +
                      findings(result);
   for (const Json& m : result.value("missing", Json::array())) {
     text.append(" ")
-        .append(m["row"].get<std::string>())
+        .append(m.at("row").get<std::string>())
         .append(": not available, ")
-        .append(m["why"].get<std::string>())
+        .append(m.at("why").get<std::string>())
         .append(".");
   }
   return text + "\n";
@@ -392,9 +394,9 @@ std::string method(const Json& result) {
 }  // namespace
 
 std::string markdown(const Json& result, bool all) {
-  std::string text = "**" + result["name"].get<std::string>() + "**";
-  if (!result["about"].get<std::string>().empty()) {
-    text += ": " + result["about"].get<std::string>();
+  std::string text = "**" + result.at("name").get<std::string>() + "**";
+  if (!result.at("about").get<std::string>().empty()) {
+    text += ": " + result.at("about").get<std::string>();
   }
   return text + "\n\n" + rows_table(result) + ratios_table(result) + expectations_table(result) +
          (all ? figures_table(result) : "") + "\n" + method(result);
@@ -404,7 +406,7 @@ std::string brief(const std::vector<Json>& results) {
   bool over_alone = false;
   std::vector<std::string> header = {""};
   for (const Json& result : results) {
-    for (const auto& [name, row] : result["figures"].items()) {
+    for (const auto& [name, row] : result.at("figures").items()) {
       const bool alone = name.rfind("alone/", 0) == 0;
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
       over_alone |= alone;
@@ -415,13 +417,13 @@ std::string brief(const std::vector<Json>& results) {
               " over repetitions [95 % where wider than ± 10 %]";
   Table table(header);
   for (const Json& result : results) {
-    for (const Json& job : result["jobs"]) {
-      const std::string name = job["name"];
+    for (const Json& job : result.at("jobs")) {
+      const std::string name = job.at("name");
       // Of requests that come by themselves as many are served as come: their time tells.
-      const bool timed = job["role"] == "latency" || job.contains("requests");
+      const bool timed = job.at("role") == "latency" || job.contains("requests");
       const auto line = [&](const char* title, const char* key, const char* of = nullptr) {
         std::vector<std::string> cells = {
-            word(result["name"]).append(": ").append(name).append(title)};
+            word(result.at("name")).append(": ").append(name).append(title)};
         for (size_t i = 1; i < header.size(); ++i) {
           const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
           if (found != nullptr && of != nullptr) found = at(*found, {of});
@@ -448,10 +450,23 @@ std::string brief(const std::vector<Json>& results) {
   }
   std::string text = table.text() + expectations_brief(results);
   for (const Json& result : results) {
-    text += (&result == results.data() ? "\n- **" : "- **") + result["name"].get<std::string>() +
+    text += (&result == results.data() ? "\n- **" : "- **") + result.at("name").get<std::string>() +
             "**: " + origin(result) + "." + findings(result) + "\n";
   }
   return text;
+}
+
+// A file that was cut, or is of another release, lacks what a table is made of.
+template <class Make>
+std::string whole(const std::vector<std::string>& files, Make&& make) {
+  try {
+    return make();
+  } catch (const Json::exception& error) {
+    std::string names;
+    for (const std::string& file : files) names += (names.empty() ? "" : ", ") + file;
+    throw std::runtime_error(names + ": incomplete, or of another release (" + error.what() +
+                             "); measure again, or finish it by --resume");
+  }
 }
 
 int print_tables(const std::vector<std::string>& files, const TableStyle& style) {
@@ -468,10 +483,13 @@ int print_tables(const std::vector<std::string>& files, const TableStyle& style)
     }
     results.push_back(std::move(result));
   }
-  if (style.brief) std::cout << brief(results);
-  for (const Json& result : results) {
-    if (!style.brief)
-      std::cout << (&result == results.data() ? "" : "\n") << markdown(result, style.all);
+  if (style.brief) {
+    std::cout << whole(files, [&] { return brief(results); });
+    return 0;
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string text = whole({files[i]}, [&] { return markdown(results[i], style.all); });
+    std::cout << (i == 0 ? "" : "\n") << text;
   }
   return 0;
 }

@@ -94,6 +94,8 @@ int complain(const std::string& what) {
 
 // Whoever reads `path` meanwhile sees the old file or the new one.
 int replace_file(const std::string& path, const std::string& text) {
+  std::error_code made;
+  if (fs::path(path).has_parent_path()) fs::create_directories(fs::path(path).parent_path(), made);
   const std::string fresh = path + ".new";
   std::ofstream file(fresh);
   if (!(file << text) || !file.flush() || rename(fresh.c_str(), path.c_str()) != 0) {

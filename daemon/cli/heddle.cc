@@ -257,7 +257,8 @@ void add_profiles(CLI::App& app, Options& o) {
                         "what it knows",
                         profile_prune);
   prune->add_option("paths", p.paths, "files or directories")->required();
-  prune->add_option("--days", p.days, "profiles measured longer ago")->check(CLI::PositiveNumber);
+  prune->add_option("--days", p.days, "profiles measured longer ago; 0: all")
+      ->check(CLI::NonNegativeNumber);
   prune->add_option("--samples", p.samples, "kernels with fewer samples")
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
@@ -329,6 +330,10 @@ int main(int argc, char** argv) {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
+  } catch (const json::exception& error) {
+    std::cerr << "heddle: the daemon's answer is not what this heddle expects (" << error.what()
+              << "); install both from the same release, and restart heddled\n";
+    return kFailed;
   } catch (const std::exception& error) {
     std::cerr << "heddle: " << error.what() << '\n';
     return kFailed;

@@ -37,16 +37,16 @@ std::string milliseconds(const json& us) {
 
 // The bound on what others may add to one of its gaps, and how often it did not hold.
 std::string added_text(const json& device) {
-  if (device["added_us_max"].is_null()) return "unbounded";
-  if (device["added_us_max"] == 0) return "-";
+  if (device.at("added_us_max").is_null()) return "unbounded";
+  if (device.at("added_us_max") == 0) return "-";
   char text[32];
-  snprintf(text, sizeof text, "<= %.2f ms", device["added_us_max"].get<double>() / 1e3);
-  if (device["gaps_exceeded"] == 0) return text;
+  snprintf(text, sizeof text, "<= %.2f ms", device.at("added_us_max").get<double>() / 1e3);
+  if (device.at("gaps_exceeded") == 0) return text;
   const double by_us = device.value("exceeded_us_max", 0.0);  // an older daemon does not say
   char by[32] = "";
   if (by_us > 0) snprintf(by, sizeof by, " by <= %.2f ms", by_us / 1e3);
-  return text + std::string(", ") + device["gaps_exceeded"].dump() + " of " +
-         device["gaps_filled"].dump() + " over" + by;
+  return text + std::string(", ") + device.at("gaps_exceeded").dump() + " of " +
+         device.at("gaps_filled").dump() + " over" + by;
 }
 
 std::string window_text(const json& window) {
@@ -54,29 +54,31 @@ std::string window_text(const json& window) {
 }
 
 std::string state_of(const json& client, const json& device) {
-  if (!client["managed"]) return "unmanaged: " + printable(client["reason"]);
-  std::string state = device["active"] ? "active" : "idle";
-  if (!client["connected"]) state += ", disconnected";
+  if (!client.at("managed")) return "unmanaged: " + printable(client.at("reason"));
+  std::string state = device.at("active") ? "active" : "idle";
+  if (!client.at("connected")) state += ", disconnected";
   return state;
 }
 
 // The measurement stage, by the runs that were measured so far; short ones go on for a while.
 std::string profile_text(const json& device) {
-  if (device["profiled"]) return "profiled";
-  const json& runs = std::min(device["runs"], device["measure_runs"]);
-  return "measuring " + runs.dump() + "/" + device["measure_runs"].dump();
+  if (device.at("profiled")) return "profiled";
+  const json& runs = std::min(device.at("runs"), device.at("measure_runs"));
+  return "measuring " + runs.dump() + "/" + device.at("measure_runs").dump();
 }
 
 uint64_t self_launches(const json& client) {
   uint64_t sum = 0;
-  for (const auto& [reason, count] : client["counters"]["self"].items()) {
+  for (const auto& [reason, count] : client.at("counters").at("self").items()) {
     sum += count.get<uint64_t>();
   }
   return sum;
 }
 
 // A process of another PID namespace has no number here.
-std::string pid_text(const json& client) { return client["pid"] == 0 ? "?" : client["pid"].dump(); }
+std::string pid_text(const json& client) {
+  return client.at("pid") == 0 ? "?" : client.at("pid").dump();
+}
 
 // An older daemon says nothing of it.
 void print_config(std::ostream& out, const json& config) {
@@ -118,21 +120,22 @@ std::string rule_text(const json& grade) {
     terms += (terms.empty() ? "" : ", ") + term;
   };
   std::ostringstream share;
-  share << grade["share"].get<double>();
-  if (grade["share"] != 1) add("share " + share.str());
-  if (!grade["slo_ms"].is_null()) add("SLO " + grade["slo_ms"].dump() + " ms");
-  if (!grade["window_max_us"].is_null()) add("window " + grade["window_max_us"].dump() + " us");
-  if (grade["fail"] == "closed") add("fail closed");
+  share << grade.at("share").get<double>();
+  if (grade.at("share") != 1) add("share " + share.str());
+  if (!grade.at("slo_ms").is_null()) add("SLO " + grade.at("slo_ms").dump() + " ms");
+  if (!grade.at("window_max_us").is_null())
+    add("window " + grade.at("window_max_us").dump() + " us");
+  if (grade.at("fail") == "closed") add("fail closed");
   if (const std::string sms = grade.value("sms", ""); !sms.empty()) add("SMs " + sms);
-  return printable(grade["rule"]) + (terms.empty() ? "" : " (" + terms + ")");
+  return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
 }
 
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
                          "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "ADDED", "PROFILE",
                          "MODE", "RULE", "STATE"}};
-  for (const json& client : answer["clients"]) {
-    json devices = client["devices"];
+  for (const json& client : answer.at("clients")) {
+    json devices = client.at("devices");
     if (devices.empty()) {
       devices.push_back({{"device", 0},
                          {"active", false},
@@ -147,142 +150,145 @@ void print_ps(std::ostream& out, const json& answer) {
                          {"measure_runs", 0}});
     }
     for (const json& device : devices) {
-      rows.push_back(
-          {client["id"].dump(), pid_text(client), client["uid"].dump(), client["priority_text"],
-           printable(fs::path(client["exe"].get<std::string>()).filename().string()),
-           printable(client["label"]), device["device"].dump(), window_text(device["window"]),
-           device["queued"].dump(), device["launches"].dump(), device["granted"].dump(),
-           std::to_string(self_launches(client)), milliseconds(device["gpu_us"]),
-           added_text(device), profile_text(device), client["mode"], rule_text(client),
-           state_of(client, device)});
+      rows.push_back({client.at("id").dump(), pid_text(client), client.at("uid").dump(),
+                      client.at("priority_text"),
+                      printable(fs::path(client.at("exe").get<std::string>()).filename().string()),
+                      printable(client.at("label")), device.at("device").dump(),
+                      window_text(device.at("window")), device.at("queued").dump(),
+                      device.at("launches").dump(), device.at("granted").dump(),
+                      std::to_string(self_launches(client)), milliseconds(device.at("gpu_us")),
+                      added_text(device), profile_text(device), client.at("mode"),
+                      rule_text(client), state_of(client, device)});
     }
   }
   print_table(out, rows);
-  if (answer["truncated"])
-    out << "(more clients than one answer holds: " << answer["total"] << ")\n";
-  for (const json& client : answer["clients"]) {
-    if (client["unseen"] == "") continue;
-    out << "client " << client["id"] << ": rules cannot go by its " << printable(client["unseen"])
-        << '\n';
+  if (answer.at("truncated"))
+    out << "(more clients than one answer holds: " << answer.at("total") << ")\n";
+  for (const json& client : answer.at("clients")) {
+    if (client.at("unseen") == "") continue;
+    out << "client " << client.at("id") << ": rules cannot go by its "
+        << printable(client.at("unseen")) << '\n';
   }
-  for (const json& process : answer["unattached"]) {
-    out << "not attached, and so not held back: pid " << process["pid"] << ' '
-        << printable(process["exe"]) << "; start it with heddle run\n";
+  for (const json& process : answer.at("unattached")) {
+    out << "not attached, and so not held back: pid " << process.at("pid") << ' '
+        << printable(process.at("exe")) << "; start it with heddle run\n";
   }
 }
 
 void print_mps(std::ostream& out, const json& mps) {
   const auto list = [](const json& processes) {
     std::string pids;
-    for (const json& p : processes) pids += (pids.empty() ? "" : ", ") + p["pid"].dump();
+    for (const json& p : processes) pids += (pids.empty() ? "" : ", ") + p.at("pid").dump();
     return pids.empty() ? std::string("none") : pids;
   };
-  out << "mps       " << (mps["managed"] == true ? "managed" : "not managed")
-      << (mps["managed"] == true && mps["wanted"] == false ? " and stopped, " : ", ")
-      << (mps["answers"] == true ? "pid " + mps["pid"].dump() + " answers in " : "none answers in ")
-      << mps["pipe_directory"].get<std::string>() << '\n';
-  for (const json& server : mps["servers"]) {
-    out << "  server pid " << server["pid"] << " of uid " << server["uid"] << ", clients "
-        << list(server["clients"]) << '\n';
+  out << "mps       " << (mps.at("managed") == true ? "managed" : "not managed")
+      << (mps.at("managed") == true && mps.at("wanted") == false ? " and stopped, " : ", ")
+      << (mps.at("answers") == true ? "pid " + mps.at("pid").dump() + " answers in "
+                                    : "none answers in ")
+      << mps.at("pipe_directory").get<std::string>() << '\n';
+  for (const json& server : mps.at("servers")) {
+    out << "  server pid " << server.at("pid") << " of uid " << server.at("uid") << ", clients "
+        << list(server.at("clients")) << '\n';
   }
-  for (const json& process : mps["waiting"]) {
-    out << "  pid " << process["pid"] << " of uid " << process["uid"]
+  for (const json& process : mps.at("waiting")) {
+    out << "  pid " << process.at("pid") << " of uid " << process.at("uid")
         << " waits inside cuInit, until the programs of the uid that is served are gone\n";
   }
-  if (mps["shares_cgroup"] == true) {
+  if (mps.at("shares_cgroup") == true) {
     out << "  it is in heddled's cgroup: who ends that ends MPS and its clients\n";
   }
-  if (mps["error"] != "") out << "  problem: " << printable(mps["error"]) << '\n';
+  if (mps.at("error") != "") out << "  problem: " << printable(mps.at("error")) << '\n';
 }
 
 void print_status(std::ostream& out, const json& answer) {
-  const json& policy = answer["policy"];
-  out << "daemon    pid " << answer["pid"] << ", up "
-      << std::llround(answer["uptime_s"].get<double>()) << " s, socket "
-      << answer["socket"].get<std::string>() << '\n'
-      << "mode      " << answer["mode"].get<std::string>() << '\n';
-  if (answer["mps"]["managed"] == true) print_mps(out, answer["mps"]);
+  const json& policy = answer.at("policy");
+  out << "daemon    pid " << answer.at("pid") << ", up "
+      << std::llround(answer.at("uptime_s").get<double>()) << " s, socket "
+      << answer.at("socket").get<std::string>() << '\n'
+      << "mode      " << answer.at("mode").get<std::string>() << '\n';
+  if (answer.at("mps").at("managed") == true) print_mps(out, answer.at("mps"));
   print_config(out, answer.value("config", json::object()));
-  out << "policy    " << printable(policy["name"]);
-  if (!policy["path"].get<std::string>().empty()) {
-    out << " (" << policy["path"].get<std::string>() << ", " << policy["hash"].get<std::string>()
-        << ')';
+  out << "policy    " << printable(policy.at("name"));
+  if (!policy.at("path").get<std::string>().empty()) {
+    out << " (" << policy.at("path").get<std::string>() << ", "
+        << policy.at("hash").get<std::string>() << ')';
   }
   out << '\n';
-  if (!policy["error"].get<std::string>().empty()) {
-    out << "error     " << printable(policy["error"]) << '\n';
+  if (!policy.at("error").get<std::string>().empty()) {
+    out << "error     " << printable(policy.at("error")) << '\n';
   }
-  const json& profiles = answer["profiles"];
-  if (!profiles["directory"].get<std::string>().empty()) {
-    out << "profiles  " << profiles["tasks"] << " tasks in "
-        << printable(profiles["directory"].get<std::string>()) << '\n';
+  const json& profiles = answer.at("profiles");
+  if (!profiles.at("directory").get<std::string>().empty()) {
+    out << "profiles  " << profiles.at("tasks") << " tasks in "
+        << printable(profiles.at("directory").get<std::string>()) << '\n';
   }
-  for (const json& error : profiles["errors"]) {
+  for (const json& error : profiles.at("errors")) {
     out << "  problem: " << printable(error.get<std::string>()) << '\n';
   }
-  out << "bypass    " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n'
-      << "clients   " << answer["clients"] << '\n';
-  for (const json& device : answer["devices"]) {
-    const json& s = device["stats"];
+  out << "bypass    " << (answer.at("bypass") ? "on: every gate is open" : "off") << '\n'
+      << "clients   " << answer.at("clients") << '\n';
+  for (const json& device : answer.at("devices")) {
+    const json& s = device.at("stats");
     const std::string uuid = device.value("uuid", "");
-    out << "device " << device["index"] << "  " << (uuid.empty() ? "" : uuid + ", ")
-        << device["sm_total"] << " SMs, " << device["waiting"] << " waiting; posted " << s["posted"]
-        << ", asked " << s["asked"] << ", granted " << s["granted"] << " (built-in "
-        << s["by_builtin"] << ", starved " << s["starved"] << "), by credit " << s["credited"]
-        << ", fenced " << s["fenced"] << " (could not be: " << s["unfenced"] << "), withdrawn "
-        << s["withdrawn"] << ", bounds exceeded " << s["bound_violations"] << " of "
-        << s["gaps_filled"] << ", policy faults " << s["policy_faults"] << '\n';
+    out << "device " << device.at("index") << "  " << (uuid.empty() ? "" : uuid + ", ")
+        << device.at("sm_total") << " SMs, " << device.at("waiting") << " waiting; posted "
+        << s.at("posted") << ", asked " << s.at("asked") << ", granted " << s.at("granted")
+        << " (built-in " << s.at("by_builtin") << ", starved " << s.at("starved") << "), by credit "
+        << s.at("credited") << ", fenced " << s.at("fenced")
+        << " (could not be: " << s.at("unfenced") << "), withdrawn " << s.at("withdrawn")
+        << ", bounds exceeded " << s.at("bound_violations") << " of " << s.at("gaps_filled")
+        << ", policy faults " << s.at("policy_faults") << '\n';
     for (const json& bound : device.value("bounds", json::array())) {
-      out << "  client " << bound["client"] << ": others may add to one of its gaps "
+      out << "  client " << bound.at("client") << ": others may add to one of its gaps "
           << added_text(bound) << '\n';
     }
-    const std::string fault = device["policy"].value("fault", "");
+    const std::string fault = device.at("policy").value("fault", "");
     if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
-    for (const json& said : device["policy"].value("said", json::array())) {
-      out << "  " << said["verdict"].get<std::string>() << ' ' << printable(said["reason"]) << ": "
-          << said["count"] << " times\n";
+    for (const json& said : device.at("policy").value("said", json::array())) {
+      out << "  " << said.at("verdict").get<std::string>() << ' ' << printable(said.at("reason"))
+          << ": " << said.at("count") << " times\n";
     }
-    for (const json& line : device["policy"].value("trace", json::array())) {
+    for (const json& line : device.at("policy").value("trace", json::array())) {
       out << "  trace: " << printable(line) << '\n';
     }
   }
-  const json& counters = answer["counters"];
-  if (counters["malformed"] != 0 || counters["let_go"] != 0) {
-    out << "clients wrote nonsense " << counters["malformed"] << " times; let go "
-        << counters["let_go"] << '\n';
+  const json& counters = answer.at("counters");
+  if (counters.at("malformed") != 0 || counters.at("let_go") != 0) {
+    out << counters.at("malformed") << " malformed records from clients; " << counters.at("let_go")
+        << " clients detached\n";
   }
 }
 
 void print_policies(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"", "POLICY", "VERSION", "PARAMETERS"}};
-  for (const json& policy : answer["policies"]) {
+  for (const json& policy : answer.at("policies")) {
     std::string params;
     for (const json& param : policy.value("params", json::array())) {
       if (!params.empty()) params += ' ';
-      params += param["name"].get<std::string>() + '=' + param["value"].get<std::string>();
+      params += param.at("name").get<std::string>() + '=' + param.at("value").get<std::string>();
     }
     const std::string error = policy.value("error", "");
     const std::string quarantined = policy.value("quarantined", "");
     const std::string detail = !error.empty()         ? "error: " + error
                                : !quarantined.empty() ? "quarantined: " + quarantined
                                                       : params;
-    rows.push_back({policy["running"] ? "*" : " ", policy["name"], policy.value("version", "-"),
-                    printable(detail)});
+    rows.push_back({policy.at("running") ? "*" : " ", policy.at("name"),
+                    policy.value("version", "-"), printable(detail)});
   }
   print_table(out, rows);
 }
 
 void print_policy(std::ostream& out, const json& answer) {
-  const json& policy = answer["policy"];
-  out << "policy " << printable(policy["name"]) << " is live";
-  if (!policy["hash"].get<std::string>().empty())
-    out << " (" << policy["hash"].get<std::string>() << ')';
+  const json& policy = answer.at("policy");
+  out << "policy " << printable(policy.at("name")) << " is live";
+  if (!policy.at("hash").get<std::string>().empty())
+    out << " (" << policy.at("hash").get<std::string>() << ')';
   out << '\n';
 }
 
 std::set<int> attached_pids(const json& answer) {
   std::set<int> pids;
-  for (const json& client : answer["clients"]) pids.insert(client["pid"].get<int>());
+  for (const json& client : answer.at("clients")) pids.insert(client.at("pid").get<int>());
   for (const json& pid : answer.value("pids", json::array())) pids.insert(pid.get<int>());
   return pids;
 }

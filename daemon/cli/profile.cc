@@ -303,7 +303,9 @@ int profile_merge(const ProfileOptions& options) {
 }
 
 int profile_prune(const ProfileOptions& options) {
-  const std::string cutoff = utc_text(time(nullptr) - time_t{options.days} * 86'400);
+  // Dates count seconds: at 0 days also what was measured in this one goes.
+  const std::string cutoff =
+      utc_text(time(nullptr) - time_t{options.days.value_or(0)} * 86'400 + (options.days == 0));
   json removed = json::array(), errors = json::array();
   for (const std::string& file : profiles_of(options.paths)) {
     Result<Profile> profile = profiles::load(file);
@@ -312,10 +314,10 @@ int profile_prune(const ProfileOptions& options) {
       continue;
     }
     const bool dated = !profile->measured.empty();
-    if (options.days > 0 && !dated) {
+    if (options.days && !dated) {
       std::cerr << "heddle: " << printable(file) << ": does not say when it was measured; kept\n";
     }
-    const bool old = options.days > 0 && dated && profile->measured < cutoff;
+    const bool old = options.days && dated && profile->measured < cutoff;
     const size_t kernels = profiles::prune(*profile, options.samples);
     const bool whole = old || profile->task.kernels.empty();
     if (!whole && kernels == 0) continue;

@@ -2,6 +2,7 @@
 // shown, compared, joined and thinned out.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct ProfileOptions {
   std::string output;              // record, merge
   double within_pct = 10;          // diff: means this close are alike
   double least_us = 1;             // diff: and so are these
-  uint32_t days = 0;               // prune: profiles measured longer ago; 0: of any age stay
+  std::optional<uint32_t> days;    // prune: profiles measured longer ago; none: of any age stay
   uint32_t samples = 0;            // prune: kernels with fewer samples
   bool dry_run = false;            // prune
   bool as_json = false;

@@ -1,6 +1,7 @@
 #include "daemon/policy/objects.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <type_traits>
 
@@ -126,7 +127,10 @@ void push_mode(lua_State* L, Session& s, Object& o) {
   push(L, std::string_view(gpu_view(s, o).mps ? "mps" : "timeslice"));
 }
 void push_kernel_id(lua_State* L, Session& s, Object& o) {
-  lua_pushfstring(L, "%p", reinterpret_cast<void*>(launch_view(L, s, o).kernel_id));
+  char digits[17];  // as profiles and listings have it
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(launch_view(L, s, o).kernel_id));
+  lua_pushlstring(L, digits, sizeof digits - 1);
 }
 void push_window(lua_State* L, Session& s, Object& o) {
   const uint32_t us = client_view(L, s, o).window_us;

@@ -236,7 +236,6 @@ void Engine::check_quarantine(core::TimeNs now) {
 }
 
 void Engine::set_bypass(bool on, core::TimeNs now) {
-  if (on != bypass_) log_.warning("bypass", {{"on", on}});
   bypass_ = on;
   observe_each(now);
   for (Device& device : devices_) {

@@ -365,6 +365,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles));
     case Kind::kBypass:
+      if (request.bypass != engine.bypass()) facts.log->warning("bypass", {{"on", request.bypass}});
       engine.set_bypass(request.bypass, now);
       return done({{"bypass", engine.bypass()}});
     case Kind::kRecord:  // the server adds the memory

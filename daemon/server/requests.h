@@ -23,7 +23,7 @@ struct ServerFacts {
   core::TimeNs config_read_at = 0;
   std::string config_error;                  // why it could not be read then
   std::vector<std::string> config_restarts;  // tables that have changed and wait for a restart
-  const Log* log = nullptr;
+  Log* log = nullptr;
   const MpsWatch* mps = nullptr;
 };
 

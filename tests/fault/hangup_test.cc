@@ -77,5 +77,13 @@ TEST_F(HangupTest, WhatIsRefusedChangesNothingAndIsShown) {
   EXPECT_EQ(client()["priority"], 5) << "nobody, and so by default";
 }
 
+TEST_F(HangupTest, AnEndIsNoWarning) {
+  configure("");
+  start_configured();
+  stop();
+  EXPECT_NE(log_text().find("event=stopped"), std::string::npos);
+  EXPECT_EQ(log_text().find("event=bypass"), std::string::npos) << log_text();
+}
+
 }  // namespace
 }  // namespace heddle::testing

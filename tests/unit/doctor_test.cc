@@ -427,6 +427,12 @@ TEST_F(Doctor, CountsWhatWentPastItsGate) {
   EXPECT_TRUE(says("policy", Level::kWarn, "gapfill runs; p.lua: quarantined"));
 }
 
+TEST_F(Doctor, WhatAnOlderDaemonDoesNotSayEndsOneCheckAndNoOther) {
+  facts_["daemon"]["ps"]["clients"][0].erase("counters");
+  EXPECT_TRUE(says("daemon", Level::kWarn, "key 'counters' not found"));
+  EXPECT_EQ(finding("bypassed").level, Level::kOk);
+}
+
 TEST_F(Doctor, SeesWhatElseIsPreloaded) {
   json& preload = facts_["environment"]["ld_preload"];
   preload = {{{"path", "/opt/heddle/lib/heddle/libcuda.so.1"}, {"exists", true}},

@@ -184,6 +184,10 @@ class Plot(unittest.TestCase):
             self.assertIn(message, self.refused(self.written("x.json", document), *arguments))
         self.assertIn("cannot be read", self.refused(self.at / "none.json"))
 
+    def test_what_is_no_svg_is_refused(self):
+        self.svg = self.at / "picture.png"
+        self.assertIn("name an --out that ends in .svg", self.refused(RESULT))
+
     def test_without_matplotlib_the_package_is_named(self):
         (self.at / "matplotlib.py").write_text("raise ImportError\n")
         error = self.run_plot(RESULT, status=1, env={"PYTHONPATH": str(self.at)})

@@ -16,6 +16,14 @@ TEST_F(PolicyTest, FieldsAndMethods) {
   EXPECT_EQ(policy_->trace_lines()[0], "123 mps 400 5 false");
 }
 
+TEST_F(PolicyTest, AKernelIdReadsAsInProfiles) {
+  gpu_.launches[7].kernel_id = 0xab;
+  load(with_hooks("enqueue = function(k) trace('%s', k.kernel.id) return RUN end"));
+  policy_->enqueue(gpu_, 7);
+  ASSERT_EQ(policy_->trace_lines().size(), 1u);
+  EXPECT_EQ(policy_->trace_lines()[0], "00000000000000ab");
+}
+
 TEST_F(PolicyTest, AnUnknownFieldNamesTheNearest) {
   EXPECT_EQ(dispatch("return IDLE, g.inflite_us").result, HookResult::kFault);
   expect_fault("error", "test.lua:2: g has no field 'inflite_us'; did you mean 'inflight_us'?");

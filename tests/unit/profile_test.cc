@@ -398,6 +398,9 @@ TEST_F(ProfileFiles, TheCommandLineComparesJoinsAndThinsOut) {
   EXPECT_EQ(prune_code, 1);
   EXPECT_EQ(pruned["errors"].size(), 1u);
   EXPECT_FALSE(fs::exists(directory_ + "/old.toml")) << "it comes after the bad one";
+  o.days = 0;
+  run(cli::profile_prune);
+  EXPECT_FALSE(fs::exists(a)) << "of any age";
   EXPECT_TRUE(fs::exists(directory_ + "/bad.toml"));
 }
 

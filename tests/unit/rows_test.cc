@@ -1,6 +1,9 @@
 // bench/runner/rows: which rows a scenario has, and the processes that they need.
 #include "bench/runner/rows.h"
 
+#include <fstream>
+
+#include "bench/runner/table.h"
 #include "tests/unit/runner_pair.h"
 
 namespace heddle::bench {
@@ -119,6 +122,23 @@ TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
                              : row.name == "fifo@mps" ? "mps+priority"
                                                       : "";
     EXPECT_EQ(rival(row, p.rows), over) << row.name;
+  }
+}
+
+TEST(Table, AFileThatWasCutIsNamedWithWhatItLacks) {
+  const std::string file = ::testing::TempDir() + "heddle-cut.json";
+  std::ofstream(file) << R"({"benchmark": "scenario", "name": "pair", "figures": {}, "jobs": []})";
+  for (const bool brief : {false, true}) {
+    TableStyle style;
+    style.brief = brief;
+    try {
+      print_tables({file}, style);
+      ADD_FAILURE() << "printed";
+    } catch (const std::runtime_error& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(text.find(file + ": incomplete"), 0u) << text;
+      EXPECT_NE(text.find("not found"), std::string::npos) << text;
+    }
   }
 }
 
