@@ -116,9 +116,11 @@ class RowTest : public CoreTest {
 
 TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
   const ClientStatus before = core_->clients()[0];
+  post_before_row();
+  tick(kMs);
   row(before.launches);
-  EXPECT_EQ(core_->clients()[0].launches, 2 * before.launches);
-  EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us, 1);
+  EXPECT_EQ(core_->clients()[0].launches, 2 * before.launches + 1);
+  EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us + 10, 1);
 }
 
 TEST_F(RowTest, WhatOfItIsStillOnTheDeviceKeepsTheClientBusy) {
@@ -223,6 +225,7 @@ TEST_F(UnobservedTest, ItsGapsAreNotLearnedFromWhatNobodySaw) {
 
 TEST_F(UnobservedTest, WhatItLaunchedIsCounted) {
   const ClientStatus before = core_->clients()[0];
+  tick(20 * kMs);
   observe(before.launches);
   const ClientStatus after = core_->clients()[0];
   EXPECT_EQ(after.launches, 2 * before.launches);
