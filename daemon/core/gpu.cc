@@ -44,8 +44,20 @@ bool Scheduler::State::client(ClientId id, ClientView& v) const {
   const auto it = clients_by_id.find(id);
   if (it == clients_by_id.end()) return false;
   const Client& c = *it->second;
-  v = {c.id,    c.name,   c.label,     c.uid,    c.pid,    c.priority,
-       c.share, c.slo_ms, c.window_us, c.queued, c.active, c.measured->profiled};
+  v = {.id = c.id,
+       .name = c.name,
+       .label = c.label,
+       .uid = c.uid,
+       .pid = c.pid,
+       .priority = c.priority,
+       .share = c.share,
+       .slo_ms = c.slo_ms,
+       .window_us = c.window_us,
+       .queued = c.queued,
+       .inflight_us = c.remaining_us(clock) + c.credit_us,
+       .gpu_us = c.gpu_us,
+       .active = c.active,
+       .profiled = c.measured->profiled};
   return true;
 }
 

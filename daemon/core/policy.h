@@ -63,6 +63,8 @@ struct ClientView {
   double slo_ms = 0;       // 0: none
   uint32_t window_us = 0;  // kWindowLeased: unlimited
   uint32_t queued = 0;     // launches waiting
+  double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
+  double gpu_us = 0;       // ClientStatus's
   bool active = false;
   bool profiled = false;  // its task's measurement stage is over
 };

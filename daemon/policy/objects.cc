@@ -195,6 +195,8 @@ constexpr Field kClientFields[] = {
     {"slo_ms", push_client_field<&ClientView::slo_ms>},
     {"window_us", push_window},
     {"queued", push_client_field<&ClientView::queued>},
+    {"inflight_us", push_client_field<&ClientView::inflight_us>},
+    {"gpu_us", push_client_field<&ClientView::gpu_us>},
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
     {"lease", push_method<kLeaseIt>},

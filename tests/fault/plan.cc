@@ -194,8 +194,8 @@ void add_theme(Random& random, uint64_t turn, Plan& plan) {
 }
 
 void draw_policy(Random& random, Plan& plan) {
-  const char* policies[] = {"builtin", "gapfill", "priority", "fifo",  "exclusive",
-                            "fikit",   "coin",    "hold",     "fences"};
+  const char* policies[] = {"builtin",   "gapfill", "priority", "fifo", "fair",
+                            "exclusive", "fikit",   "coin",     "hold", "fences"};
   plan.policy = policies[random() % std::size(policies)];
   // Under these a launch may wait for the bound each time.
   const bool strict = plan.policy == "hold" || plan.policy == "exclusive" || plan.policy == "fikit";

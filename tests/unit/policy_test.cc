@@ -319,7 +319,7 @@ TEST_F(PolicyTest, GarbageIsCollectedUnderLoad) {
 }
 
 TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
-  for (const char* name : {"fifo", "priority", "gapfill"}) {
+  for (const char* name : {"fifo", "priority", "gapfill", "fair"}) {
     gpu_ = FakeGpu();
     gpu_.launches[7] = {};
     gpu_.launches[7].client = 1;
