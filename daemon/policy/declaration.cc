@@ -1,7 +1,10 @@
 #include "daemon/policy/declaration.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <limits>
 
 #include "daemon/policy/limits.h"
@@ -29,6 +32,49 @@ bool parse_number(std::string_view text, double& v) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(v);
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where `word`, as a whole one, is followed by one of `next` in a line's code; false: nowhere.
+bool has_word(std::string_view line, std::string_view word, std::string_view next) {
+  line = line.substr(0, line.find("--"));
+  for (size_t at = line.find(word); at != line.npos; at = line.find(word, at + 1)) {
+    const size_t end = line.find_first_not_of(' ', at + word.size());
+    const bool whole = at == 0 || !is_word(line[at - 1]);
+    if (whole && end != line.npos && next.find(line[end]) != next.npos) return true;
+  }
+  return false;
+}
+
+// The line on which the file says `word = ...`, or else policy { ... }; 0 if it says neither.
+int line_of(std::string_view source, std::string_view word) {
+  int number = 1, declared = 0;
+  for (size_t at = 0; at < source.size(); ++number) {
+    const size_t end = std::min(source.find('\n', at), source.size());
+    const std::string_view line = source.substr(at, end - at);
+    if (!word.empty() && has_word(line, word, "=")) return number;
+    if (declared == 0 && has_word(line, "policy", "{(")) declared = number;
+    at = end + 1;
+  }
+  return declared;
+}
+
+// Raises with the place of `word`. The stack does not have it: `return policy { ... }` is a tail
+// call, which leaves no frame of the file.
+int raise_at(lua_State* L, const char* word, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char* text = lua_pushvfstring(L, format, args);
+  va_end(args);
+  const auto& d = *static_cast<const Declaration*>(lua_touserdata(L, lua_upvalueindex(1)));
+  lua_pushfstring(L, "%s:%d: %s", d.chunk.c_str(), line_of(d.source, word), text);
+  return lua_error(L);
+}
+
+// Likewise, what the sandbox's message says.
+int raise_message_at(lua_State* L, const char* word) {
+  return raise_at(L, word, "%s", Sandbox::of(L).message.c_str());
+}
+
 // True if `name` is among `known`; else the sandbox's message says what is nearest.
 bool check_name(lua_State* L, std::string_view what, const char* name,
                 std::span<const std::string_view> known) {
@@ -39,16 +85,16 @@ bool check_name(lua_State* L, std::string_view what, const char* name,
 }
 
 const char* key_at(lua_State* L, int index, const char* where) {
-  if (lua_type(L, index) != LUA_TSTRING) luaL_error(L, "%s: keys are names", where);
+  if (lua_type(L, index) != LUA_TSTRING) raise_at(L, where, "%s: keys are names", where);
   return lua_tostring(L, index);
 }
 
 void read_text(lua_State* L, const char* key, std::string& out) {
   lua_getfield(L, 1, key);
-  if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "policy: %s must be a string", key);
+  if (lua_type(L, -1) != LUA_TSTRING) raise_at(L, key, "policy: %s must be a string", key);
   size_t bytes = 0;
   const char* text = lua_tolstring(L, -1, &bytes);
-  if (bytes == 0 || bytes > 64) luaL_error(L, "policy: %s has 1 to 64 characters", key);
+  if (bytes == 0 || bytes > 64) raise_at(L, key, "policy: %s has 1 to 64 characters", key);
   out.assign(text, bytes);
   lua_pop(L, 1);
 }
@@ -58,7 +104,7 @@ double read_bound(lua_State* L, const Param& param, const char* key, double othe
   lua_getfield(L, -1, key);
   const bool number = lua_type(L, -1) == LUA_TNUMBER;
   if (!number && !lua_isnil(L, -1)) {
-    luaL_error(L, "params.%s: %s must be a number", param.name.c_str(), key);
+    raise_at(L, param.name.c_str(), "params.%s: %s must be a number", param.name.c_str(), key);
   }
   const double v = number ? lua_tonumber(L, -1) : otherwise;
   lua_pop(L, 1);
@@ -89,11 +135,14 @@ bool read_default(lua_State* L, Param& param) {
 // The parameter's table is on top of the stack.
 void read_param(lua_State* L, Param& param) {
   for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
-    if (!check_name(L, "params: unknown key", key_at(L, -2, "params"), kParamKeys)) raise(L);
+    const char* key = key_at(L, -2, "params");
+    if (!check_name(L, "params: unknown key", key, kParamKeys)) raise_message_at(L, key);
   }
   lua_getfield(L, -1, "type");
   const char* type = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-  if (!check_name(L, "params: unknown type", type, kTypes)) raise(L);
+  if (!check_name(L, "params: unknown type", type, kTypes)) {
+    raise_message_at(L, param.name.c_str());
+  }
   param.type = static_cast<Param::Type>(std::find(std::begin(kTypes), std::end(kTypes), type) -
                                         std::begin(kTypes));
   lua_pop(L, 1);
@@ -104,7 +153,7 @@ void read_param(lua_State* L, Param& param) {
   if (lua_type(L, -1) == LUA_TSTRING) param.doc = lua_tostring(L, -1);
   lua_pop(L, 1);
   lua_getfield(L, -1, "default");
-  if (!read_default(L, param)) raise(L);
+  if (!read_default(L, param)) raise_message_at(L, param.name.c_str());
   lua_pop(L, 1);
 }
 
@@ -122,17 +171,21 @@ int on_unknown_param(lua_State* L) {
 
 void read_params(lua_State* L, Declaration& d) {
   lua_getfield(L, 1, "params");
-  if (!lua_isnil(L, -1) && !lua_istable(L, -1)) luaL_error(L, "policy: params must be a table");
+  if (!lua_isnil(L, -1) && !lua_istable(L, -1))
+    raise_at(L, "params", "policy: params must be a table");
   if (lua_istable(L, -1)) {
     for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
-      if (d.params.size() >= kParamsMax) luaL_error(L, "policy: too many parameters");
+      if (d.params.size() >= kParamsMax) raise_at(L, "params", "policy: too many parameters");
       const char* name = key_at(L, -2, "params");
-      if (!lua_istable(L, -1)) luaL_error(L, "params.%s must be a table", name);
+      if (!lua_istable(L, -1)) raise_at(L, name, "params.%s must be a table", name);
       d.params.emplace_back().name = name;
       read_param(L, d.params.back());
     }
   }
   lua_pop(L, 1);
+  // Lua's order of keys is another one in each run.
+  std::sort(d.params.begin(), d.params.end(),
+            [](const Param& a, const Param& b) { return a.name < b.name; });
   lua_createtable(L, 0, static_cast<int>(d.params.size()));
   for (const Param& param : d.params) {
     push_param(L, param, param.value);
@@ -148,19 +201,20 @@ void read_params(lua_State* L, Declaration& d) {
 
 void read_hooks(lua_State* L, Declaration& d) {
   lua_getfield(L, 1, "hooks");
-  if (!lua_istable(L, -1)) luaL_error(L, "policy: hooks must be a table of functions");
+  if (!lua_istable(L, -1)) raise_at(L, "hooks", "policy: hooks must be a table of functions");
   for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
     const char* name = key_at(L, -2, "hooks");
     for (const std::string_view later : kLaterHooks) {
-      if (later == name)
-        luaL_error(L, "hook '%s': this build does not call it; leave it out", name);
+      if (later == name) {
+        raise_at(L, name, "hook '%s': this build does not call it; leave it out", name);
+      }
     }
-    if (!check_name(L, "unknown hook", name, kHookNames)) raise(L);
-    if (!lua_isfunction(L, -1)) luaL_error(L, "hook '%s' must be a function", name);
+    if (!check_name(L, "unknown hook", name, kHookNames)) raise_message_at(L, name);
+    if (!lua_isfunction(L, -1)) raise_at(L, name, "hook '%s' must be a function", name);
     const auto hook = static_cast<size_t>(
         std::find(std::begin(kHookNames), std::end(kHookNames), name) - std::begin(kHookNames));
     if (hook == static_cast<size_t>(Hook::kEnqueue) && !Sandbox::returns_value(L)) {
-      luaL_error(L, "enqueue never returns anything; return queue.insert(...) or RUN");
+      raise_at(L, name, "enqueue never returns anything; return queue.insert(...) or RUN");
     }
     lua_pushvalue(L, -1);
     d.hook_refs[hook] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -170,16 +224,17 @@ void read_hooks(lua_State* L, Declaration& d) {
 
 int declare(lua_State* L) {
   auto& d = *static_cast<Declaration*>(lua_touserdata(L, lua_upvalueindex(1)));
-  luaL_checktype(L, 1, LUA_TTABLE);
-  if (d.declared_ref != LUA_NOREF) return luaL_error(L, "policy{} is declared twice");
+  if (!lua_istable(L, 1)) return raise_at(L, "", "policy takes a table: policy { ... }");
+  if (d.declared_ref != LUA_NOREF) return raise_at(L, "", "policy{} is declared twice");
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
-    if (!check_name(L, "policy: unknown key", key_at(L, -2, "policy"), kKeys)) return raise(L);
+    const char* key = key_at(L, -2, "policy");
+    if (!check_name(L, "policy: unknown key", key, kKeys)) return raise_message_at(L, key);
   }
   read_text(L, "name", d.name);
   read_text(L, "version", d.version);
   lua_getfield(L, 1, "api");
   if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != kApi) {
-    return luaL_error(L, "policy: api must be 1, the interface of this build");
+    return raise_at(L, "api", "policy: api must be 1, the interface of this build");
   }
   lua_pop(L, 1);
   read_params(L, d);

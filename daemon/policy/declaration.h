@@ -38,14 +38,17 @@ struct Param {
 };
 
 struct Declaration {
+  std::string chunk;        // the file's name, and its text: where errors are
+  std::string_view source;  // valid while it is declared
   std::string name, version;
-  std::vector<Param> params;
+  std::vector<Param> params;            // by name
   std::array<int, kHooks> hook_refs{};  // LUA_NOREF: absent
   int values_ref = LUA_NOREF;           // table of the parameters' values, what `p` reads
   int declared_ref = LUA_NOREF;         // the table that policy{} was given; it returns it
 };
 
-// Registers `policy` in the globals; it fills `declaration`. Inside a protected call.
+// Registers `policy` in the globals; it fills `declaration`, which has chunk and source. Inside a
+// protected call.
 void open_declaration(lua_State* L, Declaration& declaration);
 
 // Checks `text` against the parameter's type and range and returns its canonical form.

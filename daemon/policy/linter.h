@@ -34,8 +34,7 @@ local function globals(f, known, absent)
       local name = constant(f, -(math.floor(ins / 65536) % 65536) - 1)
       local line = info(f, pc).currentline
       if o == WRITE then return name, line, "write" end
-      if absent[name] then return name, line, "absent" end
-      if known[name] == nil then return name, line, "unknown" end
+      if known[name] == nil then return name, line, absent[name] and "absent" or "unknown" end
     end
     pc = pc + 1
   end

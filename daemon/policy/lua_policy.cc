@@ -42,6 +42,14 @@ std::string_view error_kind(const std::string& message) {
   return message.find(" is stale") != message.npos ? "stale" : "error";
 }
 
+// It begins as "gapfill.lua:12: ".
+bool has_place(std::string_view message) {
+  const size_t colon = message.find(':');
+  if (colon == message.npos) return false;
+  const size_t end = message.find_first_not_of("0123456789", colon + 1);
+  return end != message.npos && end > colon + 1 && message[end] == ':';
+}
+
 // Parameters that differ from their default are named by the caller, so one that is unknown is the
 // caller's mistake.
 Result<void> override_params(Declaration& d, const ParamValues& values) {
@@ -68,6 +76,8 @@ int LuaPolicy::load(lua_State* L) {
   Session& s = self.session_;
   open_objects(L, s);
   open_helpers(L, s);
+  self.declaration_.chunk = self.chunk_;
+  self.declaration_.source = s.sources.front();
   open_declaration(L, self.declaration_);
   Sandbox::compile(L, s.sources.front(), self.chunk_.c_str());
   lua_call(L, 0, 1);
@@ -188,6 +198,15 @@ void LuaPolicy::begin(Hook hook, core::Gpu& gpu) {
   lua_pushvalue(sandbox_.lua(), kFirstHookIndex + static_cast<int>(hook));
 }
 
+// Of the running hook's function, "gapfill.lua:12: ".
+std::string LuaPolicy::place() const {
+  lua_State* L = sandbox_.lua();
+  lua_Debug at{};
+  lua_pushvalue(L, kFirstHookIndex + static_cast<int>(running_));
+  lua_getinfo(L, ">S", &at);
+  return std::string(at.short_src) + ":" + std::to_string(at.linedefined) + ": ";
+}
+
 bool LuaPolicy::finish(int args, int results) {
   const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
   session_.gpu = nullptr;
@@ -195,7 +214,9 @@ bool LuaPolicy::finish(int args, int results) {
   const std::string_view kind = stop == Sandbox::Stop::kFuel     ? "fuel"
                                 : stop == Sandbox::Stop::kMemory ? "memory"
                                                                  : error_kind(sandbox_.error());
-  record(kind, sandbox_.error(), sandbox_.traceback());
+  // A function of ours in a tail call, as in return queue.insert(...), knows no caller.
+  const std::string& message = sandbox_.error();
+  record(kind, has_place(message) ? message : place() + message, sandbox_.traceback());
   return false;
 }
 
@@ -215,7 +236,7 @@ void LuaPolicy::record(std::string_view kind, std::string message, std::string t
 bool LuaPolicy::bad_verdict(std::string_view wanted) {
   lua_State* L = sandbox_.lua();
   const Verdict* verdict = to_verdict(L, kTop + 1);
-  std::string message = chunk_ + ": ";
+  std::string message = place();
   message += kHookNames[static_cast<size_t>(running_)];
   message += " returned ";
   message += verdict != nullptr ? verdict->name : luaL_typename(L, kTop + 1);

@@ -105,6 +105,7 @@ class LuaPolicy final : public core::Policy {
   bool read_run(core::DispatchVerdict& verdict);
   void read_reason(int index);
   void count_verdict();
+  std::string place() const;
   bool bad_verdict(std::string_view wanted);
   void record(std::string_view kind, std::string message, std::string traceback);
 

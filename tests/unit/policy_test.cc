@@ -99,7 +99,7 @@ TEST_F(PolicyTest, BadVerdictsAreFaults) {
        {"return 1", "return 'RUN'", "return {}", "return LEASE", "return RUN", "return RUN, 7",
         "return RUN, g", "return RUN, p", "return true", "return function() end"}) {
     EXPECT_EQ(dispatch(body).result, HookResult::kFault) << body;
-    expect_fault("verdict", "test.lua: dispatch returned");
+    expect_fault("verdict", "test.lua:2: dispatch returned");
   }
   load(with_hooks("client_init = function(c) return WINDOW, 0/0 end"));
   EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault);
@@ -146,6 +146,60 @@ TEST(PolicyLoad, ErrorsNameThePlaceAndTheRemedy) {
     EXPECT_NE(error.find(message), error.npos) << body << "\n gives: " << error;
     EXPECT_EQ(error.find('\n'), error.npos) << error;
   }
+}
+
+// policy { ... } is a tail call, so that nothing on the stack knows the line.
+TEST(PolicyLoad, ErrorsOfDeclarationsNameTheLineOfWhatIsWrong) {
+  const std::string before =
+      "-- q = 1 in a comment\nlocal name = 'a'\n"
+      "return policy {\n name = name, version = '1',\n api = 1,\n";
+  const std::pair<std::string, const char*> cases[] = {
+      {"params = { r = { type = 'int', default = 1 },\n"
+       "  q = { type = 'int', max = 5, default = 9 } }, hooks = {} }",
+       "test.lua:7: params.q: '9' is outside"},
+      {"params = {\n q = { type = 'inn', default = 9 } }, hooks = {} }", "test.lua:7: params: un"},
+      {"params = {\n q = 1 }, hooks = {} }", "test.lua:7: params.q must be a table"},
+      {"params = {\n q = { type = 'int' } }, hooks = {} }", "test.lua:7: params.q: a default is"},
+      {"params = {\n q = { defualt = 1 } }, hooks = {} }", "test.lua:7: params: unknown key"},
+      {"hooks = { dispatch = function() end,\n tick = function() end } }",
+       "test.lua:7: hook 'tick'"},
+      {"hooks = {\n\n dipatch = function() end } }", "test.lua:8: unknown hook 'dipatch'"},
+      {"hooks = 1 }", "test.lua:6: policy: hooks must be"},
+      {"}", "test.lua:3: policy: hooks must be"},
+      {"hoks = {} }", "test.lua:6: policy: unknown key 'hoks'"},
+  };
+  for (const auto& [body, message] : cases) {
+    const std::string error = load_error(before + body);
+    EXPECT_EQ(error.find(message), 0U) << body << "\n gives: " << error;
+  }
+  EXPECT_EQ(load_error("queue.create('q')\nqueue.create('q')").find("test.lua:2: queue 'q' is"),
+            0U);
+}
+
+TEST(PolicyLoad, ParametersAreListedByName) {
+  std::string params;
+  for (const char* name : {"m", "z", "a", "k", "b_us", "b", "x", "c"}) {
+    params += std::string(name) + " = { type = 'int', default = 1 }, ";
+  }
+  const auto policy =
+      load_policy(text("return policy { name = 'a', version = '1', api = 1, "
+                       "hooks = {}, params = { " +
+                       params + " } }"));
+  ASSERT_TRUE(policy);
+  std::string names;
+  for (const Param& param : (*policy)->params()) names += param.name + " ";
+  EXPECT_EQ(names, "a b b_us c k m x z ");
+}
+
+TEST_F(PolicyTest, AFaultInATailCallNamesTheHooksLine) {
+  load(
+      with_hooks("\nenqueue = function(k) return queue.insert('r', k, 1) end, "
+                 "dispatch = function(g)\n\n return queue.best_fit('q', 0/0) end",
+                 "queue.create('q')"));
+  policy_->enqueue(gpu_, 7);
+  expect_fault("error", "test.lua:3: queue.insert: no queue 'r'");
+  policy_->dispatch(gpu_);
+  expect_fault("error", "test.lua:3: queue.best_fit: argument 2 is not a number");
 }
 
 TEST(PolicyLoad, BytecodeIsRefused) {
