@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "daemon/cli/files.h"
 #include "daemon/cli/policy_test_api.h"
@@ -55,7 +56,10 @@ Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& pa
     const bool passed = sandbox.call(1, 0, kTestLimits.fuel) == Sandbox::Stop::kNone;
     file.simulations.clear();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    results.push_back({path, name, passed ? "" : sandbox.error(), took.count()});
+    if (file.unsaid > 0) file.output.push_back(std::to_string(file.unsaid) + " more lines");
+    results.push_back(
+        {path, name, passed ? "" : sandbox.error(), took.count(), std::exchange(file.output, {})});
+    file.unsaid = 0;
   }
   return results;
 }
@@ -66,7 +70,7 @@ int run_policy_tests(const std::vector<std::string>& paths, const std::string& o
   nlohmann::json out = nlohmann::json::array();
   for (const std::string& path : test_files_of(paths.empty() ? here : paths)) {
     auto results = run_policy_test_file(path, only);
-    if (!results) results = {{path, "(load)", results.error().message, 0}};
+    if (!results) results = {{path, "(load)", results.error().message, 0, {}}};
     for (const PolicyTestResult& r : *results) {
       ++ran;
       if (!r.error.empty()) ++failed;
@@ -75,10 +79,12 @@ int run_policy_tests(const std::vector<std::string>& paths, const std::string& o
                        {"test", r.name},
                        {"passed", r.error.empty()},
                        {"error", r.error},
+                       {"output", r.output},
                        {"ms", r.ms}});
       } else {
         std::printf("%s %s: %s (%.1f ms)\n", r.error.empty() ? "ok  " : "FAIL", r.file.c_str(),
                     r.name.c_str(), r.ms);
+        for (const std::string& line : r.output) std::printf("     | %s\n", line.c_str());
         if (!r.error.empty()) std::printf("     %s\n", r.error.c_str());
       }
     }

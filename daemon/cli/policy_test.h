@@ -12,8 +12,9 @@ namespace heddle::cli {
 
 struct PolicyTestResult {
   std::string file, name;
-  std::string error;  // empty: passed
-  double ms = 0;      // of the host's time
+  std::string error;                // empty: passed
+  double ms = 0;                    // of the host's time
+  std::vector<std::string> output;  // of print and trace, in the test and in its policies
 };
 
 // Runs one file, or its tests of one name. An error means that it could not be loaded.

@@ -99,6 +99,9 @@ bool load(TestFile& file, Simulation& s, const char* name) {
       return false;
     }
     next = std::move(*loaded);
+    const sim::VirtualMachine& machine = *s.machine;
+    for (const std::string& line : next->trace_lines()) file.say_trace(machine, line);
+    next->set_log([&](std::string_view line) { file.say_trace(machine, line); });
   }
   if (!s.machine->set_policy(next.get())) {
     file.text = next->last_fault().message;
@@ -450,6 +453,7 @@ int open_test_file(lua_State* L) {
   Sandbox::push_globals(L);
   lua_pushcfunction(L, add_test);
   lua_setfield(L, -2, "test");
+  open_output(L);
   for (const policy::Verdict* verdict : policy::kVerdicts) {
     lua_pushstring(L, verdict->name);  // what expect compares
     lua_setfield(L, -2, verdict->name);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,17 @@ struct TestFile {
   std::string text, other;  // scratch, as is `order`
   std::vector<const sim::LaunchRecord*> order;
   policy::ParamValues params;
+  std::vector<std::string> output;  // of the running test: its first kOutputMax lines ...
+  size_t unsaid = 0;                // ... and how many more there were
 
+  static constexpr size_t kOutputMax = 200;
+  void say(std::string_view line);
+  void say_trace(const sim::VirtualMachine& machine, std::string_view line);  // with the time
   static TestFile& of(lua_State* L) { return *static_cast<TestFile*>(policy::Sandbox::of(L).host); }
 };
+
+// Adds print and trace to the globals, which are on top of the stack.
+void open_output(lua_State* L);
 
 // Compiles and runs the file, which registers its tests; for Sandbox::run.
 int open_test_file(lua_State* L);

@@ -162,6 +162,30 @@ TEST(Elf, AnyBytesAreSafe) {
   }
 }
 
+TEST(PolicyTest, WhatATestAndItsPolicyPrintIsShown) {
+  char folder[] = "/tmp/heddle-print-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string at = folder;
+  std::ofstream(at + "/p.lua") << "trace('loaded') return policy { name = 'p', api = 1, "
+                                  "version = '1', hooks = { client_init = function(c) "
+                                  "trace('%s comes', c.name) end } }";
+  std::ofstream(at + "/p_test.lua")
+      << "test('a', function(t) local s = t.sim { policy = 'p.lua' } s:run(20) "
+         "s:client { name = 'x' } print('n', 1, nil) trace('%d', 7) end)\n"
+         "test('b', function(t) for i = 1, 300 do print(i) end error('no') end)";
+  const auto results = run_policy_test_file(at + "/p_test.lua");
+  ASSERT_TRUE(results) << results.error().message;
+  EXPECT_EQ((*results)[0].output,
+            (std::vector<std::string>{"0.0 us: loaded", "20.0 us: x comes", "n\t1\tnil", "7"}));
+  EXPECT_EQ((*results)[1].output.size(), 201U);
+  EXPECT_EQ((*results)[1].output.back(), "100 more lines");
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_policy_tests({at + "/p_test.lua"}, "a", false), 0);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("     | 20.0 us: x comes\n"),
+            std::string::npos);
+  std::filesystem::remove_all(at);
+}
+
 TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {
   char name[] = "/tmp/heddle-cli-XXXXXX";
   ASSERT_NE(mkdtemp(name), nullptr);
