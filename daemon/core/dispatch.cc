@@ -170,6 +170,7 @@ void Scheduler::State::release(uint32_t slot) {
   if (w.queue >= 0 && static_cast<size_t>(w.queue) < queues.size()) {
     queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
   }
+  HEDDLE_CHECK(w.client != nullptr && w.client->queued > 0 && waiting_count > 0);
   --w.client->queued;
   --waiting_count;
   w.client = nullptr;
@@ -336,6 +337,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   }
   s.refresh_windows();
   s.dispatch();
+  s.check();
   return s.decisions;
 }
 

@@ -24,6 +24,7 @@ void Scheduler::State::set_resident(Client& c, bool resident) {
   if (c.resident == resident) return;
   collect_part(c);
   c.resident = resident;
+  HEDDLE_CHECK(resident || residents > 0);
   residents += resident ? 1 : -1;
 }
 

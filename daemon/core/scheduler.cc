@@ -13,6 +13,7 @@ namespace heddle::core {
 namespace {
 
 constexpr uint32_t kKernelIndexMax = 1 << 16;
+constexpr uint64_t kCheckEvery = 1024;  // events
 
 template <size_t N>
 std::string text(const char (&chars)[N]) {
@@ -402,6 +403,8 @@ Scheduler::~Scheduler() = default;
 
 std::span<const Decision> Scheduler::step(const Event& e) {
   State& s = *state_;
+  HEDDLE_CHECK_IN(s, !s.stepping);  // a hook drives the scheduler that called it
+  if (std::exchange(s.stepping, true)) return {};
   s.decisions.clear();
   ++s.stats.events;
   s.advance(e.at);
@@ -468,8 +471,13 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   }
   s.dispatch_wanted = false;
   s.note_busy();
+  const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
+  if (thorough || s.stats.events % kCheckEvery == 0) s.check();
+  s.stepping = false;
   return s.decisions;
 }
+
+void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::move(on_broken); }
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/check.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/policy.h"
@@ -127,6 +128,9 @@ class Scheduler {
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
+
+  // Gets what our own mistakes break; without it they abort.
+  void set_on_broken(OnBroken on_broken);
 
   // Handles one event, then dispatches. The decisions stay valid until the next call.
   std::span<const Decision> step(const Event& event);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/core/builtin.h"
+#include "daemon/core/check.h"
 #include "daemon/core/client.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/scheduler.h"
@@ -44,6 +45,7 @@ enum class Seen : uint8_t { kNot, kDone, kWhen };
 struct Scheduler::State final : Gpu {
   explicit State(const Config& c) : config(c) {}
 
+  OnBroken on_broken = abort_on_broken;
   Config config;  // its mode changes, by set_mode, and whether there is one client alone
   Stats stats;
   StatsTable table;
@@ -65,6 +67,7 @@ struct Scheduler::State final : Gpu {
   double unused_us = 0;    // what was left of the parts of others
   bool windows_dirty = false;
   bool dispatch_wanted = false;
+  bool stepping = false;  // within step()
 
   std::vector<Waiting> waiting;
   std::vector<uint32_t> waiting_free;
@@ -114,6 +117,10 @@ struct Scheduler::State final : Gpu {
   void on_observed(Client&, const Event&);
   void on_row(Client&, const Event&);
   void count_untold(Client&, uint64_t launches);
+
+  // ---- checks.cc ----
+  void check() const;
+  void check_waiting() const;
 
   // ---- gpu_time.cc ----
   void set_resident(Client&, bool resident);

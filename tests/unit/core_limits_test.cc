@@ -150,5 +150,44 @@ TEST(RunComparison, ForgetsAllKindsWhenThereAreTooManyAndLearnsThemAgain) {
   EXPECT_EQ(add(0), 1000);
 }
 
+// ---- what cannot be ---------------------------------------------------------------------------
+
+// A hook that drives the scheduler which called it: nobody may, so it is a mistake of ours.
+struct Reentering : Policy {
+  std::function<void()> drive;
+  std::string_view name() const override { return "reentering"; }
+  DispatchVerdict dispatch(Gpu&) override {
+    drive();
+    return {};
+  }
+};
+
+TEST_F(LimitsTest, AnInvariantThatDoesNotHoldIsToldWithItsPlaceAndTheNextEventsAreHandled) {
+  Reentering policy;
+  policy.drive = [this] { step(Event(EventKind::kDetached, now_, 2)); };
+  std::vector<std::string> told;
+  core_->set_on_broken([&](const Broken& broken) {
+    EXPECT_GT(broken.line, 0);
+    told.push_back(std::string(broken.file).substr(std::string(broken.file).rfind('/') + 1));
+  });
+  bool ok = false;
+  take(core_->set_policy(&policy, now_, ok));
+  contend();
+  EXPECT_EQ(told, std::vector<std::string>{"scheduler.cc"});
+  take(core_->set_policy(nullptr, now_, ok));
+  done(1);
+  ASSERT_EQ(grants_.size(), 1U) << "client 2 is still there";
+  EXPECT_EQ(grants_[0].client, 2U);
+}
+
+TEST_F(LimitsTest, AnInvariantThatDoesNotHoldAbortsWhereNobodyListens) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Reentering policy;
+  policy.drive = [this] { tick(0); };
+  bool ok = false;
+  take(core_->set_policy(&policy, now_, ok));
+  EXPECT_DEATH(contend(), "scheduler.cc:[0-9]+: this does not hold: !s.stepping");
+}
+
 }  // namespace
 }  // namespace heddle::core

@@ -1,0 +1,55 @@
+// The thorough checks: that what the Scheduler keeps twice agrees.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+void abort_on_broken(const Broken& broken) {
+  std::fprintf(stderr, "%s:%d: this does not hold: %s\n", broken.file, broken.line,
+               broken.invariant);
+  std::abort();
+}
+
+void Scheduler::State::check() const {
+  HEDDLE_CHECK(clients_by_id.size() == client_ids.size());
+  HEDDLE_CHECK(std::is_sorted(client_ids.begin(), client_ids.end()));
+  const auto more_important = [](const Client* a, const Client* b) {
+    return a->priority < b->priority;
+  };
+  HEDDLE_CHECK(std::is_sorted(active.begin(), active.end(), more_important));
+  size_t asking = 0, at_work = 0, resident = 0;
+  for (const auto& [id, client] : clients_by_id) {
+    const Client& c = *client;
+    HEDDLE_CHECK(c.id == id);
+    HEDDLE_CHECK(std::count(active.begin(), active.end(), &c) == (c.active ? 1 : 0));
+    HEDDLE_CHECK(c.outstanding.empty() || c.active);
+    HEDDLE_CHECK(c.gpu_us <= c.worked_us + 1);
+    asking += c.queued;
+    at_work += c.active ? 1 : 0;
+    resident += c.resident ? 1 : 0;
+  }
+  HEDDLE_CHECK(at_work == active.size());
+  HEDDLE_CHECK(resident == residents);
+  HEDDLE_CHECK(asking == waiting_count);
+  check_waiting();
+}
+
+void Scheduler::State::check_waiting() const {
+  size_t used = 0, placed = 0, queued = 0;
+  for (const Waiting& w : waiting) {
+    if (w.client == nullptr) continue;
+    ++used;
+    const auto found = clients_by_id.find(w.client->id);
+    HEDDLE_CHECK(found != clients_by_id.end() && found->second.get() == w.client);
+    HEDDLE_CHECK(w.queue < static_cast<int32_t>(queues.size()));
+    placed += w.queue >= 0 ? 1 : 0;
+  }
+  for (const Queue& queue : queues) queued += queue.size();
+  HEDDLE_CHECK(used == waiting_count);
+  HEDDLE_CHECK(queued == placed);
+}
+
+}  // namespace heddle::core
