@@ -117,6 +117,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
   config.switch_us = switch_us();
   config.alone = alone_;
   device.scheduler = std::make_unique<core::Scheduler>(config);
+  device.scheduler->set_on_broken([this](const core::Broken& broken) { note_broken(broken); });
   log_.info("gpu_learned",
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
@@ -271,6 +272,7 @@ void Engine::handle() {
   counters_.claims += batch_.size();
   update_contended(now);
   check_quarantine(now);
+  open_if_broken(now);
 }
 
 // Copies, and waits for what another GPU does, are no work there.
@@ -333,6 +335,7 @@ void Engine::tick(core::TimeNs now) {
   }
   update_contended(now);
   check_quarantine(now);
+  open_if_broken(now);
 }
 
 core::TimeNs Engine::next_deadline() const {

@@ -31,6 +31,7 @@ struct EngineCounters {
   uint64_t malformed = 0;
   uint64_t reloads = 0;
   uint64_t reload_errors = 0;
+  uint64_t broken_invariants = 0;
 };
 
 // A generation with instances of it, made where nobody waits.
@@ -135,6 +136,9 @@ class Engine {
   void mistake_undone(core::TimeNs now);
   void set_bypass(bool on, core::TimeNs now);
   bool bypass() const { return bypass_; }
+  // A scheduler's invariant does not hold (core/check.h). Counts; the next tick says so, once for
+  // each place, and opens the bypass.
+  void note_broken(const core::Broken& broken);
 
   // From now on everything that the cores are told and decide goes to the recorder too, beginning
   // with what is there already; nullptr ends it. The recorder must outlive its use.
@@ -196,6 +200,7 @@ class Engine {
   void check_quarantine(core::TimeNs now);
   void check_probation(core::TimeNs now);
   Result<void> swap(Prepared fresh, bool stands_in, core::TimeNs now);
+  void open_if_broken(core::TimeNs now);
 
   const Config config_;
   PolicyStore& store_;
@@ -238,6 +243,10 @@ class Engine {
   Probation probation_;
   bool fallback_wanted_ = false, proved_ = false;
   EngineCounters counters_;
+
+  std::vector<core::Broken> broken_;  // one of each place, ...
+  size_t told_broken_ = 0;            // ... and how many of them are in the log
+  bool broke_ = false;                // one since the bypass was last opened for it
 };
 
 }  // namespace heddle::server

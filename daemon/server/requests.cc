@@ -277,6 +277,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"counters",
            {{"claims", engine.counters().claims},
             {"malformed", engine.counters().malformed},
+            {"broken_invariants", engine.counters().broken_invariants},
             {"let_go", engine.counters().let_go},
             {"connections", facts.connections},
             {"log_lines_lost", facts.log->lost()},

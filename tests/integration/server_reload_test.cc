@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "daemon/server/engine.h"
 #include "tests/integration/server_setting.h"
 
 namespace heddle::testing {
@@ -84,6 +85,34 @@ TEST_F(ServerTest, ReloadsOnceAnotherDirectoryHasThePlace) {
   std::filesystem::create_directory_symlink("two", directory_ + "/link");
   std::filesystem::rename(directory_ + "/link", place);
   EXPECT_TRUE(runs("builtin"));
+}
+
+// A mistake of heddled's own: nobody waits for what it decides from then on.
+TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
+  server::ProfileStore profiles("", log_);
+  server::Engine engine(config_, *store_, profiles, log_);
+  const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};
+  ::testing::internal::CaptureStderr();
+  engine.tick(1);
+  EXPECT_FALSE(engine.bypass());
+  for (int i = 0; i < 3; ++i) engine.note_broken(one);
+  engine.tick(2);
+  EXPECT_TRUE(engine.bypass());
+  engine.set_bypass(false, 3);
+  engine.tick(4);
+  EXPECT_FALSE(engine.bypass()) << "nothing is broken since";
+  engine.note_broken(one);
+  engine.note_broken(other);
+  engine.tick(5);
+  EXPECT_TRUE(engine.bypass());
+  EXPECT_EQ(engine.counters().broken_invariants, 5U);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  size_t told = 0;
+  for (size_t at = log.find("invariant_broken"); at != log.npos;
+       at = log.find("invariant_broken", at + 1)) {
+    ++told;
+  }
+  EXPECT_EQ(told, 2U) << log;
 }
 
 }  // namespace
