@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes a fresh Debian 12, Ubuntu 24.04 or newer one ready to build heddle: distribution packages,
-# and in .deps/ what the shim is built against: bullseye's C library and compiler headers, so that
-# its glibc floor stays low, and a position-independent Cap'n Proto from Debian's own source.
+# and in .deps/ what heddle is built against: bullseye's C library and compiler headers, so that it
+# runs on hosts as old as that, and Cap'n Proto, libuv and LuaJIT from Debian's own sources.
 #
 #   tests/setup.sh           does what is missing; run again it takes a second
 #   tests/setup.sh --check   changes nothing; exits 1 and says what is missing
@@ -13,6 +13,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 deps=${HEDDLE_DEPS:-$root/.deps}
+sysroot=$deps/bullseye
 check=false
 case ${1:-} in
   '') ;;
@@ -87,10 +88,11 @@ made() {
 }
 
 make_sysroot() {
-  local recipe="bullseye 1 ${sysroot_packages[*]}" work package link target
+  local recipe work package link target
+  recipe="bullseye 2 ${sysroot_packages[*]} $(sha256sum <"$root/tests/newer_glibc.c")"
   if made bullseye "$recipe"; then say "sysroot: present"; return; fi
   say "sysroot: fetching bullseye's C library and headers"
-  rm -rf "$deps/bullseye"
+  rm -rf "$sysroot"
   work=$(mktemp -d "$deps/sysroot.XXXXXX")
   quietly as_root debootstrap --foreign --variant=minbase \
     --include=libc6-dev,linux-libc-dev,libstdc++-10-dev,libgcc-10-dev bullseye "$work/full"
@@ -102,15 +104,20 @@ make_sysroot() {
     target=$(readlink "$link")
     ln -sfnr "$work/root$target" "$link"
   done
-  mv "$work/root" "$deps/bullseye"
+  # What the archives of today's g++ want of a newer C library: its unwinder does with bullseye's.
+  ln -s ../gcc/x86_64-linux-gnu/10/libgcc_eh.a "$work/root/usr/lib/x86_64-linux-gnu"
+  quietly gcc --sysroot="$work/root" -O2 -fPIC -c "$root/tests/newer_glibc.c" -o "$work/newer.o"
+  quietly ar r "$work/root/usr/lib/x86_64-linux-gnu/libc_nonshared.a" "$work/newer.o"
+  mv "$work/root" "$sysroot"
   as_root rm -rf "$work"
   echo "$recipe" >"$deps/bullseye.stamp"
 }
 
-# Fetches the source package of Cap'n Proto $1 into $2/source, with an apt configuration of our
+# Fetches the source packages $2... (name=version) into $1/source, with an apt configuration of our
 # own: the machine's sources, asked for source packages. Nothing under /etc changes.
-fetch_capnp_source() {
-  local version=$1 work=$2 file
+fetch_sources() {
+  local work=$1 file
+  shift
   mkdir -p "$work/parts" "$work/lists/partial" "$work/cache/archives/partial" "$work/source"
   : >"$work/sources.list"
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
@@ -126,38 +133,52 @@ fetch_capnp_source() {
   # A third-party repository without source packages fails here and matters to nobody.
   apt-get "${options[@]}" update >"$deps/setup.log" 2>&1 || true
   cd "$work/source"
-  quietly apt-get "${options[@]}" source "capnproto=$version"
+  quietly apt-get "${options[@]}" source "$@"
   cd "$root"
 }
 
-make_capnp() {
-  local version recipe work source
-  version=$(dpkg-query -W -f='${source:Version}' libcapnp-dev)
-  recipe="capnproto $version 1 $(cat "$deps/bullseye.stamp" 2>/dev/null)"
-  if made capnp-shim "$recipe"; then say "cap'n proto for the shim: present ($version)"; return; fi
-  say "cap'n proto for the shim: building $version from its source package"
-  rm -rf "$deps/capnp-shim"
-  work=$(mktemp -d "$deps/capnp.XXXXXX")
-  fetch_capnp_source "$version" "$work"
-  source=$(find "$work/source" -maxdepth 4 -path '*/src/kj' -printf '%h' -quit)
-  source=${source%/src}
-  local sysroot=$deps/bullseye
-  local flags="--sysroot=$sysroot -nostdinc++ -isystem $sysroot/usr/include/c++/10 \
--isystem $sysroot/usr/include/x86_64-linux-gnu/c++/10 -fno-exceptions -fvisibility=hidden \
--ffunction-sections -fdata-sections"
-  # Exceptions off: the shim only builds records, and nothing may unwind through an application.
-  quietly cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
-    -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY -DCAPNP_LITE=ON -DEXTERNAL_CAPNP=ON \
-    -DBUILD_TESTING=OFF
-  quietly cmake --build "$work/build" --target kj capnp
-  mkdir -p "$deps/capnp-shim/lib" "$deps/capnp-shim/include"
-  find "$work/build" \( -name libkj.a -o -name libcapnp.a \) -exec cp {} "$deps/capnp-shim/lib" \;
-  cd "$source/src"
-  find kj capnp -name '*.h' -exec cp --parents {} "$deps/capnp-shim/include" \;
-  cd "$root"
+# cmake_archives SOURCE BUILD FLAGS TARGETS [OPTIONS...]: static libraries against the sysroot.
+cmake_archives() {
+  local source=$1 build=$2 flags="--sysroot=$sysroot $3" targets=$4
+  shift 4
+  quietly cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF \
+    -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ -DCMAKE_C_FLAGS="$flags" \
+    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+    -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY "$@"
+  # shellcheck disable=SC2086
+  quietly cmake --build "$build" --target $targets
+}
+
+# The archives that we link are Debian's sources against the sysroot, for Debian's archives need
+# its own C library. The shim's Cap'n Proto: without exceptions, for it only builds records and
+# nothing may unwind through an application, and with bullseye's C++ headers.
+make_libraries() {
+  local package sources=() recipe work from
+  for package in libcapnp-dev libuv1-dev libluajit-5.1-dev; do
+    sources+=("$(dpkg-query -W -f='${source:Package}=${source:Version}' $package)")
+  done
+  recipe="2 ${sources[*]} $(cat "$deps/bullseye.stamp" 2>/dev/null)"
+  if made libraries "$recipe"; then say "libraries: present (${sources[*]})"; return; fi
+  say "libraries: building ${sources[*]}"
+  rm -rf "$deps/libraries"
+  work=$(mktemp -d "$deps/libraries.XXXXXX")
+  fetch_sources "$work" "${sources[@]}"
+  from=$work/source
+  cmake_archives "$from"/capnproto-*/ "$work/shim" "-nostdinc++ \
+-isystem $sysroot/usr/include/c++/10 -isystem $sysroot/usr/include/x86_64-linux-gnu/c++/10 \
+-fno-exceptions -fvisibility=hidden -ffunction-sections -fdata-sections" "kj capnp" \
+    -DCAPNP_LITE=ON -DEXTERNAL_CAPNP=ON
+  cmake_archives "$from"/capnproto-*/ "$work/capnp" -D_GLIBCXX_GTHREAD_USE_WEAK=0 "kj capnp" \
+    -DCAPNP_LITE=ON -DEXTERNAL_CAPNP=ON
+  cmake_archives "$from"/libuv1-*/ "$work/libuv" "" uv_a
+  quietly make -C "$from"/luajit-*/src CC=gcc CCDEBUG= TARGET_FLAGS="--sysroot=$sysroot" \
+    XCFLAGS=-fPIC BUILDMODE=static LJCORE_O=ljamalg.o libluajit.a
+  mkdir -p "$deps/libraries/shim"
+  cp "$work"/shim/src/{kj/libkj.a,capnp/libcapnp.a} "$deps/libraries/shim"
+  cp "$work"/capnp/src/{kj/libkj.a,capnp/libcapnp.a} "$work/libuv/libuv_a.a" \
+    "$from"/luajit-*/src/libluajit.a "$deps/libraries"
   rm -rf "$work"
-  echo "$recipe" >"$deps/capnp-shim.stamp"
+  echo "$recipe" >"$deps/libraries.stamp"
 }
 
 [ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m); heddle builds on x86_64 for now"
@@ -170,7 +191,7 @@ if ! $check; then
 fi
 install_packages
 make_sysroot
-make_capnp
+make_libraries
 if ! command -v nvcc >/dev/null && [ ! -d /usr/local/cuda ]; then
   say "no CUDA toolkit: bench/workloads' CUDA programs and the check of driver_api.h are left out"
 fi

@@ -62,7 +62,7 @@ void start_owner() {
   if (setsid() >= 0 && fork() == 0) {
     const int null = open("/dev/null", O_RDWR);
     for (int fd : {0, 1, 2}) dup2(null, fd);
-    syscall(SYS_close_range, 3, ~0U, 0);
+    syscall(__NR_close_range, 3, ~0U, 0);
     execve(program.c_str(), arguments, environment.data());
   }
   _exit(0);

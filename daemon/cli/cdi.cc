@@ -60,7 +60,7 @@ int open_in(int root, const char* path, uint64_t flags, uint64_t mode = 0, uint6
   how.flags = flags | O_CLOEXEC | O_NONBLOCK;
   how.mode = mode;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve;
-  return static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof how));
+  return static_cast<int>(syscall(__NR_openat2, root, path, &how, sizeof how));
 }
 
 json mount(const fs::path& host, const char* container, const char* access) {

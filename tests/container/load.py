@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Containers of an old and a new distribution under heddle, as its CDI specification has them:
-load.py DEPS DRIVER DEMO NAMES [--roots FOLDER...]
+load.py DEPS NAMES [--roots FOLDER...]
 
 The specification's hooks and mounts are carried out on a root filesystem; a CUDA program runs
 inside, on the simulated GPU, with the driver in a forward-compatibility directory that only the
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import pathlib
-import shlex
 import shutil
 import socket
 import subprocess
@@ -28,12 +27,10 @@ import stage  # noqa: E402
 from setting import expect  # noqa: E402
 
 parser = argparse.ArgumentParser()
-parser.add_argument("files", nargs=4, type=pathlib.Path)
+parser.add_argument("files", nargs=2, type=pathlib.Path)
 parser.add_argument("--roots", nargs="+", type=pathlib.Path, default=[])
 options = parser.parse_args()
-DEPS, DRIVER, DEMO, NAMES = options.files
-# A namespace of mounts; of users too where this is not root.
-UNSHARE = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+DEPS, NAMES = options.files
 
 
 class Container:
@@ -44,8 +41,8 @@ class Container:
             roots.fresh(DEPS, release, self.root)
         else:
             roots.copied(whole, self.root)
-        shutil.copy(DRIVER, self.root / "usr/local/cuda/compat/libcuda.so.1")
-        for program in (DEMO, NAMES):
+        shutil.copy(stage.SIM / "libcuda.so.1", self.root / "usr/local/cuda/compat")
+        for program in (stage.DEMO, NAMES):
             shutil.copy(program, self.root / program.name)
         with open(self.root / "etc/ld.so.conf", "a") as places:
             places.write("/usr/local/cuda/compat\n")
@@ -63,19 +60,18 @@ class Container:
 
     def run(self, command, device=None, **environment):
         """Runs it inside; with a device of the specification, or without heddle."""
-        lines = [f"mount --rbind /proc {self.root}/proc",
-                 f"mount --bind {self.where.sockets} {self.root}/tmp"]
+        mounts = []
         env = {"HEDDLE_SIM_SOCKET": f"/tmp/{self.where.gpus}"} | environment
         if device is not None:
             chosen = next(d for d in self.spec["devices"] if d["name"] == device)
             for edits in (self.spec["containerEdits"], chosen["containerEdits"]):
                 env |= dict(entry.split("=", 1) for entry in edits["env"])
-                lines += [f"mount --bind {m['hostPath']} {self.root}{m['containerPath']} && "
-                          f"mount -o remount,bind,ro,nosuid,nodev {self.root}{m['containerPath']}"
-                          for m in edits.get("mounts", [])]
-        lines.append(f"exec chroot {self.root} {shlex.join(map(str, command))}")
-        return subprocess.run([*UNSHARE, "sh", "-ec", "\n".join(lines)], env=env | {
-            "PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=60)
+                mounts += [f"mount --bind {m['hostPath']} {self.root}{m['containerPath']} && "
+                           f"mount -o remount,bind,ro,nosuid,nodev {self.root}{m['containerPath']}"
+                           for m in edits.get("mounts", [])]
+        words = roots.inside(self.root, self.where.sockets, command, mounts)
+        return subprocess.run(words, env=env | {"PATH": os.environ["PATH"]}, capture_output=True,
+                              text=True, timeout=60)
 
     def glibc(self):
         if not (self.root / "usr/bin/getconf").exists():
@@ -90,7 +86,7 @@ def launches(where):
 
 def check_release(where, container):
     release = container.release
-    demo = [f"/{DEMO.name}", "batch", "--seconds", 0.3, "--kernel-ms", 1]
+    demo = [f"/{stage.DEMO.name}", "batch", "--seconds", 0.3, "--kernel-ms", 1]
     bare = container.run(demo)
     expect(bare.returncode == 0, f"{release}, bare: {bare.stderr}")
     expect(launches(where) == 0, "bare, and the daemon saw it")
@@ -124,7 +120,7 @@ def check_musl(where):
     # A runtime throws away what a hook prints. The system's log is a socket of our own.
     log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     log.bind(str(where.sockets / "log"))
-    done = subprocess.run([*UNSHARE, "sh", "-ec", f"mount --bind {where.sockets} /dev\n"
+    done = subprocess.run([*roots.UNSHARE, "sh", "-ec", f"mount --bind {where.sockets} /dev\n"
                            f"exec {stage.HEDDLE} cdi-hook"], text=True, capture_output=True,
                           input=json.dumps({"id": "c1", "bundle": str(rootfs.parent)}))
     said = "heddle: container c1 runs without heddle: it has no glibc"
@@ -135,7 +131,7 @@ def check_musl(where):
 
 
 def main():
-    if subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
+    if subprocess.run([*roots.UNSHARE, "true"], capture_output=True).returncode:
         print("skipped: no mounts without root here")
         sys.exit(77)
     where = setting.fresh_stage("container")

@@ -1,12 +1,16 @@
 """Root filesystems of an old and a new distribution: a C library each, kept in .deps, or whole."""
 
+import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import tempfile
 
 # The glibc that shim and program meet there.
 RELEASES = {"bullseye": "2.31", "trixie": "2.41"}
+# A namespace of mounts; of users too where this is not root.
+UNSHARE = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
 
 class NoRoot(RuntimeError):
@@ -57,6 +61,14 @@ def copied(whole, where):
     where.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cp", "-a", whole, where], check=True)
     return with_places(where)
+
+
+def inside(root, sockets, command, mounts=()):
+    """The words that run `command` in a root filesystem, with `sockets` as its /tmp and more of
+    the shell's `mounts`."""
+    lines = [f"mount --rbind /proc {root}/proc", f"mount --bind {sockets} {root}/tmp", *mounts,
+             f"exec chroot {root} {shlex.join(map(str, command))}"]
+    return [*UNSHARE, "sh", "-ec", "\n".join(lines)]
 
 
 def with_places(where):

@@ -36,7 +36,7 @@ int64_t now_ns() {
 [[noreturn]] void help(const char* path, uid_t uid, int channel) {
   // What it inherited would keep other clients' sockets open.
   dup2(channel, 3);
-  syscall(SYS_close_range, 4u, ~0u, 0u);
+  syscall(__NR_close_range, 4u, ~0u, 0u);
   if (uid != 0 && syscall(SYS_setuid, uid) != 0) _exit(1);
   char command;
   while (read(3, &command, 1) == 1) {

@@ -11,7 +11,8 @@ import tree
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
          "ld-linux-x86-64.so.2"}
 SHIM_NEEDS = GLIBC - {"libm.so.6"}
-GLIBC_FLOOR = (2, 17)
+# Debian 11's and Ubuntu 20.04's; programs under the shim may live in older containers.
+GLIBC_FLOOR, SHIM_FLOOR = (2, 31), (2, 17)
 # The shim's exports besides the driver's entry points; all carry our prefix.
 OWN_EXPORT = re.compile(r"heddle_\w+")
 EXPECTED = ["bin/heddled", "bin/heddle", "bin/heddle-bench", "lib/heddle/libcuda.so.1",
@@ -36,6 +37,12 @@ def exports(path):
     return names
 
 
+def too_new(path, floor):
+    for version in sorted(set(re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-V", path)))):
+        if tuple(map(int, version)) > floor:
+            yield f"needs GLIBC_{'.'.join(version)}; the floor is {floor[0]}.{floor[1]}"
+
+
 def driver_entry_points():
     text = (tree.ROOT / "shim/cuda/entry_points.inc").read_text()
     return set(re.findall(r"HEDDLE_ENTRY\((\w+)\)", text))
@@ -46,9 +53,7 @@ def shim_problems(path):
         yield "SONAME is not libcuda.so.1"
     for library in sorted(needed(path) - SHIM_NEEDS):
         yield f"needs {library}"
-    for version in sorted(set(re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-V", path)))):
-        if tuple(map(int, version)) > GLIBC_FLOOR:
-            yield f"needs GLIBC_{'.'.join(version)}; the floor is {GLIBC_FLOOR[0]}.{GLIBC_FLOOR[1]}"
+    yield from too_new(path, SHIM_FLOOR)
     shown, table = exports(path), driver_entry_points()
     for name in sorted(table - shown):
         yield f"does not export {name}"
@@ -77,8 +82,9 @@ def main():
         shipped = {library.name for library in (dist / "lib").glob("*.so*")}
         # The demo programs are CUDA applications: they find a driver where they run.
         allowed = GLIBC | shipped | {"libcuda.so.1"}
-        problems += [f"{path.relative_to(dist)}: needs {library}"
-                     for library in sorted(needed(path) - allowed)]
+        name = path.relative_to(dist)
+        problems += [f"{name}: needs {library}" for library in sorted(needed(path) - allowed)]
+        problems += [f"{name}: {problem}" for problem in too_new(path, GLIBC_FLOOR)]
     tree.report(problems)
 
 
