@@ -15,8 +15,9 @@ SHIM_NEEDS = GLIBC - {"libm.so.6"}
 GLIBC_FLOOR, SHIM_FLOOR = (2, 31), (2, 17)
 # The shim's exports besides the driver's entry points; all carry our prefix.
 OWN_EXPORT = re.compile(r"heddle_\w+")
-EXPECTED = ["bin/heddled", "bin/heddle", "bin/heddle-bench", "lib/heddle/libcuda.so.1",
-            "lib/heddle/libcuda.so", "lib/heddle/sim/libcuda.so.1", "share/heddle/policies"]
+EXPECTED = ["bin/heddle-install", "bin/heddled", "bin/heddle", "bin/heddle-bench",
+            "lib/heddle/libcuda.so.1", "lib/heddle/libcuda.so", "lib/heddle/sim/libcuda.so.1",
+            "share/heddle/policies"]
 
 
 def readelf(option, path):
