@@ -107,7 +107,8 @@ int run(const RunOptions& options) {
   if (const int code = check_preload(options, shim); code != kOk) return code;
   ask_daemon(options);
 
-  prepend("LD_PRELOAD", shim.string());
+  const std::string program = resolve_program(options.command[0]);
+  setenv("LD_PRELOAD", preload_list(program, shim, inherited("LD_PRELOAD")).c_str(), 1);
   prepend("LD_LIBRARY_PATH", directory.string());
   if (options.priority >= 0) {
     setenv("HEDDLE_PRIORITY", std::to_string(options.priority).c_str(), 1);
