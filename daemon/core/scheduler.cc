@@ -371,7 +371,7 @@ void Scheduler::State::settle_all(Client* own) {
   settle_at = kNever;
   for (size_t i = active.size(); i-- > 0;) {
     Client& c = *active[i];
-    if (&c == own || clock >= c.settled_until) {
+    if ((own != nullptr && &c == own) || clock >= c.settled_until) {
       settle(c);
     } else {
       settle_at = std::min(settle_at, c.settled_until);
@@ -409,12 +409,12 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   ++s.stats.events;
   s.advance(e.at);
   Client* c = s.find(e.client);
-  if (e.version != kEventVersion) {
+  const bool has_client =
+      e.kind == EventKind::kAttached || e.kind == EventKind::kTick || c != nullptr;
+  if (e.version != kEventVersion || !has_client) {
     ++s.stats.rejected;
   } else if (e.kind == EventKind::kAttached) {
     s.on_attached(e);
-  } else if (e.kind != EventKind::kTick && c == nullptr) {
-    ++s.stats.rejected;
   } else {
     switch (e.kind) {
       case EventKind::kDetached:
