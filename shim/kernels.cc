@@ -334,14 +334,15 @@ class GraphSight {
     nodes_ += count;
     hash_ = depth == 0 ? count : XXH3_64bits_withSeed(&count, sizeof count, hash_);
     size_t seen = std::min(count, kNodesMax);
-    const size_t bytes = seen * sizeof(CUgraphNode);
+    const size_t bytes = seen * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
     if (seen == 0) return true;
     // Not on the stack, which may be small; nor from the application's heap.
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return true;
     const auto nodes = static_cast<CUgraphNode*>(memory);
     if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
-    seen = std::min(seen, bytes / sizeof(CUgraphNode));
+    // A handle is a pointer.
+    seen = std::min(seen, bytes / sizeof(CUgraphNode));  // NOLINT(bugprone-sizeof-expression)
     for (size_t i = 0; i < seen; ++i) look_at(nodes[i], depth);
     munmap(memory, bytes);
     return true;

@@ -28,7 +28,9 @@ constinit char target[PATH_MAX] = {};
 
 void ask_target() {
   const char* named = getenv("HEDDLE_LOG");
-  if (named != nullptr && strlen(named) < sizeof target) strcpy(target, named);
+  if (named == nullptr) return;
+  const size_t bytes = strlen(named) + 1;
+  if (bytes <= sizeof target) memcpy(target, named, bytes);
 }
 
 // Opened for each line: a descriptor kept open could be closed, and its number reused, by an

@@ -13,7 +13,7 @@ import sys
 
 import tree
 
-FOLDERS = ["daemon/core", "ipc"]
+FOLDERS = ["daemon/core", "ipc", "shim"]
 
 
 def findings(path):
