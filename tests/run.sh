@@ -41,9 +41,11 @@ run_tests() {
 }
 
 build() {
-  local preset=$1
+  local preset=$1 strict=OFF
   shift
-  quietly cmake --preset "$preset" && quietly cmake --build --preset "$preset" -j "$jobs" "$@"
+  [ "$preset" != release ] || strict=ON
+  quietly cmake --preset "$preset" -DCMAKE_COMPILE_WARNING_AS_ERROR=$strict &&
+    quietly cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 
 mkdir -p build
