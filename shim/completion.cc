@@ -35,7 +35,8 @@ constexpr uint32_t kRestMax = 64 * 1024;
 void rest_events(Inside& in, StreamSlot& slot) {
   slot.next_rest = std::clamp(2 * slot.next_rest, kRestMin, kRestMax);
   slot.rest.store(slot.next_rest, std::memory_order_relaxed);
-  slot.marker_head = slot.marker_tail;
+  slot.marker_head.store(slot.marker_tail.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
   for (Pair& pair : slot.pairs) {
     if (pair.state.load(std::memory_order_relaxed) == Pair::kRecorded) {
       pair.state.store(Pair::kFree, std::memory_order_relaxed);
@@ -201,13 +202,14 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   const RelaxedCapture relaxed;
-  if (slot.marker_tail - slot.marker_head < StreamSlot::kMarkers) {
-    Marker& marker = slot.markers[slot.marker_tail % StreamSlot::kMarkers];
+  const uint32_t tail = slot.marker_tail.load(std::memory_order_relaxed);
+  if (tail - slot.marker_head.load(std::memory_order_relaxed) < StreamSlot::kMarkers) {
+    Marker& marker = slot.markers[tail % StreamSlot::kMarkers];
     const Placed placed = place(slot, marker.event, CU_EVENT_DISABLE_TIMING, stream);
     if (placed == Placed::kYes) {
       marker.seq = reach.seq;
       marker.posted_ns = reach.posted_ns;
-      ++slot.marker_tail;
+      slot.marker_tail.store(tail + 1, std::memory_order_relaxed);
       slot.marked_ns.store(reach.posted_ns, std::memory_order_relaxed);
     } else if (placed == Placed::kFailed) {
       rest_events(in, slot);
@@ -223,8 +225,9 @@ void poll_stream(Inside& in, StreamSlot& slot) {
   const RelaxedCapture relaxed;
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0) poll_pairs(in, slot);
   Reach reach{};
-  while (slot.marker_head != slot.marker_tail) {
-    const Marker& marker = slot.markers[slot.marker_head % StreamSlot::kMarkers];
+  while (has_markers(slot)) {
+    const uint32_t head = slot.marker_head.load(std::memory_order_relaxed);
+    const Marker& marker = slot.markers[head % StreamSlot::kMarkers];
     const CUresult result = HEDDLE_REAL(cuEventQuery)(marker.event);
     if (result == CUDA_ERROR_NOT_READY) break;
     if (result != CUDA_SUCCESS) {
@@ -232,7 +235,7 @@ void poll_stream(Inside& in, StreamSlot& slot) {
       break;
     }
     reach = {marker.seq, marker.posted_ns};
-    ++slot.marker_head;
+    slot.marker_head.store(head + 1, std::memory_order_relaxed);
   }
   slot.events.unlock();
   if (reach.seq != 0) advance(in, slot, reach, wire::Evidence::MARKER, false);

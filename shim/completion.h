@@ -31,7 +31,10 @@ void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream);
 
 // A marker of the stream was not seen to be done; or a marker or a pair.
-inline bool has_markers(const StreamSlot& slot) { return slot.marker_head != slot.marker_tail; }
+inline bool has_markers(const StreamSlot& slot) {
+  return slot.marker_head.load(std::memory_order_relaxed) !=
+         slot.marker_tail.load(std::memory_order_relaxed);
+}
 inline bool has_events(const StreamSlot& slot) {
   return has_markers(slot) || slot.pairs_out.load(std::memory_order_relaxed) > 0;
 }

@@ -239,9 +239,9 @@ bool anyone_inside(const Session& session) {
 }
 
 void wake_waiters(const Session& session) {
-  for (const ThreadSlot& slot : thread_slots) {
-    if (slot.inside.load(std::memory_order_relaxed) == &session) {
-      ipc::futex_wake(&session.control->grants[slot.index].granted);
+  for (size_t i = 0; i < ipc::kThreads; ++i) {
+    if (thread_slots[i].inside.load(std::memory_order_relaxed) == &session) {
+      ipc::futex_wake(&session.control->grants[i].granted);
     }
   }
 }

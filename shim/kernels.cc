@@ -32,15 +32,21 @@ const CUmodule kGraph = reinterpret_cast<CUmodule>(1);
 constexpr ipc::LaunchShape kZero{{0, 0, 0}, {0, 0, 0}, 0, 0};
 
 // Written under the registry's lock, read without: a reader believes what it read if the tag is
-// the same before and after.
+// the same before and after. Every word is one of its own, and the kernel is one word: of an entry
+// that was replaced by one of the same tag meanwhile it is the old one or the new one, whole.
 struct alignas(64) Known {
   std::atomic<uint64_t> tag{kFreeTag};
-  void* handle = nullptr;
-  CUmodule module = nullptr;  // nullptr: unknown
-  ipc::LaunchShape shape = kZero;
-  KernelRef kernel{0, false};
+  std::atomic<void*> handle{nullptr};
+  std::atomic<CUmodule> module{nullptr};  // nullptr: unknown
+  std::atomic<uint64_t> shape[4] = {};
+  std::atomic<uint64_t> kernel{0};  // index << 1 | exempt
 };
 static_assert(sizeof(Known) == 64);
+
+constexpr uint64_t pack(KernelRef kernel) { return uint64_t{kernel.index} << 1 | kernel.exempt; }
+constexpr KernelRef unpack(uint64_t kernel) {
+  return {static_cast<uint32_t>(kernel >> 1), (kernel & 1) != 0};
+}
 
 struct Registered {
   uint64_t id = 0;
@@ -89,9 +95,12 @@ size_t home_of(uint64_t tag) { return tag >> (64 - kEntryBits); }
   for (size_t probe = 0; probe < kProbes; ++probe) {
     const Known& entry = entries[place];
     const uint64_t seen = entry.tag.load(std::memory_order_acquire);
-    if (seen == tag && entry.handle == handle && Words(entry.shape) == shape) [[likely]] {
-      kernel = entry.kernel;
-      std::atomic_thread_fence(std::memory_order_acquire);
+    // Acquiring, all of them: the tag is looked at again behind them.
+    const auto get = [](const auto& word) { return word.load(std::memory_order_acquire); };
+    if (seen == tag && get(entry.handle) == handle &&
+        Words(get(entry.shape[0]), get(entry.shape[1]), get(entry.shape[2]), get(entry.shape[3])) ==
+            shape) [[likely]] {
+      kernel = unpack(get(entry.kernel));
       if (entry.tag.load(std::memory_order_relaxed) == tag) [[likely]]
         return true;
     }
@@ -231,12 +240,14 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   }
   Known& entry = entries[place];
   entry.tag.store(kDeadTag, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  entry.handle = handle;
-  entry.module = sight.module;
-  entry.shape = sight.facts.shape;
-  entry.kernel = kernel;
-  entry.tag.store(tag, std::memory_order_release);
+  // Releasing: who reads one of these sees that the tag is dead.
+  const auto set = [](auto& word, auto value) { word.store(value, std::memory_order_release); };
+  const Words shape(sight.facts.shape);
+  set(entry.handle, handle);
+  set(entry.module, sight.module);
+  for (size_t i = 0; i < 4; ++i) set(entry.shape[i], shape.w[i]);
+  set(entry.kernel, pack(kernel));
+  set(entry.tag, tag);
 }
 
 // A kernel seen for the first time. Nothing waits for a daemon that is slow to read, or stopped,
