@@ -238,6 +238,7 @@ bool has_lanes(const StreamSlot& slot) {
   const int64_t again_ns = slot.lanes_again_ns.load(std::memory_order_relaxed);
   return pool.members.load(std::memory_order_acquire) != 0 &&
          slot.context == pool.primary.load(std::memory_order_relaxed) && !slot.green &&
+         !slot.awaits.load(std::memory_order_relaxed) &&
          slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
 }
 

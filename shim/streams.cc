@@ -110,7 +110,8 @@ void destroy_events(StreamSlot& slot, bool gone) {
     pair.begin = pair.end = nullptr;
     pair.state.store(Pair::kFree, std::memory_order_relaxed);
   }
-  slot.marker_head = slot.marker_tail = 0;
+  slot.marker_head.store(0, std::memory_order_relaxed);
+  slot.marker_tail.store(0, std::memory_order_relaxed);
   slot.pairs_out.store(0, std::memory_order_relaxed);
 }
 
@@ -191,6 +192,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.next_rest = 0;
   // What is known of one that shares holds for all: it is taken anew at each of their launches.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
+  if (!shared) slot.awaits.store(false, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
   if (!shared) keys[place].store(key, std::memory_order_release);
   return slot;
@@ -259,6 +261,11 @@ void set_signals(StreamRef stream) {
   find_or_take(in, own_key_of(stream), stream).signals.store(true, std::memory_order_relaxed);
 }
 
+void set_awaits(StreamRef stream) {
+  Inside in;
+  find_or_take(in, own_key_of(stream), stream).awaits.store(true, std::memory_order_relaxed);
+}
+
 bool signals(StreamRef stream) {
   const StreamSlot* slot = find(own_key_of(stream));
   return slot != nullptr && slot->signals.load(std::memory_order_relaxed);
@@ -304,7 +311,8 @@ void forget_streams() {
       pair.begin = pair.end = nullptr;
       pair.state.store(Pair::kFree, std::memory_order_relaxed);
     }
-    slot.marker_head = slot.marker_tail = 0;
+    slot.marker_head.store(0, std::memory_order_relaxed);
+    slot.marker_tail.store(0, std::memory_order_relaxed);
     slot.pairs_out.store(0, std::memory_order_relaxed);
     for (auto& lane : slot.lanes) lane.store(nullptr, std::memory_order_relaxed);
     slot.lanes_again_ns.store(0, std::memory_order_relaxed);

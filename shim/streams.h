@@ -64,6 +64,7 @@ struct alignas(64) StreamSlot {
   int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
+  std::atomic<bool> awaits{false};    // it waits for a value or a semaphore (set_awaits)
 
   bool green = false;  // of a Green Context that the application made; constant as the context
 
@@ -76,7 +77,8 @@ struct alignas(64) StreamSlot {
   // After an error of an event: so many chances to place one are let pass, each time twice as many.
   std::atomic<uint32_t> rest{0};
   uint32_t next_rest = 0;
-  uint32_t marker_head = 0, marker_tail = 0;
+  // Written under `events`, looked at without.
+  std::atomic<uint32_t> marker_head{0}, marker_tail{0};
   Marker markers[kMarkers];
   Pair pairs[kPairs];
 };
@@ -88,6 +90,11 @@ StreamSlot& stream_slot(Inside& in, StreamRef stream);
 // not.
 void set_signals(StreamRef stream);
 bool signals(StreamRef stream);
+
+// The stream waits for a value or a semaphore, which another stream's launch may bring. It makes no
+// detours: a lane that waits with it takes one of the few hardware queues that streams share (two
+// under MPS), and that launch may be behind it.
+void set_awaits(StreamRef stream);
 
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.

@@ -156,7 +156,9 @@ HEDDLE_PROPERTY(cuStreamGetFlags, unsigned, flags_of)
 HEDDLE_PROPERTY(cuStreamGetId, unsigned long long, id_of)
 HEDDLE_PROPERTY(cuStreamGetCtx, CUcontext, context_of)
 
-HEDDLE_PROPERTY(cuStreamGetGreenCtx, CUgreenCtx, green_of)
+HEDDLE_SIM_API CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
+  return property(stream, NullStream::kLegacy, green, green_of);
+}
 
 HEDDLE_SIM_API CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return create_stream(stream, flags, 0);

@@ -184,6 +184,16 @@ TEST_F(ShimPartition, StreamsOfTheApplicationsOwnGreenContextsStayAndAreCounted)
   EXPECT_EQ(daemon_.client().counters.green_streams, 2u);
 }
 
+// Its lane would wait in a hardware queue that streams share, and what it waits for may be behind.
+TEST_F(ShimPartition, AStreamThatWaitsForAValueStays) {
+  Application app(environment());
+  start_partitioned(app);
+  EXPECT_NE(lane_of(app, "launch 0"), "");
+  app("call cuStreamWaitValue32_v2");
+  EXPECT_EQ(lane_of(app, "launch 0"), "");
+  EXPECT_NE(lane_of(app, "launch 64"), "");
+}
+
 TEST_F(ShimPartition, ALaneThatFailsIsTriedAgainAndStopsNoOther) {
   Application app(environment());
   start_partitioned(app);
