@@ -47,16 +47,6 @@ class Reader {
         segments_.push_back(segment);
       }
     }
-    for (const Elf64_Phdr& segment : segments_) {
-      if (segment.p_type != PT_DYNAMIC) continue;
-      for (size_t n = 0; n < kDynamicMax && n < segment.p_filesz / sizeof(Elf64_Dyn); ++n) {
-        Elf64_Dyn entry;
-        const uint64_t at = segment.p_offset + n * sizeof entry;
-        if (!read_at(file_, at, entry) || entry.d_tag == DT_NULL) break;
-        dynamic_.push_back(entry);
-      }
-      break;  // a file has one
-    }
   }
 
   std::string interpreter() const {
@@ -93,16 +83,6 @@ class Reader {
       if (version.vd_next == 0) break;
       at += version.vd_next;
     }
-  }
-
-  std::vector<std::string> libraries() const {
-    std::vector<std::string> all;
-    const uint64_t strings = offset_of(DT_STRTAB);
-    if (strings == kNone) return all;
-    for (const Elf64_Dyn& entry : dynamic_) {
-      if (entry.d_tag == DT_NEEDED) all.push_back(text_at(file_, strings + entry.d_un.d_val));
-    }
-    return all;
   }
 
   std::vector<Symbol> exports() const {
@@ -153,8 +133,15 @@ class Reader {
 
   // Where in the file lies what an entry of the dynamic section points at.
   uint64_t offset_of(int64_t tag) const {
-    for (const Elf64_Dyn& entry : dynamic_) {
-      if (entry.d_tag == tag) return offset_of_address(entry.d_un.d_ptr);
+    for (const Elf64_Phdr& segment : segments_) {
+      if (segment.p_type != PT_DYNAMIC) continue;
+      for (size_t n = 0; n < kDynamicMax && n < segment.p_filesz / sizeof(Elf64_Dyn); ++n) {
+        Elf64_Dyn entry;
+        const uint64_t at = segment.p_offset + n * sizeof entry;
+        if (!read_at(file_, at, entry) || entry.d_tag == DT_NULL) break;
+        if (entry.d_tag == tag) return offset_of_address(entry.d_un.d_ptr);
+      }
+      break;  // a file has one
     }
     return kNone;
   }
@@ -171,7 +158,6 @@ class Reader {
 
   const std::string_view file_;
   std::vector<Elf64_Phdr> segments_;
-  std::vector<Elf64_Dyn> dynamic_;
 };
 
 }  // namespace
@@ -185,7 +171,6 @@ std::optional<Elf> parse_elf(std::string_view file) {
   const Reader reader(file, header);
   elf.interpreter = reader.interpreter();
   reader.versions(elf);
-  elf.libraries = reader.libraries();
   return elf;
 }
 

@@ -10,12 +10,11 @@
 namespace heddle::cli {
 
 struct Elf {
-  bool is_x86_64 = false;              // class and machine; nothing below is read if not
-  std::string interpreter;             // the loader (PT_INTERP); "": static, or a library
-  std::vector<std::string> needs;      // symbol versions of other libraries, such as "GLIBC_2.17"
-  std::vector<std::string> defines;    // its own symbol versions
-  std::vector<std::string> from;       // the libraries that `needs` are versions of
-  std::vector<std::string> libraries;  // what it loads (DT_NEEDED), in order
+  bool is_x86_64 = false;            // class and machine; nothing below is read if not
+  std::string interpreter;           // the loader (PT_INTERP); "": static, or a library
+  std::vector<std::string> needs;    // symbol versions of other libraries, such as "GLIBC_2.17"
+  std::vector<std::string> defines;  // its own symbol versions
+  std::vector<std::string> from;     // the libraries that `needs` are versions of
 };
 
 // None if `file` is no ELF file. What lies outside of the file is left out: any bytes are safe.

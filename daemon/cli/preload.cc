@@ -43,13 +43,6 @@ bool gains_privileges(const std::string& program) {
          (geteuid() != 0 && getxattr(program.c_str(), "security.capability", nullptr, 0) > 0);
 }
 
-// GCC's AddressSanitizer, and clang's with -shared-libasan. Of those that are linked in, and of the
-// other sanitizers, none asks for its place.
-bool comes_first(const std::string& library) {
-  const std::string file = fs::path(library).filename();
-  return file.rfind("libasan.so", 0) == 0 || file.rfind("libclang_rt.asan", 0) == 0;
-}
-
 Obstacle obstacle_in_elf(const std::string& program, const Elf& elf, const fs::path& shim) {
   if (!elf.is_x86_64) return {program + " is not for x86-64, the shim is", true};
   if (elf.interpreter.empty()) {
@@ -61,11 +54,6 @@ Obstacle obstacle_in_elf(const std::string& program, const Elf& elf, const fs::p
   const fs::path loader(elf.interpreter);
   if (loader.filename() != "ld-linux-x86-64.so.2") {
     return {program + " uses " + elf.interpreter + ", not glibc's loader"};
-  }
-  for (const std::string& library : elf.libraries) {
-    if (!comes_first(library) || library.find_first_of(": ") == std::string::npos) continue;
-    return {program + " needs " + library + " to be its first library, and LD_PRELOAD takes no " +
-            "path with a space or a colon; move that, or link with -static-libasan"};
   }
   // glibc's loader takes the C library of its own release, which lies beside it.
   std::error_code error;
@@ -132,22 +120,6 @@ Obstacle obstacle_in(const std::string& program, const fs::path& shim) {
   const std::string file = executable_of(program);
   const auto elf = parse_elf(MappedFile(file).bytes());
   return elf ? obstacle_in_elf(file, *elf, shim) : Obstacle{};
-}
-
-std::string preload_list(const std::string& program, const fs::path& shim, const std::string& old) {
-  std::string first, rest;
-  const auto elf = parse_elf(MappedFile(executable_of(program)).bytes());
-  for (const std::string& library : elf ? elf->libraries : std::vector<std::string>()) {
-    if (comes_first(library)) first += library + ':';
-  }
-  for (const std::string& library : preload_variable(old)) {
-    if (comes_first(library)) {
-      first += library + ':';
-    } else {
-      rest += ':' + library;
-    }
-  }
-  return first + shim.string() + rest;
 }
 
 std::vector<std::string> preload_variable(const std::string& value) { return split(value, ": "); }

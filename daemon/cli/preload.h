@@ -26,12 +26,6 @@ struct Obstacle {
 // What keeps the shim out of `program` (a path; scripts are followed to their interpreters).
 Obstacle obstacle_in(const std::string& program, const std::filesystem::path& shim);
 
-// The value of LD_PRELOAD that puts the shim into `program`, before what `old` has. A shared
-// AddressSanitizer ends a program in which another library comes before it: one that `program`
-// needs or `old` has stands first, by the name by which the loader finds it for the program, too.
-std::string preload_list(const std::string& program, const std::filesystem::path& shim,
-                         const std::string& old);
-
 // What the loader takes from the value of LD_PRELOAD, and from the text of /etc/ld.so.preload.
 std::vector<std::string> preload_variable(const std::string& value);
 std::vector<std::string> preload_file(const std::string& text);

@@ -74,15 +74,16 @@ def check(where):
 
 
 def check_sanitized(where):
-    """The shim is there, too, whether the program or the environment names the runtime."""
+    """The shim is there, too: for the program itself, one that it starts, and a named runtime."""
     # Some releases of the sanitizer do not stand much randomness of addresses.
     still = ["setarch", "-R"]
     if subprocess.run([*still, "true"], capture_output=True).returncode:
         still = []
-    for preload in "", "libasan.so.8":
+    itself, child = [], ["sh", "-c", '"$0" "$@"; exit $?']
+    for preload, starter in ("", itself), ("", child), ("libasan.so.8", itself):
         where.start_daemon("priority")
         done = subprocess.run(
-            [*still, "env", f"LD_PRELOAD={preload}", stage.HEDDLE, "run", "--sim", "--",
+            [*still, "env", f"LD_PRELOAD={preload}", stage.HEDDLE, "run", "--sim", "--", *starter,
              sys.argv[1], "batch", "--seconds", "0.2", "--kernel-ms", "1"],
             text=True, capture_output=True, timeout=30,
             env=where.env | {"ASAN_OPTIONS": "detect_leaks=0"})

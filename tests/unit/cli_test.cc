@@ -129,24 +129,6 @@ TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {
   EXPECT_NE(std::find(libc->needs.begin(), libc->needs.end(), "GLIBC_2.3"), libc->needs.end());
 }
 
-TEST_F(Preload, PutsAddressSanitizersRuntimeFirst) {
-  const auto list = [this](const std::vector<std::string>& libraries, const std::string& old) {
-    return preload_list(write("program", make_elf({.libraries = libraries})).string(), "/shim",
-                        old);
-  };
-  EXPECT_EQ(list({"libc.so.6"}, ""), "/shim");
-  EXPECT_EQ(list({"libc.so.6"}, "a.so b.so"), "/shim:a.so:b.so");
-  EXPECT_EQ(list({"libasan.so.8", "libc.so.6"}, "a.so"), "libasan.so.8:/shim:a.so");
-  EXPECT_EQ(list({"libclang_rt.asan-x86_64.so"}, ""), "libclang_rt.asan-x86_64.so:/shim");
-  EXPECT_EQ(list({}, "/opt/libasan.so.8:a.so"), "/opt/libasan.so.8:/shim:a.so");
-  EXPECT_EQ(list({"libtsan.so.2", "liblsan.so.0"}, ""), "/shim");
-  const fs::path program = write("program", make_elf({.libraries = {"libasan.so.8"}}));
-  EXPECT_EQ(preload_list(write("script", "#!" + program.string() + '\n').string(), "/shim", ""),
-            "libasan.so.8:/shim");
-  const std::string why = obstacle(make_elf({.libraries = {"/a b/libasan.so.8"}})).why;
-  EXPECT_NE(why.find("needs /a b/libasan.so.8 to be its first library"), std::string::npos) << why;
-}
-
 TEST(Elf, WhatIsNoCLibraryLacksEverything) {
   const std::string shim = make_elf({"", {"GLIBC_2.17", "GLIBC_2.2.5"}, {}});
   EXPECT_EQ(missing_versions(shim, ""), (std::vector<std::string>{"GLIBC_2.2.5", "GLIBC_2.17"}));
@@ -168,7 +150,7 @@ TEST(Elf, AnyBytesAreSafe) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const std::string sound =
-      make_elf({.needs = {"A", "B"}, .defines = {"C", "D"}, .exports = {"e"}, .libraries = {"f"}});
+      make_elf({.needs = {"A", "B"}, .defines = {"C", "D"}, .exports = {"e"}});
   for (int round = 0; round < 20'000; ++round) {
     std::string bytes = sound;
     for (uint32_t i = 0; i < 1 + random() % 8; ++i) {

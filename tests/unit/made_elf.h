@@ -15,7 +15,7 @@ inline constexpr const char* kGlibcLoader = "/lib64/ld-linux-x86-64.so.2";
 
 // A header, one PT_INTERP if there is a loader, symbol versions that it needs (`from` a library)
 // and defines, functions that it exports: weak where the name begins with '?', and of another
-// library where with '!'; libraries that it loads.
+// library where with '!'.
 struct Made {
   std::string loader = kGlibcLoader;
   std::vector<std::string> needs = {}, defines = {};
@@ -23,7 +23,6 @@ struct Made {
   Elf64_Half machine = EM_X86_64;
   std::vector<std::string> exports = {};
   std::string from = "libc.so.6";
-  std::vector<std::string> libraries = {};  // DT_NEEDED
 };
 
 template <class T>
@@ -53,8 +52,6 @@ inline std::string make_elf(const Made& made) {
                              i + 1 == made.defines.size() ? 0 : kStep});
     put(define, Elf64_Verdaux{name(made.defines[i]), 0});
   }
-  std::vector<Elf64_Word> libraries;
-  for (const std::string& library : made.libraries) libraries.push_back(name(library));
   std::string symbols(sizeof(Elf64_Sym), '\0'), hash;
   for (const std::string& text : made.exports) {
     const bool weak = text[0] == '?', undefined = text[0] == '!';
@@ -67,8 +64,8 @@ inline std::string make_elf(const Made& made) {
   }
   put(hash, std::array<Elf64_Word, 2>{0, static_cast<Elf64_Word>(1 + made.exports.size())});
   constexpr uint64_t kBody = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
-  const uint64_t dynamic_size = (6 + libraries.size()) * sizeof(Elf64_Dyn);
-  const uint64_t at_loader = kBody + dynamic_size, at_strings = at_loader + made.loader.size() + 1;
+  constexpr uint64_t kDynamic = 6 * sizeof(Elf64_Dyn);
+  const uint64_t at_loader = kBody + kDynamic, at_strings = at_loader + made.loader.size() + 1;
   const uint64_t at_need = at_strings + strings.size(), at_define = at_need + need.size();
   const uint64_t at_symbols = at_define + define.size(), at_hash = at_symbols + symbols.size();
   const uint64_t size = at_hash + hash.size();
@@ -83,7 +80,7 @@ inline std::string make_elf(const Made& made) {
   header.e_phnum = 3;
   put(out, header);
   put(out, Elf64_Phdr{PT_LOAD, 0, 0, kBase, 0, size, size, 0});
-  put(out, Elf64_Phdr{PT_DYNAMIC, 0, kBody, kBase + kBody, 0, dynamic_size, dynamic_size, 0});
+  put(out, Elf64_Phdr{PT_DYNAMIC, 0, kBody, kBase + kBody, 0, kDynamic, kDynamic, 0});
   const auto interp = static_cast<Elf64_Word>(made.loader.empty() ? PT_NULL : PT_INTERP);
   put(out, Elf64_Phdr{interp, 0, at_loader, kBase + at_loader, 0, made.loader.size() + 1, 0, 0});
   const auto entry = [&out](Elf64_Sxword tag, uint64_t value) {
@@ -92,7 +89,6 @@ inline std::string make_elf(const Made& made) {
     dynamic.d_un.d_val = value;
     put(out, dynamic);
   };
-  for (const Elf64_Word library : libraries) entry(DT_NEEDED, library);
   entry(DT_STRTAB, kBase + at_strings);
   entry(need.empty() ? DT_DEBUG : DT_VERNEED, kBase + at_need);
   entry(define.empty() ? DT_DEBUG : DT_VERDEF, kBase + at_define);
