@@ -442,11 +442,6 @@ void note_signal(StreamRef stream) {
   set_signals(stream);
 }
 
-void note_await(StreamRef stream) {
-  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
-  set_awaits(stream);
-}
-
 void note_peer() { has_peers.store(true, std::memory_order_relaxed); }
 
 void note_activity(StreamRef ref, wire::Kind kind) {

@@ -131,9 +131,6 @@ void note_launch(Launch launch);
 // its launches is held back, because what waits may keep the GPU from the launch itself.
 void note_signal(StreamRef stream);
 
-// The stream is about to wait for a value or a semaphore.
-void note_await(StreamRef stream);
-
 // The process shares memory with another process or device: its cooperative kernels may be ranks
 // that wait for each other.
 void note_peer();

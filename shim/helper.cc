@@ -367,6 +367,7 @@ void gather_facts() {
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.mps = mps_runs();
+  count_queues(attach_facts.mps);
   int value = 0;
   if (HEDDLE_REAL(cuDriverGetVersion)(&value) == CUDA_SUCCESS) {
     attach_facts.driver_version = static_cast<uint32_t>(value);

@@ -1,5 +1,8 @@
 #include "shim/partition.h"
 
+#include <stdlib.h>
+#include <time.h>
+
 #include <algorithm>
 
 #include "ipc/fault.h"
@@ -36,6 +39,8 @@ constinit Pool pools[ipc::kDevices] = {};
 // A stream whose lane failed stays on the whole device for so long, each time twice as long.
 constexpr int64_t kLaneRestMinNs = 10'000'000;
 constexpr int64_t kLaneRestMaxNs = 10'000'000'000;
+
+constinit bool enough_queues = false;  // written once, before the first context
 
 constexpr int64_t kBackPatienceNs = 1'000'000'000;
 
@@ -197,6 +202,12 @@ Spin& primary_lock(CUdevice device) {
   return pools[static_cast<uint32_t>(device) % ipc::kDevices].primary_lock;
 }
 
+void count_queues(bool mps) {
+  constexpr int kQueuesMin = 16;
+  const char* asked = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  enough_queues = asked != nullptr && *asked != '\0' ? atoi(asked) >= kQueuesMin : !mps;
+}
+
 void make_family(CUdevice device, CUcontext primary) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   CUdevResource groups[kGroups];
@@ -209,6 +220,10 @@ void make_family(CUdevice device, CUcontext primary) {
     const ipc::DeviceWindow& window = in.control().windows[device];
     if ((window.partition.load(std::memory_order_relaxed) |
          window.fence_sizes.load(std::memory_order_relaxed)) == 0) {
+      return;
+    }
+    if (!enough_queues) {
+      log_line("device %d: no partitions: set CUDA_DEVICE_MAX_CONNECTIONS=32", device);
       return;
     }
     count = split(device, groups);
@@ -238,7 +253,6 @@ bool has_lanes(const StreamSlot& slot) {
   const int64_t again_ns = slot.lanes_again_ns.load(std::memory_order_relaxed);
   return pool.members.load(std::memory_order_acquire) != 0 &&
          slot.context == pool.primary.load(std::memory_order_relaxed) && !slot.green &&
-         !slot.awaits.load(std::memory_order_relaxed) &&
          slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
 }
 

@@ -16,6 +16,11 @@
 // events wait for nothing: a launching thread makes them when it first needs them. Only streams of
 // primary contexts have lanes: another context is another address space, and streams of Green
 // Contexts that the application made have their SMs already.
+//
+// A lane that waits takes one of the process's hardware queues, which streams share: what it waits
+// for may be behind it, and a program that writes a value for another stream hangs (seen on an H100
+// under MPS, where a process has two unless it asks for more; not with 32). Without enough of them
+// there is no family: CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets.
 #pragma once
 
 #include <span>
@@ -38,6 +43,10 @@ Spin& primary_lock(CUdevice device);
 // Makes the family of a device whose primary context has just come into being. The caller makes
 // sure that no other thread has that context yet.
 void make_family(CUdevice device, CUcontext primary);
+
+// Whether the process has hardware queues enough for lanes, by its environment. At the first
+// cuInit.
+void count_queues(bool mps);
 
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);

@@ -192,7 +192,6 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.next_rest = 0;
   // What is known of one that shares holds for all: it is taken anew at each of their launches.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
-  if (!shared) slot.awaits.store(false, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
   if (!shared) keys[place].store(key, std::memory_order_release);
   return slot;
@@ -259,11 +258,6 @@ StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 void set_signals(StreamRef stream) {
   Inside in;
   find_or_take(in, own_key_of(stream), stream).signals.store(true, std::memory_order_relaxed);
-}
-
-void set_awaits(StreamRef stream) {
-  Inside in;
-  find_or_take(in, own_key_of(stream), stream).awaits.store(true, std::memory_order_relaxed);
 }
 
 bool signals(StreamRef stream) {

@@ -64,7 +64,6 @@ struct alignas(64) StreamSlot {
   int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
-  std::atomic<bool> awaits{false};    // it waits for a value or a semaphore (set_awaits)
 
   bool green = false;  // of a Green Context that the application made; constant as the context
 
@@ -90,11 +89,6 @@ StreamSlot& stream_slot(Inside& in, StreamRef stream);
 // not.
 void set_signals(StreamRef stream);
 bool signals(StreamRef stream);
-
-// The stream waits for a value or a semaphore, which another stream's launch may bring. It makes no
-// detours: a lane that waits with it takes one of the few hardware queues that streams share (two
-// under MPS), and that launch may be behind it.
-void set_awaits(StreamRef stream);
 
 // The slot that a stream has to itself; nullptr if nothing was ever submitted to it, or if it
 // shares one: what is known of one stream is then no evidence about the slot.

@@ -1,20 +1,19 @@
-// What says that others wait for this process on the GPU, or it for others: streams that write
-// values or wait for them, or for semaphores, and memory that is shared with other processes and
-// devices.
+// What says that others wait for this process on the GPU: streams that write values or signal
+// semaphores, and memory that is shared with other processes and devices.
 #include "shim/driver.h"
 #include "shim/gate.h"
 
 using namespace heddle::shim;
 
-#define HEDDLE_NOTED_ONE(note, name, per_thread, parameters, arguments) \
-  CUresult name parameters noexcept;                                    \
-  CUresult name parameters noexcept {                                   \
-    note({stream, per_thread});                                         \
-    return HEDDLE_REAL(name) arguments;                                 \
+#define HEDDLE_SIGNAL_ONE(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                               \
+  CUresult name parameters noexcept {                              \
+    note_signal({stream, per_thread});                             \
+    return HEDDLE_REAL(name) arguments;                            \
   }
-#define HEDDLE_NOTED(note, name, parameters, arguments)      \
-  HEDDLE_NOTED_ONE(note, name, false, parameters, arguments) \
-  HEDDLE_NOTED_ONE(note, name##_ptsz, true, parameters, arguments)
+#define HEDDLE_SIGNAL(name, parameters, arguments)      \
+  HEDDLE_SIGNAL_ONE(name, false, parameters, arguments) \
+  HEDDLE_SIGNAL_ONE(name##_ptsz, true, parameters, arguments)
 #define HEDDLE_PEER(name, parameters, arguments)         \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
@@ -24,12 +23,6 @@ using namespace heddle::shim;
   }
 
 namespace {
-
-// One call may hold writes and waits.
-void note_both(StreamRef stream) {
-  note_signal(stream);
-  note_await(stream);
-}
 
 // Another device than the calling thread's may reach the memory.
 void note_access(const CUmemAccessDesc* who, size_t count) {
@@ -48,18 +41,13 @@ void note_access(const CUmemAccessDesc* who, size_t count) {
 extern "C" {
 
 // clang-format off
-HEDDLE_NOTED(note_signal, cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_signal, cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_signal, cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_signal, cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_both, cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
-HEDDLE_NOTED(note_both, cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
-HEDDLE_NOTED(note_signal, cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
-HEDDLE_NOTED(note_await, cuStreamWaitValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_await, cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_await, cuStreamWaitValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_await, cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_NOTED(note_await, cuWaitExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
+HEDDLE_SIGNAL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
 
 HEDDLE_PEER(cuIpcGetMemHandle, (void* handle, CUdeviceptr at), (handle, at))
 HEDDLE_PEER(cuIpcOpenMemHandle, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))

@@ -91,6 +91,11 @@ fs::path library_directory() {
 
 fs::path shim_path() { return library_directory() / "libcuda.so.1"; }
 
+fs::path preload_path() {
+  const fs::path path = library_directory() / "with-libasan.so/libcuda.so.1";
+  return access(path.c_str(), R_OK) == 0 ? path : shim_path();
+}
+
 std::string resolve_program(const std::string& program) {
   std::error_code error;
   if (program.find('/') != std::string::npos) return fs::weakly_canonical(program, error).string();

@@ -11,6 +11,8 @@ namespace heddle::cli {
 // lib/heddle beside bin/heddle, as `cmake --install` lays it out, and the shim in it.
 std::filesystem::path library_directory();
 std::filesystem::path shim_path();
+// The shim by the path that LD_PRELOAD is to name: AddressSanitizer looks at it.
+std::filesystem::path preload_path();
 
 // Where execvp would find `program`; itself if nowhere.
 std::string resolve_program(const std::string& program);

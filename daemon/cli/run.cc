@@ -107,11 +107,10 @@ int run(const RunOptions& options) {
   if (const int code = check_preload(options, shim); code != kOk) return code;
   ask_daemon(options);
 
-  prepend("LD_PRELOAD", shim.string());
+  prepend("LD_PRELOAD", preload_path().string());
   prepend("LD_LIBRARY_PATH", directory.string());
-  // AddressSanitizer ends its programs, and those that this one starts, if a library comes before its
-  // runtime. The shim has nothing that it intercepts.
-  prepend("ASAN_OPTIONS", "verify_asan_link_order=0");
+  // Without them a process has no partitions under MPS (shim/partition.h).
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (options.priority >= 0) {
     setenv("HEDDLE_PRIORITY", std::to_string(options.priority).c_str(), 1);
   }

@@ -184,16 +184,6 @@ TEST_F(ShimPartition, StreamsOfTheApplicationsOwnGreenContextsStayAndAreCounted)
   EXPECT_EQ(daemon_.client().counters.green_streams, 2u);
 }
 
-// Its lane would wait in a hardware queue that streams share, and what it waits for may be behind.
-TEST_F(ShimPartition, AStreamThatWaitsForAValueStays) {
-  Application app(environment());
-  start_partitioned(app);
-  EXPECT_NE(lane_of(app, "launch 0"), "");
-  app("call cuStreamWaitValue32_v2");
-  EXPECT_EQ(lane_of(app, "launch 0"), "");
-  EXPECT_NE(lane_of(app, "launch 64"), "");
-}
-
 TEST_F(ShimPartition, ALaneThatFailsIsTriedAgainAndStopsNoOther) {
   Application app(environment());
   start_partitioned(app);
@@ -375,6 +365,18 @@ TEST_F(ShimPartition, AForkedChildThatEndsItsContextLeavesItsParentsPartitionsAl
   EXPECT_EQ(app("fork_release"), "1");
   EXPECT_EQ(app("fork_reset"), "1");
   EXPECT_EQ(app("get fake_green_contexts"), "1");
+}
+
+// Lanes would wait in hardware queues that streams share.
+TEST_F(ShimPartition, WithFewHardwareQueuesTheProcessKeepsTheWholeDevice) {
+  for (const char* queues : {"2", "32"}) {
+    auto variables = environment();
+    variables.push_back(std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + queues);
+    Application app(variables);
+    start_partitioned(app);
+    EXPECT_EQ(lane_of(app).empty(), std::string(queues) == "2");
+    daemon_.hang_up();
+  }
 }
 
 TEST_F(ShimPartition, ADriverWithoutGreenContextsKeepsTheWholeDevice) {
