@@ -8,7 +8,7 @@
 -- Time-sliced, one client is on the GPU at a time, and for a turn: each change costs switch_us.
 queue.create("waiting")
 
-local max, floor = math.max, math.floor
+local max, min, floor = math.max, math.min, math.floor
 local mps = false
 -- By client: what to add to its GPU time over its share, to have its account. By priority: the
 -- account of whoever was served last. Who comes, or asks for less than its part, starts from there.
@@ -40,7 +40,7 @@ local function key_of(q, us, id, turn_us)
 end
 
 return policy {
-  name = "fair", api = 1, version = "1.0.0",
+  name = "fair", api = 1, version = "1.1.0",
   params = {
     turn_us = { type = "int", min = 100, max = 100000, default = 4000,
                 doc = "time-sliced: GPU time of a turn, times the client's share" },
@@ -48,6 +48,8 @@ return policy {
                  doc = "predicted work in flight, if it is more than one launch" },
     saved_us = { type = "int", min = 0, max = 1000000, default = 10000,
                  doc = "most that a client saves up, times its share, by asking for less" },
+    wait_us = { type = "int", min = 0, max = 100000, default = 300,
+                doc = "under MPS: longest that a launch waits for whoever has had less" },
   },
   hooks = {
     client_init = function(c, p) return GATE end,
@@ -72,12 +74,16 @@ return policy {
       local q, own = k.priority, k.client
       if g:busy(q) then return IDLE, "a more important client runs" end
       local alone, inflight_us, others_us = true, 0, 0
+      local least_us = account(own)             -- of the active equals
       for c in g:clients() do
         local id = c.id
         if c.priority < q then
           alone = alone and not c.active
         elseif id ~= own.id then
-          if c.priority == q and c.active then alone = false end
+          if c.priority == q and c.active then
+            alone = false
+            least_us = min(least_us, account(c))
+          end
           if c.window_us > 0 then             -- its time alone does not count
             c:gate()
             set_account(c, served[c.priority])
@@ -101,6 +107,12 @@ return policy {
       if inflight_us > 0 and inflight_us + k.predicted_us > p.depth_us
         and not one_more(g, own, inflight_us, p.turn_us) then
         return IDLE, "enough in flight"
+      end
+      -- Kernels that leave room never queue: who has had more waits for the others' next launches. Not
+      -- for one who has saved up all that he may: he asks for less than his part.
+      local ahead_us = account(own) - least_us
+      if mps and ahead_us > 0 and ahead_us < p.saved_us and k.wait_us < p.wait_us then
+        return IDLE, "ahead of its share"
       end
       served[q], last_us = max(served[q], account(own)), k.predicted_us
       return RUN, k

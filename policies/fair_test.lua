@@ -23,6 +23,17 @@ for _, mps in ipairs(modes) do
     t.near(s:stats("long").gpu_us / s:stats("short").gpu_us, 2, 0.2, "share of the GPU")
   end)
 
+  test("shares hold between programs whose kernels leave room, mps=" .. tostring(mps), function(t)
+    local s = t.sim { policy = "fair.lua", mps = mps }
+    s:client { name = "a", share = 3, priority = 5 }
+    s:client { name = "b", share = 1, priority = 5 }
+    for _, name in ipairs { "a", "b" } do
+      s:loop { client = name, us = 50, launches = 100, blocks = 264, threads = 256 }
+    end
+    s:run(1000000)
+    t.near(s:stats("a").gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
+  end)
+
   test("shares hold between any number of clients, mps=" .. tostring(mps), function(t)
     local s = t.sim { policy = "fair.lua", mps = mps, params = { turn_us = 1000 } }
     for i = 1, 70 do

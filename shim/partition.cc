@@ -203,7 +203,7 @@ Spin& primary_lock(CUdevice device) {
 }
 
 void count_queues(bool mps) {
-  constexpr int kQueuesMin = 16;
+  constexpr int kQueuesMin = 4;
   const char* asked = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   enough_queues = asked != nullptr && *asked != '\0' ? atoi(asked) >= kQueuesMin : !mps;
 }
@@ -223,7 +223,7 @@ void make_family(CUdevice device, CUcontext primary) {
       return;
     }
     if (!enough_queues) {
-      log_line("device %d: no partitions: set CUDA_DEVICE_MAX_CONNECTIONS=32", device);
+      log_line("device %d: no partitions: set CUDA_DEVICE_MAX_CONNECTIONS=4", device);
       return;
     }
     count = split(device, groups);

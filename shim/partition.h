@@ -19,7 +19,7 @@
 //
 // A lane that waits takes one of the process's hardware queues, which streams share: what it waits
 // for may be behind it, and a program that writes a value for another stream hangs (seen on an H100
-// under MPS, where a process has two unless it asks for more; not with 32). Without enough of them
+// under MPS, where a process has two unless it asks for more; not with 4). Without enough of them
 // there is no family: CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets.
 #pragma once
 

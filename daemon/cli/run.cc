@@ -53,9 +53,18 @@ void use_mps(const RunOptions& options, const nlohmann::json& mps) {
             << "until that user's programs are gone; heddle mps status names them\n";
 }
 
+// Hardware queues for partitions (shim/partition.h). An MPS server has about 120 for all of its
+// clients, and refuses a context that finds none: many programs keep to the two that each has
+// anyhow, without partitions.
+void ask_for_queues(const nlohmann::json& effective) {
+  constexpr int kFewClients = 20;
+  constexpr const char* kQueues = "4";
+  if (effective.value("clients", kFewClients) >= kFewClients) return;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", kQueues, 0);
+}
+
 // Prints what the program gets, and gives it what it needs to get it.
 void ask_daemon(const RunOptions& options) {
-  if (options.quiet && !inherited(kPipeDirectory).empty()) return;
   server::Request request;
   request.kind = server::Request::Kind::kEffective;
   const std::string priority = inherited("HEDDLE_PRIORITY");
@@ -64,7 +73,10 @@ void ask_daemon(const RunOptions& options) {
   request.label = options.label.empty() ? inherited("HEDDLE_LABEL") : options.label;
   request.command = executable_of(resolve_program(options.command[0]));
   const Answer answer = ask(options.socket, request, options.quiet ? kQuietMs : kAnswerMs);
-  if (answer.code == kOk) use_mps(options, answer.json.value("mps", nlohmann::json()));
+  if (answer.code == kOk) {
+    use_mps(options, answer.json.value("mps", nlohmann::json()));
+    ask_for_queues(answer.json);
+  }
   if (options.quiet) return;
   if (answer.code == kNoDaemon) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
@@ -109,8 +121,6 @@ int run(const RunOptions& options) {
 
   prepend("LD_PRELOAD", preload_path().string());
   prepend("LD_LIBRARY_PATH", directory.string());
-  // Without them a process has no partitions under MPS (shim/partition.h).
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (options.priority >= 0) {
     setenv("HEDDLE_PRIORITY", std::to_string(options.priority).c_str(), 1);
   }

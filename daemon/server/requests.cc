@@ -391,6 +391,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);
       effective["rule"] = grade.rule;
+      effective["clients"] = engine.clients().size();
       effective["mps"] = mps_for_program(*facts.mps, asker.peer.uid);
       return done(effective);
     }
