@@ -108,8 +108,8 @@ return policy {
         and not one_more(g, own, inflight_us, p.turn_us) then
         return IDLE, "enough in flight"
       end
-      -- Kernels that leave room never queue: who has had more waits for the others' next launches. Not
-      -- for one who has saved up all that he may: he asks for less than his part.
+      -- Kernels that leave room never queue: who has had more waits for the others' next launches.
+      -- Not for one who has saved up all that it may: it asks for less than its part.
       local ahead_us = account(own) - least_us
       if mps and ahead_us > 0 and ahead_us < p.saved_us and k.wait_us < p.wait_us then
         return IDLE, "ahead of its share"
