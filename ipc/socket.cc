@@ -60,7 +60,7 @@ bool somebody_listens(const sockaddr_un& address) {
 }  // namespace
 
 int default_socket_path(char* path, size_t size) {
-  return socket_path(getenv(kSocketEnv), getenv("XDG_RUNTIME_DIR"), path, size);
+  return socket_path(secure_getenv(kSocketEnv), secure_getenv("XDG_RUNTIME_DIR"), path, size);
 }
 
 int socket_path(const char* named, const char* runtime, char* path, size_t size) {

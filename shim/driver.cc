@@ -76,7 +76,7 @@ bool open_in(const char* directory, size_t length) {
 }
 
 bool open_in_library_path() {
-  const char* list = getenv("LD_LIBRARY_PATH");
+  const char* list = secure_getenv("LD_LIBRARY_PATH");
   while (list != nullptr && *list != '\0') {
     const size_t length = strcspn(list, ":;");
     if (open_in(list, length)) return true;
@@ -107,7 +107,7 @@ bool open_from_cache() {
 }
 
 void search() {
-  const char* named = getenv("HEDDLE_REAL_LIBCUDA");
+  const char* named = secure_getenv("HEDDLE_REAL_LIBCUDA");
   if (named != nullptr && *named != '\0') {
     if (!open_driver(named)) log_line("HEDDLE_REAL_LIBCUDA=%s cannot be used", named);
     return;

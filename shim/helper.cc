@@ -337,7 +337,7 @@ std::string_view command_line() {
 
 // An MPS control daemon listens in the pipe directory of this process.
 bool mps_runs() {
-  const char* directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const char* directory = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
   char path[256];
   snprintf(path, sizeof path, "%s/control",
            directory != nullptr && *directory != '\0' ? directory : "/tmp/nvidia-mps");
@@ -345,14 +345,14 @@ bool mps_runs() {
 }
 
 int wanted_priority() {
-  const char* text = getenv("HEDDLE_PRIORITY");
+  const char* text = secure_getenv("HEDDLE_PRIORITY");
   if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
   return text[0] - '0';
 }
 
 template <size_t N>
 void remember(char (&out)[N], const char* name) {
-  const char* value = getenv(name);
+  const char* value = secure_getenv(name);
   out[0] = '\0';
   if (value != nullptr) strncpy(out, value, N - 1);
 }
@@ -441,7 +441,7 @@ int start_helper() {
 }
 
 bool disabled() {
-  const char* value = getenv("HEDDLE_DISABLE");
+  const char* value = secure_getenv("HEDDLE_DISABLE");
   return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
 }
 

@@ -27,7 +27,7 @@ constinit pthread_once_t asked = PTHREAD_ONCE_INIT;
 constinit char target[PATH_MAX] = {};
 
 void ask_target() {
-  const char* named = getenv("HEDDLE_LOG");
+  const char* named = secure_getenv("HEDDLE_LOG");
   if (named == nullptr) return;
   const size_t bytes = strlen(named) + 1;
   if (bytes <= sizeof target) memcpy(target, named, bytes);

@@ -204,7 +204,7 @@ Spin& primary_lock(CUdevice device) {
 
 void count_queues(bool mps) {
   constexpr int kQueuesMin = 4;
-  const char* asked = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const char* asked = secure_getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   enough_queues = asked != nullptr && *asked != '\0' ? atoi(asked) >= kQueuesMin : !mps;
 }
 
