@@ -126,6 +126,12 @@ int listen_socket(const char* path, mode_t mode, int backlog) {
   return fd;
 }
 
+int refuse_descriptors(int listener) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  const int no = 0;
+  return setsockopt(listener, SOL_SOCKET, kPassRights, &no, sizeof no) == 0 ? 0 : -errno;
+}
+
 int send_packet(int socket, std::span<const std::byte> packet, std::span<const int> fds) {
   if (fds.size() > kMaxFds) return -EINVAL;
   iovec part{const_cast<std::byte*>(packet.data()), packet.size()};
@@ -152,11 +158,10 @@ int send_packet(int socket, std::span<const std::byte> packet, std::span<const i
 ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> fds) {
   for (int& fd : fds) fd = -1;
   iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMost * sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  // Whoever wants no descriptors is given none: closing one that a peer made up may block (FUSE).
   if (!fds.empty()) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;

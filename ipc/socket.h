@@ -32,12 +32,17 @@ int connect_socket(const char* path, int timeout_ms);
 // socket file that nobody listens on is replaced; -EADDRINUSE if somebody does.
 int listen_socket(const char* path, mode_t mode, int backlog);
 
+// Whoever connects from now on cannot send descriptors: EPERM. -ENOPROTOOPT below Linux 6.16.
+int refuse_descriptors(int listener);
+
 // Sends one packet, with at most 4 descriptors. 0 or -errno (-EAGAIN instead of blocking).
 int send_packet(int socket, std::span<const std::byte> packet, std::span<const int> fds = {});
 
 // Receives one packet into `buffer`. Returns its length, 0 at end of file, or -errno; -EMSGSIZE if
 // the packet did not fit. Up to `fds.size()` descriptors are stored, close-on-exec, -1 elsewhere;
-// surplus ones are closed.
+// surplus ones are closed, which blocks for as long as who sent them likes: a server asks for
+// kDescriptorsMost, or refuses them.
+inline constexpr size_t kDescriptorsMost = 253;  // SCM_MAX_FD: a packet has no more
 ssize_t receive_packet(int socket, std::span<std::byte> buffer, std::span<int> fds = {});
 
 // Who is at the other end, from SO_PEERCRED: `pid` is 0 for a process of a PID namespace that this

@@ -110,6 +110,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       doorbells_(doorbells),
       timer_(timer),
       socket_file_(file_at(path, AT_SYMLINK_NOFOLLOW)),
+      no_descriptors_(ipc::refuse_descriptors(listener) == 0),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
@@ -132,6 +133,10 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
 }
 
 Server::~Server() {
+  for (auto& [fd, connection] : connections_) {
+    connection->watch.reset();
+    hang_up(std::move(connection->fd));
+  }
   // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
   // Where ours was removed the path may be another heddled's by now.
   if (socket_file_ && file_at(facts_.socket, AT_SYMLINK_NOFOLLOW) == socket_file_) {

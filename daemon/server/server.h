@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "daemon/result.h"
+#include "daemon/server/closer.h"
 #include "daemon/server/config.h"
 #include "daemon/server/engine.h"
 #include "daemon/server/handles.h"
@@ -119,6 +120,7 @@ class Server {
   Reply make_profile(core::ClientId client, Descriptor& memory);
   void save_profiles();
   void disconnect(int fd);
+  void hang_up(Descriptor fd);
   void process_gone(core::ClientId id);
   using Find = std::function<std::optional<Result<Generation>>()>;
   void load_policy(const std::string& name);
@@ -146,6 +148,8 @@ class Server {
   Loop loop_;
   Descriptor listener_, doorbells_, timer_;
   std::optional<std::pair<dev_t, ino_t>> socket_file_;
+  const bool no_descriptors_;  // the kernel lets no peer send any
+  Closer closer_;
   Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
   ProfileStore profiles_;
   Engine engine_;

@@ -49,15 +49,20 @@ void Server::accept_all() {
     if (connections_.size() >= kConnectionsMax) {
       tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
                    "end some programs");
+      hang_up(std::move(fd));
       continue;
     }
-    if (ipc::peer_of(fd.get(), connection->peer) != 0) continue;
+    if (ipc::peer_of(fd.get(), connection->peer) != 0) {
+      hang_up(std::move(fd));
+      continue;
+    }
     const uid_t uid = connection->peer.uid;
     const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
     if (!is_privileged(connection->peer) &&
         std::count_if(connections_.begin(), connections_.end(), same) >=
             static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
       Descriptor(connection->peer.pidfd);
+      hang_up(std::move(fd));
       tell_refusal("user " + std::to_string(uid) + " has half of all connections",
                    "end some of that user's programs");
       continue;
@@ -86,7 +91,7 @@ void Server::turn_away(int error) {
   tell_refusal(strerror(error), "raise the limit on open files");
   if (spare_.get() >= 0) {
     spare_ = Descriptor();
-    Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    hang_up(Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   }
   spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (spare_.get() >= 0) return;
@@ -119,7 +124,12 @@ void Server::poll_kernels(Client& client) {
 
 bool Server::receive(Connection& connection) {
   for (int i = 0; i < kPacketsInARow; ++i) {
-    const ssize_t length = ipc::receive_packet(connection.fd.get(), packet_);
+    int sent[ipc::kDescriptorsMost];
+    const std::span<int> room(sent, no_descriptors_ ? 0 : ipc::kDescriptorsMost);
+    const ssize_t length = ipc::receive_packet(connection.fd.get(), packet_, room);
+    for (const int fd : room) {
+      if (fd >= 0) closer_.close(Descriptor(fd));
+    }
     if (length == -EAGAIN) return true;
     Result<Message> message = fail("message: too long");
     if (length > 0) {
@@ -426,6 +436,8 @@ Reply Server::start_recording(const Connection& connection, const Reply& reply) 
 void Server::disconnect(int fd) {
   const auto it = connections_.find(fd);
   const core::ClientId id = it->second->client;
+  it->second->watch.reset();
+  hang_up(std::move(it->second->fd));
   connections_.erase(it);
   if (fd == recording_for_) {
     engine_.record(nullptr, monotonic_now());
@@ -442,6 +454,11 @@ void Server::disconnect(int fd) {
   if (process->second->pidfd.get() < 0) process_gone(id);
 }
 
+// What it did not read may hold descriptors.
+void Server::hang_up(Descriptor fd) {
+  if (!no_descriptors_ && fd.get() >= 0) closer_.close(std::move(fd));
+}
+
 void Server::process_gone(core::ClientId id) {
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
@@ -452,7 +469,11 @@ void Server::process_gone(core::ClientId id) {
   engine_.detach(id, monotonic_now());
   find_mode();
   look_at_mps();
-  if (connection >= 0) connections_.erase(connection);
+  if (const auto it = connections_.find(connection); it != connections_.end()) {
+    it->second->watch.reset();
+    hang_up(std::move(it->second->fd));
+    connections_.erase(it);
+  }
   log_.info("client_gone", {{"client", id}});
 }
 
