@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -55,6 +56,25 @@ bool somebody_listens(const sockaddr_un& address) {
       (errno == ECONNREFUSED || errno == ENOENT);
   close(probe);
   return !refused;
+}
+
+// Between the look at a stale socket and listen() nobody else may do the same.
+int listen_locked(const char* path, const sockaddr_un& address, mode_t mode, int backlog) {
+  struct stat existing;
+  if (lstat(path, &existing) == 0) {
+    if (!S_ISSOCK(existing.st_mode)) return -EEXIST;
+    if (somebody_listens(address)) return -EADDRINUSE;
+    unlink(path);
+  }
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -errno;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      chmod(path, mode) != 0 || listen(fd, backlog) != 0) {
+    const int error = -errno;
+    close(fd);
+    return error;
+  }
+  return fd;
 }
 
 }  // namespace
@@ -109,20 +129,16 @@ int connect_socket(const char* path, int timeout_ms) {
 int listen_socket(const char* path, mode_t mode, int backlog) {
   sockaddr_un address;
   if (const int error = fill_address(path, address)) return error;
-  struct stat existing;
-  if (lstat(path, &existing) == 0) {
-    if (!S_ISSOCK(existing.st_mode)) return -EEXIST;
-    if (somebody_listens(address)) return -EADDRINUSE;
-    unlink(path);
-  }
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -errno;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      chmod(path, mode) != 0 || listen(fd, backlog) != 0) {
-    const int error = -errno;
-    close(fd);
-    return error;
-  }
+  char lock_path[sizeof address.sun_path + 8];
+  snprintf(lock_path, sizeof lock_path, "%s.lock", path);
+  const int lock = open(lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (lock < 0) return -errno;
+  int locked;
+  do {
+    locked = flock(lock, LOCK_EX);
+  } while (locked != 0 && errno == EINTR);
+  const int fd = locked == 0 ? listen_locked(path, address, mode, backlog) : -errno;
+  close(lock);
   return fd;
 }
 

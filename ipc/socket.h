@@ -29,7 +29,8 @@ bool is_stale_socket(const char* path);
 int connect_socket(const char* path, int timeout_ms);
 
 // A listening, non-blocking, close-on-exec descriptor with the given mode, or -errno. A stale
-// socket file that nobody listens on is replaced; -EADDRINUSE if somebody does.
+// socket file that nobody listens on is replaced; -EADDRINUSE if somebody does. Of several at once
+// one succeeds: they wait for each other at the file `path`.lock, which stays.
 int listen_socket(const char* path, mode_t mode, int backlog);
 
 // Whoever connects from now on cannot send descriptors: EPERM. -ENOPROTOOPT below Linux 6.16.

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -61,6 +63,28 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 size_t open_descriptors() {
   const std::filesystem::directory_iterator open("/proc/self/fd");
   return static_cast<size_t>(std::distance(begin(open), end(open)));
+}
+
+// Each round leaves a stale socket for the next.
+TEST_F(Socket, OnlyOneOfSeveralListens) {
+  for (int round = 0; round < 500; ++round) {
+    std::atomic<int> ready = 0, listen = 0;
+    std::vector<std::thread> all;
+    std::array<int, 2> got;
+    for (int& fd : got) {
+      all.emplace_back([&] {
+        for (++ready; ready < 2;) {
+        }
+        fd = listen_socket(path_.c_str(), 0600, 4);
+        listen += fd >= 0 ? 1 : 0;
+      });
+    }
+    for (std::thread& thread : all) thread.join();
+    for (const int fd : got) {
+      if (fd >= 0) close(fd);
+    }
+    ASSERT_EQ(listen, 1) << "round " << round;
+  }
 }
 
 TEST_F(Socket, CarriesAPacketWithDescriptors) {
