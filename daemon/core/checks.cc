@@ -44,6 +44,7 @@ void Scheduler::State::check_waiting() const {
     ++used;
     const auto found = clients_by_id.find(w.client->id);
     HEDDLE_CHECK(found != clients_by_id.end() && found->second.get() == w.client);
+    HEDDLE_CHECK(w.thread < w.client->asks.size() && &waiting[w.client->asks[w.thread]] == &w);
     HEDDLE_CHECK(w.queue < static_cast<int32_t>(queues.size()));
     placed += w.queue >= 0 ? 1 : 0;
   }

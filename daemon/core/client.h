@@ -106,6 +106,8 @@ class Outstanding {
   uint32_t busy_streams_ = 0, used_streams_ = 0;
 };
 
+inline constexpr uint32_t kNoAsk = 0xffffffff;
+
 // What a thread was granted last.
 struct Granted {
   uint32_t ask_seq = 0;
@@ -171,6 +173,7 @@ struct Client {
   uint32_t queued = 0;      // launches waiting for a grant,
   TimeNs asking_since = 0;  // and since when there are any
   std::vector<Granted> by_thread;
+  std::vector<uint32_t> asks;  // by thread: where its ask waits, kNoAsk: it has none
   double longest_us = 0, longest_wave_us = 0;  // that it ever launched, as predicted
 
   // When all that is outstanding is predicted to be done, as if it ran one after the other.

@@ -172,6 +172,7 @@ void Scheduler::State::release(uint32_t slot) {
   }
   HEDDLE_CHECK(w.client != nullptr && w.client->queued > 0 && waiting_count > 0);
   --w.client->queued;
+  w.client->asks[w.thread] = kNoSlot;
   --waiting_count;
   w.client = nullptr;
   ++w.generation;

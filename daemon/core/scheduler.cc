@@ -81,8 +81,8 @@ void Scheduler::State::on_attached(const Event& e) {
 }
 
 void Scheduler::State::on_detached(Client& c) {
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    if (waiting[slot].client == &c) release(slot);
+  for (const uint32_t slot : c.asks) {
+    if (slot != kNoSlot) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
   set_resident(c, false);
@@ -194,20 +194,16 @@ bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
 }
 
 uint32_t Scheduler::State::find_ask(const Client& c, const LaunchBody& b) const {
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    const Waiting& w = waiting[slot];
-    if (w.client == &c && w.thread == b.thread && w.ask_seq == b.ask_seq) return slot;
-  }
-  return kNoSlot;
+  const uint32_t slot = b.thread < c.asks.size() ? c.asks[b.thread] : kNoSlot;
+  return slot != kNoSlot && waiting[slot].ask_seq == b.ask_seq ? slot : kNoSlot;
 }
 
 void Scheduler::State::on_asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  for (const Waiting& w : waiting) {
-    if (w.client == &c && w.thread == b.thread) {  // a thread has one ask at a time
-      ++stats.rejected;
-      return;
-    }
+  if (b.thread >= c.asks.size()) c.asks.resize(b.thread + 1u, kNoSlot);
+  if (c.asks[b.thread] != kNoSlot) {  // a thread has one ask at a time
+    ++stats.rejected;
+    return;
   }
   ++stats.asked;
   touch(c, e.at);
@@ -231,6 +227,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.thread = b.thread;
   w.kind = b.kind;
   w.unmovable = b.unmovable;
+  c.asks[b.thread] = slot;
   if (c.queued++ == 0) c.asking_since = e.at;
   ++waiting_count;
   starve_at = std::min(starve_at, e.at + starve_ns());

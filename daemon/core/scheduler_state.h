@@ -181,7 +181,7 @@ struct Scheduler::State final : Gpu {
   uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
   LaunchId id_of(uint32_t slot) const;
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
-  static constexpr uint32_t kNoSlot = 0xffffffff;
+  static constexpr uint32_t kNoSlot = kNoAsk;
 
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }

@@ -116,7 +116,9 @@ int Client::send_attached(int socket, int doorbell) {
 
 bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   const uint16_t used = threads_used();
-  room_ = kRecordsPerPoll;
+  room_ = share_.records;
+  asks_room_ = share_.asks - std::min(share_.asks, intake_.asking());
+  behind_ = false;
   bool look_again = false;
   uint16_t thread = first_thread_ < used ? first_thread_ : 0;
   for (uint16_t n = 0; n < used; ++n) {
@@ -141,10 +143,15 @@ bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim
   alignas(64) std::byte copy[ipc::kRecordBytes];
   uint32_t seq = 0;
   last_active = now;
+  // One that the thread asks instead of another takes no room.
+  const bool takes_room = asked(thread) && intake_.open_ask(thread) == 0;
+  const bool room = !takes_room || asks_room_ > 0;
+  behind_ |= !room;
   // Before it is looked at: what it becomes meanwhile is news the next time.
-  cursor.ask_word = block.ask_word.load(std::memory_order_relaxed);
+  if (room) cursor.ask_word = block.ask_word.load(std::memory_order_relaxed);
   // The ask before the ring: what the thread posted before it asked is then surely seen.
-  if (ipc::slot_poll(block, cursor.ask, seq, copy)) {
+  if (room && ipc::slot_poll(block, cursor.ask, seq, copy)) {
+    asks_room_ -= takes_room ? 1 : 0;
     Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
     if (!ipc::read_record(copy, claim.fields)) return false;
     cursor.ask = seq;
@@ -173,7 +180,10 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
       room_);
   if (taken > 0) {
     room_ -= static_cast<uint32_t>(taken);
-    if (room_ == 0) first_thread_ = static_cast<uint16_t>(thread + 1);
+    if (room_ == 0) {
+      first_thread_ = static_cast<uint16_t>(thread + 1);
+      behind_ = true;
+    }
   }
   return sound && taken >= 0;
 }

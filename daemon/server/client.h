@@ -84,10 +84,18 @@ class Client {
   // Sends ipc::Attached with the descriptors, then closes the daemon's copies. 0 or -errno.
   int send_attached(int socket, int doorbell);
 
-  // Appends everything new in rings and ask slots, of rings at most kRecordsPerPoll: who publishes
-  // without end must not hold up the others. False: the client's memory is impossible (a ring head
-  // beyond reach, a record that does not decode), it is to be let go, and no claim means anything.
-  static constexpr uint32_t kRecordsPerPoll = 4 * ipc::kRingRecords;
+  // A client's part of what is read of all in a turn: who writes without end must not hold up the
+  // others. The rest stays where it is.
+  struct Share {
+    uint32_t records = kRecordsPerTurn;
+    uint32_t asks = ipc::kThreads;  // that may be open at once
+  };
+  static constexpr uint32_t kRecordsPerTurn = 2 * ipc::kRingRecords;
+  void set_share(Share share) { share_ = share; }
+  bool behind() const { return behind_; }  // something was left
+  // Appends what is new in rings and ask slots, as far as its share goes. False: the client's
+  // memory is impossible (a ring head beyond reach, a record that does not decode), it is to be let
+  // go, and no claim means anything.
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
   // Brings over what that looks at first, without waiting for it; then the records of those
   // threads that have news.
@@ -186,6 +194,9 @@ class Client {
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
   uint64_t untold_taken_ = 0;
   uint32_t naps_ = 0;
+  Share share_;
+  bool behind_ = false;
+  uint32_t asks_room_ = 0;     // asks that this poll may still take
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 

@@ -77,6 +77,7 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   clients_.emplace(client.identity().id, std::move(owned));
   update_alone(now);
   polled_.push_back(&client);
+  share_turn();
   ipc::ControlMemory::Header& header = client.control().header;
   header.starvation_ms.store(static_cast<uint32_t>(config_.core.starvation_us / 1e3));
   header.spin_us.store(config_.spin_us);
@@ -129,6 +130,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
 void Engine::remove_from_devices(Client& client, core::TimeNs now) {
   observe_all(now);
   std::erase(polled_, &client);
+  share_turn();
   collect_profile(client);
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.on_gpu(index)) continue;
@@ -143,7 +145,11 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   if (client == nullptr) return;
   // What a dying process wrote last still counts: a launch that is on the GPU runs to its end.
   if (client->managed()) {
-    poll(now, true, [](Client&) {});
+    batch_.clear();
+    claims_.clear();
+    hear(*client, now);
+    if (client != unobserved_) observe_all(now);
+    if (!batch_.empty()) handle();
   }
   if (client->managed()) remove_from_devices(*client, now);
   update_alone(now);  // as it was until now
@@ -225,19 +231,35 @@ void Engine::read(core::TimeNs now, bool leased) {
   for (const Client* client : polled_) {
     if (client->leased() == leased) client->prefetch_news();
   }
-  size_t taken = claims_.size();
   for (size_t i = polled_.size(); i-- > 0;) {
-    Client& client = *polled_[i];
-    if (client.leased() != leased) continue;
-    if (!client.collect(now, claims_)) {
-      claims_.resize(taken);
-      client.intake().count_malformed();
-      ++counters_.malformed;
-      let_go(client, "its shared memory is not what the shim writes; restart the program", now);
-      continue;
-    }
-    const size_t end = claims_.size();
-    for (; taken < end; ++taken) batch_.push_back({claims_[taken].at, taken, &client});
+    if (polled_[i]->leased() == leased) hear(*polled_[i], now);
+  }
+}
+
+void Engine::hear(Client& client, core::TimeNs now) {
+  size_t taken = claims_.size();
+  if (!client.collect(now, claims_)) {
+    claims_.resize(taken);
+    client.intake().count_malformed();
+    ++counters_.malformed;
+    let_go(client, "its shared memory is not what the shim writes; restart the program", now);
+    return;
+  }
+  const size_t end = claims_.size();
+  for (; taken < end; ++taken) batch_.push_back({claims_[taken].at, taken, &client});
+}
+
+// Of a turn each user has as much as any other, and of that each of his clients.
+void Engine::share_turn() {
+  constexpr uint32_t kAsks = 512;        // each is looked at for each decision
+  constexpr uint32_t kRecordsLeast = 4;  // less is not worth the look
+  std::unordered_map<uid_t, uint32_t> clients_of;
+  for (const Client* client : polled_) ++clients_of[client->identity().uid];
+  for (Client* client : polled_) {
+    const auto sharers =
+        static_cast<uint32_t>(clients_of.size()) * clients_of[client->identity().uid];
+    client->set_share({std::max(Client::kRecordsPerTurn / sharers, kRecordsLeast),
+                       std::clamp(kAsks / sharers, 1u, ipc::kThreads)});
   }
 }
 
@@ -347,8 +369,12 @@ core::TimeNs Engine::next_deadline() const {
   return at;
 }
 
-void Engine::heartbeat(core::TimeNs now) {
+void Engine::beat(core::TimeNs now) {
   for (const auto& [id, client] : clients_) client->heartbeat(now);
+}
+
+void Engine::heartbeat(core::TimeNs now) {
+  beat(now);
   update_alone(now);
   check_quarantine(now);
   check_probation(now);
@@ -361,7 +387,7 @@ bool Engine::at_work(const Client& client, core::TimeNs now) const {
 bool Engine::at_ease(core::TimeNs now) const {
   bool working = false;
   for (const Client* client : polled_) {
-    if (client->intake().asking()) return false;
+    if (client->intake().asking() || client->behind()) return false;
     if (!at_work(*client, now)) continue;
     if (!client->leased()) return false;
     working = true;

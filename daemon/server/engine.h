@@ -84,10 +84,10 @@ class Engine {
   core::ClientId next_id() { return ++last_id_; }
 
   // ---- the launch path ----
-  // Takes everything that clients wrote since, and carries out what follows. False: nothing new.
-  // An unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
-  // Unless `all`, or somebody else has news, the leased clients are heard every kLeasedNs only:
-  // each look makes their next record wait for its cache lines.
+  // Takes what clients wrote since, each its share of a turn at most, and carries out what follows.
+  // False: nothing new. An unregistered kernel index calls `fetch_kernels`, whose packets may be
+  // still in the socket. Unless `all`, or somebody else has news, the leased clients are heard
+  // every kLeasedNs only: each look makes their next record wait for its cache lines.
   template <class Fetch>
   bool poll(core::TimeNs now, bool all, Fetch&& fetch_kernels) {
     if (!collect(now, all)) return false;
@@ -104,7 +104,8 @@ class Engine {
   }
   void tick(core::TimeNs now);  // steps every device whose deadline has passed
   core::TimeNs next_deadline() const;
-  void heartbeat(core::TimeNs now);
+  void beat(core::TimeNs now);       // tells all clients that the daemon lives
+  void heartbeat(core::TimeNs now);  // the same, and what is looked at as often
   // Ends, or begins, that a client alone at work need not report its launches; from `next_review`
   // on.
   void review(core::TimeNs now);
@@ -179,6 +180,8 @@ class Engine {
                                     const Generation& generation, core::TimeNs now) const;
   void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
   void wake_granted();
+  void hear(Client& client, core::TimeNs now);
+  void share_turn();
   core::Scheduler& device(uint8_t index, uint32_t sm_count, core::TimeNs now);
   void introduce(Client& client, uint8_t gpu, core::TimeNs now);
   void begin_on(Client& client, const core::Event& event);  // the first of that GPU

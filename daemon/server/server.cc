@@ -28,6 +28,8 @@ constexpr core::TimeNs kLookNs = 100'000;
 constexpr core::TimeNs kTickMinNs = 2'000;
 // Rings that nobody depends on are drained this often: 1 024 records are over 3 ms of launches.
 constexpr core::TimeNs kDrainNs = 2'000'000;
+// While awake, clients are told this often that the daemon lives.
+constexpr core::TimeNs kBeatNs = 20'000'000;
 constexpr int kBacklog = 128;
 // What the disk did not take is tried again that much later.
 constexpr uint64_t kSaveAgainMs = 60'000;
@@ -221,8 +223,17 @@ void Server::save_profiles() {
   if (saving_) (void)saving.release();
 }
 
+// Within a long turn as well: after kHeartbeatStaleNs all clients launch on their own.
+void Server::beat() {
+  const core::TimeNs now = monotonic_now();
+  if (now < next_beat_) return;
+  next_beat_ = now + kBeatNs;
+  engine_.beat(now);
+}
+
 // One turn without sleep; false if nothing is to be expected soon.
 bool Server::spin(core::TimeNs now) {
+  beat();
   const bool due = engine_.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard) last_event_ = now;

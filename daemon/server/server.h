@@ -119,6 +119,7 @@ class Server {
   void order_mps(const Connection& connection, MpsWatch::Order order);
   Reply make_profile(core::ClientId client, Descriptor& memory);
   void save_profiles();
+  void beat();
   void disconnect(int fd);
   void hang_up(Descriptor fd);
   void process_gone(core::ClientId id);
@@ -176,6 +177,7 @@ class Server {
   core::TimeNs last_tick_ = 0;   // of the core
   core::TimeNs last_look_ = 0;   // at descriptors
   core::TimeNs next_heartbeat_ = 0;
+  core::TimeNs next_beat_ = 0;
   core::TimeNs last_refusal_ = 0;  // told
   alignas(8) std::byte packet_[ipc::kMessageBytes];
   Jobs jobs_{&loop_.loop};  // the first to go: what follows them needs all others

@@ -105,6 +105,7 @@ void Server::listen() {
 }
 
 void Server::on_readable(int fd) {
+  beat();
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
@@ -460,6 +461,7 @@ void Server::hang_up(Descriptor fd) {
 }
 
 void Server::process_gone(core::ClientId id) {
+  beat();
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   const int connection = process->second->connection;

@@ -14,6 +14,7 @@
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
+#include "ipc/slot.h"
 #include "ipc/sparse.h"
 
 namespace heddle::server {
@@ -291,7 +292,7 @@ TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
 }
 
 // Whatever a client publishes, one poll ends; and no thread's records are left behind for ever.
-TEST(ClientMemory, IsReadAFewThousandRecordsAtATime) {
+TEST(ClientMemory, IsReadAShareAtATime) {
   Identity identity;
   identity.id = 1;
   auto made = Client::make(identity);
@@ -303,14 +304,45 @@ TEST(ClientMemory, IsReadAFewThousandRecordsAtATime) {
     for (auto& record : block.ring) ipc::build_record(record, {});
     block.ring_head = ipc::kRingRecords;
   }
+  client.set_share({4'000, 1});
   std::array<size_t, 8> seen{};
-  for (const size_t expected : {4'096u, 4'096u, 0u}) {
+  for (const size_t expected : {4'000u, 4'000u, 192u, 0u}) {
     std::vector<Claim> claims;
     ASSERT_TRUE(client.collect(1'000, claims));
     EXPECT_EQ(claims.size(), expected);
+    EXPECT_EQ(client.behind(), expected == 4'000u);
     for (const Claim& claim : claims) ++seen[claim.thread];
   }
   for (const size_t count : seen) EXPECT_EQ(count, size_t{ipc::kRingRecords});
+}
+
+// More threads ask than it may have asks open: the others are heard once these are answered.
+TEST(ClientMemory, HasNoMoreAsksOpenThanItsShare) {
+  Identity identity;
+  identity.id = 1;
+  auto made = Client::make(identity);
+  ASSERT_TRUE(made) << made.error().message;
+  Client& client = **made;
+  auto& memory = const_cast<ipc::ClientMemory&>(client.memory());
+  memory.counters.threads_used = 3;
+  ipc::RecordFields fields;
+  fields.stream_seq = fields.ask_seq = 1;
+  fields.admission = wire::Admission::ASK;
+  for (ipc::ThreadBlock& block : std::span(memory.threads, 3)) {
+    ipc::slot_ask(block, 1, [&](std::byte* record) { ipc::build_record(record, fields); });
+  }
+  client.set_share({100, 2});
+  std::vector<Claim> claims;
+  ASSERT_TRUE(client.collect(1'000, claims));
+  ASSERT_EQ(claims.size(), 2u);
+  EXPECT_TRUE(client.behind());
+  for (const Claim& claim : claims) client.intake().take(claim, true);
+  client.intake().granted(claims[0].thread);
+  claims.clear();
+  ASSERT_TRUE(client.collect(1'000, claims));
+  ASSERT_EQ(claims.size(), 1u);
+  EXPECT_EQ(claims[0].thread, 2u);
+  EXPECT_FALSE(client.behind());
 }
 
 TEST(PlausibleTime, StaysBetweenWhatWasSaidAndNow) {
