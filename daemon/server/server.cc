@@ -30,7 +30,8 @@ constexpr core::TimeNs kTickMinNs = 2'000;
 constexpr core::TimeNs kDrainNs = 2'000'000;
 // While awake, clients are told this often that the daemon lives.
 constexpr core::TimeNs kBeatNs = 20'000'000;
-constexpr int kBacklog = 128;
+// Whoever finds it full tries again, and others may be quicker.
+constexpr int kBacklog = 4'096;
 // What the disk did not take is tried again that much later.
 constexpr uint64_t kSaveAgainMs = 60'000;
 

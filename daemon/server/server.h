@@ -77,6 +77,7 @@ class Server {
     Descriptor pidfd;
     core::ClientId client = 0;  // 0 until it attaches
     uint64_t serial = 0;        // descriptors are used again
+    bool privileged = false;
     bool complained = false;
     bool waits = false;  // for an answer that takes as long as a disk
     std::unique_ptr<FdWatch> watch;
@@ -104,6 +105,7 @@ class Server {
   void poll_kernels(Client& client);
   void listen();
   void accept_all();
+  bool has_place(const Connection& connection);
   void turn_away(int error);
   void tell_refusal(const std::string& error, const char* hint);
   void on_readable(int fd);

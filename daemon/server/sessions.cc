@@ -29,6 +29,12 @@ constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
 // One user cannot take every place; the privileged may.
 constexpr size_t kShareOfUser = 2;
+// Who asks, or has not said yet what it wants. `heddle` is done in milliseconds.
+constexpr size_t kUnattachedOfUser = 64;
+// Places that only the privileged may take.
+constexpr size_t kPlacesKept = 64;
+// Taken in a turn: all who knock, so that the privileged wait behind few.
+constexpr int kAcceptedInATurn = 512;
 
 // A line about refused connections this often; out of descriptors, no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
@@ -37,7 +43,7 @@ constexpr uint64_t kDeafMs = 100;
 }  // namespace
 
 void Server::accept_all() {
-  for (int i = 0; i < kPacketsInARow; ++i) {
+  for (int i = 0; i < kAcceptedInATurn; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       if (errno == EMFILE || errno == ENFILE) turn_away(errno);
@@ -46,35 +52,43 @@ void Server::accept_all() {
     HEDDLE_FAULT_POINT("daemon: connection accepted");
     ++facts_.connections;
     auto connection = std::make_unique<Connection>();
-    if (connections_.size() >= kConnectionsMax) {
-      tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
-                   "end some programs");
-      hang_up(std::move(fd));
-      continue;
-    }
     if (ipc::peer_of(fd.get(), connection->peer) != 0) {
       hang_up(std::move(fd));
       continue;
     }
-    const uid_t uid = connection->peer.uid;
-    const auto same = [uid](const auto& entry) { return entry.second->peer.uid == uid; };
-    if (!is_privileged(connection->peer) &&
-        std::count_if(connections_.begin(), connections_.end(), same) >=
-            static_cast<ptrdiff_t>(kConnectionsMax / kShareOfUser)) {
-      Descriptor(connection->peer.pidfd);
+    connection->pidfd = Descriptor(connection->peer.pidfd);
+    connection->privileged = is_privileged(connection->peer);
+    if (!has_place(*connection)) {
       hang_up(std::move(fd));
-      tell_refusal("user " + std::to_string(uid) + " has half of all connections",
-                   "end some of that user's programs");
       continue;
     }
     const int number = fd.get();
     connection->serial = ++last_serial_;
-    connection->pidfd = Descriptor(connection->peer.pidfd);
     connection->fd = std::move(fd);
     connection->watch =
         std::make_unique<FdWatch>(&loop_.loop, number, [this, number] { on_readable(number); });
     connections_.emplace(number, std::move(connection));
   }
+}
+
+bool Server::has_place(const Connection& connection) {
+  const size_t places = kConnectionsMax - (connection.privileged ? 0 : kPlacesKept);
+  if (connections_.size() >= places) {
+    tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
+                 "end some programs");
+    return false;
+  }
+  if (connection.privileged) return true;
+  size_t all = 0, unattached = 0;
+  for (const auto& [fd, other] : connections_) {
+    if (other->peer.uid != connection.peer.uid) continue;
+    ++all;
+    unattached += other->client == 0 ? 1 : 0;
+  }
+  if (all < kConnectionsMax / kShareOfUser && unattached < kUnattachedOfUser) return true;
+  tell_refusal("user " + std::to_string(connection.peer.uid) + " has too many connections",
+               "end some of that user's programs");
+  return false;
 }
 
 // Whose connection is refused finds it closed: only the log says why.
@@ -110,7 +124,7 @@ void Server::on_readable(int fd) {
   if (it == connections_.end()) return;
   // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
   // one is still readable in the next.
-  if (answered_ && it->second->client == 0) return;
+  if (answered_ && it->second->client == 0 && !it->second->privileged) return;
   if (!receive(*it->second)) disconnect(fd);
 }
 
@@ -372,7 +386,7 @@ std::string Server::obstacle_to_mps(MpsWatch::Order order) const {
 
 void Server::on_request(Connection& connection, const Request& request) {
   if (connection.waits) return;
-  answered_ = true;
+  answered_ |= !connection.privileged;
   Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
                        engine_, store_, profiles_);
   using Kind = Request::Kind;
