@@ -12,7 +12,7 @@ TEST_F(RootFirst, BypassIsAnsweredWhileTenUsersRefillAThousandConnections) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, for other users";
   constexpr int kUsers = 10, kConnections = 100, kOrders = 30;
   constexpr double kMostMs = 1'000;  // also where the machine is busy
-  start([] { (void)!nice(-10); });  // as its unit does
+  start([] { (void)!nice(-10); });   // as its unit does
   std::vector<pid_t> users;
   for (int i = 0; i < kUsers; ++i) {
     const pid_t user = fork();
