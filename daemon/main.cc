@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
 #include "daemon/server/server.h"
 
@@ -91,7 +92,9 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end first
   server::Log log(config->log_level);
   const std::string state = state_directory();
-  FilePolicyStore store(config->policy, state.empty() ? "" : state + "/quarantined");
+  const std::string quarantined = state.empty() ? "" : state + "/quarantined";
+  if (!state.empty()) policy::name_culprit_in(quarantined);
+  FilePolicyStore store(config->policy, quarantined);
   Result<std::unique_ptr<server::Server>> made = server::Server::make(*config, store, log);
   if (!made) {
     std::cerr << "heddled: " << made.error().message << '\n';

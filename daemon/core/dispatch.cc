@@ -35,7 +35,8 @@ LaunchId Scheduler::State::id_of(uint32_t slot) const {
 bool Scheduler::State::faulted(HookResult result) {
   if (result != HookResult::kFault) return false;
   ++stats.policy_faults;
-  faults.push_back(clock);
+  const uint32_t weight = policy != nullptr ? policy->fault_weight() : 1;
+  for (uint32_t i = 0; i < std::min(weight, config.fault_max); ++i) faults.push_back(clock);
   while (to_us(clock - faults.front()) > config.fault_span_us) faults.pop_front();
   if (faults.size() >= config.fault_max && policy != nullptr) {
     policy = nullptr;

@@ -171,6 +171,8 @@ class Policy {
   }
   // True if it must hear of each launch's end: only then `stopping` is called.
   virtual bool hears_stopping() const { return false; }
+  // As how many faults the last one counts: one that held everybody up counts for its time, too.
+  virtual uint32_t fault_weight() const { return 1; }
 };
 
 }  // namespace heddle::core

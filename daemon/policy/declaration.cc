@@ -94,7 +94,7 @@ void read_text(lua_State* L, const char* key, std::string& out) {
   if (lua_type(L, -1) != LUA_TSTRING) raise_at(L, key, "policy: %s must be a string", key);
   size_t bytes = 0;
   const char* text = lua_tolstring(L, -1, &bytes);
-  if (bytes == 0 || bytes > 64) raise_at(L, key, "policy: %s has 1 to 64 characters", key);
+  if (bytes == 0 || bytes > kNameBytes) raise_at(L, key, "policy: %s has 1 to 64 characters", key);
   out.assign(text, bytes);
   lua_pop(L, 1);
 }
@@ -150,7 +150,9 @@ void read_param(lua_State* L, Param& param) {
   param.min = read_bound(L, param, "min", -kHuge);
   param.max = read_bound(L, param, "max", kHuge);
   lua_getfield(L, -1, "doc");
-  if (lua_type(L, -1) == LUA_TSTRING) param.doc = lua_tostring(L, -1);
+  if (lua_type(L, -1) == LUA_TSTRING) {
+    param.doc = std::string_view(lua_tostring(L, -1)).substr(0, kLineBytes);
+  }
   lua_pop(L, 1);
   lua_getfield(L, -1, "default");
   if (!read_default(L, param)) raise_message_at(L, param.name.c_str());
@@ -177,6 +179,10 @@ void read_params(lua_State* L, Declaration& d) {
     for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
       if (d.params.size() >= kParamsMax) raise_at(L, "params", "policy: too many parameters");
       const char* name = key_at(L, -2, "params");
+      if (std::string_view(name).size() > kNameBytes) {
+        raise_at(L, "params", "params: a name has 1 to %d characters",
+                 static_cast<int>(kNameBytes));
+      }
       if (!lua_istable(L, -1)) raise_at(L, name, "params.%s must be a table", name);
       d.params.emplace_back().name = name;
       read_param(L, d.params.back());

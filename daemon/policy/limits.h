@@ -8,13 +8,15 @@ namespace heddle::policy {
 
 struct Limits {
   size_t memory_bytes = 4u << 20;
-  // The largest string or array. Builtins and `..` run without burning fuel, so what they work on
-  // is kept small: copying this much takes about 10 µs.
-  size_t block_bytes = 256u << 10;
+  // The largest string or array. Builtins, comparisons and `..` run without burning fuel, so what
+  // they work on is kept small: comparing or copying this much takes about 10 µs.
+  size_t block_bytes = 64u << 10;
   uint32_t fuel = 100'000;         // instructions of one hook call, about 0.2 ms
   uint32_t load_fuel = 5'000'000;  // of the top level, imports included
   // Backstop for what burns time and no fuel, looked at every kFuelStep instructions.
   double cpu_ms = 20;
+  // A hook call that took longer is a fault, whatever it burned: launches waited for it.
+  double call_ms = 20;
 };
 
 inline constexpr uint32_t kFuelStep = 1'000;       // instructions between two looks at the fuel
@@ -23,7 +25,9 @@ inline constexpr uint32_t kParamsMax = 64;         // of one policy
 inline constexpr size_t kLaunchObjects = 256;      // launches that one hook call may look at
 inline constexpr uint32_t kImportsMax = 16;        // of one policy
 inline constexpr size_t kSourceBytes = 256 << 10;  // of one file
-inline constexpr size_t kLineBytes = 240;          // of a trace line or a reason
+inline constexpr size_t kLineBytes = 240;          // of a trace line, a reason or a doc
+inline constexpr size_t kErrorBytes = 400;         // of an error's text, its place included
+inline constexpr size_t kNameBytes = 64;           // of a policy, a version or a parameter
 inline constexpr uint32_t kTraceLines = 64;        // kept for `heddle status`
 inline constexpr size_t kReasonsMax = 16;          // of dispatch, counted for `heddle status`
 inline constexpr uint32_t kCallsPerCollection = 32;

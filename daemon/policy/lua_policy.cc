@@ -5,10 +5,12 @@
 #endif
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <new>
 
+#include "daemon/policy/culprit.h"
 #include "daemon/policy/nearest.h"
 
 namespace heddle::policy {
@@ -40,14 +42,6 @@ std::string content_hash(const std::deque<std::string>& sources) {
 // Kinds of errors that Lua reports as text only.
 std::string_view error_kind(const std::string& message) {
   return message.find(" is stale") != message.npos ? "stale" : "error";
-}
-
-// It begins as "gapfill.lua:12: ".
-bool has_place(std::string_view message) {
-  const size_t colon = message.find(':');
-  if (colon == message.npos) return false;
-  const size_t end = message.find_first_not_of("0123456789", colon + 1);
-  return end != message.npos && end > colon + 1 && message[end] == ':';
 }
 
 // Parameters that differ from their default are named by the caller, so one that is unknown is the
@@ -191,6 +185,7 @@ std::vector<std::string> LuaPolicy::trace_lines() const {
 
 void LuaPolicy::begin(Hook hook, core::Gpu& gpu) {
   running_ = hook;
+  running_hash.store(hash_.c_str(), std::memory_order_relaxed);
   session_.gpu = &gpu;
   session_.inserted = false;
   session_.launches_used = 0;
@@ -210,7 +205,14 @@ std::string LuaPolicy::place() const {
 bool LuaPolicy::finish(int args, int results) {
   const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
   session_.gpu = nullptr;
-  if (stop == Sandbox::Stop::kNone) return true;
+  if (stop == Sandbox::Stop::kNone) {
+    if (sandbox_.took_ms() <= limits_.call_ms) return true;
+    char text[96];
+    std::snprintf(text, sizeof text, "took %.0f ms; a hook has %.0f ms", sandbox_.took_ms(),
+                  limits_.call_ms);
+    record("slow", place() + text, "");
+    return false;
+  }
   const std::string_view kind = stop == Sandbox::Stop::kFuel     ? "fuel"
                                 : stop == Sandbox::Stop::kMemory ? "memory"
                                                                  : error_kind(sandbox_.error());
@@ -223,6 +225,7 @@ bool LuaPolicy::finish(int args, int results) {
 void LuaPolicy::end() {
   lua_settop(sandbox_.lua(), kTop);
   if (session_.call % kCallsPerCollection == 0) sandbox_.collect();
+  running_hash.store(nullptr, std::memory_order_relaxed);
 }
 
 void LuaPolicy::record(std::string_view kind, std::string message, std::string traceback) {
@@ -231,6 +234,7 @@ void LuaPolicy::record(std::string_view kind, std::string message, std::string t
   fault_.message = std::move(message);
   fault_.traceback = std::move(traceback);
   ++fault_.count;
+  fault_weight_ = 1 + static_cast<uint32_t>(std::min(sandbox_.took_ms() / limits_.call_ms, 1e3));
 }
 
 bool LuaPolicy::bad_verdict(std::string_view wanted) {

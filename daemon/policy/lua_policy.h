@@ -22,7 +22,7 @@
 namespace heddle::policy {
 
 struct Fault {
-  std::string kind;  // "error", "fuel", "memory", "verdict" or "stale"
+  std::string kind;  // "error", "fuel", "memory", "verdict", "stale" or "slow"
   std::string hook;
   std::string message;  // "gapfill.lua:12: ...; remedy"
   std::string traceback;
@@ -81,6 +81,7 @@ class LuaPolicy final : public core::Policy {
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
   bool hears_stopping() const override { return has(Hook::kStopping); }
+  uint32_t fault_weight() const override { return fault_weight_; }
 
  private:
   friend Result<std::unique_ptr<LuaPolicy>> load_policy(const Source&, const ParamValues&,
@@ -116,6 +117,7 @@ class LuaPolicy final : public core::Policy {
   int params_ref_ = LUA_NOREF;  // what hooks get as `p`
   std::string hash_;
   Fault fault_;
+  uint32_t fault_weight_ = 1;
   std::string chunk_;
   std::string reason_;
   std::string_view verdict_;

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,11 +37,13 @@ constexpr const char* kAbsent[][2] = {
     {"print", "use trace(fmt, ...)"},
 };
 
-int64_t cpu_ns() {
+int64_t clock_ns(clockid_t clock) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(clock, &t);
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
+
+int64_t cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 // The bounded builtins call the original, their first upvalue.
 int call_original(lua_State* L) {
@@ -72,6 +76,23 @@ int bounded_list(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   if (lua_objlen(L, 1) > kListMax) return luaL_error(L, "the list has over 1024 entries");
   return call_original(L);
+}
+
+// It compares in one instruction what may take seconds, so that it is charged beforehand for all
+// that it may do: about one instruction's time for eight bytes of a comparison.
+int charged_sort(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const size_t count = lua_objlen(L, 1);
+  size_t longest = 0, bytes = 0;
+  for (size_t i = 1; i <= count && i <= kListMax; ++i, lua_pop(L, 1)) {
+    lua_rawgeti(L, 1, static_cast<int>(i));
+    if (lua_type(L, -1) != LUA_TSTRING) continue;
+    lua_tolstring(L, -1, &bytes);
+    longest = std::max(longest, bytes);
+  }
+  const auto rounds = static_cast<size_t>(std::bit_width(count));
+  if (count <= kListMax) Sandbox::charge(L, count * rounds * (4 + longest / 8));
+  return bounded_list(L);
 }
 
 // Plain text only: a pattern can run for minutes on a few kilobytes.
@@ -139,6 +160,13 @@ void open_string(lua_State* L, int globals) {
 
 }  // namespace
 
+bool has_place(std::string_view message) {
+  const size_t colon = message.find(':');
+  if (colon == message.npos) return false;
+  const size_t end = message.find_first_not_of("0123456789", colon + 1);
+  return end != message.npos && end > colon + 1 && message[end] == ':';
+}
+
 int raise(lua_State* L) { return luaL_error(L, "%s", Sandbox::of(L).message.c_str()); }
 
 Sandbox::Sandbox(const Limits& limits) : limits_(limits) {
@@ -168,8 +196,9 @@ void* Sandbox::allocate(void* self, void* block, size_t old_size, size_t new_siz
     return nullptr;
   }
   const bool grows = new_size > old_size;
-  if (grows && (new_size > s.limits_.block_bytes ||
-                s.used_ - old_size + new_size > s.limits_.memory_bytes)) {
+  if (grows && !s.in_collector_ &&
+      (new_size > s.limits_.block_bytes ||
+       s.used_ - old_size + new_size > s.limits_.memory_bytes)) {
     s.note_place();
     return nullptr;
   }
@@ -227,7 +256,7 @@ int Sandbox::setup(lua_State* L) {
   lua_getglobal(L, "table");
   allow(L, kTable);
   bound(L, "concat", bounded_list);
-  bound(L, "sort", bounded_list);
+  bound(L, "sort", charged_sort);
   lua_setfield(L, globals, "table");
   lua_getglobal(L, "bit");
   lua_setfield(L, globals, "bit");
@@ -251,6 +280,17 @@ void Sandbox::on_count(lua_State* L, lua_Debug*) {
   const bool slow =
       static_cast<double>(now - s.cpu_start_ns_) > s.limits_.cpu_ms * 1e6 && s.fuel_ > 0;
   if (!s.tripped_ && s.spent_ <= s.fuel_ && !slow) return;
+  s.out_of_fuel(L);
+}
+
+void Sandbox::charge(lua_State* L, size_t instructions) {
+  Sandbox& s = of(L);
+  s.spent_ += instructions;
+  if (s.spent_ > s.fuel_) s.out_of_fuel(L);
+}
+
+void Sandbox::out_of_fuel(lua_State* L) {
+  Sandbox& s = *this;
   if (!s.tripped_) {
     s.tripped_ = true;
     // Sticky: raised again at every instruction until the call has ended.
@@ -273,6 +313,13 @@ int Sandbox::on_error(lua_State* L) {
   const char* text = lua_tolstring(L, 2, &bytes);
   s.traceback_.assign(text, bytes);
   lua_settop(L, 1);
+  text = lua_tolstring(L, 1, &bytes);
+  if (has_place({text, bytes})) return 1;
+  // Raised by a builtin that another one called, or in a tail call.
+  s.note_place();
+  lua_pushstring(L, s.stopped_at_);
+  lua_insert(L, 1);
+  lua_concat(L, 2);
   return 1;
 }
 
@@ -281,6 +328,7 @@ Sandbox::Stop Sandbox::fail_with(int status) {
   const bool text = lua_type(lua_, -1) == LUA_TSTRING;
   const char* what = text ? lua_tolstring(lua_, -1, &bytes) : nullptr;
   error_.assign(what != nullptr ? what : "an error without text", what != nullptr ? bytes : 21);
+  if (error_.size() > kErrorBytes) error_.replace(kErrorBytes, error_.npos, "...");
   if (status == LUA_ERRMEM && !tripped_) {
     error_ = stopped_at_;
     error_ += "out of memory; a policy has " + std::to_string(limits_.memory_bytes >> 20) +
@@ -296,7 +344,14 @@ Sandbox::Stop Sandbox::call(int args, int results, uint32_t fuel) {
   spent_ = 0;
   cpu_start_ns_ = 0;
   tripped_ = false;
+  if (cpu_seen_ns_ == 0) cpu_seen_ns_ = cpu_ns();
+  const int64_t start = clock_ns(CLOCK_MONOTONIC);
   const int status = lua_pcall(lua_, args, results, 1);
+  took_ms_ = static_cast<double>(clock_ns(CLOCK_MONOTONIC) - start) / 1e6;
+  // Not what other processes took of it: no more than the thread burned since it was last seen.
+  if (took_ms_ > limits_.call_ms) {
+    took_ms_ = std::min(took_ms_, static_cast<double>(cpu_ns() - cpu_seen_ns_) / 1e6);
+  }
   if (tripped_) lua_sethook(lua_, on_count, LUA_MASKCOUNT, kFuelStep);
   return status == 0 ? Stop::kNone : fail_with(status);
 }
@@ -304,6 +359,7 @@ Sandbox::Stop Sandbox::call(int args, int results, uint32_t fuel) {
 Sandbox::Stop Sandbox::run(lua_CFunction function, void* argument) {
   fuel_ = limits_.load_fuel;
   spent_ = 0;
+  took_ms_ = 0;
   cpu_start_ns_ = 0;
   tripped_ = false;
   traceback_.clear();
@@ -388,9 +444,19 @@ bool Sandbox::returns_value(lua_State* L) {
 // The collector rests while a hook runs. Between calls it finishes a cycle in small steps once the
 // heap has grown by a quarter.
 void Sandbox::collect() {
+  cpu_seen_ns_ = cpu_ns();
   if (!collecting_ && used_ < used_after_collection_ + used_after_collection_ / 4 + 32768) return;
-  collecting_ = lua_gc(lua_, LUA_GCSTEP, 16) == 0;
+  // It allocates to shrink LuaJIT's own tables, also when the heap is full: the cap is not for it,
+  // and without memory at all it ends this step, not the process.
+  in_collector_ = true;
+  const auto step = [](lua_State* L) -> int {
+    if (lua_gc(L, LUA_GCSTEP, 16) != 0) of(L).collecting_ = false;
+    return 0;
+  };
+  collecting_ = true;
+  if (lua_cpcall(lua_, step, nullptr) != 0) lua_pop(lua_, 1);
   lua_gc(lua_, LUA_GCSTOP, 0);
+  in_collector_ = false;
   if (!collecting_) used_after_collection_ = used_;
 }
 

@@ -43,6 +43,8 @@ class Sandbox {
   // Calls the function below its `args` on the stack under `fuel`. On failure nothing is left on
   // the stack, and error() and traceback() tell what happened.
   Stop call(int args, int results, uint32_t fuel);
+  // The last call, by the clock on the wall: builtins burn no fuel.
+  double took_ms() const { return took_ms_; }
   const std::string& error() const { return error_; }
   const std::string& traceback() const { return traceback_; }
 
@@ -57,6 +59,8 @@ class Sandbox {
   static void compile(lua_State* L, std::string_view source, const char* chunk);
   // True if the Lua function on top of the stack ever returns a value.
   static bool returns_value(lua_State* L);
+  // Burns fuel for what a builtin is about to do; raises if there is not enough.
+  static void charge(lua_State* L, size_t instructions);
   // The table of globals. Adding to it is the owner's privilege: Lua code cannot.
   static void push_globals(lua_State* L);
 
@@ -72,6 +76,7 @@ class Sandbox {
   // allocates nothing.
   void note_place();
   static void on_count(lua_State* L, lua_Debug*);
+  void out_of_fuel(lua_State* L);  // raises
   static int on_error(lua_State* L);
   static int setup(lua_State* L);
   static void lint(lua_State* L, const char* chunk);
@@ -84,15 +89,21 @@ class Sandbox {
   size_t used_ = 0;
   size_t used_after_collection_ = 0;
   bool collecting_ = false;
-  uint32_t fuel_ = 0;
-  uint32_t spent_ = 0;
+  bool in_collector_ = false;
+  uint64_t fuel_ = 0;
+  uint64_t spent_ = 0;
   bool tripped_ = false;
   int64_t cpu_start_ns_ = 0;
+  int64_t cpu_seen_ns_ = 0;
+  double took_ms_ = 0;
   int globals_ref_ = LUA_NOREF;
   int linter_ref_ = LUA_NOREF;
   std::string error_, traceback_;
   char stopped_at_[LUA_IDSIZE + 16] = "";
 };
+
+// It begins as "gapfill.lua:12: ".
+bool has_place(std::string_view message);
 
 // Raises `message` of the sandbox with the place of the caller in front.
 int raise(lua_State* L);

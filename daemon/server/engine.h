@@ -173,6 +173,7 @@ class Engine {
   // batch's end wakes whom it granted.
   void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr);
   void start_policy(Device& device, core::TimeNs now);
+  std::string init_failure(const Generation& generation, const core::Policy& policy) const;
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);

@@ -40,6 +40,11 @@ bool Engine::set_policy(core::Scheduler& scheduler, core::Policy* policy,
   return ok;
 }
 
+std::string Engine::init_failure(const Generation& generation, const core::Policy& policy) const {
+  return (generation.path.empty() ? generation.name : generation.path) +
+         ": init failed: " + store_.describe(policy).value("fault", "it said no");
+}
+
 // Whoever cannot start it is served by the built-in.
 void Engine::start_policy(Device& device, core::TimeNs now) {
   if (!generation_.make) return;
@@ -55,7 +60,7 @@ void Engine::start_policy(Device& device, core::TimeNs now) {
   if (ok) {
     device.policy = std::move(*policy);
   } else {
-    policy_error_ = policy ? generation_.path + ": init failed" : policy.error().message;
+    policy_error_ = policy ? init_failure(generation_, **policy) : policy.error().message;
     log_.error("policy_failed",
                {{"device", device.scheduler->config().device}, {"error", policy_error_}});
   }
@@ -143,9 +148,8 @@ Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
       if (!devices_[done].scheduler) continue;
       set_policy(*devices_[done].scheduler, devices_[done].policy.get(), generation_, now);
     }
-    const Generation& g = fresh.generation;
-    return policy_failed({(g.path.empty() ? g.name : g.path) + ": init failed on device " +
-                          std::to_string(i) + "; the running policy stays"});
+    return policy_failed({init_failure(fresh.generation, *policies[i]) + "; on device " +
+                          std::to_string(i) + ", the running policy stays"});
   }
   for (size_t i = 0; i < devices_.size(); ++i) {
     devices_[i].policy = std::move(policies[i]);

@@ -321,8 +321,19 @@ Reply after_policy_change(const Result<void>& result, const Engine& engine,
   return done({{"policy", policy_json(engine, store)}});
 }
 
+// What does not fit is left out: a directory may hold any number of files.
 Reply policy_list(json policies, const Engine& engine) {
-  return done({{"policies", std::move(policies)}, {"running", engine.generation().name}});
+  size_t bytes = kTextMax;
+  json list = json::array();
+  for (json& policy : policies) {
+    bytes += dump(policy).size() + 1;
+    if (bytes > kDocumentMax) break;
+    list.push_back(std::move(policy));
+  }
+  const bool truncated = list.size() < policies.size();
+  return done({{"policies", std::move(list)},
+               {"running", engine.generation().name},
+               {"truncated", truncated}});
 }
 
 json mps_json(const MpsWatch& mps) {

@@ -31,7 +31,7 @@ TEST_F(ServerTest, AMistakeUndoneIsForgottenAndWhatRunsGoesOn) {
   valve_.stuck = true;
   start("valve");
   FakeClient client(config_.socket, {.priority = 5});
-  EXPECT_EQ(status()["policy"]["error"], ": init failed");
+  EXPECT_EQ(status()["policy"]["error"], "valve: init failed: it is faulty");
   const json reloads = status()["policy"]["reloads"];
   std::ofstream(directory_ + "/policies/current.lua") << "broken";
   EXPECT_TRUE(eventually([&] { return status()["policy"]["reload_errors"] == 1; }));

@@ -17,7 +17,9 @@ struct TestPolicy : Policy {
   std::function<WindowVerdict(Gpu&, ClientId)> on_init;
   std::function<WindowVerdict()> on_active;
   std::vector<LaunchView> stopped;
+  uint32_t weight = 1;
 
+  uint32_t fault_weight() const override { return weight; }
   std::string_view name() const override { return "test"; }
   WindowVerdict client_init(Gpu& g, ClientId c) override {
     return on_init ? on_init(g, c) : WindowVerdict{};
@@ -175,6 +177,18 @@ TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
   EXPECT_EQ(core_->stats().policy_faults, 8u);
   EXPECT_TRUE(core_->take_quarantined());
   EXPECT_FALSE(core_->take_quarantined());
+}
+
+TEST_F(PolicyTest, ASlowFaultCountsForTheTimeThatItTook) {
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kFault}; };
+  policy_.weight = 71;
+  use(policy_);
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  EXPECT_EQ(core_->stats().policy_faults, 1u);
+  EXPECT_TRUE(core_->take_quarantined());
 }
 
 TEST_F(PolicyTest, APolicyThatIsLostAsItGoesLiveIsAskedNoMoreAndLeavesNoWindow) {

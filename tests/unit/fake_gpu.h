@@ -17,7 +17,7 @@ using core::LaunchId;
 using core::LaunchView;
 
 // Waiting launches that exist as long as the test says, and queues as simple as can be.
-class FakeGpu final : public core::Gpu {
+class FakeGpu : public core::Gpu {
  public:
   core::TimeNs now() const override { return now_ns; }
   core::GpuView gpu() const override { return view; }

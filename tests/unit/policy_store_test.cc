@@ -6,10 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+
+#include "daemon/policy/culprit.h"
+#include "tests/unit/fake_gpu.h"
 
 namespace heddle {
 namespace {
@@ -180,6 +184,36 @@ TEST_F(PolicyStoreTest, FallsBackToTheLastGoodGenerationAlsoAfterARestart) {
   EXPECT_FALSE(again.last_good()) << "once, then the built-in";
   ASSERT_TRUE(again.remember());
   EXPECT_FALSE(FilePolicyStore(settings_, state).last_good());
+}
+
+TEST_F(PolicyStoreTest, APolicyInWhichTheDaemonDiedIsQuarantinedAtTheNextStart) {
+  struct DyingGpu final : policy::FakeGpu {
+    core::TimeNs now() const override { abort(); }
+  };
+  const std::string state = settings_.directory + "/quarantined";
+  save(
+      "p.lua",
+      "return policy { name = 'p', api = 1, version = '1', hooks = {\n"
+      "enqueue = function(k) return RUN end, dispatch = function(g) return IDLE, now_us() end } }");
+  FilePolicyStore store(settings_, state);
+  const auto running = store.load("p", false);
+  ASSERT_TRUE(running) << running.error().message;
+  const auto made = running->make();
+  ASSERT_TRUE(made);
+  DyingGpu gpu;
+  const auto die = [&](bool inside) {
+    policy::name_culprit_in(state);
+    (*made)->enqueue(gpu, 7);
+    if (inside) (*made)->dispatch(gpu);
+    abort();
+  };
+  EXPECT_EXIT(die(false), ::testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EQ(FilePolicyStore(settings_, state).load("p", false)->quarantined, "")
+      << "it did not run just then";
+  EXPECT_EXIT(die(true), ::testing::KilledBySignal(SIGABRT), "");
+  const auto again = FilePolicyStore(settings_, state).load("p", false);
+  ASSERT_TRUE(again);
+  EXPECT_NE(again->quarantined.find("heddled died while it ran"), std::string::npos);
 }
 
 TEST_F(PolicyStoreTest, ParametersThatFaultDoNotQuarantineWhatWasGoodWithout) {

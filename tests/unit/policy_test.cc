@@ -312,12 +312,12 @@ INSTANTIATE_TEST_SUITE_P(
                "memory"},
         Escape{"local t = {} for i = 1, 2000 do t[i] = 'x' end table.concat(t)", "error"},
         Escape{"local s = 'x' while true do s = s .. s end", "memory"},
-        Escape{"local s = ('x'):rep(60000) s = s .. s .. s .. s while true do local u = s .. 'a' "
+        Escape{"local s = ('x'):rep(15000) s = s .. s .. s .. s while true do local u = s .. 'a' "
                "end",
                "fuel"},
         Escape{"local t = {} while true do t = { t } end", "fuel"},
         Escape{"local t = {} for i = 1, 1e9 do t[i] = i end", "memory"},
-        Escape{"local t = {} for i = 1, 8000 do t[i] = i end "
+        Escape{"local t = {} for i = 1, 4000 do t[i] = i end "
                "while true do table.insert(t, 1, 0) table.remove(t, 1) end",
                "fuel"},
         Escape{"string.format(('%s'):rep(1000), 1)", "error"}, Escape{"error({})", "error"},
