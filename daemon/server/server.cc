@@ -15,6 +15,7 @@
 
 #include "daemon/replace_file.h"
 #include "daemon/server/notify.h"
+#include "daemon/server/watchdog.h"
 #include "ipc/fault.h"
 
 namespace heddle::server {
@@ -170,7 +171,12 @@ void Server::run() {
   } else {
     look_at_mps();
   }
+  Watchdog watchdog;
+  // An idle loop turns for it, too.
+  Timer turning(&loop_.loop, [&] { turning.start(watchdog.turn_ms()); });
+  if (watchdog.turn_ms() != 0) turning.start(watchdog.turn_ms());
   while (!stopping_) {
+    watchdog.turned();
     const core::TimeNs now = monotonic_now();
     if (!spin(now)) nap(now);
   }

@@ -28,14 +28,19 @@ def check_notifications(folder, name):
     listener.bind(name.replace("@", "\0", 1))
     path = folder / "s"
     daemon = subprocess.Popen([DIST / "bin/heddled", "--socket", path],
-                              env=os.environ | {"NOTIFY_SOCKET": name}, stderr=subprocess.DEVNULL)
+                              env=os.environ | {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "400000"},
+                              stderr=subprocess.DEVNULL)
     try:
         assert notified(listener) == "READY=1"
         # Ready means that whoever was waiting for it may connect.
         subprocess.run([DIST / "bin/heddle", "--socket", path, "status"], check=True,
                        stdout=subprocess.DEVNULL)
+        for _ in range(3):  # also while nothing happens
+            assert notified(listener) == "WATCHDOG=1"
         daemon.send_signal(signal.SIGTERM)
-        assert notified(listener) == "STOPPING=1"
+        while (said := notified(listener)) == "WATCHDOG=1":
+            pass
+        assert said == "STOPPING=1"
         assert daemon.wait(10) == 0, "SIGTERM is a clean end"
         assert not path.exists(), "the socket stayed behind"
     finally:

@@ -1,0 +1,37 @@
+// Looks at the loop from another thread, and tells the service manager that it turns: once it does
+// not, systemd (WatchdogSec) aborts heddled, which names the policy that ran, and starts it again.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace heddle::server {
+
+class Watchdog {
+ public:
+  // Looks four times within the manager's time-out; without one there is no thread.
+  Watchdog();
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // The loop's, at each turn.
+  void turned() {
+    turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // The loop must turn as often; 0: nobody looks.
+  uint64_t turn_ms() const { return turn_ms_; }
+
+ private:
+  uint64_t turn_ms_ = 0;
+  std::atomic<uint64_t> turns_{1};
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace heddle::server
