@@ -13,7 +13,7 @@ import tree
 
 # The top level, and nothing else.
 ENTRIES = {
-    "README.md", "CMakeLists.txt", "CMakePresets.json", "ipc", "shim", "daemon", "policies",
+    "README.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json", "ipc", "shim", "daemon", "policies",
     "profiles", "bench", "examples", "tests", ".ci", ".clang-format", ".clang-tidy",
     ".editorconfig", ".gitignore",
 }
