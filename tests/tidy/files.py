@@ -13,8 +13,8 @@ import tree
 
 # The top level, and nothing else.
 ENTRIES = {
-    "README.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json", "ipc", "shim", "daemon", "policies",
-    "profiles", "bench", "examples", "tests", ".ci", ".clang-format", ".clang-tidy",
+    "README.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json", "ipc", "shim", "daemon",
+    "policies", "profiles", "bench", "examples", "tests", ".ci", ".clang-format", ".clang-tidy",
     ".editorconfig", ".gitignore",
 }
 
