@@ -18,7 +18,7 @@
 
 #include "bench/micro.h"
 #include "ipc/socket.h"
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 namespace heddle::bench {
 namespace {

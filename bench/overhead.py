@@ -12,7 +12,7 @@ preload itself: processes bare, preloaded but disabled, and managed take turns i
                                   instead: new tasks in their measurement stage, and behind it
     overhead.py --waiter --dist dist --only resnet50_bs1 --out bench/results/watched.json
                                   instead: alone, and while a less important program waits all
-                                  along, so that the shim's helper thread watches (shim/watch.h)
+                                  along, so that the shim's helper watches (shim/evidence/watch.h)
     overhead.py --sim --out /tmp/overhead.json          mock services, no GPU: the logic alone
 
 Bar: at most +1 % each. `typical` is the median of the differences over the median of the bypassed

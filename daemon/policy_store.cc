@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "daemon/replace_file.h"
+#include "daemon/base/replace_file.h"
 
 namespace heddle {
 namespace {

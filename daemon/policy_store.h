@@ -14,7 +14,7 @@
 
 #include "daemon/policy/lua_policy.h"
 #include "daemon/server/config.h"
-#include "daemon/server/policy_store.h"
+#include "daemon/server/policy_source.h"
 
 namespace heddle {
 

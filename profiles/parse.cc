@@ -6,8 +6,8 @@
 #include <limits>
 #include <unordered_set>
 
+#include "daemon/base/toml.h"
 #include "daemon/core/estimator.h"
-#include "daemon/server/toml.h"
 #include "profiles/profile.h"
 
 namespace heddle::profiles {

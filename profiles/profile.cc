@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "daemon/replace_file.h"
+#include "daemon/base/replace_file.h"
 
 namespace heddle::profiles {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/core/scheduler.h"
-#include "daemon/result.h"
 
 namespace heddle::profiles {
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "daemon/base/nearest.h"
 #include "daemon/policy/lua_policy.h"
-#include "daemon/policy/nearest.h"
 
 namespace heddle::bench {
 namespace fs = std::filesystem;

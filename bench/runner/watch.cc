@@ -5,7 +5,7 @@
 namespace heddle::bench {
 namespace {
 
-constexpr const char* kShimThread = "heddle";  // shim/helper.cc names it
+constexpr const char* kShimThread = "heddle";  // shim/link/helper.cc names it
 
 // The daemon's own counters and those of the scheduler, by their names.
 std::map<std::string, double> counters(const Json& status) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "daemon/policy/nearest.h"
+#include "daemon/base/nearest.h"
 
 namespace heddle::scenario {
 

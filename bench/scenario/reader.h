@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/scenario/scenario.h"
-#include "daemon/server/toml.h"
+#include "daemon/base/toml.h"
 
 namespace heddle::scenario {
 

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "bench/scenario/scenario.h"
-#include "daemon/policy/nearest.h"
+#include "daemon/base/nearest.h"
 
 namespace heddle::scenario {
 namespace {

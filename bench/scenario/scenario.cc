@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "bench/scenario/reader.h"
-#include "daemon/policy/nearest.h"
+#include "daemon/base/nearest.h"
 
 namespace heddle::scenario {
 namespace {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 
 namespace heddle::scenario {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bench/sim/link.h"
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 #define HEDDLE_SIM_API extern "C" __attribute__((visibility("default")))
 

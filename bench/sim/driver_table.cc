@@ -5,7 +5,7 @@
 // Weak, so that the definitions of the other files take their place.
 #define HEDDLE_ENTRY(name) \
   HEDDLE_SIM_API __attribute__((weak)) CUresult name() { return ::heddle::sim::unsupported(#name); }
-#include "shim/cuda/entry_points.inc"
+#include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
 
 namespace heddle::sim {
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Entry kEntries[] = {
 #define HEDDLE_ENTRY(name) {#name, &name},
-#include "shim/cuda/entry_points.inc"
+#include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
 };
 

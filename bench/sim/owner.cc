@@ -21,7 +21,7 @@ constexpr TimeNs kMeetNs = TimeNs{1} << 50;
 
 constexpr const char* kEntryNames[] = {
 #define HEDDLE_ENTRY(name) #name,
-#include "shim/cuda/entry_points.inc"
+#include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
 };
 static_assert(std::size(kEntryNames) <= std::size(ClientRegion{}.unsupported));

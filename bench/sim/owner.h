@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/sim/gpu_model.h"
 #include "bench/sim/wire.h"
+#include "daemon/sim/gpu_model.h"
 
 namespace heddle::sim {
 

@@ -16,7 +16,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "bench/sim/gpu_model.h"
+#include "daemon/sim/gpu_model.h"
 
 namespace heddle::sim {
 

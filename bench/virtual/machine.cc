@@ -6,7 +6,7 @@
 #include "bench/virtual/oracle.h"
 #include "daemon/server/config.h"
 #include "daemon/trace/encoder.h"
-#include "ipc/partition.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::bench {
 namespace {

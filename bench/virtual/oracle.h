@@ -9,8 +9,8 @@
 
 #include <optional>
 
-#include "bench/sim/virtual.h"
 #include "daemon/core/policy.h"
+#include "daemon/sim/virtual.h"
 
 namespace heddle::bench {
 

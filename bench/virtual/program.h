@@ -9,8 +9,8 @@
 
 #include "bench/runner/job.h"
 #include "bench/scenario/scenario.h"
-#include "bench/sim/virtual.h"
 #include "bench/virtual/script.h"
+#include "daemon/sim/virtual.h"
 
 namespace heddle::bench {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/sim/virtual.h"
+#include "daemon/sim/virtual.h"
 #include "daemon/trace/timeline.h"
 
 namespace heddle::bench {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 namespace heddle::workloads {
 

@@ -3,7 +3,7 @@
 //
 // A program finds those through cuGetProcAddress, whose answers the shim passes on if it knows no
 // better, and through nothing else: dlsym asks the shim. The shim exports what it wraps as global
-// symbols and what it passes on as weak ones (shim/trampolines.S).
+// symbols and what it passes on as weak ones (shim/driver/trampolines.S).
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -15,7 +15,7 @@
 #include "daemon/cli/run.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
-#include "ipc/partition.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "daemon/cli/files.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/policy_test_api.h"
 
 namespace heddle::cli {

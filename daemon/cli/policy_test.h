@@ -1,12 +1,12 @@
 // `heddle policy test`: runs the tests that stand beside policies (NAME_test.lua), in virtual time:
-// the real core and the real policy, clients and GPU simulated (bench/sim/virtual.h). What tests
+// the real core and the real policy, clients and GPU simulated (daemon/sim/virtual.h). What tests
 // can say is in policies/README.md.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 
 namespace heddle::cli {
 

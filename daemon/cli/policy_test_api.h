@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "bench/sim/virtual.h"
 #include "daemon/policy/lua_policy.h"
+#include "daemon/sim/virtual.h"
 
 namespace heddle::cli {
 

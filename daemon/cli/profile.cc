@@ -12,11 +12,11 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/base/files.h"
+#include "daemon/base/utc_text.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/files.h"
 #include "daemon/cli/print.h"
 #include "daemon/trace/reader.h"
-#include "daemon/utc_text.h"
 #include "profiles/profile.h"
 
 namespace heddle::cli {

@@ -10,12 +10,12 @@
 
 #include <iostream>
 
+#include "daemon/base/utc_text.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
 #include "daemon/cli/trace.h"
 #include "daemon/trace/ring.h"
-#include "daemon/utc_text.h"
 
 namespace heddle::cli {
 namespace {

@@ -9,7 +9,7 @@ namespace heddle::cli {
 struct RunOptions {
   int priority = -1;  // -1: leave it to the administrator's rules
   std::string label;
-  std::string sms;  // kept on these (ipc/partition.h); "": on what the rules say
+  std::string sms;  // kept on these (ipc/sm_set.h); "": on what the rules say
   std::string socket;
   bool sim = false;  // on the simulated GPU
   bool quiet = false;

@@ -1,5 +1,5 @@
 // How a device splits into groups of SMs. A partition is a set of them, a bit each, 0 the whole
-// device (ipc/partition.h; DESIGN, "Partitions").
+// device (ipc/sm_set.h; DESIGN, "Partitions").
 #pragma once
 
 #include <cstdint>

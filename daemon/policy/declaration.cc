@@ -7,8 +7,8 @@
 #include <cstdarg>
 #include <limits>
 
+#include "daemon/base/nearest.h"
 #include "daemon/policy/limits.h"
-#include "daemon/policy/nearest.h"
 #include "daemon/policy/sandbox.h"
 
 namespace heddle::policy {

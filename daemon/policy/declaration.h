@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 
 namespace heddle::policy {
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "daemon/policy/nearest.h"
-#include "daemon/policy/session.h"
+#include "daemon/base/nearest.h"
+#include "daemon/policy/running.h"
 
 namespace heddle::policy {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <new>
 
+#include "daemon/base/nearest.h"
 #include "daemon/policy/culprit.h"
-#include "daemon/policy/nearest.h"
 
 namespace heddle::policy {
 namespace {

@@ -12,12 +12,12 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/core/policy.h"
 #include "daemon/policy/declaration.h"
 #include "daemon/policy/limits.h"
+#include "daemon/policy/running.h"
 #include "daemon/policy/sandbox.h"
-#include "daemon/policy/session.h"
-#include "daemon/result.h"
 
 namespace heddle::policy {
 

@@ -5,8 +5,8 @@
 #include <new>
 #include <type_traits>
 
-#include "daemon/policy/nearest.h"
-#include "daemon/policy/session.h"
+#include "daemon/base/nearest.h"
+#include "daemon/policy/running.h"
 
 namespace heddle::policy {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "daemon/base/nearest.h"
 #include "daemon/policy/linter.h"
-#include "daemon/policy/nearest.h"
 
 namespace heddle::policy {
 namespace {

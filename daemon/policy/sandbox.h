@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/policy/limits.h"
-#include "daemon/result.h"
 
 namespace heddle::policy {
 

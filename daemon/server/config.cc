@@ -9,8 +9,8 @@
 #include <sstream>
 #include <tuple>
 
-#include "daemon/server/toml.h"
-#include "ipc/partition.h"
+#include "daemon/base/toml.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::server {
 namespace {

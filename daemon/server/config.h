@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/core/scheduler.h"
-#include "daemon/result.h"
 #include "daemon/server/log.h"
 
 namespace heddle::server {
@@ -25,7 +25,7 @@ struct Terms {
   double slo_ms = 0;                         // latency objective: c.slo_ms of a policy, 0: none
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
-  std::string sms;                           // kept on these (ipc/partition.h), "": on any
+  std::string sms;                           // kept on these (ipc/sm_set.h), "": on any
 
   bool operator==(const Terms&) const = default;
 };

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "daemon/core/scheduler.h"
-#include "daemon/server/client.h"
+#include "daemon/server/attached.h"
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
 #include "daemon/server/observation.h"
-#include "daemon/server/policy_store.h"
+#include "daemon/server/policy_source.h"
 #include "daemon/server/probation.h"
 #include "daemon/server/profile_store.h"
 #include "daemon/trace/ring.h"

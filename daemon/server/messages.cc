@@ -9,7 +9,7 @@
 
 #include "ipc/heddle.capnp.h"
 #include "ipc/limits.h"
-#include "ipc/partition.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::server {
 namespace {

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/core/event.h"
-#include "daemon/result.h"
 #include "daemon/server/gpus.h"
 
 namespace heddle::server {

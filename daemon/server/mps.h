@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 #include "daemon/server/config.h"
 
 namespace heddle::server {

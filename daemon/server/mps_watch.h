@@ -13,7 +13,7 @@
 #include <set>
 #include <utility>
 
-#include "daemon/server/client.h"
+#include "daemon/server/attached.h"
 #include "daemon/server/handles.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/utc_text.h"
+#include "daemon/base/utc_text.h"
 
 namespace heddle::server {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 #include "daemon/server/handles.h"
 #include "daemon/trace/ring.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ipc/limits.h"
-#include "ipc/partition.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::server {
 namespace {

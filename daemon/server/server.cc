@@ -13,7 +13,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "daemon/replace_file.h"
+#include "daemon/base/replace_file.h"
 #include "daemon/server/notify.h"
 #include "daemon/server/watchdog.h"
 #include "ipc/fault.h"

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 #include "daemon/server/closer.h"
 #include "daemon/server/config.h"
 #include "daemon/server/engine.h"
@@ -27,7 +27,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
-#include "daemon/server/policy_store.h"
+#include "daemon/server/policy_source.h"
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
 #include "daemon/server/rules.h"

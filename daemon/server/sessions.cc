@@ -14,7 +14,7 @@
 #include "daemon/server/server.h"
 #include "ipc/fault.h"
 #include "ipc/kernel_id.h"
-#include "ipc/partition.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "daemon/result.h"
+#include "daemon/base/result.h"
 #include "daemon/trace/trace.h"
 
 namespace heddle::trace {

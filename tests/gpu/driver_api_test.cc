@@ -1,5 +1,5 @@
-// Holds shim/cuda/driver_api.h against the toolkit's cuda.h: every size, offset and value that the
-// shim and the simulated driver rely on. Built only where a toolkit is present.
+// Holds shim/driver/driver_api.h against the toolkit's cuda.h: every size, offset and value that
+// the shim and the simulated driver rely on. Built only where a toolkit is present.
 #include <cuda.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #undef CU_STREAM_LEGACY
 #undef CU_STREAM_PER_THREAD
 namespace ours {
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 }
 
 namespace {
@@ -92,7 +92,7 @@ static_assert(offsetof(ours::CUlaunchAttributeValue, priority) ==
 TEST(DriverApiTest, EveryEntryPointOfThisToolkitIsInTheTable) {
   std::set<std::string> known;
 #define HEDDLE_ENTRY(name) known.insert(#name);
-#include "shim/cuda/entry_points.inc"
+#include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
   EXPECT_GE(known.size(), 674u);
   EXPECT_TRUE(known.contains("cuLaunchKernelEx_ptsz"));

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 namespace {
 

@@ -130,7 +130,7 @@ bool begins(const std::string& name, const char* with) { return name.rfind(with,
 TEST_F(ShimExempt, EveryCopyAndMemsetIsActivity) {
   std::vector<std::string> names;
 #define HEDDLE_ENTRY(name) names.push_back(#name);
-#include "shim/cuda/entry_points.inc"
+#include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
   const auto known = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/cuda/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 

@@ -1,5 +1,5 @@
-// The built shim where a launch has a lease and needs no more (shim/leased.h): what it does is what
-// a Turn does, which all launches of a fail-closed client take.
+// The built shim where a launch has a lease and needs no more (shim/admission/leased.h): what it
+// does is what a Turn does, which all launches of a fail-closed client take.
 #include <gtest/gtest.h>
 
 #include <string>

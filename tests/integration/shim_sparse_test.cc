@@ -1,4 +1,4 @@
-// The built shim while the daemon says that launches may be told in rows (shim/sparse.h).
+// The built shim while the daemon says that launches may be told in rows (shim/admission/rows.h).
 #include <gtest/gtest.h>
 
 #include <numeric>

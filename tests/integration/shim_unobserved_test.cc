@@ -1,4 +1,4 @@
-// The built shim while the daemon says that launches need no record (shim/unobserved.h).
+// The built shim while the daemon says that launches need no record (shim/admission/unobserved.h).
 #include <gtest/gtest.h>
 
 #include <string>

@@ -45,7 +45,7 @@ def too_new(path, floor):
 
 
 def driver_entry_points():
-    text = (tree.ROOT / "shim/cuda/entry_points.inc").read_text()
+    text = (tree.ROOT / "shim/driver/entry_points.inc").read_text()
     return set(re.findall(r"HEDDLE_ENTRY\((\w+)\)", text))
 
 

@@ -23,7 +23,7 @@ COLUMNS_MAX = 100
 README_LINES_MAX = 60
 # Longer files, each with its reason.
 LONG_FILES = {
-    "shim/cuda/entry_points.inc": "generated: one line per driver entry point",
+    "shim/driver/entry_points.inc": "generated: one line per driver entry point",
 }
 # Longer READMEs: the policy guide is a reference, bench/ carries measurements, daemon/ the life of
 # one launch, shim/ what is never held back, with reasons and tests.

@@ -28,7 +28,7 @@ def main():
         print("skipped: no clang-tidy here")
         sys.exit(77)
     # The longest first, so that none of them is alone at the end.
-    paths = sorted((path for folder in FOLDERS for path in (tree.ROOT / folder).glob("*.cc")),
+    paths = sorted((path for folder in FOLDERS for path in (tree.ROOT / folder).rglob("*.cc")),
                    key=lambda path: -path.stat().st_size)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         told = list(pool.map(findings, (str(path.relative_to(tree.ROOT)) for path in paths)))

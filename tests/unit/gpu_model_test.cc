@@ -1,4 +1,4 @@
-#include "bench/sim/gpu_model.h"
+#include "daemon/sim/gpu_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Which SMs a text means, and which groups these are (ipc/partition.h).
-#include "ipc/partition.h"
+// Which SMs a text means, and which groups these are (ipc/sm_set.h).
+#include "ipc/sm_set.h"
 
 #include <gtest/gtest.h>
 

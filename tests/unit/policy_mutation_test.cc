@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/cli/policy_test.h"
-#include "daemon/policy/session.h"
+#include "daemon/policy/running.h"
 
 namespace heddle::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include <fstream>
 #include <random>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/cli/profile.h"
-#include "daemon/replace_file.h"
 #include "daemon/server/profile_store.h"
 
 namespace heddle::profiles {

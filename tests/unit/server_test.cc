@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/server/client.h"
+#include "daemon/server/attached.h"
 #include "daemon/server/config.h"
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "ipc/heddle.capnp.h"
-#include "shim/cache.h"
-#include "shim/gate.h"
-#include "shim/messages.h"
+#include "shim/admission/gate.h"
+#include "shim/driver/cache.h"
+#include "shim/link/messages.h"
 
 namespace heddle::shim {
 namespace {

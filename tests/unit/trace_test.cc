@@ -7,8 +7,8 @@
 #include <memory>
 #include <random>
 
-#include "bench/sim/virtual.h"
 #include "daemon/policy/lua_policy.h"
+#include "daemon/sim/virtual.h"
 #include "daemon/trace/replay.h"
 #include "daemon/trace/ring.h"
 #include "daemon/trace/timeline.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "bench/sim/virtual.h"
+#include "daemon/sim/virtual.h"
 
 namespace heddle::sim {
 namespace {

@@ -1,0 +1,371 @@
+#include "daemon/server/attached.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "ipc/kernel_id.h"
+#include "ipc/ring.h"
+#include "ipc/slot.h"
+
+namespace heddle::server {
+namespace {
+
+template <size_t N>
+void copy_text(char (&out)[N], const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  memcpy(out, text.data(), length);
+  out[length] = '\0';
+}
+
+// None if any is impossible.
+core::SmGroups groups_of(std::span<const uint16_t> sms) {
+  core::SmGroups groups{};
+  if (sms.size() > core::kSmGroups) return groups;
+  for (size_t i = 0; i < sms.size(); ++i) {
+    if (sms[i] > UINT8_MAX) return {};
+    groups.sms[i] = static_cast<uint8_t>(sms[i]);
+  }
+  groups.count = static_cast<uint8_t>(sms.size());
+  return groups;
+}
+
+std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+// Words that the launch path reads are stored only when they change: a store takes the cache line
+// away from every launching thread.
+template <class Word, class Value>
+void store_changed(Word& word, Value value) {
+  if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
+}
+
+}  // namespace
+
+template <class T>
+SharedMemory<T>::~SharedMemory() {
+  if (memory_ != nullptr) munmap(static_cast<void*>(memory_), sizeof(T));
+  close_descriptor();
+}
+
+template <class T>
+int SharedMemory<T>::make(const char* name, int (*seal)(int)) {
+  fd_ = ipc::make_memory(name, sizeof(T));
+  if (fd_ < 0) return fd_;
+  void* at = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (at == MAP_FAILED) return -errno;
+  memory_ = static_cast<T*>(at);  // atomics of a fresh memfd are zero as they lie
+  return seal(fd_);
+}
+
+template <class T>
+void SharedMemory<T>::close_descriptor() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+template class SharedMemory<ipc::ControlMemory>;
+template class SharedMemory<ipc::ClientMemory>;
+
+Result<std::unique_ptr<Client>> Client::make(Identity identity) {
+  std::unique_ptr<Client> client(new Client(std::move(identity)));
+  int error = client->control_.make("heddle-control", ipc::seal_control_memory);
+  if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
+  if (error != 0) {
+    return fail(std::string("shared memory: ") + strerror(-error) +
+                "; check the daemon's limits on memory and open files");
+  }
+  ipc::ControlMemory::Header& header = client->control_->header;
+  header.magic = ipc::kControlMagic;
+  header.version = ipc::kProtocolVersion;
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    ipc::DeviceWindow& window = client->control_->windows[device];
+    window.partition = client->identity_.partition;
+    window.fence_sizes = client->identity_.fence_sizes;
+    if (client->identity_.gpus[device] == kNoGpu)
+      window.word = ipc::pack_window(1, ipc::kWindowLease);
+  }
+  return client;
+}
+
+void Client::set_terms(int priority, const std::string& rule, const Terms& terms) {
+  identity_.priority = priority;
+  identity_.rule = rule;
+  identity_.terms.share = terms.share;
+  identity_.terms.slo_ms = terms.slo_ms;
+  identity_.terms.window_us = terms.window_us;
+}
+
+int Client::send_attached(int socket, int doorbell) {
+  ipc::Attached attached;
+  attached.managed = 1;
+  attached.priority = static_cast<uint32_t>(identity_.priority);
+  attached.client_id = identity_.id;
+  attached.flags = identity_.terms.fail_closed ? ipc::kFailClosed : 0;
+  copy_text(attached.rule, identity_.rule);
+  const int fds[] = {control_.fd(), client_.fd(), doorbell};
+  const int error =
+      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)), fds);
+  control_.close_descriptor();
+  client_.close_descriptor();
+  return error;
+}
+
+bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
+  const uint16_t used = threads_used();
+  room_ = share_.records;
+  asks_room_ = share_.asks - std::min(share_.asks, intake_.asking());
+  behind_ = false;
+  bool look_again = false;
+  uint16_t thread = first_thread_ < used ? first_thread_ : 0;
+  for (uint16_t n = 0; n < used; ++n) {
+    if (any_news(thread)) {
+      if (!collect_thread(thread, now, claims)) return false;
+      look_again |= n > 0;
+    }
+    if (++thread == used) thread = 0;
+  }
+  if (!look_again) return true;
+  // A completion may cover a launch that another thread posted after its ring was read here. It was
+  // published before the completion, so that a second look finds it; the claims are then sorted.
+  for (thread = 0; room_ > 0 && thread < used; ++thread) {
+    if (posted(thread) && !drain_ring(thread, now, claims)) return false;
+  }
+  return true;
+}
+
+bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
+  const ipc::ThreadBlock& block = client_->threads[thread];
+  Cursor& cursor = cursors_[thread];
+  alignas(64) std::byte copy[ipc::kRecordBytes];
+  uint32_t seq = 0;
+  last_active = now;
+  // One that the thread asks instead of another takes no room.
+  const bool takes_room = asked(thread) && intake_.open_ask(thread) == 0;
+  const bool room = !takes_room || asks_room_ > 0;
+  behind_ |= !room;
+  // Before it is looked at: what it becomes meanwhile is news the next time.
+  if (room) cursor.ask_word = block.ask_word.load(std::memory_order_relaxed);
+  // The ask before the ring: what the thread posted before it asked is then surely seen.
+  if (room && ipc::slot_poll(block, cursor.ask, seq, copy)) {
+    asks_room_ -= takes_room ? 1 : 0;
+    Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
+    if (!ipc::read_record(copy, claim.fields)) return false;
+    cursor.ask = seq;
+    claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+  }
+  const uint32_t open = intake_.open_ask(thread);
+  if (open != 0 && ipc::slot_withdrawn(block, open)) {
+    claims.push_back({Claim::Source::kWithdrawal, thread, open, now});
+  }
+  return !posted(thread) || drain_ring(thread, now, claims);
+}
+
+bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
+  ipc::ThreadBlock& block = client_->threads[thread];
+  Cursor& cursor = cursors_[thread];
+  bool sound = true;
+  const int taken = ipc::ring_drain(
+      block.ring_head, control_->grants[thread].ring_tail, cursor.ring, block.ring,
+      [&](const std::byte* copy) {
+        claims.push_back({Claim::Source::kRecord, thread});
+        Claim& claim = claims.back();
+        sound &= ipc::read_record(copy, claim.fields);
+        claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+        cursor.last_at = claim.at;
+      },
+      room_);
+  if (taken > 0) {
+    room_ -= static_cast<uint32_t>(taken);
+    if (room_ == 0) {
+      first_thread_ = static_cast<uint16_t>(thread + 1);
+      behind_ = true;
+    }
+  }
+  return sound && taken >= 0;
+}
+
+// The core may choose less than the client has, never more.
+uint32_t Client::partition_of(const core::Decision& d) const {
+  const uint32_t fixed = identity_.partition;
+  if (fixed == 0) return d.partition;
+  return (fixed & d.partition) != 0 ? fixed & d.partition : fixed;
+}
+
+bool Client::apply(const core::Decision& d) {
+  if (d.kind == core::DecisionKind::kGrant) {
+    if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
+    intake_.granted(d.thread);
+    ipc::slot_answer(control_->grants[d.thread], d.ask_seq,
+                     {d.credit_us, d.epoch, partition_of(d), d.launch_priority});
+    return true;
+  }
+  if (d.kind == core::DecisionKind::kWindow) {
+    ipc::DeviceWindow& window = window_of(d.device);
+    window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
+    window.partition.store(partition_of(d), std::memory_order_relaxed);
+    window.free_streams.store(d.free_streams, std::memory_order_relaxed);
+    window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    if (d.window_us != core::kWindowLeased) set_unobserved(false);
+    windows_changed();
+    refused = d.managed == 0;
+  } else if (d.kernel < ipc::kKernels) {
+    ipc::KernelHint& hint = control_->kernels[d.kernel];
+    hint.predicted_us.store(d.predicted_us, std::memory_order_release);
+    store_changed(hint.measure, uint32_t{d.measure});
+  }
+  return false;
+}
+
+bool Client::let_through(const Claim& claim) {
+  if (claim.source != Claim::Source::kAsk) return false;
+  ipc::slot_answer(control_->grants[claim.thread], claim.seq, {0, 1, identity_.partition, 0});
+  return true;
+}
+
+void Client::wake(uint16_t thread) {
+  if (!ipc::slot_sleeps(client_->threads[thread])) return;
+  HEDDLE_FAULT_POINT("daemon: granted, not woken");
+  ipc::futex_wake(&control_->grants[thread].granted);
+}
+
+GpuNumbers::Numbers Client::visible() const {
+  GpuNumbers::Numbers all = 0;
+  for (size_t device = 0; device < identity_.device_count; ++device) {
+    const uint8_t gpu = identity_.gpus[device];
+    if (gpu != kNoGpu) all |= GpuNumbers::Numbers{1} << gpu;
+  }
+  return all;
+}
+
+// That of the client's own device.
+ipc::DeviceWindow& Client::window_of(int gpu) {
+  const auto& gpus = identity_.gpus;
+  const auto device = std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin();
+  return control_->windows[device];
+}
+
+void Client::windows_changed() {
+  leased_ = true;
+  for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
+    const ipc::DeviceWindow& window = window_of(std::countr_zero(rest));
+    const uint64_t word = window.word.load(std::memory_order_relaxed);
+    leased_ &= ipc::window_us(word) == ipc::kWindowLease;
+  }
+  tell_sparse();
+}
+
+void Client::heartbeat(core::TimeNs now) {
+  control_->header.heartbeat_ns.store(now, std::memory_order_release);
+}
+
+void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
+
+void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
+
+uint64_t Client::launches_told() const {
+  const auto& counters = client_->counters;
+  return counters.launches.load(std::memory_order_relaxed) -
+         counters.unobserved.load(std::memory_order_relaxed);
+}
+
+uint64_t Client::take_untold() {
+  constexpr uint64_t kMost = 100'000'000;  // of a broken client, in half a second
+  const uint64_t all = client_->counters.unobserved.load(std::memory_order_relaxed);
+  return std::min(kMost, all - std::exchange(untold_taken_, all));
+}
+
+void Client::set_unobserved(bool on) { store_changed(control_->header.unobserved, on ? 1u : 0u); }
+
+void Client::allow_sparse(bool on) {
+  sparse_allowed_ = on;
+  tell_sparse();
+}
+
+// Of a client with one device: which of several a launch is for, the launch does not look up.
+void Client::tell_sparse() {
+  uint32_t word = 0;
+  if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
+    const ipc::DeviceWindow& window = window_of(std::countr_zero(working()));
+    if (window.partition.load(std::memory_order_relaxed) == 0) {
+      word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
+    }
+  }
+  if (word != 0 && !sparse()) HEDDLE_FAULT_POINT("daemon: rows allowed, not told");
+  store_changed(control_->header.sparse, word);
+}
+
+void Client::set_sleep(ipc::Sleep sleep) {
+  if (sleep != ipc::kAwake) {
+    naps_ += naps_ == UINT32_MAX ? 2 : 1;  // never 0
+    control_->naps.store(naps_, std::memory_order_relaxed);
+  }
+  // Sequentially consistent: the rings are read next, and the client stores before it looks here.
+  control_->sleeping.store(sleep, std::memory_order_seq_cst);
+}
+
+void Client::add_kernel(const core::KernelBody& kernel) {
+  if (kernel.index >= ipc::kKernels) {
+    intake_.count_malformed();
+    return;
+  }
+  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
+  auto& slot = kernels_[kernel.index];
+  slot = std::make_unique<core::KernelBody>(kernel);
+}
+
+uint64_t Client::task() const {
+  const std::string task = identity_.label + '\n' + identity_.command;
+  return XXH3_64bits(task.data(), task.size());
+}
+
+std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
+                                              const core::TaskProfile* profile) const {
+  core::Event event(core::EventKind::kAttached, now, identity_.id);
+  event.device = gpu;
+  core::AttachedBody& body = event.attached;
+  body = {};
+  body.task = task();
+  body.profile_runs = profile != nullptr ? profile->runs : 0;
+  body.pid = static_cast<uint32_t>(identity_.pid);
+  body.uid = identity_.uid;
+  body.share = static_cast<float>(identity_.terms.share);
+  body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
+  body.window_max_us = identity_.terms.window_us;
+  body.fail_closed = identity_.terms.fail_closed;
+  body.priority = static_cast<uint8_t>(identity_.priority);
+  body.groups = groups_of(identity_.sm_groups);
+  body.partition = identity_.partition;
+  copy_text(body.name, base_name(identity_.exe));
+  copy_text(body.label, identity_.label);
+  std::vector<core::Event> events{event};
+  const auto measured = [&](const core::ProfileBody& what) {
+    core::Event& known = events.emplace_back(core::EventKind::kProfile, now, identity_.id);
+    known.device = gpu;
+    known.profile = what;
+  };
+  for (size_t i = 0; profile != nullptr && i < profile->kernels.size(); ++i) {
+    const core::KernelProfile& k = profile->kernels[i];
+    measured({k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0});
+    for (const core::DurationAfter& a : k.after) {
+      measured({k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before});
+    }
+  }
+  for (const auto& kernel : kernels_) {
+    if (!kernel) continue;
+    core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
+    known.device = gpu;
+    known.kernel = *kernel;
+  }
+  return events;
+}
+
+void Client::let_go(std::string reason) {
+  unmanaged_reason_ = std::move(reason);
+  set_bypass(true);
+}
+
+}  // namespace heddle::server

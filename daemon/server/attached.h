@@ -1,0 +1,222 @@
+// One attached process: its two shared memories, the daemon's private cursors into them, and what
+// is known of it. Owned by Engine; loop thread only.
+//
+// The client's memory is hostile: everything is copied once and checked as a copy, and no value in
+// it is used as an index before it was compared with a limit.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+#include "daemon/core/scheduler.h"
+#include "daemon/server/config.h"
+#include "daemon/server/intake.h"
+#include "ipc/layout.h"
+#include "ipc/socket.h"
+
+namespace heddle::server {
+
+// A mapping of shared memory, and until it was handed over also its descriptor.
+template <class T>
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Makes a zeroed memory, maps it, then seals it. 0 or -errno.
+  int make(const char* name, int (*seal)(int));
+  void close_descriptor();
+
+  int fd() const { return fd_; }
+  T* operator->() const { return memory_; }
+  T& operator*() const { return *memory_; }
+
+ private:
+  T* memory_ = nullptr;
+  int fd_ = -1;
+};
+
+struct Identity {
+  core::ClientId id = 0;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  int priority = ipc::kPriorityDefault;
+  std::string rule;
+  Terms terms;
+  std::string label;
+  std::string command;
+  std::string exe;
+  std::string cgroup;  // of its paths the one to show, "" if none is seen
+  std::string unseen;  // Origin::unseen
+  uint32_t driver_version = 0;
+  uint32_t device_count = 1;
+  DeviceMap gpus = same_numbers();
+  uint32_t sm_count = 0;  // of its device 0, 0: unknown
+  bool profiled = true;   // on a GPU of the model that profiles are kept of
+  bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
+  uint32_t fence_sizes = 0;  // core::kFenceSizes if its launches may be fenced
+  uint32_t partition = 0;    // its SM groups on every device (terms.sms), 0: the whole device
+  uint32_t sms = 0;          // how many SMs these are
+  std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
+};
+
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> make(Identity identity);
+
+  const Identity& identity() const { return identity_; }
+  // What rules give it from now on; SMs and failure mode stay what they were when it attached.
+  void set_terms(int priority, const std::string& rule, const Terms& terms);
+  Intake& intake() { return intake_; }
+  const Intake& intake() const { return intake_; }
+  const ipc::ClientMemory& memory() const { return *client_; }
+  ipc::ControlMemory& control() { return *control_; }
+
+  // Sends ipc::Attached with the descriptors, then closes the daemon's copies. 0 or -errno.
+  int send_attached(int socket, int doorbell);
+
+  // A client's part of what is read of all in a turn: who writes without end must not hold up the
+  // others. The rest stays where it is.
+  struct Share {
+    uint32_t records = kRecordsPerTurn;
+    uint32_t asks = ipc::kThreads;  // that may be open at once
+  };
+  static constexpr uint32_t kRecordsPerTurn = 2 * ipc::kRingRecords;
+  void set_share(Share share) { share_ = share; }
+  bool behind() const { return behind_; }  // something was left
+  // Appends what is new in rings and ask slots, as far as its share goes. False: the client's
+  // memory is impossible (a ring head beyond reach, a record that does not decode), it is to be let
+  // go, and no claim means anything.
+  bool collect(core::TimeNs now, std::vector<Claim>& claims);
+  // Brings over what that looks at first, without waiting for it; then the records of those
+  // threads that have news.
+  void prefetch() const {
+    const uint16_t used = threads_used();
+    for (uint16_t i = 0; i < used; ++i) __builtin_prefetch(&client_->threads[i]);
+  }
+  void prefetch_news() const {
+    const uint16_t used = threads_used();
+    for (uint16_t i = 0; i < used; ++i) {
+      const ipc::ThreadBlock& block = client_->threads[i];
+      if (asked(i)) __builtin_prefetch(block.ask_record);
+      if (posted(i)) __builtin_prefetch(block.ring[cursors_[i].ring % ipc::kRingRecords]);
+    }
+  }
+
+  // Carries out one decision of the core. True if it is a grant: then wake(), behind a slot_fence.
+  bool apply(const core::Decision& decision);
+  // Of a device that nobody schedules: an ask, which the lease there calls for where the client
+  // fails closed, is granted. True if it was one: then wake().
+  bool let_through(const Claim& claim);
+  void wake(uint16_t thread);  // if it sleeps
+  void heartbeat(core::TimeNs now);
+  void set_bypass(bool on);
+  void set_sleep(ipc::Sleep sleep);
+  void set_contended(bool on);
+  void set_unobserved(bool on);
+  void allow_sparse(bool on);
+  bool sparse() const { return control_->header.sparse.load(std::memory_order_relaxed) != 0; }
+
+  void add_kernel(const core::KernelBody& kernel);
+  bool knows_kernel(uint32_t index) const {
+    return index < kernels_.size() && kernels_[index] != nullptr;
+  }
+
+  uint64_t task() const;  // hash of label, executable and arguments
+  // Tells a core about the client, what is known of its task, and all its kernels: the events, in
+  // order.
+  std::vector<core::Event> introduction(uint8_t gpu, core::TimeNs now,
+                                        const core::TaskProfile* profile) const;
+
+  // ---- GPUs, by the number that they have here ----
+  GpuNumbers::Numbers visible() const;  // that it could launch on
+  bool on_gpu(uint8_t gpu) const { return has(introduced_, gpu); }
+  void put_on_gpu(uint8_t gpu) { add(introduced_, gpu); }
+  // It works on those that it posted to; before it did, on those that it was introduced to.
+  bool works_on(uint8_t gpu) const { return has(working(), gpu); }
+  bool posted_to(uint8_t gpu) const { return has(posted_to_, gpu); }
+  void note_post(uint8_t gpu) { add(posted_to_, gpu); }
+  GpuNumbers::Numbers working() const { return posted_to_ != 0 ? posted_to_ : introduced_; }
+  bool leased() const { return leased_; }  // launches freely on all that it works on
+
+  // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
+  void let_go(std::string reason);
+  bool managed() const { return unmanaged_reason_.empty(); }
+  const std::string& unmanaged_reason() const { return unmanaged_reason_; }
+
+  // By its own count, which nothing but its own comfort may depend on: launches with a record, and
+  // those without that no call before has returned.
+  uint64_t launches_told() const;
+  uint64_t take_untold();
+
+  core::TimeNs last_active = 0;  // of the newest thing collected
+  bool connected = true;         // its socket is open
+  bool refused = false;          // by the policy
+
+ private:
+  explicit Client(Identity identity)
+      : identity_(std::move(identity)),
+        intake_(identity_.id, identity_.device_count, identity_.gpus) {}
+  static bool has(GpuNumbers::Numbers all, uint8_t gpu) { return (all >> gpu & 1) != 0; }
+  void add(GpuNumbers::Numbers& all, uint8_t gpu) {
+    all |= GpuNumbers::Numbers{1} << gpu;
+    windows_changed();
+  }
+  ipc::DeviceWindow& window_of(int gpu);
+  uint32_t partition_of(const core::Decision& decision) const;
+  void windows_changed();
+  void tell_sparse();
+  uint16_t threads_used() const {
+    const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
+    return static_cast<uint16_t>(std::min(used, ipc::kThreads));
+  }
+  // Anything that the thread did since it was last looked at.
+  bool any_news(uint16_t thread) const { return asked(thread) || posted(thread); }
+  bool asked(uint16_t thread) const {
+    const uint64_t ask_word = client_->threads[thread].ask_word.load(std::memory_order_seq_cst);
+    return ask_word != cursors_[thread].ask_word;
+  }
+  bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  // Its ring has something new.
+  bool posted(uint16_t thread) const {
+    const uint32_t head = client_->threads[thread].ring_head.load(std::memory_order_seq_cst);
+    return head != cursors_[thread].ring;
+  }
+  bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  uint64_t untold_taken_ = 0;
+  uint32_t naps_ = 0;
+  Share share_;
+  bool behind_ = false;
+  uint32_t asks_room_ = 0;     // asks that this poll may still take
+  uint32_t room_ = 0;          // records that this poll may still take
+  uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
+
+  struct Cursor {
+    uint32_t ring = 0;
+    uint32_t ask = 0;       // last one copied
+    uint64_t ask_word = 0;  // as it was last looked at
+    core::TimeNs last_at = 0;
+  };
+
+  Identity identity_;
+  SharedMemory<ipc::ControlMemory> control_;
+  SharedMemory<ipc::ClientMemory> client_;
+  Intake intake_;
+  std::array<Cursor, ipc::kThreads> cursors_{};
+  std::vector<std::unique_ptr<core::KernelBody>> kernels_;
+  GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
+  bool sparse_allowed_ = false;
+  bool leased_ = true;
+  std::string unmanaged_reason_;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,79 @@
+// Where policies come from, as the server sees it: it knows neither Lua nor files. Implemented in
+// daemon/policy_store.h, which main joins to the server; tests implement it with C++ policies.
+//
+// The first half of the calls reads and writes files, and takes as long as the disk and the policy
+// do: one such call at a time, on any thread. The second half answers at once, on the loop, also
+// while one of those is under way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/core/policy.h"
+
+namespace heddle::server {
+
+// A policy that was read and checked. Devices share nothing, so that each has an instance.
+struct Generation {
+  std::string name = "builtin";
+  std::string path;  // "" for the built-in
+  std::string hash;  // of the content, "" for the built-in
+  // Parameters set live that this content no longer takes, and so lost: why, one each.
+  std::vector<std::string> dropped;
+  // Why it must not run, "" if it may.
+  std::string quarantined;
+  // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the
+  // built-in. Any thread.
+  std::function<Result<std::unique_ptr<core::Policy>>()> make;
+  std::shared_ptr<const void> content;  // the store's own
+};
+
+class PolicyStore {
+ public:
+  using Params = std::vector<std::pair<std::string, std::string>>;
+
+  virtual ~PolicyStore() = default;
+
+  // ---- as long as it takes ----
+
+  // Reads and checks a policy: a name in the policy directory, a path, or "builtin". Who asks for
+  // it knowing that it is quarantined pardons it.
+  virtual Result<Generation> load(const std::string& name_or_path, bool pardon) = 0;
+  // The content that runs, whatever is saved since, with other parameters; `name` is its own or its
+  // file's. They are kept for later loads of that policy once adopted() says that the generation
+  // runs.
+  virtual Result<Generation> with_params(const std::string& name, const Params& params) = 0;
+  // If the file of the running policy, or of something that it imports, changed: the new
+  // generation, or why there is none. Says each change once, the running content too when it is
+  // found again after something else.
+  virtual std::optional<Result<Generation>> changed() = 0;
+  // The newest generation that good() was told of, this run or before, unless it was quarantined.
+  virtual std::optional<Generation> last_good() = 0;
+  // Writes down what quarantine() and good() were told. An error says that it could not.
+  virtual Result<void> remember() = 0;
+  virtual std::vector<std::string> directories() = 0;  // to watch; empty: do not watch
+  virtual nlohmann::json list() = 0;  // every policy: name, path, doc, params, error, quarantined
+
+  // ---- at once ----
+
+  // The generation that now runs on every device. `stands_in`: for another that was quarantined,
+  // whose file is still the one to run once it is mended.
+  virtual void adopted(const Generation& generation, bool stands_in) = 0;
+  // It faulted too often, `why` is the last fault: changed() never offers it again, nor does load()
+  // without a pardon, also after a restart. Of a content that was good with other parameters those
+  // are dropped instead.
+  virtual void quarantine(const Generation& generation, const std::string& why) = 0;
+  // It decided for long enough without a fault: where the next one that does not falls back to.
+  virtual void good(const Generation& generation) = 0;
+  virtual nlohmann::json status() const = 0;  // parameters in force, quarantined hashes
+  // What an instance made here says of itself: its last verdict and fault.
+  virtual nlohmann::json describe(const core::Policy& instance) const = 0;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,365 @@
+#include "daemon/sim/virtual.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace heddle::sim {
+namespace {
+
+using core::Event;
+using core::EventKind;
+using core::Evidence;
+
+// The core may want a tick now; a step forward keeps time moving.
+constexpr TimeNs kTickLeastNs = 1'000;
+
+double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
+
+// FNV-1a: equal on every host, which std::hash is not.
+uint64_t hash(const std::string& text, uint64_t h = 0xcbf29ce484222325u) {
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+template <size_t N>
+void copy_text(char (&out)[N], const std::string& text) {
+  const size_t bytes = std::min(text.size(), N - 1);
+  std::memcpy(out, text.data(), bytes);
+  out[bytes] = '\0';
+}
+
+// As the driver does: groups of 8 SMs, and what is left over, which is no less.
+core::SmGroups split(uint32_t sms) {
+  core::SmGroups groups{};
+  while (groups.count + 1U < core::kSmGroups && sms >= 2 * facts::kGroupSms) {
+    groups.sms[groups.count++] = facts::kGroupSms;
+    sms -= facts::kGroupSms;
+  }
+  groups.sms[groups.count++] = static_cast<uint8_t>(std::min<uint32_t>(sms, UINT8_MAX));
+  return groups;
+}
+
+}  // namespace
+
+VirtualMachine::VirtualMachine(const core::Config& core, const GpuConfig& gpu,
+                               const HostCosts& costs, bool managed)
+    : config_(core),
+      groups_(split(gpu.sm_count)),
+      costs_(costs),
+      managed_(managed),
+      scheduler_(core),
+      gpu_(gpu) {}
+
+bool VirtualMachine::set_policy(core::Policy* policy) {
+  bool ok = false;
+  hears_stopping_ = policy != nullptr && policy->hears_stopping();
+  take(scheduler_.set_policy(policy, now_, ok));
+  return ok;
+}
+
+size_t VirtualMachine::add_client(const ClientSpec& spec) {
+  ClientState& c = clients_.emplace_back();
+  c.spec = spec;
+  c.id = clients_.size();
+  c.gpu = gpu_.add_client(spec.sm_limit);
+  if (!managed_) c.window_us = core::kWindowLeased;
+  Event e(EventKind::kAttached, now_, c.id);
+  e.attached = {};
+  e.attached.task = hash(spec.label, hash(spec.name));
+  e.attached.pid = static_cast<uint32_t>(1000 + c.id);
+  e.attached.share = static_cast<float>(spec.share);
+  e.attached.slo_ms = static_cast<float>(spec.slo_ms);
+  e.attached.priority = static_cast<uint8_t>(spec.priority);
+  e.attached.groups = groups_;
+  e.attached.partition = spec.sms.id;
+  copy_text(e.attached.name, spec.name);
+  copy_text(e.attached.label, spec.label);
+  feed(e);
+  return clients_.size() - 1;
+}
+
+void VirtualMachine::remove_client(size_t client) {
+  ClientState& c = clients_[client];
+  c.live = false;
+  for (const size_t t : c.threads) ++threads_[t].wakeup;
+  for (uint32_t slot = 0; slot < in_flight_.size(); ++slot) {
+    if (in_flight_[slot].thread == 0 || threads_[in_flight_[slot].thread].client != client)
+      continue;
+    in_flight_[slot].thread = 0;
+    in_flight_free_.push_back(slot);
+  }
+  c.in_flight = 0;
+  c.gpu_us = gpu_.gpu_ns(c.gpu) / 1e3;
+  gpu_.remove_client(now_, c.gpu);
+  feed(Event(EventKind::kDetached, now_, c.id));
+}
+
+size_t VirtualMachine::add_thread(size_t client) {
+  ClientState& c = clients_[client];
+  Thread& t = threads_.emplace_back();
+  t.client = client;
+  t.index = static_cast<uint16_t>(c.threads.size());
+  t.stream = gpu_.open_stream(c.gpu, c.spec.stream_priority);
+  c.threads.push_back(threads_.size() - 1);
+  return threads_.size() - 1;
+}
+
+void VirtualMachine::launch(size_t client, TimeNs when, const LaunchSpec& spec, bool sync) {
+  ClientState& c = clients_[client];
+  if (c.script == 0) c.script = add_thread(client);
+  Thread& t = threads_[c.script];
+  t.calls.push_back({std::max(when, now_), launch_of(client, spec), sync});
+  if (t.doing == Doing::kNothing && t.wakes_at == kNever) wake_at(c.script, t.calls.front().at);
+}
+
+void VirtualMachine::loop(size_t client, TimeNs when, const LoopSpec& spec) {
+  const size_t thread = add_thread(client);
+  threads_[thread].loop = spec;
+  threads_[thread].loop_launch = launch_of(client, spec.launch);
+  threads_[thread].looping = true;
+  wake_at(thread, std::max(when, now_));
+}
+
+uint32_t VirtualMachine::add_kernel(size_t client, const LaunchSpec& spec) {
+  std::vector<Kernel>& kernels = clients_[client].kernels;
+  Kernel& k = kernels.emplace_back();
+  k.spec = spec;
+  k.waves = std::max(1u, gpu_.waves(shape(spec, 0, 1)));
+  return static_cast<uint32_t>(kernels.size() - 1);
+}
+
+void VirtualMachine::run(size_t client, TimeNs when, Program& program) {
+  const size_t thread = add_thread(client);
+  threads_[thread].program = &program;
+  go_on(thread, std::max(when, now_));
+}
+
+// ---- time -------------------------------------------------------------------------------------
+
+void VirtualMachine::set_alarm(TimeNs when, Alarm alarm) {
+  alarm.at = std::max(when, now_);
+  alarm.order = ++order_;
+  alarms_.push(alarm);
+}
+
+void VirtualMachine::ring(const Alarm& alarm) {
+  Thread& t = threads_[alarm.thread];
+  switch (alarm.kind) {
+    case Alarm::Kind::kWake:
+      if (t.wakeup != alarm.number) return;
+      t.wakes_at = kNever;
+      if (clients_[t.client].live) proceed(alarm.thread);
+      break;
+    case Alarm::Kind::kGrant:
+      granted(alarm);
+      break;
+    case Alarm::Kind::kSelf:
+      self(alarm.thread);
+      break;
+    case Alarm::Kind::kMarker: {
+      if (!clients_[t.client].live) return;
+      Event e(EventKind::kCompleted, now_, clients_[t.client].id);
+      e.done = {alarm.number, alarm.duration_us, t.index, Evidence::kMarker};
+      feed(e);
+      break;
+    }
+  }
+}
+
+void VirtualMachine::wake_at(size_t thread, TimeNs when) {
+  Thread& t = threads_[thread];
+  t.wakes_at = when;
+  Alarm alarm;
+  alarm.thread = thread;
+  alarm.number = ++t.wakeup;
+  set_alarm(when, alarm);
+}
+
+TimeNs VirtualMachine::next_tick() const {
+  return managed_ ? std::max(scheduler_.next_deadline(), ticked_at_ + kTickLeastNs) : kNever;
+}
+
+void VirtualMachine::run_until(TimeNs until) {
+  for (;;) {
+    const TimeNs tick = next_tick();
+    const TimeNs next = std::max(now_, std::min({gpu_.next_event(), next_alarm(), tick}));
+    if (next > until) break;
+    now_ = next;
+    gpu_.advance(now_, notices_);
+    handling_.swap(notices_);
+    for (const Notice& notice : handling_) on_notice(notice);
+    handling_.clear();
+    if (next_alarm() <= now_) {
+      const Alarm alarm = alarms_.top();
+      alarms_.pop();
+      ring(alarm);
+    } else if (tick <= now_) {
+      ticked_at_ = now_;
+      feed(Event(EventKind::kTick, now_, 0));
+    }
+  }
+  now_ = std::max(now_, until);
+  gpu_.advance(now_, notices_);
+  handling_.swap(notices_);
+  for (const Notice& notice : handling_) on_notice(notice);
+  handling_.clear();
+}
+
+// ---- core -------------------------------------------------------------------------------------
+
+void VirtualMachine::feed(const Event& event) {
+  if (!managed_) return;
+  if (witness_ != nullptr) witness_->event(event);
+  take(scheduler_.step(event));
+}
+
+void VirtualMachine::take(std::span<const core::Decision> decisions) {
+  // Nothing below calls the core, so the decisions stay valid.
+  for (const core::Decision& d : decisions) {
+    if (witness_ != nullptr) witness_->decision(d);
+    ClientState& c = clients_[d.client - 1];
+    switch (d.kind) {
+      case core::DecisionKind::kGrant:
+        on_grant(d);
+        break;
+      case core::DecisionKind::kWindow:
+        c.window_us = d.window_us;
+        c.free_streams = d.free_streams;
+        c.epoch = d.epoch;
+        c.launch_priority = d.launch_priority;
+        break;
+      case core::DecisionKind::kHint:
+        c.kernels[d.kernel].predicted_us = static_cast<double>(d.predicted_us);
+        break;
+    }
+  }
+}
+
+void VirtualMachine::on_grant(const core::Decision& d) {
+  const size_t thread = clients_[d.client - 1].threads[d.thread];
+  Thread& t = threads_[thread];
+  if (t.doing != Doing::kAsking || t.ask_seq != d.ask_seq) return;  // it left by itself
+  Alarm alarm;
+  alarm.kind = Alarm::Kind::kGrant;
+  alarm.thread = thread;
+  alarm.number = d.ask_seq;
+  t.grant = d;
+  set_alarm(now_ + costs_.round_trip_ns, alarm);
+}
+
+void VirtualMachine::granted(const Alarm& alarm) {
+  Thread& t = threads_[alarm.thread];
+  ClientState& c = clients_[t.client];
+  if (!c.live || t.doing != Doing::kAsking || t.ask_seq != alarm.number) return;
+  t.doing = Doing::kNothing;
+  c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
+  if (t.last_record != kNoRecord) records_[t.last_record].granted_by = t.grant.decider;
+  submit(alarm.thread, t.pending, core::Admission::kAsk, t.grant.launch_priority,
+         t.grant.partition);
+  go_on(alarm.thread, now_ + costs_.launch_ns);
+}
+
+// ---- kernels ----------------------------------------------------------------------------------
+
+KernelShape VirtualMachine::shape(const LaunchSpec& spec, double us, uint32_t waves) const {
+  KernelShape s;
+  s.blocks = spec.blocks;
+  s.threads = spec.threads;
+  s.registers = spec.registers;
+  s.shared_bytes = spec.shared_bytes;
+  s.saturation = spec.saturation;
+  s.block_ns = to_ns(us) / waves;
+  return s;
+}
+
+VirtualMachine::Launch VirtualMachine::launch_of(size_t client, const LaunchSpec& spec) {
+  const std::string name =
+      spec.kernel + "<" + std::to_string(spec.blocks) + "," + std::to_string(spec.threads) + ">";
+  ClientState& c = clients_[client];
+  const auto [entry, added] =
+      c.kernel_index.try_emplace(name, static_cast<uint32_t>(c.kernels.size()));
+  if (added) add_kernel(client, spec);
+  return {entry->second, spec.us};
+}
+
+void VirtualMachine::announce(ClientState& c, uint32_t kernel) {
+  Kernel& k = c.kernels[kernel];
+  if (k.announced) return;
+  k.announced = true;
+  const std::string name = k.spec.kernel + "<" + std::to_string(k.spec.blocks) + "," +
+                           std::to_string(k.spec.threads) + ">";
+  Event e(EventKind::kKernel, now_, c.id);
+  e.kernel = {};
+  e.kernel.index = kernel;
+  e.kernel.id = hash(name);
+  e.kernel.grid_blocks = k.spec.blocks;
+  e.kernel.block_threads = k.spec.threads;
+  e.kernel.max_blocks_per_sm = gpu_.blocks_per_sm(shape(k.spec, 0, 1));
+  copy_text(e.kernel.name, k.spec.kernel);
+  feed(e);
+}
+
+double VirtualMachine::predict(const Kernel& k) const {
+  return k.predicted_us > 0 ? k.predicted_us : config_.default_kernel_us;
+}
+
+Event VirtualMachine::launch_event(EventKind kind, const Thread& t, uint32_t kernel) const {
+  const ClientState& c = clients_[t.client];
+  Event e(kind, now_, c.id);
+  e.launch = {};
+  e.launch.stream_seq = t.seq + 1;
+  e.launch.kernel = kernel;
+  e.launch.epoch = c.epoch;
+  e.launch.stream = t.index;
+  e.launch.thread = t.index;
+  return e;
+}
+
+// ---- what happened ----------------------------------------------------------------------------
+
+bool VirtualMachine::running(size_t client) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& f) {
+    return f.thread != 0 && threads_[f.thread].client == client && f.started > 0;
+  });
+}
+
+bool VirtualMachine::waiting(size_t client) const {
+  const auto& threads = clients_[client].threads;
+  return std::any_of(threads.begin(), threads.end(),
+                     [&](size_t t) { return threads_[t].doing == Doing::kAsking; });
+}
+
+TimeNs VirtualMachine::next_launch(size_t client) const {
+  TimeNs next = kNever;
+  for (const size_t t : clients_[client].threads) next = std::min(next, threads_[t].wakes_at);
+  return next;
+}
+
+double VirtualMachine::asked_us(size_t client) const {
+  for (const size_t t : clients_[client].threads) {
+    if (threads_[t].doing == Doing::kAsking) return threads_[t].pending.us;
+  }
+  return 0;
+}
+
+ClientStats VirtualMachine::stats(size_t client) const {
+  const ClientState& c = clients_[client];
+  ClientStats s;
+  s.launches = c.launches;
+  s.gpu_us = c.live ? gpu_.gpu_ns(c.gpu) / 1e3 : c.gpu_us;
+  s.asks = c.asks;
+  s.max_wait_us = c.max_wait_us;
+  s.iterations = c.iteration_us.size();
+  if (c.iteration_us.empty()) return s;
+  std::vector<float> sorted = c.iteration_us;
+  std::sort(sorted.begin(), sorted.end());
+  for (const float us : sorted) s.mean_us += static_cast<double>(us);
+  s.mean_us /= static_cast<double>(sorted.size());
+  s.p99_us = static_cast<double>(sorted[(sorted.size() - 1) * 99 / 100]);
+  s.max_us = static_cast<double>(sorted.back());
+  return s;
+}
+
+}  // namespace heddle::sim

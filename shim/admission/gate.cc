@@ -1,0 +1,461 @@
+#include "shim/admission/gate.h"
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+#include "shim/admission/rows.h"
+#include "shim/evidence/watch.h"
+
+namespace heddle::shim {
+namespace {
+
+using wire::Admission;
+
+// A windowed client marks its work this many times a window.
+constexpr int64_t kMarksPerWindow = 4;
+
+// A waiter asks about its own work at this pace, awake and asleep; without any it sleeps longer.
+// Measured (bench/RESULTS.md): a thread that spins on the query is late by half a millisecond and
+// more one time in twenty; one that looks every 20 µs sees 99 of 100 within 26.
+constexpr int64_t kPollNs = 20'000;
+// The first time sooner: what ran before the ask is often over, and its marker then is, too.
+constexpr int64_t kFirstPollNs = 4'000;
+constexpr int64_t kNapBusyNs = 60'000;
+constexpr int64_t kNapIdleNs = 2'000'000;
+
+constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
+
+// How often a fail-closed launch looks for a daemon.
+constexpr int64_t kAwaitNs = 5'000'000;
+constexpr int64_t kForeverNs = INT64_MAX / 2;
+
+// A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
+constexpr double kStarvedShare = 0.9;
+
+int64_t starvation_ns(const ipc::ControlMemory& control) {
+  const uint32_t ms = control.header.starvation_ms.load(std::memory_order_relaxed);
+  return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
+}
+
+// Kernels that ran on the whole device after a partition refused them.
+constinit KernelSet unmovable;
+
+// Kernels behind which the host paused last time: a gap worth filling may follow. One that also
+// runs in the middle of things is marked once, not each time.
+constinit KernelSet paused;
+constexpr int64_t kPauseNs = 50'000;
+// A marker and the wake-up of the thread that looks at it cost some microseconds: as much as a
+// prediction of so long may be off.
+constexpr int64_t kWorthNs = 100'000;
+
+constinit std::atomic<bool> has_peers{false};
+
+bool is_stale(const ipc::ControlMemory& control, int64_t now) {
+  const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
+  return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;
+}
+
+}  // namespace
+
+constinit KernelSet unraised;
+
+[[gnu::hot]] Turn::Turn(const Launch& launch) : ref_(launch.stream), graph_(launch.graph) {
+  do {
+    if (!in_ && !await_daemon(launch)) return;
+    ipc::ring_prefetch(in_.block().ring_head, in_.block().ring);
+    if (anything_captures() && stream_captures(launch.stream)) {
+      in_.count(Admission::SELF_CAPTURING);
+      give_up();
+      return;
+    }
+    stream_ = &stream_slot(in_, launch.stream);
+    if (stream_->device < 0 || stream_->device >= static_cast<int>(ipc::kDevices)) {
+      in_.count(Admission::SELF_POOL);
+      give_up();
+      return;
+    }
+    admit(launch);
+  } while (!in_);  // a fail-closed launch left the session of a daemon that went away
+  if (partition_ != 0) [[unlikely]]
+    move(launch);
+  const uint32_t count = ++in_.thread().launches;
+  if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
+    pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
+  }
+  // Where it cannot be remembered that the driver refuses it, it is not tried.
+  if (priority_ != 0 &&
+      (!launch.may_raise || kernel_.index >= ipc::kKernels || unraised.has(kernel_.index))) {
+    priority_ = 0;
+  }
+  HEDDLE_FAULT_POINT("gate: admitted, not launched");
+}
+
+// Outside of every session a fail-closed launch waits for one, unless it is of those that are never
+// held back. True: inside. False: it goes as it is.
+bool Turn::await_daemon(const Launch& launch) {
+  for (;;) {
+    const Inside::Entry entry = in_.enter_again();
+    if (entry == Inside::Entry::kIn) return true;
+    if (entry == Inside::Entry::kNoSlot) count_without_slot();
+    const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
+                      (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
+                      (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
+                      signals(launch.stream) ||
+                      is_collective(launch.handle, launch.shape, launch.graph);
+    if (free) {
+      give_up();
+      return false;
+    }
+    ipc::futex_wait(&guard().fail_closed, 1, kAwaitNs);
+  }
+}
+
+bool Turn::may_move(const Launch& launch) const {
+  return launch.may_move && !quiet_ && !unmovable.has(kernel_.index);
+}
+
+bool Turn::can_move(const Launch& launch) const {
+  return may_move(launch) && has_lanes(*stream_) && !anything_captures();
+}
+
+// Into its partition, where that can be.
+void Turn::move(const Launch& launch) {
+  if (may_move(launch)) detour_.emplace(in_, *stream_, ref_, partition_);
+}
+
+void Turn::stay() {
+  if (pair_ >= 0) end_pair(in_, *stream_, target(), pair_, false);
+  pair_ = -1;
+  detour_.reset();
+}
+
+void Turn::stayed() { unmovable.add(kernel_.index); }
+
+void Turn::priority_refused() {
+  unraised.add(kernel_.index);
+  in_.count_marker_error();
+}
+
+// The launch goes as it is, unmanaged.
+void Turn::give_up() {
+  // It may have a number, under a daemon that went away.
+  if (reach_.seq != 0) in_.thread().in_hand.store(0, std::memory_order_release);
+  stream_ = nullptr;
+  in_.leave();
+}
+
+// The daemon has not timed this kernel, or wants it timed again.
+bool Turn::wants_measure(uint32_t count) const {
+  if (kernel_.index >= ipc::kKernels) return false;
+  const ipc::KernelHint& hint = in_.control().kernels[kernel_.index];
+  return hint.predicted_us.load(std::memory_order_relaxed) == 0 ||
+         is_drawn(count, hint.measure.load(std::memory_order_relaxed));
+}
+
+void Turn::admit(const Launch& launch) {
+  const Admission admission = decide(launch);
+  if (admission == Admission::ASK) [[unlikely]]
+    return ask(launch);
+  post(admission);
+}
+
+// How the launch may go without asking; ASK: it may not.
+[[gnu::hot]] Admission Turn::decide(const Launch& launch) {
+  kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
+  const ipc::ControlMemory& control = in_.control();
+  predicted_us_ = kernel_.index < ipc::kKernels
+                      ? control.kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed)
+                      : 0;
+  if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
+  const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
+  window_us_ = ipc::window_us(word);
+  epoch_ = ipc::window_epoch(word);
+  partition_ = control.windows[stream_->device].partition.load(std::memory_order_relaxed);
+  // Also where nothing would hold it: the daemon must know that others are waited for. How long it
+  // takes is up to them, so that it is never measured and always taken for the default.
+  if (kernel_.exempt || launch.exempt ||
+      (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
+    quiet_ = true;
+    return exempt();
+  }
+  if (control.header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
+  // A window is the word of a daemon that lives.
+  if (fails_closed() && is_stale(control, now_ns()) &&
+      !stream_->signals.load(std::memory_order_relaxed)) {
+    return Admission::ASK;
+  }
+  if (window_us_ == ipc::kWindowLease) [[likely]] {
+    if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
+      remember_harmless(launch.handle);
+    }
+    if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
+        is_polled(in_.thread().launches)) {
+      poll_stream(in_, *stream_);
+    }
+    return Admission::LEASE;
+  }
+  if (stream_->signals.load(std::memory_order_relaxed)) return exempt();
+  if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
+    return Admission::WINDOW;
+  }
+  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
+  return Admission::ASK;
+}
+
+// Adds up what the streams have outstanding. A thread that launches alone knows how much it has
+// added since; what ended meanwhile it learns when that is used up.
+bool Turn::fits_window(uint32_t window_us) {
+  ThreadSlot& thread = in_.thread();
+  const uint32_t claim = claim_if_alone(thread);
+  const bool known = claim != 0 && thread.room_claim == claim && thread.room_epoch == epoch_ &&
+                     thread.room_device == stream_->device;
+  if (!known || thread.room_us <= 0) {
+    const auto window = static_cast<float>(window_us);
+    thread.room_us = window - outstanding_us(stream_->device);
+    if (thread.room_us <= 0) {
+      poll_all(in_);
+      thread.room_us = window - outstanding_us(stream_->device);
+    }
+    thread.room_claim = claim;
+    thread.room_epoch = epoch_;
+    thread.room_device = stream_->device;
+  }
+  if (thread.room_us <= 0) return false;
+  thread.room_us -= predicted_us_;
+  return true;
+}
+
+// A window bounds what is queued, not what runs side by side. Asked once it is used up, and all
+// that is known to be done was looked at.
+bool Turn::in_free_stream() {
+  const auto& window = in_.control().windows[stream_->device];
+  const uint32_t most = window.free_streams.load(std::memory_order_relaxed);
+  if (most == 0 || outstanding_ns(*stream_) > 0) return false;
+  uint32_t busy = 0;
+  for_each_active([&](const StreamSlot& slot) {
+    busy += slot.device == stream_->device && outstanding_ns(slot) > 0;
+  });
+  return busy < most;
+}
+
+// What cannot move asks, unless the credit is for where it runs anyhow.
+bool Turn::use_credit(const Launch& launch) {
+  Credit& credit = in_.thread().credit[stream_->device];
+  if (credit.us < predicted_us_ || credit.epoch != epoch_ ||
+      (credit.partition != partition_ && !can_move(launch))) {
+    return false;
+  }
+  credit.us -= predicted_us_;
+  priority_ = credit.priority;
+  partition_ = credit.partition;
+  return true;
+}
+
+void Turn::take_number() {
+  before_ = stream_->kernel.load(std::memory_order_relaxed);
+  reach_ = shim::take_number(in_.thread(), *stream_, kernel_.index, predicted_us_);
+}
+
+ipc::RecordFields Turn::record(Admission admission) {
+  at_ns_ = now_ns();
+  ipc::RecordFields fields;
+  fill_record(fields, *stream_, reach_.seq, kernel_.index, epoch_, at_ns_);
+  if (graph_) fields.kind = wire::Kind::GRAPH;
+  fields.ask_seq = ask_seq_;
+  fields.admission = admission;
+  return fields;
+}
+
+[[gnu::hot]] void Turn::post(Admission admission) {
+  if (admission == Admission::LEASE || admission == Admission::WINDOW) {
+    priority_ =
+        in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
+  }
+  if (reach_.seq == 0) take_number();
+  ipc::RecordFields fields = record(admission);
+  if (admission == Admission::LEASE) {
+    tell_launch(in_, before_, fields);
+  } else {
+    telling.stop();
+  }
+  in_.post(fields);
+  in_.count(admission);
+}
+
+// Asks for no room, and takes it all the same.
+Admission Turn::exempt() {
+  in_.thread().room_us -= predicted_us_;
+  return Admission::SELF_EXEMPT;
+}
+
+void Turn::ask(const Launch& launch) {
+  if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
+  ThreadSlot& thread = in_.thread();
+  // What runs before this launch is what the daemon waits to hear about.
+  place_marker(in_, *stream_, ref_);
+  if (++thread.ask_seq == 0) ++thread.ask_seq;
+  ask_seq_ = thread.ask_seq;
+  thread.credit[stream_->device] = {};
+  if (reach_.seq == 0) take_number();
+  telling.stop();
+  ipc::RecordFields fields = record(Admission::ASK);
+  fields.unmovable = !can_move(launch);
+  ipc::ThreadBlock& block = in_.block();
+  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+  in_.ring(ipc::kWakeOnAsk);
+  const int64_t asked_ns = at_ns_;
+  const Admission admission = wait(ask_seq_);
+  // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
+  // the time: that one may be waiting for this very launch, so that its stream is held no more.
+  const auto waited_ns = static_cast<double>(now_ns() - asked_ns);
+  if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
+      anyone_blocked(asked_ns)) {
+    stream_->signals.store(true, std::memory_order_relaxed);
+  }
+  if (admission == Admission::ASK) {
+    use_grant(ipc::slot_grant(in_.grant()));
+    ipc::slot_close(block, ask_seq_);
+    in_.count(admission);
+  } else {
+    ipc::slot_withdraw(block, ask_seq_);
+    if (admission == Admission::SELF_STALE && fails_closed()) return in_.leave();
+    post(admission);
+  }
+}
+
+void Turn::use_grant(const ipc::Grant& grant) {
+  in_.thread().credit[stream_->device] = {static_cast<float>(grant.credit_us), grant.epoch,
+                                          grant.launch_priority, grant.partition};
+  priority_ = grant.launch_priority;
+  partition_ = grant.partition;
+}
+
+// Waits until the ask is granted, or must not be waited for any longer; says which.
+Admission Turn::wait(uint32_t seq) {
+  const ipc::ControlMemory::Header& header = in_.control().header;
+  const ipc::GrantSlot& grant = in_.grant();
+  const int64_t start = now_ns();
+  const int64_t bound_ns = fails_closed() ? kForeverNs : starvation_ns(in_.control());
+  const int64_t spin_until =
+      start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
+  int64_t next_poll = start + kFirstPollNs;
+  bool busy = true;
+  for (;;) {
+    for (int i = 0; i < 16; ++i) {
+      if (ipc::slot_granted(grant, seq)) return Admission::ASK;
+      __builtin_ia32_pause();
+    }
+    const int64_t now = now_ns();
+    if (in_.session().detached.load(std::memory_order_relaxed)) return Admission::SELF_STALE;
+    if (header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
+    if (now - start >= bound_ns) return Admission::SELF_STARVED;
+    if (!fails_closed() && is_stale(in_.control(), now)) return Admission::SELF_STALE;
+    if (now >= next_poll) {
+      busy = poll_all(in_);
+      next_poll = now + kPollNs;
+    }
+    if (now < spin_until) continue;
+    HEDDLE_FAULT_POINT("gate: about to sleep");
+    ipc::slot_sleep(in_.block(), grant, seq, [&](uint32_t seen) {
+      if (in_.session().detached.load(std::memory_order_seq_cst)) return;
+      const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
+      ipc::futex_wait(&grant.granted, seen, std::min(nap, start + bound_ns - now));
+    });
+  }
+}
+
+[[gnu::hot]] CUresult Turn::launched(CUresult result) {
+  if (stream_ == nullptr) return result;
+  HEDDLE_FAULT_POINT("gate: launched, not recorded");
+  const bool timed = pair_ >= 0;
+  if (partition_ != 0) [[unlikely]]
+    come_back(result);
+  in_.thread().in_hand.store(0, std::memory_order_release);
+  if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
+  if (result != CUDA_SUCCESS) {
+    in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
+    return result;
+  }
+  const bool contended = in_.contended();
+  const bool free = window_us_ == ipc::kWindowLease && !contended;
+  if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
+  stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
+  if (contended && has_markers(*stream_)) watch_soon();
+  return result;
+}
+
+// Before the launch counts as being with the driver: until then its stream does not wait for it.
+void Turn::come_back(CUresult result) {
+  const bool launched = result == CUDA_SUCCESS;
+  const bool moved = lane() != nullptr;
+  if (moved && pair_ >= 0) {
+    end_pair(in_, *stream_, target(), pair_, launched);
+    pair_ = -1;
+  }
+  if (moved && launched && !detour_->back()) in_.count_marker_error();
+  if (launched) in_.count_partition(moved);
+  detour_.reset();
+}
+
+bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns,
+                   float predicted_us) {
+  if (at_ns - stream.launched_ns.load(std::memory_order_relaxed) > kPauseNs) {
+    paused.add(before - 1);
+  } else {
+    paused.remove(before - 1);
+  }
+  const int64_t queue_end = std::max(at_ns, stream.queue_end_ns.load(std::memory_order_relaxed)) +
+                            static_cast<int64_t>(predicted_us * 1e3f);
+  stream.queue_end_ns.store(queue_end, std::memory_order_relaxed);
+  return queue_end - at_ns >= kWorthNs && paused.has(kernel);
+}
+
+// While somebody less important waits, or it may itself have to wait.
+bool Turn::wants_marker() {
+  if (window_us_ == ipc::kWindowLease) {
+    return worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
+  }
+  if (window_us_ == ipc::kWindowGate) {
+    return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
+  }
+  return (stream_->posted_ns.load(std::memory_order_relaxed) -
+          stream_->marked_ns.load(std::memory_order_relaxed)) *
+             kMarksPerWindow >=
+         int64_t{window_us_} * 1'000;
+}
+
+ipc::RecordFields failure_of(StreamSlot& stream, ipc::RecordFields record, float predicted_us) {
+  stream.posted_ns.fetch_sub(static_cast<int64_t>(predicted_us * 1e3f), std::memory_order_relaxed);
+  record.at_ns = static_cast<uint64_t>(now_ns());
+  record.kind = wire::Kind::COMPLETION;
+  record.evidence = wire::Evidence::FAILED;
+  return record;
+}
+
+void note_launch(Launch launch) {
+  launch.exempt = true;
+  Turn(launch).launched(CUDA_SUCCESS);
+}
+
+void note_signal(StreamRef stream) {
+  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
+  set_signals(stream);
+}
+
+void note_peer() { has_peers.store(true, std::memory_order_relaxed); }
+
+void note_activity(StreamRef ref, wire::Kind kind) {
+  Inside in;
+  if (!in || (anything_captures() && stream_captures(ref))) return;
+  StreamSlot& stream = stream_slot(in, ref);
+  if (stream.device < 0 || stream.device >= static_cast<int>(ipc::kDevices)) return;
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = stream.posted.fetch_add(1, std::memory_order_seq_cst) + 1;
+  fields.stream = stream.index;
+  fields.kind = kind;
+  fields.device = static_cast<uint8_t>(stream.device);
+  in.post(fields);
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,455 @@
+#include "shim/admission/kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+#include "shim/admission/unobserved.h"
+#include "shim/driver/driver.h"
+#include "shim/evidence/streams.h"
+#include "shim/evidence/watch.h"
+#include "shim/link/messages.h"
+#include "shim/link/spin.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr int kEntryBits = 14;
+constexpr size_t kEntries = size_t{1} << kEntryBits;
+static_assert(kEntries == 2 * ipc::kKernels);
+constexpr size_t kProbes = 64;
+// For the next daemon, which is told no names that found no room here, only IDs.
+constexpr size_t kNameArenaBytes = 1 << 20;
+constexpr uint64_t kFreeTag = 0;
+constexpr uint64_t kDeadTag = 1;  // purged, or being written: never matches
+// Stands for a module at a graph, whose handle lives and dies by itself.
+const CUmodule kGraph = reinterpret_cast<CUmodule>(1);
+
+// Tables start as zeros, so that untouched pages cost nothing.
+constexpr ipc::LaunchShape kZero{{0, 0, 0}, {0, 0, 0}, 0, 0};
+
+// Written under the registry's lock, read without: a reader believes what it read if the tag is
+// the same before and after. Every word is one of its own, and the kernel is one word: of an entry
+// that was replaced by one of the same tag meanwhile it is the old one or the new one, whole.
+struct alignas(64) Known {
+  std::atomic<uint64_t> tag{kFreeTag};
+  std::atomic<void*> handle{nullptr};
+  std::atomic<CUmodule> module{nullptr};  // nullptr: unknown
+  std::atomic<uint64_t> shape[4] = {};
+  std::atomic<uint64_t> kernel{0};  // index << 1 | exempt
+};
+static_assert(sizeof(Known) == 64);
+
+constexpr uint64_t pack(KernelRef kernel) { return uint64_t{kernel.index} << 1 | kernel.exempt; }
+constexpr KernelRef unpack(uint64_t kernel) {
+  return {static_cast<uint32_t>(kernel >> 1), (kernel & 1) != 0};
+}
+
+struct Registered {
+  uint64_t id = 0;
+  uint32_t name = 0;  // offset in the arena
+  uint32_t name_length = 0;
+  ipc::LaunchShape shape = kZero;
+  uint32_t registers = 0;
+  uint32_t static_smem_bytes = 0;
+  uint32_t blocks_per_sm = 0;
+  uint32_t graph_nodes = 0;
+};
+
+constinit Known entries[kEntries];
+constinit Registered registry[ipc::kKernels];
+constinit std::atomic<uint32_t> registered{0};
+constinit uint16_t by_id[kEntries] = {};  // index + 1, open addressing by kernel ID
+constinit char names[kNameArenaBytes] = {};
+constinit size_t names_used = 0;
+constinit Spin registry_lock;
+constinit Spin telling_lock;  // held while the daemon is told of a kernel
+
+// A shape in words of two fields, as it lies.
+struct Words {
+  uint64_t w[4];
+  explicit Words(const ipc::LaunchShape& shape) { memcpy(w, &shape, sizeof w); }
+  Words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) : w{a, b, c, d} {}
+  bool operator==(const Words& o) const {
+    return ((w[0] ^ o.w[0]) | (w[1] ^ o.w[1]) | (w[2] ^ o.w[2]) | (w[3] ^ o.w[3])) == 0;
+  }
+};
+
+// A sum of products, none of which waits for another.
+[[gnu::always_inline]] inline uint64_t tag_of(void* handle, const Words& shape) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
+  const uint64_t sum = reinterpret_cast<uint64_t>(handle) * kOdd +
+                       shape.w[0] * 0xff51afd7ed558ccdu + shape.w[1] * 0xc4ceb9fe1a85ec53u +
+                       shape.w[2] * 0xbf58476d1ce4e5b9u + shape.w[3] * 0x94d049bb133111ebu;
+  return (sum ^ sum >> 32) * kOdd | 2;  // neither kFreeTag nor kDeadTag
+}
+
+size_t home_of(uint64_t tag) { return tag >> (64 - kEntryBits); }
+
+[[gnu::always_inline]] inline bool find(uint64_t tag, void* handle, const Words& shape,
+                                        KernelRef& kernel) {
+  size_t place = home_of(tag);
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    const Known& entry = entries[place];
+    const uint64_t seen = entry.tag.load(std::memory_order_acquire);
+    // Acquiring, all of them: the tag is looked at again behind them.
+    const auto get = [](const auto& word) { return word.load(std::memory_order_acquire); };
+    if (seen == tag && get(entry.handle) == handle &&
+        Words(get(entry.shape[0]), get(entry.shape[1]), get(entry.shape[2]), get(entry.shape[3])) ==
+            shape) [[likely]] {
+      kernel = unpack(get(entry.kernel));
+      if (entry.tag.load(std::memory_order_relaxed) == tag) [[likely]]
+        return true;
+    }
+    if (seen == kFreeTag) return false;
+    place = (place + 1) % kEntries;
+  }
+  return false;
+}
+
+// What first sight learns from the driver.
+struct Sight {
+  char name[ipc::kKernelNameBytes] = {};
+  KernelFacts facts;
+  CUmodule module = nullptr;
+  bool exempt = false;
+};
+
+// Collectives spin for their peers: holding one rank back would hang the set.
+bool is_exempt(const char* name) {
+  for (const char* part : {"ncclDevKernel", "ncclKernel", "ncclSym", "nvshmem", "allreduce",
+                           "all_reduce", "cross_device_reduce"}) {
+    if (strcasestr(name, part) != nullptr) return true;
+  }
+  return false;
+}
+
+// A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it.
+CUfunction resolve(void* handle, const char*& name) {
+  const auto function = static_cast<CUfunction>(handle);
+  if (HEDDLE_REAL(cuFuncGetName)(&name, function) == CUDA_SUCCESS && name != nullptr) {
+    return function;
+  }
+  const auto kernel = static_cast<CUkernel>(handle);
+  if (HEDDLE_REAL(cuKernelGetName)(&name, kernel) != CUDA_SUCCESS) name = nullptr;
+  CUfunction of_kernel = nullptr;
+  if (name == nullptr || anything_captures()) return nullptr;
+  if (HEDDLE_REAL(cuKernelGetFunction)(&of_kernel, kernel) != CUDA_SUCCESS) return nullptr;
+  return of_kernel;
+}
+
+void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
+  const RelaxedCapture relaxed;
+  const char* name = nullptr;
+  const CUfunction function = resolve(handle, name);
+  const size_t length = name != nullptr ? strlen(name) : 0;
+  const size_t kept = std::min(length, sizeof sight.name - 1);
+  if (kept > 0) memcpy(sight.name, name, kept);
+  sight.facts.name = {sight.name, kept};
+  sight.facts.shape = shape;
+  // The hash sees all of the name, however long.
+  sight.facts.id = ipc::kernel_id({name != nullptr ? name : "", length}, shape);
+  sight.exempt = name != nullptr && is_exempt(name);
+  if (function == nullptr) return;
+  // A lazy load may synchronize the context: it must not happen while others wait for this launch.
+  if (!anything_captures() && driver_has(kEntry_cuFuncLoad)) HEDDLE_REAL(cuFuncLoad)(function);
+  HEDDLE_REAL(cuFuncGetModule)(&sight.module, function);
+  int value = 0;
+  const auto attribute = HEDDLE_REAL(cuFuncGetAttribute);
+  if (attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS) {
+    sight.facts.registers = static_cast<uint32_t>(value);
+  }
+  if (attribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == CUDA_SUCCESS) {
+    sight.facts.static_smem_bytes = static_cast<uint32_t>(value);
+  }
+  const uint32_t threads = shape.block[0] * shape.block[1] * shape.block[2];
+  if (HEDDLE_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+          &value, function, static_cast<int>(threads), shape.dynamic_smem_bytes) == CUDA_SUCCESS) {
+    sight.facts.blocks_per_sm = static_cast<uint32_t>(value);
+  }
+}
+
+void name_sight(Sight& sight, const char* format, uint64_t hash) {
+  const int length =
+      snprintf(sight.name, sizeof sight.name, format, static_cast<unsigned long long>(hash));
+  sight.facts.name = {sight.name, static_cast<size_t>(length)};
+  sight.facts.graph_nodes = 1;  // or so many as name_graph counts
+  sight.module = kGraph;
+  sight.facts.id = ipc::kernel_id(sight.facts.name, sight.facts.shape);
+}
+
+int send_registration(int socket, const KernelFacts& facts) {
+  Packet packet;
+  build_kernel(packet, facts);
+  return ipc::send_packet(socket, packet.span());
+}
+
+KernelFacts facts_of(uint32_t index) {
+  const Registered& r = registry[index];
+  return {r.id,
+          {names + r.name, r.name_length},
+          r.shape,
+          index,
+          r.registers,
+          r.static_smem_bytes,
+          r.blocks_per_sm,
+          r.graph_nodes};
+}
+
+// The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
+// registry's lock is held.
+uint32_t index_of(const KernelFacts& facts, bool& is_new) {
+  is_new = false;
+  size_t place = static_cast<size_t>(facts.id) % kEntries;
+  for (; by_id[place] != 0; place = (place + 1) % kEntries) {
+    if (registry[by_id[place] - 1].id == facts.id) return by_id[place] - 1u;
+  }
+  const uint32_t index = registered.load(std::memory_order_relaxed);
+  if (index == ipc::kKernels) return ipc::kNoKernel;
+  const bool fits = facts.name.size() < kNameArenaBytes - names_used;
+  const size_t length = fits ? facts.name.size() : 0;
+  memcpy(names + names_used, facts.name.data(), length);
+  registry[index] = {facts.id,
+                     static_cast<uint32_t>(names_used),
+                     static_cast<uint32_t>(length),
+                     facts.shape,
+                     facts.registers,
+                     facts.static_smem_bytes,
+                     facts.blocks_per_sm,
+                     facts.graph_nodes};
+  names_used += length;
+  by_id[place] = static_cast<uint16_t>(index + 1);
+  registered.store(index + 1, std::memory_order_release);
+  is_new = true;
+  return index;
+}
+
+// Where nothing is free, an older one gives way, so that what runs now is always found.
+void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
+  static constinit size_t evicted = 0;
+  size_t place = home_of(tag);
+  for (size_t probe = 0; entries[place].tag.load(std::memory_order_relaxed) > kDeadTag; ++probe) {
+    if (probe + 1 == kProbes) {
+      place = (home_of(tag) + evicted++ % kProbes) % kEntries;
+      break;
+    }
+    place = (place + 1) % kEntries;
+  }
+  Known& entry = entries[place];
+  entry.tag.store(kDeadTag, std::memory_order_relaxed);
+  // Releasing: who reads one of these sees that the tag is dead.
+  const auto set = [](auto& word, auto value) { word.store(value, std::memory_order_release); };
+  const Words shape(sight.facts.shape);
+  set(entry.handle, handle);
+  set(entry.module, sight.module);
+  for (size_t i = 0; i < 4; ++i) set(entry.shape[i], shape.w[i]);
+  set(entry.kernel, pack(kernel));
+  set(entry.tag, tag);
+}
+
+// A kernel seen for the first time. Nothing waits for a daemon that is slow to read, or stopped,
+// nor for another thread that tells it something: the helper tells it the rest.
+void tell(Session& session, const KernelFacts& facts) {
+  if (telling_lock.try_lock()) {
+    const bool next = session.kernels_told.load(std::memory_order_relaxed) == facts.index;
+    const bool told = next && send_registration(session.socket, facts) == 0;
+    if (told) session.kernels_told.store(facts.index + 1, std::memory_order_relaxed);
+    telling_lock.unlock();
+    if (told) return;
+  }
+  call_helper();
+}
+
+KernelRef add(Session* session, uint64_t tag, void* handle, Sight& sight) {
+  KernelRef kernel;
+  bool is_new;
+  {
+    const Held held(registry_lock);
+    if (find(tag, handle, Words(sight.facts.shape), kernel)) return kernel;
+    kernel = {index_of(sight.facts, is_new), sight.exempt};
+    insert(tag, handle, sight, kernel);
+  }
+  sight.facts.index = kernel.index;
+  if (is_new && session != nullptr) tell(*session, sight.facts);
+  return kernel;
+}
+
+template <class Match>
+void purge(Match&& match) {
+  const Held held(registry_lock);
+  for (Known& entry : entries) {
+    if (entry.tag.load(std::memory_order_relaxed) > kDeadTag && match(entry)) {
+      entry.tag.store(kDeadTag, std::memory_order_release);
+    }
+  }
+}
+
+}  // namespace
+
+bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph) {
+  const Words words(shape);
+  KernelRef kernel;
+  if (find(tag_of(handle, words), handle, words, kernel)) return kernel.exempt;
+  if (graph) return false;
+  const char* name = nullptr;
+  resolve(handle, name);
+  return name != nullptr && is_exempt(name);
+}
+
+namespace {
+
+// Apart from kernel_of, whose frame stays small.
+[[gnu::noinline]] KernelRef first_sight(const Inside& in, uint64_t tag, void* handle,
+                                        const ipc::LaunchShape& shape, bool graph) {
+  Sight sight;
+  sight.facts.shape = shape;
+  if (graph) {
+    // It was instantiated out of our sight: known by its handle alone.
+    name_sight(sight, "graph@%llx", reinterpret_cast<uint64_t>(handle));
+  } else {
+    look_at_kernel(handle, shape, sight);
+  }
+  return add(&in.session(), tag, handle, sight);
+}
+
+}  // namespace
+
+[[gnu::hot]] KernelRef known_kernel(void* handle, uint64_t grid_xy, uint64_t grid_z_block_x,
+                                    uint64_t block_yz, uint64_t smem_cluster) {
+  const Words words(grid_xy, grid_z_block_x, block_yz, smem_cluster);
+  KernelRef kernel;
+  return find(tag_of(handle, words), handle, words, kernel) ? kernel : KernelRef{};
+}
+
+[[gnu::hot]] KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape,
+                                 bool graph) {
+  const Words words(shape);
+  const uint64_t tag = tag_of(handle, words);
+  KernelRef kernel;
+  if (find(tag, handle, words, kernel)) [[likely]]
+    return kernel;
+  return first_sight(in, tag, handle, shape, graph);
+}
+
+namespace {
+
+// What a graph's nodes are, those of its children included.
+class GraphSight {
+ public:
+  bool look_at(CUgraph graph, int depth = 0) {
+    size_t count = 0;
+    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return false;
+    nodes_ += count;
+    hash_ = depth == 0 ? count : XXH3_64bits_withSeed(&count, sizeof count, hash_);
+    size_t seen = std::min(count, kNodesMax);
+    const size_t bytes = seen * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
+    if (seen == 0) return true;
+    // Not on the stack, which may be small; nor from the application's heap.
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return true;
+    const auto nodes = static_cast<CUgraphNode*>(memory);
+    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
+    // A handle is a pointer.
+    seen = std::min(seen, bytes / sizeof(CUgraphNode));  // NOLINT(bugprone-sizeof-expression)
+    for (size_t i = 0; i < seen; ++i) look_at(nodes[i], depth);
+    munmap(memory, bytes);
+    return true;
+  }
+
+  uint64_t hash() const { return hash_; }
+  uint64_t nodes() const { return nodes_; }
+  bool exempt() const { return exempt_; }
+
+ private:
+  // The rest counts by number only, and so do graphs that are deeper down.
+  static constexpr size_t kNodesMax = size_t{1} << 20;
+  static constexpr int kDepthMax = 8;
+
+  void look_at(CUgraphNode node, int depth) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+    if (HEDDLE_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) return;
+    hash_ = XXH3_64bits_withSeed(&type, sizeof type, hash_);
+    exempt_ |=
+        type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    CUgraph child = nullptr;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < kDepthMax &&
+        HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
+      look_at(child, depth + 1);
+    }
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
+  }
+
+  void look_at_kernel_of(CUgraphNode node) {
+    CUDA_KERNEL_NODE_PARAMS_v2 params{};
+    if (HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS) return;
+    hash_ = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash_);
+    const char* name = nullptr;
+    const bool named = params.func != nullptr
+                           ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
+                           : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
+    if (!named || name == nullptr) return;
+    hash_ = XXH3_64bits_withSeed(name, strlen(name), hash_);
+    exempt_ |= is_exempt(name);
+  }
+
+  uint64_t hash_ = 0;
+  uint64_t nodes_ = 0;
+  bool exempt_ = false;
+};
+
+}  // namespace
+
+void name_graph(CUgraphExec exec, CUgraph graph) {
+  GraphSight look;
+  if (!look.look_at(graph)) return;
+  Sight sight;
+  sight.exempt = look.exempt();
+  name_sight(sight, "graph:%016llx", look.hash());
+  sight.facts.graph_nodes =
+      static_cast<uint32_t>(std::clamp<uint64_t>(look.nodes(), 1, UINT32_MAX));
+  purge_handle(exec);
+  // A session's socket is not ours to use outside a stay; the next launch is one.
+  const Inside in;
+  add(in ? &in.session() : nullptr, tag_of(exec, Words(sight.facts.shape)), exec, sight);
+}
+
+void purge_module(CUmodule module) {
+  forget_all_harmless();
+  purge([&](const Known& entry) { return entry.module == module || entry.module == nullptr; });
+}
+
+void purge_handle(void* handle) {
+  forget_harmless(handle);
+  purge([&](const Known& entry) { return entry.handle == handle; });
+}
+
+void purge_kernels() {
+  forget_all_harmless();
+  purge([](const Known& entry) { return entry.module != kGraph; });
+}
+
+void forget_kernels() {
+  registry_lock.forget();
+  telling_lock.forget();
+  forget_all_harmless();
+  purge([](const Known&) { return true; });
+}
+
+bool kernels_untold(const Session& session) {
+  return session.kernels_told.load(std::memory_order_relaxed) <
+         registered.load(std::memory_order_acquire);
+}
+
+int tell_kernel(Session& session) {
+  const Held held(telling_lock);
+  const uint32_t index = session.kernels_told.load(std::memory_order_relaxed);
+  if (index == registered.load(std::memory_order_acquire)) return 0;
+  const int error = send_registration(session.socket, facts_of(index));
+  if (error == 0) session.kernels_told.store(index + 1, std::memory_order_relaxed);
+  return error;
+}
+
+}  // namespace heddle::shim

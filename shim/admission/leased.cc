@@ -1,0 +1,58 @@
+#include "shim/admission/leased.h"
+
+#include "shim/admission/rows.h"
+#include "shim/evidence/watch.h"
+
+namespace heddle::shim {
+
+[[gnu::hot]] bool Leased::post(KernelRef kernel) {
+  if (!in_.enter_known()) return false;
+  ThreadSlot& thread = in_.thread();
+  ipc::ring_prefetch(thread.block->ring_head, thread.block->ring);
+  StreamSlot* const stream = known_stream(thread, ref_);
+  if (kernel.index >= ipc::kKernels || stream == nullptr ||
+      static_cast<uint32_t>(stream->device) >= ipc::kDevices || anything_captures()) {
+    return false;
+  }
+  const ipc::ControlMemory& control = in_.control();
+  const ipc::DeviceWindow& window = control.windows[stream->device];
+  const ipc::KernelHint& hint = control.kernels[kernel.index];
+  const uint64_t word = window.word.load(std::memory_order_acquire);
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  // What a Turn sees to.
+  const uint32_t more = get(window.partition) | get(control.header.bypass) |
+                        get(control.header.unobserved) | get(guard().fail_closed) |
+                        get(hint.measure) | kernel.exempt;
+  predicted_us_ = get(hint.predicted_us);
+  if (ipc::window_us(word) != ipc::kWindowLease || more != 0 || !(predicted_us_ > 0) ||
+      is_timed(thread.launches + 1) || (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {
+    return false;
+  }
+
+  priority_ = get(window.launch_priority);
+  if (priority_ != 0 && unraised.has(kernel.index)) priority_ = 0;
+  stream_ = stream;
+  kernel_ = kernel.index;
+  before_ = get(stream->kernel);
+  epoch_ = ipc::window_epoch(word);
+  ++thread.launches;
+  seq_ = take_number(thread, *stream, kernel_, predicted_us_).seq;
+  at_ns_ = now_ns();
+  in_.post_silently([&](ipc::RecordFields& record) {
+    fill_record(record, *stream, seq_, kernel_, epoch_, at_ns_);
+    tell_launch(in_, before_, record);
+  });
+  in_.count(wire::Admission::LEASE);
+  HEDDLE_FAULT_POINT("gate: admitted, not launched");
+  return true;
+}
+
+// Somebody less important waits to hear that it is done.
+void Leased::mark() {
+  if (worth_marking(*stream_, before_, kernel_, at_ns_, predicted_us_)) {
+    place_marker(in_, *stream_, ref_);
+  }
+  if (has_markers(*stream_)) watch_soon();
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,39 @@
+#include "shim/admission/unobserved.h"
+
+#include <sys/mman.h>
+
+namespace heddle::shim {
+
+constinit WordPage word_page{};
+constinit Harmless harmless[1 << kHarmlessBits] = {};
+constinit __thread uint32_t unobserved_launches = 0;
+
+// The one that was remembered last stays.
+void remember_harmless(const void* handle) {
+  if (is_harmless(handle)) return;
+  auto& [newer, older] = harmless_place(handle).handles;
+  older.store(newer.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  newer.store(handle, std::memory_order_relaxed);
+}
+
+void forget_harmless(const void* handle) {
+  for (auto& place : harmless_place(handle).handles) {
+    const void* expected = handle;
+    place.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
+  }
+}
+
+void forget_all_harmless() {
+  for (Harmless& place : harmless) {
+    for (auto& handle : place.handles) handle.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+// The kernel replaces one mapping by the other as a whole: a reader finds this one or that.
+bool read_word_from(int descriptor) {
+  const int flags = descriptor >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  return mmap(&word_page, sizeof word_page, PROT_READ, MAP_FIXED | flags, descriptor, 0) !=
+         MAP_FAILED;
+}
+
+}  // namespace heddle::shim

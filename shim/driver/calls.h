@@ -1,0 +1,128 @@
+// The driver's entry points that the shim wraps or calls, as cuda.h declares them; what it only
+// hands on is void*. Checked against cuda.h by tests/gpu where a toolkit is present.
+//
+// HEDDLE_REAL(name) is the driver's own function, resolved at its first call; a plain `name` would
+// be the shim's wrapper.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver/driver_api.h"
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// clang-format off
+CUresult cuInit(unsigned flags) noexcept;
+CUresult cuDriverGetVersion(int* version) noexcept;
+CUresult cuDeviceGetCount(int* count) noexcept;
+CUresult cuDeviceGetName(char* name, int length, CUdevice device) noexcept;
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) noexcept;
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) noexcept;
+CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) noexcept;
+CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags,
+                             CUdriverProcAddressQueryResult* status) noexcept;
+
+CUresult cuCtxGetCurrent(CUcontext* context) noexcept;
+CUresult cuCtxGetDevice(CUdevice* device) noexcept;
+CUresult cuCtxPushCurrent_v2(CUcontext context) noexcept;
+CUresult cuCtxPopCurrent_v2(CUcontext* context) noexcept;
+CUresult cuCtxSynchronize() noexcept;
+CUresult cuCtxSynchronize_v2(CUcontext context) noexcept;
+CUresult cuCtxDestroy(CUcontext context) noexcept;
+CUresult cuCtxDestroy_v2(CUcontext context) noexcept;
+CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept;
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) noexcept;
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) noexcept;
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept;
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept;
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) noexcept;
+
+CUresult cuModuleUnload(CUmodule module) noexcept;
+CUresult cuLibraryUnload(CUlibrary library) noexcept;
+CUresult cuFuncGetName(const char** name, CUfunction function) noexcept;
+CUresult cuFuncGetModule(CUmodule* module, CUfunction function) noexcept;
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction f) noexcept;
+CUresult cuFuncLoad(CUfunction function) noexcept;
+CUresult cuKernelGetName(const char** name, CUkernel kernel) noexcept;
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) noexcept;
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction f, int block_size,
+                                                     size_t dynamic_smem) noexcept;
+
+#define HEDDLE_LAUNCH_PARAMETERS                                                              \
+  CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+      unsigned smem, CUstream stream, void** params
+CUresult cuLaunchKernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept;
+CUresult cuLaunchKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept;
+CUresult cuLaunchCooperativeKernel(HEDDLE_LAUNCH_PARAMETERS) noexcept;
+CUresult cuLaunchCooperativeKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS) noexcept;
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) noexcept;
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) noexcept;
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) noexcept;
+CUresult cuLaunch(CUfunction f) noexcept;
+CUresult cuLaunchGrid(CUfunction f, int width, int height) noexcept;
+CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) noexcept;
+
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log, size_t size) noexcept;
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log, size_t size) noexcept;
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) noexcept;
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* params) noexcept;
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph, void* params) noexcept;
+CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept;
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept;
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept;
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) noexcept;
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept;
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) noexcept;
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept;
+
+CUresult cuStreamSynchronize(CUstream stream) noexcept;
+CUresult cuStreamSynchronize_ptsz(CUstream stream) noexcept;
+CUresult cuStreamQuery(CUstream stream) noexcept;
+CUresult cuStreamQuery_ptsz(CUstream stream) noexcept;
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) noexcept;
+CUresult cuStreamGetPriority(CUstream stream, int* priority) noexcept;
+CUresult cuStreamDestroy(CUstream stream) noexcept;
+CUresult cuStreamDestroy_v2(CUstream stream) noexcept;
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) noexcept;
+CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus* status) noexcept;
+CUresult cuStreamBeginCapture(CUstream stream) noexcept;
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) noexcept;
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) noexcept;
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) noexcept;
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
+                                     const void* edges, size_t count, CUstreamCaptureMode mode) noexcept;
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
+                                          const void* edges, size_t count, CUstreamCaptureMode mode) noexcept;
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept;
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept;
+
+// Since 12.4: where they are missing there are no partitions.
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
+CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
+                                     CUdevResource* remaining, unsigned flags, unsigned min_count) noexcept;
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) noexcept;
+CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned flags) noexcept;
+CUresult cuGreenCtxDestroy(CUgreenCtx context) noexcept;
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned flags, int priority) noexcept;
+CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* context) noexcept;
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) noexcept;
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) noexcept;
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) noexcept;
+
+CUresult cuEventCreate(CUevent* event, unsigned flags) noexcept;
+CUresult cuEventDestroy(CUevent event) noexcept;
+CUresult cuEventDestroy_v2(CUevent event) noexcept;
+CUresult cuEventRecord(CUevent event, CUstream stream) noexcept;
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) noexcept;
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) noexcept;
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) noexcept;
+CUresult cuEventQuery(CUevent event) noexcept;
+CUresult cuEventSynchronize(CUevent event) noexcept;
+CUresult cuEventElapsedTime(float* ms, CUevent begin, CUevent end) noexcept;
+// clang-format on
+
+}  // extern "C"
+#pragma GCC visibility pop

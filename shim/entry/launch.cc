@@ -1,0 +1,293 @@
+// Entry points that launch: kernels, cooperative kernels, graphs.
+#include "shim/admission/gate.h"
+#include "shim/admission/leased.h"
+#include "shim/admission/rows.h"
+#include "shim/driver/driver.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr unsigned kAttributesMax = 16;
+
+template <bool kPerThread>
+auto real_ex() {
+  return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
+}
+
+// `room` has the config's attributes and a place for one more.
+void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority) {
+  CUlaunchAttribute& added = room[config.numAttrs++];
+  added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  added.value.priority = priority;
+  config.attrs = room;
+}
+
+// Launches with a priority, into a partition, or both: `config` is the caller's own, with `room`.
+// What the driver refuses goes without the priority, and once as the application made it.
+template <bool kPerThread, class Plain>
+CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
+                        void** params, void** extra, Plain&& plain) {
+  const CUstream lane = turn.lane();
+  if (turn.priority() != 0) add_priority(config, room, turn.priority());
+  if (lane != nullptr) config.hStream = lane;
+  const auto launch = [&] { return real_ex<kPerThread>()(&config, f, params, extra); };
+  CUresult result = launch();
+  if (result != CUDA_SUCCESS && turn.priority() != 0) {
+    --config.numAttrs;
+    result = lane != nullptr ? launch() : plain();
+    if (result == CUDA_SUCCESS) turn.priority_refused();  // otherwise it was not for that
+  }
+  if (result != CUDA_SUCCESS && lane != nullptr) {
+    turn.stay();
+    result = plain();
+    if (result == CUDA_SUCCESS) turn.stayed();
+  }
+  return result;
+}
+
+template <bool kPerThread>
+auto real_kernel() {
+  return kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
+}
+
+// Apart from launch_kernel, which then is short and has a small frame.
+template <bool kPerThread>
+[[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto plain = [&] {
+    return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
+  Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
+  launch.may_raise = launch.may_move = true;
+  Turn turn(launch);
+  if (!turn.changed()) return turn.launched(plain());
+  CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
+  CUlaunchAttribute room[1];
+  return turn.launched(launch_changed<kPerThread>(turn, config, room, f, params, extra, plain));
+}
+
+// Launches what has its `lease`, which is Leased or Untold, at its priority if it may have one.
+template <class Lease, class Raised, class Plain>
+[[gnu::always_inline]] inline CUresult launch_leased(Lease& lease, bool may_raise, Raised&& raised,
+                                                     Plain&& plain) {
+  if (lease.priority() == 0 || !may_raise) return lease.launched(plain());
+  CUresult result = raised(lease.priority());
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    result = plain();
+    if (result == CUDA_SUCCESS) lease.priority_refused();  // otherwise it was not for that
+  }
+  return lease.launched(result);
+}
+
+template <bool kPerThread>
+[[gnu::always_inline]] inline CUresult launch_kernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
+  const auto plain = [&] {
+    return real_kernel<kPerThread>()(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+  };
+  const auto raised = [&](int priority) {
+    CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
+    CUlaunchAttribute room[1];
+    add_priority(config, room, priority);
+    return real_ex<kPerThread>()(&config, f, params, extra);
+  };
+  if (goes_unobserved(f)) return plain();
+  if (Untold row(f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}); row) {
+    return launch_leased(row, true, raised, plain);
+  }
+  Leased lease({stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1});
+  if (lease) return launch_leased(lease, true, raised, plain);
+  return take_turn<kPerThread>(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
+}
+
+template <bool kPerThread>
+CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
+  Launch launch{{stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}};
+  launch.cooperative = true;
+  Turn turn(launch);
+  const auto real = kPerThread ? HEDDLE_REAL(cuLaunchCooperativeKernel_ptsz)
+                               : HEDDLE_REAL(cuLaunchCooperativeKernel);
+  return turn.launched(real(f, gx, gy, gz, bx, by, bz, smem, stream, params));
+}
+
+// What the attributes of a launch mean for us.
+void read_attributes(const CUlaunchConfig& config, Launch& launch) {
+  launch.may_raise = launch.may_move =
+      config.numAttrs < kAttributesMax && (config.attrs != nullptr || config.numAttrs == 0);
+  for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
+    const CUlaunchAttributeValue& value = config.attrs[i].value;
+    switch (config.attrs[i].id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        launch.cooperative = value.cooperative != 0;
+        if (launch.cooperative) launch.may_raise = launch.may_move = false;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        launch.may_raise = false;  // the application chose one
+        break;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
+        break;  // a partition that is too small for it refuses it
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        launch.may_raise = launch.may_move = false;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+// The attributes of a launch that is changed, in `room`. One that moves follows an event, which it
+// must not overlap.
+void copy_attributes(CUlaunchConfig& config, bool moves, CUlaunchAttribute* room) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    room[i] = config.attrs[i];
+    if (moves && room[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      room[i].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+    }
+  }
+  config.attrs = room;
+}
+
+template <bool kPerThread>
+CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, void** extra) {
+  const auto plain = [&] { return real_ex<kPerThread>()(config, f, params, extra); };
+  if (config == nullptr) return plain();
+  Launch launch{{config->hStream, kPerThread},
+                f,
+                {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                 {config->blockDimX, config->blockDimY, config->blockDimZ},
+                 config->sharedMemBytes,
+                 1}};
+  read_attributes(*config, launch);
+  if (!launch.cooperative && goes_unobserved(f)) return plain();
+  CUlaunchConfig own = *config;
+  CUlaunchAttribute room[kAttributesMax];
+  if (!launch.cooperative) {
+    const auto raised = [&](int priority) {
+      copy_attributes(own, false, room);
+      add_priority(own, room, priority);
+      return real_ex<kPerThread>()(&own, f, params, extra);
+    };
+    if (Untold row(f, launch.shape); row) {
+      return launch_leased(row, launch.may_raise, raised, plain);
+    }
+    Leased lease(launch.stream, f, launch.shape);
+    if (lease) return launch_leased(lease, launch.may_raise, raised, plain);
+  }
+  Turn turn(launch);
+  if (!turn.changed()) return turn.launched(plain());
+  copy_attributes(own, turn.lane() != nullptr, room);
+  return turn.launched(launch_changed<kPerThread>(turn, own, room, f, params, extra, plain));
+}
+
+// The calls from before cuLaunchKernel, whose block shape lies in the function.
+template <class Real>
+CUresult launch_grid(CUfunction f, CUstream stream, int width, int height, Real&& real) {
+  ipc::LaunchShape shape;
+  shape.grid[0] = static_cast<uint32_t>(width);
+  shape.grid[1] = static_cast<uint32_t>(height);
+  Turn turn({{stream, false}, f, shape});
+  return turn.launched(real());
+}
+
+template <bool kPerThread>
+CUresult launch_graph(CUgraphExec exec, CUstream stream) {
+  const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
+  if (goes_unobserved(exec)) return real(exec, stream);
+  Launch launch{{stream, kPerThread}, exec, {}};
+  launch.graph = true;
+  Turn turn(launch);
+  return turn.launched(real(exec, stream));
+}
+
+CUresult named(CUresult result, const CUgraphExec* exec, CUgraph graph) {
+  if (result == CUDA_SUCCESS && exec != nullptr && is_initialized()) name_graph(*exec, graph);
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+#define HEDDLE_LAUNCH_ARGUMENTS f, gx, gy, gz, bx, by, bz, smem, stream, params
+
+extern "C" {
+
+[[gnu::hot]] CUresult cuLaunchKernel(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
+  return launch_kernel<false>(HEDDLE_LAUNCH_ARGUMENTS, extra);
+}
+CUresult cuLaunchKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS, void** extra) noexcept {
+  return launch_kernel<true>(HEDDLE_LAUNCH_ARGUMENTS, extra);
+}
+CUresult cuLaunchCooperativeKernel(HEDDLE_LAUNCH_PARAMETERS) noexcept {
+  return launch_cooperative<false>(HEDDLE_LAUNCH_ARGUMENTS);
+}
+CUresult cuLaunchCooperativeKernel_ptsz(HEDDLE_LAUNCH_PARAMETERS) noexcept {
+  return launch_cooperative<true>(HEDDLE_LAUNCH_ARGUMENTS);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params,
+                          void** extra) noexcept {
+  return launch_ex<false>(config, f, params, extra);
+}
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** params,
+                               void** extra) noexcept {
+  return launch_ex<true>(config, f, params, extra);
+}
+CUresult cuLaunch(CUfunction f) noexcept {
+  return launch_grid(f, nullptr, 1, 1, [&] { return HEDDLE_REAL(cuLaunch)(f); });
+}
+CUresult cuLaunchGrid(CUfunction f, int width, int height) noexcept {
+  return launch_grid(f, nullptr, width, height,
+                     [&] { return HEDDLE_REAL(cuLaunchGrid)(f, width, height); });
+}
+CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) noexcept {
+  return launch_grid(f, stream, width, height,
+                     [&] { return HEDDLE_REAL(cuLaunchGridAsync)(f, width, height, stream); });
+}
+
+// Its ranks wait for each other, so that none is held back. What the driver then refuses counts as
+// outstanding until the next evidence.
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
+                                              unsigned flags) noexcept {
+  for (unsigned i = 0; launches != nullptr && i < count; ++i) {
+    const CUDA_LAUNCH_PARAMS& p = launches[i];
+    note_launch({{p.hStream, false},
+                 p.function,
+                 {{p.gridDimX, p.gridDimY, p.gridDimZ},
+                  {p.blockDimX, p.blockDimY, p.blockDimZ},
+                  p.sharedMemBytes,
+                  1}});
+  }
+  return HEDDLE_REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept {
+  return launch_graph<false>(exec, stream);
+}
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept {
+  return launch_graph<true>(exec, stream);
+}
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
+                            size_t size) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiate)(exec, graph, node, log, size), exec, graph);
+}
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
+                               size_t size) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiate_v2)(exec, graph, node, log, size), exec, graph);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                     unsigned long long flags) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags), exec, graph);
+}
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* params) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithParams)(exec, graph, params), exec, graph);
+}
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                           void* params) noexcept {
+  return named(HEDDLE_REAL(cuGraphInstantiateWithParams_ptsz)(exec, graph, params), exec, graph);
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
+  if (is_initialized()) purge_handle(exec);
+  return HEDDLE_REAL(cuGraphExecDestroy)(exec);
+}
+
+}  // extern "C"

@@ -1,0 +1,193 @@
+// Entry points that begin and end things: the driver, look-ups, modules, captures, streams,
+// contexts.
+#include "shim/admission/kernels.h"
+#include "shim/driver/driver.h"
+#include "shim/evidence/streams.h"
+#include "shim/link/inside.h"
+#include "shim/sm/contexts.h"
+
+namespace heddle::shim {
+namespace {
+
+void context_ends(CUcontext context, bool gone = false) {
+  if (!is_initialized()) return;
+  context_gone(context);
+  end_context(context, gone);
+  purge_kernels();
+}
+
+void stream_ends(CUstream stream) {
+  if (stream == nullptr || !is_initialized()) return;
+  stream_gone(stream);
+  end_stream(stream);
+}
+
+// How often the application holds each primary context, as far as it was seen to.
+constinit std::atomic<int> retained[ipc::kDevices] = {};
+
+std::atomic<int>& retained_of(CUdevice device) {
+  return retained[static_cast<unsigned>(device) % ipc::kDevices];
+}
+
+template <class Real>
+CUresult reset_primary(CUdevice device, Real&& real) {
+  if (!is_initialized()) return real(device);  // a forked child: what is known is the parent's
+  const EventsRest rest;
+  if (const CUcontext context = primary_of(device)) context_ends(context);
+  end_partitions(device);
+  retained_of(device).store(0, std::memory_order_relaxed);
+  return real(device);
+}
+
+// Only the last release ends the context, and its events with it. Partitions hold it too, and must
+// go before; after one release too early its launches keep the whole device.
+template <class Real>
+CUresult release_primary(CUdevice device, Real&& real) {
+  if (!is_initialized()) return real(device);
+  const CUcontext context = primary_of(device);
+  const EventsRest rest;
+  if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {
+    end_partitions(device);
+  }
+  const CUresult result = real(device);
+  if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
+  return result;
+}
+
+// The first holder brings the context into being: partitions are made before anybody else gets it.
+CUresult retain_primary(CUcontext* context, CUdevice device) {
+  const auto real = HEDDLE_REAL(cuDevicePrimaryCtxRetain);
+  if (!is_initialized()) return real(context, device);
+  const Held held(primary_lock(device));
+  std::atomic<int>& holders = retained_of(device);
+  const bool is_new = holders.load(std::memory_order_relaxed) == 0 && !primary_is_active(device);
+  const CUresult result = real(context, device);
+  if (result != CUDA_SUCCESS) return result;
+  holders.fetch_add(1, std::memory_order_relaxed);
+  if (is_new) make_family(device, *context);
+  return result;
+}
+
+template <class Real>
+CUresult begin_capture(StreamRef stream, Real&& real) {
+  if (!is_initialized()) return real();
+  capture_begins(stream);
+  const CUresult result = real();
+  if (result != CUDA_SUCCESS) capture_failed(stream);
+  return result;
+}
+
+// A failed end may or may not have ended the capture: the stream says which.
+template <class Real>
+CUresult end_capture(StreamRef stream, Real&& real) {
+  const CUresult result = real();
+  if (!is_initialized()) return result;
+  if (result == CUDA_SUCCESS || !stream_captures(stream)) capture_ends(stream);
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+extern "C" {
+
+CUresult cuInit(unsigned flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuInit)(flags);
+  if (result == CUDA_SUCCESS) on_driver_initialized();
+  return result;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuGetProcAddress)(symbol, pfn, version, flags);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) *pfn = replacement(*pfn);
+  return result;
+}
+CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags,
+                             CUdriverProcAddressQueryResult* status) noexcept {
+  const CUresult result = HEDDLE_REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) *pfn = replacement(*pfn);
+  return result;
+}
+
+CUresult cuModuleUnload(CUmodule module) noexcept {
+  if (is_initialized()) purge_module(module);
+  return HEDDLE_REAL(cuModuleUnload)(module);
+}
+CUresult cuLibraryUnload(CUlibrary library) noexcept {
+  if (is_initialized()) purge_kernels();
+  return HEDDLE_REAL(cuLibraryUnload)(library);
+}
+
+CUresult cuStreamBeginCapture(CUstream stream) noexcept {
+  return begin_capture({stream, false}, [&] { return HEDDLE_REAL(cuStreamBeginCapture)(stream); });
+}
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) noexcept {
+  return begin_capture({stream, true},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_ptsz)(stream); });
+}
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, false},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_v2)(stream, mode); });
+}
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, true},
+                       [&] { return HEDDLE_REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode); });
+}
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                     const void* edges, size_t count,
+                                     CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, false}, [&] {
+    return HEDDLE_REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode);
+  });
+}
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
+                                          const void* edges, size_t count,
+                                          CUstreamCaptureMode mode) noexcept {
+  return begin_capture({stream, true}, [&] {
+    return HEDDLE_REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode);
+  });
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept {
+  return end_capture({stream, false},
+                     [&] { return HEDDLE_REAL(cuStreamEndCapture)(stream, graph); });
+}
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept {
+  return end_capture({stream, true},
+                     [&] { return HEDDLE_REAL(cuStreamEndCapture_ptsz)(stream, graph); });
+}
+
+CUresult cuStreamDestroy(CUstream stream) noexcept {
+  stream_ends(stream);
+  return HEDDLE_REAL(cuStreamDestroy)(stream);
+}
+CUresult cuStreamDestroy_v2(CUstream stream) noexcept {
+  stream_ends(stream);
+  return HEDDLE_REAL(cuStreamDestroy_v2)(stream);
+}
+CUresult cuCtxDestroy(CUcontext context) noexcept {
+  context_ends(context);
+  return HEDDLE_REAL(cuCtxDestroy)(context);
+}
+CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
+  context_ends(context);
+  return HEDDLE_REAL(cuCtxDestroy_v2)(context);
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept {
+  return retain_primary(context, device);
+}
+CUresult cuDevicePrimaryCtxReset(CUdevice device) noexcept {
+  return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset));
+}
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) noexcept {
+  return reset_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxReset_v2));
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) noexcept {
+  return release_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxRelease));
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept {
+  return release_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2));
+}
+
+}  // extern "C"

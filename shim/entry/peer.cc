@@ -1,0 +1,79 @@
+// What says that others wait for this process on the GPU: streams that write values or signal
+// semaphores, and memory that is shared with other processes and devices.
+#include "shim/admission/gate.h"
+#include "shim/driver/driver.h"
+
+using namespace heddle::shim;
+
+#define HEDDLE_SIGNAL_ONE(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                               \
+  CUresult name parameters noexcept {                              \
+    note_signal({stream, per_thread});                             \
+    return HEDDLE_REAL(name) arguments;                            \
+  }
+#define HEDDLE_SIGNAL(name, parameters, arguments)      \
+  HEDDLE_SIGNAL_ONE(name, false, parameters, arguments) \
+  HEDDLE_SIGNAL_ONE(name##_ptsz, true, parameters, arguments)
+#define HEDDLE_PEER(name, parameters, arguments)         \
+  CUresult name parameters noexcept;                     \
+  CUresult name parameters noexcept {                    \
+    const CUresult result = HEDDLE_REAL(name) arguments; \
+    if (result == CUDA_SUCCESS) note_peer();             \
+    return result;                                       \
+  }
+
+namespace {
+
+// Another device than the calling thread's may reach the memory.
+void note_access(const CUmemAccessDesc* who, size_t count) {
+  CUdevice own = -1;
+  if (who == nullptr || HEDDLE_REAL(cuCtxGetDevice)(&own) != CUDA_SUCCESS) return;
+  for (size_t i = 0; i < count; ++i) {
+    if (who[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && who[i].location.id != own) {
+      note_peer();
+    }
+  }
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// clang-format off
+HEDDLE_SIGNAL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
+
+HEDDLE_PEER(cuIpcGetMemHandle, (void* handle, CUdeviceptr at), (handle, at))
+HEDDLE_PEER(cuIpcOpenMemHandle, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
+HEDDLE_PEER(cuIpcOpenMemHandle_v2, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
+HEDDLE_PEER(cuMemExportToShareableHandle, (void* out, unsigned long long handle, int type, unsigned long long flags), (out, handle, type, flags))
+HEDDLE_PEER(cuMemImportFromShareableHandle, (void* handle, void* from, int type), (handle, from, type))
+HEDDLE_PEER(cuMemPoolExportToShareableHandle, (void* out, void* pool, int type, unsigned long long flags), (out, pool, type, flags))
+HEDDLE_PEER(cuMemPoolImportFromShareableHandle, (void* pool, void* from, int type, unsigned long long flags), (pool, from, type, flags))
+HEDDLE_PEER(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))
+HEDDLE_PEER(cuMulticastAddDevice, (unsigned long long handle, CUdevice device), (handle, device))
+// clang-format on
+
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc* who,
+                        size_t count) noexcept;
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc* who,
+                        size_t count) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemSetAccess)(at, bytes, who, count);
+  if (result == CUDA_SUCCESS) note_access(who, count);
+  return result;
+}
+CUresult cuMemPoolSetAccess(void* pool, const CUmemAccessDesc* who, size_t count) noexcept;
+CUresult cuMemPoolSetAccess(void* pool, const CUmemAccessDesc* who, size_t count) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemPoolSetAccess)(pool, who, count);
+  if (result == CUDA_SUCCESS) note_access(who, count);
+  return result;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,266 @@
+// Entry points that wait, and what makes their return evidence: events of the application.
+#include "shim/admission/gate.h"
+#include "shim/admission/rows.h"
+#include "shim/driver/driver.h"
+#include "shim/evidence/completion.h"
+
+namespace heddle::shim {
+namespace {
+
+ipc::RecordFields wait_record(uint16_t stream, int device, uint64_t seq) {
+  ipc::RecordFields fields;
+  fields.at_ns = static_cast<uint64_t>(now_ns());
+  fields.stream_seq = seq;
+  fields.stream = stream;
+  fields.kind = wire::Kind::WAIT;
+  fields.device = static_cast<uint8_t>(device);
+  return fields;
+}
+
+bool has_device(const StreamSlot& slot) {
+  return slot.device >= 0 && slot.device < static_cast<int>(ipc::kDevices);
+}
+
+// The time for which a thread is in a synchronizing call. Its slot stays its own until it ends.
+class Blocked {
+ public:
+  void begin(Inside& in) {
+    thread_ = &in.thread();
+    in.report_launches();
+    thread_->blocked_ns.store(now_ns(), std::memory_order_relaxed);
+  }
+  void end() {
+    if (thread_ != nullptr) thread_->blocked_ns.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  ThreadSlot* thread_ = nullptr;
+};
+
+// One synchronizing call of one stream: the wait is announced, and its return is evidence. Even a
+// call that failed ends the wait, with nothing new.
+class Wait {
+ public:
+  explicit Wait(StreamRef stream) {
+    note_wait();
+    Inside in;
+    if (!in || anything_captures()) return;
+    StreamSlot* slot = known_stream(in.thread(), stream);
+    if (slot == nullptr) return;
+    reach_ = reach_of(*slot);
+    begin(in, *slot);
+  }
+  explicit Wait(CUevent event) {
+    note_wait();
+    Inside in;
+    if (!in || anything_captures()) return;
+    if (StreamSlot* slot = event_reach(event, reach_)) begin(in, *slot);
+  }
+
+  CUresult returned(CUresult result) {
+    if (slot_ == nullptr) return result;
+    blocked_.end();
+    Inside in;
+    if (!in) return result;
+    const Reach reach =
+        result == CUDA_SUCCESS ? reach_ : Reach{slot_->done.load(std::memory_order_relaxed), 0};
+    complete(in, *slot_, reach, wire::Evidence::SYNCHRONIZED, true);
+    return result;
+  }
+
+ private:
+  void begin(Inside& in, StreamSlot& slot) {
+    if (!has_device(slot)) return;
+    slot_ = &slot;
+    ipc::RecordFields record = wait_record(slot.index, slot.device, reach_.seq);
+    tell_wait(in, record);
+    blocked_.begin(in);
+    in.post(record);
+  }
+
+  StreamSlot* slot_ = nullptr;
+  Reach reach_{};
+  Blocked blocked_;
+};
+
+// A call that asked and found the work done.
+CUresult queried(CUresult result, StreamSlot* slot, Reach reach) {
+  if (result != CUDA_SUCCESS || slot == nullptr || !has_device(*slot)) return result;
+  Inside in;
+  if (in) complete(in, *slot, reach, wire::Evidence::SYNCHRONIZED, false);
+  telling.stop();
+  return result;
+}
+
+template <class Real>
+CUresult query_stream(StreamRef stream, Real&& real) {
+  StreamSlot* slot = nullptr;
+  Reach reach{};
+  if (Inside in; in && !anything_captures()) {
+    slot = known_stream(in.thread(), stream);
+    if (slot != nullptr) reach = reach_of(*slot);
+  }
+  return queried(real(stream.handle), slot, reach);
+}
+
+// All streams of a context. One record says that the device drains; each stream reports its own.
+template <class Real>
+CUresult synchronize_context(CUcontext context, Real&& real) {
+  struct Seen {
+    StreamSlot* slot;
+    Reach reach;
+  };
+  constexpr size_t kSeen = 32;  // the rest is reported by a later call
+  Seen seen[kSeen];
+  size_t count = 0;
+  StreamSlot* first = nullptr;
+  Blocked blocked;
+  note_wait();
+  if (Inside in; in && !anything_captures()) {
+    ipc::RecordFields record = wait_record(ipc::kAllStreams, 0, 0);
+    tell_wait(in, record);
+    blocked.begin(in);
+    first = &stream_slot(in, {nullptr, false});
+    for_each_active([&](StreamSlot& slot) {
+      if (slot.context == context && count < kSeen) seen[count++] = {&slot, reach_of(slot)};
+    });
+    record.device = static_cast<uint8_t>(first->device);
+    if (has_device(*first)) in.post(record);
+  }
+  const CUresult result = real();
+  blocked.end();
+  if (first == nullptr || !has_device(*first)) return result;
+  if (Inside in; in) {
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+      complete(in, *seen[i].slot, seen[i].reach, wire::Evidence::SYNCHRONIZED, true);
+    }
+    // The wait ends in any case.
+    if (count == 0 || result != CUDA_SUCCESS) {
+      const Reach nothing{first->done.load(std::memory_order_relaxed), 0};
+      complete(in, *first, nothing, wire::Evidence::SYNCHRONIZED, true);
+    }
+  }
+  return result;
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  HEDDLE_REAL(cuCtxGetCurrent)(&context);
+  return context;
+}
+
+// What was submitted before the call is before the event; what another thread submits meanwhile
+// may not be. Where the event stood before is forgotten first, whatever becomes of the call.
+template <class Real>
+CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
+  event_forgotten(event);
+  const StreamSlot* slot = nullptr;
+  Reach reach{};
+  if (Inside in; in && !anything_captures()) {
+    slot = known_stream(in.thread(), stream);
+    if (slot != nullptr) reach = reach_of(*slot);
+  }
+  const CUresult result = real();
+  if (result == CUDA_SUCCESS && slot != nullptr) {
+    event_recorded(event, *slot, reach.seq, reach.posted_ns);
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle::shim
+
+using namespace heddle::shim;
+
+extern "C" {
+
+CUresult cuStreamSynchronize(CUstream stream) noexcept {
+  Wait wait(StreamRef{stream, false});
+  return wait.returned(HEDDLE_REAL(cuStreamSynchronize)(stream));
+}
+CUresult cuStreamSynchronize_ptsz(CUstream stream) noexcept {
+  Wait wait(StreamRef{stream, true});
+  return wait.returned(HEDDLE_REAL(cuStreamSynchronize_ptsz)(stream));
+}
+CUresult cuEventSynchronize(CUevent event) noexcept {
+  Wait wait(event);
+  return wait.returned(HEDDLE_REAL(cuEventSynchronize)(event));
+}
+CUresult cuCtxSynchronize() noexcept {
+  return synchronize_context(current(), [] { return HEDDLE_REAL(cuCtxSynchronize)(); });
+}
+CUresult cuCtxSynchronize_v2(CUcontext context) noexcept {
+  return synchronize_context(context, [&] { return HEDDLE_REAL(cuCtxSynchronize_v2)(context); });
+}
+
+CUresult cuStreamQuery(CUstream stream) noexcept {
+  return query_stream({stream, false}, HEDDLE_REAL(cuStreamQuery));
+}
+CUresult cuStreamQuery_ptsz(CUstream stream) noexcept {
+  return query_stream({stream, true}, HEDDLE_REAL(cuStreamQuery_ptsz));
+}
+CUresult cuEventQuery(CUevent event) noexcept {
+  Reach reach{};
+  StreamSlot* slot = event_reach(event, reach);
+  return queried(HEDDLE_REAL(cuEventQuery)(event), slot, reach);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) noexcept {
+  return record_event(event, {stream, false},
+                      [&] { return HEDDLE_REAL(cuEventRecord)(event, stream); });
+}
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) noexcept {
+  return record_event(event, {stream, true},
+                      [&] { return HEDDLE_REAL(cuEventRecord_ptsz)(event, stream); });
+}
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) noexcept {
+  return record_event(event, {stream, false},
+                      [&] { return HEDDLE_REAL(cuEventRecordWithFlags)(event, stream, flags); });
+}
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) noexcept {
+  return record_event(event, {stream, true}, [&] {
+    return HEDDLE_REAL(cuEventRecordWithFlags_ptsz)(event, stream, flags);
+  });
+}
+CUresult cuEventDestroy(CUevent event) noexcept {
+  event_forgotten(event);
+  return HEDDLE_REAL(cuEventDestroy)(event);
+}
+CUresult cuEventDestroy_v2(CUevent event) noexcept {
+  event_forgotten(event);
+  return HEDDLE_REAL(cuEventDestroy_v2)(event);
+}
+
+// ---- synchronous copies: to or from the host they return when the default stream is done --------
+
+#define HEDDLE_WAITING_COPY(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                                 \
+  CUresult name parameters noexcept {                                \
+    Wait wait(StreamRef{nullptr, per_thread});                       \
+    return wait.returned(HEDDLE_REAL(name) arguments);               \
+  }
+// A small copy from the host travels with the commands and returns before its turn has come: it is
+// activity, and no evidence.
+#define HEDDLE_COPY_FROM_HOST(name, per_thread)                            \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept;  \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept { \
+    constexpr size_t kInlineBytes = 64 * 1024;                             \
+    if (bytes <= kInlineBytes) {                                           \
+      note_activity({nullptr, per_thread}, heddle::wire::Kind::COPY);      \
+      return HEDDLE_REAL(name)(to, from, bytes);                           \
+    }                                                                      \
+    Wait wait(StreamRef{nullptr, per_thread});                             \
+    return wait.returned(HEDDLE_REAL(name)(to, from, bytes));              \
+  }
+#pragma GCC visibility push(default)
+HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2, false)
+HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2_ptds, true)
+// clang-format off
+HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2, false, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2, false, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2_ptds, true, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
+HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2_ptds, true, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+// clang-format on
+#pragma GCC visibility pop
+
+}  // extern "C"

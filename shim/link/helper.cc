@@ -1,0 +1,487 @@
+// The helper thread: attaches, watches the socket for the daemon's end, and attaches again.
+//
+// The only calls that it makes to the driver are those of watch.cc. Old mappings stay until no
+// thread is inside them; waiters of a daemon that went away are woken and leave by SELF.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ipc/fault.h"
+#include "ipc/socket.h"
+#include "shim/admission/kernels.h"
+#include "shim/admission/rows.h"
+#include "shim/admission/unobserved.h"
+#include "shim/driver/driver.h"
+#include "shim/evidence/streams.h"
+#include "shim/evidence/watch.h"
+#include "shim/link/inside.h"
+#include "shim/link/log.h"
+#include "shim/link/messages.h"
+#include "shim/link/session.h"
+#include "shim/link/spin.h"
+#include "shim/sm/contexts.h"
+
+namespace heddle::shim {
+
+namespace {
+
+constexpr int kBackoffMinMs = 20;
+constexpr int kBackoffMaxMs = 500;
+constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line in its log
+constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
+constexpr int64_t kFirstAttachNs = 100'000'000;
+constexpr int kRecycleMs = 100;              // between looks at sessions that somebody was still in
+constexpr int kLookMs = 1000;                // between looks at what nobody tells
+constexpr size_t kStackBytes = 1024 * 1024;  // it calls the driver
+constexpr int kDescriptorsFrom = 500;        // out of the way of programs that count on low numbers
+
+constinit Guarded nobody{};
+constinit Session sessions[16];
+constinit uint64_t generations = 0;
+constinit Spin init_lock;
+constinit bool can_unmap = false;
+constinit AttachFacts attach_facts{};
+
+// The environment as the first cuInit found it: the application may change it at any time, and
+// reading it meanwhile on another thread can crash.
+struct Environment {
+  char socket[128];  // longer than any address, so that what was cut is refused
+  char runtime[128];
+  char label[ipc::kLabelBytes + 1];
+  char sms[ipc::kLabelBytes + 1];
+};
+constinit Environment environment{};
+
+}  // namespace
+
+constinit std::atomic<Guarded*> guarded{&nobody};
+
+FileId file_id(int fd) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return {};
+  return {file.st_dev, file.st_ino};
+}
+
+namespace {
+
+// ---- attaching ----------------------------------------------------------------------------------
+
+// False if the application closed our socket and the number means something else by now.
+bool owns_socket(const Session& session) { return file_id(session.socket) == session.socket_id; }
+
+int move_up(int fd) {
+  const int up = fcntl(fd, F_DUPFD_CLOEXEC, kDescriptorsFrom);
+  if (up < 0) return fd;
+  close(fd);
+  return up;
+}
+
+void* map(int fd, size_t bytes, int protection) {
+  struct stat file;
+  if (fd < 0 || fstat(fd, &file) != 0 || static_cast<size_t>(file.st_size) < bytes) return nullptr;
+  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  madvise(memory, bytes, MADV_DONTFORK);  // a child has no business in it
+  return memory;
+}
+
+void unmap(Session& session) {
+  if (session.control != nullptr) {
+    munmap(const_cast<ipc::ControlMemory*>(session.control), sizeof *session.control);
+  }
+  if (session.client != nullptr) munmap(session.client, sizeof *session.client);
+  session.control = nullptr;
+  session.client = nullptr;
+}
+
+void close_session(Session& session) {
+  unmap(session);
+  if (session.socket >= 0 && owns_socket(session)) close(session.socket);
+  if (session.doorbell >= 0 && file_id(session.doorbell) == session.doorbell_id) {
+    close(session.doorbell);
+  }
+  session.socket = session.doorbell = -1;
+  session.state = Session::State::kFree;
+}
+
+int connect_daemon() {
+  char path[108];
+  if (ipc::socket_path(environment.socket, environment.runtime, path, sizeof path) < 0) return -1;
+  const int fd = ipc::connect_socket(path, kReplyMs);
+  return fd < 0 ? -1 : move_up(fd);
+}
+
+bool send_attach(int socket) {
+  Packet packet;
+  build_attach(packet, attach_facts);
+  return ipc::send_packet(socket, packet.span()) == 0;
+}
+
+// In another version only the first two words mean what they do here.
+bool same_protocol(const ipc::Attached& answer) {
+  return answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
+}
+
+// Where that fails the next session will not be had either.
+void forget_word() {
+  if (!read_word_from(-1)) log_line("out of mappings; launching unmanaged");
+}
+
+// Waits for the daemon's answer and takes its descriptors. False: there is none. That of another
+// version may be longer or shorter: its first two words stand in any.
+bool receive_answer(Session& session, ipc::Attached& answer) {
+  pollfd readable{session.socket, POLLIN, 0};
+  if (poll(&readable, 1, kReplyMs) <= 0) return false;
+  int fds[3];
+  const ssize_t size =
+      ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
+  if (size == static_cast<ssize_t>(sizeof answer) && same_protocol(answer) && answer.managed != 0) {
+    session.control =
+        static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
+    session.client = static_cast<ipc::ClientMemory*>(
+        map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
+    // Who launches on a daemon's word only is never unobserved.
+    const bool closed = (answer.flags & ipc::kFailClosed) != 0;
+    if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
+    if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
+    session.doorbell_id = file_id(session.doorbell);
+  } else {
+    if (fds[2] >= 0) close(fds[2]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (fds[i] >= 0) close(fds[i]);
+  }
+  return size == -EMSGSIZE || size >= static_cast<ssize_t>(2 * sizeof(uint32_t));
+}
+
+// All of them, or false. What is seen first meanwhile, attend() tells.
+bool tell_kernels(Session& session) {
+  while (kernels_untold(session)) {
+    const int error = tell_kernel(session);
+    pollfd writable{session.socket, POLLOUT, 0};
+    if (error != 0 && (error != -EAGAIN || poll(&writable, 1, kReplyMs) <= 0)) return false;
+  }
+  return true;
+}
+
+void publish(Session& session) {
+  session.state = Session::State::kLive;
+  HEDDLE_FAULT_POINT("attach: mapped, not current");
+  guard().current.store(&session, std::memory_order_release);
+}
+
+enum class Attach : uint8_t { kLive, kFailed, kRefused };
+
+// The session is live, or free again.
+Attach attach(Session& session) {
+  session.socket = connect_daemon();
+  if (session.socket < 0) return Attach::kFailed;
+  session.socket_id = file_id(session.socket);
+  session.generation = ++generations;
+  session.rung_nap.store(0, std::memory_order_relaxed);
+  session.detached.store(false, std::memory_order_relaxed);
+  session.rung_ns.store(0, std::memory_order_relaxed);
+  session.kernels_told.store(0, std::memory_order_relaxed);
+  ipc::Attached answer{};
+  answer.magic = answer.version = 0;
+  HEDDLE_FAULT_POINT("attach: connected, not told");
+  const bool answered = send_attach(session.socket) && receive_answer(session, answer);
+  bool ok = answered;
+  if (answered && same_protocol(answer)) {
+    // Older daemons have the end of a long reason there, when they refuse.
+    const uint32_t flags = answer.managed != 0 ? answer.flags : 0;
+    guard().fail_closed.store(flags & ipc::kFailClosed, std::memory_order_relaxed);
+  }
+  answer.reason[sizeof answer.reason - 1] = answer.rule[sizeof answer.rule - 1] = '\0';
+  if (!ok) {
+    log_line("the daemon does not answer");
+  } else if (!same_protocol(answer)) {
+    log_line("the daemon speaks protocol %u, this shim %u; install both from the same release",
+             answer.version, ipc::kProtocolVersion);
+    ok = false;
+    answer.managed = 0;
+  } else if (answer.managed == 0) {
+    log_line("not managed: %s", answer.reason);
+    ok = false;
+  } else if (session.control == nullptr || session.client == nullptr || session.doorbell < 0) {
+    log_line("the daemon's memory cannot be mapped; launching unmanaged");
+    ok = false;
+  }
+  if (!ok || !tell_kernels(session)) {
+    forget_word();
+    close_session(session);
+    return answered && answer.managed == 0 ? Attach::kRefused : Attach::kFailed;
+  }
+  publish(session);
+  log_line("attached as client %llu at Q%u (%s)", static_cast<unsigned long long>(answer.client_id),
+           answer.priority, answer.rule);
+  return Attach::kLive;
+}
+
+// ---- retiring -----------------------------------------------------------------------------------
+
+// Unmaps what nobody is inside any more. After membarrier() every thread either has announced its
+// stay where anyone_inside() sees it, or sees that the session is not current.
+bool recycle() {
+  bool left = false;
+  for (Session& session : sessions) {
+    if (session.state != Session::State::kRetired) continue;
+    if (can_unmap && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+        !anyone_inside(session)) {
+      HEDDLE_FAULT_POINT("retire: not unmapped");
+      close_session(session);
+    } else {
+      left = true;
+    }
+  }
+  return left;
+}
+
+void retire(Session& session) {
+  session.detached.store(true, std::memory_order_seq_cst);
+  Session* expected = &session;
+  guard().current.compare_exchange_strong(expected, nullptr);
+  session.state = Session::State::kRetired;
+  HEDDLE_FAULT_POINT("retire: word still read");
+  forget_word();
+  HEDDLE_FAULT_POINT("retire: not woken");
+  wake_waiters(session);
+  log_line("detached from client connection %llu",
+           static_cast<unsigned long long>(session.generation));
+}
+
+// Returns when the daemon, or our end of the socket, is gone. What the application closes goes on
+// as long as it is polled, without a word: it is found missing at the next look.
+void attend(Session& session) {
+  while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
+    const bool left = recycle();
+    heed_calls(true);
+    const bool untold = kernels_untold(session);
+    if (untold) heed_calls(false);
+    pollfd polled[] = {{session.socket, static_cast<short>(untold ? POLLIN | POLLOUT : POLLIN), 0},
+                       {watch_descriptor(), POLLIN, 0}};
+    const pollfd& end = polled[0];
+    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : kLookMs);
+    if (ready < 0 && errno != EINTR) return;
+    if (ready < 0) continue;
+    if (ready == 0 || polled[1].revents != 0) watch();
+    if (end.revents == 0) continue;
+    if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return;
+    if (!owns_socket(session)) return;  // nothing is read from what is not ours
+    while (kernels_untold(session) && tell_kernel(session) == 0) {
+    }
+    std::byte ignored[64];
+    const ssize_t size = ipc::receive_packet(session.socket, ignored);
+    if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;
+  }
+}
+
+Session* free_session() {
+  for (Session& session : sessions) {
+    if (session.state == Session::State::kFree) return &session;
+  }
+  return nullptr;
+}
+
+void announce_tried() {
+  guard().tried.store(1, std::memory_order_release);
+  ipc::futex_wake(&guard().tried);
+}
+
+void* helper_main(void*) {
+  make_watch_descriptor();
+  can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  for (int backoff_ms = kBackoffMinMs;; backoff_ms = std::min(2 * backoff_ms, kBackoffMaxMs)) {
+    if (watch_descriptor() < 0) make_watch_descriptor();
+    Session* session = free_session();
+    const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
+    announce_tried();
+    if (attached == Attach::kLive) {
+      attend(*session);
+      retire(*session);
+      backoff_ms = kBackoffMinMs;
+    }
+    poll(nullptr, 0, attached == Attach::kRefused ? kRefusedMs : backoff_ms);
+    recycle();
+  }
+  return nullptr;
+}
+
+// ---- the first cuInit ---------------------------------------------------------------------------
+
+std::string_view command_line() {
+  static constinit char text[4096];
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const ssize_t size = read(fd, text, sizeof text);
+  close(fd);
+  if (size <= 0) return {};
+  const auto length = static_cast<size_t>(size) - (text[size - 1] == '\0' ? 1 : 0);
+  std::replace(text, text + length, '\0', ' ');
+  return {text, length};
+}
+
+// An MPS control daemon listens in the pipe directory of this process.
+bool mps_runs() {
+  const char* directory = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
+  char path[256];
+  snprintf(path, sizeof path, "%s/control",
+           directory != nullptr && *directory != '\0' ? directory : "/tmp/nvidia-mps");
+  return access(path, F_OK) == 0 && !ipc::is_stale_socket(path);
+}
+
+int wanted_priority() {
+  const char* text = secure_getenv("HEDDLE_PRIORITY");
+  if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
+  return text[0] - '0';
+}
+
+template <size_t N>
+void remember(char (&out)[N], const char* name) {
+  const char* value = secure_getenv(name);
+  out[0] = '\0';
+  if (value != nullptr) strncpy(out, value, N - 1);
+}
+
+void gather_facts() {
+  remember(environment.socket, ipc::kSocketEnv);
+  remember(environment.runtime, "XDG_RUNTIME_DIR");
+  remember(environment.label, "HEDDLE_LABEL");
+  remember(environment.sms, "HEDDLE_SMS");
+  attach_facts.label = environment.label;
+  attach_facts.sms = environment.sms;
+  attach_facts.command = command_line();
+  attach_facts.priority = wanted_priority();
+  attach_facts.mps = mps_runs();
+  count_queues(attach_facts.mps);
+  int value = 0;
+  if (HEDDLE_REAL(cuDriverGetVersion)(&value) == CUDA_SUCCESS) {
+    attach_facts.driver_version = static_cast<uint32_t>(value);
+  }
+  if (HEDDLE_REAL(cuDeviceGetCount)(&value) == CUDA_SUCCESS) {
+    attach_facts.device_count = static_cast<uint32_t>(value);
+  }
+  if (HEDDLE_REAL(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0) ==
+      CUDA_SUCCESS) {
+    attach_facts.sm_count = static_cast<uint32_t>(value);
+  }
+  static constinit char gpu_name[ipc::kLabelBytes] = {};
+  if (HEDDLE_REAL(cuDeviceGetName)(gpu_name, sizeof gpu_name, 0) == CUDA_SUCCESS) {
+    attach_facts.gpu_name = gpu_name;
+  }
+  attach_facts.sm_group_count = read_groups(0, attach_facts.sm_groups);
+  attach_facts.gpu_id_count = std::min(attach_facts.device_count, ipc::kDevices);
+  for (size_t i = 0; i < attach_facts.gpu_id_count; ++i) {
+    CUuuid& id = attach_facts.gpu_ids[i];
+    if (HEDDLE_REAL(cuDeviceGetUuid_v2)(&id, static_cast<CUdevice>(i)) != CUDA_SUCCESS) id = {};
+  }
+}
+
+// The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
+// nothing tells a child apart, and the process stays unmanaged.
+bool make_guard_page() {
+  if (guarded.load(std::memory_order_relaxed) != &nobody) return true;
+  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  if (madvise(page, bytes, MADV_WIPEONFORK) != 0) {
+    munmap(page, bytes);
+    return false;
+  }
+  guarded.store(static_cast<Guarded*>(page), std::memory_order_release);
+  return true;
+}
+
+// Drops what a fork left behind. In the first process of all there is nothing to drop.
+void forget_parent() {
+  for (Session& session : sessions) {
+    if (session.state == Session::State::kFree) continue;
+    session.control = nullptr;  // MADV_DONTFORK: not mapped here
+    session.client = nullptr;
+    close_session(session);
+  }
+  forget_threads();
+  forget_streams();
+  forget_partitions();
+  forget_kernels();
+  forget_rows();
+}
+
+// 0, or what pthread_create said.
+int start_helper() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t helper;
+  int error = pthread_create(&helper, &attributes, helper_main, nullptr);
+  // Much thread-local storage in the process can make a small stack too small.
+  if (error == EINVAL) error = pthread_create(&helper, nullptr, helper_main, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error == 0) pthread_setname_np(helper, "heddle");
+  return error;
+}
+
+bool disabled() {
+  const char* value = secure_getenv("HEDDLE_DISABLE");
+  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+// False if a lock that a fork caught in another thread's hands never comes free.
+bool lock_init() {
+  for (int i = 0; i < 200; ++i) {
+    if (init_lock.try_lock()) return true;
+    poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+void on_driver_initialized() {
+  if (guard().initialized.load(std::memory_order_acquire) != 0 || disabled()) return;
+  if (!lock_init()) return;
+  const bool first = guard().initialized.load(std::memory_order_relaxed) == 0;
+  bool started = false;
+  if (first && make_guard_page()) {
+    guard().initialized.store(1, std::memory_order_release);
+    forget_parent();
+    create_thread_key();
+    create_capture_key();
+    rest_events_at_exit();
+    gather_facts();
+    const int error = start_helper();
+    started = error == 0;
+    if (!started) {
+      log_line("no helper thread (error %d): raise the limit on processes; launching unmanaged",
+               error);
+    }
+  }
+  init_lock.unlock();
+  if (!started) return;
+  const int64_t until = now_ns() + kFirstAttachNs;
+  for (int64_t left = kFirstAttachNs;
+       left > 0 && guard().tried.load(std::memory_order_acquire) == 0; left = until - now_ns()) {
+    ipc::futex_wait(&guard().tried, 0, left);
+  }
+}
+
+}  // namespace heddle::shim

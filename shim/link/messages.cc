@@ -1,0 +1,80 @@
+#include "shim/link/messages.h"
+
+#include <capnp/message.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "ipc/heddle.capnp.h"
+
+namespace heddle::shim {
+namespace {
+
+// The longest command line that is told; label and framing fit beside it in a packet.
+constexpr size_t kCommandBytes = 4096;
+
+template <class Init>
+void set_text(std::string_view text, size_t most, Init&& init) {
+  const size_t length = std::min(text.size(), most);
+  capnp::Text::Builder out = init(static_cast<unsigned>(length));
+  if (length > 0) memcpy(out.begin(), text.data(), length);
+}
+
+// One segment, behind the segment table that says so.
+template <class Fill>
+void build(Packet& packet, size_t room, Fill&& fill) {
+  memset(packet.bytes, 0, room);
+  auto* words = reinterpret_cast<capnp::word*>(packet.bytes);
+  capnp::FlatMessageBuilder message(kj::arrayPtr(words + 1, room / sizeof(capnp::word) - 1));
+  fill(message.initRoot<wire::Message>());
+  const uint32_t table[2] = {0, static_cast<uint32_t>(message.getSegmentsForOutput()[0].size())};
+  memcpy(packet.bytes, table, sizeof table);
+  packet.size = (1 + table[1]) * sizeof(capnp::word);
+}
+
+}  // namespace
+
+void build_attach(Packet& packet, const AttachFacts& facts) {
+  build(packet, sizeof packet.bytes, [&](wire::Message::Builder message) {
+    auto attach = message.initAttach();
+    attach.setProtocolVersion(ipc::kProtocolVersion);
+    set_text(facts.label, ipc::kLabelBytes, [&](unsigned n) { return attach.initLabel(n); });
+    set_text(facts.command, kCommandBytes, [&](unsigned n) { return attach.initCommand(n); });
+    attach.setPriority(static_cast<int8_t>(facts.priority));
+    attach.setDriverVersion(facts.driver_version);
+    attach.setDeviceCount(facts.device_count);
+    attach.setSmCount(facts.sm_count);
+    attach.setMps(facts.mps);
+    set_text(facts.gpu_name, ipc::kLabelBytes, [&](unsigned n) { return attach.initGpuName(n); });
+    set_text(facts.sms, ipc::kLabelBytes, [&](unsigned n) { return attach.initSms(n); });
+    auto groups = attach.initSmGroups(static_cast<unsigned>(facts.sm_group_count));
+    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, facts.sm_groups[i]);
+    auto ids = attach.initGpuIds(static_cast<unsigned>(facts.gpu_id_count * ipc::kGpuIdBytes));
+    if (ids.size() > 0) memcpy(ids.begin(), facts.gpu_ids, ids.size());
+  });
+}
+
+void build_kernel(Packet& packet, const KernelFacts& facts) {
+  constexpr size_t kRoom = 2 * ipc::kKernelNameBytes;
+  build(packet, kRoom, [&](wire::Message::Builder message) {
+    auto kernel = message.initRegisterKernel();
+    kernel.setIndex(facts.index);
+    kernel.setId(facts.id);
+    set_text(facts.name, ipc::kKernelNameBytes, [&](unsigned n) { return kernel.initName(n); });
+    const bool graph = facts.graph_nodes > 0;
+    kernel.setGridX(graph ? facts.graph_nodes : facts.shape.grid[0]);
+    kernel.setGridY(graph ? 1 : facts.shape.grid[1]);
+    kernel.setGridZ(graph ? 1 : facts.shape.grid[2]);
+    kernel.setBlockX(graph ? 0 : facts.shape.block[0]);
+    kernel.setBlockY(facts.shape.block[1]);
+    kernel.setBlockZ(facts.shape.block[2]);
+    kernel.setDynamicSmemBytes(facts.shape.dynamic_smem_bytes);
+    kernel.setClusterBlocks(facts.shape.cluster_blocks);
+    kernel.setRegistersPerThread(facts.registers);
+    kernel.setStaticSmemBytes(facts.static_smem_bytes);
+    kernel.setMaxBlocksPerSm(facts.blocks_per_sm);
+    kernel.setIsGraph(graph);
+  });
+}
+
+}  // namespace heddle::shim

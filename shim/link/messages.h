@@ -1,0 +1,54 @@
+// The two control messages that a shim sends, as packets: a Cap'n Proto message with its segment
+// table, built in place. Nothing here allocates or fails: what is too long is cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ipc/kernel_id.h"
+#include "ipc/limits.h"
+#include "ipc/sm_set.h"
+#include "shim/driver/driver_api.h"
+
+namespace heddle::shim {
+
+struct AttachFacts {
+  std::string_view label;
+  std::string_view command;
+  int priority = -1;
+  uint32_t driver_version = 0;
+  uint32_t device_count = 0;
+  uint32_t sm_count = 0;
+  bool mps = false;
+  std::string_view gpu_name;
+  std::string_view sms;
+  uint16_t sm_groups[ipc::kSmGroups] = {};
+  size_t sm_group_count = 0;
+  CUuuid gpu_ids[ipc::kDevices] = {};
+  size_t gpu_id_count = 0;
+};
+
+struct KernelFacts {
+  uint64_t id = 0;
+  std::string_view name;
+  ipc::LaunchShape shape;
+  uint32_t index = 0;
+  uint32_t registers = 0;
+  uint32_t static_smem_bytes = 0;
+  uint32_t blocks_per_sm = 0;
+  uint32_t graph_nodes = 0;  // 0: no graph
+};
+
+struct alignas(8) Packet {
+  std::byte bytes[ipc::kMessageBytes];
+  size_t size = 0;
+
+  std::span<const std::byte> span() const { return {bytes, size}; }
+};
+
+void build_attach(Packet& packet, const AttachFacts& facts);
+void build_kernel(Packet& packet, const KernelFacts& facts);
+
+}  // namespace heddle::shim

@@ -1,0 +1,335 @@
+#include "shim/sm/contexts.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "ipc/fault.h"
+#include "ipc/sm_set.h"
+#include "shim/driver/driver.h"
+#include "shim/link/log.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr unsigned kGroupSms = 8;  // the least that Hopper gives with clusters; others round up
+// The last one is what the split left over.
+constexpr unsigned kGroups = ipc::kSmGroups;
+
+// The two events that tie a thread's detours together, each recorded anew for every detour: whoever
+// waits for one waits for what it stood for at the call. A thread is on one detour at a time.
+struct Tie {
+  CUevent in = nullptr;   // on the application's stream
+  CUevent out = nullptr;  // on the lane
+};
+
+// Of one device: its family, the smaller partitions first. Written where no other thread can launch
+// (make_family) or make a detour (end_partitions).
+struct Pool {
+  Spin primary_lock;
+  std::atomic<uint32_t> members{0};
+  std::atomic<CUcontext> primary{nullptr};
+  std::atomic<uint32_t> groups[StreamSlot::kLanes] = {};
+  CUgreenCtx contexts[StreamSlot::kLanes] = {};
+  Tie ties[ipc::kThreads];  // by thread slot: each its own thread's
+};
+constinit Pool pools[ipc::kDevices] = {};
+
+// A stream whose lane failed stays on the whole device for so long, each time twice as long.
+constexpr int64_t kLaneRestMinNs = 10'000'000;
+constexpr int64_t kLaneRestMaxNs = 10'000'000'000;
+
+constinit bool enough_queues = false;  // written once, before the first context
+
+constexpr int64_t kBackPatienceNs = 1'000'000'000;
+
+unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
+  CUdevResource all{};
+  unsigned count = kGroups - 1;
+  CUdevResource rest{};
+  if (HEDDLE_REAL(cuDeviceGetDevResource)(device, &all, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
+      HEDDLE_REAL(cuDevSmResourceSplitByCount)(groups, &count, &all, &rest, 0, kGroupSms) !=
+          CUDA_SUCCESS) {
+    return 0;
+  }
+  if (rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount > 0) groups[count++] = rest;
+  return count;
+}
+
+// The smallest member that holds the groups; kLanes if there is none.
+uint32_t place_of(const Pool& pool, uint32_t groups) {
+  const uint32_t members = pool.members.load(std::memory_order_acquire);
+  for (uint32_t place = 0; place < members; ++place) {
+    if ((groups & ~pool.groups[place].load(std::memory_order_relaxed)) == 0) return place;
+  }
+  return StreamSlot::kLanes;
+}
+
+void rest_lanes(StreamSlot& slot) {
+  const int64_t rest_ns = std::clamp(2 * slot.lanes_rest_ns.load(std::memory_order_relaxed),
+                                     kLaneRestMinNs, kLaneRestMaxNs);
+  slot.lanes_rest_ns.store(rest_ns, std::memory_order_relaxed);
+  slot.lanes_again_ns.store(now_ns() + rest_ns, std::memory_order_relaxed);
+}
+
+// nullptr if the driver would not make it.
+CUstream lane_of(StreamSlot& slot, const Pool& pool, uint32_t place) {
+  CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
+  if (lane != nullptr) [[likely]]
+    return lane;
+  CUstream made = nullptr;
+  if (HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
+                                          slot.priority) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  HEDDLE_FAULT_POINT("lane: made, not known");
+  if (slot.lanes[place].compare_exchange_strong(lane, made)) return made;
+  HEDDLE_REAL(cuStreamDestroy_v2)(made);  // another thread was sooner
+  return lane;
+}
+
+// Events belong to the context that is current as they are made.
+bool has_tie(Tie& tie, CUcontext primary) {
+  if (tie.out != nullptr) [[likely]]
+    return true;
+  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) return false;
+  const auto make = [](CUevent& event) {
+    return event != nullptr ||
+           HEDDLE_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  };
+  const bool made = make(tie.in) && make(tie.out);
+  CUcontext popped = nullptr;
+  HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  return made;
+}
+
+bool record(CUevent event, StreamRef stream) {
+  const auto real =
+      stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
+  return real(event, stream.handle) == CUDA_SUCCESS;
+}
+
+bool await(StreamRef stream, CUevent event) {
+  const auto real =
+      stream.per_thread ? HEDDLE_REAL(cuStreamWaitEvent_ptsz) : HEDDLE_REAL(cuStreamWaitEvent);
+  return real(stream.handle, event, 0) == CUDA_SUCCESS;
+}
+
+// ---- making -------------------------------------------------------------------------------------
+
+// Of `count` groups, what a client with these words is to have: the smaller ones first.
+uint32_t members_of(const ipc::DeviceWindow& window, unsigned count,
+                    uint32_t (&members)[StreamSlot::kLanes]) {
+  const uint32_t all = count < 32 ? (1U << count) - 1 : ~0U;
+  const uint32_t rule = window.partition.load(std::memory_order_relaxed) & all;
+  const uint32_t sizes = window.fence_sizes.load(std::memory_order_relaxed);
+  uint32_t found = 0;
+  const auto add = [&](uint32_t groups) {
+    const auto end = members + found;
+    if (groups == 0 || groups == all || found == StreamSlot::kLanes) return;
+    if (std::find(members, end, groups) == end) members[found++] = groups;
+  };
+  for (uint32_t n = 1; n <= count; ++n) {
+    if ((sizes >> (n - 1) & 1) != 0) add(ipc::last_groups(n, rule, count));
+  }
+  if (found == StreamSlot::kLanes) --found;  // a rule's partition is what its client always needs
+  add(rule);
+  return found;
+}
+
+CUgreenCtx make_context(CUdevice device, const CUdevResource (&groups)[kGroups], unsigned count,
+                        uint32_t members) {
+  CUdevResource chosen[kGroups];
+  unsigned number = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if ((members >> i & 1) != 0) chosen[number++] = groups[i];
+  }
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx context = nullptr;
+  if (HEDDLE_REAL(cuDevResourceGenerateDesc)(&description, chosen, number) != CUDA_SUCCESS ||
+      HEDDLE_REAL(cuGreenCtxCreate)(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM) !=
+          CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return context;
+}
+
+// Until its work is done, or for so long: without a call that waits in the driver, which would
+// never return if that work waited for this thread's next launch.
+void look_until_done(CUstream stream) {
+  const timespec pause{0, 20'000};
+  for (const int64_t until = now_ns() + kBackPatienceNs; now_ns() < until;) {
+    if (HEDDLE_REAL(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY) return;
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+  }
+}
+
+void await_lanes(const StreamSlot& slot) {
+  for (const auto& lane : slot.lanes) {
+    const CUstream stream = lane.load(std::memory_order_relaxed);
+    if (stream != nullptr) HEDDLE_REAL(cuStreamSynchronize)(stream);
+  }
+}
+
+}  // namespace
+
+bool primary_is_active(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return HEDDLE_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS &&
+         active != 0;
+}
+
+CUcontext primary_of(CUdevice device) {
+  CUcontext context = nullptr;
+  if (!is_initialized() || !primary_is_active(device) ||
+      HEDDLE_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+  return context;
+}
+
+size_t read_groups(CUdevice device, std::span<uint16_t> sms) {
+  CUdevResource groups[kGroups];
+  const size_t count = std::min<size_t>(split(device, groups), sms.size());
+  for (size_t i = 0; i < count; ++i) sms[i] = static_cast<uint16_t>(groups[i].sm.smCount);
+  return count;
+}
+
+Spin& primary_lock(CUdevice device) {
+  return pools[static_cast<uint32_t>(device) % ipc::kDevices].primary_lock;
+}
+
+void count_queues(bool mps) {
+  constexpr int kQueuesMin = 4;
+  const char* asked = secure_getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  enough_queues = asked != nullptr && *asked != '\0' ? atoi(asked) >= kQueuesMin : !mps;
+}
+
+void make_family(CUdevice device, CUcontext primary) {
+  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
+  CUdevResource groups[kGroups];
+  uint32_t members[StreamSlot::kLanes] = {};
+  unsigned count = 0;
+  uint32_t wanted = 0;
+  {
+    const Inside in;
+    if (!in) return;
+    const ipc::DeviceWindow& window = in.control().windows[device];
+    if ((window.partition.load(std::memory_order_relaxed) |
+         window.fence_sizes.load(std::memory_order_relaxed)) == 0) {
+      return;
+    }
+    if (!enough_queues) {
+      log_line("device %d: no partitions: set CUDA_DEVICE_MAX_CONNECTIONS=4", device);
+      return;
+    }
+    count = split(device, groups);
+    wanted = members_of(window, count, members);
+  }
+  const RelaxedCapture relaxed;
+  Pool& pool = pools[device];
+  uint32_t made = 0;
+  for (uint32_t i = 0; i < wanted; ++i) {
+    const CUgreenCtx context = make_context(device, groups, count, members[i]);
+    if (context == nullptr) continue;  // the next larger one stands in for it
+    pool.contexts[made] = context;
+    pool.groups[made++].store(members[i], std::memory_order_relaxed);
+  }
+  if (made != wanted) {
+    log_line("device %d: the driver made %u of %u partitions; launches for the others keep more",
+             device, made, wanted);
+  }
+  pool.primary.store(primary, std::memory_order_relaxed);
+  pool.members.store(made, std::memory_order_release);
+}
+
+// ---- launching threads --------------------------------------------------------------------------
+
+bool has_lanes(const StreamSlot& slot) {
+  const Pool& pool = pools[slot.device];
+  const int64_t again_ns = slot.lanes_again_ns.load(std::memory_order_relaxed);
+  return pool.members.load(std::memory_order_acquire) != 0 &&
+         slot.context == pool.primary.load(std::memory_order_relaxed) && !slot.green &&
+         slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
+}
+
+Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups)
+    : permit_(in), slot_(slot), from_(from) {
+  if (!permit_ || !has_lanes(slot)) return;
+  Pool& pool = pools[slot.device];
+  place_ = place_of(pool, groups);
+  if (place_ == StreamSlot::kLanes) return;
+  const RelaxedCapture relaxed;
+  Tie& tie = pool.ties[in.thread().index];
+  const CUstream lane = lane_of(slot, pool, place_);
+  bool left = lane != nullptr && has_tie(tie, slot.context) && record(tie.in, from);
+  HEDDLE_FAULT_POINT("detour: left, not awaited");
+  left = left && await({lane, false}, tie.in);
+  if (left) {
+    out_ = tie.out;
+    lane_ = lane;
+  } else {
+    rest_lanes(slot);
+  }
+}
+
+bool Detour::back() {
+  HEDDLE_FAULT_POINT("detour: launched, not back");
+  const RelaxedCapture relaxed;
+  const bool recorded = record(out_, {lane_, false});
+  HEDDLE_FAULT_POINT("detour: back, not awaited");
+  if (recorded && await(from_, out_)) return true;
+  rest_lanes(slot_);
+  look_until_done(lane_);
+  return false;
+}
+
+// ---- ending -------------------------------------------------------------------------------------
+
+void end_lanes(StreamSlot& slot, bool gone) {
+  slot.lanes_rest_ns.store(0, std::memory_order_relaxed);
+  slot.lanes_again_ns.store(0, std::memory_order_relaxed);
+  for (auto& lane : slot.lanes) {
+    const CUstream stream = lane.exchange(nullptr);
+    if (stream != nullptr) HEDDLE_FAULT_POINT("lane: forgotten, not destroyed");
+    if (stream != nullptr && !gone) HEDDLE_REAL(cuStreamDestroy_v2)(stream);
+  }
+}
+
+// Waits for what runs in them, as the end of the primary context would.
+void end_partitions(CUdevice device) {
+  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
+  Pool& pool = pools[device];
+  if (pool.members.load(std::memory_order_acquire) == 0) return;
+  pool.members.store(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < ipc::kStreams; ++i) {
+    if (slot_at(i).device != device) continue;
+    await_lanes(slot_at(i));
+    end_lanes(slot_at(i), false);
+  }
+  for (CUgreenCtx& context : pool.contexts) {
+    if (context != nullptr) HEDDLE_REAL(cuGreenCtxDestroy)(context);
+    context = nullptr;
+  }
+  for (Tie& tie : pool.ties) {
+    if (tie.in != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(tie.in);
+    if (tie.out != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(tie.out);
+    tie = {};
+  }
+  pool.primary.store(nullptr, std::memory_order_relaxed);
+}
+
+void forget_partitions() {
+  for (Pool& pool : pools) {
+    pool.primary_lock.forget();
+    pool.members.store(0, std::memory_order_relaxed);
+    pool.primary.store(nullptr, std::memory_order_relaxed);
+    for (Tie& tie : pool.ties) tie = {};
+    for (CUgreenCtx& context : pool.contexts) context = nullptr;
+  }
+}
+
+}  // namespace heddle::shim

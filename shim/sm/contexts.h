@@ -1,0 +1,88 @@
+// Partitions: parts of a device's SMs, as Green Contexts beside its primary context (KRISP section
+// 4: kernel-scoped partition instances).
+//
+// The driver splits a device into groups, alike in every process; a partition is a set of them, a
+// bit each, and 0 the whole device. A launch into a partition makes a detour: what the
+// application's stream holds so far is waited for by a stream of the partition, which launches and
+// is waited for in turn, so that the stream's order is kept, the default stream's too. Each stream
+// has its own stream in each partition, its lane: two that shared one would wait for each other.
+//
+// cuGreenCtxCreate waits for the kernels that the process has running, and what the process
+// launches meanwhile waits with it: beside a kernel that waits for another launch it would never
+// return. So a device's partitions are made as its primary context comes into being, before anybody
+// can launch there, and never later. They are the process's family: the partition of the client's
+// rule, and the sizes that a policy may keep single launches to. A launch for which the family has
+// no exact member goes into the next larger one, or keeps the whole device, counted. Lanes and
+// events wait for nothing: a launching thread makes them when it first needs them. Only streams of
+// primary contexts have lanes: another context is another address space, and streams of Green
+// Contexts that the application made have their SMs already.
+//
+// A lane that waits takes one of the process's hardware queues, which streams share: what it waits
+// for may be behind it, and a program that writes a value for another stream hangs (seen on an H100
+// under MPS, where a process has two unless it asks for more; not with 4). Without enough of them
+// there is no family: CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets.
+#pragma once
+
+#include <span>
+
+#include "shim/evidence/streams.h"
+#include "shim/link/inside.h"
+
+namespace heddle::shim {
+
+// The primary context of a device, nullptr if it is not there.
+CUcontext primary_of(CUdevice device);
+bool primary_is_active(CUdevice device);
+
+// SMs of each group of a device, in the order of the bits. The number of groups; 0: it has none.
+size_t read_groups(CUdevice device, std::span<uint16_t> sms);
+
+// Held while the device's primary context may come into being.
+Spin& primary_lock(CUdevice device);
+
+// Makes the family of a device whose primary context has just come into being. The caller makes
+// sure that no other thread has that context yet.
+void make_family(CUdevice device, CUcontext primary);
+
+// Whether the process has hardware queues enough for lanes, by its environment. At the first
+// cuInit.
+void count_queues(bool mps);
+
+// A launch of the stream can be moved into the device's partitions.
+bool has_lanes(const StreamSlot& slot);
+
+// A launch's way into a partition and back. On the caller's thread, without a lock. Captures wait
+// until it is over (EventPermit), and so does the end of the primary context.
+class Detour {
+ public:
+  // Makes the partition's stream wait for `from`. stream() is nullptr if the launch must stay.
+  Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups);
+  Detour(const Detour&) = delete;
+  Detour& operator=(const Detour&) = delete;
+
+  CUstream stream() const { return lane_; }
+
+  // Makes `from` wait for what was launched into stream(). If the driver refuses, the calling
+  // thread looks until that is done, for a second at most, and the stream stays where it is for a
+  // while; false.
+  bool back();
+
+ private:
+  const EventPermit permit_;
+  StreamSlot& slot_;
+  const StreamRef from_;
+  CUstream lane_ = nullptr;
+  uint32_t place_ = 0;  // of the partition in the pool
+  CUevent out_ = nullptr;
+};
+
+// The stream of the slot ends: its lanes are destroyed, or forgotten if their context is `gone`.
+void end_lanes(StreamSlot& slot, bool gone);
+
+// The device's primary context is about to go: its Green Contexts, which keep it, go first. No
+// thread is on a detour (EventsRest).
+void end_partitions(CUdevice device);
+
+void forget_partitions();  // in a forked child
+
+}  // namespace heddle::shim
