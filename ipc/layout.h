@@ -38,6 +38,9 @@ struct alignas(64) DeviceWindow {
   // Under a finite window: while fewer streams have work outstanding, a launch into one that has
   // none needs no room.
   std::atomic<uint32_t> free_streams;
+  // Where those sets lie (pack_ring). Constant while the client is attached; 0 from daemons that
+  // know none: the last groups.
+  std::atomic<uint32_t> ring;
 };
 
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
@@ -66,8 +69,26 @@ struct alignas(64) GrantSlot {
 // What the launch path knows of a kernel. Index = the client's kernel index.
 struct KernelHint {
   std::atomic<float> predicted_us;  // 0: not learned yet
-  std::atomic<uint32_t> measure;    // one launch in so many is to be timed; 0: now and then
+  // pack_special: 0 of a kernel that is like all others, so that one look tells. A shim that knows
+  // no sizes takes the whole for `measure`, and times the kernel now and then.
+  std::atomic<uint32_t> special;
 };
+
+// What is special about the launches of one kernel.
+struct Special {
+  uint8_t measure = 0;         // one launch in so many is to be timed; 0: now and then
+  uint8_t size = 0;            // groups of SMs that the policy wants for it; 0: all
+  bool raised = false;         // it has a launch priority of its own:
+  int8_t launch_priority = 0;  // -5 to 0
+};
+constexpr uint32_t pack_special(Special s) {
+  return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 |
+         uint32_t{static_cast<uint8_t>(s.raised ? s.launch_priority : 0)} << 24;
+}
+constexpr Special unpack_special(uint32_t word) {
+  return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8), (word >> 16 & 1) != 0,
+          static_cast<int8_t>(word >> 24)};
+}
 
 struct ControlMemory {
   struct alignas(64) Header {

@@ -86,6 +86,34 @@ inline uint32_t last_groups(uint32_t n, uint32_t within, uint32_t count) {
   return groups;
 }
 
+// Where the SM sets of one process lie on the ring of groups (DeviceWindow::ring).
+struct SmRing {
+  uint8_t anchor = 0;     // a set of n groups is the last n; a: the n from group a - 1 on, around
+  uint8_t positions = 1;  // each size is there so many times, spaced evenly from the anchor on
+
+  bool operator==(const SmRing&) const = default;
+};
+constexpr uint32_t pack_ring(SmRing ring) { return uint32_t{ring.positions} << 8 | ring.anchor; }
+constexpr SmRing unpack_ring(uint32_t word) {
+  return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8 & 0xff)};
+}
+
+// The set of `n` groups at one of the ring's positions, of those in `within` (0: of all `count`);
+// fewer if it has fewer.
+inline uint32_t ring_groups(uint32_t n, SmRing ring, uint32_t position, uint32_t within,
+                            uint32_t count) {
+  if (ring.anchor == 0 || count == 0) return last_groups(n, within, count);
+  const uint32_t step = ring.positions > 1 ? position * count / ring.positions : 0;
+  uint32_t groups = 0;
+  for (uint32_t i = 0; i < count && n > 0; ++i) {
+    const uint32_t bit = 1U << ((ring.anchor - 1U + step + i) % count);
+    if (within != 0 && (within & bit) == 0) continue;
+    groups |= bit;
+    --n;
+  }
+  return groups;
+}
+
 // SMs of a partition.
 inline uint32_t sms_of(uint32_t groups, std::span<const uint16_t> sms) {
   uint32_t count = 0;

@@ -95,6 +95,23 @@ class Table {
     return all;
   }
 
+  ipc::KernelMetrics metrics(std::string_view key) {
+    ipc::KernelMetrics all{};
+    if (table_.get(key) == nullptr) return all;
+    const toml::node* node = need(key);
+    if (!node->is_table()) {
+      bad(key, "{ ipc = 1.9, dram_pct = 40.0 }, of the metrics that profiles/README.md lists");
+      return all;
+    }
+    Table inner(*node->as_table(), file_, error_);
+    for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
+      const char* metric = ipc::kKernelMetrics[i].key;
+      if (inner.table_.get(metric) != nullptr) all.set(i, inner.number(metric, kLongestUs));
+    }
+    inner.finish();
+    return all;
+  }
+
   const toml::node* need(std::string_view key) {
     known_.push_back(key);
     const toml::node* node = table_.get(key);
@@ -130,23 +147,19 @@ class Table {
 
 core::KernelProfile read_kernel(Table& in) {
   core::KernelProfile k{};
-  core::KernelBody& f = k.facts;
+  ipc::KernelFacts& f = k.facts;
   f.id = in.key("id");
   const std::string name = in.text("name");
   if (name.size() >= sizeof f.name) {
     in.bad("name", "of " + std::to_string(sizeof f.name - 1) + " bytes at most");
   }
   std::memcpy(f.name, name.data(), std::min(name.size(), sizeof f.name - 1));
-  f.grid_blocks = in.count("grid_blocks");
-  f.block_threads = in.count("block_threads");
-  f.dynamic_smem_bytes = in.count("dynamic_smem_bytes");
-  f.static_smem_bytes = in.count("static_smem_bytes");
-  f.registers = in.count("registers");
-  f.max_blocks_per_sm = in.count("max_blocks_per_sm");
+  for (const ipc::KernelFact& fact : ipc::kKernelFacts) f.*fact.member = in.count(fact.key);
   k.after = in.after("duration_us_after");
   k.duration = in.summary("duration_us", true);
   k.gap_launching = in.summary("gap_launching_us", false);
   k.gap_synchronized = in.summary("gap_synchronized_us", false);
+  f.metrics = in.metrics("metrics");
   in.finish();
   return k;
 }

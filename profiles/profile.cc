@@ -90,6 +90,17 @@ void write(std::ostream& out, const char* key, const std::vector<DurationAfter>&
   out << "]\n";
 }
 
+void write(std::ostream& out, const char* key, const ipc::KernelMetrics& metrics) {
+  const char* before = "{ ";
+  if (metrics.there != 0) out << key << " = ";
+  for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
+    if (!metrics.has(i)) continue;
+    out << std::exchange(before, ", ") << ipc::kKernelMetrics[i].key << " = "
+        << number(metrics.values[i]);
+  }
+  if (metrics.there != 0) out << " }\n";
+}
+
 uint64_t samples(const std::vector<DurationAfter>& after) {
   uint64_t sum = 0;
   for (const DurationAfter& a : after) sum += a.count;
@@ -131,20 +142,18 @@ std::string format(const Profile& p) {
       << "runs = " << p.task.runs << "\n"
       << "measured = " << toml_string(p.measured) << "\n";
   for (const KernelProfile& k : p.task.kernels) {
-    const core::KernelBody& f = k.facts;
+    const ipc::KernelFacts& f = k.facts;
     out << "\n[[kernel]]\n"
         << "id = \"" << hex(f.id) << "\"\n"
-        << "name = " << toml_string({f.name, strnlen(f.name, sizeof f.name)}) << "\n"
-        << "grid_blocks = " << f.grid_blocks << "\n"
-        << "block_threads = " << f.block_threads << "\n"
-        << "dynamic_smem_bytes = " << f.dynamic_smem_bytes << "\n"
-        << "static_smem_bytes = " << f.static_smem_bytes << "\n"
-        << "registers = " << f.registers << "\n"
-        << "max_blocks_per_sm = " << f.max_blocks_per_sm << "\n";
+        << "name = " << toml_string({f.name, strnlen(f.name, sizeof f.name)}) << "\n";
+    for (const ipc::KernelFact& fact : ipc::kKernelFacts) {
+      out << fact.key << " = " << f.*fact.member << "\n";
+    }
     write(out, "duration_us_after", k.after);
     write(out, "duration_us", k.duration);
     write(out, "gap_launching_us", k.gap_launching);
     write(out, "gap_synchronized_us", k.gap_synchronized);
+    write(out, "metrics", f.metrics);
   }
   return std::move(out).str();
 }
@@ -232,6 +241,7 @@ Result<Profile> merge(const Profile& a, const Profile& b) {
     more(k.duration, o.duration);
     more(k.gap_launching, o.gap_launching);
     more(k.gap_synchronized, o.gap_synchronized);
+    k.facts.metrics.merge(o.facts.metrics);
   }
   add_kernels(all.task, b.task);
   return all;

@@ -13,6 +13,7 @@
 #include "daemon/cli/probe.h"
 #include "daemon/cli/profile.h"
 #include "daemon/cli/run.h"
+#include "daemon/cli/sweep.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
 #include "ipc/sm_set.h"
@@ -32,6 +33,7 @@ struct Options {
   std::string socket;
   bool as_json = false;
   RunOptions run;
+  SweepOptions sweep;
   std::string class_name;
   std::string policy;
   double wait_s = 1;
@@ -216,6 +218,29 @@ void add_traces(CLI::App& app, Options& o) {
   for (CLI::App* sub : trace->get_subcommands({})) sub->fallthrough();
 }
 
+void add_sweep(CLI::App& profile, Options& o) {
+  CLI::App* command = profile.add_subcommand(
+      "sweep", "Measure a program's kernels on fewer SMs: sweep [...] -- CMD");
+  command->add_option("--groups", o.sweep.groups, "sizes in groups of SMs (1,2,4,8,12)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 31));
+  command->add_option("--group-sms", o.sweep.group_sms, "SMs of a group (8)")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--runs", o.sweep.runs, "runs that are measured at each size (20)")
+      ->check(CLI::Range(10, 1000));
+  command->add_option("--timeout", o.sweep.timeout_s, "seconds for a run at one size (300)")
+      ->check(CLI::Range(1.0, 86'400.0));
+  command->add_option("--output", o.sweep.output, "the directory for the profiles (.)")
+      ->check(CLI::ExistingDirectory);
+  command->add_flag("--sim", o.run.sim, "on the simulated GPU");
+  command->callback([&o] {
+    if (o.run.command.empty()) throw CLI::ValidationError("sweep", "say what to run: -- CMD");
+    o.sweep.program = o.run;
+    o.sweep.as_json = o.as_json;
+    o.exit_code = sweep(o.sweep);
+  });
+}
+
 void add_profiles(CLI::App& app, Options& o) {
   ProfileOptions& p = o.profile;
   CLI::App* profile = app.add_subcommand(
@@ -262,6 +287,7 @@ void add_profiles(CLI::App& app, Options& o) {
   prune->add_option("--samples", p.samples, "kernels with fewer samples")
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
+  add_sweep(*profile, o);
   for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
 }
 
@@ -310,7 +336,8 @@ int main(int argc, char** argv) {
   int own = 1;
   bool runs = false;
   for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
-    runs = runs || std::string_view(argv[own]) == "run";
+    const std::string_view word = argv[own];
+    runs = runs || word == "run" || word == "sweep";
   }
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");

@@ -68,6 +68,16 @@ sim::LaunchSpec read_launch(lua_State* L, int table) {
   spec.us = number_field(L, table, "us", 100);
   spec.blocks = static_cast<uint32_t>(number_field(L, table, "blocks", 132));
   spec.threads = static_cast<uint32_t>(number_field(L, table, "threads", 1024));
+  lua_getfield(L, table, "metrics");
+  if (lua_istable(L, -1)) {
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+      const char* key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+      const size_t metric = ipc::metric_of(key);
+      if (metric == ipc::kKernelMetricCount) luaL_error(L, "metrics: no metric '%s'", key);
+      spec.metrics.set(metric, luaL_checknumber(L, -1));
+    }
+  }
+  lua_pop(L, 1);
   return spec;
 }
 
@@ -216,7 +226,7 @@ const char* client_field(lua_State* L) {
 
 int s_launch(lua_State* L) {
   Simulation& s = check_simulation(L);
-  check_keys(L, 2, {"client", "us", "at", "kernel", "blocks", "threads", "sync"});
+  check_keys(L, 2, {"client", "us", "at", "kernel", "blocks", "threads", "metrics", "sync"});
   const size_t client = client_of(L, *s.machine, client_field(L));
   const sim::TimeNs at = to_ns(number_field(L, 2, "at", 0));
   s.machine->launch(client, at, read_launch(L, 2), bool_field(L, 2, "sync", false));
@@ -226,7 +236,8 @@ int s_launch(lua_State* L) {
 int s_loop(lua_State* L) {
   Simulation& s = check_simulation(L);
   check_keys(L, 2,
-             {"client", "us", "at", "kernel", "blocks", "threads", "launches", "gap_us", "count"});
+             {"client", "us", "at", "kernel", "blocks", "threads", "metrics", "launches", "gap_us",
+              "count"});
   const size_t client = client_of(L, *s.machine, client_field(L));
   sim::LoopSpec loop;
   loop.launch = read_launch(L, 2);
@@ -336,7 +347,7 @@ const char* decider_name(const sim::LaunchRecord& r) {
   return r.self ? "self" : r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
 }
 
-// Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms }.
+// Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms, set }.
 int s_log(lua_State* L) {
   const Simulation& s = check_simulation(L);
   std::vector<const sim::LaunchRecord*>& order = TestFile::of(L).order;
@@ -351,6 +362,7 @@ int s_log(lua_State* L) {
     const sim::LaunchRecord& r = *order[static_cast<size_t>(i)];
     lua_createtable(L, 0, 6);
     set_number(L, "sms", r.sms);
+    set_number(L, "set", r.set);
     lua_pushstring(L, s.machine->name(r.client).c_str());
     lua_setfield(L, -2, "client");
     lua_pushstring(L, r.kernel.c_str());

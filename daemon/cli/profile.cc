@@ -50,21 +50,26 @@ json after_json(const core::KernelProfile& k) {
   return all;
 }
 
+json metrics_json(const ipc::KernelMetrics& metrics) {
+  json all = json::object();
+  for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
+    if (metrics.has(i)) all[ipc::kKernelMetrics[i].key] = metrics.values[i];
+  }
+  return all;
+}
+
 json to_json(const Profile& p) {
   json kernels = json::array();
   for (const core::KernelProfile& k : p.task.kernels) {
-    kernels.push_back({{"id", hex(k.facts.id)},
-                       {"name", k.facts.name},
-                       {"grid_blocks", k.facts.grid_blocks},
-                       {"block_threads", k.facts.block_threads},
-                       {"dynamic_smem_bytes", k.facts.dynamic_smem_bytes},
-                       {"static_smem_bytes", k.facts.static_smem_bytes},
-                       {"registers", k.facts.registers},
-                       {"max_blocks_per_sm", k.facts.max_blocks_per_sm},
-                       {"duration_us", summary_json(k.duration)},
-                       {"gap_launching_us", summary_json(k.gap_launching)},
-                       {"gap_synchronized_us", summary_json(k.gap_synchronized)},
-                       {"duration_us_after", after_json(k)}});
+    json kernel = {{"id", hex(k.facts.id)},
+                   {"name", k.facts.name},
+                   {"duration_us", summary_json(k.duration)},
+                   {"gap_launching_us", summary_json(k.gap_launching)},
+                   {"gap_synchronized_us", summary_json(k.gap_synchronized)},
+                   {"duration_us_after", after_json(k)},
+                   {"metrics", metrics_json(k.facts.metrics)}};
+    for (const ipc::KernelFact& fact : ipc::kKernelFacts) kernel[fact.key] = k.facts.*fact.member;
+    kernels.push_back(std::move(kernel));
   }
   return {{"file", p.file},          {"gpu", p.gpu},           {"driver", p.driver},
           {"key", hex(p.task.task)}, {"label", p.label},       {"command", p.command},

@@ -5,9 +5,10 @@
 namespace heddle::core {
 
 uint32_t Kernel::waves_on(uint32_t sms) const {
-  if (block_threads == 0) return std::max(1u, grid_blocks);  // a graph's nodes, one after the other
-  const uint32_t resident = std::max(1u, max_blocks_per_sm) * std::max(1u, sms);
-  return std::max(1u, (grid_blocks + resident - 1) / resident);
+  if (facts.block_threads == 0)
+    return std::max(1u, facts.grid_blocks);  // a graph's nodes, one after the other
+  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms);
+  return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 
 double Outstanding::longest_wave_us() const {
@@ -46,6 +47,7 @@ bool Outstanding::add(const Work& work, Work& dropped) {
     fenced_us_ += work.predicted_us;
     fence_ |= work.fence;
     ++fenced_;
+    count_groups(work.fence, 1);
   }
   return made_room;
 }
@@ -65,9 +67,14 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
   if (node.work.fence != 0) {
     fenced_us_ -= node.work.predicted_us;
+    count_groups(node.work.fence, ~0U);
     if (--fenced_ == 0) fenced_us_ = fence_ = 0;
   }
   return node.work;
+}
+
+void Outstanding::count_groups(uint32_t set, uint32_t by) {
+  for (; set != 0; set &= set - 1) load_[static_cast<size_t>(std::countr_zero(set))] += by;
 }
 
 bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {

@@ -9,6 +9,7 @@
 
 #include "daemon/core/estimator.h"
 #include "daemon/core/event.h"
+#include "daemon/core/placement.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/runs.h"
 #include "daemon/core/scheduler.h"
@@ -28,14 +29,16 @@ inline constexpr TimeNs kRowNs = 2'000'000;
 
 // A kernel ID at a client.
 struct Kernel {
-  uint64_t id = 0;
-  std::string name;
-  uint32_t grid_blocks = 0, block_threads = 0, dynamic_smem_bytes = 0;
-  uint32_t static_smem_bytes = 0, registers = 0, max_blocks_per_sm = 0;
-  uint32_t waves = 1;  // of its blocks on the SMs that its client has; of a graph: its nodes
+  ipc::KernelFacts facts{};  // without the metrics, which its task has
+  uint32_t waves = 1;        // of its blocks on the SMs that its client has; of a graph: its nodes
   KernelStats* stats = nullptr;
-  float hinted_us = 0;  // last prediction that the client was told
-  uint8_t hinted_measure = 0;
+  uint8_t size = 0;  // groups that the policy keeps its launches to, 0: all
+  int launch_priority = kBuiltinPriority;
+  uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
+  // Last prediction that the client was told, and what else.
+  float hinted_us = 0;
+  uint8_t hinted_measure = 0, hinted_size = 0;
+  int hinted_priority = kBuiltinPriority;
 
   uint32_t waves_on(uint32_t sms) const;  // never 0
 };
@@ -71,9 +74,10 @@ class Outstanding {
   // Some of it was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
-  // Of that, of launches that are fenced; and the groups that these hold.
+  // Of that, of launches that are fenced; the groups that these hold, and how many on each.
   double fenced_us() const { return fenced_us_; }
   uint32_t fence() const { return fence_; }
+  const GroupLoad& load() const { return load_; }
   double longest_wave_us() const;  // of those that are not fenced
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
@@ -101,6 +105,9 @@ class Outstanding {
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
+  void count_groups(uint32_t set, uint32_t by);
+
+  GroupLoad load_{};
   double predicted_us_ = 0, fenced_us_ = 0;
   uint32_t fenced_ = 0, fence_ = 0;
   uint32_t busy_streams_ = 0, used_streams_ = 0;
@@ -167,6 +174,9 @@ struct Client {
   bool fail_closed = false;
   SmGroups groups{};
   uint32_t partition = 0;
+  SmFamily family;     // its SM sets, as long as it is attached
+  ipc::SmRing ring;    // and where they lie
+  bool sized = false;  // some kernel has a size, or a priority, of its own
 
   std::vector<Kernel> kernels;
   Outstanding outstanding;
@@ -223,6 +233,7 @@ struct Client {
 
   uint32_t window_us = kWindowGated;
   uint32_t free_streams = 0;  // Decision's
+  uint32_t kept = 0;          // the SM set of its window: its rule's, or cut by isolation
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;

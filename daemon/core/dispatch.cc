@@ -40,6 +40,7 @@ bool Scheduler::State::faulted(HookResult result) {
   while (to_us(clock - faults.front()) > config.fault_span_us) faults.pop_front();
   if (faults.size() >= config.fault_max && policy != nullptr) {
     policy = nullptr;
+    ++policy_number;
     quarantined = true;
     faults.clear();
     queues.clear();
@@ -81,6 +82,7 @@ void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
 }
 
 void Scheduler::State::refresh_windows() {
+  if (std::exchange(kernels_of, policy_number) != policy_number) init_kernels();
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
@@ -111,10 +113,12 @@ void Scheduler::State::refresh_windows() {
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
+  const uint32_t kept = isolated_set(c);
   if (c.window_sent && c.window_us == window_us && c.free_streams == free_streams &&
-      c.refused_sent == c.refused) {
+      c.refused_sent == c.refused && c.kept == kept) {
     return;
   }
+  c.kept = kept;
   c.window_sent = true;
   c.refused_sent = c.refused;
   c.window_sent_at = clock;
@@ -144,6 +148,9 @@ void Scheduler::State::tell_window(Client& c) {
   d.epoch = c.epoch;
   d.managed = c.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
+  d.partition = c.kept;
+  d.ring = c.ring;
+  d.sizes = c.family.sizes;
   decisions.push_back(d);
 }
 
@@ -180,14 +187,6 @@ void Scheduler::State::release(uint32_t slot) {
   waiting_free.push_back(slot);
 }
 
-// The groups that the launch is kept to; 0 if the policy named no size, or none that it can have.
-uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
-  if (sm == 0) return 0;
-  const uint32_t fence = w.fenceable() ? c.groups.fence(sm, c.partition) : 0;
-  ++(fence != 0 ? stats.fenced : stats.unfenced);
-  return fence;
-}
-
 bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
   const uint32_t slot = slot_of(id);
   if (slot == kNoSlot) return false;
@@ -203,9 +202,13 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   d.ask_seq = w.ask_seq;
   d.thread = w.thread;
   d.epoch = c.epoch;
-  d.launch_priority = verdict.launch_priority == kBuiltinPriority
-                          ? launch_priority_of(c)
-                          : static_cast<int8_t>(verdict.launch_priority);
+  const Kernel* kernel = c.kernel(w.kernel);
+  int launch_priority = verdict.launch_priority;
+  if (launch_priority == kBuiltinPriority && kernel != nullptr) {
+    launch_priority = kernel->launch_priority;
+  }
+  d.launch_priority = launch_priority == kBuiltinPriority ? launch_priority_of(c)
+                                                          : static_cast<int8_t>(launch_priority);
   d.partition = fence_of(c, w, verdict.sm);
   ++c.granted;
   ++stats.granted;
@@ -261,6 +264,12 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
     if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;
   }
   return best != kNoSlot ? id_of(best) : 0;
+}
+
+void Scheduler::State::tick() {
+  if (clock < tick_at || active.empty() || !ticks() || bypass) return;
+  tick_at = clock + to_ns(config.tick_us);
+  faulted(policy->tick(*this));
 }
 
 // One decision; false when there is nothing more to decide now.
@@ -323,6 +332,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
     return s.decisions;
   }
   s.policy = next;
+  ++s.policy_number;
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);

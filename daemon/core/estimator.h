@@ -13,6 +13,7 @@
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
+#include "ipc/kernel_facts.h"
 
 namespace heddle::core {
 
@@ -129,6 +130,7 @@ struct KernelStats {
 
   GapEstimate& gap(bool synchronized) { return synchronized ? gap_synchronized : gap_launching; }
   uint64_t launches = 0;
+  ipc::KernelMetrics metrics{};
 
   // The measurement stage: exclusive samples alone. Once `profiled` they stay as they are.
   Distribution durations, gaps_launching, gaps_synchronized;

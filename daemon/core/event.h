@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "daemon/core/sm_groups.h"
+#include "ipc/kernel_facts.h"
 
 namespace heddle::core {
 
@@ -84,16 +85,8 @@ struct TermsBody {
   uint8_t priority;
 };
 
-struct KernelBody {
-  uint32_t index;          // the client's own
-  uint64_t id;             // ipc/kernel_id.h
-  uint32_t grid_blocks;    // of a graph: its nodes
-  uint32_t block_threads;  // 0: a graph
-  uint32_t dynamic_smem_bytes;
-  uint32_t static_smem_bytes;
-  uint32_t registers;          // per thread, 0 if unknown
-  uint32_t max_blocks_per_sm;  // 0 if unknown
-  char name[128];
+struct KernelBody : ipc::KernelFacts {
+  uint32_t index;  // the client's own
 };
 
 // A measured distribution of times; all zero if there were none.
@@ -117,6 +110,7 @@ struct ProfileBody {
   uint64_t kernel_id;
   Summary duration, gap_launching, gap_synchronized;
   uint64_t before;  // Context::last(); 0: of all launches
+  ipc::KernelMetrics metrics;
 };
 
 struct LaunchBody {

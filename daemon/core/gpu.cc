@@ -15,11 +15,10 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
   v.wave_us = v.mean_us = v.predicted_us;
   if (const Kernel* k = c.kernel(kernel)) {
     if (k->stats->duration.known()) v.mean_us = k->stats->duration.us();
-    v.kernel_id = k->id;
-    v.kernel_name = k->name;
-    v.grid_blocks = k->grid_blocks;
-    v.block_threads = k->block_threads;
-    v.dynamic_smem_bytes = k->dynamic_smem_bytes;
+    v.facts = &k->facts;
+    v.metrics = &k->stats->metrics;
+    v.launches = k->stats->launches;
+    v.groups = &c.groups;
     v.wave_us = v.predicted_us / k->waves;
     v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
     v.profiled = k->stats->profiled;

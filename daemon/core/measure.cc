@@ -8,7 +8,6 @@
 // scheduler says of its clients, to whoever asks.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "daemon/core/scheduler_state.h"
 
@@ -45,6 +44,7 @@ uint8_t timed_every(const KernelStats& s) {
 void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (table.full()) return;  // its entry would be everybody's
   KernelStats& s = table.of(c.task, body.kernel_id);
+  s.metrics.merge(body.metrics);
   if (s.launches > 0) return;  // what this daemon saw itself is newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
   if (s.profiled) return;
@@ -146,6 +146,7 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
   for (uint32_t i = 0; i < c.kernels.size(); ++i) {
     if (c.kernel(i) == nullptr) continue;
     c.kernels[i].stats->profiled = c.kernels[i].stats->durations.count() > 0;
+    init_kernel(c, i);  // it is known better now
     send_hint(c, i);
   }
 }
@@ -154,9 +155,12 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   const uint8_t measure = timed_every(*k.stats);
   const double us = k.stats->duration.longest_us();
-  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure) {
+  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure &&
+      k.size == k.hinted_size && k.launch_priority == k.hinted_priority) {
     return;
   }
+  k.hinted_size = k.size;
+  k.hinted_priority = k.launch_priority;
   k.hinted_us = static_cast<float>(us);
   k.hinted_measure = measure;
   Decision d;
@@ -167,6 +171,9 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   d.kernel = kernel;
   d.predicted_us = k.hinted_us;
   d.measure = measure;
+  d.size = k.size;
+  d.raised = k.launch_priority != kBuiltinPriority;
+  if (d.raised) d.launch_priority = static_cast<int8_t>(k.launch_priority);
   decisions.push_back(d);
 }
 
@@ -176,16 +183,8 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
     if (table.is_shared(*k.stats)) continue;  // what it says is nobody's own
     KernelProfile& out = profile.kernels.emplace_back();
-    out.facts = {0,
-                 k.id,
-                 k.grid_blocks,
-                 k.block_threads,
-                 k.dynamic_smem_bytes,
-                 k.static_smem_bytes,
-                 k.registers,
-                 k.max_blocks_per_sm,
-                 {}};
-    std::memcpy(out.facts.name, k.name.data(), std::min(k.name.size(), sizeof out.facts.name - 1));
+    out.facts = k.facts;
+    out.facts.metrics = k.stats->metrics;
     out.duration = k.stats->durations.summary();
     out.gap_launching = k.stats->gaps_launching.summary();
     out.gap_synchronized = k.stats->gaps_synchronized.summary();
@@ -240,7 +239,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
     const auto by = s.clients_by_id.find(c.worst.by);
     const bool there = by != s.clients_by_id.end();
     const Kernel* kernel = there ? by->second->kernel(c.worst.kernel) : nullptr;
-    if (kernel != nullptr) status.worst_kernel = kernel->name;
+    if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
     all.push_back(std::move(status));
   }
   return all;

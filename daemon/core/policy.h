@@ -15,6 +15,8 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/runs.h"
+#include "daemon/core/sm_groups.h"
+#include "ipc/kernel_facts.h"
 
 namespace heddle::core {
 
@@ -26,28 +28,29 @@ using QueueId = uint32_t;
 inline constexpr int kBuiltinPriority = -128;  // the built-in's choice (builtin.h)
 inline bool is_launch_priority(double level) { return level >= -5 && level <= 0; }
 
+inline constexpr ipc::KernelFacts kUnknownFacts{};
 inline constexpr double kUnlimitedUs = std::numeric_limits<double>::infinity();
 
 // A waiting launch as policies see it (`k`). Times in µs.
 struct LaunchView {
   ClientId client = 0;
-  uint64_t kernel_id = 0;        // 0: unknown
-  std::string_view kernel_name;  // "" if unknown; lives as long as the client
   LaunchKind kind = LaunchKind::kKernel;
   uint32_t seq = 0;  // the thread's ask number
-  uint32_t grid_blocks = 0;
-  uint32_t block_threads = 0;
-  uint32_t dynamic_smem_bytes = 0;
-  double predicted_us = 0;  // the default estimate while not learned
-  double mean_us = 0;       // the same of all launches of its kernel ID (DurationEstimate)
-  double wave_us = 0;       // predicted time of one wave of blocks: predicted_us / waves
-  double p90_us = 0;        // of those, as measured, 0 if they were not
-  bool profiled = false;    // measured to the end
-  bool fenceable = false;   // a size in SMs means something for it
-  double by_credit_us = 0;  // what its thread launched by credit since it last asked
-  double gap_after_us = 0;  // predicted idle time after it and a synchronize, 0 if unknown
-  double wait_us = 0;       // waiting so far; in `stopping`: waited
-  double run_us = 0;        // only in `stopping`: measured, 0 if not
+  // Of its kernel ID, kUnknownFacts and none if that is unknown. Valid while the hook runs.
+  const ipc::KernelFacts* facts = &kUnknownFacts;
+  const ipc::KernelMetrics* metrics = &kUnknownFacts.metrics;
+  const SmGroups* groups = nullptr;  // of its client; nullptr if the kernel is unknown
+  uint64_t launches = 0;             // of its kernel ID, by its task
+  double predicted_us = 0;           // the default estimate while not learned
+  double mean_us = 0;                // the same of all launches of its kernel ID (DurationEstimate)
+  double wave_us = 0;                // predicted time of one wave of blocks: predicted_us / waves
+  double p90_us = 0;                 // of those, as measured, 0 if they were not
+  bool profiled = false;             // measured to the end
+  bool fenceable = false;            // a size in SMs means something for it
+  double by_credit_us = 0;           // what its thread launched by credit since it last asked
+  double gap_after_us = 0;           // predicted idle time after it and a synchronize, 0 if unknown
+  double wait_us = 0;                // waiting so far; in `stopping`: waited
+  double run_us = 0;                 // only in `stopping`: measured, 0 if not
   int priority = kPriorityLowest;
 };
 
@@ -124,6 +127,9 @@ class Gpu {
   // What the client's launches carry from now on, by window and by grant, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
+  // The policy is asked anew (kernel_init) about each kernel of the client as it is next launched.
+  // False if the client is gone.
+  virtual bool resize(ClientId) = 0;
 
  protected:
   ~Gpu() = default;
@@ -152,6 +158,12 @@ struct DispatchVerdict {
   double credit_us = 0;  // further predicted time that its thread may launch without asking
 };
 
+struct KernelVerdict {
+  HookResult result = HookResult::kDefault;
+  uint32_t sm = 0;  // its launches are kept to so many SMs, 0: to none
+  int launch_priority = kBuiltinPriority;
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -162,6 +174,15 @@ class Policy {
   virtual WindowVerdict client_active(Gpu&, ClientId) { return {}; }
   virtual WindowVerdict client_idle(Gpu&, ClientId) { return {}; }
   virtual HookResult client_exit(Gpu&, ClientId) { return HookResult::kDefault; }
+  // A kernel ID is first seen at a client, or is measured to the end. `kernel` has no handle.
+  virtual KernelVerdict kernel_init(Gpu&, const LaunchView& kernel) {
+    (void)kernel;
+    return {};
+  }
+  // True if it must hear of each kernel: only then `kernel_init` is called.
+  virtual bool hears_kernels() const { return false; }
+  // The SM sets of clients that attach from now on.
+  virtual SmFamily family() const { return {}; }
   virtual EnqueueVerdict enqueue(Gpu&, LaunchId) { return {}; }
   virtual DispatchVerdict dispatch(Gpu&) { return {}; }
   // The launch has ended; `launch` is a copy, its handle is stale already.
@@ -169,6 +190,9 @@ class Policy {
     (void)launch;
     return HookResult::kDefault;
   }
+  // Every Config::tick_us while anybody is active.
+  virtual HookResult tick(Gpu&) { return HookResult::kDefault; }
+  virtual bool hears_tick() const { return false; }
   // True if it must hear of each launch's end: only then `stopping` is called.
   virtual bool hears_stopping() const { return false; }
   // As how many faults the last one counts: one that held everybody up counts for its time, too.

@@ -38,18 +38,6 @@ double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
                                                     : c.typical_us;
 }
 
-// On fewer SMs its blocks come in more waves, each as long as before. All of a graph counts as one.
-void Scheduler::State::predict(const Client& c, Work& work) const {
-  work.predicted_us = work.wave_us = predict(c, work.kernel);
-  work.before = c.context;
-  const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr) return;
-  if (work.kind != LaunchKind::kGraph) work.wave_us /= k->waves;
-  if (work.fence != 0) {
-    work.predicted_us = work.wave_us * k->waves_on(c.groups.sms_of(work.fence));
-  }
-}
-
 void Scheduler::State::on_attached(const Event& e) {
   if (e.attached.priority >= kPriorityCount || e.client == 0 || find(e.client) != nullptr) {
     ++stats.rejected;
@@ -76,6 +64,7 @@ void Scheduler::State::on_attached(const Event& e) {
   c.partition = e.attached.partition;
   clients_by_id.emplace(c.id, std::move(owned));
   client_ids.insert(std::lower_bound(client_ids.begin(), client_ids.end(), c.id), c.id);
+  give_family(c);
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   windows_dirty = dispatch_wanted = true;
 }
@@ -102,16 +91,11 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   if (body.index >= c.kernels.size()) c.kernels.resize(body.index + 1);
   Kernel& k = c.kernels[body.index];
   k = {};
-  k.id = body.id;
-  k.name = text(body.name);
-  k.grid_blocks = body.grid_blocks;
-  k.block_threads = body.block_threads;
-  k.dynamic_smem_bytes = body.dynamic_smem_bytes;
-  k.static_smem_bytes = body.static_smem_bytes;
-  k.registers = body.registers;
-  k.max_blocks_per_sm = body.max_blocks_per_sm;
+  k.facts = body;
   k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
   k.stats = &table.of(c.task, body.id);
+  k.stats->metrics.merge(body.metrics);
+  init_kernel(c, body.index);
   send_hint(c, body.index);
 }
 
@@ -146,7 +130,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr || c.unobserved()) c.context.forget();  // others may come in between
   if (k != nullptr) {
-    c.context.launched(k->id);
+    c.context.launched(k->facts.id);
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
         c.untimed.size() < Outstanding::kWorkMax) {
@@ -174,6 +158,12 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.posted_at = e.at;
   work.kernel = b.kernel;
   work.kind = b.kind;
+  if (b.kernel < c.kernels.size() && c.kernels[b.kernel].stats != nullptr &&
+      c.kernels[b.kernel].policy != policy_number) [[unlikely]] {
+    init_kernel(c, b.kernel);
+    send_hint(c, b.kernel);
+  }
+  work.fence = set_of(c, b.kernel, b.kind);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
@@ -460,6 +450,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
     }
   }
   s.settle_all(c);
+  s.tick();
   s.revoke_credits();
   if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
   if (s.waiting_count > 0) {
@@ -483,6 +474,7 @@ TimeNs Scheduler::next_deadline() const {
     if (s.active[i]->credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
+  if (s.ticks() && !s.active.empty()) at = std::min(at, s.tick_at);
   return at;
 }
 

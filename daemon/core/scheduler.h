@@ -27,6 +27,7 @@ struct Config {
   uint8_t device = 0;
   uint32_t sm_total = 132;
   bool mps = false;
+  double tick_us = 1'000;        // between two ticks of a policy
   double switch_us = 70;         // 10 under MPS, 70 time-sliced (FACTS)
   double idle_us = 2'000;        // silence after which a client is idle ...
   double idle_us_max = 50'000;   // ... or its predicted gap, if that is longer, up to this
@@ -97,9 +98,9 @@ struct ClientStatus {
   std::string worst_kernel;
 };
 
-// What was measured of a task by one client, exclusive samples alone. `facts.index` means nothing.
+// What was measured of a task by one client, exclusive samples alone.
 struct KernelProfile {
-  KernelBody facts;
+  ipc::KernelFacts facts;
   Summary duration, gap_launching, gap_synchronized;
   std::vector<DurationAfter> after;  // if its launches differ by what came before
 };
@@ -166,6 +167,9 @@ class Scheduler {
   TaskProfile take_profile(ClientId id);
   // It has work, or had some not long ago.
   bool active(ClientId id) const;
+  // Some of the client's launches do not run where its window says: they must be met at each
+  // launch.
+  bool sized(ClientId id) const;
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
   // What is predicted of the client and its kernel at `now`, of which no event was told yet.

@@ -76,6 +76,8 @@ struct Scheduler::State final : Gpu {
   std::array<double, kPriorityCount> turn_us{};  // of the last that was served
 
   Policy* policy = nullptr;
+  uint32_t policy_number = 1;  // another one with every change of the policy,
+  uint32_t kernels_of = 1;     // and whose sizes kernels have
   std::vector<Queue> queues;
   std::deque<TimeNs> faults;
   bool quarantined = false;
@@ -83,6 +85,7 @@ struct Scheduler::State final : Gpu {
   TimeNs departed_at = -1;     // the latest that a client worked who is detached
   TimeNs starve_at = 0;        // nobody waits for too long before
   TimeNs lent_until = kNever;  // no lent window ends before
+  TimeNs tick_at = 0;          // the policy's next tick is not before
   TimeNs retry_at = 0;         // next dispatch while launches wait and the policy said IDLE
 
   // ---- scheduler.cc ----
@@ -165,11 +168,12 @@ struct Scheduler::State final : Gpu {
   int8_t launch_priority_of(const Client&) const;
   void take_turn(Waiting&);
   void enqueue(uint32_t slot);
+  bool ticks() const { return policy != nullptr && policy->hears_tick(); }
+  void tick();
   void dispatch();
   bool dispatch_once();
   LaunchId pick_builtin(bool unplaced_only) const;
   bool grant(LaunchId, Decider, const DispatchVerdict&);
-  uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
   void release(uint32_t slot);  // frees a waiting slot
   void starve();
   TimeNs starve_ns() const;
@@ -182,6 +186,14 @@ struct Scheduler::State final : Gpu {
   LaunchId id_of(uint32_t slot) const;
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
   static constexpr uint32_t kNoSlot = kNoAsk;
+
+  // ---- sm_sets.cc ----
+  void give_family(Client&);
+  uint32_t isolated_set(const Client&) const;
+  uint32_t set_of(const Client&, uint32_t kernel, LaunchKind) const;
+  uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
+  void init_kernel(Client&, uint32_t kernel);
+  void init_kernels();
 
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }
@@ -202,6 +214,7 @@ struct Scheduler::State final : Gpu {
   size_t queue_len(QueueId) const override;
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
   bool set_launch_priority(ClientId, int launch_priority) override;
+  bool resize(ClientId) override;
 };
 
 inline TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }

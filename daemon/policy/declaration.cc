@@ -18,8 +18,7 @@ constexpr double kApi = 1;
 constexpr std::string_view kKeys[] = {"name", "api", "version", "params", "hooks"};
 constexpr std::string_view kParamKeys[] = {"type", "min", "max", "default", "doc"};
 constexpr std::string_view kTypes[] = {"int", "number", "bool", "string"};
-constexpr std::string_view kLaterHooks[] = {"exit",    "client_update", "kernel_init",
-                                            "running", "tick",          "dump"};
+constexpr std::string_view kLaterHooks[] = {"exit", "client_update", "running", "dump"};
 
 std::string number_text(double v) {
   char text[32];

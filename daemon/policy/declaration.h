@@ -18,14 +18,16 @@ enum class Hook : uint8_t {
   kClientActive,
   kClientIdle,
   kClientExit,
+  kKernelInit,
   kEnqueue,
   kDispatch,
   kStopping,
+  kTick,
 };
-inline constexpr size_t kHooks = 8;
+inline constexpr size_t kHooks = 10;
 inline constexpr std::string_view kHookNames[kHooks] = {
-    "init",        "client_init", "client_active", "client_idle",
-    "client_exit", "enqueue",     "dispatch",      "stopping"};
+    "init",        "client_init", "client_active", "client_idle", "client_exit",
+    "kernel_init", "enqueue",     "dispatch",      "stopping",    "tick"};
 
 struct Param {
   enum class Type : uint8_t { kInt, kNumber, kBool, kString };

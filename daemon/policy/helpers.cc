@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -97,6 +98,74 @@ int queue_len(lua_State* L) {
   core::Gpu& gpu = check_gpu(L, s, "queue.len");
   lua_pushnumber(L, static_cast<double>(gpu.queue_len(check_queue(L, s, "queue.len").id)));
   return 1;
+}
+
+// A whole number of `key` in the table that is the first argument.
+uint32_t family_number(lua_State* L, const char* key, double otherwise, double most) {
+  lua_getfield(L, 1, key);
+  const double value = lua_isnil(L, -1) ? otherwise : lua_tonumber(L, -1);
+  if ((!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TNUMBER) || !(value >= 0 && value <= most) ||
+      value != std::floor(value)) {
+    luaL_error(L, "sm_set.family: %s is a whole number from 0 to %d", key, static_cast<int>(most));
+  }
+  lua_pop(L, 1);
+  return static_cast<uint32_t>(value);
+}
+
+void family_sizes(lua_State* L, core::SmFamily& family) {
+  lua_getfield(L, 1, "sizes");
+  if (lua_isnil(L, -1)) return lua_pop(L, 1);
+  if (!lua_istable(L, -1)) luaL_error(L, "sm_set.family: sizes is a list of numbers of groups");
+  family.sizes = 0;
+  for (int i = 1;; ++i) {
+    lua_rawgeti(L, -1, i);
+    if (lua_isnil(L, -1)) break;
+    const double n = lua_tonumber(L, -1);
+    if (!(n >= 1 && n <= core::kSmGroups) || n != std::floor(n)) {
+      luaL_error(L, "sm_set.family: a size is 1 to %d groups", static_cast<int>(core::kSmGroups));
+    }
+    family.sizes |= 1U << (static_cast<uint32_t>(n) - 1);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 2);
+}
+
+// sm_set.family { sizes, placement, isolated, positions, overlap }
+int sm_family(lua_State* L) {
+  constexpr std::string_view kKeys[] = {"sizes", "placement", "isolated", "positions", "overlap"};
+  constexpr std::string_view kPlacements[] = {"end", "ring", "live"};
+  Session& s = Session::of(L);
+  if (!s.loading) return luaL_error(L, "sm_set.family belongs to the top level of the file");
+  if (s.family_declared) return luaL_error(L, "sm_set.family is declared twice");
+  luaL_checktype(L, 1, LUA_TTABLE);
+  for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
+    const char* key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
+      Sandbox::of(L).message = std::string("sm_set.family: unknown key '") + key + "'";
+      Sandbox::of(L).message += did_you_mean(key, kKeys);
+      return raise(L);
+    }
+  }
+  core::SmFamily family;
+  family_sizes(L, family);
+  lua_getfield(L, 1, "placement");
+  const char* placement = luaL_optstring(L, -1, "end");
+  const auto found = std::find(std::begin(kPlacements), std::end(kPlacements), placement);
+  if (found == std::end(kPlacements)) {
+    return luaL_error(L, "sm_set.family: placement is \"end\", \"ring\" or \"live\"");
+  }
+  family.placement = static_cast<core::SmFamily::Placement>(found - std::begin(kPlacements));
+  lua_getfield(L, 1, "isolated");
+  family.isolated = lua_toboolean(L, -1) != 0;
+  family.positions = static_cast<uint8_t>(family_number(L, "positions", 1, core::kFamilyMost));
+  family.overlap = static_cast<uint8_t>(family_number(L, "overlap", 0, core::kSmGroups));
+  if (family.sizes == 0 || family.positions == 0 || family.count() > core::kFamilyMost) {
+    return luaL_error(L, "sm_set.family: sizes times positions is %d; a process has 1 to %d sets",
+                      static_cast<int>(family.count()), static_cast<int>(core::kFamilyMost));
+  }
+  s.family = family;
+  s.family_declared = true;
+  return 0;
 }
 
 int now_us(lua_State* L) {
@@ -216,6 +285,10 @@ void open_helpers(lua_State* L, Session& s) {
     lua_setfield(L, -2, f.name);
   }
   lua_setfield(L, globals, "queue");
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, sm_family);
+  lua_setfield(L, -2, "family");
+  lua_setfield(L, globals, "sm_set");
   lua_pushcfunction(L, now_us);
   lua_setfield(L, globals, "now_us");
   lua_getfield(L, globals, "string");

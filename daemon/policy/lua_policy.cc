@@ -12,18 +12,10 @@
 
 #include "daemon/base/nearest.h"
 #include "daemon/policy/culprit.h"
+#include "daemon/policy/frame.h"
 
 namespace heddle::policy {
 namespace {
-
-// Layout of the Lua stack between calls: the error handler, `p`, one function per hook.
-constexpr int kParamsIndex = 2;
-constexpr int kFirstHookIndex = 3;
-constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
-constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
-constexpr int kWindowResults = 3;  // WINDOW, us, reason
-constexpr double kSmMax = 1e4;
-constexpr double kCreditUsMax = 1e6;
 
 int on_params_newindex(lua_State* L) {
   return luaL_error(L, "p is read-only; keep what you need in a local");
@@ -237,99 +229,6 @@ void LuaPolicy::record(std::string_view kind, std::string message, std::string t
   fault_weight_ = 1 + static_cast<uint32_t>(std::min(sandbox_.took_ms() / limits_.call_ms, 1e3));
 }
 
-bool LuaPolicy::bad_verdict(std::string_view wanted) {
-  lua_State* L = sandbox_.lua();
-  const Verdict* verdict = to_verdict(L, kTop + 1);
-  std::string message = place();
-  message += kHookNames[static_cast<size_t>(running_)];
-  message += " returned ";
-  message += verdict != nullptr ? verdict->name : luaL_typename(L, kTop + 1);
-  message += "; return ";
-  message += wanted;
-  record("verdict", std::move(message), "");
-  return false;
-}
-
-void LuaPolicy::read_reason(int index) {
-  lua_State* L = sandbox_.lua();
-  if (lua_type(L, index) != LUA_TSTRING) {
-    reason_.clear();
-    return;
-  }
-  size_t bytes = 0;
-  const char* text = lua_tolstring(L, index, &bytes);
-  reason_.assign(text, std::min(bytes, kLineBytes));
-}
-
-void LuaPolicy::count_verdict() {
-  for (Said& said : said_) {
-    if (said.verdict == verdict_ && said.reason == reason_) {
-      ++said.count;
-      return;
-    }
-  }
-  if (said_.size() < kReasonsMax) {
-    said_.push_back({verdict_, reason_, 1});
-  } else {
-    if (said_.size() == kReasonsMax) said_.push_back({"", "other answers", 0});
-    ++said_.back().count;
-  }
-}
-
-bool LuaPolicy::read_window(core::WindowVerdict& v) {
-  lua_State* L = sandbox_.lua();
-  const int first = kTop + 1;
-  if (lua_isnil(L, first)) return true;
-  const Verdict* verdict = to_verdict(L, first);
-  v.result = core::HookResult::kDecided;
-  if (verdict == &kLease) {
-    v.window_us = core::kWindowLeased;
-  } else if (verdict == &kGate || verdict == &kRefuse) {
-    v.window_us = core::kWindowGated;
-    v.refuse = verdict == &kRefuse;
-  } else if (verdict == &kWindow && lua_type(L, first + 1) == LUA_TNUMBER) {
-    const double us = lua_tonumber(L, first + 1);
-    if (!(us >= 0 && us < core::kWindowLeased)) return bad_verdict("WINDOW, us with us >= 0");
-    v.window_us = static_cast<uint32_t>(us);
-    read_reason(first + 2);
-    return true;
-  } else {
-    return bad_verdict("LEASE, GATE, WINDOW, us or REFUSE, reason");
-  }
-  read_reason(first + 1);
-  return true;
-}
-
-// RUN, k [, sm [, stream_priority [, credit_us]]], with a reason after any of them.
-bool LuaPolicy::read_run(core::DispatchVerdict& v) {
-  lua_State* L = sandbox_.lua();
-  const LaunchObject* launch = to_launch(L, session_, kTop + 2);
-  if (launch == nullptr || launch->id == 0) return bad_verdict("RUN, k with a k of this hook call");
-  double numbers[3] = {0, core::kBuiltinPriority, 0};
-  int index = kTop + 3;
-  for (double& number : numbers) {
-    if (lua_type(L, index) == LUA_TSTRING) break;
-    if (lua_type(L, index) == LUA_TNUMBER) {
-      number = lua_tonumber(L, index);
-    } else if (!lua_isnil(L, index)) {
-      return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
-    }
-    ++index;
-  }
-  read_reason(index);
-  if (!(numbers[0] >= 0 && numbers[0] <= kSmMax)) return bad_verdict("0 to 10000 sm");
-  const bool chosen = numbers[1] != core::kBuiltinPriority;
-  if (chosen && !core::is_launch_priority(numbers[1])) {
-    return bad_verdict("a stream_priority from -5 to 0");
-  }
-  if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
-  v.run = launch->id;
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
-  v.launch_priority = static_cast<int>(numbers[1]);
-  v.credit_us = numbers[2];
-  return true;
-}
-
 // ---- hooks ------------------------------------------------------------------------------------
 
 core::HookResult LuaPolicy::init(core::Gpu& gpu) {
@@ -402,6 +301,31 @@ core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {
   }
   client_ = client;
   sandbox_.run(forget_client, this);
+  return ok ? core::HookResult::kDefault : core::HookResult::kFault;
+}
+
+core::KernelVerdict LuaPolicy::kernel_init(core::Gpu& gpu, const core::LaunchView& kernel) {
+  core::KernelVerdict verdict;
+  if (!has(Hook::kKernelInit)) return verdict;
+  begin(Hook::kKernelInit, gpu);
+  push_kernel(sandbox_.lua(), session_, kernel);
+  push_client(sandbox_.lua(), session_, kernel.client);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  if (!finish(3, kKernelResults) || !read_kernel(verdict)) {
+    verdict = {};
+    verdict.result = core::HookResult::kFault;
+  }
+  end();
+  return verdict;
+}
+
+core::HookResult LuaPolicy::tick(core::Gpu& gpu) {
+  if (!has(Hook::kTick)) return core::HookResult::kDefault;
+  begin(Hook::kTick, gpu);
+  push_gpu(sandbox_.lua(), session_);
+  lua_pushvalue(sandbox_.lua(), kParamsIndex);
+  const bool ok = finish(2, 0);
+  end();
   return ok ? core::HookResult::kDefault : core::HookResult::kFault;
 }
 

@@ -77,10 +77,15 @@ class LuaPolicy final : public core::Policy {
   core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
   core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
   core::HookResult client_exit(core::Gpu& gpu, core::ClientId client) override;
+  core::KernelVerdict kernel_init(core::Gpu& gpu, const core::LaunchView& kernel) override;
+  bool hears_kernels() const override { return has(Hook::kKernelInit); }
+  core::SmFamily family() const override { return session_.family; }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
   bool hears_stopping() const override { return has(Hook::kStopping); }
+  core::HookResult tick(core::Gpu& gpu) override;
+  bool hears_tick() const override { return has(Hook::kTick); }
   uint32_t fault_weight() const override { return fault_weight_; }
 
  private:
@@ -104,6 +109,7 @@ class LuaPolicy final : public core::Policy {
   core::WindowVerdict window_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
   bool read_window(core::WindowVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
+  bool read_kernel(core::KernelVerdict& verdict);
   void read_reason(int index);
   void count_verdict();
   std::string place() const;

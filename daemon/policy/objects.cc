@@ -4,25 +4,39 @@
 #include <cstdio>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "daemon/base/nearest.h"
+#include "daemon/core/right_size.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::policy {
+using core::ClientView;
+using core::GpuView;
+using core::LaunchView;
+using ipc::KernelFacts;
+
+void push_size(lua_State* L, uint32_t sm) {
+  if (sm == 0) return lua_pushnil(L);
+  lua_pushnumber(L, sm);
+}
+
 namespace {
 
 constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "p"};
-
-// Raised where an object is used after the hook call that it was handed out in.
-int raise_stale(lua_State* L, const Object& object) {
-  return luaL_error(L, "%s is stale: kept past its hook; keep its fields instead",
-                    kKindNames[static_cast<size_t>(object.kind)]);
-}
 
 Object* to_object(lua_State* L, int index) {
   // Userdata of any other kind cannot exist in this state.
   return lua_type(L, index) == LUA_TUSERDATA ? static_cast<Object*>(lua_touserdata(L, index))
                                              : nullptr;
+}
+
+}  // namespace
+
+// Raised where an object is used after the hook call that it was handed out in.
+int raise_stale(lua_State* L, const Object& object) {
+  return luaL_error(L, "%s is stale: kept past its hook; keep its fields instead",
+                    kKindNames[static_cast<size_t>(object.kind)]);
 }
 
 Object& check(lua_State* L, int index, Kind kind) {
@@ -46,6 +60,8 @@ core::LaunchView& launch_view(lua_State* L, Session& s, Object& object) {
   }
   return launch.view;
 }
+
+namespace {
 
 core::ClientView& client_view(lua_State* L, Session& s, Object& object) {
   auto& client = static_cast<ClientObject&>(object);
@@ -79,6 +95,16 @@ void push(lua_State* L, T v) { lua_pushnumber(L, static_cast<double>(v)); }
 template <auto kMember>
 void push_launch_field(lua_State* L, Session& s, Object& o) {
   push(L, launch_view(L, s, o).*kMember);
+}
+template <auto kMember>
+void push_fact(lua_State* L, Session& s, Object& o) {
+  push(L, launch_view(L, s, o).facts->*kMember);
+}
+template <size_t kMetric>
+void push_metric(lua_State* L, Session& s, Object& o) {
+  const ipc::KernelMetrics& metrics = *launch_view(L, s, o).metrics;
+  if (!metrics.has(kMetric)) return lua_pushnil(L);
+  push(L, metrics.values[kMetric]);
 }
 template <auto kMember>
 void push_client_field(lua_State* L, Session& s, Object& o) {
@@ -129,41 +155,29 @@ void push_mode(lua_State* L, Session& s, Object& o) {
 void push_kernel_id(lua_State* L, Session& s, Object& o) {
   char digits[17];  // as profiles and listings have it
   std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(launch_view(L, s, o).kernel_id));
+                static_cast<unsigned long long>(launch_view(L, s, o).facts->id));
   lua_pushlstring(L, digits, sizeof digits - 1);
+}
+void push_kernel_name(lua_State* L, Session& s, Object& o) {
+  push(L, std::string_view(launch_view(L, s, o).facts->name));
+}
+void push_right_size(lua_State* L, Session& s, Object& o) {
+  const LaunchView& v = launch_view(L, s, o);
+  push_size(L, v.groups == nullptr ? 0 : core::latency_size(*v.metrics, v.mean_us, *v.groups));
 }
 void push_window(lua_State* L, Session& s, Object& o) {
   const uint32_t us = client_view(L, s, o).window_us;
   push(L, us == core::kWindowLeased ? core::kUnlimitedUs : static_cast<double>(us));
 }
 
-using core::ClientView;
-using core::GpuView;
-using core::LaunchView;
-
-enum Method : size_t {
-  kGapUs,
-  kBusy,
-  kComparing,
-  kRuns,
-  kClients,
-  kLeaseIt,
-  kWindowIt,
-  kGateIt,
-  kLaunchPriorityIs,
-  kIdleUs,
-  kGapLengthUs,
-  kNextClient
-};
-
 constexpr Field kLaunchFields[] = {
     {"client", push_client_of},
     {"kernel", push_kernel_of},
     {"kind", push_launch_field<&LaunchView::kind>},
     {"seq", push_launch_field<&LaunchView::seq>},
-    {"grid_blocks", push_launch_field<&LaunchView::grid_blocks>},
-    {"block_threads", push_launch_field<&LaunchView::block_threads>},
-    {"dynamic_smem", push_launch_field<&LaunchView::dynamic_smem_bytes>},
+    {"grid_blocks", push_fact<&KernelFacts::grid_blocks>},
+    {"block_threads", push_fact<&KernelFacts::block_threads>},
+    {"dynamic_smem", push_fact<&KernelFacts::dynamic_smem_bytes>},
     {"predicted_us", push_launch_field<&LaunchView::predicted_us>},
     {"wave_us", push_launch_field<&LaunchView::wave_us>},
     {"gap_after_us", push_launch_field<&LaunchView::gap_after_us>},
@@ -172,18 +186,35 @@ constexpr Field kLaunchFields[] = {
     {"priority", push_launch_field<&LaunchView::priority>},
     {"fenceable", push_launch_field<&LaunchView::fenceable>},
     {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
-    {"right_size", push_absent},
+    {"right_size", push_right_size},
     {"is_collective", push_absent},
 };
-constexpr Field kKernelFields[] = {
-    {"name", push_launch_field<&LaunchView::kernel_name>},
+constexpr Field kKernelOwnFields[] = {
+    {"name", push_kernel_name},
     {"id", push_kernel_id},
     {"mean_us", push_launch_field<&LaunchView::mean_us>},
     {"gap_us", push_launch_field<&LaunchView::gap_after_us>},
     {"p90_us", push_launch_field<&LaunchView::p90_us>},
     {"profiled", push_launch_field<&LaunchView::profiled>},
-    {"right_size", push_absent},
+    {"launches", push_launch_field<&LaunchView::launches>},
+    {"registers", push_fact<&KernelFacts::registers>},
+    {"static_smem", push_fact<&KernelFacts::static_smem_bytes>},
+    {"blocks_per_sm", push_fact<&KernelFacts::max_blocks_per_sm>},
+    {"grid_blocks", push_fact<&KernelFacts::grid_blocks>},
+    {"block_threads", push_fact<&KernelFacts::block_threads>},
+    {"right_size", push_right_size},
+    {"size_for", push_method<kSizeFor>},
 };
+// And one of the name of each metric, nil where it was not measured.
+template <size_t... kMetric>
+constexpr auto with_metrics(std::index_sequence<kMetric...>) {
+  constexpr size_t kOwn = std::size(kKernelOwnFields);
+  std::array<Field, kOwn + sizeof...(kMetric)> all{};
+  std::copy(std::begin(kKernelOwnFields), std::end(kKernelOwnFields), all.begin());
+  ((all[kOwn + kMetric] = {ipc::kKernelMetrics[kMetric].key, push_metric<kMetric>}), ...);
+  return all;
+}
+constexpr auto kKernelFields = with_metrics(std::make_index_sequence<ipc::kKernelMetricCount>());
 constexpr Field kClientFields[] = {
     {"id", push_client_field<&ClientView::id>},
     {"name", push_client_field<&ClientView::name>},
@@ -203,6 +234,7 @@ constexpr Field kClientFields[] = {
     {"window", push_method<kWindowIt>},
     {"gate", push_method<kGateIt>},
     {"launch_priority", push_method<kLaunchPriorityIs>},
+    {"resize", push_method<kResizeIt>},
 };
 constexpr Field kGpuFields[] = {
     {"index", push_gpu_field<&GpuView::index>},
@@ -274,81 +306,6 @@ int on_tostring(lua_State* L) {
   return 1;
 }
 
-// g:gap_us(prio) and its like: a time in microseconds, relative to a priority.
-template <double (core::Gpu::*kQuestion)(int) const>
-int time_above(lua_State* L) {
-  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
-  lua_pushnumber(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))));
-  return 1;
-}
-
-// g:busy(prio), g:comparing(prio).
-template <bool (core::Gpu::*kQuestion)(int) const>
-int true_above(lua_State* L) {
-  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
-  lua_pushboolean(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
-  return 1;
-}
-
-// Three numbers: no table is allocated.
-int runs(lua_State* L) {
-  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
-  const core::RunTimes times = gpu.runs(static_cast<int>(luaL_checknumber(L, 2)));
-  lua_pushnumber(L, static_cast<double>(times.count));
-  lua_pushnumber(L, times.took_us);
-  lua_pushnumber(L, times.alone_us);
-  return 3;
-}
-
-// The iterator's control value is the last client: the next has the next higher ID.
-int next_client(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  Session& s = Session::of(L);
-  const auto clients = s.gpu->clients();
-  auto next = clients.begin();
-  if (!lua_isnil(L, 2)) {
-    const auto& last = static_cast<ClientObject&>(check(L, 2, Kind::kClient));
-    next = std::upper_bound(clients.begin(), clients.end(), last.id);
-  }
-  if (next == clients.end()) return 0;
-  push_client(L, s, *next);
-  return 1;
-}
-
-int clients(lua_State* L) {
-  check(L, 1, Kind::kGpu);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, Session::of(L).method_refs[kNextClient]);
-  lua_pushvalue(L, 1);
-  return 2;
-}
-
-int set_window(lua_State* L, uint32_t window_us, double for_us = 0) {
-  auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
-  client.filled = false;
-  if (!Session::of(L).gpu->set_window(client.id, window_us, for_us)) return raise_stale(L, client);
-  return 0;
-}
-int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased); }
-int gate_it(lua_State* L) { return set_window(L, core::kWindowGated); }
-int window_it(lua_State* L) {
-  const double us = luaL_checknumber(L, 2);
-  if (!(us >= 0 && us < core::kWindowLeased))
-    return luaL_error(L, "a window is 0 to 4294967294 µs");
-  const double for_us = luaL_optnumber(L, 3, 0);
-  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
-  return set_window(L, static_cast<uint32_t>(us), for_us);
-}
-
-int launch_priority_is(lua_State* L) {
-  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
-  const double chosen = luaL_optnumber(L, 2, core::kBuiltinPriority);
-  if (chosen != core::kBuiltinPriority && !core::is_launch_priority(chosen)) {
-    return luaL_error(L, "a launch priority is -5 (first) to 0 (last)");
-  }
-  const bool there = Session::of(L).gpu->set_launch_priority(client.id, static_cast<int>(chosen));
-  return there ? 0 : raise_stale(L, client);
-}
-
 template <class T>
 Kept<T> make(lua_State* L, Session& s, Kind kind) {
   Kept<T> kept;
@@ -388,21 +345,8 @@ void FieldTable::add(const void* interned, const Field* field) {
 }
 
 void open_objects(lua_State* L, Session& s) {
-  constexpr lua_CFunction kMethods[] = {time_above<&core::Gpu::gap_us>,
-                                        true_above<&core::Gpu::busy>,
-                                        true_above<&core::Gpu::comparing>,
-                                        runs,
-                                        clients,
-                                        lease_it,
-                                        window_it,
-                                        gate_it,
-                                        launch_priority_is,
-                                        time_above<&core::Gpu::idle_us>,
-                                        time_above<&core::Gpu::gap_length_us>,
-                                        next_client};
-  static_assert(std::size(kMethods) == std::tuple_size_v<decltype(s.method_refs)>);
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
-    lua_pushcfunction(L, kMethods[i]);
+    lua_pushcfunction(L, method(i));
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu}) {
@@ -424,6 +368,13 @@ void push_ended_launch(lua_State* L, Session& s, const core::LaunchView& view) {
   launch.id = 0;
   launch.view = view;
   launch.filled = true;
+}
+
+void push_kernel(lua_State* L, Session& s, const core::LaunchView& view) {
+  push_ended_launch(L, s, view);
+  const size_t place = static_cast<LaunchObject*>(to_object(L, -1))->place;
+  lua_pop(L, 1);
+  hand_out(L, s, s.kernels[place]);
 }
 
 void push_gpu(lua_State* L, Session& s) { hand_out(L, s, s.the_gpu); }

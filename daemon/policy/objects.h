@@ -83,12 +83,41 @@ struct Kept {
 template <class T>
 using LaunchRing = std::array<Kept<T>, kLaunchObjects>;
 
+// Methods of the objects: g's, then c's, then kn's.
+enum Method : size_t {
+  kGapUs,
+  kBusy,
+  kComparing,
+  kRuns,
+  kClients,
+  kLeaseIt,
+  kWindowIt,
+  kGateIt,
+  kLaunchPriorityIs,
+  kIdleUs,
+  kGapLengthUs,
+  kNextClient,  // what g:clients() iterates by
+  kSizeFor,
+  kResizeIt
+};
+inline constexpr size_t kMethods = kResizeIt + 1;
+lua_CFunction method(size_t method);
+
+// What methods begin with: the object at `index`, of this kind and this hook call, or an error.
+Object& check(lua_State* L, int index, Kind kind);
+// Raised where an object is used after the hook call that it was handed out in.
+int raise_stale(lua_State* L, const Object& object);
+core::LaunchView& launch_view(lua_State* L, Session& session, Object& launch_or_kernel);
+void push_size(lua_State* L, uint32_t sm);  // nil for 0
+
 // Makes the rings and metatables; inside a protected call.
 void open_objects(lua_State* L, Session& session);
 
 // The first launch of a hook call never raises.
 void push_launch(lua_State* L, Session& session, core::LaunchId id);
 void push_ended_launch(lua_State* L, Session& session, const core::LaunchView& view);
+// The kernel of a view that is no launch's; the first of a hook call.
+void push_kernel(lua_State* L, Session& session, const core::LaunchView& view);
 void push_gpu(lua_State* L, Session& session);
 // Makes the client's object if there is none; inside a protected call.
 void make_client(lua_State* L, Session& session, core::ClientId id);

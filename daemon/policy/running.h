@@ -36,6 +36,8 @@ struct Session {
   uint64_t call = 0;
   bool inserted = false;  // queue.insert worked in this call
   bool loading = true;
+  core::SmFamily family;
+  bool family_declared = false;
   std::vector<QueueName> queues;
 
   // Where import looks, empty: nowhere; and what it reads by.
@@ -54,7 +56,7 @@ struct Session {
   size_t launches_used = 0;                 // by the running hook call
   std::vector<Kept<ClientObject>> clients;  // ascending by ID
   Kept<GpuObject> the_gpu;
-  std::array<int, 12> method_refs{};
+  std::array<int, kMethods> method_refs{};
 
   static Session& of(lua_State* L) { return *static_cast<Session*>(Sandbox::of(L).host); }
 };

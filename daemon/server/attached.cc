@@ -84,7 +84,6 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   for (size_t device = 0; device < ipc::kDevices; ++device) {
     ipc::DeviceWindow& window = client->control_->windows[device];
     window.partition = client->identity_.partition;
-    window.fence_sizes = client->identity_.fence_sizes;
     if (client->identity_.gpus[device] == kNoGpu)
       window.word = ipc::pack_window(1, ipc::kWindowLease);
   }
@@ -207,6 +206,10 @@ bool Client::apply(const core::Decision& d) {
     ipc::DeviceWindow& window = window_of(d.device);
     window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
     window.partition.store(partition_of(d), std::memory_order_relaxed);
+    if (identity_.fenceable) {
+      window.ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
+      window.fence_sizes.store(d.sizes, std::memory_order_relaxed);
+    }
     window.free_streams.store(d.free_streams, std::memory_order_relaxed);
     window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
@@ -215,7 +218,12 @@ bool Client::apply(const core::Decision& d) {
   } else if (d.kernel < ipc::kKernels) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
-    store_changed(hint.measure, uint32_t{d.measure});
+    store_changed(hint.special,
+                  ipc::pack_special({d.measure, d.size, d.raised, d.launch_priority}));
+    if (d.size != 0 || d.raised) {  // must be met at each launch
+      set_unobserved(false);
+      allow_sparse(false);
+    }
   }
   return false;
 }
@@ -349,9 +357,9 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   };
   for (size_t i = 0; profile != nullptr && i < profile->kernels.size(); ++i) {
     const core::KernelProfile& k = profile->kernels[i];
-    measured({k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0});
+    measured({k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0, k.facts.metrics});
     for (const core::DurationAfter& a : k.after) {
-      measured({k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before});
+      measured({k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before, {}});
     }
   }
   for (const auto& kernel : kernels_) {

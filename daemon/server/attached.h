@@ -63,9 +63,9 @@ struct Identity {
   uint32_t sm_count = 0;  // of its device 0, 0: unknown
   bool profiled = true;   // on a GPU of the model that profiles are kept of
   bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
-  uint32_t fence_sizes = 0;  // core::kFenceSizes if its launches may be fenced
-  uint32_t partition = 0;    // its SM groups on every device (terms.sms), 0: the whole device
-  uint32_t sms = 0;          // how many SMs these are
+  bool fenceable = false;  // its launches may run in SM sets
+  uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
+  uint32_t sms = 0;        // how many SMs these are
   std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
 };
 

@@ -269,7 +269,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   // Time-sliced a fence keeps nobody's SMs free.
   if (mode_of(identity, config_.gpu_mode, mps_.state()) != GpuMode::kTimeslice) {
-    identity.fence_sizes = core::kFenceSizes;
+    identity.fenceable = true;
   }
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));

@@ -229,12 +229,22 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.free_streams = d.free_streams;
         c.epoch = d.epoch;
         c.launch_priority = d.launch_priority;
+        c.kept = d.partition;
+        c.ring = d.ring;
         break;
       case core::DecisionKind::kHint:
-        c.kernels[d.kernel].predicted_us = static_cast<double>(d.predicted_us);
+        on_hint(c, c.kernels[d.kernel], d);
         break;
     }
   }
+}
+
+void VirtualMachine::on_hint(ClientState& c, Kernel& k, const core::Decision& d) {
+  k.predicted_us = static_cast<double>(d.predicted_us);
+  k.size = d.size;
+  k.raised = d.raised;
+  k.launch_priority = d.launch_priority;
+  c.sized |= d.size != 0 || d.raised;
 }
 
 void VirtualMachine::on_grant(const core::Decision& d) {
@@ -297,6 +307,7 @@ void VirtualMachine::announce(ClientState& c, uint32_t kernel) {
   e.kernel.grid_blocks = k.spec.blocks;
   e.kernel.block_threads = k.spec.threads;
   e.kernel.max_blocks_per_sm = gpu_.blocks_per_sm(shape(k.spec, 0, 1));
+  e.kernel.metrics = k.spec.metrics;
   copy_text(e.kernel.name, k.spec.kernel);
   feed(e);
 }

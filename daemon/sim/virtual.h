@@ -42,9 +42,10 @@ struct LaunchSpec {
   double us = 100;  // of one launch alone, its waves included
   uint32_t blocks = 132;
   uint32_t threads = 1024;
-  uint32_t registers = 0;     // per thread
-  uint32_t shared_bytes = 0;  // per block
-  float saturation = 1;       // KernelShape's
+  uint32_t registers = 0;        // per thread
+  uint32_t shared_bytes = 0;     // per block
+  float saturation = 1;          // KernelShape's
+  ipc::KernelMetrics metrics{};  // what a profile knows of it
 };
 
 struct LoopSpec {
@@ -86,7 +87,8 @@ struct LaunchRecord {
   TimeNs called = 0, started = 0, ended = 0;  // 0: not yet
   bool asked = false;
   bool self = false;  // the starvation bound let it go
-  uint32_t sms = 0;   // that its blocks may use
+  uint32_t sms = 0;   // that its blocks may use,
+  uint32_t set = 0;   // and the groups that these are, 0: all
   core::Decider granted_by = core::Decider::kBuiltin;
 };
 
@@ -194,6 +196,9 @@ class VirtualMachine {
     double predicted_us = 0;  // 0: no hint yet
     uint64_t launches = 0;    // that the core was told of
     bool quiet = false;
+    uint8_t size = 0;  // groups that the policy keeps it to, 0: all
+    bool raised = false;
+    int launch_priority = 0;
   };
   struct ClientState {
     ClientSpec spec;
@@ -204,6 +209,9 @@ class VirtualMachine {
     uint32_t free_streams = 0;
     uint32_t epoch = 0;
     int launch_priority = 0;
+    ipc::SmRing ring;
+    uint32_t kept = 0;  // the set of its window, 0: its own
+    bool sized = false;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
     uint32_t in_flight = 0;     // launches submitted and not ended
     std::vector<Kernel> kernels;
@@ -242,6 +250,8 @@ class VirtualMachine {
   void feed(const core::Event& event);
   void take(std::span<const core::Decision> decisions);
   void on_grant(const core::Decision& decision);
+  static void on_hint(ClientState& c, Kernel& k, const core::Decision& d);
+  uint32_t set_of(const ClientState& c, const Kernel& k) const;
   void granted(const Alarm& alarm);
   void on_notice(const Notice& notice);
   void proceed(size_t thread);

@@ -109,9 +109,17 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   }
   if (asks) return ask(thread, launch);
   const bool by_credit = admission == Admission::kCredit;
-  submit(thread, launch, admission, by_credit ? t.grant.launch_priority : c.launch_priority,
-         by_credit ? t.grant.partition : 0);
+  const uint32_t set = set_of(c, k);
+  const int priority = k.raised ? k.launch_priority : c.launch_priority;
+  submit(thread, launch, admission, by_credit ? t.grant.launch_priority : priority,
+         by_credit && k.size == 0 ? t.grant.partition : set);
   go_on(thread, now_ + costs_.launch_ns);
+}
+
+// As the shim finds it: in a set of its kernel's size, within the window's.
+uint32_t VirtualMachine::set_of(const ClientState& c, const Kernel& k) const {
+  if (k.size == 0 || k.size >= groups_.count) return c.kept;
+  return ipc::ring_groups(k.size, c.ring, 0, c.kept != 0 ? c.kept : c.spec.sms.id, groups_.count);
 }
 
 // Each thread has a stream of its own.
@@ -180,7 +188,7 @@ void VirtualMachine::self(size_t thread) {
   t.doing = Doing::kNothing;
   c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
   if (t.last_record != kNoRecord) records_[t.last_record].self = true;
-  submit(thread, t.pending, Admission::kSelfStarved, 0, 0);
+  submit(thread, t.pending, Admission::kSelfStarved, 0, set_of(c, c.kernels[t.pending.kernel]));
   go_on(thread, now_ + costs_.launch_ns);
 }
 
@@ -225,6 +233,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   op.sms = partition != 0 ? SmSet{partition, groups_.sms_of(partition)} : c.spec.sms;
   if (t.last_record != kNoRecord) {
     records_[t.last_record].sms = op.sms.sms != 0 ? op.sms.sms : config_.sm_total;
+    records_[t.last_record].set = op.sms.id;
   }
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
@@ -235,7 +244,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
 // are: who records is told of everything.
 bool VirtualMachine::sparse(const ClientState& c) const {
   const bool all = !managed_ || witness_ != nullptr || hears_stopping_ || costs_.mark_all;
-  return !all && c.spec.sms.id == 0;
+  return !all && c.spec.sms.id == 0 && c.kept == 0 && !c.sized;
 }
 
 void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t last_kernel) {

@@ -30,6 +30,15 @@ void Encoder::text(const char* chars, size_t length) {
   body_.append(chars, length);
 }
 
+void Encoder::metrics(const ipc::KernelMetrics& metrics) {
+  varint(static_cast<uint64_t>(std::popcount(metrics.there)));
+  for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
+    if (!metrics.has(i)) continue;
+    varint(i);
+    u64(std::bit_cast<uint64_t>(metrics.values[i]));
+  }
+}
+
 void Encoder::begin(uint8_t kind, core::TimeNs at, uint8_t device) {
   body_.clear();
   kind_ = kind;
@@ -73,12 +82,10 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       const core::KernelBody& b = e.kernel;
       varint(b.index);
       u64(b.id);
-      for (const uint32_t value : {b.grid_blocks, b.block_threads, b.dynamic_smem_bytes,
-                                   b.static_smem_bytes, b.registers, b.max_blocks_per_sm}) {
-        varint(value);
-      }
+      for (const ipc::KernelFact& fact : ipc::kKernelFacts) varint(b.*fact.member);
       u8(flags);
       text(b.name, strnlen(b.name, sizeof b.name));
+      metrics(b.metrics);
       break;
     }
     case EventKind::kProfile: {
@@ -89,6 +96,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
         varint(s.count);
       }
       u64(b.before);
+      metrics(b.metrics);
       break;
     }
     case EventKind::kPosted:
@@ -152,11 +160,17 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       zigzag(d.launch_priority);
       varint(d.window_us);
       varint(d.epoch);
+      varint(d.partition);
+      varint(ipc::pack_ring(d.ring));
+      varint(d.sizes);
       break;
     case core::DecisionKind::kHint:
       varint(d.kernel);
       f32(d.predicted_us);
       u8(d.measure);
+      u8(d.size);
+      u8(d.raised ? 1 : 0);
+      zigzag(d.raised ? d.launch_priority : 0);
       break;
   }
   return finish();

@@ -63,6 +63,7 @@ class Fields {
     for (int shift = 0; shift < 64; shift += 8) value |= uint64_t{u8()} << shift;
     return value;
   }
+  double f64() { return std::bit_cast<double>(u64()); }
   float f32() {
     uint32_t bits = 0;
     for (int shift = 0; shift < 32; shift += 8) bits |= uint32_t{u8()} << shift;
@@ -110,16 +111,23 @@ void read_attached(Fields& in, EventRecord& out) {
   in.text(b.label);
 }
 
+void read_metrics(Fields& in, ipc::KernelMetrics& metrics) {
+  metrics = {};
+  if (!in.since(8)) return;
+  for (uint64_t left = in.varint(ipc::kKernelMetricCount); left > 0; --left) {
+    const uint64_t metric = in.varint(ipc::kKernelMetricCount - 1);
+    metrics.set(metric, in.f64());
+  }
+}
+
 void read_kernel(Fields& in, EventRecord& out) {
   core::KernelBody& b = out.event.kernel = {};
   b.index = in.number<uint32_t>();
   b.id = in.u64();
-  for (uint32_t* value : {&b.grid_blocks, &b.block_threads, &b.dynamic_smem_bytes,
-                          &b.static_smem_bytes, &b.registers, &b.max_blocks_per_sm}) {
-    *value = in.number<uint32_t>();
-  }
+  for (const ipc::KernelFact& fact : ipc::kKernelFacts) b.*fact.member = in.number<uint32_t>();
   out.introduced = in.u8(3) == 2;
   in.text(b.name);
+  read_metrics(in, b.metrics);
 }
 
 void read_profile(Fields& in, core::ProfileBody& b) {
@@ -129,6 +137,7 @@ void read_profile(Fields& in, core::ProfileBody& b) {
     s->count = in.number<uint32_t>();
   }
   b.before = in.since(6) ? in.u64() : 0;
+  read_metrics(in, b.metrics);
 }
 
 void read_event(Fields& in, EventRecord& out) {
@@ -204,11 +213,19 @@ void read_decision(Fields& in, Decision& d) {
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.window_us = in.number<uint32_t>();
       d.epoch = in.number<uint32_t>();
+      if (!in.since(8)) return;
+      d.partition = in.number<uint32_t>();
+      d.ring = ipc::unpack_ring(in.number<uint32_t>());
+      d.sizes = in.number<uint32_t>();
       return;
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
       if (in.since(2)) d.measure = in.u8(UINT8_MAX);
+      if (!in.since(8)) return;
+      d.size = in.u8(core::kSmGroups);
+      d.raised = in.u8(1) != 0;
+      d.launch_priority = static_cast<int8_t>(in.zigzag());
       return;
   }
 }

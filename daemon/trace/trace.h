@@ -19,15 +19,17 @@
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kTerms       client share:f32 slo_ms:f32 window_max_us priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
-//                flags:u8 name:text             flags: bit 1 introduced
+//                flags:u8 name:text metrics     flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
-//                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count
+//                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count; before:u64 metrics
+//                metrics: how many; of each its place in ipc/kernel_facts.h and its value:f64
 //   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
 //                flags:u8               unmovable x 64 + kind x 16 + admission
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
-//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch
-//   kHint        client kernel predicted_us:f32 measure:u8
+//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch partition ring
+//                sizes
+//   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
@@ -37,7 +39,8 @@
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
-// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms.
+// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
+// metrics, sizes and sets.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -53,7 +56,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 7;
+inline constexpr uint16_t kVersion = 8;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

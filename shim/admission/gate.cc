@@ -149,7 +149,7 @@ bool Turn::wants_measure(uint32_t count) const {
   if (kernel_.index >= ipc::kKernels) return false;
   const ipc::KernelHint& hint = in_.control().kernels[kernel_.index];
   return hint.predicted_us.load(std::memory_order_relaxed) == 0 ||
-         is_drawn(count, hint.measure.load(std::memory_order_relaxed));
+         is_drawn(count, special_.measure);
 }
 
 void Turn::admit(const Launch& launch) {
@@ -167,10 +167,14 @@ void Turn::admit(const Launch& launch) {
                       ? control.kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed)
                       : 0;
   if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
+  if (kernel_.index < ipc::kKernels) {
+    special_ =
+        ipc::unpack_special(control.kernels[kernel_.index].special.load(std::memory_order_relaxed));
+  }
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
-  partition_ = control.windows[stream_->device].partition.load(std::memory_order_relaxed);
+  partition_ = sized_set(launch);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
@@ -186,7 +190,7 @@ void Turn::admit(const Launch& launch) {
   }
   if (window_us_ == ipc::kWindowLease) [[likely]] {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
-      remember_harmless(launch.handle);
+      if (special_.size == 0 && !special_.raised) remember_harmless(launch.handle);
     }
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         is_polled(in_.thread().launches)) {
@@ -200,6 +204,15 @@ void Turn::admit(const Launch& launch) {
   }
   if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
   return Admission::ASK;
+}
+
+// Where the launch runs unless a grant says otherwise.
+uint32_t Turn::sized_set(const Launch& launch) const {
+  const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
+  if (special_.size != 0 && !graph_ && launch.may_move) {
+    return size_set(stream_->device, special_.size, window);
+  }
+  return window.partition.load(std::memory_order_relaxed);
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has
@@ -247,7 +260,7 @@ bool Turn::use_credit(const Launch& launch) {
   }
   credit.us -= predicted_us_;
   priority_ = credit.priority;
-  partition_ = credit.partition;
+  if (special_.size == 0) partition_ = credit.partition;
   return true;
 }
 
@@ -270,6 +283,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   if (admission == Admission::LEASE || admission == Admission::WINDOW) {
     priority_ =
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
+    if (special_.raised) priority_ = special_.launch_priority;
   }
   if (reach_.seq == 0) take_number();
   ipc::RecordFields fields = record(admission);

@@ -102,6 +102,7 @@ class Turn {
   void move(const Launch& launch);
   void come_back(CUresult result);
   bool wants_marker();
+  uint32_t sized_set(const Launch& launch) const;
 
   Inside in_;
   const StreamRef ref_;
@@ -113,6 +114,7 @@ class Turn {
   uint32_t ask_seq_ = 0;
   int priority_ = 0;
   uint32_t partition_ = 0;
+  ipc::Special special_;
   std::optional<Detour> detour_;
   // What follows is set when the launch has its admission.
   KernelRef kernel_;

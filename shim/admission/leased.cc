@@ -22,7 +22,7 @@ namespace heddle::shim {
   // What a Turn sees to.
   const uint32_t more = get(window.partition) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
-                        get(hint.measure) | kernel.exempt;
+                        get(hint.special) | kernel.exempt;
   predicted_us_ = get(hint.predicted_us);
   if (ipc::window_us(word) != ipc::kWindowLease || more != 0 || !(predicted_us_ > 0) ||
       is_timed(thread.launches + 1) || (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {

@@ -17,9 +17,9 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
         of < ipc::kKernels ? hints[of].predicted_us.load(std::memory_order_relaxed) : 0;
     return static_cast<int64_t>(us * 1e3F);
   };
-  // What is timed at each launch, and what the driver takes at no priority, is told.
+  // What is special, and what the driver takes at no priority, is told.
   const auto may_be = [&](uint32_t of) {
-    return of < ipc::kKernels && hints[of].measure.load(std::memory_order_relaxed) == 0 &&
+    return of < ipc::kKernels && hints[of].special.load(std::memory_order_relaxed) == 0 &&
            !unraised.has(of);
   };
   if (telling.says_of_last(wait) && last_kernel < ipc::kKernels) {

@@ -43,7 +43,7 @@ struct Pair {
 struct alignas(64) StreamSlot {
   static constexpr uint32_t kMarkers = 8;
   static constexpr int kPairs = 8;
-  static constexpr uint32_t kLanes = 8;  // partitions that a device's launches may go to
+  static constexpr uint32_t kLanes = 12;  // partitions that a device's launches may go to
 
   // What each launch reads and writes: one cache line.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out

@@ -28,6 +28,7 @@ struct Tie {
 // (make_family) or make a detour (end_partitions).
 struct Pool {
   Spin primary_lock;
+  std::atomic<uint32_t> count{0};  // groups of the device, while it has a family
   std::atomic<uint32_t> members{0};
   std::atomic<CUcontext> primary{nullptr};
   std::atomic<uint32_t> groups[StreamSlot::kLanes] = {};
@@ -124,6 +125,7 @@ uint32_t members_of(const ipc::DeviceWindow& window, unsigned count,
   const uint32_t all = count < 32 ? (1U << count) - 1 : ~0U;
   const uint32_t rule = window.partition.load(std::memory_order_relaxed) & all;
   const uint32_t sizes = window.fence_sizes.load(std::memory_order_relaxed);
+  const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
   uint32_t found = 0;
   const auto add = [&](uint32_t groups) {
     const auto end = members + found;
@@ -131,7 +133,10 @@ uint32_t members_of(const ipc::DeviceWindow& window, unsigned count,
     if (std::find(members, end, groups) == end) members[found++] = groups;
   };
   for (uint32_t n = 1; n <= count; ++n) {
-    if ((sizes >> (n - 1) & 1) != 0) add(ipc::last_groups(n, rule, count));
+    if ((sizes >> (n - 1) & 1) == 0) continue;
+    for (uint32_t p = 0; p < std::max<uint32_t>(1, ring.positions); ++p) {
+      add(ipc::ring_groups(n, ring, p, rule, count));
+    }
   }
   if (found == StreamSlot::kLanes) --found;  // a rule's partition is what its client always needs
   add(rule);
@@ -243,10 +248,19 @@ void make_family(CUdevice device, CUcontext primary) {
              device, made, wanted);
   }
   pool.primary.store(primary, std::memory_order_relaxed);
+  pool.count.store(count, std::memory_order_relaxed);
   pool.members.store(made, std::memory_order_release);
 }
 
 // ---- launching threads --------------------------------------------------------------------------
+
+uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window) {
+  const uint32_t kept = window.partition.load(std::memory_order_relaxed);
+  const uint32_t count = pools[device].count.load(std::memory_order_relaxed);
+  if (size >= count) return kept;
+  const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
+  return ipc::ring_groups(size, ring, 0, kept, count);
+}
 
 bool has_lanes(const StreamSlot& slot) {
   const Pool& pool = pools[slot.device];

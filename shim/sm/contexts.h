@@ -48,6 +48,10 @@ void make_family(CUdevice device, CUcontext primary);
 // cuInit.
 void count_queues(bool mps);
 
+// The set of `size` groups for a client with these words, within that of its window; that one if
+// there is no such set.
+uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window);
+
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);
 

@@ -13,13 +13,13 @@ PROJECT = {
     "ipc": [],
     "shim": ["ipc"],
     "daemon/base": [],
-    "daemon/core": [],
+    "daemon/core": ["ipc/kernel_facts.h", "ipc/sm_set.h"],
     # The GPU model and virtual time; of ipc the shim's rule of which launches are told.
-    "daemon/sim": ["daemon/core", "ipc/sparse.h"],
-    "daemon/policy": ["daemon/base", "daemon/core"],
-    "daemon/trace": ["daemon/base", "daemon/core"],
+    "daemon/sim": ["daemon/core", "ipc"],
+    "daemon/policy": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
+    "daemon/trace": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     # The format of profiles: no process, clock or Lua.
-    "profiles": ["daemon/base", "daemon/core"],
+    "profiles": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/server": ["daemon/base", "daemon/core", "daemon/trace", "ipc", "profiles"],
     "daemon/cli": ["daemon/base", "daemon/core", "daemon/sim", "daemon/policy", "daemon/trace",
                    "daemon/server", "ipc", "profiles"],

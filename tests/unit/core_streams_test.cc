@@ -58,12 +58,13 @@ TEST_F(StreamsTest, TheBoundCountsALaunchInEachStreamThatTheClientUses) {
   EXPECT_NEAR(core_->clients().front().added_us_max, 1000 + 3 * kDefaultUs + 140, 1);
 }
 
-TEST(SmGroups, AFenceIsTheNextLargerOfTheSizesThatProcessesArePreparedFor) {
+TEST(SmGroups, ASizeIsTheNextLargerOfThoseThatProcessesArePreparedFor) {
   SmGroups groups{};
   groups.count = 16;
   for (int i = 0; i < 16; ++i) groups.sms[i] = i < 15 ? 8 : 12;
   const auto sms = [&](uint32_t wanted, uint32_t within = 0) {
-    return groups.sms_of(groups.fence(wanted, within));
+    const uint32_t size = groups.size_for(wanted, kFenceSizes, {}, within);
+    return size == 0 ? 0 : groups.sms_of(ipc::ring_groups(size, {}, 0, within, groups.count));
   };
   EXPECT_EQ(sms(1), 12u);
   EXPECT_EQ(sms(21), 28u);

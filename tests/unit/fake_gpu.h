@@ -65,6 +65,10 @@ class FakeGpu : public core::Gpu {
     window_set = {id, us, for_us};
     return id <= 3;
   }
+  bool resize(core::ClientId id) override {
+    resized.push_back(id);
+    return id != 99;
+  }
   bool set_launch_priority(core::ClientId id, int level) override {
     launch_priority_set = {id, level};
     return id <= 3;
@@ -76,6 +80,7 @@ class FakeGpu : public core::Gpu {
   std::map<LaunchId, LaunchView> launches;
   std::vector<core::ClientId> ids{1, 2, 3};
   std::vector<std::string> names;
+  std::vector<core::ClientId> resized;
   std::vector<std::multimap<double, LaunchId>> queues;
   std::tuple<core::ClientId, uint32_t, double> window_set;
   std::pair<core::ClientId, int> launch_priority_set;

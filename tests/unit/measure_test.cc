@@ -96,7 +96,7 @@ class MeasureTest : public CoreTest {
     step(e);
     Event p(EventKind::kProfile, now_, id);
     const auto d = static_cast<float>(duration_us), g = static_cast<float>(gap_us);
-    p.profile = {77, {d, d, d, 32}, {0, 0, 0, 90}, {g, g, g, 10}, 0};
+    p.profile = {77, {d, d, d, 32}, {0, 0, 0, 90}, {g, g, g, 10}, 0, {}};
     step(p);
   }
 };

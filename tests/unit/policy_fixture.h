@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,7 +35,9 @@ class PolicyTest : public ::testing::Test {
     k.client = 1;
     k.predicted_us = 100;
     k.priority = 9;
-    k.kernel_name = "gemm";
+    std::strcpy(facts_.name, "gemm");
+    k.facts = &facts_;
+    k.metrics = &facts_.metrics;
     gpu_.launches[7] = k;
   }
 
@@ -58,6 +61,7 @@ class PolicyTest : public ::testing::Test {
   }
 
   FakeGpu gpu_;
+  ipc::KernelFacts facts_{};
   Limits limits_;
   std::unique_ptr<LuaPolicy> policy_;
 };

@@ -17,7 +17,7 @@ TEST_F(PolicyTest, FieldsAndMethods) {
 }
 
 TEST_F(PolicyTest, AKernelIdReadsAsInProfiles) {
-  gpu_.launches[7].kernel_id = 0xab;
+  facts_.id = 0xab;
   load(with_hooks("enqueue = function(k) trace('%s', k.kernel.id) return RUN end"));
   policy_->enqueue(gpu_, 7);
   ASSERT_EQ(policy_->trace_lines().size(), 1u);
@@ -88,7 +88,9 @@ TEST_F(PolicyTest, ALoopOverClientsEndsWhateverItLooksAt) {
 
 TEST_F(PolicyTest, AKernelIsItsLaunchsHoweverOftenItIsAskedFor) {
   gpu_.launches[8] = gpu_.launches[7];
-  gpu_.launches[8].kernel_name = "norm";
+  ipc::KernelFacts norm{};
+  std::strcpy(norm.name, "norm");
+  gpu_.launches[8].facts = &norm;
   load(
       with_hooks("enqueue = function(k) return queue.insert('q', k, k.kernel.name == 'gemm' and 1 "
                  "or 2) end, "

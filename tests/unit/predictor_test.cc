@@ -173,11 +173,11 @@ TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
   attach(1, 0);
   for (const KernelProfile& k : profile.kernels) {
     Event e(EventKind::kProfile, now_, 1);
-    e.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0};
+    e.profile = {k.facts.id, k.duration, k.gap_launching, k.gap_synchronized, 0, {}};
     step(e);
     EXPECT_EQ(k.after.size(), k.facts.id == 70 ? 2u : 0u);
     for (const DurationAfter& a : k.after) {
-      e.profile = {k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before};
+      e.profile = {k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before, {}};
       step(e);
     }
   }

@@ -44,6 +44,8 @@ Profile profile() {
   p.task.task = 0xfedcba9876543210;
   p.task.runs = 100;
   p.task.kernels = {kernel(1, "a_gemm", 12.34f), kernel(2, "b_relu", 3)};
+  p.task.kernels[0].facts.metrics.set(ipc::metric_of("ipc"), 1.75);
+  p.task.kernels[0].facts.metrics.set(ipc::metric_of("us_on_12"), 13);
   p.task.kernels[1].after = {{0x0001000200030004, 2.5f, 12}, {0xfffefffdfffcfffb, 3.5f, 20}};
   return p;
 }
@@ -67,6 +69,10 @@ TEST(Profile, GivesBackWhatWasWritten) {
   EXPECT_EQ(read->task.kernels[0].gap_launching.count, 300u);
   EXPECT_EQ(read->task.kernels[0].gap_synchronized.count, 0u);
   EXPECT_TRUE(read->task.kernels[0].after.empty());
+  EXPECT_EQ(read->task.kernels[0].facts.metrics.get("ipc"), 1.75);
+  EXPECT_EQ(read->task.kernels[0].facts.metrics.get("us_on_12"), 13);
+  EXPECT_EQ(read->task.kernels[0].facts.metrics.get("dram_pct"), std::nullopt);
+  EXPECT_EQ(read->task.kernels[1].facts.metrics.there, 0u);
   ASSERT_EQ(read->task.kernels[1].after.size(), 2u);
   EXPECT_EQ(read->task.kernels[1].after[1].before, 0xfffefffdfffcfffbu);
   EXPECT_FLOAT_EQ(read->task.kernels[1].after[1].mean_us, 3.5f);
@@ -97,14 +103,14 @@ TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
       {"mean = 12.34", "mean = nan", "p.toml:22: mean must be a number"},
       {"p90 = 24.68", "p90 = 1", "p.toml:22: p90 must be no less than p50"},
       {"count = 32", "count = 0", "p.toml:22: count must be a whole number from 1"},
-      {"id = \"0000000000000002\"", "id = \"0000000000000001\"", "p.toml:26: id must be of a"},
+      {"id = \"0000000000000002\"", "id = \"0000000000000001\"", "p.toml:27: id must be of a"},
       {"grid_blocks = 512\n", "", "p.toml:13: grid_blocks is missing"},
       {"driver = ", "driver ", "p.toml:4: "},
-      {"kernels = \"0001", "kernels = \"0000", "p.toml:35: kernels must be four kernels"},
-      {"kernels = \"0001", "kernels = \"1", "p.toml:35: kernels must be 16 hexadecimal"},
-      {"count = 12 }", "count = 0 }", "p.toml:35: count must be a whole number from 1"},
-      {"count = 12 }", "count = 12, p50 = 1 }", "p.toml:35: unknown key p50"},
-      {"duration_us_after = [", "duration_us_after = [ 7, ", "p.toml:34: duration_us_after must"},
+      {"kernels = \"0001", "kernels = \"0000", "p.toml:36: kernels must be four kernels"},
+      {"kernels = \"0001", "kernels = \"1", "p.toml:36: kernels must be 16 hexadecimal"},
+      {"count = 12 }", "count = 0 }", "p.toml:36: count must be a whole number from 1"},
+      {"count = 12 }", "count = 12, p50 = 1 }", "p.toml:36: unknown key p50"},
+      {"duration_us_after = [", "duration_us_after = [ 7, ", "p.toml:35: duration_us_after must"},
   };
   for (const auto& c : cases) {
     const Result<Profile> read = parse(lines(good, c.what, c.with), "p.toml");

@@ -66,10 +66,12 @@ std::vector<Event> every_kind() {
   std::strcpy(attached.attached.label, "label");
   all.push_back(attached);
   Event kernel(EventKind::kKernel, 1'000'000'000'009, 3);
-  kernel.kernel = {4095, 0xfedcba9876543210, 1u << 31, 1024, 5, 6, 255, 32, "name"};
+  kernel.kernel = {{0xfedcba9876543210, 1u << 31, 1024, 5, 6, 255, 32, "name", {}}, 4095};
+  for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) kernel.kernel.metrics.set(i, 1e300);
   all.push_back(kernel);
   Event profile(EventKind::kProfile, 1'000'000'000'009, 3);
-  profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}, ~7ull};
+  profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}, ~7ull, {}};
+  profile.profile.metrics.set(ipc::kKernelMetricCount - 1, 0.5);
   all.push_back(profile);
   for (const EventKind kind : {EventKind::kPosted, EventKind::kAsked, EventKind::kWithdrawn}) {
     Event launch(kind, 1'000'000'000'001, 3);  // times may go back

@@ -1,0 +1,140 @@
+// Which SMs launches run on: each client's SM sets, the sizes that the policy gives its kernels,
+// and where a launch that asks is placed (KRISP section 4).
+#include <algorithm>
+
+#include "daemon/core/right_size.h"
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+// Its contexts are made once, before its first launch: what it attaches with is what it keeps.
+void Scheduler::State::give_family(Client& c) {
+  c.family = policy != nullptr ? policy->family() : SmFamily{};
+  if (c.groups.count == 0) return;
+  c.ring.positions = c.family.placement == SmFamily::Placement::kLive ? c.family.positions : 1;
+  if (c.family.placement == SmFamily::Placement::kEnd) return;
+  if (c.family.placement == SmFamily::Placement::kLive) {
+    c.ring.anchor = 1;  // the same sets for all: the core chooses among them
+    return;
+  }
+  std::vector<uint8_t> taken;
+  for (const auto& [id, other] : clients_by_id) {
+    if (other.get() != &c && other->ring.anchor != 0) taken.push_back(other->ring.anchor);
+  }
+  c.ring.anchor = far_anchor(taken, c.groups.count);
+}
+
+// Isolated clients keep to the groups up to the next one that is at work.
+uint32_t Scheduler::State::isolated_set(const Client& c) const {
+  if (c.ring.anchor == 0 || !c.family.isolated || bypass) return 0;
+  std::array<uint8_t, kSmGroups> others;
+  size_t count = 0;
+  for (const Client* other : active) {
+    if (other != &c && other->ring.anchor != 0 && count < others.size()) {
+      others[count++] = other->ring.anchor;
+    }
+  }
+  const uint32_t room = room_at(c.ring.anchor, {others.data(), count}, c.groups.count);
+  if (room >= c.groups.count) return 0;
+  uint32_t size = 0;
+  for (uint32_t n = 1; n <= room; ++n) size = (c.family.sizes >> (n - 1) & 1) != 0 ? n : size;
+  return ipc::ring_groups(std::max(1U, size), c.ring, 0, c.partition, c.groups.count);
+}
+
+// The set of a launch that does not ask: of its kernel's size, within what its client is cut to.
+uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel, LaunchKind kind) const {
+  const Kernel* k = kind == LaunchKind::kKernel ? c.kernel(kernel) : nullptr;
+  if (k == nullptr || k->size == 0) return c.kept;
+  return ipc::ring_groups(k->size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+}
+
+// The set of a launch that asks; 0 if the policy named no size, or none that it can have.
+uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
+  const Kernel* k = c.kernel(w.kernel);
+  uint32_t size = k != nullptr && w.fenceable() ? k->size : 0;
+  if (sm > 0) {
+    size = w.fenceable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.partition) : 0;
+    ++(size != 0 ? stats.fenced : stats.unfenced);
+  }
+  if (size == 0) return c.kept;
+  if (c.family.placement != SmFamily::Placement::kLive) {
+    return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+  }
+  GroupLoad load{};
+  for (const Client* other : active) {
+    for (size_t i = 0; i < load.size(); ++i) load[i] += other->outstanding.load()[i];
+  }
+  std::array<uint32_t, kFamilyMost> sets{};
+  size_t count = 0;
+  for (uint32_t n = 1; n <= c.groups.count; ++n) {
+    for (uint32_t p = 0; (c.family.sizes >> (n - 1) & 1) != 0 && p < c.ring.positions; ++p) {
+      if (count < sets.size()) {
+        sets[count++] = ipc::ring_groups(n, c.ring, p, c.partition, c.groups.count);
+      }
+    }
+  }
+  return least_loaded(load, {sets.data(), count}, size, c.family.overlap);
+}
+
+// Asks the policy where the kernel's launches run.
+void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
+  Kernel& k = c.kernels[kernel];
+  k.policy = policy_number;
+  k.size = 0;
+  k.launch_priority = kBuiltinPriority;
+  if (policy == nullptr || bypass || !policy->hears_kernels()) return;
+  LaunchView v;
+  fill(c, kernel, k.facts.block_threads == 0 ? LaunchKind::kGraph : LaunchKind::kKernel, v);
+  const KernelVerdict verdict = policy->kernel_init(*this, v);
+  if (faulted(verdict.result) || verdict.result != HookResult::kDecided) return;
+  k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.partition);
+  k.launch_priority = verdict.launch_priority;
+  c.sized |= k.size != 0 || k.launch_priority != kBuiltinPriority;
+}
+
+// After a change of the policy. What is left beyond so many hooks in a row is asked about as it is
+// launched.
+void Scheduler::State::init_kernels() {
+  constexpr uint32_t kInARow = 1024;
+  uint32_t asked = 0;
+  for (const ClientId id : client_ids) {
+    Client& c = *find(id);
+    c.sized = false;
+    for (uint32_t i = 0; i < c.kernels.size() && asked < kInARow; ++i) {
+      if (c.kernel(i) == nullptr || c.kernels[i].policy == policy_number) continue;
+      ++asked;
+      init_kernel(c, i);
+      send_hint(c, i);
+    }
+  }
+}
+
+// How long the launch takes in its set. By the kernel's curve if it was measured; else its blocks
+// come in more waves there, each as long as before. All of a graph counts as one.
+void Scheduler::State::predict(const Client& c, Work& work) const {
+  work.predicted_us = work.wave_us = predict(c, work.kernel);
+  work.before = c.context;
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr) return;
+  if (work.kind != LaunchKind::kGraph) work.wave_us /= k->waves;
+  if (work.fence == 0) return;
+  const auto n = static_cast<uint32_t>(std::popcount(work.fence));
+  const double us = us_on_groups(k->stats->metrics, work.predicted_us, c.groups, n);
+  work.predicted_us = us > 0 ? us : work.wave_us * k->waves_on(c.groups.sms_of(work.fence));
+}
+
+bool Scheduler::State::resize(ClientId id) {
+  Client* c = find(id);
+  if (c == nullptr) return false;
+  for (Kernel& k : c->kernels) k.policy = 0;
+  kernels_of = 0;
+  windows_dirty = true;
+  return true;
+}
+
+bool Scheduler::sized(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr && (c->sized || c->kept != 0);
+}
+
+}  // namespace heddle::core

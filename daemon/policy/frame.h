@@ -1,0 +1,16 @@
+// Where things lie on a policy's Lua stack, and what hooks return at most.
+#pragma once
+
+#include "daemon/policy/declaration.h"
+
+namespace heddle::policy {
+
+// Layout of the Lua stack between calls: the error handler, `p`, one function per hook.
+inline constexpr int kParamsIndex = 2;
+inline constexpr int kFirstHookIndex = 3;
+inline constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
+inline constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
+inline constexpr int kWindowResults = 3;  // WINDOW, us, reason
+inline constexpr int kKernelResults = 2;  // sm, stream_priority
+
+}  // namespace heddle::policy

@@ -1,0 +1,122 @@
+// The methods of the objects that hooks see.
+#include <algorithm>
+
+#include "daemon/core/right_size.h"
+#include "daemon/policy/running.h"
+
+namespace heddle::policy {
+namespace {
+
+// g:gap_us(prio) and its like: a time in microseconds, relative to a priority.
+template <double (core::Gpu::*kQuestion)(int) const>
+int time_above(lua_State* L) {
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  lua_pushnumber(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))));
+  return 1;
+}
+
+// g:busy(prio), g:comparing(prio).
+template <bool (core::Gpu::*kQuestion)(int) const>
+int true_above(lua_State* L) {
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  lua_pushboolean(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);
+  return 1;
+}
+
+// Three numbers: no table is allocated.
+int runs(lua_State* L) {
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  const core::RunTimes times = gpu.runs(static_cast<int>(luaL_checknumber(L, 2)));
+  lua_pushnumber(L, static_cast<double>(times.count));
+  lua_pushnumber(L, times.took_us);
+  lua_pushnumber(L, times.alone_us);
+  return 3;
+}
+
+// The iterator's control value is the last client: the next has the next higher ID.
+int next_client(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  Session& s = Session::of(L);
+  const auto clients = s.gpu->clients();
+  auto next = clients.begin();
+  if (!lua_isnil(L, 2)) {
+    const auto& last = static_cast<ClientObject&>(check(L, 2, Kind::kClient));
+    next = std::upper_bound(clients.begin(), clients.end(), last.id);
+  }
+  if (next == clients.end()) return 0;
+  push_client(L, s, *next);
+  return 1;
+}
+
+int clients(lua_State* L) {
+  check(L, 1, Kind::kGpu);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, Session::of(L).method_refs[kNextClient]);
+  lua_pushvalue(L, 1);
+  return 2;
+}
+
+int set_window(lua_State* L, uint32_t window_us, double for_us = 0) {
+  auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  client.filled = false;
+  if (!Session::of(L).gpu->set_window(client.id, window_us, for_us)) return raise_stale(L, client);
+  return 0;
+}
+int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased); }
+int gate_it(lua_State* L) { return set_window(L, core::kWindowGated); }
+int window_it(lua_State* L) {
+  const double us = luaL_checknumber(L, 2);
+  if (!(us >= 0 && us < core::kWindowLeased))
+    return luaL_error(L, "a window is 0 to 4294967294 µs");
+  const double for_us = luaL_optnumber(L, 3, 0);
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
+  return set_window(L, static_cast<uint32_t>(us), for_us);
+}
+
+int launch_priority_is(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  const double chosen = luaL_optnumber(L, 2, core::kBuiltinPriority);
+  if (chosen != core::kBuiltinPriority && !core::is_launch_priority(chosen)) {
+    return luaL_error(L, "a launch priority is -5 (first) to 0 (last)");
+  }
+  const bool there = Session::of(L).gpu->set_launch_priority(client.id, static_cast<int>(chosen));
+  return there ? 0 : raise_stale(L, client);
+}
+
+// kn:size_for(lambda): nil where no curve was measured.
+int size_for(lua_State* L) {
+  Object& object = check(L, 1, Kind::kKernel);
+  const double lambda = luaL_checknumber(L, 2);
+  if (!(lambda >= 0)) return luaL_error(L, "size_for: lambda is a share of time per SM, from 0");
+  const core::LaunchView& v = launch_view(L, Session::of(L), object);
+  const uint32_t sm =
+      v.groups == nullptr ? 0 : core::throughput_size(*v.metrics, v.mean_us, *v.groups, lambda);
+  push_size(L, sm);
+  return 1;
+}
+
+int resize_it(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  return Session::of(L).gpu->resize(client.id) ? 0 : raise_stale(L, client);
+}
+
+constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
+                                        true_above<&core::Gpu::busy>,
+                                        true_above<&core::Gpu::comparing>,
+                                        runs,
+                                        clients,
+                                        lease_it,
+                                        window_it,
+                                        gate_it,
+                                        launch_priority_is,
+                                        time_above<&core::Gpu::idle_us>,
+                                        time_above<&core::Gpu::gap_length_us>,
+                                        next_client,
+                                        size_for,
+                                        resize_it};
+static_assert(std::size(kFunctions) == kMethods);
+
+}  // namespace
+
+lua_CFunction method(size_t method) { return kFunctions[method]; }
+
+}  // namespace heddle::policy

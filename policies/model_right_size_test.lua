@@ -1,0 +1,22 @@
+local small = { us_on_1 = 104, us_on_2 = 102, us_on_4 = 101, us_on_8 = 100, us_on_all = 100 }
+local large = { us_on_1 = 900, us_on_2 = 500, us_on_4 = 300, us_on_8 = 104, us_on_all = 100 }
+
+test("all kernels of a program have the size of its knee", function(t)
+  local s = t.sim { policy = "model_right_size.lua" }
+  s:client { name = "a" }
+  s:loop { client = "a", us = 100, kernel = "small", metrics = small, count = 20 }
+  s:loop { client = "a", us = 100, kernel = "large", metrics = large, count = 20, at = 500 }
+  s:run(20000)
+  local last = {}
+  for _, l in ipairs(s:log()) do last[l.kernel] = l.sms end
+  t.eq(last.large, last.small, "one size")
+  t.eq(last.large, 64, "eight groups")
+end)
+
+test("a program without curves keeps all SMs", function(t)
+  local s = t.sim { policy = "model_right_size.lua" }
+  s:client { name = "a" }
+  s:loop { client = "a", us = 100, count = 20 }
+  s:run(20000)
+  for _, l in ipairs(s:log()) do t.eq(l.sms, 132, "SMs") end
+end)

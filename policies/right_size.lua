@@ -1,0 +1,44 @@
+-- right_size.lua: nobody asks, and each kernel gives up the SMs that buy it little.
+--
+-- Typical use: several services of one importance on one GPU under MPS, each too small to fill it.
+-- Each client's SM sets begin at an anchor of its own on the ring of groups, and may overlap. While
+-- a client is alone its kernels keep all SMs. Beside others a kernel takes the size that minimizes
+-- time + lambda x SMs x time; lambda grows with the number of clients at work, between none and
+-- lambda_max. It follows the clients' number within settle_ms, so that short pauses change nothing.
+sm_set.family { placement = "ring" }
+
+local lambda = 0      -- of all kernels now
+local at_work = 0     -- clients, smoothed
+local wanted_since = 0
+
+return policy {
+  name = "right_size", api = 1, version = "1.0.0",
+  params = {
+    lambda_max = { type = "number", min = 0, max = 1, default = 0.02,
+                   doc = "what an SM costs beside three others or more, as a share of time" },
+    settle_ms = { type = "int", min = 1, max = 10000, default = 50,
+                  doc = "a change in who works counts after so long" },
+  },
+  hooks = {
+    client_init = function(c, p) return LEASE, "on as many SMs as its kernels need" end,
+    client_active = function(c, p) return LEASE, "on as many SMs as its kernels need" end,
+    client_idle = function(c, p) return LEASE, "on as many SMs as its kernels need" end,
+
+    kernel_init = function(kn, c, p)
+      if lambda == 0 then return nil end
+      return kn:size_for(lambda)
+    end,
+
+    tick = function(g, p)
+      local n = 0
+      for c in g:clients() do
+        if c.active then n = n + 1 end
+      end
+      if n == at_work then wanted_since = now_us() return end
+      if now_us() - wanted_since < p.settle_ms * 1000 then return end
+      at_work = n
+      lambda = p.lambda_max * math.max(0, math.min(3, n - 1)) / 3
+      for c in g:clients() do c:resize() end
+    end,
+  },
+}

@@ -1,0 +1,258 @@
+// Which SMs launches run on: KRISP's mask, the curve of a kernel, and what the core makes of them.
+#include <bit>
+#include <cmath>
+
+#include "daemon/core/placement.h"
+#include "daemon/core/right_size.h"
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr SmGroups kH100{16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
+
+uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, Spread spread) {
+  return resource_mask(load, 16, 4, wanted, overlap, spread);
+}
+
+TEST(ResourceMask, ConservedTakesTheFewestEnginesThatHoldIt) {
+  EXPECT_EQ(mask_of({}, 3, 0, Spread::kConserved), 0b0111u);
+  EXPECT_EQ(mask_of({}, 6, 0, Spread::kConserved), 0b0111'0111u) << "two engines, evenly filled";
+  EXPECT_EQ(mask_of({}, 6, 0, Spread::kPacked), 0b0011'1111u);
+  EXPECT_EQ(mask_of({}, 6, 0, Spread::kDistributed), 0b0000'0011'0011'0011u);
+  EXPECT_EQ(mask_of({}, 99, 0, Spread::kConserved), 0xffffu);
+  EXPECT_EQ(mask_of({}, 0, 0, Spread::kConserved), 0u);
+}
+
+TEST(ResourceMask, TakesTheEngineAndTheGroupsWithTheLeastWork) {
+  GroupLoad load{};
+  for (size_t i = 0; i < 12; ++i) load[i] = 1;
+  EXPECT_EQ(mask_of(load, 4, 0, Spread::kConserved), 0xf000u);
+  load[12] = 1;
+  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0xe000u);
+}
+
+TEST(ResourceMask, BeyondTheOverlapLimitThereAreFewerThanAskedButNeverNone) {
+  GroupLoad load{};
+  for (size_t i = 1; i < 16; ++i) load[i] = 2;
+  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b1u);
+  EXPECT_EQ(mask_of(load, 3, 1, Spread::kConserved), 0b11u);
+  load[0] = 3;
+  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b10u) << "the one with the least work";
+}
+
+TEST(ResourceMask, EnginesOfUnequalSizeAreFilledToo) {
+  for (uint32_t engines = 1; engines <= 17; ++engines) {
+    for (uint32_t wanted = 1; wanted <= 17; ++wanted) {
+      for (const Spread spread : {Spread::kConserved, Spread::kPacked, Spread::kDistributed}) {
+        const uint32_t mask = resource_mask({}, 17, engines, wanted, 0, spread);
+        EXPECT_EQ(std::popcount(mask), static_cast<int>(wanted)) << engines << ' ' << wanted;
+      }
+    }
+  }
+}
+
+TEST(LeastLoaded, TakesTheFreeSetOfTheSizeElseASmallerOne) {
+  const uint32_t sets[] = {0b0001, 0b0010, 0b0011, 0b1100, 0b1111};
+  GroupLoad load{};
+  load[0] = 1;
+  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b1100u);
+  load[3] = 1;
+  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b0010u) << "fewer than asked";
+  EXPECT_EQ(least_loaded(load, sets, 2, 1), 0b0011u);
+  load[1] = 1;
+  EXPECT_EQ(std::popcount(least_loaded(load, sets, 2, 0)), 1) << "never none";
+  EXPECT_EQ(least_loaded({}, sets, 3, 0), 0b1111u) << "the next larger size";
+  EXPECT_EQ(least_loaded({}, {}, 3, 0), 0u);
+}
+
+TEST(Anchors, LieAsFarApartAsCanBe) {
+  std::vector<uint8_t> taken;
+  for (const uint8_t wanted : {uint8_t{1}, uint8_t{9}, uint8_t{5}, uint8_t{13}}) {
+    EXPECT_EQ(far_anchor(taken, 16), wanted);
+    taken.push_back(wanted);
+  }
+  EXPECT_EQ(room_at(5, taken, 16), 4u);
+  EXPECT_EQ(room_at(13, taken, 16), 4u) << "around the end";
+  EXPECT_EQ(room_at(5, {}, 16), 16u);
+}
+
+ipc::KernelMetrics curve(double on_1, double on_2, double on_4, double on_8) {
+  ipc::KernelMetrics m{};
+  m.set(ipc::metric_of("us_on_1"), on_1);
+  m.set(ipc::metric_of("us_on_2"), on_2);
+  m.set(ipc::metric_of("us_on_4"), on_4);
+  m.set(ipc::metric_of("us_on_8"), on_8);
+  return m;
+}
+
+TEST(RightSize, IsTheLeastWithinFivePercent) {
+  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 100, kH100), 32u);
+  EXPECT_EQ(latency_size(curve(102, 101, 100, 100), 100, kH100), 8u);
+  EXPECT_EQ(latency_size(curve(1600, 800, 400, 200), 100, kH100), 132u) << "it wants them all";
+  EXPECT_EQ(latency_size({}, 100, kH100), 0u) << "nothing was measured";
+  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 0, kH100), 0u);
+}
+
+TEST(RightSize, ThroughputTradesTimeForSms) {
+  const auto m = curve(300, 150, 104, 101);
+  EXPECT_EQ(throughput_size(m, 100, kH100, 0), 132u);
+  EXPECT_EQ(throughput_size(m, 100, kH100, 0.01), 32u);
+  EXPECT_EQ(throughput_size(m, 100, kH100, 1), 16u) << "300 on 8 is more SM time than 150 on 16";
+  EXPECT_EQ(throughput_size(curve(160, 150, 104, 101), 100, kH100, 1), 8u);
+}
+
+TEST(RightSize, BetweenTwoPointsTimeFollowsOneOverSms) {
+  const auto m = curve(800, 400, 200, 100);
+  EXPECT_NEAR(us_on_groups(m, 50, kH100, 3), 800.0 / 3, 1);
+  EXPECT_NEAR(us_on_groups(m, 50, kH100, 6), 800.0 / 6, 1);
+  EXPECT_EQ(us_on_groups(m, 50, kH100, 16), 50);
+  EXPECT_EQ(us_on_groups({}, 50, kH100, 4), 0);
+}
+
+// Gives kernel n of each client n groups, on sets as the test says.
+struct Sizing : Policy {
+  SmFamily sets;
+  bool hears = true;
+  uint32_t asked_for = 0;
+  int priority = kBuiltinPriority;
+  DispatchVerdict verdict{};
+
+  std::string_view name() const override { return "sizing"; }
+  SmFamily family() const override { return sets; }
+  bool hears_kernels() const override { return hears; }
+  KernelVerdict kernel_init(Gpu&, const LaunchView& k) override {
+    ++asked_for;
+    return {HookResult::kDecided, static_cast<uint32_t>(8 * k.facts->id), priority};
+  }
+};
+
+class SmSets : public CoreTest {
+ protected:
+  SmSets() {
+    Config config;
+    config.mps = true;
+    reset(config);
+  }
+  void use(Policy* policy) {
+    bool ok = false;
+    take(core_->set_policy(policy, now_, ok));
+    ASSERT_TRUE(ok);
+  }
+  void attach_split(ClientId id, int priority, uint32_t partition = 0) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.task = id;
+    e.attached.priority = static_cast<uint8_t>(priority);
+    e.attached.share = 1;
+    e.attached.groups = kH100;
+    e.attached.partition = partition;
+    step(e);
+  }
+  // A kernel that is known to take so long.
+  Decision known_kernel(ClientId id, uint32_t index, uint64_t kernel_id) {
+    Event p(EventKind::kProfile, now_, id);
+    p.profile = {kernel_id, {100, 100, 100, 50}, {}, {}, 0, curve(900, 500, 300, 120)};
+    step(p);
+    Event e(EventKind::kKernel, now_, id);
+    e.kernel = {};
+    e.kernel.index = index;
+    e.kernel.id = kernel_id;
+    e.kernel.grid_blocks = 132;
+    e.kernel.block_threads = 128;
+    Decision hint;
+    for (const Decision& d : core_->step(e)) {
+      if (d.kind == DecisionKind::kHint) hint = d;
+    }
+    return hint;
+  }
+  Sizing policy_;
+};
+
+TEST_F(SmSets, AKernelsSizeIsToldWithItsFirstHint) {
+  use(&policy_);
+  attach_split(1, 0);
+  EXPECT_EQ(known_kernel(1, 0, 2).size, 2);
+  EXPECT_EQ(known_kernel(1, 1, 5).size, 6) << "5 groups are no size of the family";
+  EXPECT_EQ(known_kernel(1, 2, 13).size, 0) << "all of them";
+  EXPECT_TRUE(core_->sized(1));
+}
+
+TEST_F(SmSets, LaunchesThatDoNotAskArePredictedOnTheirSms) {
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 4);
+  post(1);
+  EXPECT_NEAR(core_->clients().front().outstanding_us, 300, 1) << "of its curve, on 4 groups";
+}
+
+TEST_F(SmSets, AGrantWithoutASizeHasTheKernels) {
+  use(&policy_);
+  attach_split(1, 0);
+  attach_split(2, 9);
+  known_kernel(2, 0, 2);
+  ask(2);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].partition, 0xc000u) << "the last two groups";
+}
+
+TEST_F(SmSets, AnotherPolicyIsAskedAboutEachKernelAndNoneTakesTheSizesBack) {
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 2);
+  EXPECT_EQ(policy_.asked_for, 1u);
+  Sizing other;
+  other.priority = -3;
+  use(&other);
+  EXPECT_EQ(other.asked_for, 1u);
+  bool ok = false;
+  bool taken_back = false;
+  for (const Decision& d : core_->set_policy(nullptr, now_, ok)) {
+    taken_back |= d.kind == DecisionKind::kHint && d.size == 0 && !d.raised;
+  }
+  EXPECT_TRUE(taken_back);
+  EXPECT_FALSE(core_->sized(1));
+}
+
+TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
+  policy_.sets.placement = SmFamily::Placement::kRing;
+  policy_.sets.isolated = true;
+  use(&policy_);
+  attach_split(1, 0);
+  attach_split(2, 0);
+  EXPECT_EQ(window_[1].ring.anchor, 1);
+  EXPECT_EQ(window_[2].ring.anchor, 9);
+  EXPECT_EQ(window_[1].partition, 0u) << "nobody else is at work";
+  known_kernel(1, 0, 2);
+  known_kernel(2, 0, 12);
+  post(1);
+  post(2);
+  EXPECT_EQ(window_[1].partition, 0x00ffu);
+  EXPECT_EQ(window_[2].partition, 0xff00u);
+  EXPECT_TRUE(core_->sized(2));
+  now_ += 10 * kMs;
+  done(1);
+  tick(now_ + 100 * kMs);
+  EXPECT_EQ(window_[2].partition, 0u) << "alone again";
+}
+
+TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {
+  policy_.sets = {0b1010, SmFamily::Placement::kLive, false, 4, 0};  // 2 and 4 groups, 4 positions
+  use(&policy_);
+  for (ClientId id = 1; id <= 3; ++id) {
+    attach_split(id, 9);
+    known_kernel(id, 0, 4);
+  }
+  attach_split(9, 0);
+  post(9);  // so that the others are gated
+  now_ += 300 * kMs;
+  done(9);
+  grants_.clear();
+  for (ClientId id = 1; id <= 3; ++id) ask(id);
+  ASSERT_EQ(grants_.size(), 3u);
+  EXPECT_EQ(grants_[0].partition & grants_[1].partition, 0u);
+  EXPECT_EQ((grants_[0].partition | grants_[1].partition) & grants_[2].partition, 0u);
+}
+
+}  // namespace
+}  // namespace heddle::core
