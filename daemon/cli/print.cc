@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/server/metrics.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -65,6 +67,26 @@ std::string profile_text(const json& device) {
   if (device.at("profiled")) return "profiled";
   const json& runs = std::min(device.at("runs"), device.at("measure_runs"));
   return "measuring " + runs.dump() + "/" + device.at("measure_runs").dump();
+}
+
+// Those of a table that are not 0, by their names, as many to a line as it has room for. An older
+// daemon lacks some.
+template <class Of, size_t N>
+void print_counters(std::ostream& out, const Metric<Of> (&table)[N], const json& counted) {
+  constexpr size_t kColumns = 80;
+  std::string line = " ";
+  for (const Metric<Of>& metric : table) {
+    const json value = counted.value(metric.name, json(0));
+    if (value == 0) continue;
+    std::string text = metric.name + (" " + value.dump());
+    std::replace(text.begin(), text.end(), '_', ' ');
+    if (line.size() + text.size() + 2 > kColumns) {
+      out << line << '\n';
+      line = " ";
+    }
+    line += (line == " " ? " " : ", ") + text;
+  }
+  if (line != " ") out << line << '\n';
 }
 
 uint64_t self_launches(const json& client) {
@@ -231,13 +253,8 @@ void print_status(std::ostream& out, const json& answer) {
     const json& s = device.at("stats");
     const std::string uuid = device.value("uuid", "");
     out << "device " << device.at("index") << "  " << (uuid.empty() ? "" : uuid + ", ")
-        << device.at("sm_total") << " SMs, " << device.at("waiting") << " waiting; posted "
-        << s.at("posted") << ", asked " << s.at("asked") << ", granted " << s.at("granted")
-        << " (built-in " << s.at("by_builtin") << ", starved " << s.at("starved") << "), by credit "
-        << s.at("credited") << ", fenced " << s.at("fenced")
-        << " (could not be: " << s.at("unfenced") << "), withdrawn " << s.at("withdrawn")
-        << ", bounds exceeded " << s.at("bound_violations") << " of " << s.at("gaps_filled")
-        << ", policy faults " << s.at("policy_faults") << '\n';
+        << device.at("sm_total") << " SMs, " << device.at("waiting") << " waiting\n";
+    print_counters(out, server::kDeviceMetrics, s);
     for (const json& bound : device.value("bounds", json::array())) {
       out << "  client " << bound.at("client") << ": others may add to one of its gaps "
           << added_text(bound) << '\n';

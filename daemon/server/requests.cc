@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "daemon/server/metrics.h"
 #include "daemon/server/rules.h"
 #include "ipc/limits.h"
 
@@ -40,8 +41,6 @@ constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 
 // How long others may hold up one of its gaps, and how often it was longer.
 json bound_json(const core::ClientStatus& status) {
-  json us = status.added_us_max;
-  if (status.added_us_max == core::kUnlimitedUs) us = nullptr;
   const core::Violation& worst = status.worst;
   json by;  // null: none was longer
   if (worst.by != 0) {
@@ -53,37 +52,14 @@ json bound_json(const core::ClientStatus& status) {
           {"predicted_us", worst.predicted_us},
           {"measured_us", worst.measured_us}};
   }
-  return {{"added_us_max", us},
-          {"gaps_filled", status.gaps_filled},
-          {"gaps_exceeded", status.gaps_exceeded},
-          {"exceeded_us_max", worst.over_us()},
-          {"exceeded_by", by}};
+  return {{"exceeded_us_max", worst.over_us()}, {"exceeded_by", by}};
 }
 
 json counters_json(const Client& client) {
-  static constexpr const char* kNames[] = {"starved", "stale",  "pool",     "capturing",
-                                           "exempt",  "bypass", "unmanaged"};
-  const ipc::ClientMemory& memory = client.memory();
-  json self = json::object();
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    const size_t admission = static_cast<size_t>(wire::Admission::SELF_STARVED) + i;
-    self[kNames[i]] = memory.counters.self[admission].load(std::memory_order_relaxed);
-  }
-  uint64_t dropped = 0;
-  const uint32_t threads =
-      std::min(memory.counters.threads_used.load(std::memory_order_relaxed), ipc::kThreads);
-  for (uint32_t t = 0; t < threads; ++t) {
-    dropped += memory.threads[t].dropped.load(std::memory_order_relaxed);
-  }
-  return {{"launches", memory.counters.launches.load(std::memory_order_relaxed)},
-          {"self", self},
-          {"threads", threads},
-          {"dropped", dropped},
-          {"marker_errors", memory.counters.marker_errors.load(std::memory_order_relaxed)},
-          {"partitioned", memory.counters.partitioned.load(std::memory_order_relaxed)},
-          {"unpartitioned", memory.counters.unpartitioned.load(std::memory_order_relaxed)},
-          {"green_streams", memory.counters.green_streams.load(std::memory_order_relaxed)},
-          {"malformed", client.intake().malformed()}};
+  const ClientCounts counts = counts_of(client);
+  json all = metrics_json(kClientMetrics, counts);
+  all["self"] = metrics_json(kSelfMetrics, counts);
+  return all;
 }
 
 json terms_json(const Terms& terms) {
@@ -142,19 +118,14 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
     for (const core::ClientStatus& status : scheduler->clients()) {
       const auto it = clients.find(status.view.id);
       if (it == clients.end()) continue;
-      it->second["devices"].push_back({{"device", index},
-                                       {"active", status.view.active},
-                                       {"window", window_json(status.view.window_us)},
-                                       {"queued", status.view.queued},
-                                       {"launches", status.launches},
-                                       {"granted", status.granted},
-                                       {"outstanding_us", status.outstanding_us},
-                                       {"gpu_us", status.gpu_us},
-                                       {"kernels", status.kernels},
-                                       {"profiled", status.profiled},
-                                       {"runs", status.runs},
-                                       {"measure_runs", scheduler->config().measure_runs}});
-      it->second["devices"].back().update(bound_json(status));
+      json device = metrics_json(kClientDeviceMetrics, {status, status.view.queued});
+      device.update({{"device", index},
+                     {"active", status.view.active},
+                     {"window", window_json(status.view.window_us)},
+                     {"profiled", status.profiled},
+                     {"measure_runs", scheduler->config().measure_runs}});
+      device.update(bound_json(status));
+      it->second["devices"].push_back(std::move(device));
     }
   }
   // Whoever asks who is attached needs all of them, however many are described.
@@ -181,39 +152,32 @@ json bounds_json(const core::Scheduler& scheduler) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.clients()) {
     if (status.added_us_max == 0 || bounds.size() == kBoundsMost) continue;
-    bounds.push_back({{"client", status.view.id}});
-    bounds.back().update(bound_json(status));
+    const json counted = metrics_json(kClientDeviceMetrics, {status, 0});
+    json bound{{"client", status.view.id}};
+    for (const char* key : {"added_us_max", "gaps_filled", "gaps_exceeded"}) {
+      bound[key] = counted.at(key);
+    }
+    bound.update(bound_json(status));
+    bounds.push_back(std::move(bound));
   }
   return bounds;
 }
 
 json device_json(const Engine::Device& device, const GpuNumbers& gpus, const PolicyStore& store) {
   const core::Scheduler& scheduler = *device.scheduler;
-  const core::Stats& s = scheduler.stats();
-  return {{"index", scheduler.config().device},
-          {"uuid", gpus.text(scheduler.config().device)},
-          {"sm_total", scheduler.config().sm_total},
-          {"switch_us", scheduler.config().switch_us},
-          {"waiting", scheduler.waiting()},
-          {"policy", device.policy ? store.describe(*device.policy) : json::object()},
-          {"bounds", bounds_json(scheduler)},
-          {"stats",
-           {{"events", s.events},
-            {"rejected", s.rejected},
-            {"posted", s.posted},
-            {"late", s.late},
-            {"asked", s.asked},
-            {"granted", s.granted},
-            {"withdrawn", s.withdrawn},
-            {"crossed", s.crossed},
-            {"credited", s.credited},
-            {"fenced", s.fenced},
-            {"unfenced", s.unfenced},
-            {"starved", s.starved},
-            {"by_builtin", s.by_builtin},
-            {"policy_faults", s.policy_faults},
-            {"gaps_filled", s.gaps_filled},
-            {"bound_violations", s.bound_violations}}}};
+  const core::Config& config = scheduler.config();
+  json all = metrics_json(kDeviceGauges, {config.sm_total, config.switch_us, scheduler.waiting()});
+  all.update({{"index", config.device},
+              {"uuid", gpus.text(config.device)},
+              {"policy", device.policy ? store.describe(*device.policy) : json::object()},
+              {"bounds", bounds_json(scheduler)},
+              {"stats", metrics_json(kDeviceMetrics, scheduler.stats())}});
+  return all;
+}
+
+PolicyCounts policy_counts(const Engine& engine) {
+  return {engine.policy_decisions(), engine.policy_faults(), engine.counters().reloads,
+          engine.counters().reload_errors};
 }
 
 json policy_json(const Engine& engine, const PolicyStore& store) {
@@ -223,8 +187,7 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
   policy["path"] = g.path;
   policy["hash"] = g.hash;
   policy["error"] = engine.policy_error();
-  policy["decisions"] = engine.policy_decisions();
-  policy["faults"] = engine.policy_faults();
+  policy.update(metrics_json(kPolicyMetrics, policy_counts(engine)));
   policy["good"] = engine.policy_is_good();
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
   if (const auto& faulted = engine.quarantined()) {
@@ -233,8 +196,6 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
                          {"hash", faulted->generation.hash},
                          {"fault", faulted->fault}};
   }
-  policy["reloads"] = engine.counters().reloads;
-  policy["reload_errors"] = engine.counters().reload_errors;
   return policy;
 }
 
@@ -274,14 +235,8 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
-          {"counters",
-           {{"claims", engine.counters().claims},
-            {"malformed", engine.counters().malformed},
-            {"broken_invariants", engine.counters().broken_invariants},
-            {"let_go", engine.counters().let_go},
-            {"connections", facts.connections},
-            {"log_lines_lost", facts.log->lost()},
-            {"naps", facts.naps}}}};
+          {"counters", metrics_json(kDaemonMetrics, {engine.counters(), facts.connections,
+                                                     facts.log->lost(), facts.naps})}};
 }
 
 // What a program that starts now must know of a managed MPS: its pipe directory, "" if there is

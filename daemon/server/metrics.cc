@@ -1,0 +1,38 @@
+#include "daemon/server/metrics.h"
+
+#include <algorithm>
+
+namespace heddle::server {
+
+static_assert(sizeof(core::Stats) == std::size(kDeviceMetrics) * sizeof(uint64_t),
+              "a counter of the core has no row in kDeviceMetrics");
+static_assert(sizeof(DaemonCounts) == (std::size(kDaemonMetrics) + 2) * sizeof(uint64_t),
+              "a counter of the daemon has no row; reloads and their errors are kPolicyMetrics'");
+
+// The client's own memory: copies of it are all that is used.
+ClientCounts counts_of(const Client& client) {
+  const ipc::ClientMemory& memory = client.memory();
+  const auto read = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
+  const auto self = [&](wire::Admission admission) {
+    return read(memory.counters.self[static_cast<size_t>(admission)]);
+  };
+  ClientCounts counts;
+  counts.launches = read(memory.counters.launches);
+  counts.starved = self(wire::Admission::SELF_STARVED);
+  counts.stale = self(wire::Admission::SELF_STALE);
+  counts.pool = self(wire::Admission::SELF_POOL);
+  counts.capturing = self(wire::Admission::SELF_CAPTURING);
+  counts.exempt = self(wire::Admission::SELF_EXEMPT);
+  counts.bypass = self(wire::Admission::BYPASS);
+  counts.unmanaged = self(wire::Admission::UNMANAGED);
+  counts.threads = std::min(read(memory.counters.threads_used), ipc::kThreads);
+  for (uint32_t t = 0; t < counts.threads; ++t) counts.dropped += read(memory.threads[t].dropped);
+  counts.marker_errors = read(memory.counters.marker_errors);
+  counts.partitioned = read(memory.counters.partitioned);
+  counts.unpartitioned = read(memory.counters.unpartitioned);
+  counts.green_streams = read(memory.counters.green_streams);
+  counts.malformed = client.intake().malformed();
+  return counts;
+}
+
+}  // namespace heddle::server

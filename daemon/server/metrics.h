@@ -1,0 +1,166 @@
+// The table of metrics: every counter of the daemon, its policies, the cores and the clients, with
+// unit and meaning. The daemon writes its answers from it, the command line prints by it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <type_traits>
+
+#include "daemon/base/metric.h"
+#include "daemon/core/scheduler.h"
+#include "daemon/server/attached.h"
+#include "daemon/server/engine.h"
+
+namespace heddle::server {
+
+// What has rows below, each where its JSON is: of status `counters`, ...
+struct DaemonCounts : EngineCounters {
+  uint64_t connections = 0, log_lines_lost = 0, naps = 0;
+};
+// ... of status `policy`,
+struct PolicyCounts {
+  uint64_t decisions = 0, faults = 0, reloads = 0, reload_errors = 0;
+};
+// ... of each of its `devices`, whose `stats` are core::Stats,
+struct DeviceGauges {
+  uint32_t sm_total = 0;
+  double switch_us = 0;
+  uint64_t waiting = 0;
+};
+// ... of ps each client's `counters`, with those of `self` apart, as the client counts them,
+struct ClientCounts {
+  uint64_t launches = 0;
+  uint64_t starved = 0, stale = 0, pool = 0, capturing = 0, exempt = 0, bypass = 0, unmanaged = 0;
+  uint32_t threads = 0;
+  uint64_t dropped = 0, marker_errors = 0, partitioned = 0, unpartitioned = 0, green_streams = 0;
+  uint64_t malformed = 0;
+};
+// ... and each of its `devices`.
+struct ClientOnDevice : core::ClientStatus {
+  uint32_t queued = 0;
+};
+
+ClientCounts counts_of(const Client& client);
+
+inline constexpr MetricType kCounter = MetricType::kCounter, kGauge = MetricType::kGauge;
+
+inline constexpr Metric<DaemonCounts> kDaemonMetrics[] = {
+    {{"claims", "", "Records that clients wrote and the daemon handled", kCounter},
+     &DaemonCounts::claims},
+    {{"malformed", "", "Records of clients that made no sense and were dropped", kCounter},
+     &DaemonCounts::malformed},
+    {{"broken_invariants", "", "Mistakes of the scheduler that its own checks found", kCounter},
+     &DaemonCounts::broken_invariants},
+    {{"let_go", "", "Clients detached because their memory made no sense", kCounter},
+     &DaemonCounts::let_go},
+    {{"connections", "", "Connections that were accepted", kCounter}, &DaemonCounts::connections},
+    {{"log_lines_lost", "", "Lines that the log could not take", kCounter},
+     &DaemonCounts::log_lines_lost},
+    {{"naps", "", "Times that the daemon's loop slept", kCounter}, &DaemonCounts::naps},
+};
+
+inline constexpr Metric<PolicyCounts> kPolicyMetrics[] = {
+    {{"decisions", "", "Launches that the running generation let go", kGauge},
+     &PolicyCounts::decisions},
+    {{"faults", "", "Faults of the running generation", kGauge}, &PolicyCounts::faults},
+    {{"reloads", "", "Generations that went live", kCounter}, &PolicyCounts::reloads},
+    {{"reload_errors", "", "Policies that could not be loaded", kCounter},
+     &PolicyCounts::reload_errors},
+};
+
+inline constexpr Metric<DeviceGauges> kDeviceGauges[] = {
+    {{"sm_total", "", "Streaming multiprocessors of the GPU", kGauge}, &DeviceGauges::sm_total},
+    {{"switch_us", "us", "Cost of letting another client in", kGauge}, &DeviceGauges::switch_us},
+    {{"waiting", "", "Launches that wait for a grant now", kGauge}, &DeviceGauges::waiting},
+};
+
+inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
+    {{"events", "", "Events that the scheduler took", kCounter}, &core::Stats::events},
+    {{"rejected", "", "Events that made no sense", kCounter}, &core::Stats::rejected},
+    {{"posted", "", "Launches and copies reported by clients with a window", kCounter},
+     &core::Stats::posted},
+    {{"late", "", "Launches under a window that had changed meanwhile", kCounter},
+     &core::Stats::late},
+    {{"asked", "", "Launches that asked for a grant", kCounter}, &core::Stats::asked},
+    {{"granted", "", "Launches that were granted", kCounter}, &core::Stats::granted},
+    {{"withdrawn", "", "Asks that clients took back, and launched by themselves", kCounter},
+     &core::Stats::withdrawn},
+    {{"crossed", "", "Grants that crossed a withdrawal", kCounter}, &core::Stats::crossed},
+    {{"credited", "", "Launches by the credit of an earlier grant", kCounter},
+     &core::Stats::credited},
+    {{"fenced", "", "Launches granted on fewer SMs than their client has", kCounter},
+     &core::Stats::fenced},
+    {{"unfenced", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
+     &core::Stats::unfenced},
+    {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
+    {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
+     &core::Stats::by_builtin},
+    {{"policy_faults", "", "Faults of policies on this GPU", kCounter},
+     &core::Stats::policy_faults},
+    {{"gaps_filled", "", "Gaps that ended while less important work was in flight", kCounter},
+     &core::Stats::gaps_filled},
+    {{"bound_violations", "", "Gaps whose stated bound was exceeded", kCounter},
+     &core::Stats::bound_violations},
+};
+
+inline constexpr Metric<ClientCounts> kClientMetrics[] = {
+    {{"launches", "", "Launches of the program, on all devices", kCounter},
+     &ClientCounts::launches},
+    {{"threads", "", "Threads of the program that launch", kGauge}, &ClientCounts::threads},
+    {{"dropped", "", "Records that found no room in their ring", kCounter}, &ClientCounts::dropped},
+    {{"marker_errors", "", "Completion markers that the driver refused", kCounter},
+     &ClientCounts::marker_errors},
+    {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::partitioned},
+    {{"unpartitioned", "", "Launches that were to be kept on some SMs and were not", kCounter},
+     &ClientCounts::unpartitioned},
+    {{"green_streams", "", "Streams made for kernels that are kept on some SMs", kCounter},
+     &ClientCounts::green_streams},
+    {{"malformed", "", "Records of the program that made no sense", kCounter},
+     &ClientCounts::malformed},
+};
+
+// Launches that no grant was waited for, by reason.
+inline constexpr Metric<ClientCounts> kSelfMetrics[] = {
+    {{"starved", "", "The launch waited for longer than the bound", kCounter},
+     &ClientCounts::starved},
+    {{"stale", "", "The daemon did not answer", kCounter}, &ClientCounts::stale},
+    {{"pool", "", "No ring was free, or the device is beyond the limit", kCounter},
+     &ClientCounts::pool},
+    {{"capturing", "", "The stream was being captured", kCounter}, &ClientCounts::capturing},
+    {{"exempt", "", "The launch must never be held back", kCounter}, &ClientCounts::exempt},
+    {{"bypass", "", "heddle bypass was on", kCounter}, &ClientCounts::bypass},
+    {{"unmanaged", "", "The client was refused", kCounter}, &ClientCounts::unmanaged},
+};
+
+inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
+    {{"queued", "", "Launches that wait for a grant now", kGauge}, &ClientOnDevice::queued},
+    {{"launches", "", "Launches on this GPU that the scheduler knows of", kCounter},
+     &ClientOnDevice::launches},
+    {{"granted", "", "Launches that were granted", kCounter}, &ClientOnDevice::granted},
+    {{"outstanding_us", "us", "Predicted time of what the client has on the GPU", kGauge},
+     &ClientOnDevice::outstanding_us},
+    {{"gpu_us", "us", "GPU time that the client has had", kCounter}, &ClientOnDevice::gpu_us},
+    {{"kernels", "", "Kernels of the client that are known", kGauge}, &ClientOnDevice::kernels},
+    {{"runs", "", "Runs that the measurement stage has seen", kGauge}, &ClientOnDevice::runs},
+    {{"added_us_max", "us", "Most that others may add to one of its gaps; infinite: no bound",
+      kGauge},
+     &ClientOnDevice::added_us_max},
+    {{"gaps_filled", "", "Its gaps that ended while less important work was in flight", kCounter},
+     &ClientOnDevice::gaps_filled},
+    {{"gaps_exceeded", "", "Its gaps whose stated bound was exceeded", kCounter},
+     &ClientOnDevice::gaps_exceeded},
+};
+
+// Every row of a table as one JSON object; what is infinite is null, as JSON has no word for it.
+template <class Of, size_t N>
+nlohmann::json metrics_json(const Metric<Of> (&table)[N], const std::type_identity_t<Of>& of) {
+  nlohmann::json all = nlohmann::json::object();
+  for (const Metric<Of>& metric : table) {
+    nlohmann::json& value = all[metric.name];
+    std::visit([&](auto member) { value = of.*member; }, metric.member);
+    if (value.is_number_float() && value.get<double>() == core::kUnlimitedUs) value = nullptr;
+  }
+  return all;
+}
+
+}  // namespace heddle::server
