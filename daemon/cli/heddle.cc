@@ -7,6 +7,7 @@
 #include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor.h"
+#include "daemon/cli/metrics.h"
 #include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
@@ -45,6 +46,7 @@ struct Options {
   RecordOptions record;
   TraceOptions trace;
   ProfileOptions profile;
+  MetricsOptions metrics;
   int exit_code = kOk;
 };
 
@@ -133,6 +135,18 @@ void add_queries(CLI::App& app, Options& o) {
   });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
+  CLI::App* metrics = app.add_subcommand(
+      "metrics", "All counters in Prometheus' text format, printed, written or served");
+  metrics
+      ->add_option("--listen", o.metrics.listen,
+                   "serve them at http://ADDRESS:PORT/metrics, such as 127.0.0.1:9410; as root it "
+                   "becomes nobody first")
+      ->excludes(metrics->add_option("--textfile", o.metrics.textfile,
+                                     "write them to FILE, all or nothing, for node exporter"));
+  metrics->callback([&o] {
+    o.metrics.socket = o.socket;
+    o.exit_code = run_metrics(o.metrics);
+  });
   CLI::App* cdi =
       app.add_subcommand("cdi", "A CDI specification that puts containers under heddle");
   cdi->add_option("--output", o.output, "write it there, such as /etc/cdi/heddle.json");

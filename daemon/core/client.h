@@ -13,6 +13,7 @@
 #include "daemon/core/policy.h"
 #include "daemon/core/runs.h"
 #include "daemon/core/scheduler.h"
+#include "daemon/core/waits.h"
 
 namespace heddle::core {
 
@@ -239,6 +240,7 @@ struct Client {
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
+  Waits waits;                      // of what was granted
   double turn_us = 0;               // when its next turn begins: State::take_turn
   double worked_us = 0;             // of each launch from start to end, predicted or measured
   double gpu_us = 0;                // of that, what the GPU had for it (gpu_time.cc)

@@ -219,6 +219,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   work.seq = w.stream_seq;
   work.posted_at = clock;
   work.waited_us = to_us(clock - w.asked_at);
+  c.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
   work.fence = d.partition;

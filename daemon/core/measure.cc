@@ -229,6 +229,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.granted = c.granted;
     status.outstanding_us = c.remaining_us(s.clock);
     status.gpu_us = c.gpu_us;
+    status.waits = c.waits;
     status.kernels = static_cast<uint32_t>(c.kernels.size());
     status.runs = c.measured->runs;
     status.profiled = c.measured->profiled;

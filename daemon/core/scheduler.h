@@ -20,6 +20,7 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/policy.h"
+#include "daemon/core/waits.h"
 
 namespace heddle::core {
 
@@ -96,6 +97,7 @@ struct ClientStatus {
   uint64_t gaps_filled = 0, gaps_exceeded = 0;
   Violation worst;
   std::string worst_kernel;
+  Waits waits;  // of what was granted
 };
 
 // What was measured of a task by one client, exclusive samples alone.

@@ -55,6 +55,16 @@ json bound_json(const core::ClientStatus& status) {
   return {{"exceeded_us_max", worst.over_us()}, {"exceeded_by", by}};
 }
 
+// The histogram's buckets, without the empty ones at its end (core/waits.h has their bounds).
+json waits_json(const core::Waits& waits) {
+  const core::Waits::Counts& counts = waits.counts();
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), [](uint64_t n) { return n != 0; });
+  return {{"counts", std::vector<uint64_t>(counts.begin(), last.base())},
+          {"sum_us", waits.sum_us()},
+          {"p50_us", core::quantile_us(counts, 0.5)},
+          {"p99_us", core::quantile_us(counts, 0.99)}};
+}
+
 json counters_json(const Client& client) {
   const ClientCounts counts = counts_of(client);
   json all = metrics_json(kClientMetrics, counts);
@@ -123,6 +133,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
                      {"active", status.view.active},
                      {"window", window_json(status.view.window_us)},
                      {"profiled", status.profiled},
+                     {"waits", waits_json(status.waits)},
                      {"measure_runs", scheduler->config().measure_runs}});
       device.update(bound_json(status));
       it->second["devices"].push_back(std::move(device));

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/cli/metrics.h"
 #include "daemon/cli/print.h"
 
 namespace heddle {
@@ -84,6 +85,130 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
   EXPECT_EQ(text.find("crossed"), text.npos) << text;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
+// Of a client as ps tells of it.
+json client_json(const std::string& label, const std::string& cgroup) {
+  json self = json::object();
+  for (const auto& row : server::kSelfMetrics) self[row.name] = 0;
+  self["stale"] = 4;
+  server::ClientCounts counts;
+  counts.launches = 10;
+  json counters = server::metrics_json(server::kClientMetrics, counts);
+  counters["self"] = self;
+  server::ClientOnDevice on;
+  on.gpu_us = 2.5e6;
+  on.added_us_max = core::kUnlimitedUs;
+  json device = server::metrics_json(server::kClientDeviceMetrics, on);
+  device.update({{"device", 0},
+                 {"active", true},
+                 {"window", "lease"},
+                 {"waits", {{"counts", {1, 0, 2}}, {"sum_us", 9.0}}}});
+  return {{"id", 3},          {"pid", 42},       {"label", label},       {"priority", 9},
+          {"cgroup", cgroup}, {"managed", true}, {"counters", counters}, {"devices", {device}}};
+}
+
+json status_json() {
+  server::DaemonCounts counts;
+  counts.claims = 12;
+  return {{"version", "0.1"},
+          {"uptime_s", 5.0},
+          {"bypass", false},
+          {"clients", 1},
+          {"counters", server::metrics_json(server::kDaemonMetrics, counts)},
+          {"policy",
+           {{"name", "gapfill"},
+            {"hash", "abc"},
+            {"generation", 7},
+            {"error", ""},
+            {"decisions", 1},
+            {"faults", 0},
+            {"reloads", 2},
+            {"reload_errors", 0}}},
+          {"devices",
+           {{{"index", 0},
+             {"uuid", "GPU-1"},
+             {"sm_total", 132},
+             {"switch_us", 10.0},
+             {"waiting", 0},
+             {"stats", server::metrics_json(server::kDeviceMetrics, core::Stats{})}}}}};
+}
+
+std::string page_of(const std::string& label, const std::string& cgroup = "") {
+  return cli::prometheus_text(status_json(), {{"clients", {client_json(label, cgroup)}}});
+}
+
+bool has_line(const std::string& page, const std::string& line) {
+  return ("\n" + page).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
+  const std::string page = page_of("train");
+  EXPECT_TRUE(has_line(page, "heddle_up 1")) << page;
+  EXPECT_TRUE(has_line(page, "heddle_daemon_claims_total 12"));
+  EXPECT_TRUE(has_line(page, "# TYPE heddle_daemon_claims_total counter"));
+  EXPECT_TRUE(has_line(page, "heddle_gpu_sms{gpu_uuid=\"GPU-1\"} 132"));
+  EXPECT_TRUE(has_line(page, "heddle_gpu_switch_seconds{gpu_uuid=\"GPU-1\"} 1e-05"));
+  EXPECT_TRUE(
+      has_line(page, "heddle_policy_info{name=\"gapfill\",hash=\"abc\",generation=\"7\"} 1"));
+  const std::string who =
+      "{client=\"3\",pid=\"42\",label=\"train\",priority=\"9\",container_id=\"\",pod_uid=\"\"";
+  EXPECT_TRUE(has_line(page, "heddle_program_launches_total" + who + "} 10"));
+  EXPECT_TRUE(has_line(page, "heddle_program_self_launches_total" + who + ",reason=\"stale\"} 4"));
+  const std::string on = who + ",gpu_uuid=\"GPU-1\"";
+  EXPECT_TRUE(has_line(page, "heddle_client_gpu_seconds_total" + on + "} 2.5"));
+  EXPECT_TRUE(has_line(page, "heddle_client_added_max_seconds" + on + "} +Inf"));
+  EXPECT_TRUE(has_line(page, "heddle_client_window_seconds" + on + "} +Inf"));
+  // Cumulative: 1 up to 1 us, 3 up to 4 and beyond.
+  EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"1e-06\"} 1"));
+  EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"4e-06\"} 3"));
+  EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"+Inf\"} 3"));
+  EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_count" + on + "} 3"));
+  EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_sum" + on + "} 9e-06"));
+}
+
+TEST(Prometheus, EachMetricHasOneHeadAndStandsTogether) {
+  json two = json::array({client_json("a", ""), client_json("b", "")});
+  const std::string page = cli::prometheus_text(status_json(), {{"clients", two}});
+  std::set<std::string> heads;
+  std::string current;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# TYPE ")) {
+      current = line.substr(7, line.find(' ', 7) - 7);
+      EXPECT_TRUE(heads.insert(current).second) << current << " has two heads";
+    } else if (!line.starts_with("#")) {
+      EXPECT_EQ(line.find(current), 0u) << line << " stands under " << current;
+    }
+  }
+}
+
+TEST(Prometheus, LabelsOfProgramsCannotBreakAPage) {
+  const std::string page = page_of("a\"} 1\nfake 2\\\x01\xff");
+  EXPECT_EQ(page.find("\nfake"), page.npos) << page;
+  EXPECT_NE(page.find("label=\"a\\\"} 1\\nfake 2\\\\?\xef\xbf\xbd\""), page.npos) << page;
+}
+
+TEST(Prometheus, CgroupsNameContainersAndPods) {
+  const std::string id(64, 'a');
+  EXPECT_EQ(cli::container_id_of("/system.slice/docker-" + id + ".scope"), id);
+  EXPECT_EQ(cli::container_id_of("/docker/" + id), id);
+  EXPECT_EQ(cli::container_id_of("/docker/" + id + "b"), "") << "65 digits are no container's";
+  EXPECT_EQ(cli::container_id_of("/user.slice"), "");
+  const std::string uid = "0a1b2c3d-0000-1111-2222-333344445555";
+  EXPECT_EQ(cli::pod_uid_of("/kubepods/besteffort/pod" + uid + "/" + id), uid);
+  EXPECT_EQ(
+      cli::pod_uid_of("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_"
+                      "0000_1111_2222_333344445555.slice/cri-containerd-" +
+                      id + ".scope"),
+      uid);
+  EXPECT_EQ(cli::pod_uid_of("/machine.slice/libpod-" + id + ".scope"), "");
+  const std::string page = page_of("x", "/kubepods/besteffort/pod" + uid + "/" + id);
+  EXPECT_NE(page.find("container_id=\"" + id + "\",pod_uid=\"" + uid + "\""), page.npos);
+}
+
+TEST(Prometheus, WithoutADaemonThePageSaysSo) {
+  EXPECT_TRUE(has_line(cli::prometheus_down(), "heddle_up 0"));
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// `heddle metrics`: the daemon's counters in Prometheus' text format, printed, written to a file or
+// served over HTTP by this process. The daemon itself opens no TCP.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle::cli {
+
+struct MetricsOptions {
+  std::string socket;
+  std::string listen;    // "ADDRESS:PORT", "" if nobody is to be served
+  std::string textfile;  // "" if none is to be written
+};
+
+// All of it, from the daemon's answers to `status` and `ps`. Base units: seconds.
+std::string prometheus_text(const nlohmann::json& status, const nlohmann::json& ps);
+// What is said while no daemon answers.
+std::string prometheus_down();
+
+// Of a cgroup's path what container runtimes and Kubernetes put into it, "" where there is none.
+std::string container_id_of(const std::string& cgroup);
+std::string pod_uid_of(const std::string& cgroup);
+
+int run_metrics(const MetricsOptions& options);
+
+}  // namespace heddle::cli
