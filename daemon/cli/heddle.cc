@@ -15,6 +15,7 @@
 #include "daemon/cli/profile.h"
 #include "daemon/cli/run.h"
 #include "daemon/cli/sweep.h"
+#include "daemon/cli/top.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
 #include "ipc/sm_set.h"
@@ -47,6 +48,7 @@ struct Options {
   TraceOptions trace;
   ProfileOptions profile;
   MetricsOptions metrics;
+  TopOptions top;
   int exit_code = kOk;
 };
 
@@ -135,18 +137,6 @@ void add_queries(CLI::App& app, Options& o) {
   });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
-  CLI::App* metrics = app.add_subcommand(
-      "metrics", "All counters in Prometheus' text format, printed, written or served");
-  metrics
-      ->add_option("--listen", o.metrics.listen,
-                   "serve them at http://ADDRESS:PORT/metrics, such as 127.0.0.1:9410; as root it "
-                   "becomes nobody first")
-      ->excludes(metrics->add_option("--textfile", o.metrics.textfile,
-                                     "write them to FILE, all or nothing, for node exporter"));
-  metrics->callback([&o] {
-    o.metrics.socket = o.socket;
-    o.exit_code = run_metrics(o.metrics);
-  });
   CLI::App* cdi =
       app.add_subcommand("cdi", "A CDI specification that puts containers under heddle");
   cdi->add_option("--output", o.output, "write it there, such as /etc/cdi/heddle.json");
@@ -166,6 +156,32 @@ void add_queries(CLI::App& app, Options& o) {
     o.exit_code = query(o, request, [](std::ostream& out, const json& answer) {
       out << "bypass is " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n';
     });
+  });
+}
+
+void add_watching(CLI::App& app, Options& o) {
+  CLI::App* top = app.add_subcommand("top", "Who has the GPU now: shares, launches, waits");
+  top->add_flag("--once", o.top.once, "print it once, of one interval");
+  top->add_option("--interval", o.top.interval_s, "seconds between two looks (1)")
+      ->check(CLI::Range(0.1, 3600.0));
+  top->add_option("--sort", o.top.sort, "gpu, priority or wait; keys g, p and w change it")
+      ->check(CLI::IsMember({"gpu", "priority", "wait"}));
+  top->callback([&o] {
+    o.top.socket = o.socket;
+    o.top.as_json = o.as_json;
+    o.exit_code = run_top(o.top);
+  });
+  CLI::App* metrics = app.add_subcommand(
+      "metrics", "All counters in Prometheus' text format, printed, written or served");
+  metrics
+      ->add_option("--listen", o.metrics.listen,
+                   "serve them at http://ADDRESS:PORT/metrics, such as 127.0.0.1:9410; as root it "
+                   "becomes nobody first")
+      ->excludes(metrics->add_option("--textfile", o.metrics.textfile,
+                                     "write them to FILE, all or nothing, for node exporter"));
+  metrics->callback([&o] {
+    o.metrics.socket = o.socket;
+    o.exit_code = run_metrics(o.metrics);
   });
 }
 
@@ -362,6 +378,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.as_json, "answer as JSON");
   add_run(app, options);
   add_queries(app, options);
+  add_watching(app, options);
   add_mps(app, options);
   add_policy(app, options);
   add_traces(app, options);

@@ -1,0 +1,101 @@
+// heddle top: what is said of two samples, and that it fits a terminal.
+#include "daemon/cli/top.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+json client(int id, int priority, const std::string& label, int launches, double gpu_us,
+            std::vector<int> waits) {
+  return {{"id", id},
+          {"pid", 1000 + id},
+          {"label", label},
+          {"exe", "/usr/bin/python3"},
+          {"priority", priority},
+          {"partition", 0},
+          {"sm_count", 0},
+          {"managed", true},
+          {"counters", {{"launches", launches}}},
+          {"devices",
+           {{{"device", 0},
+             {"active", true},
+             {"window", priority == 0 ? json("lease") : json("gate")},
+             {"queued", 0},
+             {"launches", launches},
+             {"gpu_us", gpu_us},
+             {"outstanding_us", priority == 0 ? 5.0 : 0.0},
+             {"waits", {{"counts", waits}}}}}}};
+}
+
+TopSample sample(double at_s, std::vector<json> clients, int granted) {
+  json status{
+      {"mode", "mps"},
+      {"bypass", false},
+      {"policy", {{"name", "gapfill"}, {"hash", "abc"}, {"faults", 2}, {"error", ""}}},
+      {"devices",
+       {{{"index", 0},
+         {"sm_total", 132},
+         {"waiting", 1},
+         {"stats",
+          {{"granted", granted}, {"by_builtin", 0}, {"policy_faults", 2}, {"starved", 0}}}}}}};
+  return {status, {{"clients", clients}}, at_s};
+}
+
+TEST(Top, RatesAndSharesAreOfWhatHappenedBetween) {
+  const TopSample before =
+      sample(10, {client(1, 0, "api", 100, 5e6, {}), client(2, 9, "train", 50, 1e6, {9, 9})}, 7);
+  const TopSample after = sample(
+      12, {client(1, 0, "api", 300, 6.2e6, {}), client(2, 9, "train", 90, 1.4e6, {9, 9, 0, 40})},
+      47);
+  const json top = top_between(before, after);
+  const json &api = top["clients"][0], &train = top["clients"][1];
+  EXPECT_DOUBLE_EQ(api["gpu_pct"], 60);
+  EXPECT_DOUBLE_EQ(train["gpu_pct"], 20);
+  EXPECT_DOUBLE_EQ(api["share_pct"], 75);
+  EXPECT_DOUBLE_EQ(api["launches_per_s"], 100);
+  EXPECT_DOUBLE_EQ(train["grants_per_s"], 20);
+  EXPECT_GT(train["wait_p50_us"], 4) << "what was counted before is not of this interval";
+  EXPECT_LE(train["wait_p99_us"], 8);
+  EXPECT_EQ(api["wait_p99_us"], 0);
+  EXPECT_TRUE(api["runs_now"]);
+  EXPECT_FALSE(train["runs_now"]);
+  EXPECT_DOUBLE_EQ(top["gpus"][0]["gpu_pct"], 80);
+  EXPECT_DOUBLE_EQ(top["gpus"][0]["grants_per_s"], 20);
+}
+
+TEST(Top, WhoeverIsNewOrBeganAnewHasNoNegativeRates) {
+  const TopSample before = sample(10, {client(1, 0, "api", 100, 5e6, {5})}, 7);
+  const TopSample after =
+      sample(11, {client(1, 0, "api", 10, 1e6, {}), client(2, 9, "new", 5, 1e5, {})}, 0);
+  const json top = top_between(before, after);
+  EXPECT_EQ(top["clients"][0]["launches_per_s"], 0);
+  EXPECT_EQ(top["clients"][0]["gpu_pct"], 0);
+  EXPECT_EQ(top["clients"][1]["launches_per_s"], 5);
+  EXPECT_EQ(top["gpus"][0]["grants_per_s"], 0);
+}
+
+TEST(Top, SortsAndFitsEightyColumnsAndTheLinesThereAre) {
+  std::vector<json> many;
+  for (int i = 1; i <= 40; ++i) {
+    many.push_back(client(i, i % 10, std::string(30, 'x') + "\x1b[2J", 1'000'000'000, 1e6 * i, {}));
+  }
+  std::vector<json> none;
+  const json top = top_between(sample(0, none, 0), sample(1, many, 1'000'000'000));
+  const std::string text = top_text(top, "gpu", 24);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 24);
+  EXPECT_NE(text.find("(20 more)"), text.npos) << text;
+  EXPECT_EQ(text.find('\x1b'), text.npos) << "labels obey nobody's terminal";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_LT(text.find("1040 "), text.find("1039 ")) << text;
+  const std::string by_priority = top_text(top, "priority", 100);
+  EXPECT_LT(by_priority.find("1010 "), by_priority.find("1001 ")) << by_priority;
+}
+
+}  // namespace
+}  // namespace heddle::cli
