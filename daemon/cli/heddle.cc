@@ -9,6 +9,7 @@
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/metrics.h"
 #include "daemon/cli/policy_change.h"
+#include "daemon/cli/policy_check.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
@@ -42,6 +43,7 @@ struct Options {
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string only;
+  bool strict = false;
   std::string on_off;
   std::string output;
   RecordOptions record;
@@ -353,6 +355,11 @@ void add_policy(CLI::App& app, Options& o) {
   test->add_option("paths", o.tests, "test files, policies or directories");
   test->add_option("--only", o.only, "the tests of this name");
   test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.only, o.as_json); });
+  CLI::App* check = policy->add_subcommand(
+      "check", "Load, lint and test policies as they would run; silent if all is good; no daemon");
+  check->add_option("files", o.tests, "policies, or directories of them")->required();
+  check->add_flag("--strict", o.strict, "exit 1 for warnings too, as in CI");
+  check->callback([&o] { o.exit_code = run_policy_check(o.tests, o.strict, o.as_json); });
   for (CLI::App* sub : policy->get_subcommands({})) sub->fallthrough();
 }
 

@@ -7,6 +7,9 @@ namespace heddle::policy {
 // Arguments: jit.util's funcinfo, funcbc and funck. Returns two functions:
 //   globals(f, known, absent) -> nil, or name, line, "write" | "unknown" | "absent"
 //   returns(f) -> whether f, not the functions in it, ever returns a value
+//   costs(f) -> { line, what, line, what ... } of what a function that is called for each launch
+//   had
+//     better not do: "table", "string", "function" (made anew each time), "loop" (no bound is seen)
 inline constexpr char kLinterSource[] = R"(
 local info, code, constant = ...
 local function op(f, pc)
@@ -56,7 +59,28 @@ local function returns(f)
     pc = pc + 1
   end
 end
-return globals, returns
+local function first(f, skipped)
+  return (op(f, 1 + (skipped or 0)))
+end
+local COSTS = {
+  [first(function() return {} end)] = "table", [first(function() return { 1 } end)] = "table",
+  [first(function() return function() end end)] = "function",
+  [first(function(a, b) return a .. b end, 2)] = "string",  -- behind two moves
+  [first(function() repeat PROBE() until PROBE end)] = "loop",
+}
+local function costs(f)
+  local found, pc = {}, 1
+  while true do
+    local o = op(f, pc)
+    if not o then return found end
+    if COSTS[o] then
+      found[#found + 1] = info(f, pc).currentline
+      found[#found + 1] = COSTS[o]
+    end
+    pc = pc + 1
+  end
+end
+return globals, returns, costs
 )";
 
 }  // namespace heddle::policy

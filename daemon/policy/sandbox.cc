@@ -240,9 +240,10 @@ int Sandbox::setup(lua_State* L) {
     lua_getfield(L, 3, name);
   }
   lua_remove(L, 3);
-  lua_call(L, 3, 2);
-  lua_createtable(L, 2, 0);
+  lua_call(L, 3, 3);
+  lua_createtable(L, 3, 0);
   lua_insert(L, 2);
+  lua_rawseti(L, 2, 3);
   lua_rawseti(L, 2, 2);
   lua_rawseti(L, 2, 1);
   s.linter_ref_ = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -439,6 +440,20 @@ bool Sandbox::returns_value(lua_State* L) {
   const bool returns = lua_toboolean(L, -1) != 0;
   lua_pop(L, 1);
   return returns;
+}
+
+void Sandbox::find_costs(lua_State* L, std::vector<Cost>& found) {
+  push_linter(L, 3);
+  lua_pushvalue(L, -2);
+  lua_call(L, 1, 1);
+  const int list = lua_gettop(L);
+  for (int i = 1; i + 1 <= static_cast<int>(lua_objlen(L, list)); i += 2) {
+    lua_rawgeti(L, list, i);
+    lua_rawgeti(L, list, i + 1);
+    found.push_back({static_cast<int>(lua_tointeger(L, -2)), lua_tostring(L, -1)});
+    lua_pop(L, 2);
+  }
+  lua_pop(L, 1);
 }
 
 // The collector rests while a hook runs. Between calls it finishes a cycle in small steps once the

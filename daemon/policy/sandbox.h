@@ -59,6 +59,14 @@ class Sandbox {
   static void compile(lua_State* L, std::string_view source, const char* chunk);
   // True if the Lua function on top of the stack ever returns a value.
   static bool returns_value(lua_State* L);
+  // Appends what the Lua function on top of the stack does that one which is called for each launch
+  // had better not: "table", "string" or "function" (made anew each time), "loop" (without a
+  // bound).
+  struct Cost {
+    int line;
+    std::string what;
+  };
+  static void find_costs(lua_State* L, std::vector<Cost>& found);
   // Burns fuel for what a builtin is about to do; raises if there is not enough.
   static void charge(lua_State* L, size_t instructions);
   // The table of globals. Adding to it is the owner's privilege: Lua code cannot.
