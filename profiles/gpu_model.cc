@@ -37,6 +37,7 @@ std::vector<Key> keys_of(DeviceModel& m) {
           {"cache", "l1_miss_cost", &m.l1_miss_cost, 1, 100},
           {"cache", "l2_mb", &m.l2_mb, 0.1, 1e6},
           {"cache", "l2_miss_cost", &m.l2_miss_cost, 1, 100},
+          {"metrics", "dram_peak_pct", &m.dram_peak_pct, 1, 100},
           {"estimate", "together", &m.together, 1, 100}};
 }
 
@@ -114,7 +115,7 @@ void read_keys(const toml::table& root, Reader& in, DeviceModel& model) {
       **whole = static_cast<uint32_t>(value);
     }
   }
-  for (const char* name : {"sm", "cache", "estimate"}) {
+  for (const char* name : {"sm", "cache", "metrics", "estimate"}) {
     std::vector<std::string> names;
     for (const Key& key : keys) {
       if (std::string_view(key.table) == name) names.emplace_back(key.key);
@@ -136,7 +137,7 @@ DeviceModel read(const toml::table& root, Reader& in) {
   if (version != kGpuModelVersion) return model;
   read_keys(root, in, model);
   read_limits(root, in, model);
-  in.known(root, {"version", "gpu", "sm", "cache", "estimate", "limit"});
+  in.known(root, {"version", "gpu", "sm", "cache", "metrics", "estimate", "limit"});
   return model;
 }
 

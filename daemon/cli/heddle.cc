@@ -14,6 +14,7 @@
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
 #include "daemon/cli/profile.h"
+#include "daemon/cli/profile_ncu.h"
 #include "daemon/cli/run.h"
 #include "daemon/cli/sweep.h"
 #include "daemon/cli/top.h"
@@ -51,6 +52,7 @@ struct Options {
   ProfileOptions profile;
   MetricsOptions metrics;
   TopOptions top;
+  NcuOptions ncu;
   int exit_code = kOk;
 };
 
@@ -273,6 +275,29 @@ void add_sweep(CLI::App& profile, Options& o) {
   });
 }
 
+void add_ncu(CLI::App& profile, Options& o) {
+  CLI::App* import = profile.add_subcommand(
+      "import-ncu", "Metrics of each kernel in what Nsight Compute wrote (ncu --csv)");
+  import->add_option("report", o.ncu.report, "the CSV, kernel names mangled")->required();
+  import->callback([&o] {
+    o.ncu.as_json = o.as_json;
+  o.exit_code = profile_import_ncu(o.ncu);
+});
+CLI::App* collect = profile.add_subcommand(
+    "collect-metrics",
+    "Run a program (after --) under Nsight Compute, without heddle and MPS: one launch of each "
+    "configuration, clocks and caches as they are, graphs by node");
+collect->add_option("--output", o.ncu.output, "the report (heddle-ncu.csv)");
+collect->add_option("--ncu", o.ncu.ncu, "where Nsight Compute is, if not in PATH");
+collect->add_option("--skip", o.ncu.skip,
+                    "launches of each configuration before the one that is measured (1)");
+collect->callback([&o] {
+  o.ncu.as_json = o.as_json;
+  o.ncu.command = o.run.command;
+  o.exit_code = profile_collect_metrics(o.ncu);
+});
+}  // namespace
+
 void add_profiles(CLI::App& app, Options& o) {
   ProfileOptions& p = o.profile;
   CLI::App* profile = app.add_subcommand(
@@ -294,8 +319,11 @@ void add_profiles(CLI::App& app, Options& o) {
       record->add_option("--trace", p.trace, "measure it in what `heddle record` wrote");
   record->add_option("--gpu", p.gpu, "if the trace does not say it")->needs(from);
   record->add_option("--driver", p.driver, "if the trace does not say it")->needs(from);
-  add("show", "Profiles, or all of a directory; without: the daemon's", profile_show)
-      ->add_option("paths", p.paths, "files or directories");
+  CLI::App* show =
+      add("show", "Profiles, or all of a directory; without: the daemon's", profile_show);
+  show->add_option("paths", p.paths, "files or directories");
+  show->add_flag("--neighbours", p.neighbours,
+                 "also which limit of an SM forbids company to each kernel");
   CLI::App* diff =
       add("diff", "What two profiles say differently; exit 1 if anything", profile_diff);
   diff->add_option("profiles", p.paths, "A and B")->required()->expected(2);
@@ -320,6 +348,7 @@ void add_profiles(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
   add_sweep(*profile, o);
+  add_ncu(*profile, o);
   for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
 }
 
@@ -363,7 +392,7 @@ void add_policy(CLI::App& app, Options& o) {
   for (CLI::App* sub : policy->get_subcommands({})) sub->fallthrough();
 }
 
-}  // namespace
+}  // namespace heddle::cli
 }  // namespace heddle::cli
 
 int main(int argc, char** argv) {
@@ -374,7 +403,7 @@ int main(int argc, char** argv) {
   bool runs = false;
   for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
     const std::string_view word = argv[own];
-    runs = runs || word == "run" || word == "sweep";
+    runs = runs || word == "run" || word == "sweep" || word == "collect-metrics";
   }
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");

@@ -16,6 +16,7 @@
 #include "daemon/base/utc_text.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
+#include "daemon/cli/profile_ncu.h"
 #include "daemon/trace/reader.h"
 #include "profiles/profile.h"
 
@@ -74,6 +75,18 @@ json to_json(const Profile& p) {
   return {{"file", p.file},          {"gpu", p.gpu},           {"driver", p.driver},
           {"key", hex(p.task.task)}, {"label", p.label},       {"command", p.command},
           {"runs", p.task.runs},     {"measured", p.measured}, {"kernels", std::move(kernels)}};
+}
+
+json neighbours_json(const std::vector<Neighbours>& kernels) {
+  json all = json::array();
+  for (const Neighbours& n : kernels) {
+    const bool room = n.forbidden_by == core::SlotLimit::kNone;
+    const auto limit = core::kSlotLimitNames[static_cast<size_t>(n.forbidden_by)];
+    all.push_back({{"id", hex(n.kernel->facts.id)},
+                   {"blocks_on_sm", n.blocks_on_sm},
+                   {"forbidden_by", room ? json() : json(limit)}});
+  }
+  return all;
 }
 
 std::string mean(const core::Summary& s) {
@@ -263,10 +276,18 @@ int profile_show(const ProfileOptions& options) {
       complain(errors, profile.error().message);
       continue;
     }
+    std::vector<Neighbours> neighbours;
+    if (options.neighbours) {
+      Result<std::vector<Neighbours>> found = neighbours_of(*profile, gpu_models_directory());
+      if (!found) complain(errors, profile->file + ": " + found.error().message);
+      if (found) neighbours = std::move(*found);
+    }
     if (options.as_json) {
       all.push_back(to_json(*profile));
+      if (options.neighbours) all.back()["neighbours"] = neighbours_json(neighbours);
     } else {
       print(std::cout, *profile);
+      if (!neighbours.empty()) std::cout << neighbours_text(neighbours);
     }
   }
   if (options.as_json) write_json({{"profiles", all}, {"errors", errors}});

@@ -20,6 +20,7 @@ struct ProfileOptions {
   std::optional<uint32_t> days;    // prune: profiles measured longer ago; none: of any age stay
   uint32_t samples = 0;            // prune: kernels with fewer samples
   bool dry_run = false;            // prune
+  bool neighbours = false;         // show: which limit forbids company to each kernel
   bool as_json = false;
 };
 

@@ -82,6 +82,7 @@ struct DeviceModel {
   uint32_t blocks_per_sm = 32;
   double issue_per_cycle = 4;  // and SM
   double l1_kb = 216, l2_mb = 50;
+  double dram_peak_pct = 61;  // what Nsight Compute says of the most that is ever reached
   // How many times as long a kernel takes all of whose hits become misses.
   double l1_miss_cost = 2, l2_miss_cost = 2;
   // Exponent of the sum by which the channels' stretches add up: 1 their sum, large their maximum.

@@ -1,0 +1,59 @@
+// What Nsight Compute wrote (ncu --csv), by kernel: the metrics that the interference estimator
+// wants, under the keys that policies and profiles know. Pure: text in, values out. Both layouts
+// are read: one row for each metric (details), and one column for each (--page raw).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/core/interference.h"
+
+namespace heddle::profiles {
+
+// A key, the metric of Nsight Compute that it stands for, and the unit that it must have. The list
+// is that of "Measuring GPU utilization one level deeper", section 2.2, and of "Understanding GPU
+// Resource Interference One Level Deeper", section 2.2.
+struct NcuMetric {
+  std::string_view key, ncu, unit;
+};
+std::span<const NcuMetric> ncu_metrics();
+
+// A kernel in one launch configuration. Of several launches the one of the middle duration.
+struct NcuKernel {
+  std::string name;  // as the driver has it: mangled
+  uint32_t grid_blocks = 0, block_threads = 0;
+  int64_t dynamic_smem_bytes = -1;  // -1: not collected
+  uint32_t registers = 0, static_smem_bytes = 0;
+  double duration_us = 0;  // 0: not collected
+  double shortest_us = 0, longest_us = 0;
+  uint32_t launches = 0;
+  std::map<std::string, double, std::less<>> metrics;  // by key
+  std::vector<std::string> missing;                    // keys of ncu_metrics()
+};
+
+struct NcuReport {
+  std::vector<NcuKernel> kernels;    // as they first came
+  std::vector<std::string> missing;  // keys that none of them has
+};
+
+// Errors are "FILE:LINE: what; remedy": no header, demangled names, another unit or locale, a value
+// that is no number.
+Result<NcuReport> parse_ncu(std::string_view text, const std::string& file);
+
+// Of what is known, kUnknown for the rest. ncu understates DRAM use (Measuring 4.1.3): it is taken
+// against the most that was ever seen on this GPU model. It counts every store as an L2 hit, so
+// that the hit rate is an upper bound of what can be lost.
+core::Use use_of(const std::map<std::string, double, std::less<>>& metrics,
+                 const core::DeviceModel& device);
+
+// The command that collects them: unattached, one launch for each configuration after `skip`
+// others, clocks and caches as the program finds them, graphs by node.
+std::vector<std::string> ncu_command(const std::string& ncu, const std::string& output,
+                                     uint32_t skip, std::span<const std::string> command);
+
+}  // namespace heddle::profiles
