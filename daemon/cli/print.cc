@@ -145,6 +145,8 @@ std::string rule_text(const json& grade) {
   share << grade.at("share").get<double>();
   if (grade.at("share") != 1) add("share " + share.str());
   if (!grade.at("slo_ms").is_null()) add("SLO " + grade.at("slo_ms").dump() + " ms");
+  if (grade.contains("slowdown_max") && !grade.at("slowdown_max").is_null())
+    add("slowdown <= " + grade.at("slowdown_max").dump());
   if (!grade.at("window_max_us").is_null())
     add("window " + grade.at("window_max_us").dump() + " us");
   if (grade.at("fail") == "closed") add("fail closed");

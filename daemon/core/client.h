@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/budget.h"
 #include "daemon/core/estimator.h"
 #include "daemon/core/event.h"
 #include "daemon/core/placement.h"
@@ -246,6 +247,9 @@ struct Client {
   double gpu_us = 0;                // of that, what the GPU had for it (gpu_time.cc)
   double part_us = 0, part_at = 0;  // its part of the time that it was resident, not used yet
   Undated undated;
+
+  RecentMix mix;    // while anybody was promised anything
+  Account account;  // of what it was promised itself
 
   EndedGap ended_gap;
   TimeNs done_at = 0;          // when work of it was last seen to be done

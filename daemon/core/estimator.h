@@ -8,12 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
 #include "ipc/kernel_facts.h"
+#include "daemon/core/interference.h"
 
 namespace heddle::core {
 
@@ -136,6 +138,7 @@ struct KernelStats {
   Distribution durations, gaps_launching, gaps_synchronized;
   uint32_t timed = 0;  // samples of its duration, exclusive or not
   bool profiled = false;
+  std::unique_ptr<const Use> use;  // of the GPU's channels; none: nobody measured it
 };
 
 // The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T) that took

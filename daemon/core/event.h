@@ -71,6 +71,7 @@ struct AttachedBody {
   uint32_t window_max_us;  // no window is longer, bypass apart; 0: no limit
   bool fail_closed;        // a policy that refuses the client holds it back
   uint8_t priority;
+  float slowdown_max;  // by others, as promised (budget.h); 0: nothing is
   SmGroups groups;     // of its device, as its shim says; none: its launches cannot be fenced
   uint32_t partition;  // the groups that its launches are kept to by rule, 0: all
   char name[64];       // of the executable, NUL-terminated
@@ -83,6 +84,7 @@ struct TermsBody {
   float slo_ms;
   uint32_t window_max_us;
   uint8_t priority;
+  float slowdown_max;
 };
 
 struct KernelBody : ipc::KernelFacts {

@@ -154,6 +154,7 @@ class Correction {
  public:
   void add(double predicted, double measured);
   double apply(double predicted) const;
+  double slope() const { return slope_; }
   uint32_t count() const { return count_; }
 
  private:

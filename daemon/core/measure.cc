@@ -241,6 +241,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
     const bool there = by != s.clients_by_id.end();
     const Kernel* kernel = there ? by->second->kernel(c.worst.kernel) : nullptr;
     if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
+    status.promise = c.account.status();
     all.push_back(std::move(status));
   }
   return all;

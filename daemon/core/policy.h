@@ -14,6 +14,7 @@
 
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
+#include "daemon/core/interference.h"
 #include "daemon/core/runs.h"
 #include "daemon/core/sm_groups.h"
 #include "ipc/kernel_facts.h"
@@ -83,6 +84,14 @@ struct GpuView {
   bool mps = false;        // false: time-sliced
 };
 
+// Whether a launch keeps all promises (budget.h); if not, whose account has too little for it, and
+// the channel that costs it most.
+struct BudgetVerdict {
+  bool fits = true;
+  ClientId victim = 0;
+  Channel channel = Channel::kSlots;
+};
+
 // Mechanisms that a policy may use inside a hook. Implemented by the Scheduler.
 class Gpu {
  public:
@@ -108,6 +117,13 @@ class Gpu {
   virtual RunTimes runs(int priority) const = 0;
   // True while such a client is to be left alone, so that this is known.
   virtual bool comparing(int priority) const = 0;
+
+  // Of a waiting launch on `sm` SMs, 0: on all that its client has. A stale one fits.
+  virtual BudgetVerdict budget_fits(LaunchId, uint32_t sm) = 0;
+  // Predicted, of the client's kernels beside what the others at work run; 1 if it is gone.
+  virtual double slowdown(ClientId) = 0;
+  // What those at work leave of the channel, of its nominal peak.
+  virtual double channel_left(Channel) const = 0;
 
   // Queues of waiting launches, ascending key. Among equal keys clients of one priority take turns,
   // by their share of the GPU's time, and a client's launches go as they came. A launch is in one

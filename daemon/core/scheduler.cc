@@ -57,7 +57,7 @@ void Scheduler::State::on_attached(const Event& e) {
   c.pid = e.attached.pid;
   c.uid = e.attached.uid;
   const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority});
+  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.fail_closed = e.attached.fail_closed;
   c.groups = e.attached.groups;
   c.groups.count = std::min<uint8_t>(c.groups.count, kSmGroups);
@@ -75,6 +75,7 @@ void Scheduler::State::on_detached(Client& c) {
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
   set_resident(c, false);
+  promises -= c.account.promised() ? 1 : 0;
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
   std::erase(active, &c);
   std::erase(client_ids, c.id);
@@ -125,6 +126,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   c.longest_us = std::max(c.longest_us, work.predicted_us);
   c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
   count_run(c, work);
+  charge_promises(c, work);
   c.gap_synchronized = false;
   ++c.launches;
   const Kernel* k = c.kernel(work.kernel);
@@ -370,6 +372,7 @@ void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
   busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
   if (residents > 0) part_us += to_us(to - clock) / residents;
+  if (promises > 0) refill_accounts(to_us(to - clock));
   clock = to;
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/budget.h"
 #include "daemon/core/check.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
@@ -98,6 +99,7 @@ struct ClientStatus {
   Violation worst;
   std::string worst_kernel;
   Waits waits;  // of what was granted
+  PromiseStatus promise;
 };
 
 // What was measured of a task by one client, exclusive samples alone.
@@ -151,6 +153,11 @@ class Scheduler {
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
   // There is one client in all at most, and has been for a while, or is so no more (builtin.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
+
+  // The constants of this GPU for predicting interference; an H100's until then.
+  void set_device_model(const DeviceModel& model);
+  // What a kernel of the task uses of the GPU's channels, as somebody measured it.
+  void set_use(uint64_t task, uint64_t kernel_id, const Use& use);
 
   // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.
   TimeNs next_deadline() const;

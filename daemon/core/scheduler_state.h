@@ -65,6 +65,9 @@ struct Scheduler::State final : Gpu {
   double part_us = 0;      // a clock: of n clients that are resident, each has a part of 1/n
   uint32_t residents = 0;  // so many are
   double unused_us = 0;    // what was left of the parts of others
+  DeviceModel model;
+  PriceCache prices;
+  uint32_t promises = 0;  // clients that were promised something
   bool windows_dirty = false;
   bool dispatch_wanted = false;
   bool stepping = false;  // within step()
@@ -144,6 +147,16 @@ struct Scheduler::State final : Gpu {
   // ---- runs.cc ----
   void count_run(Client&, const Work&);  // a launch is part of it, or begins one
   void compare_run(Client&, TimeNs at);
+
+  // ---- budget.cc ----
+  static constexpr size_t kMixesMax = 16;
+  static LaunchShape shape_of(const Kernel&);
+  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, uint32_t fence);
+  void charge_promises(Client&, const Work&);
+  void refill_accounts(double us);
+  BudgetVerdict budget_fits(LaunchId, uint32_t sm) override;
+  double slowdown(ClientId) override;
+  double channel_left(Channel) const override;
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;

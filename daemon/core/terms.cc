@@ -9,6 +9,9 @@ void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
   c.priority = terms.priority;
   c.share = terms.share > 0 ? terms.share : 1;
   c.slo_ms = terms.slo_ms;
+  promises -= c.account.promised() ? 1 : 0;
+  c.account.promise(static_cast<double>(terms.slowdown_max));
+  promises += c.account.promised() ? 1 : 0;
   c.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 

@@ -95,6 +95,7 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.rule = rule;
   identity_.terms.share = terms.share;
   identity_.terms.slo_ms = terms.slo_ms;
+  identity_.terms.slowdown_max = terms.slowdown_max;
   identity_.terms.window_us = terms.window_us;
 }
 
@@ -342,6 +343,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.uid = identity_.uid;
   body.share = static_cast<float>(identity_.terms.share);
   body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
+  body.slowdown_max = static_cast<float>(identity_.terms.slowdown_max);
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);

@@ -304,11 +304,13 @@ void read_sms(Section& s, std::string& out) {
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
+  s.number("slowdown_max", 1.01, 100, terms.slowdown_max);
   s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
   return s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
-         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
+         s.find("slowdown_max") != nullptr || s.find("window_us") != nullptr ||
+         s.find("fail") != nullptr || !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -333,7 +335,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, window_us, fail and sms");
+              "share, slo_ms, slowdown_max, window_us, fail and sms");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   config.rules.push_back(rule);

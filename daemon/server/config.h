@@ -26,6 +26,7 @@ struct Terms {
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
   std::string sms;                           // kept on these (ipc/sm_set.h), "": on any
+  double slowdown_max = 0;                   // by others, as promised: 1.1 is 10 %; 0: nothing is
 
   bool operator==(const Terms&) const = default;
 };

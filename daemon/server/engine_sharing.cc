@@ -26,7 +26,8 @@ bool Engine::set_terms(Client& client, int priority, const std::string& rule, co
   observe_all(now);
   core::Event event(core::EventKind::kTerms, now, after.id);
   event.terms = {static_cast<float>(after.terms.share), static_cast<float>(after.terms.slo_ms),
-                 after.terms.window_us, static_cast<uint8_t>(after.priority)};
+                 after.terms.window_us, static_cast<uint8_t>(after.priority),
+                 static_cast<float>(after.terms.slowdown_max)};
   for (uint8_t index = 0; client.managed() && index < ipc::kDevices; ++index) {
     if (!client.on_gpu(index)) continue;
     event.device = index;

@@ -65,6 +65,18 @@ json waits_json(const core::Waits& waits) {
           {"p99_us", core::quantile_us(counts, 0.99)}};
 }
 
+// What its rule promised, and how it was kept; null: nothing.
+json promise_json(const core::PromiseStatus& promise) {
+  if (promise.slowdown_max == 0) return nullptr;
+  const auto channel = core::kChannelNames[core::index_of(promise.channel)];
+  return {{"slowdown_max", promise.slowdown_max},
+          {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
+          {"balance_us", promise.balance_us},
+          {"blocks", promise.blocks},
+          {"broken", promise.broken},
+          {"broken_by", promise.broken > 0 ? json(channel) : json()}};
+}
+
 json counters_json(const Client& client) {
   const ClientCounts counts = counts_of(client);
   json all = metrics_json(kClientMetrics, counts);
@@ -79,6 +91,7 @@ json terms_json(const Terms& terms) {
   if (terms.slo_ms > 0) slo = terms.slo_ms;
   return {{"share", terms.share},
           {"slo_ms", slo},
+          {"slowdown_max", terms.slowdown_max > 0 ? json(terms.slowdown_max) : json()},
           {"window_max_us", window},
           {"fail", terms.fail_closed ? "closed" : "open"},
           {"sms", terms.sms}};
@@ -134,6 +147,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands)
                      {"window", window_json(status.view.window_us)},
                      {"profiled", status.profiled},
                      {"waits", waits_json(status.waits)},
+                     {"promise", promise_json(status.promise)},
                      {"measure_runs", scheduler->config().measure_runs}});
       device.update(bound_json(status));
       it->second["devices"].push_back(std::move(device));
@@ -169,6 +183,7 @@ json bounds_json(const core::Scheduler& scheduler) {
       bound[key] = counted.at(key);
     }
     bound.update(bound_json(status));
+    bound["promise"] = promise_json(status.promise);
     bounds.push_back(std::move(bound));
   }
   return bounds;

@@ -40,7 +40,12 @@ bool restricts(const Rule& rule) {
 
 // Whom the rule is for is not known: it may be him.
 void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolved) {
-  if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share) return;
+  const bool promised = grade.terms.slowdown_max > 0;
+  if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share &&
+      !promised) {
+    return;
+  }
+  grade.terms.slowdown_max = 0;
   grade.priority = std::max(grade.priority, by_default.priority);
   grade.terms.share = std::min(grade.terms.share, by_default.terms.share);
   grade.rule += ", and no more than the default: " + unresolved.name +

@@ -97,6 +97,7 @@ void read_attached(Fields& in, EventRecord& out) {
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
   b.slo_ms = in.f32();
+  if (in.since(8)) b.slowdown_max = in.f32();
   b.window_max_us = in.number<uint32_t>();
   const uint8_t flags = in.u8(3);
   b.fail_closed = (flags & 1) != 0;
@@ -186,6 +187,7 @@ void read_event(Fields& in, EventRecord& out) {
     case EventKind::kTerms:
       e.terms.share = in.f32();
       e.terms.slo_ms = in.f32();
+      e.terms.slowdown_max = in.since(8) ? in.f32() : 0;
       e.terms.window_max_us = in.number<uint32_t>();
       e.terms.priority = in.u8(core::kPriorityLowest);
       return;

@@ -11,13 +11,14 @@
 // varint bytes; f32 is IEEE 754. A body begins with the time since the record before it (signed
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
-//   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 window_max_us flags:u8
-//                priority:u8 partition groups, of each its sms, name:text label:text
+//   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
+//                window_max_us flags:u8 priority:u8 partition groups, of each its sms, name:text
+//                label:text
 //                flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
-//   kTerms       client share:f32 slo_ms:f32 window_max_us priority:u8
+//   kTerms       client share:f32 slo_ms:f32 slowdown_max:f32 window_max_us priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text metrics     flags: bit 1 introduced
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
@@ -40,7 +41,7 @@
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
-// metrics, sizes and sets.
+// metrics, sizes, sets and slowdown_max.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 

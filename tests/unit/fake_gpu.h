@@ -41,6 +41,12 @@ class FakeGpu : public core::Gpu {
   double idle_us(int) const override { return 0; }
   core::RunTimes runs(int) const override { return {}; }
   bool comparing(int) const override { return false; }
+  core::BudgetVerdict budget_fits(LaunchId, uint32_t sm) override {
+    budget_sm = sm;
+    return budget;
+  }
+  double slowdown(core::ClientId id) override { return 1 + static_cast<double>(id) / 10; }
+  double channel_left(core::Channel c) const override { return 0.1 * static_cast<double>(c); }
   core::QueueId queue_create(std::string_view name) override {
     names.emplace_back(name);
     queues.emplace_back();
@@ -77,6 +83,8 @@ class FakeGpu : public core::Gpu {
   core::TimeNs now_ns = 5'000;
   core::GpuView view{0, 132, 132, 0, 0, 10, true};
   double gap = 400;
+  core::BudgetVerdict budget;
+  uint32_t budget_sm = 0;
   std::map<LaunchId, LaunchView> launches;
   std::vector<core::ClientId> ids{1, 2, 3};
   std::vector<std::string> names;

@@ -106,6 +106,7 @@ TEST(Rules, GiveShareWindowObjectiveAndWhatHappensWithoutADaemon) {
 label = "train"
 share = 2.5
 slo_ms = 20
+slowdown_max = 1.1
 window_us = 500
 fail = "closed"
 )");
@@ -113,11 +114,13 @@ fail = "closed"
   EXPECT_EQ(given.priority, 3) << "the rule says nothing of priorities: the default for root";
   EXPECT_EQ(given.terms.share, 2.5f);
   EXPECT_EQ(given.terms.slo_ms, 20.f);
+  EXPECT_EQ(given.terms.slowdown_max, 1.1);
   EXPECT_EQ(given.terms.window_us, 500u);
   EXPECT_TRUE(given.terms.fail_closed);
   const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
   EXPECT_EQ(other.terms.share, 1.f);
   EXPECT_EQ(other.terms.slo_ms, 0.f);
+  EXPECT_EQ(other.terms.slowdown_max, 0);
   EXPECT_EQ(other.terms.window_us, core::kWindowLeased);
   EXPECT_FALSE(other.terms.fail_closed);
 }
@@ -218,6 +221,7 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
                                            "exe must be a glob over an absolute path, such as "
                                            "\"/opt/app/*\" or \"*/python3*\"");
   EXPECT_EQ(rule("exe = 3"), place + "exe must be a string in quotes");
+  EXPECT_EQ(rule("slowdown_max = 1"), place + "slowdown_max must be a number from 1.01 to 100");
   EXPECT_EQ(rule("share = 0"), place + "share must be a number from 0.001 to 1000");
   EXPECT_EQ(rule("window_us = 0"), place + "window_us must be a number from 1 to 1e+06");
   EXPECT_EQ(rule("window_us = 1.5"), place + "window_us must be a whole number");

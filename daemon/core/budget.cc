@@ -1,0 +1,243 @@
+#include "daemon/core/budget.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+namespace {
+
+// Of a kernel, or beside a client, of which nothing is known: both have half of the GPU.
+constexpr double kUnknownSlowdown = 2;
+// A refund or a charge by one run, in parts of what it takes alone.
+constexpr double kRunMost = 1;
+
+}  // namespace
+
+void RecentMix::add(const Use* use, const LaunchShape& shape, double us) {
+  if (us <= 0) return;
+  const double weight = std::min(1.0, us / kMemoryUs);
+  mix_.duration_us += (us - mix_.duration_us) * (mix_.duration_us > 0 ? weight : 1);
+  shape_us_ *= 1 - weight;
+  if (us >= shape_us_) {
+    shape_us_ = us;
+    mix_.shape = shape;
+  }
+  for (size_t i = 0; use != nullptr && i < kChannels; ++i) {
+    const float now = use->of[i];
+    float& mean = mix_.use.of[i];
+    if (now >= 0) mean = mean < 0 ? now : mean + (now - mean) * static_cast<float>(weight);
+  }
+  if (use != nullptr) mix_.use.smem_ways = use->smem_ways;
+  since_us_ += us;
+  if (version_ == 0 || since_us_ >= kMemoryUs) {
+    since_us_ = 0;
+    ++version_;
+  }
+}
+
+void Account::promise(double slowdown_max) {
+  if (slowdown_max == slowdown_max_) return;
+  *this = {};
+  slowdown_max_ = slowdown_max > 1 ? slowdown_max : 0;
+  last_.slowdown_max = slowdown_max_;
+}
+
+void Account::at_work(double us) {
+  balance_us_ = std::min(most_us(), balance_us_ + kAim * (slowdown_max_ - 1) * us);
+}
+
+Price Account::corrected(ClientId neighbour, Price price) const {
+  for (const Neighbour& n : neighbours_) {
+    if (n.id == neighbour) price.us *= n.correction.slope();
+  }
+  return price;
+}
+
+bool Account::affords(double us) const { return us <= 0 || std::min(us, most_us()) <= balance_us_; }
+
+void Account::charge(ClientId neighbour, const Price& predicted) {
+  const double us = corrected(neighbour, predicted).us;
+  balance_us_ -= us;
+  charged_us_ += us;
+  predicted_us_ += predicted.us;
+  charged_by_[index_of(predicted.channel)] += us;
+  Neighbour* place = &neighbours_[0];
+  for (Neighbour& n : neighbours_) {
+    if (n.id == neighbour) {
+      place = &n;
+      break;
+    }
+    if (n.used < place->used) place = &n;
+  }
+  if (place->id != neighbour) *place = {neighbour, {}, 0, 0};
+  place->used = ++uses_;
+  place->predicted_us += predicted.us;
+}
+
+// Of a run that mostly one neighbour was beside it is known whose price was wrong.
+void Account::correct(double took_us, double alone_us) {
+  for (Neighbour& n : neighbours_) {
+    if (n.predicted_us > 0 && n.predicted_us >= kMostly * predicted_us_) {
+      n.correction.add(1 + n.predicted_us / alone_us, took_us / alone_us);
+    }
+  }
+  const double most = kRunMost * alone_us;
+  const double added_us = std::clamp(took_us - alone_us, -most, most);
+  balance_us_ = std::min(most_us(), balance_us_ + charged_us_ - added_us);
+}
+
+void Account::end_run(double took_us, double alone_us) {
+  if (!promised()) return;
+  if (alone_us > 0) {
+    correct(took_us, alone_us);
+    took_us_ += took_us;
+    alone_us_ += alone_us;
+    ++runs_;
+    if (took_us_ >= kBlockUs && runs_ >= kBlockRuns) end_block();
+  }
+  charged_us_ = predicted_us_ = 0;
+  for (Neighbour& n : neighbours_) n.predicted_us = 0;
+}
+
+void Account::end_block() {
+  ++last_.blocks;
+  last_.slowdown = took_us_ / alone_us_;
+  if (last_.slowdown > slowdown_max_) {
+    ++last_.broken;
+    const auto most = std::max_element(charged_by_.begin(), charged_by_.end());
+    last_.channel = static_cast<Channel>(most - charged_by_.begin());
+  }
+  took_us_ = alone_us_ = 0;
+  runs_ = 0;
+  charged_by_ = {};
+}
+
+PromiseStatus Account::status() const {
+  PromiseStatus status = last_;
+  status.balance_us = balance_us_;
+  return status;
+}
+
+PriceCache::Entry& PriceCache::at(const Key& key) {
+  uint64_t hash = key.victim * 0x9e3779b97f4a7c15u;
+  hash = (hash ^ key.neighbour ^ uint64_t{key.kernel} << 32 ^ key.fence) * 0x9e3779b97f4a7c15u;
+  return entries_[hash >> 55];
+}
+
+// ---- in the scheduler -------------------------------------------------------------------------
+
+LaunchShape Scheduler::State::shape_of(const Kernel& k) {
+  return {k.grid_blocks, k.block_threads, k.registers, k.dynamic_smem_bytes + k.static_smem_bytes,
+          k.max_blocks_per_sm};
+}
+
+// What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
+// Time-sliced all of it does, and the way there and back.
+Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t kernel, double us,
+                              uint32_t fence) {
+  const double beside_us = std::max(0.0, us - victim.gap_left_us(clock));
+  if (beside_us <= 0) return {};
+  if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots};
+  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
+  PriceCache::Entry& entry = prices.at(key);
+  if (entry.key != key) {
+    entry = {key, kUnknownSlowdown, Channel::kSlots};
+    const Kernel* k = by.kernel(kernel);
+    Mix mixes[] = {victim.mix.mix(), {}};
+    mixes[0].sms = victim.partition;
+    mixes[1].sms = fence != 0 ? fence : by.partition;
+    mixes[1].duration_us = us;
+    if (k != nullptr) {
+      mixes[1].shape = k->block_threads != 0 ? shape_of(*k) : LaunchShape{};
+      if (k->stats->use != nullptr) mixes[1].use = *k->stats->use;
+    }
+    const Prediction p = core::predict(mixes, 0, model);
+    const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
+    if (blocked || (mixes[0].use.any_known() && mixes[1].use.any_known())) {
+      entry.slowdown = p.slowdown;
+      entry.channel = p.binds;
+    }
+  }
+  return {beside_us * (1 - 1 / entry.slowdown), entry.channel};
+}
+
+// Work of the client goes to the GPU.
+void Scheduler::State::charge_promises(Client& c, const Work& work) {
+  if (promises == 0) return;
+  const Kernel* k = c.kernel(work.kernel);
+  if (k != nullptr) {
+    c.mix.add(k->stats->use.get(), k->block_threads != 0 ? shape_of(*k) : LaunchShape{},
+              work.predicted_us);
+  }
+  for (Client* victim : active) {
+    if (victim == &c || !victim->account.promised()) continue;
+    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence);
+    if (p.us > 0) victim->account.charge(c.id, p);
+  }
+}
+
+void Scheduler::State::refill_accounts(double us) {
+  for (Client* c : active) {
+    if (c->at_work && c->account.promised()) c->account.at_work(us);
+  }
+}
+
+BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
+  BudgetVerdict out;
+  const uint32_t slot = slot_of(id);
+  if (slot == kNoSlot || promises == 0) return out;
+  const Waiting& w = waiting[slot];
+  const uint32_t fence =
+      sm != 0 && w.fenceable() ? w.client->groups.fence(sm, w.client->partition) : 0;
+  Work work;
+  work.kernel = w.kernel;
+  work.kind = w.kind;
+  work.fence = fence;
+  predict(*w.client, work);
+  for (const Client* victim : active) {
+    if (victim == w.client || !victim->account.promised()) continue;
+    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence);
+    if (victim->account.affords(victim->account.corrected(w.client->id, p).us)) continue;
+    return {false, victim->id, p.channel};
+  }
+  return out;
+}
+
+// By the mixes of all that are at work.
+double Scheduler::State::slowdown(ClientId id) {
+  const Client* victim = find(id);
+  if (victim == nullptr) return 1;
+  std::array<Mix, kMixesMax> mixes;
+  size_t count = 0;
+  mixes[count] = victim->mix.mix();
+  mixes[count++].sms = victim->partition;
+  for (const Client* c : active) {
+    if (c == victim || !c->at_work || count == mixes.size()) continue;
+    mixes[count] = c->mix.mix();
+    const uint32_t fence = c->outstanding.fence();
+    mixes[count++].sms = fence != 0 ? fence : c->partition;
+  }
+  return core::predict({mixes.data(), count}, 0, model).slowdown;
+}
+
+double Scheduler::State::channel_left(Channel channel) const {
+  double left = model.limits[index_of(channel)].capacity;
+  for (const Client* c : active) {
+    if (c->at_work) left -= std::max(0.0, static_cast<double>(c->mix.mix().use[channel]));
+  }
+  return std::max(0.0, left);
+}
+
+void Scheduler::set_device_model(const DeviceModel& model) { state_->model = model; }
+
+void Scheduler::set_use(uint64_t task, uint64_t kernel_id, const Use& use) {
+  State& s = *state_;
+  KernelStats& stats = s.table.of(task, kernel_id);
+  if (s.table.is_shared(stats)) return;  // it would be everybody's
+  stats.use = std::make_unique<Use>(use);
+  s.prices = {};
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,290 @@
+// Promises: what a launch beside a client is charged, what that client's account can afford, and
+// how its measured runs correct both.
+#include "daemon/core/budget.h"
+
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr uint64_t kVictim = 1, kNeighbour = 2;
+
+TEST(AccountTest, RefillsByTheTimeAtWorkAndAimsLower) {
+  Account account;
+  account.promise(1.10);
+  EXPECT_FALSE(account.affords(1));
+  account.at_work(10'000);
+  EXPECT_TRUE(account.affords(699));
+  EXPECT_FALSE(account.affords(701));
+}
+
+TEST(AccountTest, SavesUpToALimitAndThenAffordsAnything) {
+  Account account;
+  account.promise(1.10);
+  account.at_work(1e9);
+  const double most = Account::kSavedUs * 0.07;
+  EXPECT_NEAR(account.status().balance_us, most, 1e-6);
+  EXPECT_TRUE(account.affords(100 * most));
+  account.charge(kNeighbour, {1, Channel::kDram});
+  EXPECT_FALSE(account.affords(100 * most));
+}
+
+TEST(AccountTest, WithoutAPromiseNothingIsKept) {
+  Account account;
+  EXPECT_FALSE(account.promised());
+  account.end_run(2, 1);
+  EXPECT_EQ(account.status().blocks, 0u);
+  account.promise(1.5);
+  account.at_work(1000);
+  account.promise(0);
+  EXPECT_FALSE(account.promised());
+  EXPECT_EQ(account.status().balance_us, 0);
+}
+
+// Charges of which a run shows that they were too much are given back, and of too little taken.
+TEST(AccountTest, AMeasuredRunPutsTheAccountRight) {
+  Account account;
+  account.promise(1.10);
+  account.at_work(100'000);  // 7 000 us
+  account.charge(kNeighbour, {1000, Channel::kDram});
+  account.end_run(10'200, 10'000);
+  EXPECT_NEAR(account.status().balance_us, 6'800, 1);
+  account.end_run(10'300, 10'000);
+  EXPECT_NEAR(account.status().balance_us, 6'500, 1);
+}
+
+// A neighbour that costs three times what is predicted is soon charged so.
+TEST(AccountTest, AMeasuredRunCorrectsThePriceOfItsNeighbour) {
+  Account account;
+  account.promise(1.5);
+  for (int i = 0; i < 100; ++i) {
+    const double predicted = 200.0 + 10 * (i % 20);
+    account.at_work(10'000);
+    account.charge(kNeighbour, {predicted, Channel::kIssue});
+    account.end_run(10'000 + 3 * predicted, 10'000);
+  }
+  EXPECT_NEAR(account.corrected(kNeighbour, {100, Channel::kIssue}).us, 300, 15);
+  EXPECT_EQ(account.corrected(kNeighbour + 1, {100, Channel::kIssue}).us, 100);
+}
+
+TEST(AccountTest, ABrokenPromiseIsCountedWithItsChannel) {
+  Account account;
+  account.promise(1.10);
+  const auto block = [&](double took_us) {
+    for (int i = 0; i < 100; ++i) {
+      account.charge(kNeighbour, {10, Channel::kIssue});
+      account.charge(kNeighbour, {20, Channel::kDram});
+      account.end_run(took_us, 10'000);
+    }
+  };
+  block(10'900);
+  EXPECT_EQ(account.status().blocks, 1u);
+  EXPECT_EQ(account.status().broken, 0u);
+  block(11'200);
+  EXPECT_EQ(account.status().blocks, 2u);
+  EXPECT_EQ(account.status().broken, 1u);
+  EXPECT_EQ(account.status().channel, Channel::kDram);
+  EXPECT_GT(account.status().slowdown, 1.10);
+}
+
+// Runs that nobody knows alone say nothing, and leave the charge as it was predicted.
+TEST(AccountTest, ARunOfAnUnknownKindIsNotJudged) {
+  Account account;
+  account.promise(1.10);
+  account.at_work(100'000);
+  account.charge(kNeighbour, {1000, Channel::kDram});
+  account.end_run(20'000, 0);
+  EXPECT_NEAR(account.status().balance_us, 6'000, 1);
+  EXPECT_EQ(account.status().blocks, 0u);
+}
+
+TEST(RecentMixTest, FollowsWhatItsClientLaunches) {
+  RecentMix recent;
+  Use dram, issue;
+  dram[Channel::kDram] = 0.8F;
+  issue[Channel::kDram] = 0;
+  issue[Channel::kIssue] = 0.9F;
+  recent.add(&dram, {132, 128, 32, 0, 0}, 1'000);
+  EXPECT_FLOAT_EQ(recent.mix().use[Channel::kDram], 0.8F);
+  const uint32_t version = recent.version();
+  for (int i = 0; i < 40; ++i) recent.add(&issue, {264, 256, 64, 0, 0}, 1'000);
+  EXPECT_LT(recent.mix().use[Channel::kDram], 0.01F);
+  EXPECT_NEAR(static_cast<double>(recent.mix().use[Channel::kIssue]), 0.9, 0.01);
+  EXPECT_EQ(recent.mix().shape.threads, 256u);
+  EXPECT_NE(recent.version(), version);
+}
+
+// A victim (client 1, Q0) that was promised 1.10, always at work, and a neighbour (2, Q9) that
+// asks.
+class BudgetTest : public CoreTest {
+ protected:
+  // Asks whether each launch that waits fits, and lets it go if so.
+  class Asking final : public Policy {
+   public:
+    std::string_view name() const override { return "asking"; }
+    EnqueueVerdict enqueue(Gpu&, LaunchId id) override {
+      waiting = id;
+      return {HookResult::kDecided, false};
+    }
+    DispatchVerdict dispatch(Gpu& gpu) override {
+      LaunchView view;
+      DispatchVerdict verdict;
+      verdict.result = HookResult::kDecided;
+      if (!gpu.launch(waiting, view)) return verdict;
+      last = gpu.budget_fits(waiting, 0);
+      slowdown = gpu.slowdown(kVictim);
+      dram_left = gpu.channel_left(Channel::kDram);
+      if (last.fits) verdict.run = waiting;
+      return verdict;
+    }
+    LaunchId waiting = 0;
+    BudgetVerdict last;
+    double slowdown = 0, dram_left = 0;
+  };
+
+  void SetUp() override {
+    Config config;
+    config.mps = true;
+    config.switch_us = 10;
+    reset(config);
+    bool ok = false;
+    take(core_->set_policy(&policy_, now_, ok));
+    ASSERT_TRUE(ok);
+    promise(1.10f);
+    attach(kNeighbour, 9);
+    kernel(kVictim, 0, 100);
+    kernel(kNeighbour, 0, 200);
+    use(kVictim, 100, 0.9F);
+  }
+
+  void promise(float slowdown_max) {
+    Event e(EventKind::kAttached, now_, kVictim);
+    e.attached = {};
+    e.attached.task = kVictim;
+    e.attached.share = 1;
+    e.attached.slowdown_max = slowdown_max;
+    step(e);
+  }
+
+  void use(ClientId task, uint64_t kernel_id, float dram) {
+    Use use;
+    use[Channel::kDram] = dram;
+    core_->set_use(task, kernel_id, use);
+  }
+
+  // The victim works for so long, and stays at it.
+  void work(double ms) {
+    for (double done_ms = 0; done_ms < ms; done_ms += 1) {
+      post(kVictim);
+      now_ += kMs;
+      done(kVictim, 1000, Evidence::kMarker);
+    }
+    post(kVictim);
+  }
+
+  // How many launches of the neighbour go until one does not, 1 000 at most.
+  int let_go() {
+    int count = 0;
+    for (; count < 1000; ++count) {
+      const size_t before = grants_.size();
+      ask(kNeighbour);
+      if (grants_.size() == before) {
+        Event e = launch(EventKind::kWithdrawn, kNeighbour, Admission::kAsk);
+        e.launch.ask_seq = ask_seq_[{kNeighbour, uint16_t{0}}];
+        step(e);
+        break;
+      }
+      done(kNeighbour, 100, Evidence::kMarker);
+    }
+    return count;
+  }
+
+  double balance() { return core_->clients()[0].promise.balance_us; }
+
+  Asking policy_;
+};
+
+TEST_F(BudgetTest, ALaunchThatWouldOverdrawWaits) {
+  use(kNeighbour, 200, 0.9F);
+  work(20);
+  EXPECT_NEAR(balance(), 20 * 70, 150);
+  const int count = let_go();
+  // 100 us of a kernel that makes the victim's take 1.73 times as long: 42 us each.
+  EXPECT_NEAR(count, 20 * 70 / 42, 4);
+  EXPECT_FALSE(policy_.last.fits);
+  EXPECT_EQ(policy_.last.victim, kVictim);
+  EXPECT_EQ(policy_.last.channel, Channel::kDram);
+  work(20);
+  EXPECT_GT(let_go(), 10);
+}
+
+TEST_F(BudgetTest, AHarmlessNeighbourCostsNothing) {
+  use(kNeighbour, 200, 0);
+  work(20);
+  EXPECT_EQ(let_go(), 1000);
+  EXPECT_NEAR(balance(), 20 * 70, 150);
+}
+
+// Nobody measured it: half of its time is charged until runs say better.
+TEST_F(BudgetTest, AnUnknownNeighbourIsChargedHalf) {
+  work(20);
+  EXPECT_NEAR(let_go(), 20 * 70 / 50, 8);
+}
+
+// Its blocks leave no room: the victim waits for its end, whatever channels say.
+TEST_F(BudgetTest, ANeighbourThatLeavesNoSlotIsChargedNearlyAll) {
+  Event e(EventKind::kKernel, now_, kNeighbour);
+  e.kernel = {};
+  e.kernel.id = 200;
+  e.kernel.grid_blocks = 264;
+  e.kernel.block_threads = 1024;
+  step(e);
+  use(kNeighbour, 200, 0);
+  post(kVictim);
+  done(kVictim, 20, Evidence::kMarker);
+  work(20);
+  EXPECT_LT(let_go(), 20 * 70 / 5);
+  EXPECT_EQ(policy_.last.channel, Channel::kSlots);
+}
+
+TEST_F(BudgetTest, WhatNobodyWasPromisedIsNotCharged) {
+  Event e(EventKind::kTerms, now_, kVictim);
+  e.terms = {1, 0, 0, 0, 0};
+  step(e);
+  work(5);
+  EXPECT_EQ(let_go(), 1000);
+  EXPECT_EQ(core_->clients()[0].promise.slowdown_max, 0);
+}
+
+TEST_F(BudgetTest, TimeSlicedAllOfANeighboursTimeIsCharged) {
+  reset({});
+  bool ok = false;
+  take(core_->set_policy(&policy_, now_, ok));
+  promise(1.10f);
+  attach(kNeighbour, 9);
+  kernel(kVictim, 0, 100);
+  kernel(kNeighbour, 0, 200);
+  use(kNeighbour, 200, 0);
+  work(20);
+  EXPECT_NEAR(let_go(), 20 * 70 / 170, 3);
+}
+
+TEST_F(BudgetTest, PoliciesSeeSlowdownsAndWhatIsLeft) {
+  use(kNeighbour, 200, 0.5F);
+  work(20);
+  ask(kNeighbour);
+  EXPECT_NEAR(policy_.slowdown, 1, 1e-6);
+  EXPECT_NEAR(policy_.dram_left, 0.1, 0.02);
+  ask(kNeighbour, 1);
+  EXPECT_GT(policy_.slowdown, 1.1);
+  EXPECT_EQ(policy_.dram_left, 0);
+}
+
+TEST_F(BudgetTest, AVictimThatLeavesIsNotCharged) {
+  work(5);
+  step(Event(EventKind::kDetached, now_, kVictim));
+  EXPECT_EQ(let_go(), 1000);
+}
+
+}  // namespace
+}  // namespace heddle::core
