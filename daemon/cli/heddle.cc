@@ -392,7 +392,7 @@ void add_policy(CLI::App& app, Options& o) {
   for (CLI::App* sub : policy->get_subcommands({})) sub->fallthrough();
 }
 
-}  // namespace heddle::cli
+}  // namespace
 }  // namespace heddle::cli
 
 int main(int argc, char** argv) {

@@ -289,6 +289,8 @@ void open_helpers(lua_State* L, Session& s) {
   lua_pushcfunction(L, sm_family);
   lua_setfield(L, -2, "family");
   lua_setfield(L, globals, "sm_set");
+  open_budget(L);
+  lua_setfield(L, globals, "budget");
   lua_pushcfunction(L, now_us);
   lua_setfield(L, globals, "now_us");
   lua_getfield(L, globals, "string");

@@ -23,7 +23,7 @@ void push_size(lua_State* L, uint32_t sm) {
 
 namespace {
 
-constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "p"};
+constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "g.budget", "p"};
 
 Object* to_object(lua_State* L, int index) {
   // Userdata of any other kind cannot exist in this state.
@@ -149,6 +149,11 @@ void push_kernel_of(lua_State* L, Session& s, Object& o) {
 void push_client_of(lua_State* L, Session& s, Object& o) {
   push_client(L, s, launch_view(L, s, o).client);
 }
+void push_budget_of(lua_State* L, Session& s, Object&) { hand_out(L, s, s.the_budget); }
+template <core::Channel kChannel>
+void push_channel(lua_State* L, Session& s, Object&) {
+  push(L, s.gpu->channel_left(kChannel));
+}
 void push_mode(lua_State* L, Session& s, Object& o) {
   push(L, std::string_view(gpu_view(s, o).mps ? "mps" : "timeslice"));
 }
@@ -244,6 +249,7 @@ constexpr Field kGpuFields[] = {
     {"fenced_us", push_gpu_field<&GpuView::fenced_us>},
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
+    {"budget", push_budget_of},
     {"gap_us", push_method<kGapUs>},
     {"gap_length_us", push_method<kGapLengthUs>},
     {"busy", push_method<kBusy>},
@@ -251,6 +257,17 @@ constexpr Field kGpuFields[] = {
     {"runs", push_method<kRuns>},
     {"comparing", push_method<kComparing>},
     {"clients", push_method<kClients>},
+};
+
+// Of core::kChannelNames those that have an amount; caches are not used up by what runs.
+constexpr Field kBudgetFields[] = {
+    {"issue", push_channel<core::Channel::kIssue>},
+    {"fma", push_channel<core::Channel::kFma>},
+    {"fp64", push_channel<core::Channel::kFp64>},
+    {"tensor", push_channel<core::Channel::kTensor>},
+    {"smem", push_channel<core::Channel::kSmem>},
+    {"l2", push_channel<core::Channel::kL2>},
+    {"dram", push_channel<core::Channel::kDram>},
 };
 
 std::span<const Field> fields_of(Kind kind) {
@@ -261,6 +278,8 @@ std::span<const Field> fields_of(Kind kind) {
       return kKernelFields;
     case Kind::kClient:
       return kClientFields;
+    case Kind::kBudget:
+      return kBudgetFields;
     case Kind::kGpu:
     case Kind::kParams:
       break;
@@ -349,7 +368,7 @@ void open_objects(lua_State* L, Session& s) {
     lua_pushcfunction(L, method(i));
     s.method_refs[i] = luaL_ref(L, LUA_REGISTRYINDEX);
   }
-  for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu}) {
+  for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu, Kind::kBudget}) {
     make_metatable(L, s, kind);
   }
   for (size_t i = 0; i < kLaunchObjects; ++i) {
@@ -359,6 +378,7 @@ void open_objects(lua_State* L, Session& s) {
     s.kernels[i].object->launch = s.launches[i].object;
   }
   s.the_gpu = make<GpuObject>(L, s, Kind::kGpu);
+  s.the_budget = make<BudgetObject>(L, s, Kind::kBudget);
 }
 
 void push_launch(lua_State* L, Session& s, core::LaunchId id) { next_launch(L, s).id = id; }
@@ -407,6 +427,14 @@ LaunchObject* to_launch(lua_State* L, const Session& s, int index) {
   Object* object = to_object(L, index);
   if (object == nullptr || object->kind != Kind::kLaunch || object->call != s.call) return nullptr;
   return static_cast<LaunchObject*>(object);
+}
+
+ClientObject& check_client(lua_State* L, int index, const char* what) {
+  const Object* object = to_object(L, index);
+  if (object == nullptr || object->kind != Kind::kClient) {
+    luaL_error(L, "%s: argument %d is no client", what, index);
+  }
+  return static_cast<ClientObject&>(check(L, index, Kind::kClient));
 }
 
 LaunchObject& check_launch(lua_State* L, Session& s, int index, const char* what) {

@@ -17,8 +17,8 @@ namespace heddle::policy {
 
 struct Session;
 
-enum class Kind : uint32_t { kLaunch, kKernel, kClient, kGpu, kParams };
-inline constexpr size_t kKinds = 4;  // with fields of their own; `p` reads a table
+enum class Kind : uint32_t { kLaunch, kKernel, kClient, kGpu, kBudget, kParams };
+inline constexpr size_t kKinds = 5;  // with fields of their own; `p` reads a table
 
 struct Object {
   Kind kind = Kind::kGpu;
@@ -45,6 +45,9 @@ struct ClientObject : Object {
 struct GpuObject : Object {
   core::GpuView view;
 };
+
+// g.budget: what is left of each channel.
+struct BudgetObject : Object {};
 
 // One field or method of a kind. `push` leaves one value on the stack.
 struct Field {
@@ -128,5 +131,6 @@ void forget_client(lua_State* L, Session& session, core::ClientId id);
 // which `what` names the place.
 LaunchObject* to_launch(lua_State* L, const Session& session, int index);
 LaunchObject& check_launch(lua_State* L, Session& session, int index, const char* what);
+ClientObject& check_client(lua_State* L, int index, const char* what);
 
 }  // namespace heddle::policy

@@ -56,6 +56,7 @@ struct Session {
   size_t launches_used = 0;                 // by the running hook call
   std::vector<Kept<ClientObject>> clients;  // ascending by ID
   Kept<GpuObject> the_gpu;
+  Kept<BudgetObject> the_budget;
   std::array<int, kMethods> method_refs{};
 
   static Session& of(lua_State* L) { return *static_cast<Session*>(Sandbox::of(L).host); }
@@ -63,6 +64,9 @@ struct Session {
 
 // Adds queue, trace, now_us, import and the verdicts to the globals; inside a protected call.
 void open_helpers(lua_State* L, Session& session);
+
+// Leaves the table `budget` on the stack (budget.cc).
+void open_budget(lua_State* L);
 
 void add_trace(Session& session, std::string_view line);
 

@@ -35,6 +35,7 @@ struct ClientSpec {
   int stream_priority = 0;  // CUDA's, of all its streams
   uint32_t sm_limit = 0;    // GpuModel::add_client()'s
   SmSet sms{};              // where its kernels run: a partition and its SMs
+  double slowdown_max = 0;  // promised by its rule; 0: nothing
 };
 
 struct LaunchSpec {
