@@ -303,24 +303,27 @@ Result<NcuReport> parse_ncu(std::string_view text, const std::string& file) {
   return Parser(text, file).parse();
 }
 
-core::Use use_of(const std::map<std::string, double, std::less<>>& metrics,
-                 const core::DeviceModel& device) {
-  using core::Channel;
-  core::Use use;
-  const auto set = [&](float& out, std::string_view key, double whole) {
-    const auto it = metrics.find(key);
-    if (it != metrics.end()) out = static_cast<float>(it->second / whole);
-  };
-  set(use[Channel::kIssue], "ipc", device.issue_per_cycle);
-  set(use[Channel::kFma], "fma_pct", 100);
-  set(use[Channel::kFp64], "fp64_pct", 100);
-  set(use[Channel::kTensor], "tensor_pct", 100);
-  set(use[Channel::kSmem], "smem_pct", 100);
-  set(use[Channel::kL2], "l2_pct", 100);
-  set(use[Channel::kDram], "dram_pct", device.dram_peak_pct);
-  set(use.l1_reuse, "l1_hit_pct", 100);
-  set(use.l2_reuse, "l2_hit_pct", 100);
-  return use;
+size_t add_metrics(core::TaskProfile& into, const NcuReport& report) {
+  size_t found = 0;
+  for (core::KernelProfile& k : into.kernels) {
+    ipc::KernelFacts& f = k.facts;
+    const auto same =
+        std::find_if(report.kernels.begin(), report.kernels.end(), [&](const NcuKernel& measured) {
+          // A profile cuts long names.
+          return measured.name.substr(0, sizeof f.name - 1) == f.name &&
+                 measured.grid_blocks == f.grid_blocks &&
+                 measured.block_threads == f.block_threads &&
+                 (measured.dynamic_smem_bytes < 0 ||
+                  measured.dynamic_smem_bytes == int64_t{f.dynamic_smem_bytes});
+        });
+    if (same == report.kernels.end()) continue;
+    for (const auto& [key, value] : same->metrics) {
+      const size_t metric = ipc::metric_of(key);
+      if (metric < ipc::kKernelMetricCount) f.metrics.set(metric, value);
+    }
+    ++found;
+  }
+  return found;
 }
 
 std::vector<std::string> ncu_command(const std::string& ncu, const std::string& output,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/base/result.h"
-#include "daemon/core/interference.h"
+#include "daemon/core/scheduler.h"
 
 namespace heddle::profiles {
 
@@ -45,11 +45,9 @@ struct NcuReport {
 // that is no number.
 Result<NcuReport> parse_ncu(std::string_view text, const std::string& file);
 
-// Of what is known, kUnknown for the rest. ncu understates DRAM use (Measuring 4.1.3): it is taken
-// against the most that was ever seen on this GPU model. It counts every store as an L2 hit, so
-// that the hit rate is an upper bound of what can be lost.
-core::Use use_of(const std::map<std::string, double, std::less<>>& metrics,
-                 const core::DeviceModel& device);
+// Puts the report's metrics into the profile's kernels of the same name and launch configuration;
+// how many got some.
+size_t add_metrics(core::TaskProfile& into, const NcuReport& report);
 
 // The command that collects them: unattached, one launch for each configuration after `skip`
 // others, clocks and caches as the program finds them, graphs by node.

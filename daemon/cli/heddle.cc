@@ -279,6 +279,7 @@ void add_ncu(CLI::App& profile, Options& o) {
   CLI::App* report = profile.add_subcommand(
       "import-ncu", "Metrics of each kernel in what Nsight Compute wrote (ncu --csv)");
   report->add_option("report", o.ncu.report, "the CSV, kernel names mangled")->required();
+  report->add_option("--into", o.ncu.into, "a profile of the same program, which gets them");
   report->callback([&o] {
     o.ncu.as_json = o.as_json;
     o.exit_code = profile_import_ncu(o.ncu);

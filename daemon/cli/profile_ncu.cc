@@ -115,6 +115,16 @@ int profile_import_ncu(const NcuOptions& options) {
   } else {
     print(*report);
   }
+  if (!options.into.empty()) {
+    Result<profiles::Profile> profile = profiles::load(options.into);
+    if (!profile) return failed(options, profile.error().message);
+    const size_t found = profiles::add_metrics(profile->task, *report);
+    if (Result<void> done = profiles::save(options.into, *profile); !done) {
+      return failed(options, done.error().message);
+    }
+    std::cerr << "heddle: " << printable(options.into) << ": metrics of " << found << " of "
+              << profile->task.kernels.size() << " kernels\n";
+  }
   if (!report->missing.empty()) {
     std::cerr << "heddle: " << options.report << ": no kernel has " << joined(report->missing)
               << "; their channels are not judged\n";
@@ -173,7 +183,7 @@ std::string neighbours_text(const std::vector<Neighbours>& kernels) {
            "threads", "registers", "smem/block", "at once", "");
   out += line;
   for (const Neighbours& n : kernels) {
-    const core::KernelBody& f = n.kernel->facts;
+    const ipc::KernelFacts& f = n.kernel->facts;
     const bool room = n.forbidden_by == core::SlotLimit::kNone;
     const auto limit = core::kSlotLimitNames[static_cast<size_t>(n.forbidden_by)];
     snprintf(line, sizeof line, "  %-40s %8u %8u %9u %11u %9u  %s%.*s\n",

@@ -13,6 +13,7 @@ namespace heddle::cli {
 
 struct NcuOptions {
   std::string report;                     // import-ncu: what ncu --csv wrote
+  std::string into;                       // import-ncu: a profile that gets the metrics
   std::string ncu = "ncu";                // collect-metrics: the program
   std::string output = "heddle-ncu.csv";  // collect-metrics: where the report goes
   uint32_t skip = 1;                      // collect-metrics: launches of each configuration before

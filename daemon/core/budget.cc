@@ -129,8 +129,9 @@ PriceCache::Entry& PriceCache::at(const Key& key) {
 // ---- in the scheduler -------------------------------------------------------------------------
 
 LaunchShape Scheduler::State::shape_of(const Kernel& k) {
-  return {k.grid_blocks, k.block_threads, k.registers, k.dynamic_smem_bytes + k.static_smem_bytes,
-          k.max_blocks_per_sm};
+  const ipc::KernelFacts& f = k.facts;
+  return {f.grid_blocks, f.block_threads, f.registers, f.dynamic_smem_bytes + f.static_smem_bytes,
+          f.max_blocks_per_sm};
 }
 
 // What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
@@ -150,7 +151,7 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
     mixes[1].sms = fence != 0 ? fence : by.partition;
     mixes[1].duration_us = us;
     if (k != nullptr) {
-      mixes[1].shape = k->block_threads != 0 ? shape_of(*k) : LaunchShape{};
+      mixes[1].shape = k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{};
       if (k->stats->use != nullptr) mixes[1].use = *k->stats->use;
     }
     const Prediction p = core::predict(mixes, 0, model);
@@ -168,7 +169,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   if (promises == 0) return;
   const Kernel* k = c.kernel(work.kernel);
   if (k != nullptr) {
-    c.mix.add(k->stats->use.get(), k->block_threads != 0 ? shape_of(*k) : LaunchShape{},
+    c.mix.add(k->stats->use.get(), k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{},
               work.predicted_us);
   }
   for (Client* victim : active) {
@@ -189,8 +190,7 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
   const uint32_t slot = slot_of(id);
   if (slot == kNoSlot || promises == 0) return out;
   const Waiting& w = waiting[slot];
-  const uint32_t fence =
-      sm != 0 && w.fenceable() ? w.client->groups.fence(sm, w.client->partition) : 0;
+  const uint32_t fence = sm != 0 ? peek_set(*w.client, w, sm) : 0;
   Work work;
   work.kernel = w.kernel;
   work.kind = w.kind;
@@ -231,6 +231,16 @@ double Scheduler::State::channel_left(Channel channel) const {
 }
 
 void Scheduler::set_device_model(const DeviceModel& model) { state_->model = model; }
+
+// What was measured of a kernel, and so what it uses of each channel.
+void Scheduler::State::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) {
+  if (metrics.there == 0 || table.is_shared(stats)) return;
+  stats.metrics.merge(metrics);
+  const Use use = use_of(stats.metrics, model);
+  if (!use.any_known()) return;
+  stats.use = std::make_unique<Use>(use);
+  prices = {};
+}
 
 void Scheduler::set_use(uint64_t task, uint64_t kernel_id, const Use& use) {
   State& s = *state_;

@@ -227,6 +227,23 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
+Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device) {
+  Use use;
+  const auto set = [&](float& out, std::string_view key, double whole) {
+    if (const auto value = metrics.get(key)) out = static_cast<float>(*value / whole);
+  };
+  set(use[Channel::kIssue], "ipc", device.issue_per_cycle);
+  set(use[Channel::kFma], "fma_pct", 100);
+  set(use[Channel::kFp64], "fp64_pct", 100);
+  set(use[Channel::kTensor], "tensor_pct", 100);
+  set(use[Channel::kSmem], "smem_pct", 100);
+  set(use[Channel::kL2], "l2_pct", 100);
+  set(use[Channel::kDram], "dram_pct", device.dram_peak_pct);
+  set(use.l1_reuse, "l1_hit_pct", 100);
+  set(use.l2_reuse, "l2_hit_pct", 100);
+  return use;
+}
+
 bool Use::any_known() const {
   return std::any_of(of.begin(), of.end(), [](float u) { return u >= 0; });
 }

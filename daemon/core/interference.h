@@ -21,6 +21,8 @@
 #include <string>
 #include <string_view>
 
+#include "ipc/kernel_facts.h"
+
 namespace heddle::core {
 
 // In this order in every array. kSlots has no use of its own: it comes of launch shapes.
@@ -56,6 +58,12 @@ struct Use {
   float& operator[](Channel c) { return of[index_of(c)]; }
   bool any_known() const;
 };
+
+struct DeviceModel;
+// Of what was measured of a kernel, kUnknown for the rest. Nsight Compute understates DRAM use
+// (Measuring 4.1.3): it is taken against the most that was ever seen on this GPU model. It counts
+// every store as an L2 hit, so that the hit rate is an upper bound of what can be lost.
+Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device);
 
 // What a launch asks of the block scheduler. No threads: unknown, and it is taken to be let in.
 struct LaunchShape {

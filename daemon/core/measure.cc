@@ -44,7 +44,7 @@ uint8_t timed_every(const KernelStats& s) {
 void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   if (table.full()) return;  // its entry would be everybody's
   KernelStats& s = table.of(c.task, body.kernel_id);
-  s.metrics.merge(body.metrics);
+  learn_use(s, body.metrics);
   if (s.launches > 0) return;  // what this daemon saw itself is newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
   if (s.profiled) return;

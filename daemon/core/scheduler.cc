@@ -95,7 +95,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   k.facts = body;
   k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
   k.stats = &table.of(c.task, body.id);
-  k.stats->metrics.merge(body.metrics);
+  learn_use(*k.stats, body.metrics);
   init_kernel(c, body.index);
   send_hint(c, body.index);
 }

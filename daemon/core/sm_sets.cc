@@ -48,6 +48,14 @@ uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel, LaunchKind k
   return ipc::ring_groups(k->size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
 }
 
+// That which a launch would get that asks for `sm` SMs, wherever it is placed.
+uint32_t Scheduler::State::peek_set(const Client& c, const Waiting& w, uint32_t sm) const {
+  const uint32_t size =
+      w.fenceable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.partition) : 0;
+  if (size == 0) return c.kept;
+  return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+}
+
 // The set of a launch that asks; 0 if the policy named no size, or none that it can have.
 uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
   const Kernel* k = c.kernel(w.kernel);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace heddle::profiles {
 namespace {
@@ -132,7 +133,11 @@ TEST(NcuTest, DamagedTextIsRefusedOrRead) {
 
 TEST(NcuTest, DramUseIsTakenAgainstTheMostThatIsReached) {
   const core::DeviceModel h100;
-  const core::Use use = use_of({{"ipc", 3.0}, {"dram_pct", 42.0}, {"fma_pct", 60.0}}, h100);
+  ipc::KernelMetrics metrics{};
+  metrics.set(ipc::metric_of("ipc"), 3.0);
+  metrics.set(ipc::metric_of("dram_pct"), 42.0);
+  metrics.set(ipc::metric_of("fma_pct"), 60.0);
+  const core::Use use = core::use_of(metrics, h100);
   EXPECT_NEAR(use[core::Channel::kDram], 0.69, 0.005);  // Measuring 4.1.3
   EXPECT_EQ(use[core::Channel::kIssue], 0.75F);
   EXPECT_EQ(use[core::Channel::kFma], 0.6F);
@@ -156,10 +161,30 @@ TEST(NcuTest, TheCommandCollectsWithoutChangingTheGpu) {
   EXPECT_EQ(words[words.size() - 4], "--");
   EXPECT_EQ(words.back(), "--launch-count=7");
   for (const NcuMetric& m : ncu_metrics()) {
+    EXPECT_LT(ipc::metric_of(m.key), ipc::kKernelMetricCount) << m.key;
     EXPECT_TRUE(std::any_of(words.begin(), words.end(), [&](const std::string& w) {
       return w.starts_with("--metrics=") && w.find(m.ncu) != std::string::npos;
     })) << m.ncu;
   }
+}
+
+TEST(Ncu, MetricsGoToTheKernelsOfTheSameConfiguration) {
+  const Result<NcuReport> report = parse_ncu(raw(), "r.csv");
+  ASSERT_TRUE(report);
+  const NcuKernel& first = report->kernels[0];
+  core::TaskProfile task;
+  task.kernels.resize(2);
+  for (core::KernelProfile& k : task.kernels) {
+    std::strcpy(k.facts.name, first.name.c_str());
+    k.facts.grid_blocks = first.grid_blocks;
+    k.facts.block_threads = first.block_threads;
+    k.facts.dynamic_smem_bytes =
+        static_cast<uint32_t>(std::max<int64_t>(0, first.dynamic_smem_bytes));
+  }
+  task.kernels[1].facts.grid_blocks += 1;
+  EXPECT_EQ(add_metrics(task, *report), 1u);
+  EXPECT_EQ(task.kernels[0].facts.metrics.get("ipc"), first.metrics.at("ipc"));
+  EXPECT_EQ(task.kernels[1].facts.metrics.there, 0u);
 }
 
 }  // namespace
