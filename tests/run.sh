@@ -55,12 +55,12 @@ if tests/setup.sh --plots; then
   if build release && rm -rf dist && quietly cmake --install build/release; then
     step "release: tests"
     if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
-      run_tests release
+      run_tests release -LE night
     else
       gpu=$(ctest --preset release -N -L gpu | sed -n 's/^Total Tests: //p')
       skipped=$((skipped + ${gpu:-0}))
       echo "no NVIDIA GPU here: ${gpu:-0} tests with the label gpu are skipped"
-      run_tests release -LE gpu
+      run_tests release -LE 'gpu|night'
     fi
   else
     failed=$((failed + 1))
@@ -68,7 +68,7 @@ if tests/setup.sh --plots; then
   for preset in asan tsan; do
     step "$preset: core, ipc and server; unit and integration tests"
     if build "$preset" --target heddle_tests_unit heddle_tests_integration; then
-      run_tests "$preset"
+      run_tests "$preset" -LE night
     else
       failed=$((failed + 1))
     fi

@@ -36,6 +36,22 @@ return policy {
 """
 
 
+SIZES = """
+-- Nobody asks; every kernel runs on the two groups from its client's anchor on.
+sm_set.family { placement = "ring", sizes = { 2, 4 } }
+return policy {
+  name = "sizes", api = 1, version = "1.0.0",
+  hooks = {
+    client_init = function(c) return LEASE end,
+    client_active = function(c) return LEASE end,
+    client_idle = function(c) return LEASE end,
+    kernel_init = function(kn, c) return 16, -2 end,
+  },
+}
+"""
+SIZE = 16
+
+
 def expect(condition, what):
     if not condition:
         raise stage.StageError(str(what))
@@ -137,8 +153,35 @@ def check_fences(where):
             expect(counters["partitioned"] in (fenced, fenced + 1), (counters, fenced))
 
 
+def check_sizes(where):
+    """By kernel: nobody asks, and every launch but the first of a kernel is on its size."""
+    where.stop_daemon()
+    where.next_gpu("sizes")
+    policy = where.folder / "sizes.lua"
+    policy.write_text(SIZES)
+    where.start_daemon(policy)
+    bare = Running(where, "bare")
+    wanted = bare.result()
+    bare.end()
+    one = Running(where, "sized", "--class", "latency")
+    found = one.result()
+    expect(found == wanted, (found, wanted))
+    told = client(where, "sized")
+    one.end()
+    expect(told["devices"][0]["granted"] == 0, told)
+    expect(told["counters"]["unpartitioned"] == 0, told)
+    sms = [kernel["sms"] for kernel in where.kernels(["sized"])["sized"]]
+    # What is launched before the daemon has heard of the kernel runs on all.
+    expect(set(sms) <= {SIZE, 132} and sms.count(SIZE) > 0.5 * len(sms), sms)
+    expect(sms.count(SIZE) <= told["counters"]["partitioned"] <= sms.count(SIZE) + 1,
+           (told["counters"], sms.count(SIZE)))
+
+
 def check_waiting_kernels(where, ranks):
     """Kernels that run until another thread's launch has come, under a policy that fences."""
+    where.stop_daemon()
+    where.next_gpu("waiting")
+    where.start_daemon(where.folder / "fences.lua")
     command = [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", "--label", "waiting",
                "--", ranks, "--ranks", "2", "--count", "2", "--iterations", "25"]
     try:
@@ -158,10 +201,11 @@ def main():
     try:
         check(where)
         check_fences(where)
+        check_sizes(where)
         check_waiting_kernels(where, sys.argv[1])
     finally:
         where.close()
-    print("ok: the same on a quarter, on the rest, by rule, by grant, alone and gated")
+    print("ok: the same on a quarter, on the rest, by rule, grant and kernel, alone and gated")
     return 0
 
 
