@@ -54,7 +54,7 @@ class Account {
  public:
   static constexpr double kAim = 0.7;
   // A pause, or a neighbour that pauses, must not save up more than that much time at work earns.
-  static constexpr double kSavedUs = 250'000;
+  static constexpr double kSavedUs = 100'000;
   // Promises are judged by blocks of so much time and so many runs.
   static constexpr double kBlockUs = 1e6;
   static constexpr uint32_t kBlockRuns = 30;

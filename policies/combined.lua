@@ -1,0 +1,51 @@
+-- combined.lua: priority, then interference budgets, then a size in SMs for each kernel.
+--
+-- Three questions in this order, each from policies/lib, and each says why.
+-- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
+-- 2. On how many SMs would it go beside them? On the least at which it takes no longer, where that
+--    was measured, so that they have the others (lib/size.lua).
+-- 3. Can those above afford it there? Their rules' slowdown_max says what they were promised
+--    (lib/company.lua). If not, it waits, and a shorter one may go.
+queue.create("waiting")
+
+local above, size, company = import "lib/above", import "lib/size", import "lib/company"
+
+-- How many SMs (nil: all), or false and why not.
+local function place(k, g, p)
+  local sm = size.of(k, g, p.fence_sm)
+  local fits, why = company.may_join(k, sm)
+  if fits then return true, sm end
+  return false, why
+end
+
+return policy {
+  name = "combined", api = 1, version = "1.0.0",
+  params = {
+    inflight_us = { type = "int", min = 20, max = 100000, default = 1000,
+                    doc = "most predicted work of less important clients in flight" },
+    fence_sm = { type = "int", min = 0, max = 1024, default = 0,
+                 doc = "most SMs for who joins others, under MPS; 0: as many as it uses" },
+  },
+  hooks = {
+    enqueue = function(k, p)
+      if above.has_window(k) then return nil end
+      return queue.insert("waiting", k, k.priority)
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("waiting")
+      if not k then return IDLE, "empty" end
+      local first, why = above.goes_first(k, g, p.inflight_us)
+      if first then return RUN, k end
+      if why then return IDLE, why end
+      local fits, sm = place(k, g, p)
+      if fits then return RUN, k, sm end
+      local short = queue.best_fit("waiting", k.predicted_us / 2)
+      if short then
+        local short_fits, on = place(short, g, p)
+        if short_fits then return RUN, short, on end
+      end
+      return IDLE, sm                                  -- the reason
+    end,
+  },
+}

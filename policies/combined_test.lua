@@ -1,0 +1,64 @@
+-- Priority, then interference budgets, then a size for each kernel.
+
+local function three(t, params)
+  local s = t.sim { policy = "combined.lua", mps = true, params = params }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "mid", priority = 5 }
+  s:client { name = "be", priority = 9 }
+  return s
+end
+
+test("nobody above: it goes at once, on all SMs", function(t)
+  local s = three(t)
+  s:launch { client = "be", us = 500 }
+  s:at(20):expect { running = "be" }
+  s:run(2000)
+  t.eq(s:log()[1].sms, 132, "SMs")
+end)
+
+test("the more important of those that wait goes first", function(t)
+  local s = three(t)
+  s:launch { client = "lc", us = 5000, blocks = 264, sync = true }
+  s:launch { client = "be", us = 3000, blocks = 264, at = 5 }
+  s:launch { client = "mid", us = 3000, blocks = 264, at = 10 }
+  s:at(15):expect { running = "lc", waiting = { "be", "mid" }, verdict = IDLE,
+                    reason = "interference: slots" }
+  s:run(12000)
+  t.eq(s:log()[2].client, "mid", "after the promised one")
+end)
+
+-- As in ipc_budget_test.lua: learned first, then judged for a second.
+local function beside(t, params)
+  local s = three(t, params)
+  s:loop { client = "be", us = 600, blocks = 264, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 2640, at = 20000 }
+  s:run(100000)
+  local alone_us = 100000 / s:stats("lc").launches
+  s:loop { client = "be", us = 600, blocks = 264 }
+  s:run(300000)
+  local lc, be = s:stats("lc").launches, s:stats("be").launches
+  s:run(1000000)
+  return 1e6 / (s:stats("lc").launches - lc) / alone_us, s:stats("be").launches - be, s
+end
+
+test("the promise is kept, and used", function(t)
+  local slower, launches = beside(t)
+  t.below(slower, 1.10, "the promised client takes")
+  t.ok(slower > 1.02, "the promise is used, " .. slower)
+  t.ok(launches > 50, "best effort gets something, " .. launches)
+end)
+
+test("who joins others runs on fence_sm SMs at most", function(t)
+  local slower, _, s = beside(t, { fence_sm = 64 })
+  t.below(slower, 1.10, "the promised client takes")
+  local joined = 0
+  for _, launch in ipairs(s:log()) do
+    if launch.client == "be" and launch.at_us > 300000 then
+      joined = joined + 1
+      t.below(launch.sms, 69,  -- eight groups, the last one larger
+              "SMs at " .. launch.at_us)
+    end
+  end
+  t.ok(joined > 50, joined .. " launches")
+end)

@@ -1,0 +1,93 @@
+-- Work beside others is let in as far as what they were promised allows.
+
+-- A promised client with runs of 2 ms that fill the GPU, and best effort's kernels of `us`. After
+-- 300 ms in which both are learned: how much slower the client is for a second, and best effort's
+-- launches in it.
+local function beside(t, o)
+  local s = t.sim { policy = o.policy or "ipc_budget.lua", mps = o.mps ~= false,
+                    params = o.params or { fence_sm = 0 } }
+  s:client { name = "lc", priority = 0, slowdown_max = o.slowdown_max }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = o.us, blocks = o.blocks or 264, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = o.lc_blocks or 2640, at = 20000 }
+  s:run(100000)
+  local alone_us = 100000 / s:stats("lc").launches
+  s:loop { client = "be", us = o.us, blocks = o.blocks or 264 }
+  s:run(300000)
+  local lc, be = s:stats("lc").launches, s:stats("be").launches
+  s:run(1000000)
+  return 1e6 / (s:stats("lc").launches - lc) / alone_us, s:stats("be").launches - be, s
+end
+
+test("best effort goes beside a promised client until the promise is used up", function(t)
+  local slower, launches = beside(t, { us = 200, slowdown_max = 1.10 })
+  t.below(slower, 1.10, "the promised client takes")
+  t.ok(slower > 1.03, "the promise is used, " .. slower)
+  t.ok(launches > 100, "best effort gets something, " .. launches)
+end)
+
+test("a larger promise lets more in", function(t)
+  local _, few = beside(t, { us = 600, slowdown_max = 1.05 })
+  local slower, many = beside(t, { us = 600, slowdown_max = 1.30 })
+  t.below(slower, 1.30, "the promised client takes")
+  t.ok(many > 3 * few, many .. " launches against " .. few)
+end)
+
+test("long kernels keep the promise as well", function(t)
+  local slower, launches = beside(t, { us = 3000, slowdown_max = 1.10 })
+  t.below(slower, 1.10, "the promised client takes")
+  t.ok(launches > 5, "best effort gets something, " .. launches)
+end)
+
+test("time-sliced the promise holds too", function(t)
+  local slower, launches = beside(t, { us = 200, slowdown_max = 1.10, mps = false })
+  t.below(slower, 1.10, "the promised client takes")
+  t.ok(launches > 20, "best effort gets something, " .. launches)
+end)
+
+test("who was promised nothing holds nobody back", function(t)
+  local _, promised = beside(t, { us = 600, slowdown_max = 1.10 })
+  local slower, launches = beside(t, { us = 600 })
+  t.ok(slower > 1.2, "it is slowed down, " .. slower)
+  t.ok(launches > 2 * promised, launches .. " launches")
+end)
+
+-- The price is a guess at first: half of the launch. Runs say that nothing is lost.
+test("beside a program that it does not slow down best effort gets far more", function(t)
+  local _, dense = beside(t, { us = 200, slowdown_max = 1.10 })
+  local slower, launches = beside(t, { us = 200, slowdown_max = 1.10, blocks = 66, lc_blocks = 66 })
+  t.below(slower, 1.10, "the promised client takes")
+  t.ok(launches > 5 * dense, launches .. " launches against " .. dense)
+end)
+
+test("what fits a gap costs nothing", function(t)
+  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.01 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 100, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 300, gap_us = 1500, at = 20000 }
+  s:run(60000)
+  s:loop { client = "be", us = 100 }
+  s:run(100000)
+  local be = s:stats("be").launches
+  s:run(200000)
+  t.ok(s:stats("be").launches - be > 110 * 10, (s:stats("be").launches - be) .. " launches")
+end)
+
+test("the reason names the channel", function(t)
+  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "be", priority = 9 }
+  s:launch { client = "lc", us = 5000, blocks = 264, sync = true }
+  s:launch { client = "be", us = 3000, at = 5 }
+  s:at(10):expect { running = "lc", waiting = "be", verdict = IDLE, reason = "interference: slots" }
+end)
+
+test("nobody above: it goes at once", function(t)
+  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  s:client { name = "be", priority = 9 }
+  s:launch { client = "be", us = 3000, at = 5 }
+  s:at(20):expect { running = "be" }
+end)

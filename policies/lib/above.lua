@@ -1,0 +1,27 @@
+-- above.lua: who is more important than a launch, and whether it must wait for that alone.
+
+-- The priority of the most important active client; math.huge if there is none.
+local function top(g)
+  local best = math.huge
+  for c in g:clients() do
+    if c.active and c.priority < best then best = c.priority end
+  end
+  return best
+end
+
+-- A client that asks although it has a window has filled it: the built-in serves it.
+local function has_window(k) return k.client.window_us > 0 end
+
+-- True if nobody is above the launch. Else false, or false and why it must not join them now: one
+-- of them is to be left alone, so that it is known what its runs take, or enough is in flight.
+local function goes_first(k, g, inflight_us_max)
+  if k.priority <= top(g) then return true end
+  if g:comparing(k.priority) then return false, "comparing" end
+  local inflight = g.inflight_us
+  if inflight > 0 and inflight + k.predicted_us > inflight_us_max then
+    return false, "enough in flight"
+  end
+  return false
+end
+
+return { top = top, has_window = has_window, goes_first = goes_first }
