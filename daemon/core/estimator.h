@@ -14,8 +14,8 @@
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
-#include "ipc/kernel_facts.h"
 #include "daemon/core/interference.h"
+#include "ipc/kernel_facts.h"
 
 namespace heddle::core {
 
