@@ -13,6 +13,7 @@
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
 #include "bench/virtual/validate.h"
+#include "daemon/base/version.h"
 
 namespace {
 
@@ -231,6 +232,7 @@ int plot(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app{"heddle-bench: measures heddle"};
+  app.set_version_flag("--version", std::string("heddle-bench ") + heddle::version_text());
   app.require_subcommand(1);
 
   heddle::bench::MicroOptions options;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
 #include "daemon/server/server.h"
@@ -112,7 +113,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 
 int main(int argc, char** argv) {
   CLI::App app("heddled: shares one GPU between programs that know nothing of each other");
-  app.set_version_flag("--version", "heddled " HEDDLE_VERSION);
+  app.set_version_flag("--version", std::string("heddled ") + heddle::version_text());
   std::string file, socket, policy;
   bool check_only = false;
   app.add_option("--config", file,

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "daemon/base/version.h"
 #include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor.h"
@@ -409,7 +410,7 @@ int main(int argc, char** argv) {
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
-  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
+  app.set_version_flag("--version", std::string("heddle ") + heddle::version_text());
   app.require_subcommand(1);
   app.add_option("--socket", options.socket, "the daemon's socket (default: HEDDLE_SOCKET)");
   app.add_flag("--json", options.as_json, "answer as JSON");

@@ -1,0 +1,9 @@
+#include "daemon/base/version.h"
+
+#include "commit.inc"
+
+namespace heddle {
+
+const char* version_text() { return HEDDLE_VERSION " (" HEDDLE_COMMIT ")"; }
+
+}  // namespace heddle
