@@ -1,6 +1,6 @@
 -- ipc_budget.lua: let work in beside others as far as what they were promised allows.
 --
--- A rule's slowdown_max promises a client that others slow its runs by no more (1.10: ten per cent).
+-- A rule's slowdown_max promises a client that others slow its runs by no more (1.10: 10 %).
 -- Its account is in µs. It refills while the client works; each launch beside it is charged what
 -- the interference estimator says that it costs; measured runs correct both. A launch that an
 -- account cannot afford waits, or goes if it is cheap on fence_sm SMs. What fits a gap is free.

@@ -20,8 +20,9 @@ uint32_t engines_of(const GroupLoad& load, uint32_t count, uint32_t engines,
     e = {i * count / engines, (i + 1) * count / engines};
     e.load = std::accumulate(load.begin() + e.from, load.begin() + e.to, 0U);
   }
-  std::stable_sort(out.begin(), out.begin() + engines,
-                   [](const Engine& a, const Engine& b) { return a.load < b.load; });
+  std::sort(out.begin(), out.begin() + engines, [](const Engine& a, const Engine& b) {
+    return a.load != b.load ? a.load < b.load : a.from < b.from;
+  });
   return engines;
 }
 
@@ -58,8 +59,9 @@ uint32_t resource_mask(const GroupLoad& load, uint32_t count, uint32_t engines, 
     std::array<uint32_t, kSmGroups> groups;
     const uint32_t size = order[e].to - order[e].from;
     std::iota(groups.begin(), groups.begin() + size, order[e].from);
-    std::stable_sort(groups.begin(), groups.begin() + size,
-                     [&](uint32_t a, uint32_t b) { return load[a] < load[b]; });
+    std::sort(groups.begin(), groups.begin() + size, [&](uint32_t a, uint32_t b) {
+      return load[a] != load[b] ? load[a] < load[b] : a < b;
+    });
     const uint32_t most = std::min({e < used ? each : size, size, wanted - taken});
     for (uint32_t j = 0; j < most; ++j, ++taken) {
       if (load[groups[j]] > 0 && ++overlapped > overlap) continue;  // it counts as allocated

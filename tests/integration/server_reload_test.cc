@@ -89,10 +89,11 @@ TEST_F(ServerTest, ReloadsOnceAnotherDirectoryHasThePlace) {
 
 // A mistake of heddled's own: nobody waits for what it decides from then on.
 TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
-  server::ProfileStore profiles("", log_);
-  server::Engine engine(config_, *store_, profiles, log_);
   const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};
   ::testing::internal::CaptureStderr();
+  auto lines = std::make_unique<server::Log>(server::LogLevel::kWarning);
+  server::ProfileStore profiles("", *lines);
+  server::Engine engine(config_, *store_, profiles, *lines);
   engine.tick(1);
   EXPECT_FALSE(engine.bypass());
   for (int i = 0; i < 3; ++i) engine.note_broken(one);
@@ -106,6 +107,7 @@ TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   engine.tick(5);
   EXPECT_TRUE(engine.bypass());
   EXPECT_EQ(engine.counters().broken_invariants, 5U);
+  lines.reset();  // all is written
   const std::string log = ::testing::internal::GetCapturedStderr();
   size_t told = 0;
   for (size_t at = log.find("invariant_broken"); at != log.npos;
