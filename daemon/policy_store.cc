@@ -112,7 +112,8 @@ struct FilePolicyStore::Imports {
 
 FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string state)
     : state_(std::move(state)),
-      good_state_(state_.empty() ? "" : parent_of(state_) + "/last_good.json") {
+      good_state_(state_.empty() ? "" : parent_of(state_) + "/last_good.json"),
+      past_state_(state_.empty() ? "" : parent_of(state_) + "/history.json") {
   known_.settings = std::move(settings);
   std::ifstream stream(state_);
   for (std::string line; known_.quarantined.size() < kQuarantinedMax && getline(stream, line);) {
@@ -121,6 +122,7 @@ FilePolicyStore::FilePolicyStore(server::PolicySettings settings, std::string st
                                end < line.size() ? line.substr(end + 1) : "it faulted too often");
   }
   recall_good();
+  recall_past();
 }
 
 void FilePolicyStore::configure(server::PolicySettings settings) {
@@ -228,6 +230,7 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   }
   Result<server::Generation> loaded = offer(read(now, *path));
   if (!loaded) return loaded;
+  loaded->on_disk = loaded->hash;
   const auto found = now.quarantined.find(loaded->hash);
   if (found == now.quarantined.end()) return loaded;
   if (!pardon) {
@@ -244,26 +247,56 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   return loaded;
 }
 
-Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
-                                                        const Params& params) {
-  const server::Generation running = known().running;
+Result<server::Generation> FilePolicyStore::running_content(const std::string& name) const {
+  server::Generation running = known().running;
   const bool runs = name == running.name || name == fs::path(running.path).stem().string();
   if (running.path.empty() || !runs) {
     return fail(name + ": not the running policy; run heddle policy load " + name + " first");
   }
-  Content content = content_of(running);
+  return running;
+}
+
+Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
+                                                        const Params& params) {
+  const Result<server::Generation> running = running_content(name);
+  if (!running) return running;
+  Content content = content_of(*running);
   for (const auto& [param, value] : params) content.values[param] = content.live[param] = value;
   return offer(std::move(content));
 }
 
-void FilePolicyStore::adopted(const server::Generation& generation, bool stands_in) {
+Result<server::Generation> FilePolicyStore::without_params(const std::string& name,
+                                                           const std::vector<std::string>& names) {
+  const Result<server::Generation> running = running_content(name);
+  if (!running) return running;
+  Content content = content_of(*running);
+  for (const std::string& param : names) {
+    if (content.live.erase(param) == 0) {
+      return fail(name + ": nobody has set '" + param + "' live; heddle policy show has who is");
+    }
+  }
+  if (names.empty()) content.live.clear();
+  content.values = configured(known(), content.path);
+  return offer(std::move(content));
+}
+
+uint64_t FilePolicyStore::adopted(const server::Generation& generation, bool stands_in) {
   const std::lock_guard lock(mutex_);
   known_.running = generation;
-  if (generation.path.empty()) return;
+  const uint64_t number = add_past(generation);
+  if (generation.path.empty()) return number;
   known_.set[generation.path] = content_of(generation).live;
-  if (stands_in) return;
+  if (stands_in) return number;
   known_.wanted = generation.path;
-  known_.seen = generation.hash;
+  if (!generation.on_disk.empty()) known_.seen = known_.on_disk = generation.on_disk;
+  return number;
+}
+
+// What a file has: the hash of what loads, or why it does not and what it says instead.
+std::string FilePolicyStore::text_of(const Result<server::Generation>& loaded,
+                                     const std::string& path) {
+  if (loaded) return loaded->hash;
+  return loaded.error().message + policy::read_source(path).value_or("");
 }
 
 std::optional<Result<server::Generation>> FilePolicyStore::changed() {
@@ -274,14 +307,15 @@ std::optional<Result<server::Generation>> FilePolicyStore::changed() {
   const Result<std::string> path = find(now, now.wanted);
   Result<server::Generation> loaded =
       path ? offer(read(now, *path)) : Result<server::Generation>(tl::unexpect, path.error());
-  std::string found = loaded ? loaded->hash : loaded.error().message;
-  if (!loaded) found += policy::read_source(now.wanted).value_or("");
-  if (found == now.seen) return std::nullopt;
+  const std::string found = text_of(loaded, now.wanted);
   {
     const std::lock_guard lock(mutex_);
+    known_.on_disk = found;
+    if (found == now.seen) return std::nullopt;
     known_.seen = found;
   }
   if (loaded && now.quarantined.count(loaded->hash) != 0) return std::nullopt;
+  if (loaded) loaded->on_disk = found;
   return loaded;
 }
 
@@ -293,6 +327,7 @@ void FilePolicyStore::quarantine(const server::Generation& generation, const std
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < 0x20; }, ' ');
   if (known_.quarantined.size() < kQuarantinedMax) known_.quarantined[generation.hash] = line;
+  end_past("quarantined: " + line);
 }
 
 void FilePolicyStore::good(const server::Generation& generation) {
@@ -319,25 +354,25 @@ Result<void> FilePolicyStore::remember() {
   for (const auto& [hash, why] : now.quarantined) text += hash + ' ' + why + '\n';
   Result<void> kept = replace_file(state_, text, 0644);
   if (kept && now.good && now.good_unsaved) {
-    const Content& content = content_of(*now.good);
-    const std::lock_guard lock(content.imports->mutex);
-    const json document{{"path", content.path},
-                        {"text", content.source.text},
-                        {"imports", content.imports->texts},
-                        {"values", content.values},
-                        {"live", content.live}};
-    kept = replace_file(good_state_, document.dump(), 0600);
+    kept = replace_file(good_state_, content_json(content_of(*now.good)).dump(), 0600);
   }
+  if (kept) kept = remember_past();
   if (!kept) kept.error().message += "; quarantined and good policies will not be remembered";
   return kept;
 }
 
+json FilePolicyStore::content_json(const Content& content) {
+  const std::lock_guard lock(content.imports->mutex);
+  return {{"path", content.path},
+          {"text", content.source.text},
+          {"imports", content.imports->texts},
+          {"values", content.values},
+          {"live", content.live}};
+}
+
 // Its own directory is as trusted as the list of the quarantined; what is no policy any more, or
 // was cut, is as if there were none.
-void FilePolicyStore::recall_good() {
-  std::ifstream stream(good_state_);
-  const json document = json::parse(stream, nullptr, false);
-  if (!document.is_object()) return;
+std::optional<FilePolicyStore::Content> FilePolicyStore::content_from(const json& document) {
   const auto imports = std::make_shared<Imports>();
   imports->from_disk = false;
   Content content;
@@ -348,13 +383,20 @@ void FilePolicyStore::recall_good() {
     content.live = document.at("live");
     imports->texts = document.at("imports");
   } catch (const json::exception&) {
-    return;
+    return std::nullopt;
   }
   content.source.chunk = fs::path(content.path).filename().string();
   content.source.directory = parent_of(content.path);
   content.source.read = [imports](const std::string& import) { return imports->read(import); };
   content.imports = imports;
-  if (Result<server::Generation> good = offer(std::move(content))) known_.good = std::move(*good);
+  return content;
+}
+
+void FilePolicyStore::recall_good() {
+  std::ifstream stream(good_state_);
+  std::optional<Content> content = content_from(json::parse(stream, nullptr, false));
+  if (!content) return;
+  if (Result<server::Generation> good = offer(std::move(*content))) known_.good = std::move(*good);
 }
 
 std::vector<std::string> FilePolicyStore::directories() {
@@ -428,9 +470,12 @@ json FilePolicyStore::status() const {
   for (const auto& [hash, why] : now.quarantined) hashes.push_back(hash);
   json good = nullptr;
   if (now.good) good = {{"name", now.good->name}, {"hash", now.good->hash}};
+  const bool differs = !now.wanted.empty() && !now.on_disk.empty() &&
+                       (now.on_disk != now.running.hash || now.wanted != now.running.path);
   return {{"directory", now.settings.directory},
           {"watch", now.settings.watch},
           {"wanted", now.wanted},
+          {"file_differs", differs},
           {"last_good", std::move(good)},
           {"quarantined", std::move(hashes)}};
 }

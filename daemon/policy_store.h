@@ -29,16 +29,22 @@ class FilePolicyStore final : public server::PolicyStore {
 
   Result<server::Generation> load(const std::string& name_or_path, bool pardon) override;
   Result<server::Generation> with_params(const std::string& name, const Params& params) override;
+  Result<server::Generation> without_params(const std::string& name,
+                                            const std::vector<std::string>& names) override;
+  Result<server::Generation> past(uint64_t number) override;
+  void look() override;
   std::optional<Result<server::Generation>> changed() override;
   std::optional<server::Generation> last_good() override;
   Result<void> remember() override;
   std::vector<std::string> directories() override;
   nlohmann::json list() override;
 
-  void adopted(const server::Generation& generation, bool stands_in) override;
+  uint64_t adopted(const server::Generation& generation, bool stands_in) override;
   void quarantine(const server::Generation& generation, const std::string& why) override;
   void good(const server::Generation& generation) override;
   nlohmann::json status() const override;
+  nlohmann::json history() const override;
+  nlohmann::json show() const override;
   nlohmann::json describe(const core::Policy& instance) const override;
 
  private:
@@ -51,12 +57,23 @@ class FilePolicyStore final : public server::PolicyStore {
     policy::ParamValues values;        // of the configuration and, once it is made, of `live`
     policy::ParamValues live;          // set by somebody while it ran
   };
+  // A generation that ran, or runs.
+  struct Past {
+    uint64_t number = 0;
+    std::string name, path, hash;
+    server::LoadedBy by;
+    int64_t at = 0, ended_at = 0;            // seconds of the wall clock
+    std::string ended;                       // how; "" while it runs
+    std::shared_ptr<const Content> content;  // nullptr: the built-in, or not kept any more
+  };
   struct Known {
     server::PolicySettings settings;
     server::Generation running;
     // The file that is to run: of the running policy, or the one that could not be loaded yet.
     std::string wanted;
-    std::string seen;  // what changed() found last: a content hash, or an error
+    // What changed() found last: a content hash, or an error. look() sees the same where nobody
+    // watches, by the file's state.
+    std::string seen, on_disk, disk_state;
     std::map<std::string, policy::ParamValues> set;  // live parameters, by path
     std::map<std::string, std::string> quarantined;  // by content hash: why
     std::optional<server::Generation> good;
@@ -74,11 +91,23 @@ class FilePolicyStore final : public server::PolicyStore {
   static Result<server::Generation> offer(Result<Content> content);
   static nlohmann::json read_list(const Known& known,
                                   const std::vector<std::filesystem::path>& files);
+  static std::string text_of(const Result<server::Generation>& loaded, const std::string& path);
+  static nlohmann::json content_json(const Content& content);
+  static std::optional<Content> content_from(const nlohmann::json& document);
+  Result<server::Generation> running_content(const std::string& name) const;
   void recall_good();
+  // policy_history.cc; with the mutex held.
+  uint64_t add_past(const server::Generation& generation);
+  void end_past(const std::string& how);
+  Result<void> remember_past();
+  void recall_past();
 
-  const std::string state_, good_state_;  // files
+  const std::string state_, good_state_, past_state_;  // files
   mutable std::mutex mutex_;
   Known known_;
+  std::vector<Past> past_;  // oldest first; also behind the mutex
+  uint64_t last_number_ = 0;
+  bool past_unsaved_ = false;
   // list()'s policies, and the state of their files that they were read in.
   std::pair<std::string, nlohmann::json> listed_;
 };

@@ -142,6 +142,19 @@ struct Request {
     record @10 :Void;          # the reply brings the memory of a trace::Ring (daemon/trace/ring.h)
     profile @11 :UInt64;       # of this client's task: the reply brings its text in a memory
     mps @12 :MpsOrder;
+    policyHistory @13 :Void;
+    policyRollback @14 :UInt64;  # to this generation; 0: to the one that ran before
+    policyShow @15 :Void;        # the reply brings what runs as JSON in a memory
+    policyKeep @16 :Void;        # what was loaded for a while stays
+    policyTry :group {           # policyLoad, and back to what runs now after so long
+      policy @17 :Text;
+      seconds @18 :Float64;
+    }
+    policyReset :group {         # what policySet has set is as in the file or the configuration
+      policy @19 :Text;
+      params @20 :List(Text);    # empty: all of them
+    }
+    explain @21 :UInt64;         # this client: why it waits, and waited
   }
 }
 

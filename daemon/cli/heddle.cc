@@ -11,6 +11,7 @@
 #include "daemon/cli/metrics.h"
 #include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_check.h"
+#include "daemon/cli/policy_history.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
@@ -46,6 +47,9 @@ struct Options {
   std::vector<std::string> tests;
   std::string only;
   bool strict = false;
+  bool reset = false;
+  double for_s = 0;
+  uint64_t generation = 0;
   std::string on_off;
   std::string output;
   RecordOptions record;
@@ -98,7 +102,15 @@ int set_params(const Options& options) {
   Request request;
   request.kind = Request::Kind::kPolicySet;
   request.policy = options.policy;
+  request.reset = options.reset;
+  if (!options.reset && options.params.empty()) {
+    return usage("policy set: which parameter? NAME=VALUE, or --reset");
+  }
   for (const std::string& param : options.params) {
+    if (options.reset) {
+      request.params.emplace_back(param, "");
+      continue;
+    }
     const size_t equals = param.find('=');
     if (equals == std::string::npos || equals == 0) {
       return usage("policy set: '" + param + "' is not NAME=VALUE");
@@ -354,6 +366,38 @@ void add_profiles(CLI::App& app, Options& o) {
   for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
 }
 
+void add_policy_history(CLI::App& policy, Options& o) {
+  policy.add_subcommand("history", "What ran, who loaded it, when, and how it ended")
+      ->callback([&o] {
+        Request request;
+        request.kind = Request::Kind::kPolicyHistory;
+        o.exit_code = query(o, request, print_history);
+      });
+  CLI::App* rollback = policy.add_subcommand(
+      "rollback", "Back to what ran before, until its file is saved again or heddled restarts");
+  rollback->add_option("generation", o.generation, "a number of the history; none: the last other")
+      ->check(CLI::PositiveNumber);
+  rollback->add_option("--wait", o.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
+  rollback->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kPolicyRollback;
+    request.generation = o.generation;
+    o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
+  });
+  policy.add_subcommand("keep", "What was loaded with --for stays")->callback([&o] {
+    Request request;
+    request.kind = Request::Kind::kPolicyKeep;
+    o.exit_code = query(o, request, print_policy);
+  });
+  policy.add_subcommand("show", "The text and parameters of what runs")->callback([&o] {
+    o.exit_code = show_policy(o.socket, o.as_json);
+  });
+  CLI::App* diff =
+      policy.add_subcommand("diff", "What the file would change of what runs; exit 1 if anything");
+  diff->add_option("file", o.output, "another file than the policy's own");
+  diff->callback([&o] { o.exit_code = diff_policy(o.socket, o.output, o.as_json); });
+}
+
 void add_policy(CLI::App& app, Options& o) {
   CLI::App* policy = app.add_subcommand("policy", "List, load, set and test policies");
   policy->require_subcommand(1)->fallthrough();
@@ -367,9 +411,16 @@ void add_policy(CLI::App& app, Options& o) {
   load->add_option("policy", o.policy, "a name of the policy directory, or a path")->required();
   load->add_option("--wait", o.wait_s, "seconds that its first decisions are waited for (1)")
       ->check(CLI::Range(0.0, 3600.0));
+  load->add_option("--for", o.for_s,
+                   "and back to what runs now after so long (90s, 10m, 8h), unless policy keep")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}},
+                                CLI::AsNumberWithUnit::CASE_SENSITIVE, "TIME"))
+      ->check(CLI::Range(0.1, 30 * 86400.0));
   load->callback([&o] {
     Request request;
     request.kind = Request::Kind::kPolicyLoad;
+    request.for_s = o.for_s;
     // The daemon has another working directory.
     request.policy = o.policy.find('/') == std::string::npos
                          ? o.policy
@@ -379,13 +430,16 @@ void add_policy(CLI::App& app, Options& o) {
   CLI::App* set = policy->add_subcommand(
       "set", "Change the running policy's parameters until heddled restarts");
   set->add_option("policy", o.policy)->required();
-  set->add_option("params", o.params, "NAME=VALUE")->required();
+  set->add_option("params", o.params, "NAME=VALUE; with --reset NAME");
+  set->add_flag("--reset", o.reset,
+                "these, or all, are as the file and the configuration have them");
   set->add_option("--wait", o.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
   set->callback([&o] { o.exit_code = set_params(o); });
   CLI::App* test = policy->add_subcommand("test", "Run the tests beside policies; needs no daemon");
   test->add_option("paths", o.tests, "test files, policies or directories");
   test->add_option("--only", o.only, "the tests of this name");
   test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.only, o.as_json); });
+  add_policy_history(*policy, o);
   CLI::App* check = policy->add_subcommand(
       "check", "Load, lint and test policies as they would run; silent if all is good; no daemon");
   check->add_option("files", o.tests, "policies, or directories of them")->required();

@@ -120,6 +120,24 @@ void print_config(std::ostream& out, const json& config) {
   }
 }
 
+// Where it came from, and what does not stay as it is. An older daemon says none of it.
+void print_generation(std::ostream& out, const json& policy) {
+  const json by = policy.value("loaded_by", json::object());
+  if (by.value("how", "") != "") {
+    out << ", generation " << policy.at("generation") << " by " << by.at("how").get<std::string>();
+    if (by.value("pid", 0) != 0) out << " of uid " << by.at("uid") << " pid " << by.at("pid");
+  }
+  out << '\n';
+  if (policy.value("file_differs", false)) {
+    out << "  the file " << printable(policy.value("wanted", ""))
+        << " differs from what runs: heddle policy diff\n";
+  }
+  if (const json trial = policy.value("trial", json()); trial.is_object()) {
+    out << "  back to generation " << trial.at("back_to") << " in "
+        << std::llround(trial.at("left_s").get<double>()) << " s, unless heddle policy keep\n";
+  }
+}
+
 }  // namespace
 
 // Clients choose their labels, and a terminal obeys control characters.
@@ -237,7 +255,7 @@ void print_status(std::ostream& out, const json& answer) {
     out << " (" << policy.at("path").get<std::string>() << ", "
         << policy.at("hash").get<std::string>() << ')';
   }
-  out << '\n';
+  print_generation(out, policy);
   if (!policy.at("error").get<std::string>().empty()) {
     out << "error     " << printable(policy.at("error")) << '\n';
   }

@@ -127,8 +127,8 @@ class Engine {
   // True once after a policy was quarantined: the store has something to remember, and perhaps
   // something to fall back to. Until then the built-in decides.
   bool take_fallback_wanted() { return std::exchange(fallback_wanted_, false); }
-  // True once when the running generation has proved itself: the store has it to remember.
-  bool take_proved() { return std::exchange(proved_, false); }
+  // True once when another generation runs, or it has proved itself: the store has it to remember.
+  bool take_to_remember() { return std::exchange(to_remember_, false); }
   Result<void> policy_failed(Error error);  // to load
   // The configured policy is quarantined: where the built-in decides, something is to be fallen
   // back to.
@@ -245,7 +245,7 @@ class Engine {
   std::string policy_error_;
   std::optional<Quarantined> quarantined_;
   Probation probation_;
-  bool fallback_wanted_ = false, proved_ = false;
+  bool fallback_wanted_ = false, to_remember_ = false;
   EngineCounters counters_;
 
   std::vector<core::Broken> broken_;  // one of each place, ...

@@ -114,8 +114,14 @@ Result<void> Engine::adopt(Prepared fresh, core::TimeNs now) {
   quarantined_.reset();
   policy_error_.clear();
   ++counters_.reloads;
-  log_.info("policy_live",
-            {{"policy", generation_.name}, {"path", generation_.path}, {"hash", generation_.hash}});
+  const LoadedBy& by = generation_.by;
+  log_.info("policy_live", {{"policy", generation_.name},
+                            {"path", generation_.path},
+                            {"hash", generation_.hash},
+                            {"generation", generation_.number},
+                            {"how", by.how},
+                            {"uid", by.uid},
+                            {"pid", by.pid}});
   for (const std::string& why : generation_.dropped) {
     log_.warning("policy_param_dropped", {{"path", generation_.path}, {"why", why}});
   }
@@ -158,7 +164,8 @@ Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
   generation_ = std::move(fresh.generation);
   spare_ = std::move(fresh.instances);
   probation_.begin(now);
-  store_.adopted(generation_, stands_in);
+  generation_.number = store_.adopted(generation_, stands_in);
+  to_remember_ = true;
   return {};
 }
 
@@ -172,6 +179,7 @@ void Engine::refuse_quarantined(const Generation& generation) {
 void Engine::fall_back(Prepared good, core::TimeNs now) {
   if (!quarantined_ || generation_.make) return;
   const std::string error = policy_error_;
+  good.generation.by = {"fallback"};
   if (!swap(std::move(good), true, now)) return;
   policy_error_ = error + "; until then the last good generation decides, " + generation_.name +
                   " (" + generation_.hash + ")";
@@ -212,7 +220,7 @@ void Engine::check_probation(core::TimeNs now) {
   if (!generation_.make || bypass_) return;
   if (!probation_.update(now, policy_decisions(), policy_faults())) return;
   store_.good(generation_);
-  proved_ = true;
+  to_remember_ = true;
   log_.info("policy_good", {{"policy", generation_.name}, {"hash", generation_.hash}});
 }
 
@@ -229,7 +237,9 @@ void Engine::check_quarantine(core::TimeNs now) {
   if (!quarantined) return;
   const Generation faulty = generation_;
   store_.quarantine(faulty, fault);
-  (void)swap({}, false, now);  // the built-in has no init that could fail
+  Prepared builtin;  // it has no init that could fail
+  builtin.generation.by = {"quarantine"};
+  (void)swap(std::move(builtin), false, now);
   quarantined_ = {faulty, fault};
   fallback_wanted_ = true;
   policy_error_ = faulty.path + ": quarantined after " + std::to_string(config_.core.fault_max) +

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kNestingMax = 8;
 constexpr size_t kParamsMax = 64;
+constexpr double kTrialMaxS = 30 * 86'400;
 
 std::string cut(capnp::Text::Reader text, size_t most) {
   return std::string(text.cStr(), std::min<size_t>(text.size(), most));
@@ -114,6 +115,42 @@ Result<Message> decode_request(wire::Request::Reader in) {
       if (in.getMps() > wire::MpsOrder::STOP) return fail("request: not an order for MPS");
       out.mps = static_cast<Request::MpsOrder>(in.getMps());
       break;
+    case wire::Request::POLICY_HISTORY:
+      out.kind = Request::Kind::kPolicyHistory;
+      break;
+    case wire::Request::POLICY_ROLLBACK:
+      out.kind = Request::Kind::kPolicyRollback;
+      out.generation = in.getPolicyRollback();
+      break;
+    case wire::Request::POLICY_SHOW:
+      out.kind = Request::Kind::kPolicyShow;
+      break;
+    case wire::Request::POLICY_KEEP:
+      out.kind = Request::Kind::kPolicyKeep;
+      break;
+    case wire::Request::POLICY_TRY:
+      out.kind = Request::Kind::kPolicyLoad;
+      out.policy = cut(in.getPolicyTry().getPolicy(), ipc::kMessageBytes);
+      out.for_s = in.getPolicyTry().getSeconds();
+      if (!(out.for_s > 0 && out.for_s <= kTrialMaxS)) {
+        return fail("request: a policy is loaded for 30 days at most");
+      }
+      break;
+    case wire::Request::POLICY_RESET:
+      out.kind = Request::Kind::kPolicySet;
+      out.reset = true;
+      out.policy = cut(in.getPolicyReset().getPolicy(), ipc::kMessageBytes);
+      if (in.getPolicyReset().getParams().size() > kParamsMax) {
+        return fail("request: too many parameters; at most 64");
+      }
+      for (const auto param : in.getPolicyReset().getParams()) {
+        out.params.emplace_back(cut(param, ipc::kMessageBytes), "");
+      }
+      break;
+    case wire::Request::EXPLAIN:
+      out.kind = Request::Kind::kExplain;
+      out.client = in.getExplain();
+      break;
     default:
       return fail("request: this daemon does not know it; use the heddle of the same version");
   }
@@ -160,11 +197,32 @@ void fill_request(wire::Request::Builder out, const Request& in) {
       return out.setProfile(in.client);
     case Request::Kind::kMps:
       return out.setMps(static_cast<wire::MpsOrder>(in.mps));
-    case Request::Kind::kPolicyLoad:
-      return out.setPolicyLoad(in.policy.c_str());
+    case Request::Kind::kPolicyLoad: {
+      if (in.for_s == 0) return out.setPolicyLoad(in.policy.c_str());
+      auto trial = out.initPolicyTry();
+      trial.setPolicy(in.policy.c_str());
+      return trial.setSeconds(in.for_s);
+    }
+    case Request::Kind::kPolicyHistory:
+      return out.setPolicyHistory();
+    case Request::Kind::kPolicyRollback:
+      return out.setPolicyRollback(in.generation);
+    case Request::Kind::kPolicyShow:
+      return out.setPolicyShow();
+    case Request::Kind::kPolicyKeep:
+      return out.setPolicyKeep();
+    case Request::Kind::kExplain:
+      return out.setExplain(in.client);
     case Request::Kind::kBypass:
       return out.setBypass(in.bypass);
     case Request::Kind::kPolicySet: {
+      if (in.reset) {
+        auto group = out.initPolicyReset();
+        group.setPolicy(in.policy.c_str());
+        auto names = group.initParams(static_cast<unsigned>(in.params.size()));
+        for (unsigned i = 0; i < names.size(); ++i) names.set(i, in.params[i].first.c_str());
+        return;
+      }
       auto group = out.initPolicySet();
       group.setPolicy(in.policy.c_str());
       auto params = group.initParams(static_cast<unsigned>(in.params.size()));

@@ -42,17 +42,25 @@ struct Request {
     kEffective,
     kRecord,
     kProfile,
-    kMps
+    kMps,
+    kPolicyHistory,
+    kPolicyRollback,
+    kPolicyShow,
+    kPolicyKeep,
+    kExplain
   };
   enum class MpsOrder : uint16_t { kStatus, kStart, kStop };
   Kind kind = Kind::kStatus;
   std::string policy;  // kPolicyLoad, kPolicySet
   std::vector<std::pair<std::string, std::string>> params;
+  bool reset = false;       // kPolicySet: these, or all if there are none, are as in the file again
+  double for_s = 0;         // kPolicyLoad: then back to what runs now; 0: it stays
+  uint64_t generation = 0;  // kPolicyRollback
   bool bypass = false;
   int priority = -1;  // kEffective
   std::string label;
   std::string command;
-  core::ClientId client = 0;  // kProfile
+  core::ClientId client = 0;  // kProfile, kExplain
   MpsOrder mps = MpsOrder::kStatus;
 };
 

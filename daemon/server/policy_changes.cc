@@ -15,6 +15,11 @@ constexpr uint64_t kDebounceMs = 100;
 // A directory that took the place of another, or a link to it that was switched, is nobody's event.
 constexpr uint64_t kWatchAgainMs = 1'000;
 
+std::string how_text(const Request& request) {
+  if (request.kind == Request::Kind::kPolicyLoad) return "load";
+  return request.kind == Request::Kind::kPolicyRollback ? "rollback" : "set";
+}
+
 }  // namespace
 
 void Server::change_policy(Find find, std::function<void(Result<Prepared>)> then) {
@@ -41,6 +46,7 @@ void Server::load_policy(const std::string& name) {
 
 // The engine logs what went wrong and keeps it for `heddle status`.
 void Server::take_configured(Result<Prepared> loaded) {
+  if (loaded) loaded->generation.by = {"config"};
   if (!loaded) {
     (void)engine_.policy_failed(std::move(loaded.error()));
   } else if (!loaded->generation.quarantined.empty()) {
@@ -69,24 +75,71 @@ void Server::order_policy(Connection& connection, const Request& request) {
                      [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
   }
   const bool loads = request.kind == Request::Kind::kPolicyLoad;
-  Find find = [this, name = request.policy] { return store_.load(name, true); };
-  if (!loads) {
-    find = [this, name = request.policy, params = request.params] {
-      return store_.with_params(name, params);
-    };
-  }
-  change_policy(std::move(find), [this, loads, reply](Result<Prepared> found) {
+  change_policy(finder(request), [this, loads, reply, for_s = request.for_s,
+                                  by = LoadedBy{how_text(request), connection.peer.uid,
+                                                connection.peer.pid}](Result<Prepared> found) {
+    const uint64_t before = engine_.generation().number;
     Result<void> changed;
     if (found) {
+      found->generation.by = by;
       changed = engine_.adopt(std::move(*found), monotonic_now());
     } else if (loads) {
       changed = engine_.policy_failed(std::move(found.error()));
-    } else {  // refused parameters say nothing against the policy that runs
+    } else {  // what was refused says nothing against the policy that runs
       changed = tl::unexpected<Error>(std::move(found.error()));
     }
-    reply(after_policy_change(changed, engine_, store_));
+    if (changed) follow_trial(before, by.how == "set", for_s);
+    reply(after_policy_change(changed, monotonic_now(), facts_, engine_, store_));
     if (loads) look_at_policies(false);
   });
+}
+
+// Where the policy of an order comes from.
+Server::Find Server::finder(const Request& request) {
+  if (request.kind == Request::Kind::kPolicyLoad) {
+    return [this, name = request.policy] { return store_.load(name, true); };
+  }
+  if (request.kind == Request::Kind::kPolicyRollback) {
+    return [this, number = request.generation] { return store_.past(number); };
+  }
+  if (!request.reset) {
+    return [this, name = request.policy, params = request.params] {
+      return store_.with_params(name, params);
+    };
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : request.params) names.push_back(name);
+  return [this, name = request.policy, names] { return store_.without_params(name, names); };
+}
+
+// Parameters that are set while a policy runs for a while only change nothing of that; whatever
+// else is put to work ends it.
+void Server::follow_trial(uint64_t before, bool same, double for_s) {
+  if (same && facts_.trial && facts_.trial->generation == before) {
+    facts_.trial->generation = engine_.generation().number;
+  } else if (for_s > 0) {
+    facts_.trial = {engine_.generation().number, before,
+                    monotonic_now() + static_cast<core::TimeNs>(for_s * 1e9)};
+    revert_->start(static_cast<uint64_t>(for_s * 1e3) + 1);
+  }
+}
+
+void Server::end_trial() {
+  if (!facts_.trial || facts_.trial->generation != engine_.generation().number) return;
+  change_policy(
+      [this, back = facts_.trial->back_to] {
+        return back != 0 ? store_.past(back) : store_.load("builtin", true);  // nothing ran before
+      },
+      [this, of = facts_.trial->generation](Result<Prepared> found) {
+        if (!facts_.trial || of != engine_.generation().number) return;  // kept meanwhile
+        facts_.trial.reset();
+        if (!found) {
+          (void)engine_.policy_failed(std::move(found.error()));
+          return;
+        }
+        found->generation.by = {"revert"};
+        (void)engine_.adopt(std::move(*found), monotonic_now());
+      });
 }
 
 // An error is logged and kept for `heddle status`; nobody waits for an answer.
@@ -99,6 +152,7 @@ void Server::reload_changed() {
                   } else if (running.make && changed->generation.hash == running.hash) {
                     engine_.mistake_undone(monotonic_now());
                   } else {
+                    changed->generation.by = {"save"};
                     (void)engine_.adopt(std::move(*changed), monotonic_now());
                   }
                 });
@@ -121,7 +175,11 @@ void Server::remember_policies() {
   auto kept = std::make_shared<Result<void>>();
   jobs_.add([this, kept] { *kept = store_.remember(); },
             [this, kept] {
-              if (!*kept) log_.error("state_not_written", {{"error", kept->error().message}});
+              const std::string error = *kept ? "" : kept->error().message;
+              if (!error.empty() && error != unwritten_) {  // each generation would say it again
+                log_.error("state_not_written", {{"error", error}});
+              }
+              unwritten_ = error;
             });
 }
 
@@ -135,6 +193,7 @@ void Server::look_at_policies(bool changed) {
           struct stat file;
           if (stat(path.c_str(), &file) == 0) (*places)[path] = {file.st_dev, file.st_ino};
         }
+        store_.look();
       },
       [this, places, changed] {
         if (watch(*places) || changed) reload_changed();

@@ -19,6 +19,14 @@
 
 namespace heddle::server {
 
+// Who put a generation to work, and how.
+struct LoadedBy {
+  std::string
+      how;  // "config", "save", "load", "set", "rollback", "revert", "fallback", "quarantine"
+  int64_t uid = -1;  // of whom asked for it; -1: nobody did
+  int64_t pid = 0;
+};
+
 // A policy that was read and checked. Devices share nothing, so that each has an instance.
 struct Generation {
   std::string name = "builtin";
@@ -32,6 +40,9 @@ struct Generation {
   // built-in. Any thread.
   std::function<Result<std::unique_ptr<core::Policy>>()> make;
   std::shared_ptr<const void> content;  // the store's own
+  std::string on_disk;                  // the same: what its file had then, "" if nobody looked
+  LoadedBy by;
+  uint64_t number = 0;  // of the generations in the history; once it was adopted
 };
 
 class PolicyStore {
@@ -49,6 +60,16 @@ class PolicyStore {
   // file's. They are kept for later loads of that policy once adopted() says that the generation
   // runs.
   virtual Result<Generation> with_params(const std::string& name, const Params& params) = 0;
+  // The content that runs, with the parameters `names`, or all that were set live, as its file and
+  // the configuration have them.
+  virtual Result<Generation> without_params(const std::string& name,
+                                            const std::vector<std::string>& names) = 0;
+  // A generation that ran, as it was; 0: the last before the running one that was another and was
+  // not quarantined. Its file may say something else by now, which changed() does not take for a
+  // change.
+  virtual Result<Generation> past(uint64_t number) = 0;
+  // Sees, if its time or size has changed, what the file of the running policy has.
+  virtual void look() = 0;
   // If the file of the running policy, or of something that it imports, changed: the new
   // generation, or why there is none. Says each change once, the running content too when it is
   // found again after something else.
@@ -62,9 +83,9 @@ class PolicyStore {
 
   // ---- at once ----
 
-  // The generation that now runs on every device. `stands_in`: for another that was quarantined,
-  // whose file is still the one to run once it is mended.
-  virtual void adopted(const Generation& generation, bool stands_in) = 0;
+  // The generation that now runs on every device; returns its number. `stands_in`: for another that
+  // was quarantined, whose file is still the one to run once it is mended.
+  virtual uint64_t adopted(const Generation& generation, bool stands_in) = 0;
   // It faulted too often, `why` is the last fault: changed() never offers it again, nor does load()
   // without a pardon, also after a restart. Of a content that was good with other parameters those
   // are dropped instead.
@@ -72,6 +93,9 @@ class PolicyStore {
   // It decided for long enough without a fault: where the next one that does not falls back to.
   virtual void good(const Generation& generation) = 0;
   virtual nlohmann::json status() const = 0;  // parameters in force, quarantined hashes
+  // The generations that ran, oldest first; and the running one with its text and parameters.
+  virtual nlohmann::json history() const = 0;
+  virtual nlohmann::json show() const = 0;
   // What an instance made here says of itself: its last verdict and fault.
   virtual nlohmann::json describe(const core::Policy& instance) const = 0;
 };

@@ -206,7 +206,8 @@ PolicyCounts policy_counts(const Engine& engine) {
           engine.counters().reload_errors};
 }
 
-json policy_json(const Engine& engine, const PolicyStore& store) {
+json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
+                 const PolicyStore& store) {
   const Generation& g = engine.generation();
   json policy = store.status();
   policy["name"] = g.name;
@@ -215,6 +216,13 @@ json policy_json(const Engine& engine, const PolicyStore& store) {
   policy["error"] = engine.policy_error();
   policy.update(metrics_json(kPolicyMetrics, policy_counts(engine)));
   policy["good"] = engine.policy_is_good();
+  policy["generation"] = g.number;
+  policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
+  policy["trial"] = nullptr;  // it runs for a while only
+  if (facts.trial && facts.trial->generation == g.number) {
+    policy["trial"] = {{"back_to", facts.trial->back_to},
+                       {"left_s", static_cast<double>(facts.trial->until - now) / 1e9}};
+  }
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
   if (const auto& faulted = engine.quarantined()) {
     policy["faulted"] = {{"name", faulted->generation.name},
@@ -257,7 +265,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.bypass()},
           {"config", config_json(now, facts)},
-          {"policy", policy_json(engine, store)},
+          {"policy", policy_json(now, facts, engine, store)},
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
@@ -293,13 +301,13 @@ Reply refusal() {
 
 bool is_policy_order(Request::Kind kind) {
   return kind == Request::Kind::kPolicyList || kind == Request::Kind::kPolicyLoad ||
-         kind == Request::Kind::kPolicySet;
+         kind == Request::Kind::kPolicySet || kind == Request::Kind::kPolicyRollback;
 }
 
-Reply after_policy_change(const Result<void>& result, const Engine& engine,
-                          const PolicyStore& store) {
+Reply after_policy_change(const Result<void>& result, core::TimeNs now, const ServerFacts& facts,
+                          const Engine& engine, const PolicyStore& store) {
   if (!result) return failed(result.error().message);
-  return done({{"policy", policy_json(engine, store)}});
+  return done({{"policy", policy_json(now, facts, engine, store)}});
 }
 
 // What does not fit is left out: a directory may hold any number of files.
@@ -343,12 +351,13 @@ json mps_json(const MpsWatch& mps) {
           {"error", state.error}};
 }
 
-Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
+Reply answer(const Request& request, const Asker& asker, core::TimeNs now, ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles) {
   using Kind = Request::Kind;
   const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
                        request.kind == Kind::kBypass || request.kind == Kind::kRecord ||
-                       request.kind == Kind::kProfile ||
+                       request.kind == Kind::kProfile || request.kind == Kind::kPolicyRollback ||
+                       request.kind == Kind::kPolicyShow || request.kind == Kind::kPolicyKeep ||
                        (request.kind == Kind::kMps && request.mps != Request::MpsOrder::kStatus);
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
@@ -370,7 +379,22 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const
     case Kind::kPolicyList:
     case Kind::kPolicyLoad:
     case Kind::kPolicySet:
+    case Kind::kPolicyRollback:
+    case Kind::kPolicyShow:
       return done(json::object());
+    case Kind::kPolicyHistory:
+      return done({{"generations", store.history()}, {"running", engine.generation().number}});
+    case Kind::kPolicyKeep:
+      if (!facts.trial || facts.trial->generation != engine.generation().number) {
+        return failed("policy keep: what runs was not loaded for a while; it stays anyway");
+      }
+      facts.trial.reset();
+      facts.log->info("policy_kept", {{"generation", engine.generation().number},
+                                      {"uid", asker.peer.uid},
+                                      {"pid", asker.peer.pid}});
+      return done({{"policy", policy_json(now, facts, engine, store)}});
+    case Kind::kExplain:
+      return failed("explain: not yet");
     case Kind::kMps:  // the server carries orders out
       return done(mps_json(*facts.mps));
     case Kind::kEffective: {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "daemon/server/engine.h"
@@ -25,6 +26,12 @@ struct ServerFacts {
   std::vector<std::string> config_restarts;  // tables that have changed and wait for a restart
   Log* log = nullptr;
   const MpsWatch* mps = nullptr;
+  // A policy that was loaded for a while.
+  struct Trial {
+    uint64_t generation, back_to;
+    core::TimeNs until;
+  };
+  std::optional<Trial> trial;
 };
 
 // Who asks: the connection, and whom the kernel says is behind it.
@@ -40,11 +47,11 @@ nlohmann::json mps_json(const MpsWatch& mps);
 
 // What takes as long as a disk: answer() only says whether the asker may, the rest is the server's.
 bool is_policy_order(Request::Kind kind);
-Reply after_policy_change(const Result<void>& result, const Engine& engine,
-                          const PolicyStore& store);
+Reply after_policy_change(const Result<void>& result, core::TimeNs now, const ServerFacts& facts,
+                          const Engine& engine, const PolicyStore& store);
 Reply policy_list(nlohmann::json policies, const Engine& engine);
 
-Reply answer(const Request& request, const Asker& asker, core::TimeNs now, const ServerFacts& facts,
+Reply answer(const Request& request, const Asker& asker, core::TimeNs now, ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles);
 
 }  // namespace heddle::server

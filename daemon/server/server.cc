@@ -133,6 +133,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
   debounce_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(true); });
   resolve_again_ = std::make_unique<Timer>(&loop_.loop, [this] { resolve_names(); });
+  revert_ = std::make_unique<Timer>(&loop_.loop, [this] { end_trial(); });
   watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(false); });
 }
 
@@ -257,7 +258,7 @@ bool Server::spin(core::TimeNs now) {
     save_profiles();
   }
   if (engine_.take_fallback_wanted()) fall_back();
-  if (engine_.take_proved()) remember_policies();
+  if (engine_.take_to_remember()) remember_policies();
   if (now >= engine_.next_review()) engine_.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;

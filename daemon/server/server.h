@@ -134,6 +134,10 @@ class Server {
   void change_policy(Find find, std::function<void(Result<Prepared>)> then);
   void take_configured(Result<Prepared> loaded);
   void order_policy(Connection& connection, const Request& request);
+  Find finder(const Request& request);
+  void follow_trial(uint64_t before, bool same, double for_s);
+  void end_trial();
+  Reply show_policy(Descriptor& memory);
   std::function<void(const Reply&)> answer_later(Connection& connection);
   void reload_changed();
   void fall_back();
@@ -163,7 +167,8 @@ class Server {
   int mps_for_ = kNobody;  // the connection that waits until its order is carried out
 
   std::unique_ptr<FdWatch> accepting_, waking_, timing_;
-  std::unique_ptr<Timer> debounce_, listen_again_, save_again_, watch_again_, resolve_again_;
+  std::unique_ptr<Timer> debounce_, listen_again_, save_again_, watch_again_, resolve_again_,
+      revert_;
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::map<std::string, Watched> directories_;
@@ -172,7 +177,8 @@ class Server {
   std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
 
   uint64_t last_serial_ = 0;
-  bool saving_ = false;  // profiles, on a thread of libuv's pool
+  std::string unwritten_;  // why the state was not written the last time, "" if it was
+  bool saving_ = false;    // profiles, on a thread of libuv's pool
   bool stopping_ = false;
   bool answered_ = false;        // a request, in this turn of libuv's loop
   core::TimeNs last_event_ = 0;  // when something came that may want an answer soon

@@ -398,54 +398,15 @@ void Server::on_request(Connection& connection, const Request& request) {
   if (is_policy_order(request.kind) && reply.ok) return order_policy(connection, request);
   const bool records = request.kind == Request::Kind::kRecord && reply.ok;
   if (records) reply = start_recording(connection, reply);
-  Descriptor profile;
+  Descriptor text;
   if (request.kind == Request::Kind::kProfile && reply.ok) {
-    reply = make_profile(request.client, profile);
+    reply = make_profile(request.client, text);
   }
+  if (request.kind == Kind::kPolicyShow && reply.ok) reply = show_policy(text);
   // Whoever does not take the answer has gone; its connection says so next.
-  const int memory = records && reply.ok ? recording_->memory() : profile.get();
+  const int memory = records && reply.ok ? recording_->memory() : text.get();
   (void)ipc::send_packet(connection.fd.get(), encode_reply(reply),
                          {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
-}
-
-// Too long for a packet, it goes as a memory of its own.
-Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
-  const Client* client = engine_.find(id);
-  core::TaskProfile task = client != nullptr ? engine_.profile(*client) : core::TaskProfile{};
-  if (task.kernels.empty()) {
-    return {false,
-            client == nullptr ? "profile: no such client; see heddle ps"
-                              : "profile: nothing of the client was measured yet; wait for its "
-                                "kernels to run while nobody else's do",
-            "{}"};
-  }
-  if (!client->identity().profiled) {
-    return {false,
-            "profile: the client's GPU is of another model than the first client's, whose profiles "
-            "are kept; restart heddled without that one",
-            "{}"};
-  }
-  const profiles::Profile profile =
-      profiles_.describe(std::move(task), client->identity().label, client->identity().command);
-  const std::string text = profiles::format(profile);
-  memory = Descriptor(memfd_create("heddle-profile", MFD_CLOEXEC));
-  if (write(memory.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return {false, "profile: no memory; raise the daemon's limits", "{}"};
-  }
-  return {true, "", "{}"};
-}
-
-Reply Server::start_recording(const Connection& connection, const Reply& reply) {
-  if (recording_) {
-    return {false, "record: another heddle record runs; wait for it, or end it", "{}"};
-  }
-  Result<std::unique_ptr<Recording>> made = Recording::make();
-  if (!made) return {false, made.error().message, "{}"};
-  recording_ = std::move(*made);
-  recording_for_ = connection.fd.get();
-  engine_.record(&recording_->recorder(), monotonic_now());
-  log_.info("recording", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}});
-  return reply;
 }
 
 void Server::disconnect(int fd) {

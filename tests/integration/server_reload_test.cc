@@ -87,6 +87,47 @@ TEST_F(ServerTest, ReloadsOnceAnotherDirectoryHasThePlace) {
   EXPECT_TRUE(runs("builtin"));
 }
 
+TEST_F(ServerTest, WhatWasLoadedForAWhileRevertsUnlessItIsKept) {
+  const auto runs = [&](const char* policy) {
+    return eventually([&] { return status()["policy"]["name"] == policy; });
+  };
+  const auto ask = [&](Request r) { return server::Reply(request(config_.socket, r)); };
+  start();
+  Request trial;
+  trial.kind = Request::Kind::kPolicyLoad;
+  trial.policy = "valve";
+  trial.for_s = 600;
+  Request keep;
+  keep.kind = Request::Kind::kPolicyKeep;
+  EXPECT_FALSE(ask(keep).ok) << "nothing runs for a while only";
+  ASSERT_TRUE(ask(trial).ok);
+  const json policy = status()["policy"];
+  EXPECT_EQ(policy["loaded_by"]["how"], "load");
+  EXPECT_EQ(policy["loaded_by"]["uid"], geteuid());
+  EXPECT_EQ(policy["loaded_by"]["pid"], getpid());
+  EXPECT_NEAR(policy["trial"]["left_s"].get<double>(), 600, 60);
+  EXPECT_EQ(policy["trial"]["back_to"].get<int>() + 1, policy["generation"].get<int>());
+  EXPECT_TRUE(ask(keep).ok);
+  EXPECT_TRUE(status()["policy"]["trial"].is_null());
+  ASSERT_TRUE(load("builtin")["ok"]);
+  trial.for_s = 0.05;
+  ASSERT_TRUE(ask(trial).ok);
+  EXPECT_TRUE(runs("builtin"));
+  EXPECT_EQ(status()["policy"]["loaded_by"]["how"], "revert");
+  // Another order is no trial any more.
+  trial.for_s = 0.3;
+  ASSERT_TRUE(ask(trial).ok);
+  ASSERT_TRUE(load("valve")["ok"]);
+  trial.policy = "nowhere";
+  EXPECT_FALSE(ask(trial).ok);
+  Request back;
+  back.kind = Request::Kind::kPolicyRollback;
+  back.generation = 1;
+  ASSERT_TRUE(ask(back).ok);
+  EXPECT_EQ(status()["policy"]["name"], "builtin");
+  EXPECT_GE(ask_daemon(Request::Kind::kPolicyHistory)["generations"].size(), 7u);
+}
+
 // A mistake of heddled's own: nobody waits for what it decides from then on.
 TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -89,7 +90,19 @@ class FileStore : public server::PolicyStore {
   Result<server::Generation> with_params(const std::string& name, const Params&) override {
     return load(name, true);
   }
-  void adopted(const server::Generation&, bool) override {}
+  Result<server::Generation> without_params(const std::string& name,
+                                            const std::vector<std::string>&) override {
+    return load(name, true);
+  }
+  Result<server::Generation> past(uint64_t number) override {
+    return number < ran_.size() ? load(ran_[number], true) : fail("no such generation");
+  }
+  void look() override {}
+  uint64_t adopted(const server::Generation& generation, bool) override {
+    const std::lock_guard lock(mutex_);
+    ran_.push_back(generation.name);
+    return ran_.size() - 1;
+  }
   std::optional<Result<server::Generation>> changed() override {
     std::ifstream file(directory_ + "/current.lua");
     std::string word;
@@ -110,12 +123,19 @@ class FileStore : public server::PolicyStore {
   std::vector<std::string> directories() override { return {directory_}; }
   json list() override { return json::array({"builtin", "valve"}); }
   json status() const override { return {{"quarantined", quarantined_}}; }
+  json history() const override {
+    const std::lock_guard lock(mutex_);
+    return ran_;
+  }
+  json show() const override { return {{"text", "return policy"}}; }
   json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
 
  private:
   const std::string directory_;
   Valve& valve_;
   std::string seen_, quarantined_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> ran_{"builtin"};  // by number
   std::optional<server::Generation> good_;
 };
 

@@ -1,0 +1,59 @@
+// Answers that are too long for a packet, or that go on: they come with a memory of their own.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/server/server.h"
+
+namespace heddle::server {
+namespace {
+
+Reply in_memory(const std::string& text, Descriptor& memory) {
+  memory = Descriptor(memfd_create("heddle-answer", MFD_CLOEXEC));
+  if (write(memory.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return {false, "no memory for the answer; raise the daemon's limits", "{}"};
+  }
+  return {true, "", "{}"};
+}
+
+}  // namespace
+
+Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
+  const Client* client = engine_.find(id);
+  core::TaskProfile task = client != nullptr ? engine_.profile(*client) : core::TaskProfile{};
+  if (task.kernels.empty()) {
+    return {false,
+            client == nullptr ? "profile: no such client; see heddle ps"
+                              : "profile: nothing of the client was measured yet; wait for its "
+                                "kernels to run while nobody else's do",
+            "{}"};
+  }
+  if (!client->identity().profiled) {
+    return {false,
+            "profile: the client's GPU is of another model than the first client's, whose profiles "
+            "are kept; restart heddled without that one",
+            "{}"};
+  }
+  const profiles::Profile profile =
+      profiles_.describe(std::move(task), client->identity().label, client->identity().command);
+  return in_memory(profiles::format(profile), memory);
+}
+
+Reply Server::show_policy(Descriptor& memory) {
+  return in_memory(store_.show().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                   memory);
+}
+
+Reply Server::start_recording(const Connection& connection, const Reply& reply) {
+  if (recording_) {
+    return {false, "record: another heddle record runs; wait for it, or end it", "{}"};
+  }
+  Result<std::unique_ptr<Recording>> made = Recording::make();
+  if (!made) return {false, made.error().message, "{}"};
+  recording_ = std::move(*made);
+  recording_for_ = connection.fd.get();
+  engine_.record(&recording_->recorder(), monotonic_now());
+  log_.info("recording", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}});
+  return reply;
+}
+
+}  // namespace heddle::server
