@@ -42,6 +42,7 @@ inline constexpr KernelMetric kKernelMetrics[] = {
     {"us_on_8", "us", "duration on 8 groups of SMs"},
     {"us_on_12", "us", "duration on 12 groups of SMs"},
     {"us_on_all", "us", "duration on all SMs, measured with those"},
+    {"sm_active_pct", "%", "cycles in which an SM has a resident warp"},
 };
 inline constexpr size_t kKernelMetricCount = std::size(kKernelMetrics);
 static_assert(kKernelMetricCount <= 32, "KernelMetrics has a bit for each");

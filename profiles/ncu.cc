@@ -24,6 +24,7 @@ constexpr NcuMetric kMetrics[] = {
     {"l2_pct", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "%"},
     {"l2_hit_pct", "lts__t_sector_hit_rate.pct", "%"},
     {"dram_pct", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "%"},
+    {"sm_active_pct", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "%"},
     {"occupancy_pct", "sm__warps_active.avg.pct_of_peak_sustained_active", "%"},
 };
 
