@@ -228,8 +228,9 @@ class Samples(Session):
     def used_driver(self, loader):
         """Whether a process under heddle loaded the driver, which the shim does at the first call;
         as the loader tells, so that it is known of a shim that does nothing, too."""
-        shim = self.options.dist / "lib/heddle"
-        return any(Path(path).parent != shim for file in loader.iterdir()
+        # By way of a link, too: lib/heddle/with-libasan.so.
+        shim = (self.options.dist / "lib/heddle").resolve()
+        return any(Path(path).resolve().parent != shim for file in loader.iterdir()
                    for path in INITIALIZED.findall(file.read_text(errors="replace")))
 
     def attached(self, label):
