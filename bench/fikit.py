@@ -5,7 +5,6 @@ import statistics
 
 from md import RESULTS, three
 
-OVER = {"timeslice": "time-slicing", "mps": "MPS", "mps+priority": "MPS + client priority"}
 RULERS = ("fikit", "gapfill@mps")
 
 
@@ -39,21 +38,8 @@ def ratio(result, row, over, job, name):
     return statistics.median(each) if each else None
 
 
-def speed_ups(series):
-    """4.5.1: how much faster the high priority is than under what the host has without us."""
-    rows = [["H faster than under", *(f"{of}: `{row}`" for of in OVER.values() for row in RULERS)]]
-    for result in results(series):
-        rows.append([result["name"], *(three(ratio(result, of, row, "H", "mean"))
-                                       for of in OVER for row in RULERS)])
-    return rows
-
-
-# What a prediction is held against, for each series: (row, job, figure, the row that it is divided
-# by or None). `freeze.py` keeps these of it.
-PREDICTED = {
-    "pairs": [(row, job, f"{name}_over_alone", None)
-              for row in ("gapfill@mps", "fikit", "mps+priority")
-              for job, name in (("H", "mean"), ("L", "per_s"))],
+# What is said of each series: (row, job, figure, the row that it is divided by or None).
+MEASURED = {
     "preempt": [(row, job, name, "timeslice") for job, name in (("H", "mean"), ("L", "per_s"))
                 for row in ("fikit", "gapfill@mps")],
     "steady": [("gapfill@mps", "H", "mean", "fikit"), ("gapfill@mps", "L", "mean", None),
@@ -63,6 +49,8 @@ PREDICTED = {
               ("gapfill@mps", "L", "per_s_over_alone", None)],
     "ratio": [(row, job, "mean", over) for job in ("L", "H")
               for row, over in (("fikit", "exclusive"), ("gapfill@mps", "exclusive@mps"))],
+    "services": [(row, job, f"{name}_over_alone", None) for row in ("gapfill@mps", "mps+priority")
+                 for job, name in (("H", "mean"), ("L", "per_s"))],
 }
 
 
@@ -74,28 +62,18 @@ def title(row, job, name, over):
 def said(result, series):
     """What a result says of each column."""
     return [ratio(result, row, over, job, name) if over else figure(result, row, job, name)
-            for row, job, name, over in PREDICTED[series]]
+            for row, job, name, over in MEASURED[series]]
 
 
 def written(value):
     return "0" if value == 0 else three(value)
 
 
-def predicted(series):
-    """What virtual time said of a series, in what was committed last before it was measured -> what
-    was measured; and that commit."""
-    header = ["virtual time → the H200", *(title(*column) for column in PREDICTED[series])]
-    frozen = json.loads((RESULTS / f"predicted/{series}.json").read_text())
-    rows = [[*header, "predicted in, before"]]
-    for measured in results(series):
-        before, at = frozen.get(measured["name"]), measured["sessions"][0]["date"]
-        if before is None or before["committed"] >= at:
-            continue
-        assert before["columns"] == header[1:], f"freeze.py {series}: other columns are frozen"
-        both = zip(before["said"], said(measured, series))
-        rows.append([measured["name"], *(f"{written(old)} → {written(new)}" for old, new in both),
-                     f"{before['commit']}, {measured['sessions'][-1]['commit']}"])
-    return rows
+def measured(series):
+    """The columns of MEASURED, a row for each result, and its commit."""
+    rows = [["on the H200", *(title(*column) for column in MEASURED[series]), "commit"]]
+    return rows + [[result["name"], *map(written, said(result, series)),
+                    result["sessions"][-1]["commit"]] for result in results(series)]
 
 
 def between_tokens(series):

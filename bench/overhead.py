@@ -10,9 +10,6 @@ preload itself: processes bare, preloaded but disabled, and managed take turns i
     overhead.py --dist dist --only resnet50_bs1,llm_graph --policies gapfill --seconds 12
     overhead.py --stage --dist dist --out bench/results/stage.json
                                   instead: new tasks in their measurement stage, and behind it
-    overhead.py --waiter --dist dist --only resnet50_bs1 --out bench/results/watched.json
-                                  instead: alone, and while a less important program waits all
-                                  along, so that the shim's helper watches (shim/evidence/watch.h)
     overhead.py --sim --out /tmp/overhead.json          mock services, no GPU: the logic alone
 
 Bar: at most +1 % each. `typical` is the median of the differences over the median of the bypassed
@@ -21,19 +18,17 @@ takes more noise. Both with their 95 % bootstrap intervals.
 """
 
 import argparse
-import contextlib
 import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from harness import figures, report
-from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps, placement, tail
+from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps, placement
 from harness.session import Session, add_origin, origin
 
 HERE = Path(__file__).resolve().parent
@@ -57,9 +52,6 @@ SERVICES = {
 }
 USUAL = tuple(SERVICES)[:7]  # the others: FIKIT's Scheme II has seven models
 PRELOAD_SERVICES = ("resnet50_bs1", "alexnet_bs64")
-HELD = "held"  # a policy under which nobody but the service runs
-HELD_CONFIG = ["gpu.starvation_ms = 600000", "daemon.unobserved = false"]
-WAITS_S = 20  # until the waiter waits
 KINDS = ("bare", "disabled", "managed")
 PROCESSES = 2  # of each kind: where a process's memory lies alone makes a difference
 
@@ -122,8 +114,6 @@ class Overhead(Session):
             try:
                 self.mps.start()
                 self.daemon.start()
-                text = (HERE / "experiments/held.lua").read_text()
-                (self.daemon.policies / f"{HELD}.lua").write_text(text)
                 for name in self.options.only:
                     self.guarded(self.measure_stage if self.options.stage else self.measure, name)
                 for name in self.options.preload:
@@ -171,13 +161,6 @@ class Overhead(Session):
             for policy in self.options.policies:
                 self.daemon.use(policy, {})
                 found["policies"][policy] = self.row(job, name, policy)
-            if self.options.waiter:
-                with self.waiter() as waits:
-                    row = self.row(job, name, f"{HELD}, watched")
-                    row["waiting"] = waits()
-                    if not row["waiting"]:
-                        self.fail(f"{name}: nobody waited at the end, so this measured nothing")
-                found["policies"][f"{HELD}, watched"] = row
         finally:
             job.stop()
 
@@ -199,31 +182,6 @@ class Overhead(Session):
                  f"{row['typical']['value']:+.3%} [{row['typical']['lo']:+.3%}, "
                  f"{row['typical']['hi']:+.3%}], mean {row['mean']['value']:+.3%}")
         return row
-
-    @contextlib.contextmanager
-    def waiter(self):
-        """A less important program whose launch is held all along; yields how many wait now."""
-        def waits():
-            devices = self.daemon.counters().get("status", {"devices": []})["devices"]
-            return sum(device["waiting"] for device in devices)
-
-        command = self.daemon.prefix("be", "waiter")
-        if self.options.sim:
-            command.insert(-1, "--sim")
-        command += [self.options.dist / "libexec/heddle/heddle-demo", "batch", "--seconds", "600"]
-        env = os.environ | self.mps.env | {"HEDDLE_SOCKET": str(self.daemon.socket)}
-        with open(self.folder / "waiter.log", "wb") as log:
-            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + WAITS_S
-            while not waits():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise HostError(f"nobody waits: {tail(self.folder / 'waiter.log')}")
-                time.sleep(0.05)
-            yield waits
-        finally:
-            process.kill()
-            process.wait()
 
     def ab(self, job, seconds):
         job.send("ab", seconds, self.draw.randrange(1 << 30))  # of its own for each chunk
@@ -321,7 +279,6 @@ def parse(arguments):
     add("--preload", default=",".join(PRELOAD_SERVICES), help="its services, or ''")
     add("--rounds", type=int, default=20, help="of the preload's run")
     add("--block-s", type=float, default=0.4)
-    add("--waiter", action="store_true", help="alone, and while somebody less important waits")
     add("--stage", action="store_true", help="the measurement stage of new tasks instead")
     add("--stages", type=int, default=10, help="new tasks of each service, for --stage")
     add("--budget-s", type=float, default=540)
@@ -334,9 +291,7 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     for key in ("only", "policies", "preload"):
         setattr(options, key, [name for name in getattr(options, key).split(",") if name])
-    if options.waiter:
-        options.policies, options.config = [HELD], HELD_CONFIG + options.config
-    if options.stage or options.waiter:
+    if options.stage:
         options.preload = []
     for name in options.only + options.preload:
         if name not in SERVICES:

@@ -5,14 +5,9 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Tables, each from the files of results/ that begin with its name, but: verdicts from their tables';
-`method` from those of a script that `heddle-bench run` has taken the place of; `preload` from
-overhead*.json; `[fikit-]validation` from {six_pairs,pairs}/*.validate.md; `SERIES` from what
-`heddle-bench table --brief` left in its folder; `predict` from what `heddle trace predict` said
-before the predictor was measured and says now; `heard`, `slowdown` and `open` from itself*/;
-`ten-pairs` and `pairs-quartiles` from pairs/ and gapfill-1.7/;
-`[simulated-]frontier-*` and `steady-spread` from the folder of that name; `speed-ups` and `bounds`:
-fikit.py; `SERIES-predicted` from SERIES/ and predicted/SERIES.json, which freeze.py leaves.
+Each table is made from the files of results/ that begin with its name, or from the folder of that
+name. `pairs-again` is of pairs_again/, `bounds` of that and first/, `preload` of overhead*.json,
+`between-tokens` of services/.
 """
 
 import argparse
@@ -25,36 +20,6 @@ import fikit
 import frontier
 import quartiles
 from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
-from old_pairs import method, newest_pairs, pairs_table, verdict_table
-
-UNITS = {"host_us": "host µs", "gpu_us": "GPU µs", "record_us": "record µs", "host_ns": "host ns",
-         "sync_us": "synchronize returned, µs", "query_us": "query saw it, µs",
-         "write_us": "stream write seen, µs"}
-
-
-def steer_tables():
-    tables = {}
-    for _, document in load("steer"):
-        for experiment in document["experiments"]:
-            metrics = [m for m in UNITS if any(m in case for case in experiment["cases"])]
-            header = [experiment["about"]]
-            for metric in metrics:
-                header += [f"{UNITS[metric]}: median", "p5–p95", "p99", "over control (95 %)"]
-            rows = [[case["name"]] + [cell for metric in metrics for cell in cells(case, metric)]
-                    for case in experiment["cases"]]
-            tables[f"steer-{experiment['name']}"] = markdown(header, rows)
-    return tables
-
-
-def cells(case, metric):
-    figures = case.get(metric)
-    if figures is None:
-        return ["–"] * 4
-    over = case.get(f"{metric}_over_control")
-    change = f"{over['p50']:+.3g} [{over['lo']:+.3g}, {over['hi']:+.3g}]" if over else "–"
-    return [three(figures["p50"]), f"{three(figures['p5'])}–{three(figures['p95'])}",
-            three(figures["p99"]), change]
-
 
 def overhead_table():
     """Each service and policy from the newest file that has it."""
@@ -75,7 +40,6 @@ def overhead_table():
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
-TEN_PAIRS = ["mps+priority", "mps:25", "fikit@mps", "gapfill@mps"]
 MICRO_FILES = {"micro.json": "simulated driver, 2 cores",
                "micro-h200-simulated.json": "simulated driver, host of an H200",
                "micro-h200.json": "an H200's driver",
@@ -91,83 +55,6 @@ def micro_table():
              *(f"{of[key]:.0f}" if of.get(key, 0) > 1e4 else three(of.get(key))
                for of in found.values())] for key in figures]
     return markdown(["", "bar", *found], rows) if rows else NO_RESULT
-
-
-def validation_table(series):
-    """The sums of what `heddle-bench validate` said of each of a series."""
-    rows = []
-    for path in sorted(RESULTS.glob(f"{series}/*.validate.md")):
-        for figure, error, within, order, missed in re.findall(
-                r"\| \*\*(.*?)\*\* \| mean absolute error (\d+ %), (\d+ of \d+) within 15 %; "
-                r"order (\d+ of \d+) .*?(?:; not: (.*?))? \|", path.read_text()):
-            if "÷ alone" in figure:
-                rows.append([f"{path.name.split('.')[0]}: {figure}", error, within, order,
-                             missed or "–"])
-    header = ["virtual time against the H200", "mean error", "rows within 15 %",
-              "pairs of rows in the same order", "the first that are not"]
-    return markdown(header, rows) if rows else NO_RESULT
-
-
-def counts(verdict):
-    """Whether the driver saw as many launches under heddle as without; "–" where none counted."""
-    count = verdict.get("launches")
-    return "–" if not count else {True: "equal", False: "DIFFERENT",
-                                  None: "bare differs"}[count["equal"]]
-
-
-def gated(program):
-    """The outputs of the gated cell, and how its launches went as heddled knows."""
-    word = program["verdict"].get("outputs", {}).get("gated", "–").split(":")[0]
-    cell = next((c for c in program["cells"] if c["condition"] == "gated"), {})
-    shim = cell.get("shim", {})
-    if not shim.get("counters"):
-        return word
-    exempt = sum(client["self"].get("exempt", 0) for client in shim["counters"])
-    return (f"{word}; {shim['granted']} of {shim['launches']} asked"
-            + (f", {exempt} exempt" if exempt else ""))
-
-
-def nccl_table():
-    """Programs on two GPUs under each policy; what was measured later is added."""
-    merged = {}
-    for _, document in load("nccl"):
-        for name, found in document["programs"].items():
-            key = name, document["policy"], document["sharing"]
-            row = merged.setdefault(
-                key, {"outputs": {}, "commits": [], "counts": "–", "result": ""})
-            verdict = found["verdict"]
-            row["about"] = found["about"]
-            if verdict["result"] != "not compared" or not row["result"]:
-                row["result"] = verdict["result"]
-            row["outputs"] |= {key: word for key, word in verdict["outputs"].items()
-                               if word not in ("–", "not run", "not compared")}
-            if row["outputs"].get("gated") == "equal" and verdict["outputs"].get("gated"):
-                row["outputs"]["gated"] = gated(found)
-            row["counts"] = counts(verdict) if counts(verdict) != "–" else row["counts"]
-            row["commits"].append(found.get("commit", document["commit"]))
-    rows = [[f"{row['about']}, `{policy}`" + (", MPS" if sharing == "mps" else ""),
-             *(row["outputs"].get(key, "–") for key in ("alone", "gated", "absent", "killed")),
-             row["counts"], ", ".join(row["commits"]), row["result"]]
-            for (_, policy, sharing), row in sorted(merged.items())]
-    header = ["on two GPUs", "alone", "gated", "no daemon", "daemon killed", "launches", "commit",
-              "verdict"]
-    return markdown(header, rows) if rows else NO_RESULT
-
-
-def rows_table():
-    """What each launch costs that is told, and what it costs in rows (ipc/sparse.h)."""
-    services = {}
-    for way, prefix in (("each", "each"), ("in rows", "rows")):
-        for _, document in load(prefix):
-            for name, service in document["services"].items():
-                for found in service["policies"].values():
-                    services.setdefault(name, {})[way] = (
-                        f"{interval(found['typical'])}, {found['pairs']} pairs", document["commit"])
-    rows = [[name, *(ways.get(way, ("–",))[0] for way in ("each", "in rows")),
-             ", ".join(sorted({found[1] for found in ways.values()}))]
-            for name, ways in services.items()]
-    header = ["under a lease, beside nobody", "each launch told", "told in rows", "commit"]
-    return markdown(header, rows) if rows else NO_RESULT
 
 
 def stage_table():
@@ -194,24 +81,35 @@ def preload_table():
     return markdown(header, rows.values()) if rows else NO_RESULT
 
 
-def matrix_table():
+def by_verdict(programs):
+    """{name: verdict} as a line for each verdict."""
+    of = {}
+    for name, verdict in sorted(programs.items()):
+        of.setdefault(verdict, []).append(name)
+    return "\n".join(f"- {verdict} ({len(names)}): {'; '.join(names)}"
+                     for verdict, names in of.items()) or NO_RESULT
+
+
+def matrix_text():
     """Each program from the newest file that ran it."""
     programs = {}
     for _, document in load("matrix"):
-        programs |= {name: program for name, program in document["programs"].items()
-                     if program["verdict"]["result"] != "not run"}
-    rows = []
-    for name, program in programs.items():
-        verdict = program["verdict"]
-        outputs = verdict.get("outputs", {})
-        remarks = [" ".join(text.split())[:200].replace("|", "/")
-                   for text in verdict.get("why", []) + verdict.get("notes", [])]
-        words = {key: outputs.get(key, "–").split(":")[0] for key in ("alone", "absent", "killed")}
-        rows.append([program["about"], words["alone"], gated(program), words["absent"],
-                     words["killed"], counts(verdict),
-                     verdict["result"] + ("; " + "; ".join(remarks) if remarks else "")])
-    header = ["program", "alone", "gated", "no daemon", "daemon killed", "launches", "verdict"]
-    return markdown(header, rows) if rows else NO_RESULT
+        programs |= {found["about"]: found["verdict"]["result"]
+                     for found in document["programs"].values()
+                     if found["verdict"]["result"] != "not run"}
+    return by_verdict(programs)
+
+
+def nccl_text():
+    """Programs on two GPUs under each policy; what was compared later wins."""
+    programs = {}
+    for _, document in load("nccl"):
+        sharing = ", MPS" if document["sharing"] == "mps" else ""
+        for found in document["programs"].values():
+            verdict, key = found["verdict"], f"{found['about']} (`{document['policy']}`{sharing})"
+            if verdict["result"] != "not compared" or key not in programs:
+                programs[key] = verdict["result"]
+    return by_verdict(programs)
 
 
 def samples_text():
@@ -256,92 +154,37 @@ def blast_table():
     return markdown(header, rows) if rows else NO_RESULT
 
 
-def predict_table(*names):
-    """One file, or two before and after a change."""
-    paths = [RESULTS / name for name in names]
-    if not all(path.exists() for path in paths):
-        return NO_RESULT
-    before, now = (json.loads(path.read_text()) for path in (paths[0], paths[-1]))
+def predict_table(name):
+    """What `heddle trace predict` said of recordings, all of them in the last row."""
+    document = json.loads((RESULTS / name).read_text())
 
-    def both(kind, key, show, few="known"):
-        def cell(task):
-            found = task[kind]
-            return "–" if found[key] is None or not found[few] else show(found[key])
-        return lambda old, new: arrow(cell(old), cell(new))
+    def share(of, key, few):
+        return "–" if of[key] is None or not of[few] else f"{of[key]:.0%}"
 
-    def arrow(old, new):
-        return new if old == new else f"{old} → {new}"
-
-    def whole(value):
-        return f"{value:.0%}"
-
-    def overrun(task):
-        return f"{task['prompt_overrun']} of {task['prompt_ends']}" if task["prompt_ends"] else "–"
-
-    def believed(task):
-        """Beside what the profiler says of the same program, where pairs.py asked it."""
-        found = profiled.get(task["name"])
-        return f"{task['idle']:.0%}" + (f" ({found:.0%})" if found else "")
-
-    profiled = {f"{pair['hp']['model']}-bs{pair['hp']['batch']}": pair["idle_fraction"]["untraced"]
-                for pair in newest_pairs().values() if pair["idle_fraction"]}
-    columns = {
-        "durations, median error": both("durations", "error_p50_relative", whole),
-        "ends of queues, median error": both("queue_ends", "error_p50_relative", whole),
-        "thought busy when over": lambda old, new: arrow(overrun(old), overrun(new)),
-        "believed idle (profiler)": lambda old, new: arrow(f"{old['idle']:.0%}", believed(new)),
-        "synchronized gaps: of their time promised": both("gaps_synchronized", "useful", whole,
-                                                          "count"),
-        "promised too long": both("gaps_synchronized", "missed", whole),
-        "by µs, p50": both("gaps_synchronized", "overshoot_p50_us", three),
-        "p90": both("gaps_synchronized", "overshoot_p90_us", three),
-        "launching gaps: of their time promised": both("gaps_launching", "useful", whole),
-        "promised too long ": both("gaps_launching", "missed", whole),
-    }
-    rows = [[new["name"], *(cell(old, new) for cell in columns.values())]
-            for old, new in zip([*before["tasks"], before["all"]], [*now["tasks"], now["all"]])]
-    corner = "before → now" if len(names) > 1 else ""
-    return markdown([corner, *(name.strip() for name in columns)], rows)
+    rows = [[task["name"],
+             *(share(task[kind], "error_p50_relative", "known")
+               for kind in ("durations", "queue_ends")), f"{task['idle']:.0%}",
+             *(share(task[kind], key, few)
+               for kind, few in (("gaps_synchronized", "count"), ("gaps_launching", "known"))
+               for key in ("useful", "missed"))]
+            for task in [*document["tasks"], document["all"]]]
+    header = ["recording", "durations, median error", "ends of queues, median error", "idle",
+              "synchronized gaps: promised of their time", "promised too long",
+              "launching gaps: promised of their time", "promised too long"]
+    return markdown(header, rows)
 
 
 def tables():
-    heard = [RESULTS / name for name in ("itself_why", "itself", "itself_heard")]
-    names = "gapfill-1.4 gapfill-1.5 itself services first ratio preempt steady frontier".split()
-    made = {"six-pairs": RESULTS / "six_pairs/brief.md", "fikit-pairs": RESULTS / "pairs/brief.md",
-            "pairs-splits": RESULTS / "pairs_splits/brief.md",
-            "pairs-again": RESULTS / "pairs_again/brief.md",
-            "steady-even": RESULTS / "steady_even/brief.md",
-            **{name: RESULTS / name / "brief.md" for name in names}}
-    made |= {f"simulated-{path.parent.name}": path for path in RESULTS.glob("simulated/*/brief.md")}
-    return {**{name: path.read_text().strip() for name, path in made.items() if path.exists()},
-            "pairs": pairs_table(), "pairs-verdict": verdict_table(),
-            "launch-priority-verdict": verdict_table("launch_priority"), "method": method(),
-            "shipped-verdict": verdict_table("shipped"), "full-verdict": verdict_table("full"),
-            "launch-priority": pairs_table("launch_priority"), "matrix": matrix_table(),
-            "samples": samples_text(), "overhead": overhead_table(), "preload": preload_table(),
-            "blast-radius": blast_table(), "micro": micro_table(), "nccl": nccl_table(),
-            "rows": rows_table(), "heard": headed(quartiles.rows(heard, quartiles.ROWS)),
-            "open": headed(quartiles.rows([RESULTS / "itself_open"])), "stage": stage_table(),
-            "slowdown": headed(quartiles.rows([RESULTS / "itself_slowdown"])),
-            "ten-pairs": headed(quartiles.rows(
-                [RESULTS / "pairs"], ["timeslice", "mps", *TEN_PAIRS])),
-            "pairs-quartiles": headed(quartiles.rows(
-                [RESULTS / "gapfill-1.7", RESULTS / "pairs"], TEN_PAIRS)),
-            "pairs-again-quartiles": headed(quartiles.rows([RESULTS / "pairs_again"])),
-            "frontier-goal": headed(frontier.rows(RESULTS / "frontier")),
-            "steady-spread": headed(quartiles.steady(RESULTS / "steady")),
-            "frontier-quartiles": headed(frontier.rows(RESULTS / "frontier", quartiles.of_rows)),
-            "simulated-frontier-goal": headed(frontier.rows(RESULTS / "simulated/frontier")),
+    return {"matrix": matrix_text(), "samples": samples_text(), "overhead": overhead_table(),
+            "preload": preload_table(), "blast-radius": blast_table(), "micro": micro_table(),
+            "nccl": nccl_text(), "stage": stage_table(),
+            "pairs-again": headed(quartiles.rows([RESULTS / "pairs_again"])),
+            "frontier": headed(frontier.rows(RESULTS / "frontier")),
+            "steady": headed(quartiles.steady(RESULTS / "steady")),
             "between-tokens": headed(fikit.between_tokens("services")),
-            "speed-ups": headed(fikit.speed_ups("pairs")),
-            "bounds": headed(fikit.bounds(
-                "pairs", "pairs_splits", "preempt", "steady", "services", "first", "ratio",
-                "steady_even", "contexts", "pairs_again")),
-            **{f"{of}-predicted": headed(fikit.predicted(of)) for of in fikit.PREDICTED},
-            "validation": validation_table("six_pairs"),
-            "fikit-validation": validation_table("pairs"),
-            "predict": predict_table("predict-before.json", "predict.json"),
-            "predict-others": predict_table("predict-others.json"), **steer_tables()}
+            "bounds": headed(fikit.bounds("pairs_again", "first")),
+            **{of: headed(fikit.measured(of)) for of in ("first", "preempt", "ratio", "services")},
+            "predict": predict_table("predict.json")}
 
 
 def replaced(text, found):

@@ -7,8 +7,7 @@ simulated GPU; in virtual time. Results, tables and pictures lie in a folder for
     measure.py pairs --budget-s 540 --resume   goes on: the next ones, or what was cut short
     measure.py pairs --draw                    measures nothing; tables and pictures again, and
                                                beside a GPU's figures how near virtual time comes
-    measure.py all --device virtual --seed 1 --out bench/results/simulated       predicts all of it
-                                               (freeze.py keeps what was said before a measurement)
+    measure.py all --device virtual --seed 1 --out out/simulated                 predicts all of it
     measure.py six_pairs --device sim --scenario-s 60 --block-s 0.2 --out /tmp/m in short, no GPU
 
 Each scenario is measured by `heddle-bench run`: its processes load once, all rows alternate. --out

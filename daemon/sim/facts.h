@@ -23,12 +23,12 @@ inline constexpr uint32_t kGroupSms = 8;
 // Costs, "`cuLaunchKernel`, empty kernel, back to back": "2.84 µs". From a kernel's submission.
 inline constexpr int64_t kLaunchNs = 2'840;
 
-// bench/results/steer.json, `brackets`, "pace of 64 in a queue": 6.55 µs, of which the kernel spins
+// Measured on an H200, a pace of 64 in a queue: 6.55 µs, of which the kernel spins
 // 10 000 cycles at the H200's 1980 MHz, 5.05 µs. From the end of one kernel of a stream to the
 // next.
 inline constexpr int64_t kQueueNs = 1'500;
 
-// bench/results/timeline-resnet101.svg: latency-critical kernels, far smaller than the GPU, "take
+// Measured beside ResNet-101: latency-critical kernels, far smaller than the GPU, "take
 // 10.4 µs on average while best effort is on the GPU, 3.7 µs otherwise".
 inline constexpr float kSaturation = 3.7F / 10.4F;
 

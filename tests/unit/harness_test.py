@@ -1,8 +1,8 @@
 """bench/harness, timeline.py, table.py and its parts, without processes: python3 -m unittest."""
 
 import json
+import re
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -10,31 +10,22 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import fikit  # noqa: E402
-import old_pairs  # noqa: E402
 import quartiles  # noqa: E402
 import table  # noqa: E402
 import timeline  # noqa: E402
 from harness import figures, report  # noqa: E402
 
 
-def pair(mean_hi, share, repetitions=5):
-    """What a pair of the older results has of one row: its ratios and best effort's share."""
-    ratio = {"of": "mps/x", "over": "mps/client_priority", "median": 0.8, "lo": 0.7}
-    return {"ratios": [ratio | {"metric": "hp_mean", "hi": mean_hi, "n": repetitions},
-                       ratio | {"metric": "hp_p99", "hi": 0.9, "n": repetitions}],
-            "conditions": {"mps/x": {"be_over_alone": {"median": share}}},
-            "idle_fraction": {"traced": 0.75, "untraced": 0.5}}
+# By whom a result is read: bench/table.py, but for the last two lines.
+READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services)/\w+\.json$",
+        r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
+        *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
+        r"predict\.json$",
+        r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
+        r"h100/", r"quickstart\.json$", r"conformance-h200\.txt$"]  # sections of RESULTS.md
 
 
 class Harness(unittest.TestCase):
-    def test_passes_only_if_faster_and_best_effort_gets_its_share(self):
-        for hi, share, repetitions, passes in ((0.9, 0.25, 5, True), (1.1, 0.25, 5, False),
-                                               (0.9, 0.15, 5, False), (0.9, 0.25, 4, None)):
-            verdict = old_pairs.verdict_of(pair(hi, share, repetitions), "mps/x")
-            self.assertIs(verdict["passes"], passes, (hi, share, repetitions))
-        self.assertEqual(verdict["be_share_wanted"], 0.2)
-        self.assertEqual(verdict["be_share_wanted_traced"], 0.3)
-
     def test_result_file_is_json_and_round_trips(self):
         result = {"a": [{"n": i, "text": "x" * 50} for i in range(4)], "b": {"c": [1, 2.5, None]}}
         text = report.render(result)
@@ -69,7 +60,6 @@ class Harness(unittest.TestCase):
 
     def test_what_fikit_asks_for_is_taken_from_the_right_rows(self):
         self.fikit_result()
-        self.assertEqual(fikit.speed_ups("s")[1], ["x", "4.00", "–", "2.00", "–", "–", "–"])
         self.assertEqual(fikit.bounds("s")[1],
                          ["x", "`fikit`", "abc", "99.0", "100", "4", "4.00%", "8.00"])
         self.addCleanup(setattr, fikit, "UNCOUNTED", fikit.UNCOUNTED)
@@ -84,24 +74,20 @@ class Harness(unittest.TestCase):
         self.assertEqual(fikit.between_tokens("s")[1:],
                          [["x: H", "–", "20.0 / 40.0", "–", "–", "abc"]])
 
-    def test_predicted_is_only_what_was_committed_before(self):
+    def test_measured_divides_a_row_by_another_within_a_repetition(self):
         self.fikit_result()
-        for name in ("RESULTS", "PREDICTED"):
-            self.addCleanup(setattr, fikit, name, getattr(fikit, name))
-        fikit.PREDICTED = {"s": [("fikit", "H", "mean", "timeslice")]}
-        with tempfile.TemporaryDirectory() as folder:
-            fikit.RESULTS = Path(folder)
-            (fikit.RESULTS / "predicted").mkdir()
+        self.addCleanup(setattr, fikit, "MEASURED", fikit.MEASURED)
+        fikit.MEASURED = {"s": [("fikit", "H", "mean", "timeslice"), ("fikit", "L", "mean", "mps")]}
+        self.assertEqual(fikit.measured("s"),
+                         [["on the H200", "`fikit`: H mean ÷ `timeslice`",
+                           "`fikit`: L mean ÷ `mps`", "commit"], ["x", "0.333", "–", "abc"]])
 
-            def committed(date):
-                of_x = {"commit": "def", "committed": date, "said": [0.25],
-                        "columns": ["`fikit`: H mean ÷ `timeslice`"]}
-                (fikit.RESULTS / "predicted/s.json").write_text(json.dumps({"x": of_x}))
-                return fikit.predicted("s")[1:]
-
-            self.assertEqual(committed("2026-11-01T23:59:59Z"),
-                             [["x", "0.250 → 0.333", "def, abc"]])
-            self.assertEqual(committed("2026-11-02T00:00:01Z"), [])
+    def test_every_result_is_read_by_a_table_or_a_test(self):
+        read = re.compile("|".join(READ))
+        unread = [str(path.relative_to(BENCH / "results"))
+                  for path in (BENCH / "results").rglob("*") if path.is_file()
+                  and not read.match(str(path.relative_to(BENCH / "results")))]
+        self.assertEqual(unread, [])
 
     def test_table_replaces_only_between_its_markers(self):
         text = "a\n<!-- table:x:begin -->\nold\n<!-- table:x:end -->\nb\n"

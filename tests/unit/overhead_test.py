@@ -1,6 +1,5 @@
 """bench/overhead.py's figures and the in-process comparison, without a GPU: python3 -m unittest."""
 
-import contextlib
 import ctypes
 import random
 import sys
@@ -102,37 +101,6 @@ class Overhead(unittest.TestCase):
         for _ in range(20):
             run.ab(Job(), overhead.CHUNK_S)
         self.assertEqual(first, {0, 1})
-
-    def measured_beside_a_waiter(self, waiting):
-        """One service with --waiter, whose iterations take 1 % longer while it is watched."""
-        watched = []
-
-        @contextlib.contextmanager
-        def waiter():
-            watched.append(True)
-            yield lambda: waiting
-
-        job = SimpleNamespace(about={}, wait_ready=lambda: None, stop=lambda: None)
-        options = overhead.parse(["--sim", "--waiter", "--seconds", "1"])
-        self.assertEqual((options.policies, options.preload), (["held"], []))
-        self.assertIn("daemon.unobserved = false", options.config)
-        run = overhead.Overhead(options)
-        run.daemon = SimpleNamespace(use=lambda policy, params: None, counters=lambda: {})
-        run.start, run.waiter, run.say = lambda name, kind: job, waiter, lambda text: None
-        run.ab = lambda job, seconds: {"on_ns": [1010 if watched else 1000] * 9,
-                                       "off_ns": [1000] * 9}
-        run.measure("s")
-        return run.result
-
-    def test_a_service_is_measured_alone_and_while_somebody_waits(self):
-        found = self.measured_beside_a_waiter(1)
-        self.assertEqual(found["errors"], [])
-        rows = found["services"]["s"]["policies"]
-        self.assertEqual({name: row["typical"]["value"] for name, row in rows.items()},
-                         {"held": 0, "held, watched": 0.01})
-
-    def test_without_a_waiter_nothing_was_watched(self):
-        self.assertIn("nobody waited", self.measured_beside_a_waiter(0)["errors"][0])
 
     def test_every_pair_has_one_iteration_of_each_kind_and_the_word_ends_at_zero(self):
         word, seen = ctypes.c_uint32(0), []
