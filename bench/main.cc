@@ -109,6 +109,10 @@ constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
 constexpr const char* kPlotHelp = "SVG from results and traces; needs matplotlib (plot --help)";
 
+constexpr const char* kInterferenceHelp =
+    "Sensitivity curves: each victim beside each channel's microbenchmark at rising pressure; "
+    "needs a GPU and nvcc (interference --help)";
+
 constexpr const char* kAgreeHelp =
     R"(Whether two results of one scenario say the same: every ratio over alone, and of each policy over
 its rival, of A.json and of B.json, with their 95 % intervals. Those whose intervals do not meet are
@@ -218,14 +222,15 @@ int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run)
   return heddle::bench::print_virtual(options);
 }
 
-// Drawing needs a plotting library, and nothing else does: a script beside the binaries.
-int plot(const std::vector<std::string>& arguments) {
-  const std::string script = heddle::bench::installed("libexec/heddle/plot.py");
+// Drawing needs a plotting library, and curves of interference a compiler: scripts beside the
+// binaries.
+int become(const std::string& name, const std::vector<std::string>& arguments) {
+  const std::string script = heddle::bench::installed("libexec/heddle/" + name + ".py");
   std::vector<const char*> words = {"python3", script.c_str()};
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
   words.push_back(nullptr);
   execvp(words[0], const_cast<char* const*>(words.data()));
-  throw std::runtime_error("plot: python3 is not there; install it, and python3-matplotlib");
+  throw std::runtime_error(name + ": python3 is not there; install it");
 }
 
 }  // namespace
@@ -274,6 +279,8 @@ int main(int argc, char** argv) {
   table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
   CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
   drawing->prefix_command()->set_help_flag();
+  CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
+  interference->prefix_command()->set_help_flag();
   std::string first, second;
   CLI::App* agree = app.add_subcommand("agree", kAgreeHelp);
   agree->add_option("first", first)->type_name("A.json")->required();
@@ -291,7 +298,8 @@ int main(int argc, char** argv) {
       return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
-    if (drawing->parsed()) return plot(drawing->remaining());
+    if (drawing->parsed()) return become("plot", drawing->remaining());
+    if (interference->parsed()) return become("interference", interference->remaining());
     if (agree->parsed()) return heddle::bench::print_agreements(first, second);
     if (gated->parsed()) return heddle::bench::gated_loop(clients, count, beside);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);
