@@ -5,12 +5,15 @@ alone and beside alternate, and a slowdown is taken against the blocks alone bef
 
     heddle-bench interference --json curves.json [--program FILE] [--victims A;B] [--disjoint]
 
+    heddle-bench interference --fit curves.json
+
 Without --program, workloads/interference.cu is built with nvcc. The result is written after every
 curve; --resume goes on where the file stopped.
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -34,8 +37,8 @@ CHANNELS = {
     "l2": [f"l2,mb=4,blocks={b}" for b in (33, 66, 99, 132)],
     "dram": [f"dram,blocks={b}" for b in (33, 66, 99, 132)],
 }
-VICTIMS = ["issue,ilp=4", "fp64,ilp=2", "tensor", "smem", "l1,kb=54", "l2,mb=16,blocks=66",
-           "dram,blocks=66"]
+VICTIMS = ["issue,ilp=4", "fp64,ilp=2", "fp64,ilp=4", "tensor", "smem", "l1,kb=54",
+           "l2,mb=16,blocks=66", "dram,blocks=66"]
 # Channels that do not go by SMs are measured on disjoint ones.
 OF_DEVICE = {"l2_capacity", "l2", "dram"}
 VICTIM_SMS, ANTAGONIST_SMS = "sms=0-63", "sms=64-131"
@@ -93,7 +96,8 @@ def measure(program, victim, antagonist, seconds, repetitions):
     """A point of a curve: the victim's slowdowns, each against the blocks alone around it."""
     slowdowns, pressures, unit = [], [], ""
     with Program(program, victim, antagonist) as pair:
-        before = pair.ask("alone", seconds)["mean_us"]
+        alone = pair.ask("alone", seconds)
+        before = alone["mean_us"]
         for _ in range(repetitions):
             beside = pair.ask("beside", seconds)
             after = pair.ask("alone", seconds)["mean_us"]
@@ -102,7 +106,8 @@ def measure(program, victim, antagonist, seconds, repetitions):
             unit = beside["held_unit"]
             before = after
     return {"antagonist": antagonist, "slowdown": statistics.median(slowdowns),
-            "slowdowns": slowdowns, "pressure": statistics.median(pressures), "unit": unit}
+            "slowdowns": slowdowns, "pressure": statistics.median(pressures), "unit": unit,
+            "alone_pressure": alone["pressure"]}
 
 
 def placed(victim, antagonist, channel, disjoint):
@@ -140,6 +145,59 @@ def curves(program, victims, channels, options, done, save):
     return failed
 
 
+# What an SM's pipelines can at most, in the microbenchmarks' unit (H100: CUDA programming guide,
+# throughput of arithmetic instructions). Of the others the peak is the most that was seen.
+NOMINAL = {"issue": 4.0, "fp64": 2.0}
+FITTED = ("issue", "fp64", "tensor", "l2", "dram")
+
+
+def smooth_max(x, sharpness):
+    """daemon/core/interference.cc's."""
+    log = sharpness * math.log(x) if x > 0 else -math.inf
+    return x if log > 200 else (1 + math.exp(log)) ** (1 / sharpness)
+
+
+def pairs_of(curves, channel):
+    """(own, other's, slowdown) of that channel's microbenchmark beside itself."""
+    return [(p["alone_pressure"], p["pressure"], p["slowdown"])
+            for c in curves if c["channel"] == channel and c["victim"].split(",")[0] == channel
+            for p in c["points"] if "error" not in p]
+
+
+def fit(pairs, nominal=None):
+    """The capacity and sharpness by which the estimator comes nearest to these slowdowns, in the
+    mean squared error of their logarithms, and that error's root."""
+    peak = nominal or max(own + other if slowdown < 1.02 else max(own, other)
+                          for own, other, slowdown in pairs)
+
+    def error(capacity, sharpness):
+        total = 0.0
+        for own, other, slowdown in pairs:
+            alone = own / peak / capacity
+            beside = (own + other) / peak / capacity
+            predicted = smooth_max(beside, sharpness) / smooth_max(alone, sharpness)
+            total += math.log(predicted / slowdown) ** 2
+        return math.sqrt(total / len(pairs))
+
+    return min((error(c / 200, s), c / 200, s) for c in range(120, 261)
+               for s in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16, 24, 40, 64))[::-1]
+
+
+def print_fit(path):
+    """[limit] lines for profiles/gpu/NAME.toml."""
+    with open(path, encoding="utf-8") as file:
+        curves = json.load(file)["curves"]
+    print("[limit]")
+    for channel in FITTED:
+        pairs = pairs_of(curves, channel)
+        if len(pairs) < 3:
+            print(f"# {channel}: {len(pairs)} points of it beside itself; 3 are needed")
+            continue
+        sharpness, capacity, error = fit(pairs, NOMINAL.get(channel))
+        print(f"{channel} = {{ capacity = {capacity:g}, sharpness = {sharpness:g} }}"
+              f"  # fitted: {len(pairs)} points of {os.path.basename(path)}, {100 * error:.1f} %")
+
+
 def build():
     """interference.cu, compiled for this host's GPU."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -159,7 +217,10 @@ def build():
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="heddle-bench interference", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", required=True, metavar="FILE", help="the result")
+    parser.add_argument("--json", metavar="FILE", help="the result")
+    parser.add_argument("--fit", metavar="FILE",
+                        help="measure nothing: print the [limit] lines of profiles/gpu/NAME.toml "
+                        "that a result asks for")
     parser.add_argument("--program", help="what interference.cu was built to")
     parser.add_argument("--victims", help="specifications, apart by ; (a microbenchmark of each)")
     parser.add_argument("--channels", help="apart by commas (all)")
@@ -168,6 +229,8 @@ def parse(arguments):
     parser.add_argument("--disjoint", action="store_true", help="all pairs on disjoint SMs")
     parser.add_argument("--resume", action="store_true", help="go on where the file stopped")
     options = parser.parse_args(arguments)
+    if not options.json and not options.fit:
+        parser.error("--json FILE is where the result goes")
     unknown = set((options.channels or "").split(",")) - set(CHANNELS) - {""}
     if unknown:
         parser.error(f"no channel {', '.join(sorted(unknown))}; there are {', '.join(CHANNELS)}")
@@ -176,6 +239,9 @@ def parse(arguments):
 
 def main(arguments):
     options = parse(arguments)
+    if options.fit:
+        print_fit(options.fit)
+        return 0
     victims = options.victims.split(";") if options.victims else VICTIMS
     channels = options.channels.split(",") if options.channels else list(CHANNELS)
     result = {"version": 1, "seconds": options.seconds, "repetitions": options.repetitions,

@@ -25,8 +25,9 @@ us=100
 while read -r command seconds; do
   tenths=$((us * 10))
   [ "$command" = beside ] && tenths=$((us * (10 + ways)))
-  printf '{"launches": %d, "mean_us": %d.%d, "held_pressure": %d, "held_unit": "%s"}\n' \
-    $launches $((tenths / 10)) $((tenths % 10)) "$ways" wavefronts/cycle/SM
+  printf '{"launches": %d, "mean_us": %d.%d, "pressure": 3, "held_pressure": %d, ' \
+    $launches $((tenths / 10)) $((tenths % 10)) "$ways"
+  echo '"held_unit": "wavefronts/cycle/SM"}'
   us=$((us + 2))
 done
 """
@@ -91,6 +92,32 @@ class CurvesTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no channel l3; there are slots, issue", done.stderr)
+
+    # Slowdowns as the estimator has them at a known capacity and sharpness.
+    def test_the_fit_finds_what_the_slowdowns_were_made_of(self):
+        sys.path.insert(0, str(SCRIPT.parent))
+        import interference
+        for capacity, sharpness in ((0.955, 40), (1.0, 3), (0.8, 8)):
+            def stretch(own, other):
+                return (interference.smooth_max((own + other) / 2 / capacity, sharpness)
+                        / interference.smooth_max(own / 2 / capacity, sharpness))
+            pairs = [(own, other, stretch(own, other)) for own in (0.5, 1.0, 1.8)
+                     for other in (0.5, 1.0, 1.4, 1.8)]
+            found_sharpness, found_capacity, error = interference.fit(pairs, 2.0)
+            self.assertAlmostEqual(found_capacity, capacity, delta=0.011)
+            self.assertEqual(found_sharpness, sharpness)
+            self.assertLess(error, 0.002)
+
+    def test_fit_prints_lines_of_a_model_and_says_what_is_missing(self):
+        points = [{"alone_pressure": 1.8, "pressure": p, "slowdown": max(1, (1.8 + p) / 2)}
+                  for p in (0.5, 1.0, 1.8)]
+        with open(self.json, "w", encoding="utf-8") as file:
+            json.dump({"curves": [{"victim": "fp64,ilp=4", "channel": "fp64", "disjoint": False,
+                                   "points": points + [{"error": "x"}]}]}, file)
+        done = subprocess.run([sys.executable, SCRIPT, "--fit", self.json], capture_output=True,
+                              text=True, check=True)
+        self.assertIn("fp64 = { capacity = 1, sharpness = ", done.stdout)
+        self.assertIn("# issue: 0 points of it beside itself; 3 are needed", done.stdout)
 
     def test_every_channel_is_one_of_the_estimators(self):
         sys.path.insert(0, str(SCRIPT.parent))
