@@ -140,10 +140,11 @@ void print_generation(std::ostream& out, const json& policy) {
 
 }  // namespace
 
-// Clients choose their labels, and a terminal obeys control characters.
+// Clients choose their labels, and a terminal obeys control characters, those from 0x80 to 0x9f
+// among them.
 std::string printable(std::string text) {
   std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return iscntrl(c) != 0; }, '?');
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   return text.empty() ? "-" : text;
 }
 

@@ -116,7 +116,7 @@ int record(const RecordOptions& options) {
   Closed connection, memory;
   const Answer answer = ask(options.socket, request, connection.fd, memory.fd);
   if (answer.code != kOk) return show_error(options.as_json, answer);
-  const Closed file{open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+  const Closed file{open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
   if (file.fd < 0) {
     return failed(options, kFailed,
                   options.file + ": cannot be written: " + strerror(errno) + "; name another FILE");

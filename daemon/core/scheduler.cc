@@ -251,6 +251,9 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
 
 void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
                               Seen seen) {
+  // It says how long it took, but not longer than it was away.
+  const double away_us = std::max(0.0, to_us(at - work.posted_at));
+  measured_us = std::min(measured_us, static_cast<float>(away_us));
   if (measured_us > 0) {
     add_duration(c, work, static_cast<double>(measured_us));
   } else if (seen == Seen::kNot) {
@@ -286,7 +289,8 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     judge_gaps(c, *late, e.at, b.duration_us, e.at);  // what came before it may have ended now
     c.done_at = e.at;
     if (b.duration_us > 0) {
-      add_duration(c, *late, static_cast<double>(b.duration_us));
+      add_duration(c, *late,
+                   std::min(static_cast<double>(b.duration_us), to_us(e.at - late->posted_at)));
       c.undated.forget(*late);
     }
   }

@@ -326,9 +326,17 @@ void Client::add_kernel(const core::KernelBody& kernel) {
   slot = std::make_unique<core::KernelBody>(kernel);
 }
 
-uint64_t Client::task() const {
+uint64_t Client::shared_task() const {
   const std::string task = identity_.label + '\n' + identity_.command;
   return XXH3_64bits(task.data(), task.size());
+}
+
+// A label and a command line are what a client says: under another user's it would teach the daemon
+// wrong durations of his task.
+uint64_t Client::task() const {
+  const uint64_t shared = shared_task();
+  if (identity_.uid == 0 || identity_.uid == geteuid()) return shared;
+  return XXH3_64bits_withSeed(&shared, sizeof shared, identity_.uid);
 }
 
 std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,

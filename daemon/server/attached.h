@@ -131,7 +131,11 @@ class Client {
     return index < kernels_.size() && kernels_[index] != nullptr;
   }
 
-  uint64_t task() const;  // hash of label, executable and arguments
+  // Hash of label, executable and arguments: of root's and the daemon's own user's programs, and
+  // what profiles are for that serve everybody,
+  uint64_t shared_task() const;
+  // and of others with their user: nobody teaches the daemon about another's programs.
+  uint64_t task() const;
   // Tells a core about the client, what is known of its task, and all its kernels: the events, in
   // order.
   std::vector<core::Event> introduction(uint8_t gpu, core::TimeNs now,

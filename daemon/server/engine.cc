@@ -93,8 +93,11 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
 void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
   core::Scheduler& scheduler = device(index, client.identity().sm_count, now);
   client.put_on_gpu(index);
-  const core::TaskProfile* profile =
-      client.identity().profiled ? profiles_.find(client.task()) : nullptr;
+  const core::TaskProfile* profile = nullptr;
+  if (client.identity().profiled) {
+    profile = profiles_.find(client.task());
+    if (profile == nullptr) profile = profiles_.find(client.shared_task());
+  }
   for (const core::Event& event : client.introduction(index, now, profile)) {
     step(scheduler, event);
   }

@@ -52,7 +52,7 @@ std::string quoted(std::string_view text) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (byte < 0x20 || byte >= 0x7f) {
       constexpr char kHex[] = "0123456789abcdef";
       out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
       escaped = true;

@@ -101,6 +101,17 @@ class MeasureTest : public CoreTest {
   }
 };
 
+// Who says that a kernel took an hour teaches no more than that it was away for half a millisecond.
+TEST_F(MeasureTest, NothingTookLongerThanItWasAway) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  post(1);
+  now_ += 500 * kUs;
+  done(1, 3.6e9f);
+  post(1);
+  EXPECT_NEAR(core_->clients().front().outstanding_us, 500, 1);
+}
+
 TEST_F(MeasureTest, ANewTaskIsMeasuredUntilItsRunsAreDone) {
   attach(1, 0);
   kernel(1, 0, 77);
