@@ -1,6 +1,6 @@
 """What best effort gets at the same slowdown of the latency job: gapfill against MPS with client
 priority, thread percentages and splits. The goal: nowhere 2 % less, and 10 % more at 1.05, 1.1 and
-1.2 (DESIGN)."""
+1.2."""
 
 import json
 

@@ -46,7 +46,7 @@ PROGRAMS = {
     "fcn_resnet50-bs8": model("fcn_resnet50", 8),
     "keypointrcnn_resnet50_fpn-bs1": model("keypointrcnn_resnet50_fpn", 1),
     "maskrcnn_resnet50_fpn-bs1": model("maskrcnn_resnet50_fpn", 1),
-    # FIKIT's further models (shared/PAPERS.md), and what else the scenarios run.
+    # FIKIT's further models, and what else the scenarios run.
     "resnet50-bs1": model("resnet50", 1),
     "resnet50-bs32": model("resnet50", 32),
     "resnet50-bs1-graph": model("resnet50", 1, "--graph", "true"),

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Of the papers, by torchvision's names (shared/PAPERS.md; MMK's Table III for the five before the
+# Of the papers, by torchvision's names (MMK's Table III for the five before the
 # last, which is transformers').
 MODELS = (
     "alexnet", "vgg16", "vgg19", "googlenet", "resnet50", "resnet101", "resnet152",

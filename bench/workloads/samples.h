@@ -2,7 +2,7 @@
 // Used by the CUDA microbenchmarks of this folder, from one thread.
 //
 // A case is judged against the control of its experiment within the same round, because a shared
-// host drifts by more than the effects that are looked for (FACTS, "Noise"): the report carries the
+// host drifts by more than the effects that are looked for: the report carries the
 // median of the paired differences and its 95 % interval, not a difference of medians.
 #pragma once
 

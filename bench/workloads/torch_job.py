@@ -41,7 +41,7 @@ def digest(output):
 
 def profile(iterate, seconds, timeline):
     """Device time of all kernels and copies against wall time. Tracing slows launch-bound models
-    (FACTS: +50 %), so the caller also has kernel time per iteration to set against an untraced
+    (+50 % measured), so the caller also has kernel time per iteration to set against an untraced
     run. A traced process is measured no more: CUPTI stays loaded."""
     iterations = 0
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:

@@ -110,7 +110,7 @@ class Watcher {
  private:
   void loop(CUcontext context) {
     CHECK(cuCtxSetCurrent(context));
-    prctl(PR_SET_TIMERSLACK, 1UL);  // with the default slack 20 µs become 105-160 (FACTS)
+    prctl(PR_SET_TIMERSLACK, 1UL);  // with the default slack 20 µs become 105-160 (H200)
     for (;;) {
       const Mode mode = mode_.load();
       running_.store(mode);

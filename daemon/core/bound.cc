@@ -13,7 +13,7 @@ namespace heddle::core {
 namespace {
 
 // From the end of work until its client says so: a nap between two looks of a waiting thread
-// (shim/admission/gate.cc, 60 µs), and the marker's own delay (FACTS, Costs: 7 µs).
+// (shim/admission/gate.cc, 60 µs), and the marker's own delay (measured: 7 µs).
 constexpr double kNoticeUs = 70;
 // From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
 // calls the driver.

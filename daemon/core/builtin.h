@@ -1,4 +1,4 @@
-// The built-in default: what happens where no policy speaks (DESIGN, "Who may launch").
+// The built-in default: what happens where no policy speaks.
 //
 // Of the active clients the most important runs free, equals at the top all do (FIKIT case C),
 // everyone below asks and is let go one launch at a time while nobody above has work outstanding.

@@ -30,7 +30,7 @@ struct Config {
   uint32_t sm_total = 132;
   bool mps = false;
   double tick_us = 1'000;        // between two ticks of a policy
-  double switch_us = 70;         // 10 under MPS, 70 time-sliced (FACTS)
+  double switch_us = 70;         // 10 under MPS, 70 time-sliced (measured on an H200)
   double idle_us = 2'000;        // silence after which a client is idle ...
   double idle_us_max = 50'000;   // ... or its predicted gap, if that is longer, up to this
   double window_low_us = 2'000;  // window of the highest active priority below Q4 (builtin.h) ...

@@ -1,5 +1,5 @@
-// The constants of the sharing model. Each comes from the named row of shared/FACTS.md quoted above
-// it; nothing else of FACTS is known to the model, so that the other rows can judge it
+// The constants of the sharing model. Each was measured on an H200, as quoted above
+// it; other measurements are held out, so that they can judge it
 // (tests/unit/gpu_model_test.cc).
 #pragma once
 
@@ -37,7 +37,7 @@ inline constexpr float kSaturation = 3.7F / 10.4F;
 inline constexpr int kPriorityLeast = 0;
 inline constexpr int kPriorityGreatest = -5;
 
-// Limits of one SM of compute capability 9.0. No row of FACTS: they are the architecture's own,
+// Limits of one SM of compute capability 9.0: the architecture's own,
 // from NVIDIA's table of technical specifications per compute capability.
 inline constexpr uint32_t kThreadsPerSm = 2048;
 inline constexpr uint32_t kRegistersPerSm = 65536;

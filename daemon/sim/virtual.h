@@ -21,9 +21,9 @@
 namespace heddle::sim {
 
 struct HostCosts {
-  TimeNs launch_ns = 2'840;      // FACTS, Costs: `cuLaunchKernel`, back to back
-  TimeNs round_trip_ns = 3'000;  // DESIGN's target for an ask that is granted at once
-  TimeNs marker_ns = 7'000;      // FACTS, Costs: a stream write is seen this much later
+  TimeNs launch_ns = 2'840;      // measured: `cuLaunchKernel`, back to back
+  TimeNs round_trip_ns = 3'000;  // the target for an ask that is granted at once
+  TimeNs marker_ns = 7'000;      // measured: a stream write is seen this much later
   bool mark_all = false;         // the core hears of every end: for the clairvoyant policy
 };
 

@@ -1,5 +1,5 @@
 // Evidence (d): the helper thread looks whether marked work is done, only while somebody less
-// important waits for this client (DESIGN, "Who knows when work is done").
+// important waits for this client.
 //
 // It looks every 20 µs and rests as soon as no marker is outstanding, while anything captures, and
 // for good once the process exits. Measured (bench/RESULTS.md): a thread that spins on the query

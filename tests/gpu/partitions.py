@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do two programs on SMs that do not meet run as if alone? Rates of a program that fills the GPU,
 under MPS and heddle: on all SMs, on one half, and beside a second one on the same half and on the
-other (KRISP's isolated instances; FACTS: 566 + 566 kernels/s apart, 345 + 345 on the same groups).
+other (KRISP's isolated instances; 566 + 566 kernels/s apart, 345 + 345 on the same).
 
     partitions.py --dist dist --out bench/results/partitions.json       half a minute
     partitions.py --sim --out /tmp/partitions.json                      the logic alone

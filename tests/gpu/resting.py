@@ -23,7 +23,7 @@ from harness import report, session  # noqa: E402
 from harness.processes import Daemon, Job, NoMps  # noqa: E402
 
 SETTLE_S = 2      # until what came before is believed to be over
-BAR = 0.001       # cores (issue 5, item 7)
+BAR = 0.001       # cores
 SIM_BAR = 0.003   # machines that tests run on are slow
 
 

@@ -38,6 +38,9 @@ HOSTS = re.compile(
     r"\b(?:(?:deb|archive|security|snapshot|ftp|registry|files|index|proxy|download|mirrors?)"
     r"(?:\.[a-z0-9-]+)+|pypi|ghcr|quay|nvcr)\.(?:org|com|io|net)\b")
 
+# Notes that are not in the tree: a reader cannot look them up.
+ELSEWHERE = re.compile(r"\b[Ii]ssue" r" \d+\b|\b(?:DESIG[N]|FACT[S]|PAPER[S]|POLICY_AP[I])\b(?!_)")
+
 
 def lengths(path, text):
     lines = text.splitlines()
@@ -83,6 +86,8 @@ def shape():
         for number, line in enumerate(text.splitlines(), 1):
             if HOSTS.search(line):
                 problems.append(f"{path}:{number}: names a registry host")
+            if "results" not in path.parts and ELSEWHERE.search(line):
+                problems.append(f"{path}:{number}: names what is not in the tree; say it itself")
     tree.report(problems)
 
 

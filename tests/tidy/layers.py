@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DESIGN's dependency rule: which folder may include what.
+"""The dependency rule: which folder may include what.
 
 Dependencies point one way. A folder that is not named here falls under its nearest named parent.
 """

@@ -256,7 +256,7 @@ TEST_F(GpuModelTest, ALimitedClientsKernelsAreSmallOnes) {
   EXPECT_NEAR(static_cast<double>(when(limited) - facts::kLaunchNs), first_wave_ns + 100 * kUs, 3);
 }
 
-// FACTS, Green Contexts, held out: two processes under MPS on disjoint groups run at full speed at
+// Measured, held out: two processes under MPS on disjoint groups run at full speed at
 // the same time (566 + 566 kernels/s); on the same groups 345 + 345. A kernel of 264 blocks
 // (probes, xproc.cu) on 64 SMs.
 TEST_F(GpuModelTest, DisjointSmSetsDoNotMeetAndEqualOnesShare) {
@@ -337,7 +337,7 @@ TEST_F(GpuModelTest, RandomWorkCompletesOnceInOrderAndAgain) {
   }
 }
 
-// FACTS, held out: "small kernel + sync every 200 µs (alone p50 11 µs) beside a deep queue of
+// Measured, held out: "small kernel + sync every 200 µs (alone p50 11 µs) beside a deep queue of
 // full-GPU kernels". Median latency in µs.
 double small_beside_deep_us(Mode mode, TimeNs deep_kernel_ns) {
   constexpr TimeNs kAloneNs = 11 * kUs;

@@ -9,7 +9,7 @@
 namespace heddle::ipc {
 namespace {
 
-// An H200: FACTS, "Green Contexts".
+// An H200.
 const std::vector<uint16_t> kH200 = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12};
 
 uint32_t groups(const char* text, const std::vector<uint16_t>& sms = kH200) {

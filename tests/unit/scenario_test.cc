@@ -241,13 +241,13 @@ TEST(Scenario, ABaseGivesWhatTheFileDoesNotSay) {
 }
 
 TEST(Scenario, AnExpectationNamesRowFigureBoundAndSource) {
-  const auto plain = parse_expectation("gapfill@mps: H jct_ms mean <= 1.5 (issue 5, item 2)");
+  const auto plain = parse_expectation("gapfill@mps: H jct_ms mean <= 1.5 (every pair)");
   ASSERT_TRUE(plain) << plain.error().message;
   EXPECT_EQ(plain->row, "gapfill@mps");
   EXPECT_EQ(plain->figure, "H jct_ms mean");
   EXPECT_TRUE(plain->at_most && plain->over.empty() && plain->idle_of.empty());
   EXPECT_EQ(plain->bound, 1.5);
-  EXPECT_EQ(plain->source, "issue 5, item 2");
+  EXPECT_EQ(plain->source, "every pair");
   const auto idle = parse_expectation("mps:25: L per_s / static >= 0.5 x idle H (us)");
   ASSERT_TRUE(idle) << idle.error().message;
   EXPECT_EQ(idle->row, "mps:25");
