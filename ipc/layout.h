@@ -76,10 +76,10 @@ struct KernelHint {
 
 // What is special about the launches of one kernel.
 struct Special {
-  uint8_t measure = 0;         // one launch in so many is to be timed; 0: now and then
-  uint8_t size = 0;            // groups of SMs that the policy wants for it; 0: all
-  bool raised = false;         // it has a launch priority of its own:
-  int8_t launch_priority = 0;  // -5 to 0
+  uint8_t measure = 0;      // one launch in so many is to be timed; 0: now and then
+  uint8_t size = 0;         // groups of SMs that the policy wants for it; 0: all
+  bool raised = false;      // it has a launch priority of its own:
+  int launch_priority = 0;  // -5 to 0
 };
 constexpr uint32_t pack_special(Special s) {
   return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 |
