@@ -180,8 +180,8 @@ Result<DeviceModel> find_gpu_model(const std::string& directory, const std::stri
   }
   if (found) return best;
   return fail(directory + ": no model of \"" + gpu +
-              "\"; copy one to NAME.toml there, set gpu, and measure its constants with "
-              "heddle-bench interference");
+              "\"; copy one to NAME.toml there, set gpu, and fit its constants with "
+              "heddle-bench interference --fit");
 }
 
 }  // namespace heddle::profiles

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "daemon/server/gpu_models.h"
 #include "ipc/fault.h"
 #include "ipc/slot.h"
 
@@ -93,11 +94,8 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
 void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
   core::Scheduler& scheduler = device(index, client.identity().sm_count, now);
   client.put_on_gpu(index);
-  const core::TaskProfile* profile = nullptr;
-  if (client.identity().profiled) {
-    profile = profiles_.find(client.task());
-    if (profile == nullptr) profile = profiles_.find(client.shared_task());
-  }
+  const core::TaskProfile* profile =
+      client.identity().profiled ? profiles_.find(client.task(), client.shared_task()) : nullptr;
   for (const core::Event& event : client.introduction(index, now, profile)) {
     step(scheduler, event);
   }
@@ -121,6 +119,7 @@ core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs n
   config.switch_us = switch_us();
   config.alone = alone_;
   device.scheduler = std::make_unique<core::Scheduler>(config);
+  use_gpu_model(*device.scheduler, installed_gpu_models(), profiles_.gpu(), log_);
   device.scheduler->set_on_broken([this](const core::Broken& broken) { note_broken(broken); });
   log_.info("gpu_learned",
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});

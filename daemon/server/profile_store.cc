@@ -92,9 +92,11 @@ void ProfileStore::take(profiles::Profile profile) {
   profiles_.emplace(profile.task.task, std::move(profile));
 }
 
-const core::TaskProfile* ProfileStore::find(uint64_t task) const {
-  const auto it = profiles_.find(task);
-  return it != profiles_.end() ? &it->second.task : nullptr;
+const core::TaskProfile* ProfileStore::find(uint64_t own, uint64_t shared) const {
+  for (const uint64_t task : {own, shared}) {
+    if (const auto it = profiles_.find(task); it != profiles_.end()) return &it->second.task;
+  }
+  return nullptr;
 }
 
 profiles::Profile ProfileStore::describe(core::TaskProfile task, const std::string& label,

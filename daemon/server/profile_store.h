@@ -28,9 +28,10 @@ class ProfileStore {
   // From now on profiles of another GPU or driver are refused, by name and line; before, none is
   // found. False: it is another than the first, whose profiles these are.
   bool learn_gpu(const std::string& gpu, const std::string& driver);
+  const std::string& gpu() const { return gpu_; }  // "": not known yet
 
   // nullptr: the task is to be measured. Valid until the next add().
-  const core::TaskProfile* find(uint64_t task) const;
+  const core::TaskProfile* find(uint64_t own, uint64_t shared) const;
   // Measured kernels of a task. Those that its profile has already stay as they are; where a file
   // that was refused is in the way, nothing is to be saved: it may be somebody's work.
   void add(core::TaskProfile task, const std::string& label, const std::string& command);
