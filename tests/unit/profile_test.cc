@@ -234,11 +234,11 @@ TEST_F(ProfileFiles, TheStoreFindsWhatFitsAndNamesWhatDoesNot) {
   write("d.toml", format(profile()));
   write("e.txt", "not ours");
   server::ProfileStore store(directory_, log_);
-  EXPECT_EQ(store.find(0xfedcba9876543210), nullptr) << "the GPU is not known yet";
+  EXPECT_EQ(store.find(0, 0xfedcba9876543210), nullptr) << "the GPU is not known yet";
   store.learn_gpu("NVIDIA H200", "580.159.04");
-  ASSERT_NE(store.find(0xfedcba9876543210), nullptr);
-  EXPECT_EQ(store.find(0xfedcba9876543210)->kernels.size(), 2u);
-  EXPECT_EQ(store.find(8), nullptr);
+  ASSERT_NE(store.find(0, 0xfedcba9876543210), nullptr);
+  EXPECT_EQ(store.find(0, 0xfedcba9876543210)->kernels.size(), 2u);
+  EXPECT_EQ(store.find(8, 8), nullptr);
   const nlohmann::json status = store.status();
   EXPECT_EQ(status["tasks"], 1);
   ASSERT_EQ(status["errors"].size(), 3u);
