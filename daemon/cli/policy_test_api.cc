@@ -202,13 +202,14 @@ int t_ok(lua_State* L) {
 
 int s_client(lua_State* L) {
   Simulation& s = check_simulation(L);
-  check_keys(L, 2, {"name", "priority", "label", "share", "slowdown_max"});
+  check_keys(L, 2, {"name", "priority", "label", "share", "slo_ms", "slowdown_max"});
   const char* name = text_field(L, 2, "name", nullptr);
   if (name == nullptr) return luaL_error(L, "a client needs a name");
   const double priority = number_field(L, 2, "priority", 5);
   if (!(priority >= 0 && priority <= 9)) return luaL_error(L, "a priority is 0 to 9");
   const char* label = text_field(L, 2, "label", "");
-  sim::ClientSpec spec{name, label, static_cast<int>(priority), number_field(L, 2, "share", 1)};
+  sim::ClientSpec spec{name, label, static_cast<int>(priority), number_field(L, 2, "share", 1),
+                       number_field(L, 2, "slo_ms", 0)};
   spec.slowdown_max = number_field(L, 2, "slowdown_max", 0);
   s.machine->add_client(spec);
   return 0;

@@ -1,0 +1,57 @@
+-- edf.lua: whoever's deadline is nearest goes first; deadlines come from the rules' slo_ms.
+--
+-- Typical use: services of different objectives that share a GPU, all of them important. A
+-- request begins when its client asks after a pause, and is due slo_ms later; all launches of a
+-- request have its deadline. A client without an objective has default_ms. Priorities mean nothing.
+--
+-- Not for more work than the GPU can do: then deadlines pass in turn, and each late request makes
+-- the next one late. A request that is late starts anew, so that it does not go first for ever.
+queue.create("waiting")
+
+local max = math.max
+local begun, asked = {}, {}                   -- by client: its request, and its last launch
+
+-- What all clients have on the GPU, as predicted.
+local function inflight(g)
+  local us = 0
+  for c in g:clients() do us = us + c.inflight_us end
+  return us
+end
+
+return policy {
+  name = "edf", api = 1, version = "1.0.0",
+  params = {
+    depth_us = { type = "int", min = 20, max = 100000, default = 500,
+                 doc = "predicted work in flight, if it is more than one launch" },
+    pause_us = { type = "int", min = 10, max = 1000000, default = 200,
+                 doc = "after so long without a launch the next one is a new request" },
+    default_ms = { type = "number", min = 0.1, max = 100000, default = 1000,
+                   doc = "deadline of clients whose rule has no slo_ms" },
+  },
+  hooks = {
+    client_init = function(c, p) return GATE end,
+    client_active = function(c, p) return GATE end,
+    client_idle = function(c, p) return GATE end,
+    client_exit = function(c) begun[c.id], asked[c.id] = nil, nil end,
+
+    enqueue = function(k, p)
+      local c = k.client
+      local id, now = c.id, now_us() - k.wait_us
+      local slo_us = (c.slo_ms > 0 and c.slo_ms or p.default_ms) * 1000
+      local paused = now - (asked[id] or -math.huge) > p.pause_us and c.inflight_us == 0
+      if paused or now > begun[id] + slo_us then begun[id] = now end
+      asked[id] = now
+      return queue.insert("waiting", k, begun[id] + slo_us)
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("waiting")
+      if not k then return IDLE, "empty" end
+      local us = inflight(g)
+      if us > 0 and us + k.predicted_us > max(p.depth_us, k.predicted_us) then
+        return IDLE, "enough in flight"
+      end
+      return RUN, k, nil, nil, nil, "its deadline is the nearest"
+    end,
+  },
+}

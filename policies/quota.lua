@@ -1,0 +1,133 @@
+-- quota.lua: GPU seconds per label and period; when they are used up, the label waits for the next.
+--
+-- Typical use: teams that have so much of a GPU each minute or hour. Until then priorities decide:
+-- nobody runs while somebody more important has work, the most important goes first. Labels without
+-- a quota are as under the built-in default.
+--
+-- What is used is c.gpu_us, summed over a label's clients, those that left included. A launch that
+-- began is not taken back, and after the starvation bound (a second) each waiting thread gets one
+-- launch, whatever is used up: a label may have that much more. Loading the policy, or setting a
+-- parameter, begins a period anew.
+queue.create("ready")
+queue.create("spent")
+
+local floor, find, sub = math.floor, string.find, string.sub
+local quota_us, base, gone = {}, {}, {}       -- by label; by client; by label, of those that left
+local period = -1
+local fallback_us = math.huge                 -- of labels that are not named
+
+-- "train=20,notebook=5"
+local function read_quotas(text)
+  local at = 1
+  for _ = 1, 256 do
+    if at > #text then return end
+    local comma = find(text, ",", at, true) or #text + 1
+    local one = sub(text, at, comma - 1)
+    local equals = find(one, "=", 1, true)
+    local seconds = equals and tonumber(sub(one, equals + 1))
+    if not seconds or equals == 1 or not (seconds >= 0) then
+      error("quotas: '" .. one .. "' is not LABEL=SECONDS; write train=20,notebook=5")
+    end
+    quota_us[sub(one, 1, equals - 1)] = seconds * 1e6
+    at = comma + 1
+  end
+  error("quotas: over 256 labels")
+end
+
+local function limit(label) return quota_us[label] or fallback_us end
+
+-- Of a client in this period: what it had and, as predicted, what it has on the GPU.
+local function used_by(c)
+  local us = c.gpu_us + c.inflight_us
+  if not base[c.id] then base[c.id] = c.gpu_us end
+  return us - base[c.id]
+end
+
+local function is_spent(g, label)
+  local most = limit(label)
+  if most == math.huge then return false end
+  local us = gone[label] or 0
+  for c in g:clients() do
+    if c.label == label then us = us + used_by(c) end
+  end
+  return us >= most
+end
+
+local function begin_period(g)
+  gone = {}
+  for c in g:clients() do base[c.id] = c.gpu_us end
+  for _ = 1, queue.len("spent") do
+    local k = queue.peek("spent")
+    queue.insert("ready", k, k.priority)
+  end
+end
+
+-- What is in flight of all, or math.huge if somebody above has work there. Who waits for its quota
+-- holds nobody up, so that g:busy would not do.
+local function inflight(g, priority)
+  local us = 0
+  for c in g:clients() do
+    if c.inflight_us > 0 then
+      if c.priority < priority then return math.huge end
+      us = us + c.inflight_us
+    end
+  end
+  return us
+end
+
+local function window(c) if limit(c.label) < math.huge then return GATE end end
+
+return policy {
+  name = "quota", api = 1, version = "1.0.0",
+  params = {
+    quotas = { type = "string", default = "",
+               doc = "GPU seconds per period, as train=20,notebook=5" },
+    period_s = { type = "number", min = 0.01, max = 86400, default = 60,
+                 doc = "length of a period" },
+    default_s = { type = "number", min = 0, max = 86400, default = 0,
+                  doc = "quota of labels that are not named; 0: none" },
+    depth_us = { type = "int", min = 20, max = 100000, default = 500,
+                 doc = "predicted work in flight, if it is more than one launch" },
+  },
+  hooks = {
+    init = function(p)
+      read_quotas(p.quotas)
+      if p.default_s > 0 then fallback_us = p.default_s * 1e6 end
+    end,
+    client_init = function(c, p) return window(c) end,
+    client_active = function(c, p) return window(c) end,
+    client_idle = function(c, p) return window(c) end,
+    client_exit = function(c)
+      local label = c.label
+      if limit(label) < math.huge then gone[label] = (gone[label] or 0) + used_by(c) end
+      base[c.id] = nil
+    end,
+
+    enqueue = function(k, p)
+      local c = k.client
+      if c.window_us > 0 then return nil end  -- its own window holds it: the built-in's
+      used_by(c)
+      return queue.insert("ready", k, k.priority)
+    end,
+
+    dispatch = function(g, p)
+      local now = floor(now_us() / (p.period_s * 1e6))
+      if now ~= period then
+        period = now
+        begin_period(g)
+      end
+      for _ = 1, queue.len("ready") do
+        local k = queue.peek("ready")
+        if is_spent(g, k.client.label) then
+          queue.insert("spent", k, k.priority)
+        else
+          local us = inflight(g, k.priority)
+          if us == math.huge then return IDLE, "a more important client runs" end
+          if us > 0 and us + k.predicted_us > p.depth_us then return IDLE, "enough in flight" end
+          return RUN, k
+        end
+      end
+      return IDLE, queue.len("spent") > 0 and "its quota is used up" or "empty"
+    end,
+  },
+}
