@@ -62,9 +62,7 @@ Result<std::string> read_owned(const std::string& path) {
 }
 
 bool is_policy_file(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  return path.extension() == ".lua" &&
-         (stem.size() < 5 || stem.compare(stem.size() - 5, 5, "_test") != 0);
+  return path.extension() == ".lua" && !path.stem().string().ends_with("_test");
 }
 
 // Of all files of a directory, in whatever order it lists them: names, times and sizes.
@@ -85,10 +83,8 @@ std::string state_of(const std::string& directory) {
 json params_json(const policy::LuaPolicy& policy) {
   json all = json::array();
   for (const policy::Param& param : policy.params()) {
-    all.push_back({{"name", param.name},
-                   {"value", param.value},
-                   {"default", param.default_value},
-                   {"doc", param.doc}});
+    all.push_back({{"name", param.name}, {"value", param.value}, {"default", param.default_value}});
+    all.back()["doc"] = param.doc;
   }
   return all;
 }
