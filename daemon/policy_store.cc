@@ -66,9 +66,8 @@ bool is_policy_file(const fs::path& path) {
 }
 
 // Of all files of a directory, in whatever order it lists them: names, times and sizes.
-std::string state_of(const std::string& directory) {
+std::string state_of(const std::string& directory, std::error_code error = {}) {
   std::ostringstream state;
-  std::error_code error;
   for (auto entry = fs::recursive_directory_iterator(directory, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     struct stat file;

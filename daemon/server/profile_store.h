@@ -30,8 +30,8 @@ class ProfileStore {
   bool learn_gpu(const std::string& gpu, const std::string& driver);
   const std::string& gpu() const { return gpu_; }  // "": not known yet
 
-  // The task's own, else that of its namesake which serves everybody (Client::shared_task). nullptr:
-  // it is to be measured. Valid until the next add().
+  // The task's own, else that of its namesake which serves everybody (Client::shared_task).
+  // nullptr: it is to be measured. Valid until the next add().
   const core::TaskProfile* find(uint64_t own, uint64_t shared) const;
   // Measured kernels of a task. Those that its profile has already stay as they are; where a file
   // that was refused is in the way, nothing is to be saved: it may be somebody's work.
