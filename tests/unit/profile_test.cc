@@ -264,9 +264,9 @@ TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
 
   server::ProfileStore again(directory_, log_);
   again.learn_gpu("NVIDIA H200", "580.159.04");
-  ASSERT_NE(again.find(7), nullptr);
-  EXPECT_EQ(again.find(7)->kernels.size(), 3u);
-  EXPECT_EQ(again.find(7)->runs, 100u);
+  ASSERT_NE(again.find(7, 8), nullptr);
+  EXPECT_EQ(again.find(7, 8)->kernels.size(), 3u);
+  EXPECT_EQ(again.find(7, 8)->runs, 100u);
 }
 
 TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
