@@ -113,7 +113,8 @@ int show_policy(const std::string& socket, bool as_json) {
   std::cout << "-- " << printable(what.at("name")) << ' ' << what.value("hash", "") << ' '
             << printable(what.value("path", "")) << '\n';
   const json live = what.value("live", json::object());
-  for (const auto& [name, value] : what.value("values", json::object()).items()) {
+  const json values = what.value("values", json::object());
+  for (const auto& [name, value] : values.items()) {
     std::cout << "-- " << printable(name) << " = " << printable(value) << " by "
               << (live.contains(name) ? "heddle policy set" : "the configuration") << '\n';
   }

@@ -394,7 +394,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
                                       {"pid", asker.peer.pid}});
       return done({{"policy", policy_json(now, facts, engine, store)}});
     case Kind::kExplain:
-      return failed("explain: not yet");
+      return failed("explain: this heddled cannot say yet why launches wait");
     case Kind::kMps:  // the server carries orders out
       return done(mps_json(*facts.mps));
     case Kind::kEffective: {
