@@ -82,7 +82,8 @@ bool is_shared(const fs::path& directory, const fs::path& socket) {
   std::error_code error;
   for (auto entry = fs::directory_iterator(directory, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename() != socket) return true;
+    const fs::path name = entry->path().filename();
+    if (name != socket && name != socket.string() + ".lock") return true;  // ipc/socket.cc
   }
   return static_cast<bool>(error);
 }

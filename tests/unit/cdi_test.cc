@@ -147,6 +147,7 @@ TEST_F(CdiHook, OnlyADirectoryOfTheSocketsOwnIsMounted) {
   EXPECT_NE(says("/run/heddle.sock").find("/run " + shared), std::string::npos);
   EXPECT_NE(says("/tmp/heddle.sock").find("/tmp " + shared), std::string::npos);
   write("own/heddle.sock", "");
+  write("own/heddle.sock.lock", "");
   EXPECT_EQ(says(folder_ / "own/heddle.sock").find(shared), std::string::npos);
   EXPECT_EQ(says(folder_ / "missing/heddle.sock").find(shared), std::string::npos);
   EXPECT_NE(says(folder_ / "own/").find("name the socket"), std::string::npos);
