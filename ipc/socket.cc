@@ -249,8 +249,8 @@ int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns) {
   return result;
 }
 
-int futex_wake(const void* word) {
-  const long woken = syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+int futex_wake(const void* word, int waiters) {
+  const long woken = syscall(SYS_futex, word, FUTEX_WAKE, waiters, nullptr, nullptr, 0);
   return woken >= 0 ? static_cast<int>(woken) : -errno;
 }
 

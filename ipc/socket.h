@@ -67,6 +67,6 @@ int seal_control_memory(int fd);  // SHRINK | GROW | FUTURE_WRITE | SEAL: map it
 
 // Futex on a word in shared memory (not PRIVATE).
 int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns);
-int futex_wake(const void* word);
+int futex_wake(const void* word, int waiters = 0x7fffffff);
 
 }  // namespace heddle::ipc

@@ -238,7 +238,8 @@ bool Client::let_through(const Claim& claim) {
 void Client::wake(uint16_t thread) {
   if (!ipc::slot_sleeps(client_->threads[thread])) return;
   HEDDLE_FAULT_POINT("daemon: granted, not woken");
-  ipc::futex_wake(&control_->grants[thread].granted);
+  // The slot's own thread: whoever lets thousands wait there has none of them woken by the daemon.
+  ipc::futex_wake(&control_->grants[thread].granted, 1);
 }
 
 GpuNumbers::Numbers Client::visible() const {

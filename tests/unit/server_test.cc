@@ -1,12 +1,18 @@
 // The parts of the server that need neither loop nor socket.
 #include <gtest/gtest.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <random>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "daemon/server/attached.h"
@@ -358,6 +364,34 @@ TEST(ClientMemory, HasNoMoreAsksOpenThanItsShare) {
   ASSERT_EQ(claims.size(), 1u);
   EXPECT_EQ(claims[0].thread, 2u);
   EXPECT_FALSE(client.behind());
+}
+
+// How many sleep on the word: moved away and back, they sleep on.
+long sleepers_on(const std::atomic<uint32_t>& word) {
+  static uint32_t aside = 0;
+  constexpr auto kAll = static_cast<uintptr_t>(INT_MAX);
+  const long count = syscall(SYS_futex, &word, FUTEX_REQUEUE, 0, kAll, &aside, 0);
+  syscall(SYS_futex, &aside, FUTEX_REQUEUE, 0, kAll, &word, 0);
+  return count;
+}
+
+// A process may let as many threads sleep on a slot as it likes; to wake 8 000 took 103 ms.
+TEST(ClientMemory, AGrantWakesOneOfThoseWhoSleepOnItsWord) {
+  constexpr int kSleepers = 16;
+  Result<std::unique_ptr<Client>> made = Client::make({.id = 1});
+  ASSERT_TRUE(made);
+  Client& client = **made;
+  const auto& word = client.control().grants[0].granted;
+  std::vector<std::thread> sleepers;
+  for (int i = 0; i < kSleepers; ++i) {
+    sleepers.emplace_back([&] { ipc::futex_wait(&word, 0, 60'000'000'000); });
+  }
+  while (sleepers_on(word) < kSleepers) std::this_thread::yield();
+  const_cast<ipc::ClientMemory&>(client.memory()).threads[0].waiting.store(1);
+  client.wake(0);
+  EXPECT_EQ(sleepers_on(word), kSleepers - 1);
+  ipc::futex_wake(&word);
+  for (std::thread& sleeper : sleepers) sleeper.join();
 }
 
 TEST(PlausibleTime, StaysBetweenWhatWasSaidAndNow) {
