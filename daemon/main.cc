@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "daemon/base/owners.h"
 #include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
@@ -92,7 +93,12 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   raise_descriptor_limit();
   signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end first
   server::Log log(config->log_level);
-  const std::string state = state_directory();
+  std::string state = state_directory();
+  if (const std::string problem = state.empty() ? "" : ownership_problem(state); !problem.empty()) {
+    log.warning("state_refused",
+                {{"error", problem + ", then restart heddled: until then it remembers nothing"}});
+    state.clear();
+  }
   const std::string quarantined = state.empty() ? "" : state + "/quarantined";
   if (!state.empty()) policy::name_culprit_in(quarantined);
   FilePolicyStore store(config->policy, quarantined);

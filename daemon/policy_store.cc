@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "daemon/base/owners.h"
 #include "daemon/base/replace_file.h"
 
 namespace heddle {
@@ -20,22 +21,6 @@ using nlohmann::json;
 constexpr size_t kQuarantinedMax = 1'000;
 constexpr size_t kReasonMax = 500;    // why one is quarantined: error texts may be long
 constexpr ptrdiff_t kTraceShown = 8;  // lines of a device: an answer is one packet
-
-// Whoever can write a policy decides for everybody on this GPU. A group that writes is often
-// nobody else, root's or the user's own, as a umask of 002 makes files.
-std::string ownership_problem(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) return path + ": cannot be read; check the path";
-  if (info.st_uid != 0 && info.st_uid != geteuid()) {
-    return path + ": owned by neither root nor the daemon's user; chown it";
-  }
-  if ((info.st_mode & S_IWOTH) != 0) return path + ": anybody can write it; run chmod o-w on it";
-  if ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && info.st_gid != getegid()) {
-    return path + ": a group can write it that is neither root's nor the daemon's; run chmod g-w " +
-           "on it";
-  }
-  return "";
-}
 
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
 

@@ -18,7 +18,9 @@ namespace heddle {
 // The error names the file and what the system says; what follows from it is for the caller to add.
 inline Result<void> replace_file(const std::string& path, std::string_view text, mode_t mode) {
   const std::string fresh = path + ".new";
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  unlink(fresh.c_str());  // an old one, or a link that somebody laid there
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  const int fd = open(fresh.c_str(), flags, mode);
   bool written = fd >= 0;
   while (written && !text.empty()) {
     const ssize_t count = write(fd, text.data(), text.size());
