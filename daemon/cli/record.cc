@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +122,9 @@ int record(const RecordOptions& options) {
     return failed(options, kFailed,
                   options.file + ": cannot be written: " + strerror(errno) + "; name another FILE");
   }
+  // It names programs and kernels of all users.
+  struct stat info {};
+  if (fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode)) fchmod(file.fd, 0600);
   void* mapped =
       mmap(nullptr, sizeof(trace::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
   if (mapped == MAP_FAILED) {

@@ -101,18 +101,34 @@ const char* mode_text(GpuMode mode) {
   return mode == GpuMode::kMps ? "mps" : mode == GpuMode::kTimeslice ? "timeslice" : "unknown";
 }
 
+// What a process is, and for whom it works, is its user's and the administrator's to know; a
+// container sees no command line but its own. Arguments may hold secrets.
+struct Reader {
+  explicit Reader(const Asker& asker)
+      : uid(asker.peer.uid), local(is_local(asker.peer)), all(is_privileged(asker.peer)) {}
+  bool owns(const Identity& who) const { return all || (uid == who.uid && uid != 0); }
+
+  uid_t uid;
+  bool local, all;
+};
+
 json client_json(const Client& client, const ServerFacts& facts, bool unobserved,
-                 bool with_command) {
+                 const Reader& reader) {
   const Identity& who = client.identity();
+  const bool owned = reader.owns(who);
+  const auto owners = [owned](const std::string& text) {
+    return owned ? text.substr(0, kTextMax) : "";
+  };
   json all = terms_json(who.terms);
   all.update({{"id", who.id},
               {"pid", who.pid},
               {"uid", who.uid},
-              {"exe", who.exe.substr(0, kTextMax)},
-              {"cgroup", who.cgroup.substr(0, kTextMax)},
+              {"exe", owners(who.exe)},
+              {"cgroup", owners(who.cgroup)},
               {"unseen", who.unseen},
-              {"label", who.label},
-              {"command", with_command ? who.command.substr(0, kTextMax) : ""},
+              {"label", owners(who.label)},
+              {"command", reader.local ? owners(who.command) : ""},
+              {"hidden", !owned},
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
@@ -130,10 +146,10 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
   return all;
 }
 
-json ps_json(const Engine& engine, const ServerFacts& facts, bool with_commands) {
+json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader) {
   std::map<core::ClientId, json> clients;
   for (const auto& [id, client] : engine.clients()) {
-    clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), with_commands);
+    clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), reader);
   }
   for (size_t index = 0; index < engine.devices().size(); ++index) {
     const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
@@ -362,8 +378,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
-      // A container sees no command line but its own; arguments may hold secrets.
-      return done(ps_json(engine, facts, is_local(asker.peer)));
+      return done(ps_json(engine, facts, Reader(asker)));
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles));
     case Kind::kBypass:
@@ -374,7 +389,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       return done({{"version", HEDDLE_VERSION},
                    {"profiles", profiles.status()},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
-                   {"ps", ps_json(engine, facts, true)}});
+                   {"ps", ps_json(engine, facts, Reader(asker))}});
     case Kind::kProfile:  // the server makes these
     case Kind::kPolicyList:
     case Kind::kPolicyLoad:

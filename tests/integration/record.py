@@ -40,6 +40,7 @@ def check(where):
     recorder.send_signal(signal.SIGHUP)  # its terminal is closed; as Ctrl-C
     said, _ = recorder.communicate(timeout=20)
     assert recorder.returncode == 0 and " records" in said, said
+    assert trace.stat().st_mode & 0o777 == 0o600, "it names programs of all users"
 
     shown = json.loads(heddle(where, "trace", "show", trace, "--json").stdout)
     assert shown["lost"] == 0 and shown["policies"][0]["name"] == "gapfill", shown

@@ -10,6 +10,7 @@
 #include "daemon/cli/elf.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/preload.h"
+#include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
 #include "tests/unit/made_elf.h"
 
@@ -17,6 +18,15 @@ namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+TEST(Print, ATerminalIsSentNothingThatItObeys) {
+  EXPECT_EQ(printable("a b"), "a b");
+  EXPECT_EQ(printable(""), "-");
+  EXPECT_EQ(printable("a\x1b[2J\x7f"), "a?[2J?");
+  EXPECT_EQ(printable("\x9b"
+                      "2J\xc2\x9b"),
+            "?2J??");
+}
 
 class Preload : public ::testing::Test {
  protected:

@@ -114,6 +114,10 @@ TEST(Log, TextOfClientsCannotForgeALine) {
   EXPECT_EQ(quoted("a b"), "\"a b\"");
   EXPECT_EQ(quoted("a\nlevel=error"), "\"a\\x0alevel=error\"");
   EXPECT_EQ(quoted("\""), "\"\\\"\"");
+  EXPECT_EQ(quoted("\xc2\x9b"
+                   "2J"),
+            "\"\\xc2\\x9b2J\"")
+      << "a terminal would obey";
 }
 
 TEST(Messages, RequestsSurviveTheWire) {
