@@ -21,6 +21,8 @@ class Table {
   Table(const toml::table& table, const std::string& file, std::string& error)
       : table_(table), file_(file), error_(error) {}
 
+  bool has(std::string_view key) const { return table_.get(key) != nullptr; }
+
   uint32_t line(std::string_view key) const {
     const toml::node* node = table_.get(key);
     return node != nullptr ? node->source().begin.line : table_.source().begin.line;
@@ -187,9 +189,10 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
   Table in(root, file, error);
   const uint32_t version = in.count("version");
   if (error.empty() && (version == 0 || version > kVersion)) {
-    in.bad("version", "1 or " + std::to_string(kVersion) + ", which this heddle reads");
+    in.bad("version", "from 1 to " + std::to_string(kVersion) + ", which this heddle reads");
   }
   if (!error.empty()) return p;
+  p.version = version;
   p.file = file;
   p.gpu = in.text("gpu");
   p.driver = in.text("driver");
@@ -202,6 +205,7 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
     p.task.task = t.key("key");
     p.label = t.text("label");
     p.command = t.text("command");
+    if (t.has("uid")) p.uid = t.count("uid");
     p.task.runs = t.count("runs", 1);
     p.measured = t.text("measured");
     t.finish();

@@ -138,8 +138,9 @@ std::string format(const Profile& p) {
       << "driver = " << toml_string(p.driver) << "\n\n[task]\n"
       << "key = \"" << hex(p.task.task) << "\"\n"
       << "label = " << toml_string(p.label) << "\n"
-      << "command = " << toml_string(p.command) << "\n"
-      << "runs = " << p.task.runs << "\n"
+      << "command = " << toml_string(p.command) << "\n";
+  if (p.uid) out << "uid = " << *p.uid << "\n";
+  out << "runs = " << p.task.runs << "\n"
       << "measured = " << toml_string(p.measured) << "\n";
   for (const KernelProfile& k : p.task.kernels) {
     const ipc::KernelFacts& f = k.facts;
@@ -184,7 +185,8 @@ std::string file_name(const Profile& p) {
   if (name.empty() || name[0] == '.') name.insert(0, "task");
   // FNV-1a: the same on every host and in every version.
   uint64_t key = 0xcbf29ce484222325u ^ p.task.task;
-  for (const char c : p.gpu + '\n' + p.driver) {
+  const std::string user = p.uid ? '\n' + std::to_string(*p.uid) : "";
+  for (const char c : p.gpu + '\n' + p.driver + user) {
     key = (key ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   }
   return name + "-" + hex(key) + ".toml";
@@ -227,6 +229,9 @@ Result<Profile> merge(const Profile& a, const Profile& b) {
   if (a.task.task != b.task.task) {
     return fail(b.file + ": profiles task " + hex(b.task.task) + ", " + a.file + " task " +
                 hex(a.task.task) + "; merge profiles of one task");
+  }
+  if (a.uid != b.uid) {
+    return fail(b.file + ": of another user than " + a.file + "; merge profiles of one user");
   }
   Profile all = a;
   all.measured = std::max(a.measured, b.measured);

@@ -4,6 +4,7 @@
 // alone.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@
 
 namespace heddle::profiles {
 
-inline constexpr int kVersion = 2;  // 1, without duration_us_after, is still read
+inline constexpr int kVersion = 3;  // 2, without uid, and 1, without duration_us_after, are read
 inline constexpr size_t kKernelsMax = 1 << 16;
 
 struct Profile {
@@ -23,7 +24,10 @@ struct Profile {
   std::string command;  // its executable and arguments; with the label the task key is made of them
   std::string measured;    // when: date and time, ISO 8601, UTC; may be empty
   core::TaskProfile task;  // kernels by ascending name, then ID; no ID twice
+  // Whose programs were measured, and so have a use for it; none: an administrator's file, for all.
+  std::optional<uint32_t> uid;
 
+  uint32_t version = kVersion;
   std::string file;  // where it was read from, and the lines of what others may not have:
   uint32_t gpu_line = 0, driver_line = 0;
 };
@@ -37,8 +41,8 @@ std::string format(const Profile& profile);
 // As replace_file() does, readable by the owner alone: command lines may hold secrets.
 Result<void> save(const std::string& path, const Profile& profile);
 
-// "LABEL-KEY.toml", or the executable's name where there is no label; KEY tells GPUs and drivers
-// apart as well.
+// "LABEL-KEY.toml", or the executable's name where there is no label; KEY tells GPUs,
+// drivers and users apart as well.
 std::string file_name(const Profile& profile);
 
 // An error that names file and line if the profile is of another GPU or driver.
@@ -48,8 +52,8 @@ Result<void> fits(const Profile& profile, const std::string& gpu, const std::str
 // those of `from` are of more samples. True if there was anything. `from` is not moved.
 bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from);
 
-// Both of one task, GPU and driver, or an error. Of a kernel that both have, each distribution is
-// the one of more samples: quantiles of a union cannot be had from quantiles.
+// Both of one task, user, GPU and driver, or an error. Of a kernel that both have, each
+// distribution is the one of more samples: quantiles of a union cannot be had from quantiles.
 Result<Profile> merge(const Profile& a, const Profile& b);
 
 struct Difference {

@@ -234,7 +234,7 @@ void Scheduler::set_device_model(const DeviceModel& model) { state_->model = mod
 
 // What was measured of a kernel, and so what it uses of each channel.
 void Scheduler::State::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) {
-  if (metrics.there == 0 || table.is_shared(stats)) return;
+  if (metrics.there == 0) return;
   stats.metrics.merge(metrics);
   const Use use = use_of(stats.metrics, model);
   if (!use.any_known()) return;
@@ -242,11 +242,11 @@ void Scheduler::State::learn_use(KernelStats& stats, const ipc::KernelMetrics& m
   prices = {};
 }
 
-void Scheduler::set_use(uint64_t task, uint64_t kernel_id, const Use& use) {
+void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use) {
   State& s = *state_;
-  KernelStats& stats = s.table.of(task, kernel_id);
-  if (s.table.is_shared(stats)) return;  // it would be everybody's
-  stats.use = std::make_unique<Use>(use);
+  KernelStats* stats = s.table.kernels.peek(uid, StatsTable::key(task, kernel_id));
+  if (stats == nullptr) return;
+  stats->use = std::make_unique<Use>(use);
   s.prices = {};
 }
 

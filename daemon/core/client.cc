@@ -116,7 +116,9 @@ void Undated::forget(uint16_t stream) {
 double Client::remaining_us(TimeNs now) const {
   if (!busy(now)) return 0;
   const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
-  return leased() ? by_clock : std::max(by_clock, outstanding.predicted_us());
+  if (leased()) return by_clock;
+  const double most_us = static_cast<double>(kClaimedNs) / 1e3;
+  return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
 }
 
 double Client::gap_length_us(TimeNs now) const {

@@ -29,6 +29,10 @@ inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
 // kernel included.
 inline constexpr TimeNs kRowNs = 2'000'000;
 
+// Predicted work counts for so long at most after its client was last seen to launch, or to be done
+// with something: whoever claims more than it launches holds nobody up for longer.
+inline constexpr TimeNs kClaimedNs = 2'000'000'000;
+
 // A kernel ID at a client.
 struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
@@ -207,7 +211,12 @@ struct Client {
   TimeNs run_end = 0;           // of the last run
   RunComparison runs;
   TaskStats* measured = nullptr;  // its task's measurement stage
-  bool profile_grown = false;     // kernels were profiled that nobody took yet
+  // Where its user has no place left: kernels share an entry of this client alone, and go into no
+  // profile; its task has no stage.
+  KernelStats unplaced;
+  TaskStats unstaged{0, 0, true};
+  bool full = false;           // some kernel found no place
+  bool profile_grown = false;  // kernels were profiled that nobody took yet
   // Until then what nobody told of may be on the device; kNever while its launches are not told.
   TimeNs unseen_until = 0;
   // Until then a thread may be launching without telling, each launch after a gap that is too
@@ -290,6 +299,8 @@ struct Client {
     if (outstanding.empty()) return unseen_until;
     return std::max(unseen_until, leased() ? busy_until : busy_until + kEvidencePatienceNs);
   }
+  // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
+  void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }
   // Predicted time still to run.
   double remaining_us(TimeNs now) const;
   // Predicted length of the present gap: 0 while busy or unknown.

@@ -374,6 +374,16 @@ std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
   return s.decisions;
 }
 
+void Scheduler::set_sm_total(uint32_t sm_total) {
+  State& s = *state_;
+  s.config.sm_total = sm_total;
+  for (const auto& [id, c] : s.clients_by_id) {
+    for (Kernel& k : c->kernels) {
+      k.waves = k.waves_on(c->partition != 0 ? c->groups.sms_of(c->partition) : sm_total);
+    }
+  }
+}
+
 std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
   State& s = *state_;
   s.decisions.clear();

@@ -141,16 +141,4 @@ double GapEstimate::high_us() const {
   return known() ? gaps_.mean() + 4 * gaps_.deviation() : 0;
 }
 
-KernelStats& StatsTable::of(uint64_t task, uint64_t kernel_id) {
-  // Both are hashes already, so mixing them by an odd multiplier keeps them apart.
-  const uint64_t key = task * 0x9e3779b97f4a7c15u ^ kernel_id;
-  if (const auto it = table_.find(key); it != table_.end()) return it->second;
-  return full() ? overflow_ : table_[key];
-}
-
-TaskStats& StatsTable::task(uint64_t task) {
-  if (const auto it = tasks_.find(task); it != tasks_.end()) return it->second;
-  return tasks_.size() < kEntriesMax ? tasks_[task] : task_overflow_;
-}
-
 }  // namespace heddle::core

@@ -9,12 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
 #include "daemon/core/interference.h"
+#include "daemon/core/shared_places.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {
@@ -149,22 +149,20 @@ struct TaskStats {
   bool profiled = false;
 };
 
-// All that is known, by task and kernel ID. Entries never move, so clients keep pointers.
-class StatsTable {
- public:
-  static constexpr size_t kEntriesMax = 1 << 17;  // about 80 MB, and 0.5 KB for each that differs
+// All that is known, by user, task and kernel ID: what one user's clients say is learned for that
+// user alone.
+struct StatsTable {
+  static constexpr size_t kKernelsMax = 1 << 16;  // about 50 MB, and 0.5 KB for each that differs
+  static constexpr size_t kTasksMax = 1 << 14;
+  static constexpr size_t kShareOfUser = 4;  // of all places, one user has such a part at most
 
-  // Never fails: past the limit all further kernels share one entry that predicts nothing useful.
-  KernelStats& of(uint64_t task, uint64_t kernel_id);
-  TaskStats& task(uint64_t task);
-  bool full() const { return table_.size() >= kEntriesMax; }
-  bool is_shared(const KernelStats& stats) const { return &stats == &overflow_; }
+  static constexpr uint64_t key(uint64_t task, uint64_t kernel_id) {
+    // Both are hashes already, so mixing them by an odd multiplier keeps them apart.
+    return task * 0x9e3779b97f4a7c15u ^ kernel_id;
+  }
 
- private:
-  std::unordered_map<uint64_t, KernelStats> table_;
-  std::unordered_map<uint64_t, TaskStats> tasks_;
-  KernelStats overflow_;
-  TaskStats task_overflow_{0, 0, true};  // tasks beyond the limit have no stage
+  SharedPlaces<KernelStats> kernels{kKernelsMax, kKernelsMax / kShareOfUser};
+  SharedPlaces<TaskStats> tasks{kTasksMax, kTasksMax / kShareOfUser};
 };
 
 }  // namespace heddle::core

@@ -62,7 +62,7 @@ enum class Admission : uint8_t {
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
 
 struct AttachedBody {
-  uint64_t task;          // hash of label, executable and arguments: statistics are keyed by it
+  uint64_t task;  // hash of label, executable and arguments: with the uid, the key of statistics
   uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
   uint32_t pid;
   uint32_t uid;

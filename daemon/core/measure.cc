@@ -42,8 +42,9 @@ uint8_t timed_every(const KernelStats& s) {
 }  // namespace
 
 void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
-  if (table.full()) return;  // its entry would be everybody's
-  KernelStats& s = table.of(c.task, body.kernel_id);
+  KernelStats* place = table.kernels.peek(c.uid, StatsTable::key(c.task, body.kernel_id));
+  if (place == nullptr) return;
+  KernelStats& s = *place;
   learn_use(s, body.metrics);
   if (s.launches > 0) return;  // what this daemon saw itself is newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
@@ -181,7 +182,7 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
   TaskProfile profile{c.task, c.measured->runs, {}};
   for (const Kernel& k : c.kernels) {
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
-    if (table.is_shared(*k.stats)) continue;  // what it says is nobody's own
+    if (k.stats == &c.unplaced) continue;  // what it says is of many kernels
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
     out.facts.metrics = k.stats->metrics;

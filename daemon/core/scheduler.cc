@@ -48,14 +48,17 @@ void Scheduler::State::on_attached(const Event& e) {
   c.id = e.client;
   c.task = e.attached.task;
   c.typical_us = config.default_kernel_us;
-  c.measured = &table.task(c.task);
-  if (e.attached.profile_runs > 0 && !c.measured->profiled) {
-    *c.measured = {e.attached.profile_runs, 0, true};
-  }
   c.name = text(e.attached.name);
   c.label = text(e.attached.label);
   c.pid = e.attached.pid;
   c.uid = e.attached.uid;
+  c.measured = table.tasks.hold(c.uid, c.task);
+  if (c.measured == nullptr) c.measured = &c.unstaged;
+  if (e.attached.profile_runs > 0 && !c.measured->profiled) {
+    c.measured->runs = e.attached.profile_runs;
+    c.measured->took_us = 0;
+    c.measured->profiled = true;
+  }
   const AttachedBody& b = e.attached;
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.fail_closed = e.attached.fail_closed;
@@ -77,11 +80,18 @@ void Scheduler::State::on_detached(Client& c) {
   set_resident(c, false);
   promises -= c.account.promised() ? 1 : 0;
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
+  for (Kernel& k : c.kernels) forget_kernel(c, k);
+  if (c.measured != &c.unstaged) table.tasks.release(*c.measured);
   std::erase(active, &c);
   std::erase(client_ids, c.id);
   found[c.id % found.size()] = nullptr;
   clients_by_id.erase(c.id);
   windows_dirty = dispatch_wanted = true;
+}
+
+void Scheduler::State::forget_kernel(const Client& c, Kernel& k) {
+  if (k.stats != nullptr && k.stats != &c.unplaced) table.kernels.release(*k.stats);
+  k.stats = nullptr;
 }
 
 void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
@@ -91,11 +101,17 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   }
   if (body.index >= c.kernels.size()) c.kernels.resize(body.index + 1);
   Kernel& k = c.kernels[body.index];
+  forget_kernel(c, k);
   k = {};
   k.facts = body;
   k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
-  k.stats = &table.of(c.task, body.id);
-  learn_use(*k.stats, body.metrics);
+  k.stats = table.kernels.hold(c.uid, StatsTable::key(c.task, body.id));
+  if (k.stats != nullptr) {
+    learn_use(*k.stats, body.metrics);
+  } else {
+    k.stats = &c.unplaced;
+    c.full = true;
+  }
   init_kernel(c, body.index);
   send_hint(c, body.index);
 }
@@ -121,7 +137,8 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   Work dropped;
   if (c.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
   if (work.posted_at >= c.busy_until) c.untimed.clear();
-  c.busy_until = std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us);
+  c.set_busy_until(std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us),
+                   work.posted_at);
   c.last_kernel = work.kernel;
   c.longest_us = std::max(c.longest_us, work.predicted_us);
   c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
@@ -247,76 +264,6 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   c.predicted_end = c.busy_until;
   if (c.gap_open) end_gap(c, at);
   c.gap_open = false;
-}
-
-void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
-                              Seen seen) {
-  // It says how long it took, but not longer than it was away.
-  const double away_us = std::max(0.0, to_us(at - work.posted_at));
-  measured_us = std::min(measured_us, static_cast<float>(away_us));
-  if (measured_us > 0) {
-    add_duration(c, work, static_cast<double>(measured_us));
-  } else if (seen == Seen::kNot) {
-    c.undated.add(work);
-  }
-  charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
-  if (seen == Seen::kWhen) judge_gaps(c, work, at, measured_us, c.done_at);
-  if (seen != Seen::kNot) c.done_at = at;
-  stopped(c, work, measured_us);
-}
-
-void Scheduler::State::stopped(Client& c, const Work& work, float measured_us) {
-  if (policy == nullptr || !policy->hears_stopping()) return;
-  LaunchView view;
-  fill(c, work.kernel, work.kind, view);
-  view.run_us = measured_us;
-  view.wait_us = work.waited_us;
-  faulted(policy->stopping(*this, view));
-}
-
-void Scheduler::State::on_completed(Client& c, const Event& e) {
-  const DoneBody& b = e.done;
-  Work work;
-  if (b.evidence == Evidence::kFailed) {  // it never ran; what came before it may still run
-    if (c.outstanding.drop(b.stream, b.stream_seq, work)) {
-      c.busy_until -= to_ns(work.predicted_us);
-      stopped(c, work, 0);
-    }
-    dispatch_wanted = true;
-    return;
-  }
-  if (const Work* late = c.undated.find(b.stream, b.stream_seq)) {
-    judge_gaps(c, *late, e.at, b.duration_us, e.at);  // what came before it may have ended now
-    c.done_at = e.at;
-    if (b.duration_us > 0) {
-      add_duration(c, *late,
-                   std::min(static_cast<double>(b.duration_us), to_us(e.at - late->posted_at)));
-      c.undated.forget(*late);
-    }
-  }
-  bool any = false;
-  const TimeNs until = c.waiting_since != 0 ? c.waiting_since : e.at;
-  while (b.stream == kEveryStream ? c.outstanding.take_oldest(until, work)
-                                  : c.outstanding.take(b.stream, b.stream_seq, work)) {
-    any = true;
-    const bool every = b.stream == kEveryStream;
-    const bool told = !every && work.seq == b.stream_seq;
-    const bool last = every ? !c.outstanding.any_from(until) : told;
-    finish(c, work, e.at, told ? b.duration_us : 0, last ? Seen::kWhen : Seen::kDone);
-  }
-  if (b.evidence == Evidence::kSynchronized) {
-    if (c.unsynchronized && c.outstanding.empty()) end_run(c, e.at);
-    c.waiting_since = 0;
-    c.unsynchronized = !c.outstanding.empty();
-    c.gap_synchronized = !c.unsynchronized;
-    c.awaits_others &= c.unsynchronized;
-    if (!c.unobserved()) c.unseen_until = 0;
-  }
-  if (!any && b.evidence != Evidence::kSynchronized) return;
-  // What is left starts now at the earliest.
-  c.busy_until = e.at + to_ns(c.outstanding.predicted_us());
-  dispatch_wanted = true;
-  if (c.gap_open && c.outstanding.empty()) c.gap_start = std::min(c.gap_start, e.at);
 }
 
 // Opens the client's gap once nothing of it is on the device any more, and retires it when it is
@@ -490,6 +437,9 @@ const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
-bool Scheduler::full() const { return state_->table.full(); }
+bool Scheduler::full(ClientId id) const {
+  const Client* c = state_->find(id);
+  return c != nullptr && c->full;
+}
 
 }  // namespace heddle::core

@@ -151,13 +151,15 @@ class Scheduler {
   // How the GPU is shared is not what the configuration said, or is so no more: clients joined an
   // MPS server, or the last that had not is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
+  // The GPU has another number of SMs than who spoke first said.
+  void set_sm_total(uint32_t sm_total);
   // There is one client in all at most, and has been for a while, or is so no more (builtin.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 
   // The constants of this GPU for predicting interference; an H100's until then.
   void set_device_model(const DeviceModel& model);
   // What a kernel of the task uses of the GPU's channels, as somebody measured it.
-  void set_use(uint64_t task, uint64_t kernel_id, const Use& use);
+  void set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use);
 
   // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.
   TimeNs next_deadline() const;
@@ -186,8 +188,9 @@ class Scheduler {
   Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
   size_t waiting() const;
   bool bypassed() const;
-  // Kernels that are new from now on are scheduled, but nothing is learned of them.
-  bool full() const;
+  // Some of the client's kernels are scheduled, but nothing is learned of them: its user has no
+  // place left for more (estimator.h).
+  bool full(ClientId id) const;
 
  private:
   struct State;

@@ -94,6 +94,7 @@ struct Scheduler::State final : Gpu {
   // ---- scheduler.cc ----
   void on_attached(const Event&);
   void on_detached(Client&);
+  void forget_kernel(const Client&, Kernel&);
   void on_terms(Client&, const TermsBody&);
   void set_terms(Client&, const TermsBody&);
   void insert_active(Client&);
@@ -104,19 +105,21 @@ struct Scheduler::State final : Gpu {
   bool reconcile(Client&, const LaunchBody&);
   uint32_t find_ask(const Client&, const LaunchBody&) const;
   void on_waiting(Client&, TimeNs at);
-  void on_completed(Client&, const Event&);
   void advance(TimeNs to);  // time passes
   void note_busy();
   void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
   void add_work(Client&, const Work&);
-  void finish(Client&, const Work&, TimeNs at, float measured_us, Seen seen);
-  void stopped(Client&, const Work&, float measured_us);  // tells the policy
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_idle(Client&);
   void settle_all(Client* own);
   double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
   Client* find(ClientId);
+
+  // ---- completion.cc ----
+  void on_completed(Client&, const Event&);
+  void finish(Client&, const Work&, TimeNs at, float measured_us, Seen seen);
+  void stopped(Client&, const Work&, float measured_us);  // tells the policy
 
   // ---- untold.cc ----
   void on_unobserved(Client&, const Event&);

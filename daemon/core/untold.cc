@@ -40,7 +40,8 @@ void Scheduler::State::on_row(Client& c, const Event& e) {
   last.kernel = c.last_kernel = e.untold.kernel;
   count_run(c, last);
   c.run_launches += static_cast<uint32_t>(e.untold.launches) - 1;
-  c.busy_until = std::max(c.busy_until, e.at + to_ns(static_cast<double>(e.untold.backlog_us)));
+  const TimeNs backlog = e.at + to_ns(static_cast<double>(e.untold.backlog_us));
+  c.set_busy_until(std::max(c.busy_until, backlog), e.at);
 }
 
 }  // namespace heddle::core

@@ -27,14 +27,15 @@ Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
                                 "kernels to run while nobody else's do",
             "{}"};
   }
-  if (!client->identity().profiled) {
+  const Identity& identity = client->identity();
+  if (!profiles_.is_of(identity.gpu_name)) {
     return {false,
-            "profile: the client's GPU is of another model than the first client's, whose profiles "
-            "are kept; restart heddled without that one",
+            "profile: the client's GPU is of another model than that whose profiles are kept; "
+            "see profiles.gpu of heddle status --json",
             "{}"};
   }
   const profiles::Profile profile =
-      profiles_.describe(std::move(task), client->identity().label, client->identity().command);
+      profiles_.describe(std::move(task), identity.uid, identity.label, identity.command);
   return in_memory(profiles::format(profile), memory);
 }
 

@@ -128,12 +128,16 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
     }
     if (++thread == used) thread = 0;
   }
-  if (!look_again) return true;
+  if (!look_again) {
+    if (!behind_) read_all_at_ = now;
+    return true;
+  }
   // A completion may cover a launch that another thread posted after its ring was read here. It was
   // published before the completion, so that a second look finds it; the claims are then sorted.
   for (thread = 0; room_ > 0 && thread < used; ++thread) {
     if (posted(thread) && !drain_ring(thread, now, claims)) return false;
   }
+  if (!behind_) read_all_at_ = now;
   return true;
 }
 
@@ -155,7 +159,7 @@ bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim
     Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
     if (!ipc::read_record(copy, claim.fields)) return false;
     cursor.ask = seq;
-    claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+    claim.at = plausible_time(claim.fields.at_ns, floor_of(thread), now);
   }
   const uint32_t open = intake_.open_ask(thread);
   if (open != 0 && ipc::slot_withdrawn(block, open)) {
@@ -174,7 +178,7 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
         claims.push_back({Claim::Source::kRecord, thread});
         Claim& claim = claims.back();
         sound &= ipc::read_record(copy, claim.fields);
-        claim.at = plausible_time(claim.fields.at_ns, cursor.last_at, now);
+        claim.at = plausible_time(claim.fields.at_ns, floor_of(thread), now);
         cursor.last_at = claim.at;
       },
       room_);
@@ -327,17 +331,9 @@ void Client::add_kernel(const core::KernelBody& kernel) {
   slot = std::make_unique<core::KernelBody>(kernel);
 }
 
-uint64_t Client::shared_task() const {
+uint64_t Client::task() const {
   const std::string task = identity_.label + '\n' + identity_.command;
   return XXH3_64bits(task.data(), task.size());
-}
-
-// A label and a command line are what a client says: under another user's it would teach the daemon
-// wrong durations of his task.
-uint64_t Client::task() const {
-  const uint64_t shared = shared_task();
-  if (identity_.uid == 0 || identity_.uid == geteuid()) return shared;
-  return XXH3_64bits_withSeed(&shared, sizeof shared, identity_.uid);
 }
 
 std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,

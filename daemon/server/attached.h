@@ -60,9 +60,10 @@ struct Identity {
   uint32_t driver_version = 0;
   uint32_t device_count = 1;
   DeviceMap gpus = same_numbers();
-  uint32_t sm_count = 0;  // of its device 0, 0: unknown
-  bool profiled = true;   // on a GPU of the model that profiles are kept of
-  bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
+  uint32_t sm_count = 0;    // of its device 0, 0: unknown
+  std::string gpu_name;     // by its own word
+  bool privileged = false;  // believed of GPUs
+  bool mps = false;  // by its own word: an MPS control daemon's socket was there when it began
   bool fenceable = false;  // its launches may run in SM sets
   uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
   uint32_t sms = 0;        // how many SMs these are
@@ -131,11 +132,7 @@ class Client {
     return index < kernels_.size() && kernels_[index] != nullptr;
   }
 
-  // Hash of label, executable and arguments: of root's and the daemon's own user's programs, and
-  // what profiles are for that serve everybody,
-  uint64_t shared_task() const;
-  // and of others with their user: nobody teaches the daemon about another's programs.
-  uint64_t task() const;
+  uint64_t task() const;  // hash of label, executable and arguments; of its user
   // Tells a core about the client, what is known of its task, and all its kernels: the events, in
   // order.
   std::vector<core::Event> introduction(uint8_t gpu, core::TimeNs now,
@@ -196,6 +193,13 @@ class Client {
     return head != cursors_[thread].ring;
   }
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
+  // What the thread wrote last, or, as nothing was unread then, when all was read last.
+  core::TimeNs floor_of(uint16_t thread) const {
+    return std::max(cursors_[thread].last_at, read_all_at_ - kStampNs);
+  }
+  // From a record's time stamp to the record, at most.
+  static constexpr core::TimeNs kStampNs = 50'000'000;
+  core::TimeNs read_all_at_ = 0;
   uint64_t untold_taken_ = 0;
   uint32_t naps_ = 0;
   Share share_;

@@ -1,11 +1,10 @@
-// Clients and the launch path; policies are in generations.cc.
+// Clients and the launch path; GPUs are in engine_devices.cc, policies in generations.cc.
 #include "daemon/server/engine.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "daemon/server/gpu_models.h"
 #include "ipc/fault.h"
 #include "ipc/slot.h"
 
@@ -19,8 +18,6 @@ constexpr uint64_t kMalformedMax = 1'000;
 constexpr core::TimeNs kLeasedNs = 20'000;
 // A client that launched within this time may launch any moment.
 constexpr core::TimeNs kRecentNs = 50'000'000;
-
-constexpr uint32_t kSmsUnknown = 132;
 
 }  // namespace
 
@@ -41,31 +38,6 @@ Engine::~Engine() {
 }
 
 // ---- clients ----------------------------------------------------------------------------------
-
-DeviceMap Engine::number_gpus(std::span<const GpuId> devices, uid_t uid, bool privileged) {
-  GpuNumbers::Numbers held = 0, own = 0;
-  for (const auto& [id, client] : clients_) {
-    held |= client->visible();
-    if (client->identity().uid == uid) own |= client->visible();
-  }
-  return gpus_.map(devices, held, own, privileged);
-}
-
-void Engine::set_mode(bool mps, core::TimeNs now) {
-  if (config_.gpu_mode != GpuMode::kAuto || mps == mps_) return;
-  observe_each(now);
-  mps_ = mps;
-  log_.info("mode", {{"mode", mps_ ? "mps" : "timeslice"}, {"switch_us", switch_us()}});
-  for (Device& device : devices_) {
-    if (!device.scheduler) continue;
-    const std::span<const core::Decision> decisions =
-        device.scheduler->set_mode(mps_, switch_us(), now);
-    if (recorder_ != nullptr) recorder_->device(device.scheduler->config(), now, false);
-    apply(decisions);
-  }
-}
-
-double Engine::switch_us() const { return config_.switch_us.value_or(mps_ ? 10 : 70); }
 
 Client* Engine::find(core::ClientId id) {
   const auto it = clients_.find(id);
@@ -89,44 +61,6 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   if (first != kNoGpu) introduce(client, first, now);
   client.set_contended(is_contended(client));
   return client;
-}
-
-void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
-  core::Scheduler& scheduler = device(index, client.identity().sm_count, now);
-  client.put_on_gpu(index);
-  const core::TaskProfile* profile =
-      client.identity().profiled ? profiles_.find(client.task(), client.shared_task()) : nullptr;
-  for (const core::Event& event : client.introduction(index, now, profile)) {
-    step(scheduler, event);
-  }
-}
-
-// A client says how many SMs its device 0 has; its others are taken for the same.
-core::Scheduler& Engine::device(uint8_t index, uint32_t sm_count, core::TimeNs now) {
-  Device& device = devices_[index];
-  const GpuId& id = gpus_.id(index);
-  const bool same = device.gpu == id || device.gpu == GpuId{};
-  device.gpu = id;
-  if (device.scheduler && same) return *device.scheduler;
-  device.scheduler.reset();  // of another GPU, whose number this was
-  device.policy.reset();
-  device.before = {};
-  devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
-  core::Config config = config_.core;
-  config.device = index;
-  config.sm_total = sm_count != 0 ? sm_count : kSmsUnknown;
-  config.mps = mps_;
-  config.switch_us = switch_us();
-  config.alone = alone_;
-  device.scheduler = std::make_unique<core::Scheduler>(config);
-  use_gpu_model(*device.scheduler, installed_gpu_models(), profiles_.gpu(), log_);
-  device.scheduler->set_on_broken([this](const core::Broken& broken) { note_broken(broken); });
-  log_.info("gpu_learned",
-            {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
-  if (recorder_ != nullptr) recorder_->device(config, now, true);
-  start_policy(device, now);
-  if (bypass_) set_bypass(*device.scheduler, true, now);
-  return *device.scheduler;
 }
 
 void Engine::remove_from_devices(Client& client, core::TimeNs now) {
@@ -158,31 +92,6 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   clients_.erase(id);
 }
 
-void Engine::collect_profile(const Client& client) {
-  if (!client.identity().profiled) return;
-  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.on_gpu(index)) continue;
-    core::TaskProfile task = devices_[index].scheduler->take_profile(client.identity().id);
-    if (task.kernels.empty()) continue;
-    profiles_.add(std::move(task), client.identity().label, client.identity().command);
-  }
-}
-
-core::TaskProfile Engine::profile(const Client& client) const {
-  core::TaskProfile all;
-  for (uint8_t index = 0; index < ipc::kDevices; ++index) {
-    if (!client.managed() || !client.on_gpu(index)) continue;
-    const core::TaskProfile task = devices_[index].scheduler->profile(client.identity().id);
-    all.task = task.task;
-    profiles::add_kernels(all, task);
-  }
-  return all;
-}
-
-void Engine::collect_profiles() {
-  for (const Client* client : polled_) collect_profile(*client);
-}
-
 void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now) {
   ++counters_.let_go;
   log_.warning(
@@ -201,10 +110,11 @@ void Engine::register_kernel(Client& client, const core::KernelBody& kernel, cor
     event.device = index;
     event.kernel = kernel;
     step(*devices_[index].scheduler, event);
-    if (devices_[index].scheduler->full() && !std::exchange(told_full_, true)) {
+    if (devices_[index].scheduler->full(client.identity().id) && !std::exchange(told_full_, true)) {
       log_.warning("learns_no_more",
                    {{"device", index},
-                    {"hint", "restart heddled: programs run on, and what is measured is kept"}});
+                    {"uid", client.identity().uid},
+                    {"hint", "the programs of this user hold all of its places; end some"}});
     }
   }
 }

@@ -54,7 +54,8 @@ class Engine {
     std::unique_ptr<core::Scheduler> scheduler;
     std::unique_ptr<core::Policy> policy;  // null: the built-in
     GpuId gpu{};
-    core::Stats before;  // what was counted when the policy came
+    bool sm_total_known = false;  // a privileged client said it, not just who came first
+    core::Stats before;           // what was counted when the policy came
   };
 
   Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log);
@@ -63,6 +64,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // ---- clients ----
+  // GPUs that are there, whatever clients say.
+  void keep_gpus(std::span<const GpuId> gpus) { gpus_.keep(gpus); }
   // Which GPUs a new client's devices are.
   DeviceMap number_gpus(std::span<const GpuId> devices, uid_t uid, bool privileged);
   // How the attached clients share the GPU; nothing where the configuration says it.
@@ -183,7 +186,8 @@ class Engine {
   void wake_granted();
   void hear(Client& client, core::TimeNs now);
   void share_turn();
-  core::Scheduler& device(uint8_t index, uint32_t sm_count, core::TimeNs now);
+  core::Scheduler& device(uint8_t index, const Identity& identity, core::TimeNs now);
+  void learn_sm_total(Device& device, const Identity& identity, core::TimeNs now);
   void introduce(Client& client, uint8_t gpu, core::TimeNs now);
   void begin_on(Client& client, const core::Event& event);  // the first of that GPU
   void collect_profile(const Client& client);

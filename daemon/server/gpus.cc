@@ -12,6 +12,13 @@ GpuNumbers::Numbers bit(uint8_t number) { return GpuNumbers::Numbers{1} << numbe
 
 }  // namespace
 
+void GpuNumbers::keep(std::span<const GpuId> gpus) {
+  for (uint8_t i = 0; i < std::min<size_t>(gpus.size(), ids_.size()); ++i) {
+    ids_[i] = gpus[i];
+    kept_ |= bit(i);
+  }
+}
+
 // Its own number where that is free, as it is where everybody sees all GPUs.
 uint8_t GpuNumbers::find(const GpuId& id, uint8_t device, Numbers held) const {
   if (id == kUnknown) return device;
@@ -30,12 +37,14 @@ DeviceMap GpuNumbers::map(std::span<const GpuId> devices, Numbers held, Numbers 
                           bool privileged) {
   DeviceMap map = same_numbers();
   Numbers mine = 0;
+  // Half of what is left, so that no two users, nor three, can have them all.
+  const int left = static_cast<int>(ipc::kDevices) - std::popcount((held & ~own) | kept_);
   for (uint8_t device = 0; device < ipc::kDevices; ++device) {
     const GpuId& id = device < devices.size() ? devices[device] : kUnknown;
     uint8_t& number = map[device];
-    number = find(id, device, held | mine);
+    number = find(id, device, held | mine | kept_);
     const bool is_new = number != kNoGpu && id != kUnknown && ids_[number] != id;
-    const bool many = std::popcount(own | mine) >= static_cast<int>(ipc::kDevices / 2);
+    const bool many = std::popcount((own | mine) & ~kept_) >= (left + 1) / 2;
     if (number == kNoGpu || (mine & bit(number)) != 0 || (is_new && many && !privileged)) {
       number = kNoGpu;  // there is none, two devices would be one GPU, or he has enough
       continue;

@@ -29,9 +29,12 @@ class GpuNumbers {
  public:
   using Numbers = uint32_t;  // a bit each
 
+  // GPUs that the host has, as its driver says: these have the first numbers for good.
+  void keep(std::span<const GpuId> gpus);
+
   // The numbers of a new client's devices. `held`: those that clients have; of these `own` are of
-  // clients of the same user, who can have half of all unless `privileged`. Whose devices have no
-  // known id keeps its own numbers.
+  // clients of the same user, who can have half of what others leave unless `privileged`. Whose
+  // devices have no known id keeps its own numbers.
   DeviceMap map(std::span<const GpuId> devices, Numbers held, Numbers own, bool privileged);
 
   const GpuId& id(uint8_t number) const { return ids_[number]; }
@@ -42,6 +45,7 @@ class GpuNumbers {
   uint8_t find(const GpuId& id, uint8_t device, Numbers held) const;
 
   std::array<GpuId, ipc::kDevices> ids_{};
+  Numbers kept_ = 0;
 };
 
 }  // namespace heddle::server

@@ -1,11 +1,14 @@
 #include "daemon/server/profile_store.h"
 
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/base/owners.h"
 #include "daemon/base/utc_text.h"
 
 namespace heddle::server {
@@ -14,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kErrorsMax = 16;  // in status(); the log has all
+constexpr off_t kFileMost = 64 << 20;
 
 }  // namespace
 
@@ -33,9 +37,21 @@ std::string driver_name(uint32_t cuda_version) {
 ProfileStore::ProfileStore(std::string directory, Log& log)
     : directory_(std::move(directory)), log_(log) {
   if (directory_.empty()) return;
+  std::error_code error;
+  const mode_t before = umask(077);
+  fs::create_directories(directory_, error);
+  umask(before);
+  if (const std::string problem = ownership_problem(directory_); !problem.empty()) {
+    refuse("profiles_refused", problem + ", then restart heddled: until then it keeps no profiles");
+    directory_.clear();
+    return;
+  }
+  read_all();
+}
+
+void ProfileStore::read_all() {
   std::vector<fs::path> files;
   std::error_code error;
-  fs::create_directories(directory_, error);
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
     if (entry.path().extension() == ".toml") files.push_back(entry.path());
   }
@@ -45,7 +61,9 @@ ProfileStore::ProfileStore(std::string directory, Log& log)
       refuse("profile_refused", file.string() + ":1: one file too many; run heddle profile prune");
       break;
     }
-    Result<profiles::Profile> profile = profiles::load(file.string());
+    const std::string problem = file_problem(file.string(), kFileMost);
+    Result<profiles::Profile> profile =
+        problem.empty() ? profiles::load(file.string()) : fail(problem);
     if (profile) {
       read_.push_back(std::move(*profile));
     } else {
@@ -60,66 +78,102 @@ void ProfileStore::refuse(const char* event, const std::string& error) {
   if (errors_.size() < kErrorsMax) errors_.push_back(error);
 }
 
-bool ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver) {
-  if (!gpu_.empty() || gpu.empty()) {
-    const bool same = gpu.empty() || gpu == gpu_;
+void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver, bool trusted) {
+  if (gpu.empty()) return;
+  const bool same = gpu == gpu_;
+  if (!gpu_.empty() && (same || trusted_ || !trusted)) {
+    trusted_ |= trusted && same;
     if (!same && others_.size() < kErrorsMax && others_.insert(gpu).second) {
       log_.warning("profiles_of_another_gpu", {{"gpu", gpu}, {"kept", gpu_}});
     }
-    return same;
+    return;
   }
+  if (!gpu_.empty()) log_.warning("gpu_corrected", {{"gpu", gpu}, {"said_first", gpu_}});
   gpu_ = gpu;
   driver_ = driver;
-  for (profiles::Profile& profile : read_) {
+  trusted_ = trusted;
+  std::vector<profiles::Profile> all = std::exchange(read_, {});
+  for (auto& [key, profile] : std::exchange(profiles_, {})) all.push_back(std::move(profile));
+  held_ = {};
+  held_by_.clear();
+  unsaved_.clear();
+  failed_.clear();
+  for (profiles::Profile& profile : all) {
     if (Result<void> fits = profiles::fits(profile, gpu_, driver_); !fits) {
       refused_.insert(profile.file);
       refuse("profile_refused", fits.error().message);
+      read_.push_back(std::move(profile));
     } else {
+      refused_.erase(profile.file);
       take(std::move(profile));
     }
   }
-  read_.clear();
-  return true;
 }
 
+// What an older heddled wrote may be of any user's program: its own user's have a use for it.
 void ProfileStore::take(profiles::Profile profile) {
-  const auto there = profiles_.find(profile.task.task);
+  if (!profile.uid && profile.version < 3) profile.uid = geteuid();
+  const Key key{profile.uid, profile.task.task};
+  const auto there = profiles_.find(key);
   if (there != profiles_.end()) {
     return refuse("profile_refused", profile.file + ":1: its task is profiled by " +
                                          there->second.file + "; merge the two, or remove one");
   }
-  kernels_ += profile.task.kernels.size();
-  profiles_.emplace(profile.task.task, std::move(profile));
-}
-
-const core::TaskProfile* ProfileStore::find(uint64_t own, uint64_t shared) const {
-  for (const uint64_t task : {own, shared}) {
-    if (const auto it = profiles_.find(task); it != profiles_.end()) return &it->second.task;
+  for (Held* held : {&held_, profile.uid ? &held_by_[*profile.uid] : nullptr}) {
+    if (held == nullptr) continue;
+    ++held->tasks;
+    held->kernels += profile.task.kernels.size();
   }
-  return nullptr;
+  profiles_.emplace(key, std::move(profile));
 }
 
-profiles::Profile ProfileStore::describe(core::TaskProfile task, const std::string& label,
+// What an administrator says comes first.
+std::optional<core::TaskProfile> ProfileStore::find(uint32_t uid, uint64_t task) const {
+  const auto for_all = profiles_.find({std::nullopt, task}), own = profiles_.find({uid, task});
+  if (for_all == profiles_.end() && own == profiles_.end()) return std::nullopt;
+  if (for_all == profiles_.end()) return own->second.task;
+  core::TaskProfile all = for_all->second.task;
+  if (own != profiles_.end()) profiles::add_kernels(all, own->second.task);
+  return all;
+}
+
+profiles::Profile ProfileStore::describe(core::TaskProfile task, uint32_t uid,
+                                         const std::string& label,
                                          const std::string& command) const {
-  profiles::Profile profile{gpu_, driver_, label, command, utc_text(time(nullptr)), {}, "", 0, 0};
+  profiles::Profile profile;
+  profile.gpu = gpu_;
+  profile.driver = driver_;
+  profile.label = label;
+  profile.command = command;
+  profile.measured = utc_text(time(nullptr));
+  profile.uid = uid;
   profile.task.task = task.task;
   profiles::add_kernels(profile.task, task);
   profile.task.runs = std::max(profile.task.runs, 1u);  // a task that never synchronized has none
   return profile;
 }
 
-void ProfileStore::add(core::TaskProfile task, const std::string& label,
-                       const std::string& command) {
-  if (directory_.empty() || gpu_.empty()) return;
-  if (profiles_.size() >= kTasksMax || kernels_ + task.kernels.size() > kKernelsMax) {
-    if (!full_) refuse("profiles_full", directory_ + ": full; run heddle profile prune");
-    full_ = true;
-    return;
+bool ProfileStore::has_room(uint32_t uid, size_t kernels) {
+  const Held& own = held_by_[uid];
+  if (own.tasks < kTasksMax / kShareOfUser && held_.tasks < kTasksMax &&
+      own.kernels + kernels <= kKernelsMax / kShareOfUser &&
+      held_.kernels + kernels <= kKernelsMax) {
+    return true;
   }
-  const uint64_t key = task.task;
+  if (full_.insert(uid).second) {
+    refuse("profiles_full", directory_ + ": no room for more of user " + std::to_string(uid) +
+                                "; run heddle profile prune");
+  }
+  return false;
+}
+
+void ProfileStore::add(core::TaskProfile task, uint32_t uid, const std::string& label,
+                       const std::string& command) {
+  if (directory_.empty() || gpu_.empty() || !has_room(uid, task.kernels.size())) return;
+  const Key key{uid, task.task};
   const auto it = profiles_.find(key);
   if (it == profiles_.end()) {
-    profiles::Profile fresh = describe(std::move(task), label, command);
+    profiles::Profile fresh = describe(std::move(task), uid, label, command);
     fresh.file = directory_ + "/" + profiles::file_name(fresh);
     take(std::move(fresh));
   } else {
@@ -127,7 +181,8 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
     const size_t before = profile.task.kernels.size();
     if (!profiles::add_kernels(profile.task, task)) return;
     profile.measured = utc_text(time(nullptr));
-    kernels_ += profile.task.kernels.size() - before;
+    held_.kernels += profile.task.kernels.size() - before;
+    held_by_[uid].kernels += profile.task.kernels.size() - before;
   }
   const std::string& file = profiles_.at(key).file;
   if (refused_.count(file) != 0) {
@@ -140,7 +195,7 @@ void ProfileStore::add(core::TaskProfile task, const std::string& label,
 
 std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const uint64_t key : unsaved_) {
+  for (const Key& key : unsaved_) {
     const profiles::Profile& profile = profiles_.at(key);
     all.emplace_back(profile.file, profiles::format(profile));
   }
@@ -162,10 +217,10 @@ void ProfileStore::written(const std::string& file, const std::string& error) {
 }
 
 void ProfileStore::retry() {
-  for (const uint64_t key : failed_) want_saved(key);
+  for (const Key& key : failed_) want_saved(key);
 }
 
-void ProfileStore::want_saved(uint64_t key) {
+void ProfileStore::want_saved(const Key& key) {
   if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
 }
 

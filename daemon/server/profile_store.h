@@ -1,10 +1,13 @@
-// The profiles that the daemon knows (profiles/profile.h): read at its start, found by task key
-// when a client attaches, added to as tasks are measured. Loop thread only; it reads in its
-// constructor and writes nothing: that is for whoever takes unsaved().
+// The profiles that the daemon knows (profiles/profile.h): read at its start, found by user and
+// task key when a client attaches, added to as tasks are measured. What one user's programs say is
+// nobody else's; files without a user are an administrator's, are for all, and are left as they
+// are. Loop thread only; it reads in its constructor and writes nothing: that is for whoever takes
+// unsaved().
 #pragma once
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,24 +23,27 @@ class ProfileStore {
   // All that it holds is bounded, so that no crowd of tasks fills memory or disk.
   static constexpr size_t kTasksMax = 4096;
   static constexpr size_t kKernelsMax = 1 << 17;
+  static constexpr size_t kShareOfUser = 4;  // of both, one user has such a part at most
 
   // Reads every *.toml of the directory; "": there is none, and nothing is to be saved. A file that
   // cannot be read is logged by name and line, kept for status(), and left alone.
   ProfileStore(std::string directory, Log& log);
 
   // From now on profiles of another GPU or driver are refused, by name and line; before, none is
-  // found. False: it is another than the first, whose profiles these are.
-  bool learn_gpu(const std::string& gpu, const std::string& driver);
+  // found. Who is `trusted` corrects what somebody else said first, once.
+  void learn_gpu(const std::string& gpu, const std::string& driver, bool trusted);
   const std::string& gpu() const { return gpu_; }  // "": not known yet
+  // Profiles are of that model; "": a client that does not say is taken for one of it.
+  bool is_of(const std::string& gpu) const { return gpu.empty() || gpu == gpu_; }
 
-  // The task's own, else that of its namesake which serves everybody (Client::shared_task).
-  // nullptr: it is to be measured. Valid until the next add().
-  const core::TaskProfile* find(uint64_t own, uint64_t shared) const;
+  // None: the task is to be measured.
+  std::optional<core::TaskProfile> find(uint32_t uid, uint64_t task) const;
   // Measured kernels of a task. Those that its profile has already stay as they are; where a file
   // that was refused is in the way, nothing is to be saved: it may be somebody's work.
-  void add(core::TaskProfile task, const std::string& label, const std::string& command);
+  void add(core::TaskProfile task, uint32_t uid, const std::string& label,
+           const std::string& command);
   // A profile as it would be saved, of the GPU at hand.
-  profiles::Profile describe(core::TaskProfile task, const std::string& label,
+  profiles::Profile describe(core::TaskProfile task, uint32_t uid, const std::string& label,
                              const std::string& command) const;
 
   // What is to be written, and where; empty if nothing is.
@@ -52,22 +58,31 @@ class ProfileStore {
   nlohmann::json status() const;
 
  private:
+  using Key = std::pair<std::optional<uint32_t>, uint64_t>;  // user, none: all; task
+  struct Held {
+    size_t tasks = 0, kernels = 0;
+  };
+
+  void read_all();
   void refuse(const char* event, const std::string& error);
   void take(profiles::Profile profile);
-  void want_saved(uint64_t key);
+  void want_saved(const Key& key);
+  bool has_room(uint32_t uid, size_t kernels);
 
-  const std::string directory_;
+  std::string directory_;  // "": none, or one that somebody else could write
   Log& log_;
   std::string gpu_, driver_;
-  std::vector<profiles::Profile> read_;             // until the GPU is known
-  std::map<uint64_t, profiles::Profile> profiles_;  // by task key
-  size_t kernels_ = 0;
-  std::vector<uint64_t> unsaved_;
-  std::set<uint64_t> failed_;      // not written when last tried
+  bool trusted_ = false;                 // who said so
+  std::vector<profiles::Profile> read_;  // of another GPU or driver, as far as is known
+  std::map<Key, profiles::Profile> profiles_;
+  Held held_;
+  std::map<uint32_t, Held> held_by_;  // user
+  std::vector<Key> unsaved_;
+  std::set<Key> failed_;           // not written when last tried
   std::set<std::string> others_;   // GPUs of other models, of which nothing is kept
   std::set<std::string> refused_;  // files, which are not to be replaced
   std::vector<std::string> errors_;
-  bool full_ = false;
+  std::set<uint32_t> full_;  // users who were told
 };
 
 // The NVIDIA driver's version by /proc/driver/nvidia/version, "580.159.04"; where there is none,

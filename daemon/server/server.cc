@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -120,6 +121,9 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       engine_(config, store, profiles_, log),
       mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
       stopper_([this] { stopping_ = true; }) {
+  std::vector<GpuId> gpus;
+  for (const DriverGpu& gpu : driver_gpus_) gpus.push_back(gpu.id);
+  engine_.keep_gpus(gpus);
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
   facts_.config = &config_;

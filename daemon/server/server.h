@@ -21,6 +21,7 @@
 #include "daemon/base/result.h"
 #include "daemon/server/closer.h"
 #include "daemon/server/config.h"
+#include "daemon/server/driver_gpus.h"
 #include "daemon/server/engine.h"
 #include "daemon/server/handles.h"
 #include "daemon/server/jobs.h"
@@ -158,6 +159,7 @@ class Server {
   const bool no_descriptors_;  // the kernel lets no peer send any
   Closer closer_;
   Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
+  const std::vector<DriverGpu> driver_gpus_ = driver_gpus();
   ProfileStore profiles_;
   Engine engine_;
   std::unique_ptr<Recording> recording_;  // one at a time

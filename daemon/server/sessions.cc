@@ -3,7 +3,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -240,7 +239,13 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     break;
   }
   Identity identity;
-  identity.profiled = profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version));
+  identity.privileged = connection.privileged;
+  identity.gpu_name = message.gpu_name;
+  const bool known = has_model(driver_gpus_, message.gpu_name);
+  if (known || connection.privileged || driver_gpus_.empty()) {
+    profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version),
+                        known || connection.privileged);
+  }
   identity.id = engine_.next_id();
   identity.pid = connection.peer.pid;
   identity.uid = connection.peer.uid;

@@ -169,7 +169,7 @@ class BudgetTest : public CoreTest {
   void use(ClientId task, uint64_t kernel_id, float dram) {
     Use use;
     use[Channel::kDram] = dram;
-    core_->set_use(task, kernel_id, use);
+    core_->set_use(0, task, kernel_id, use);
   }
 
   // The victim works for so long, and stays at it.

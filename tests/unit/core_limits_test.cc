@@ -79,20 +79,27 @@ TEST_F(LimitsTest, AKernelBeyondTheTableIsRejectedAndItsLaunchesAreScheduled) {
   EXPECT_EQ(grants_.size(), 1u);
 }
 
-// Fills the table with the kernels of clients 1 and 2, which have tasks of their own.
+// Client 1 fills the places of its user; client 2 is of another.
 class FullTableTest : public CoreTest {
  protected:
+  static constexpr uint32_t kShare = StatsTable::kKernelsMax / StatsTable::kShareOfUser;
+
   FullTableTest() {
     Config config;
     config.measure_runs = 2;
     config.measure_us = 0;
     reset(config);
-    for (const ClientId id : {1, 2}) {
-      attach(id, 5);
-      for (uint32_t i = 0; i < StatsTable::kEntriesMax / 2; ++i) {
-        kernel(id, i, uint64_t{id} << 32 | i);
-      }
-    }
+    attach_of(1, 1001);
+    for (uint32_t i = 0; i < kShare; ++i) kernel(1, i, uint64_t{1} << 32 | i);
+  }
+  void attach_of(ClientId id, uint32_t uid) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.task = id;
+    e.attached.uid = uid;
+    e.attached.priority = 5;
+    e.attached.share = 1;
+    step(e);
   }
   // Runs of one launch each, until the task is measured.
   void measure(ClientId id, uint32_t index, float us) {
@@ -108,35 +115,109 @@ class FullTableTest : public CoreTest {
   }
 };
 
-TEST_F(FullTableTest, WhatIsInItIsLearnedAsEver) {
-  EXPECT_TRUE(core_->full());
+TEST_F(FullTableTest, AnotherUsersKernelsAreLearned) {
+  attach_of(2, 1002);
+  kernel(2, 77, 7);
+  EXPECT_FALSE(core_->full(2));
   measure(2, 77, 300);
   EXPECT_EQ(hint_[77], 300);
   const TaskProfile profile = core_->take_profile(2);
   ASSERT_EQ(profile.kernels.size(), 1u);
-  EXPECT_EQ(profile.kernels[0].facts.id, uint64_t{2} << 32 | 77);
+  EXPECT_EQ(profile.kernels[0].facts.id, 7u);
 }
 
-// All of them share an entry, whose durations are nobody's.
+// All of a client's share an entry, whose durations are nobody's.
 TEST_F(FullTableTest, WhatFindsNoRoomIsScheduledAndGoesIntoNoProfile) {
-  attach(3, 5);
+  attach_of(3, 1001);
+  EXPECT_FALSE(core_->full(3));
   for (uint32_t i = 0; i < 2; ++i) kernel(3, i, uint64_t{3} << 32 | i);
+  EXPECT_TRUE(core_->full(3));
   measure(3, 0, 100);
   measure(3, 1, 900);
   EXPECT_TRUE(core_->measured(3)) << "its stage ends all the same";
   EXPECT_TRUE(core_->profile(3).kernels.empty());
   EXPECT_TRUE(core_->take_profile(3).kernels.empty());
-  measure(1, 5, 40);
-  EXPECT_EQ(hint_[5], 40) << "of which nothing was learned from them";
+  attach_of(4, 1001);
+  kernel(4, 9, 9);
+  EXPECT_EQ(core_->outlook(4, now_, 9).duration_us, Config{}.default_kernel_us)
+      << "of which nothing was learned from them";
 }
 
-TEST(StatsTableTest, TasksThatFindNoRoomHaveNoStage) {
-  StatsTable table;
-  for (uint64_t task = 0; task < StatsTable::kEntriesMax; ++task) table.task(task).runs = 1;
-  EXPECT_TRUE(table.task(StatsTable::kEntriesMax).profiled);
-  EXPECT_EQ(&table.task(StatsTable::kEntriesMax), &table.task(StatsTable::kEntriesMax + 1));
-  EXPECT_EQ(table.task(0).runs, 1u);
-  EXPECT_FALSE(table.task(0).profiled);
+TEST_F(FullTableTest, WhoEndsMakesRoom) {
+  step(Event(EventKind::kDetached, now_, 1));
+  attach_of(3, 1001);
+  for (uint32_t i = 0; i < kShare; ++i) kernel(3, i, uint64_t{3} << 32 | i);
+  EXPECT_FALSE(core_->full(3));
+  kernel(3, 0, 5);
+  EXPECT_FALSE(core_->full(3)) << "in the place of the one that it had";
+}
+
+TEST(SharedPlacesTest, UsersTogetherFillTheTableAndTheRichestForgetsFirst) {
+  struct Value {
+    int learned = 0;
+  };
+  SharedPlaces<Value> places(8, 4);
+  for (const uint32_t user : {1, 2}) {
+    for (uint64_t key = 0; key < 4; ++key) places.hold(user, key)->learned = 1;
+    EXPECT_EQ(places.hold(user, 4), nullptr) << "its share";
+  }
+  EXPECT_EQ(places.hold(3, 0), nullptr) << "held, all of them";
+  places.release(*places.peek(1, 2));
+  places.release(*places.peek(1, 0));
+  places.peek(1, 2);
+  EXPECT_NE(places.hold(3, 0), nullptr);
+  EXPECT_EQ(places.size(), 8u);
+  EXPECT_EQ(places.peek(1, 2)->learned, 1) << "looked at last";
+  EXPECT_EQ(places.peek(1, 0)->learned, 0) << "forgotten, for 2 in turn";
+}
+
+TEST_F(LimitsTest, OneUsersClaimsAreNotAnothersUnderTheSameTask) {
+  Event e(EventKind::kAttached, now_, 1);
+  e.attached = {};
+  e.attached.task = 7;
+  e.attached.share = 1;
+  for (const ClientId id : {1, 2}) {
+    e.client = id;
+    e.attached.uid = static_cast<uint32_t>(1000 + id);
+    step(e);
+    kernel(id, 0, 5);
+  }
+  teach(1, 40'000, 100);
+  EXPECT_EQ(core_->outlook(1, now_, 0).duration_us, 40'000);
+  EXPECT_EQ(core_->outlook(2, now_, 0).duration_us, Config{}.default_kernel_us);
+}
+
+TEST_F(LimitsTest, ADurationIsAtMostTheTimeThatPassed) {
+  attach(1, 0);
+  kernel(1, 0, 5);
+  for (int i = 0; i < 3; ++i) {
+    post(1);
+    now_ += 10 * kMs;
+    done(1, 59e6F, Evidence::kMarker);
+  }
+  EXPECT_EQ(core_->outlook(1, now_, 0).duration_us, 10'000);
+}
+
+TEST_F(LimitsTest, ForgedWorkThatIsNeverLaunchedHoldsABatchJobForTwoSecondsAtMost) {
+  attach(1, 5);
+  attach(2, 9);
+  kernel(1, 0, 5);
+  for (int i = 0; i < 3; ++i) {
+    post(1);
+    now_ += 1'000 * kMs;
+    done(1, 59e6F, Evidence::kMarker);
+  }
+  for (int i = 0; i < 59; ++i) post(1);
+  EXPECT_LE(core_->clients()[0].outstanding_us, 2e6);
+  const TimeNs end = now_ + 5'000 * kMs;
+  while (now_ < end) {
+    const size_t before = grants_.size();
+    ask(2);
+    while (grants_.size() == before && now_ < end) tick(kMs);
+    now_ += 10 * kMs;
+    done(2, 10e3F);
+  }
+  EXPECT_GT(grants_.size(), 250u);
 }
 
 TEST(RunComparison, ForgetsAllKindsWhenThereAreTooManyAndLearnsThemAgain) {

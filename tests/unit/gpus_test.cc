@@ -1,6 +1,12 @@
 // Which GPU of the host a client's device is.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/server/driver_gpus.h"
 #include "daemon/server/gpus.h"
 
 namespace heddle::server {
@@ -57,6 +63,55 @@ TEST(GpuNumbers, OneUserCannotHaveThemAll) {
   EXPECT_EQ(map[ipc::kDevices / 2], kNoGpu);
   EXPECT_EQ(gpus.map(std::span(all).last(1), 0xff, 0xff, false)[0], kNoGpu);
   EXPECT_EQ(gpus.map(std::span(all).last(1), 0xff, 0, false)[0], 8) << "of another user";
+}
+
+TEST(GpuNumbers, TwoUsersCannotHaveThemAll) {
+  GpuNumbers gpus;
+  Numbers held = 0;
+  for (const int user : {10, 40, 70}) {
+    GpuId all[ipc::kDevices];
+    for (uint8_t i = 0; i < ipc::kDevices; ++i) all[i] = id(static_cast<uint8_t>(user + i));
+    Numbers own = 0;
+    for (const uint8_t number : gpus.map(all, held, 0, false)) {
+      if (number != kNoGpu) own |= Numbers{1} << number;
+    }
+    EXPECT_NE(own, 0u) << user;
+    held |= own;
+  }
+}
+
+TEST(GpuNumbers, WhatTheDriverSaysIsThereNobodyTakesAway) {
+  GpuNumbers gpus;
+  const GpuId real[] = {id(1), id(2)};
+  gpus.keep(real);
+  GpuId false_ones[ipc::kDevices];
+  for (uint8_t i = 0; i < ipc::kDevices; ++i) false_ones[i] = id(static_cast<uint8_t>(100 + i));
+  const DeviceMap map = gpus.map(false_ones, 0, 0, true);
+  EXPECT_EQ(std::count(map.begin(), map.end(), kNoGpu), 2);
+  EXPECT_EQ(gpus.map(real, 0xffff, 0, false)[0], 0);
+  EXPECT_EQ(gpus.map(real, 0xffff, 0, false)[1], 1);
+}
+
+TEST(DriverGpus, AreReadFromItsFiles) {
+  const std::string directory = testing::TempDir() + "gpus-" + std::to_string(getpid());
+  std::filesystem::create_directories(directory + "/0000:1b:00.0");
+  std::ofstream(directory + "/0000:1b:00.0/information")
+      << "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 45\n"
+      << "GPU UUID: \t GPU-00112233-4455-6677-8899-aabbccddeeff\nVideo BIOS: \t ??.??\n";
+  std::filesystem::create_directories(directory + "/0000:2b:00.0");
+  std::ofstream(directory + "/0000:2b:00.0/information") << "Model: X\nGPU UUID: GPU-??\n";
+  const std::vector<DriverGpu> gpus = driver_gpus(directory);
+  std::filesystem::remove_all(directory);
+  ASSERT_EQ(gpus.size(), 1u) << "what has no UUID yet is not in use";
+  EXPECT_EQ(gpus[0].model, "NVIDIA H100 80GB HBM3");
+  GpuNumbers numbers;
+  numbers.keep(std::span(&gpus[0].id, 1));
+  EXPECT_EQ(numbers.text(0), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+  EXPECT_TRUE(has_model(gpus, "NVIDIA H100 80GB HBM3"));
+  EXPECT_TRUE(has_model(gpus, "NVIDIA H100 80GB HBM3 MIG 1g.10gb"));
+  EXPECT_FALSE(has_model(gpus, "NVIDIA H100 80GB HBM30"));
+  EXPECT_FALSE(has_model(gpus, "NVIDIA H200"));
+  EXPECT_TRUE(driver_gpus(directory).empty());
 }
 
 TEST(GpuNumbers, TwoDevicesAreNeverOneGpu) {

@@ -1,60 +1,25 @@
-// Profiles: written, read, refused by line, merged, compared; the daemon's store of them; the
-// command line.
+// Profiles: written, read, refused by line, merged, compared; the command line.
 #include "profiles/profile.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/profile.h"
-#include "daemon/server/profile_store.h"
+#include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {
 namespace {
-
-namespace fs = std::filesystem;
-
-core::KernelProfile kernel(uint64_t id, const char* name, float mean_us, uint32_t count = 32) {
-  core::KernelProfile k{};
-  k.facts.id = id;
-  strcpy(k.facts.name, name);
-  k.facts.grid_blocks = 512;
-  k.facts.block_threads = 256;
-  k.facts.registers = 64;
-  k.duration = {mean_us, mean_us, 2 * mean_us, count};
-  k.gap_launching = {1.5f, 0, 4, 300};
-  return k;
-}
-
-Profile profile() {
-  Profile p;
-  p.gpu = "NVIDIA H200";
-  p.driver = "580.159.04";
-  p.label = "api";
-  p.command = "python3 serve.py --quote \"x\" \\ \t \xff \xc3\xa9";
-  p.measured = "2026-11-21T23:59:59Z";
-  p.task.task = 0xfedcba9876543210;
-  p.task.runs = 100;
-  p.task.kernels = {kernel(1, "a_gemm", 12.34f), kernel(2, "b_relu", 3)};
-  p.task.kernels[0].facts.metrics.set(ipc::metric_of("ipc"), 1.75);
-  p.task.kernels[0].facts.metrics.set(ipc::metric_of("us_on_12"), 13);
-  p.task.kernels[1].after = {{0x0001000200030004, 2.5f, 12}, {0xfffefffdfffcfffb, 3.5f, 20}};
-  return p;
-}
-
-std::string lines(std::string text, const std::string& what, const std::string& with) {
-  const size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return text.replace(at, what.size(), with);
-}
 
 TEST(Profile, GivesBackWhatWasWritten) {
   const std::string text = format(profile());
@@ -82,7 +47,7 @@ TEST(Profile, GivesBackWhatWasWritten) {
 TEST(Profile, OfVersion1IsRead) {
   Profile old = profile();
   old.task.kernels[1].after.clear();
-  const Result<Profile> read = parse(lines(format(old), "version = 2", "version = 1"), "p.toml");
+  const Result<Profile> read = parse(lines(format(old), "version = 3", "version = 1"), "p.toml");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(format(*read), format(*parse(format(old), "p.toml")));
 }
@@ -92,9 +57,9 @@ TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
   const struct {
     const char *what, *with, *error;
   } cases[] = {
-      {"version = 2", "version = 3", "p.toml:2: version must be 1 or 2"},
-      {"version = 2", "version = 0", "p.toml:2: version must be 1 or 2"},
-      {"version = 2", "", "p.toml:1: version is missing"},
+      {"version = 3", "version = 4", "p.toml:2: version must be from 1 to 3"},
+      {"version = 3", "version = 0", "p.toml:2: version must be from 1 to 3"},
+      {"version = 3", "", "p.toml:1: version is missing"},
       {"gpu = \"NVIDIA H200\"", "gpu = 7", "p.toml:3: gpu must be a text"},
       {"key = \"fedcba9876543210\"", "key = \"fedcba\"", "p.toml:7: key must be 16 hexadecimal"},
       {"runs = 100", "runs = 0", "p.toml:10: runs must be a whole number from 1"},
@@ -193,123 +158,6 @@ TEST(Profile, DiffNamesWhatIsFurtherApart) {
   EXPECT_EQ(found[0].kernel_id, 2u);
   EXPECT_EQ(found[1].what, "only in B");
   EXPECT_EQ(diff(a, b, 0.01, 0.1).size(), 3u);
-}
-
-class ProfileFiles : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-profile-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(directory_ + "/" + name) << text;
-    return directory_ + "/" + name;
-  }
-  size_t files() const {
-    return static_cast<size_t>(
-        std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
-  }
-  static core::TaskProfile task(uint64_t key, uint64_t first, size_t count) {
-    core::TaskProfile t;
-    t.task = key;
-    t.runs = 100;
-    for (size_t i = 0; i < count; ++i) t.kernels.push_back(kernel(first + i, "k", 5));
-    return t;
-  }
-
-  std::string directory_;
-  server::Log log_{server::LogLevel::kOff};
-};
-
-TEST_F(ProfileFiles, TheStoreFindsWhatFitsAndNamesWhatDoesNot) {
-  write("a.toml", format(profile()));
-  Profile foreign = profile();
-  foreign.gpu = "NVIDIA A100";
-  foreign.task.task = 8;
-  write("b.toml", format(foreign));
-  write("c.toml", "version = 1\nwhat");
-  write("d.toml", format(profile()));
-  write("e.txt", "not ours");
-  server::ProfileStore store(directory_, log_);
-  EXPECT_EQ(store.find(0, 0xfedcba9876543210), nullptr) << "the GPU is not known yet";
-  store.learn_gpu("NVIDIA H200", "580.159.04");
-  ASSERT_NE(store.find(0, 0xfedcba9876543210), nullptr);
-  EXPECT_EQ(store.find(0, 0xfedcba9876543210)->kernels.size(), 2u);
-  EXPECT_EQ(store.find(8, 8), nullptr);
-  const nlohmann::json status = store.status();
-  EXPECT_EQ(status["tasks"], 1);
-  ASSERT_EQ(status["errors"].size(), 3u);
-  const auto error = [&](size_t i) { return status["errors"][i].get<std::string>(); };
-  EXPECT_NE(error(0).find("c.toml:2: "), std::string::npos) << error(0);
-  EXPECT_NE(error(1).find("b.toml:3: measured on NVIDIA A100"), std::string::npos) << error(1);
-  EXPECT_NE(error(2).find("d.toml:1: its task is profiled by"), std::string::npos) << error(2);
-  EXPECT_FALSE(store.unsaved()) << "what was read is not written again";
-}
-
-TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
-  server::ProfileStore store(directory_, log_);
-  store.learn_gpu("NVIDIA H200", "580.159.04");
-  store.add(task(7, 1, 2), "api", "serve --x");
-  ASSERT_TRUE(store.unsaved());
-  for (const auto& [path, text] : store.take_unsaved()) ASSERT_TRUE(replace_file(path, text, 0600));
-  EXPECT_FALSE(store.unsaved());
-  store.add(task(7, 2, 2), "api", "serve --x");  // one that it has, one that it lacks
-  for (const auto& [path, text] : store.take_unsaved()) ASSERT_TRUE(replace_file(path, text, 0600));
-  store.add(task(7, 2, 2), "api", "serve --x");
-  EXPECT_FALSE(store.unsaved()) << "nothing new";
-  EXPECT_EQ(files(), 1u);
-
-  server::ProfileStore again(directory_, log_);
-  again.learn_gpu("NVIDIA H200", "580.159.04");
-  ASSERT_NE(again.find(7, 8), nullptr);
-  EXPECT_EQ(again.find(7, 8)->kernels.size(), 3u);
-  EXPECT_EQ(again.find(7, 8)->runs, 100u);
-}
-
-TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
-  server::ProfileStore store(directory_, log_);
-  store.learn_gpu("NVIDIA H200", "580.159.04");
-  store.add(task(7, 1, 2), "api", "serve --x");
-  const std::string path = store.take_unsaved().at(0).first;
-  for (int i = 0; i < 2; ++i) {
-    store.written(path, path + ": no space left");
-    EXPECT_FALSE(store.unsaved()) << "not at once";
-    store.retry();
-    EXPECT_EQ(store.take_unsaved().size(), 1u);
-  }
-  EXPECT_EQ(store.status()["errors"].size(), 1u) << "it is said once";
-  store.written(path, "");
-  store.retry();
-  EXPECT_FALSE(store.unsaved());
-}
-
-TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
-  const auto measure = [this] {
-    server::ProfileStore store(directory_, log_);
-    store.learn_gpu("NVIDIA H200", "580.159.04");
-    store.add(task(7, 1, 2), "api", "serve --x");
-    return std::pair(store.take_unsaved(), store.status());
-  };
-  const std::string path = measure().first.at(0).first;
-  std::ofstream(path) << "version = 1\nmended by hand, not quite";
-  const auto [unsaved, status] = measure();
-  EXPECT_TRUE(unsaved.empty());
-  EXPECT_EQ(status["tasks"], 1) << "the task is profiled all the same";
-  const std::string error = status["errors"].back().get<std::string>();
-  EXPECT_EQ(error.rfind(path + ": was refused", 0), 0u) << error;
-}
-
-TEST_F(ProfileFiles, TheStoreIsBounded) {
-  server::ProfileStore store(directory_, log_);
-  store.learn_gpu("NVIDIA H200", "580.159.04");
-  for (uint64_t t = 1; t <= server::ProfileStore::kTasksMax + 2; ++t) {
-    store.add(task(t, 1, 1), "", "x");
-  }
-  EXPECT_EQ(store.status()["tasks"], server::ProfileStore::kTasksMax);
-  EXPECT_EQ(store.status()["errors"].size(), 1u) << "said once";
 }
 
 TEST_F(ProfileFiles, AFailedWriteLeavesTheOldFile) {

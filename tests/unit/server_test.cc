@@ -301,21 +301,6 @@ TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
   EXPECT_EQ(intake_.open_ask(0), 2u);
 }
 
-TEST(ClientTask, IsOfItsUserUnlessThatIsRootOrTheDaemons) {
-  const auto client = [](uint32_t uid) {
-    Identity identity;
-    identity.uid = uid;
-    identity.command = "python3 serve.py";
-    return std::move(*Client::make(identity));
-  };
-  const auto root = client(0), own = client(geteuid()), one = client(70'001),
-             other = client(70'002);
-  EXPECT_EQ(root->task(), own->task());
-  EXPECT_NE(one->task(), root->task());
-  EXPECT_NE(one->task(), other->task()) << "nobody's durations are learned from another user";
-  EXPECT_EQ(one->shared_task(), root->task()) << "a profile of root's serves everybody";
-}
-
 // Whatever a client publishes, one poll ends; and no thread's records are left behind for ever.
 TEST(ClientMemory, IsReadAShareAtATime) {
   Identity identity;
@@ -382,7 +367,9 @@ long sleepers_on(const std::atomic<uint32_t>& word) {
 // A process may let as many threads sleep on a slot as it likes; to wake 8 000 took 103 ms.
 TEST(ClientMemory, AGrantWakesOneOfThoseWhoSleepOnItsWord) {
   constexpr int kSleepers = 16;
-  Result<std::unique_ptr<Client>> made = Client::make({.id = 1});
+  Identity identity;
+  identity.id = 1;
+  Result<std::unique_ptr<Client>> made = Client::make(identity);
   ASSERT_TRUE(made);
   Client& client = **made;
   const auto& word = client.control().grants[0].granted;

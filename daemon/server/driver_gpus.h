@@ -1,0 +1,23 @@
+// What the NVIDIA driver says of the host's GPUs, in /proc/driver/nvidia: nobody's claim. Where
+// there is none (a container without it, the simulated GPU), clients say it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/server/gpus.h"
+
+namespace heddle::server {
+
+struct DriverGpu {
+  std::string model;  // "NVIDIA H200"
+  GpuId id{};
+};
+
+// By ascending bus address; those whose UUID the driver does not know yet are left out.
+std::vector<DriverGpu> driver_gpus(const std::string& directory = "/proc/driver/nvidia/gpus");
+
+// A GPU of theirs, or a MIG instance of one, may call itself so.
+bool has_model(const std::vector<DriverGpu>& gpus, const std::string& name);
+
+}  // namespace heddle::server
