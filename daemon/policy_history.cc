@@ -87,6 +87,21 @@ Result<server::Generation> FilePolicyStore::past(uint64_t number) {
   return again;
 }
 
+Result<server::Generation> FilePolicyStore::without_params(const std::string& name,
+                                                           const std::vector<std::string>& names) {
+  const Result<server::Generation> running = running_content(name);
+  if (!running) return running;
+  Content content = content_of(*running);
+  for (const std::string& param : names) {
+    if (content.live.erase(param) == 0) {
+      return fail(name + ": nobody has set '" + param + "' live; heddle policy show has who is");
+    }
+  }
+  if (names.empty()) content.live.clear();
+  content.values = configured(known(), content.path);
+  return offer(std::move(content));
+}
+
 // Cheap while nothing happens: the file is read only if it is not as it was.
 void FilePolicyStore::look() {
   const Known now = known();

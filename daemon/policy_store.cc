@@ -245,21 +245,6 @@ Result<server::Generation> FilePolicyStore::with_params(const std::string& name,
   return offer(std::move(content));
 }
 
-Result<server::Generation> FilePolicyStore::without_params(const std::string& name,
-                                                           const std::vector<std::string>& names) {
-  const Result<server::Generation> running = running_content(name);
-  if (!running) return running;
-  Content content = content_of(*running);
-  for (const std::string& param : names) {
-    if (content.live.erase(param) == 0) {
-      return fail(name + ": nobody has set '" + param + "' live; heddle policy show has who is");
-    }
-  }
-  if (names.empty()) content.live.clear();
-  content.values = configured(known(), content.path);
-  return offer(std::move(content));
-}
-
 uint64_t FilePolicyStore::adopted(const server::Generation& generation, bool stands_in) {
   const std::lock_guard lock(mutex_);
   known_.running = generation;

@@ -8,6 +8,7 @@
 #include "daemon/cli/cdi.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor.h"
+#include "daemon/cli/explain.h"
 #include "daemon/cli/metrics.h"
 #include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_check.h"
@@ -46,6 +47,7 @@ struct Options {
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string only;
+  std::string client;
   bool strict = false;
   bool reset = false;
   double for_s = 0;
@@ -188,6 +190,9 @@ void add_watching(CLI::App& app, Options& o) {
     o.top.as_json = o.as_json;
     o.exit_code = run_top(o.top);
   });
+  CLI::App* why = app.add_subcommand("explain", "Why a client waits now, and why it waited");
+  why->add_option("client", o.client, "its PID, its ID in heddle ps, or its label")->required();
+  why->callback([&o] { o.exit_code = explain(o.socket, o.client, o.as_json); });
   CLI::App* metrics = app.add_subcommand(
       "metrics", "All counters in Prometheus' text format, printed, written or served");
   metrics
@@ -399,7 +404,8 @@ void add_policy_history(CLI::App& policy, Options& o) {
 }
 
 void add_policy(CLI::App& app, Options& o) {
-  CLI::App* policy = app.add_subcommand("policy", "List, load, set and test policies");
+  CLI::App* policy =
+      app.add_subcommand("policy", "Check, load, try, compare and roll back policies");
   policy->require_subcommand(1)->fallthrough();
   policy->add_subcommand("list", "What the policy directory holds")->callback([&o] {
     Request request;

@@ -10,6 +10,7 @@
 #include "daemon/core/budget.h"
 #include "daemon/core/estimator.h"
 #include "daemon/core/event.h"
+#include "daemon/core/explain.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/runs.h"
@@ -250,7 +251,6 @@ struct Client {
   TimeNs window_sent_at = 0;
 
   uint64_t launches = 0, granted = 0;
-  Waits waits;                      // of what was granted
   double turn_us = 0;               // when its next turn begins: State::take_turn
   double worked_us = 0;             // of each launch from start to end, predicted or measured
   double gpu_us = 0;                // of that, what the GPU had for it (gpu_time.cc)
@@ -266,6 +266,10 @@ struct Client {
   uint64_t gaps_filled = 0;    // that ended while less important work was in flight, and of these
   uint64_t gaps_exceeded = 0;  // those whose bound was exceeded,
   Violation worst;             // by that at most
+
+  // For whoever asks: how long what was granted had waited, and why the last ones did.
+  Waits waits;
+  PastWaits past_waits;
 
   const Kernel* kernel(uint32_t index) const {
     return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;

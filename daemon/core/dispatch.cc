@@ -192,6 +192,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   if (slot == kNoSlot) return false;
   const Waiting w = waiting[slot];
   Client& c = *w.client;
+  if (clock > w.asked_at) note_wait(c, w, decider, verdict);
   release(slot);
   Decision d;
   d.kind = DecisionKind::kGrant;
@@ -282,6 +283,7 @@ bool Scheduler::State::dispatch_once() {
     return false;
   }
   DispatchVerdict verdict;
+  saw = {};
   if (policy != nullptr) verdict = policy->dispatch(*this);
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
@@ -293,6 +295,7 @@ bool Scheduler::State::dispatch_once() {
   // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
+  if (pick == 0) note_held(verdict, idle);
   return pick != 0 && grant(pick, Decider::kBuiltin, {});
 }
 
@@ -334,6 +337,7 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   }
   s.policy = next;
   ++s.policy_number;
+  s.reasons.forget_policy();
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);

@@ -77,6 +77,7 @@ GpuView Scheduler::State::gpu() const {
     v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
     fenced |= c->outstanding.fence();
   }
+  saw.inflight_us = static_cast<float>(v.inflight_us);
   return v;
 }
 
@@ -88,7 +89,9 @@ double Scheduler::State::least_above(int priority, double (Client::*time)(TimeNs
 }
 
 double Scheduler::State::gap_us(int priority) const {
-  return least_above(priority, &Client::gap_left_us);
+  const double us = least_above(priority, &Client::gap_left_us);
+  saw.gap_us = static_cast<float>(us);
+  return us;
 }
 
 double Scheduler::State::gap_length_us(int priority) const {

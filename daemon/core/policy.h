@@ -172,6 +172,7 @@ struct DispatchVerdict {
   uint32_t sm = 0;   // on so many SMs, from the end of those that the client has; 0: on all
   int launch_priority = kBuiltinPriority;
   double credit_us = 0;  // further predicted time that its thread may launch without asking
+  uint16_t reason = 0;   // Policy::reason's; 0: none was given
 };
 
 struct KernelVerdict {
@@ -209,6 +210,8 @@ class Policy {
   // Every Config::tick_us while anybody is active.
   virtual HookResult tick(Gpu&) { return HookResult::kDefault; }
   virtual bool hears_tick() const { return false; }
+  // The text of a reason that came with a verdict of this policy; it never changes.
+  virtual std::string_view reason(uint16_t) const { return ""; }
   // True if it must hear of each launch's end: only then `stopping` is called.
   virtual bool hears_stopping() const { return false; }
   // As how many faults the last one counts: one that held everybody up counts for its time, too.

@@ -20,6 +20,7 @@
 #include "daemon/core/check.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
+#include "daemon/core/explain.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/waits.h"
 
@@ -186,6 +187,8 @@ class Scheduler {
   // What is predicted of the client and its kernel at `now`, of which no event was told yet.
   // Changes nothing; all zero if there is no client.
   Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
+  // Why the client's launches wait, and why the last ones waited.
+  Explanation explain(ClientId id) const;
   size_t waiting() const;
   bool bypassed() const;
   // Some of the client's kernels are scheduled, but nothing is learned of them: its user has no

@@ -85,6 +85,9 @@ struct Scheduler::State final : Gpu {
   std::deque<TimeNs> faults;
   bool quarantined = false;
   bool bypass = false;
+  Reasons reasons;
+  mutable Saw saw;  // of the running dispatch hook
+  Held held;
   TimeNs departed_at = -1;     // the latest that a client worked who is detached
   TimeNs starve_at = 0;        // nobody waits for too long before
   TimeNs lent_until = kNever;  // no lent window ends before
@@ -212,6 +215,13 @@ struct Scheduler::State final : Gpu {
   void learn_use(KernelStats&, const ipc::KernelMetrics&);
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
+  // ---- explain.cc ----
+  uint16_t reason_of(const DispatchVerdict&);
+  void note_held(const DispatchVerdict&, bool by_policy);
+  void note_wait(Client&, const Waiting&, Decider, const DispatchVerdict&);
+  std::string why_builtin(const Waiting&) const;
+  HeldTold tell(const Held&) const;
+  std::string kernel_name(const Client&, uint32_t kernel) const;
 
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }

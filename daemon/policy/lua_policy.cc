@@ -378,7 +378,7 @@ core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
       ok = bad_verdict("RUN, k or IDLE, reason");
     }
     if (said != nullptr) verdict_ = said->name;
-    if (ok) count_verdict();
+    if (ok) verdict.reason = count_verdict();
   }
   if (!ok) {
     verdict = {};

@@ -87,6 +87,7 @@ class LuaPolicy final : public core::Policy {
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
+  std::string_view reason(uint16_t number) const override;
   bool hears_stopping() const override { return has(Hook::kStopping); }
   core::HookResult tick(core::Gpu& gpu) override;
   bool hears_tick() const override { return has(Hook::kTick); }
@@ -116,7 +117,7 @@ class LuaPolicy final : public core::Policy {
   bool read_run(core::DispatchVerdict& verdict);
   bool read_kernel(core::KernelVerdict& verdict);
   void read_reason(int index);
-  void count_verdict();
+  uint16_t count_verdict();
   std::string place() const;
   bool bad_verdict(std::string_view wanted);
   void record(std::string_view kind, std::string message, std::string traceback);

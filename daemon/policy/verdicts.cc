@@ -37,19 +37,21 @@ void LuaPolicy::read_reason(int index) {
   reason_.assign(text, std::min(bytes, kLineBytes));
 }
 
-void LuaPolicy::count_verdict() {
-  for (Said& said : said_) {
-    if (said.verdict == verdict_ && said.reason == reason_) {
-      ++said.count;
-      return;
-    }
-  }
-  if (said_.size() < kReasonsMax) {
-    said_.push_back({verdict_, reason_, 1});
-  } else {
+// Returns the reason's number for whoever asks later, 0 if none was given.
+uint16_t LuaPolicy::count_verdict() {
+  size_t i = 0;
+  while (i < said_.size() && (said_[i].verdict != verdict_ || said_[i].reason != reason_)) ++i;
+  if (i == said_.size() && i < kReasonsMax) said_.push_back({verdict_, reason_, 0});
+  if (i >= kReasonsMax) {
     if (said_.size() == kReasonsMax) said_.push_back({"", "other answers", 0});
-    ++said_.back().count;
+    i = kReasonsMax;
   }
+  ++said_[i].count;
+  return said_[i].reason.empty() ? uint16_t{0} : static_cast<uint16_t>(i + 1);
+}
+
+std::string_view LuaPolicy::reason(uint16_t number) const {
+  return number > 0 && number <= said_.size() ? std::string_view(said_[number - 1].reason) : "";
 }
 
 bool LuaPolicy::read_window(core::WindowVerdict& v) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "daemon/server/explain.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/rules.h"
 #include "ipc/limits.h"
@@ -408,8 +409,11 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
                                       {"uid", asker.peer.uid},
                                       {"pid", asker.peer.pid}});
       return done({{"policy", policy_json(now, facts, engine, store)}});
-    case Kind::kExplain:
-      return failed("explain: this heddled cannot say yet why launches wait");
+    case Kind::kExplain: {
+      json why = explain_json(engine, request.client);
+      if (why.is_null()) return failed("explain: no such client; see heddle ps");
+      return done(why);
+    }
     case Kind::kMps:  // the server carries orders out
       return done(mps_json(*facts.mps));
     case Kind::kEffective: {

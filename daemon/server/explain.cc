@@ -1,0 +1,84 @@
+#include "daemon/server/explain.h"
+
+namespace heddle::server {
+namespace {
+
+using nlohmann::json;
+
+json seen(float us) {
+  if (us < 0) return "not asked";
+  return us == static_cast<float>(core::kUnlimitedUs) ? json("unlimited")
+                                                      : json(static_cast<double>(us));
+}
+
+const char* decider_text(core::Decider decider) {
+  switch (decider) {
+    case core::Decider::kPolicy:
+      return "policy";
+    case core::Decider::kStarvation:
+      return "starvation bound";
+    case core::Decider::kBypass:
+      return "bypass";
+    case core::Decider::kBuiltin:
+      break;
+  }
+  return "built-in";
+}
+
+// The scheduler counts its policies; the history's number is known of the one that runs.
+json generation_json(uint32_t of, uint32_t current, const Engine& engine) {
+  return of == current ? json(engine.generation().number) : json();
+}
+
+json held_json(const core::HeldTold& told, uint32_t current, const Engine& engine) {
+  if (told.us_ago < 0) return nullptr;
+  return {{"us_ago", told.us_ago},
+          {"by", told.held.by_policy ? "policy" : "built-in"},
+          {"hook", "dispatch"},
+          {"reason", told.reason},
+          {"generation", generation_json(told.held.generation, current, engine)},
+          {"gap_us", seen(told.held.saw.gap_us)},
+          {"inflight_us", seen(told.held.saw.inflight_us)},
+          {"waiting", told.held.waiting}};
+}
+
+json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engine) {
+  return {{"kernel", wait.kernel},
+          {"waited_us", wait.waited_us},
+          {"placed", wait.placed},
+          {"held", held_json(wait.held, current, engine)}};
+}
+
+}  // namespace
+
+json explain_json(const Engine& engine, core::ClientId id) {
+  json devices = json::array();
+  for (const Engine::Device& device : engine.devices()) {
+    if (!device.scheduler) continue;
+    const core::Explanation why = device.scheduler->explain(id);
+    if (!why.known) continue;
+    json now = json::array(), past = json::array();
+    for (const core::WaitTold& wait : why.now) {
+      now.push_back(wait_json(wait, why.generation, engine));
+      now.back()["queue"] = wait.queue;
+      now.back()["why"] = wait.why;
+    }
+    for (const core::WaitTold& wait : why.past) {
+      past.push_back(wait_json(wait, why.generation, engine));
+      past.back()["us_ago"] = wait.us_ago;
+      past.back()["let_go_by"] = decider_text(wait.decider);
+      past.back()["reason"] = wait.reason;
+    }
+    devices.push_back({{"device", device.scheduler->config().device},
+                       {"policy", engine.generation().name},
+                       {"generation", engine.generation().number},
+                       {"granted", why.granted},
+                       {"waited", why.waited},
+                       {"now", std::move(now)},
+                       {"past", std::move(past)}});
+  }
+  if (devices.empty()) return nullptr;
+  return {{"client", id}, {"devices", std::move(devices)}};
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,14 @@
+// `heddle explain`: why a client's launches wait, as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/server/engine.h"
+
+namespace heddle::server {
+
+// {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
+// null if there is no such client.
+nlohmann::json explain_json(const Engine& engine, core::ClientId id);
+
+}  // namespace heddle::server

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""How an administrator changes a policy, on the simulated GPU: checked, tried for a while, kept,
+rolled back, shown, compared and explained; and that a restart forgets none of it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import setting  # noqa: E402  (the folder is known only now)
+import stage  # noqa: E402
+
+
+def heddle(where, *arguments, code=0):
+    done = subprocess.run([stage.HEDDLE, *map(str, arguments)], env=where.env,
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def policy(where):
+    return where.heddle("status")["policy"]
+
+
+def history(where):
+    return where.heddle("policy", "history")["generations"]
+
+
+def check_generations(where):
+    active = where.policies / "active.lua"
+    first = policy(where)
+    assert first["loaded_by"]["how"] == "config" and first["generation"] == 1, first
+    heddle(where, "policy", "load", "active", "--for", "1h", "--wait", "0")
+    trial = policy(where)
+    assert trial["trial"]["back_to"] == 1 and 3500 < trial["trial"]["left_s"] <= 3600, trial
+    assert trial["loaded_by"]["uid"] == os.geteuid() and trial["loaded_by"]["pid"] > 0, trial
+    said = heddle(where, "status")
+    assert re.search(r"generation 2 by load of uid \d+ pid \d+\n", said), said
+    assert re.search(r"back to generation 1 in 3\d{3} s, unless heddle policy keep\n", said), said
+    heddle(where, "policy", "set", "gapfill", "quantum_us=333", "--wait", "0")
+    assert policy(where)["trial"]["back_to"] == 1, "a parameter ends no trial"
+    assert "-- quantum_us = 333 by heddle policy set\n" in heddle(where, "policy", "show")
+    heddle(where, "policy", "keep")
+    assert policy(where)["trial"] is None
+    heddle(where, "policy", "keep", code=1)
+    heddle(where, "policy", "set", "gapfill", "--reset", "--wait", "0")
+    assert "333" not in heddle(where, "policy", "show")
+    assert "nobody has set" in heddle(where, "policy", "set", "gapfill", "--reset", "quantum_us",
+                                      code=1)
+    heddle(where, "policy", "set", "gapfill", code=2)
+
+    # Saved: live. Rolled back: it stands, and the file is known to differ.
+    text = active.read_text()
+    active.write_text(text + "-- saved\n")
+    stage.wait_until(lambda: policy(where)["loaded_by"]["how"] == "save", 10, "the save is live")
+    assert heddle(where, "policy", "diff") == ""
+    heddle(where, "policy", "rollback", "--wait", "0")
+    said = heddle(where, "status")
+    assert f"the file {active} differs from what runs: heddle policy diff\n" in said, said
+    diff = heddle(where, "policy", "diff", code=1)
+    assert diff.endswith("+-- saved\n") and "+++ file: " in diff, diff
+    assert policy(where)["hash"] == first["hash"], "what ran before the save"
+    (where.policies / "other.lua").write_text("-- nothing of ours")  # no reason to undo it
+    heddle(where, "policy", "load", "nowhere", code=1)
+    heddle(where, "policy", "rollback", "77", code=1)
+    heddle(where, "policy", "load", "active", "--for", "0.2s", "--wait", "0")
+    stage.wait_until(lambda: policy(where)["loaded_by"]["how"] == "revert", 10, "it reverted")
+    assert policy(where)["hash"] == first["hash"]
+
+
+def check_restart(where):
+    before = history(where)
+    where.stop_daemon()
+    where.respawn_daemon()
+    after = history(where)
+    assert [g["generation"] for g in after] == list(range(1, len(before) + 2)), after
+    assert after[len(before) - 1]["ended"] == "heddled ended", after
+    assert after[:len(before) - 1] == before[:-1], "nothing is forgotten"
+    heddle(where, "policy", "rollback", "1", "--wait", "0")
+    assert policy(where)["hash"] == before[0]["hash"]
+    listed = heddle(where, "policy", "history")
+    running = r"^\* \d+  \S+  gapfill  \w+  rollback, uid \d+ pid \d+$"
+    assert re.search(running, listed, re.M), listed
+
+
+def check_explain(where):
+    demos = [where.start_demo(role, "demo", 1, 6, 0, managed=True) for role in stage.CLASSES]
+
+    def waited():
+        clients = {c["label"]: c for c in where.heddle("ps")["clients"]}
+        if len(clients) < 2:
+            return None
+        told = where.heddle("explain", "batch")["devices"][0]
+        held = [w for w in told["past"] if w["held"] and w["held"]["by"] == "policy"]
+        return (clients, told, held) if len(held) > 3 else None
+
+    clients, told, held = stage.wait_until(waited, 20, "waits of batch")
+    assert len(told["past"]) <= 10 and told["waited"] <= told["granted"], told
+    for wait in held:
+        assert wait["held"]["reason"] and wait["held"]["hook"] == "dispatch", wait
+        assert wait["held"]["generation"] == told["generation"], wait
+        assert wait["waited_us"] > 0 and wait["kernel"], wait
+        assert wait["let_go_by"] in ("policy", "built-in"), wait
+    text = heddle(where, "explain", clients["batch"]["pid"])
+    assert re.search(r"held by gapfill, generation \d+: .+ \(gap .+, in flight .+ waiting\)", text)
+    assert "let go by the policy: " in text, text
+    print(text)
+    top = heddle(where, "explain", "latency")
+    assert "0 grants, 0 of them after a wait\n  waits for nothing now" in top, top
+    assert "not the PID" in heddle(where, "explain", "nobody", code=1)
+    for demo in demos:
+        demo.finish()
+
+
+def check(where):
+    assert heddle(where, "policy", "check", stage.POLICIES / "gapfill.lua") == ""
+    for arguments in (("history",), ("rollback",), ("keep",), ("show",), ("diff",)):
+        heddle(where, "policy", *arguments, code=3)
+    heddle(where, "explain", "1", code=3)
+    where.start_daemon("gapfill")
+    check_generations(where)
+    check_restart(where)
+    check_explain(where)
+    log = (where.folder / "heddled.log").read_text()
+    assert re.search(r"event=policy_live .* generation=2 how=load uid=\d+ pid=\d+", log), log
+    assert "event=policy_kept" in log and "state_not_written" not in log
+    state = json.loads((where.sockets / "history.json").read_text())
+    assert state[0]["content"]["text"].startswith("-- gapfill.lua"), "the text is kept"
+
+
+where = setting.fresh_stage("policy_changes")
+for left in where.folder.glob("*.log"):
+    left.unlink()
+setting.run(lambda: check(where), where)

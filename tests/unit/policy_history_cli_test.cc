@@ -1,0 +1,42 @@
+// heddle policy diff's lines, and who heddle explain means.
+#include <gtest/gtest.h>
+
+#include "daemon/cli/explain.h"
+#include "daemon/cli/policy_history.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+TEST(LineDiff, ShowsWhatChangedWithWhatIsAround) {
+  EXPECT_EQ(line_diff("a\nb\n", "a\nb\n"), "");
+  EXPECT_EQ(line_diff("a\nb\nc\n", "a\nx\nc\n"), "@@ line 1\n a\n-b\n+x\n c\n");
+  EXPECT_EQ(line_diff("", "a\n"), "@@ line 1\n+a\n");
+  EXPECT_EQ(line_diff("a\n", ""), "@@ line 1\n-a\n");
+  std::string before, after;
+  for (int i = 1; i <= 30; ++i) {
+    before += std::to_string(i) + "\n";
+    after += i == 20 ? "twenty\n" : i == 2 ? "" : std::to_string(i) + "\n";
+  }
+  EXPECT_EQ(line_diff(before, after),
+            "@@ line 1\n 1\n-2\n 3\n 4\n 5\n@@ line 17\n 17\n 18\n 19\n-20\n+twenty\n 21\n 22\n "
+            "23\n");
+  EXPECT_NE(line_diff("a", "a\n"), "") << "the end of the last line is a difference";
+}
+
+TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {
+  const json ps{{"clients",
+                 {{{"id", 1}, {"pid", 2}, {"label", "api"}},
+                  {{"id", 2}, {"pid", 500}, {"label", "train"}},
+                  {{"id", 3}, {"pid", 501}, {"label", "train"}}}}};
+  EXPECT_EQ(client_meant(ps, "500"), 2u);
+  EXPECT_EQ(client_meant(ps, "3"), 3u);
+  EXPECT_EQ(client_meant(ps, "2"), 1u) << "a PID goes first";
+  EXPECT_EQ(client_meant(ps, "api"), 1u);
+  EXPECT_EQ(client_meant(ps, "train"), 0u) << "two have it";
+  EXPECT_EQ(client_meant(ps, "nobody"), 0u);
+}
+
+}  // namespace
+}  // namespace heddle::cli
