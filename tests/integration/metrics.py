@@ -34,7 +34,7 @@ def expressions():
     """What the dashboard asks, with its variables filled in as Grafana does."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel["targets"]:
-            yield target["expr"].replace("$__rate_interval", "20s").replace("$gpu", ".*")
+            yield target["expr"].replace("$__rate_interval", "5m").replace("$gpu", ".*")
 
 
 def check_names(page):
@@ -101,7 +101,7 @@ def scraped(where, port):
 def check(where):
     assert heddle(where, "metrics", code=3).endswith("heddle_up 0\n"), "without a daemon"
     where.start_daemon("gapfill")
-    demos = [where.start_demo(role, "demo", 1, 15 if PROMETHEUS else 2, 0, managed=True)
+    demos = [where.start_demo(role, "demo", 1, 30 if PROMETHEUS else 2, 0, managed=True)
              for role in stage.CLASSES]
 
     def busy():
