@@ -1,7 +1,7 @@
 #!/bin/bash
 # From a clean clone to one line: sets up, builds and installs the release, runs every test that
 # needs no GPU, then the unit and integration tests of core, ipc and server again under ASan +
-# UBSan, and of those the ones that have threads under TSan.
+# UBSan, with the fuzz targets where there is libFuzzer, and the tests that have threads under TSan.
 #
 #   tests/run.sh            the last line reads 'N passed, N failed' (', N skipped')
 #   JOBS=1 tests/run.sh     with less than all cores
@@ -48,6 +48,11 @@ build() {
     quietly cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 
+has_fuzzer() {
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
+    clang++ -x c++ -fsanitize=fuzzer - -o build/has_fuzzer >build/run.log 2>&1
+}
+
 mkdir -p build
 step "set-up"
 if tests/setup.sh --plots; then
@@ -65,24 +70,20 @@ if tests/setup.sh --plots; then
   else
     failed=$((failed + 1))
   fi
-  for preset in asan tsan; do
+  address=fuzz
+  if ! has_fuzzer; then
+    echo "no libFuzzer here: the tests with the label fuzz are skipped (clang, libclang-rt-dev)"
+    address=asan
+    skipped=$((skipped + 5))
+  fi
+  for preset in $address tsan; do
     step "$preset: core, ipc and server; unit and integration tests"
-    if build "$preset" --target heddle_tests_unit heddle_tests_integration; then
+    if build "$preset" --target heddle_tests; then
       run_tests "$preset" -LE night
     else
       failed=$((failed + 1))
     fi
   done
-  step "fuzz: libFuzzer on what peers and administrators write"
-  if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
-    clang++ -x c++ -fsanitize=fuzzer - -o build/has_fuzzer >build/run.log 2>&1; then
-    echo "no libFuzzer here: the tests with the label fuzz are skipped (clang, libclang-rt-dev)"
-    skipped=$((skipped + 5))
-  elif build fuzz; then
-    run_tests fuzz
-  else
-    failed=$((failed + 1))
-  fi
 else
   failed=1
 fi

@@ -9,9 +9,9 @@
 namespace heddle::testing {
 namespace {
 
-constexpr uint64_t kThreads = 2'500;
-constexpr uint64_t kLaunches = 64;  // of a thread: what its place then says is all told
-constexpr uint64_t kFew = 60;       // who all find a place
+constexpr uint64_t kCrowd = 2'500;
+constexpr uint64_t kLaunchesEach = 64;  // of a thread: what its place then says is all told
+constexpr uint64_t kFew = 60;           // who all find a place
 constexpr int kPatienceMs = 60'000;
 
 // tests/fault/crowd.cc under the shim.
@@ -27,7 +27,7 @@ class Crowd {
       dup2(out[1], STDOUT_FILENO);
       setenv("LD_PRELOAD", HEDDLE_SHIM, 1);
       setenv("HEDDLE_PRIORITY", std::to_string(priority).c_str(), 1);
-      execl(HEDDLE_CROWD, "crowd", std::to_string(kLaunches).c_str(), nullptr);
+      execl(HEDDLE_CROWD, "crowd", std::to_string(kLaunchesEach).c_str(), nullptr);
       _exit(127);
     }
     close(in[0]);
@@ -76,7 +76,7 @@ class CrowdTest : public DaemonTest {
   // How many of its launches the daemon granted.
   uint64_t launch_all(int priority, const json& window) {
     Crowd crowd(priority);
-    EXPECT_TRUE(crowd.gathers(kThreads)) << "a launch was lost, doubled or never let go";
+    EXPECT_TRUE(crowd.gathers(kCrowd)) << "a launch was lost, doubled or never let go";
     EXPECT_EQ(client()["devices"].at(0)["window"], window);
     // Who comes later finds the places of those who went, and what these had counted is told.
     EXPECT_TRUE(crowd.gathers(kFew));
@@ -84,15 +84,16 @@ class CrowdTest : public DaemonTest {
     const json counted = all["counters"], self = counted["self"];
     EXPECT_EQ(counted["threads"], ipc::kThreads);
     const auto pool = self["pool"].get<uint64_t>();
-    EXPECT_EQ(pool % kLaunches, 0u) << "a thread had a place for some of its launches only";
-    const uint64_t places = kThreads - pool / kLaunches;
+    EXPECT_EQ(pool % kLaunchesEach, 0u) << "a thread had a place for some of its launches only";
+    const uint64_t places = kCrowd - pool / kLaunchesEach;
     EXPECT_LE(places, ipc::kThreads - 1) << "the main thread has one";
     EXPECT_GE(places, ipc::kThreads - 2) << "the helper may have another";
     uint64_t sum = counted["launches"].get<uint64_t>();
     for (const json& one : self) sum += one.get<uint64_t>();
-    constexpr uint64_t kAll = (kThreads + kFew) * kLaunches;
+    constexpr uint64_t kAll = (kCrowd + kFew) * kLaunchesEach;
     EXPECT_LE(sum, kAll);
-    EXPECT_GT(sum, kAll - ipc::kThreads * kLaunches) << "each place may have a lot left to tell";
+    EXPECT_GT(sum, kAll - ipc::kThreads * kLaunchesEach)
+        << "each place may have a lot left to tell";
     return all["devices"].at(0)["granted"];
   }
 };
@@ -111,7 +112,7 @@ TEST_F(CrowdTest, LaunchesWithinAWindow) {
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {
   config_.policy.name = HEDDLE_POLICIES "/fifo.lua";
   start();
-  EXPECT_GT(launch_all(9, "gate"), (ipc::kThreads + kFew - 2) * kLaunches / 2);
+  EXPECT_GT(launch_all(9, "gate"), (ipc::kThreads + kFew - 2) * kLaunchesEach / 2);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ std::vector<Rule> rules(const std::string& text) {
   return config ? config->rules : std::vector<Rule>{};
 }
 
-std::string error_of(const std::string& text) {
+std::string rules_error(const std::string& text) {
   const Result<Config> config = parse_config(text, "heddled.toml");
   return config ? "" : config.error().message;
 }
@@ -61,7 +61,7 @@ TEST(Rules, AnybodyMayAskForLessOfTheGpuAndARuleDecides) {
   EXPECT_EQ(rules("[[rule]]\nsms = 32\n").at(0).terms.sms, "32");
   applicant.sms = "no SMs";
   EXPECT_EQ(grade({}, kDaemon, applicant).terms.sms, "");
-  EXPECT_EQ(error_of("[[rule]]\nsms = \"half\"\n"),
+  EXPECT_EQ(rules_error("[[rule]]\nsms = \"half\"\n"),
             "heddled.toml:2: rule.sms must be a number of SMs (32: the first 32), a range of them "
             "(32-131), or a share (25%, 25%-100%)");
 }
@@ -205,7 +205,7 @@ TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
 }
 
 TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
-  const auto rule = [](const std::string& line) { return error_of("[[rule]]\n" + line + "\n"); };
+  const auto rule = [](const std::string& line) { return rules_error("[[rule]]\n" + line + "\n"); };
   const std::string place = "heddled.toml:2: rule.";
   EXPECT_EQ(rule("uid = -1"), place + "uid must be the id or the name of a user");
   EXPECT_EQ(rule("gid = 1.5"), place + "gid must be the id or the name of a group");
