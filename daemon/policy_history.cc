@@ -135,6 +135,19 @@ json FilePolicyStore::history() const {
   return all;
 }
 
+json FilePolicyStore::describe_ended(const core::Policy& instance) const {
+  json all = describe(instance);
+  const auto* policy = dynamic_cast<const policy::LuaPolicy*>(&instance);
+  if (policy == nullptr) return all;
+  json maps = json::array();
+  for (const policy::Maps::Named& map : policy->maps().all()) {
+    maps.push_back(
+        {{"name", map.name}, {"entries", map.map->size()}, {"max", map.map->form().max}});
+  }
+  all.update({{"traceback", policy->last_fault().traceback}, {"maps", std::move(maps)}});
+  return all;
+}
+
 json FilePolicyStore::show() const {
   const Known now = known();
   json all{{"name", now.running.name},

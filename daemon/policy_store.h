@@ -46,6 +46,7 @@ class FilePolicyStore final : public server::PolicyStore {
   nlohmann::json history() const override;
   nlohmann::json show() const override;
   nlohmann::json describe(const core::Policy& instance) const override;
+  nlohmann::json describe_ended(const core::Policy& instance) const override;
 
  private:
   struct Imports;

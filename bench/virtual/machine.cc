@@ -232,12 +232,13 @@ class Machine {
 heddle::Result<std::unique_ptr<policy::LuaPolicy>> load_row_policy(const VirtualSetting& setting,
                                                                    const Row& row) {
   if (row.policy == "turns") {
-    return policy::load_policy({turns_policy(), "turns.lua", ""}, row.params);
+    return policy::load_policy({turns_policy(), "turns.lua", ""}, row.params,
+                               policy::virtual_time_limits());
   }
   const bool path = row.policy.find('/') != std::string::npos;
   return policy::load_policy_file(path ? scenario::resolve(setting.scenario, row.policy)
                                        : setting.policy_directory + "/" + row.policy + ".lua",
-                                  row.params);
+                                  row.params, policy::virtual_time_limits());
 }
 
 VirtualBlock run_block(const VirtualSetting& setting, const Row& row, uint32_t repetition) {

@@ -87,6 +87,29 @@ std::string by_text(const json& row) {
 
 }  // namespace
 
+void print_exit(std::ostream& out, const json& exit) {
+  const auto line = [&](const std::string& text) { out << "-- " << printable(text) << '\n'; };
+  const auto lines = [&](const std::string& what) {
+    std::istringstream all(exit.value(what, ""));
+    for (std::string one; std::getline(all, one);) line("  " + one);
+  };
+  line(exit.value("name", "") + " " + exit.value("hash", "") +
+       " was quarantined: " + exit.value("fault", ""));
+  lines("traceback");
+  lines("dump");
+  for (const json& q : exit.value("queues", json::array())) {
+    line("  queue " + q.at("name").get<std::string>() + ": " + q.at("waiting").dump() + " waited");
+  }
+  for (const json& m : exit.value("maps", json::array())) {
+    line("  map " + m.at("name").get<std::string>() + ": " + m.at("entries").dump() + " of " +
+         m.at("max").dump());
+  }
+  for (const json& d : exit.value("decisions", json::array())) {
+    line("  " + d.at("ms_before").dump() + " ms before: client " + d.at("client").dump() +
+         " thread " + d.at("thread").dump() + " by " + d.at("by").get<std::string>());
+  }
+}
+
 void print_history(std::ostream& out, const json& answer) {
   for (const json& row : answer.at("generations")) {
     const bool runs = row.at("generation") == answer.at("running");
@@ -119,6 +142,9 @@ int show_policy(const std::string& socket, bool as_json) {
               << (live.contains(name) ? "heddle policy set" : "the configuration") << '\n';
   }
   std::cout << what.value("text", "-- the built-in default is no file\n");
+  if (const json exit = what.value("last_exit", json()); exit.is_object()) {
+    print_exit(std::cout, exit);
+  }
   return kOk;
 }
 

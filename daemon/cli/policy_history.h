@@ -11,7 +11,9 @@ namespace heddle::cli {
 // What the daemon answers to policyHistory, newest last.
 void print_history(std::ostream& out, const nlohmann::json& answer);
 
-// The running policy's text, with its parameters in front.
+// What a policy left that was quarantined (last_exit of policyShow), as comments of Lua.
+void print_exit(std::ostream& out, const nlohmann::json& exit);
+// The running policy's text, with its parameters in front, and the last exit dump behind.
 int show_policy(const std::string& socket, bool as_json);
 // What `file` (empty: the running policy's own) would change of what runs; 1 if anything.
 int diff_policy(const std::string& socket, const std::string& file, bool as_json);

@@ -103,7 +103,8 @@ void read_params(lua_State* L, int table, policy::ParamValues& params) {
 bool load(TestFile& file, Simulation& s, const char* name) {
   std::unique_ptr<policy::LuaPolicy> next;
   if (name != nullptr) {
-    auto loaded = policy::load_policy_file(file.directory + "/" + name, file.params);
+    auto loaded = policy::load_policy_file(file.directory + "/" + name, file.params,
+                                           policy::virtual_time_limits());
     if (!loaded) {
       file.text = loaded.error().message;
       return false;

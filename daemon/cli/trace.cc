@@ -184,7 +184,7 @@ int trace_replay(const TraceOptions& options) {
         options.policies.empty()
             ? r.path
             : options.policies + "/" + std::filesystem::path(r.path).filename().string();
-    auto loaded = policy::load_policy_file(path, params);
+    auto loaded = policy::load_policy_file(path, params, policy::virtual_time_limits());
     if (!loaded) return fail(loaded.error().message + "; --policies names another directory");
     if ((*loaded)->content_hash() != r.hash) {
       return fail(path + ": not what was recorded (" + r.hash + "); name its directory with " +

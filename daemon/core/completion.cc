@@ -1,4 +1,4 @@
-// What ends: work that is done, as far as there is evidence, and what it took.
+// What begins and ends: work that is done, as far as there is evidence, and what it took.
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"
@@ -25,6 +25,14 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
   if (seen == Seen::kWhen) judge_gaps(c, work, at, measured_us, c.done_at);
   if (seen != Seen::kNot) c.done_at = at;
   stopped(c, work, measured_us);
+}
+
+void Scheduler::State::started(Client& c, const Work& work) {
+  if (policy == nullptr || !policy->hears_running()) return;
+  LaunchView view;
+  fill(c, work.kernel, work.kind, view);
+  view.wait_us = work.waited_us;
+  faulted(policy->running(*this, view));
 }
 
 void Scheduler::State::stopped(Client& c, const Work& work, float measured_us) {

@@ -39,7 +39,7 @@ bool Scheduler::State::faulted(HookResult result) {
   for (uint32_t i = 0; i < std::min(weight, config.fault_max); ++i) faults.push_back(clock);
   while (to_us(clock - faults.front()) > config.fault_span_us) faults.pop_front();
   if (faults.size() >= config.fault_max && policy != nullptr) {
-    policy = nullptr;
+    end_policy();
     ++policy_number;
     quarantined = true;
     faults.clear();
@@ -235,6 +235,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   granted = {w.ask_seq, c.epoch, d.partition};
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
   decisions.push_back(d);
+  recent[recent_count++ % recent.size()] = d;
   return true;
 }
 
@@ -330,11 +331,13 @@ std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& 
   s.decisions.clear();
   s.advance(now);
   std::vector<Queue> old_queues = std::exchange(s.queues, {});
-  ok = next == nullptr || next->init(s) != HookResult::kFault;
+  ok = next == nullptr ||
+       ((s.policy == nullptr || next->take_over(*s.policy)) && next->init(s) != HookResult::kFault);
   if (!ok) {
     s.queues = std::move(old_queues);
     return s.decisions;
   }
+  if (s.policy != nullptr) s.policy->exit(s, Ending::kReplaced);
   s.policy = next;
   ++s.policy_number;
   s.reasons.forget_policy();

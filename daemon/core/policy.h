@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "daemon/core/decision.h"
@@ -181,16 +182,31 @@ struct KernelVerdict {
   int launch_priority = kBuiltinPriority;
 };
 
+// Why a policy's time is over.
+enum class Ending : uint8_t { kReplaced, kFaulted };
+
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
 
+  // Takes what `before`, whose place it is about to take, keeps for its successors. False: that is
+  // of another form; `before` stays.
+  virtual bool take_over(Policy& before) {
+    (void)before;
+    return true;
+  }
   virtual HookResult init(Gpu&) { return HookResult::kDefault; }
+  // No hook is called after it. What it says of itself before, for whoever asks why it ended.
+  virtual std::string dump(Gpu&) { return {}; }
+  virtual void exit(Gpu&, Ending) {}
   virtual WindowVerdict client_init(Gpu&, ClientId) { return {}; }
   virtual WindowVerdict client_active(Gpu&, ClientId) { return {}; }
   virtual WindowVerdict client_idle(Gpu&, ClientId) { return {}; }
   virtual HookResult client_exit(Gpu&, ClientId) { return HookResult::kDefault; }
+  // Its terms are others. A policy that does not hear of that meets it as one who left and came.
+  virtual WindowVerdict client_update(Gpu&, ClientId) { return {}; }
+  virtual bool hears_updates() const { return false; }
   // A kernel ID is first seen at a client, or is measured to the end. `kernel` has no handle.
   virtual KernelVerdict kernel_init(Gpu&, const LaunchView& kernel) {
     (void)kernel;
@@ -202,6 +218,13 @@ class Policy {
   virtual SmFamily family() const { return {}; }
   virtual EnqueueVerdict enqueue(Gpu&, LaunchId) { return {}; }
   virtual DispatchVerdict dispatch(Gpu&) { return {}; }
+  // The launch is on its way to the GPU, or seen to be; `launch` is a copy without a handle.
+  virtual HookResult running(Gpu&, const LaunchView& launch) {
+    (void)launch;
+    return HookResult::kDefault;
+  }
+  // True if it must hear of each launch's start: only then `running` is called.
+  virtual bool hears_running() const { return false; }
   // The launch has ended; `launch` is a copy, its handle is stale already.
   virtual HookResult stopping(Gpu&, const LaunchView& launch) {
     (void)launch;

@@ -156,6 +156,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
       c.untimed.push_back({work.kernel, work.predicted_us});
     }
   }
+  started(c, work);
 }
 
 void Scheduler::State::on_posted(Client& c, const Event& e) {
@@ -432,6 +433,7 @@ TimeNs Scheduler::next_deadline() const {
   return at;
 }
 
+const LastWords& Scheduler::last_words() const { return state_->last_words; }
 bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }

@@ -21,6 +21,7 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/explain.h"
+#include "daemon/core/last_words.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/waits.h"
 
@@ -168,6 +169,8 @@ class Scheduler {
   // True once the policy faulted fault_max times within fault_span_us and was dropped for the
   // built-in; reading it clears it.
   bool take_quarantined();
+  // Of the last policy that was.
+  const LastWords& last_words() const;
 
   const Stats& stats() const;
   const Config& config() const;

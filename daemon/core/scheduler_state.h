@@ -84,6 +84,9 @@ struct Scheduler::State final : Gpu {
   std::vector<Queue> queues;
   std::deque<TimeNs> faults;
   bool quarantined = false;
+  std::array<Decision, kLastDecisions> recent{};  // a ring of grants
+  uint64_t recent_count = 0;
+  LastWords last_words;
   bool bypass = false;
   Reasons reasons;
   mutable Saw saw;  // of the running dispatch hook
@@ -122,7 +125,8 @@ struct Scheduler::State final : Gpu {
   // ---- completion.cc ----
   void on_completed(Client&, const Event&);
   void finish(Client&, const Work&, TimeNs at, float measured_us, Seen seen);
-  void stopped(Client&, const Work&, float measured_us);  // tells the policy
+  void started(Client&, const Work&);  // tell the policy
+  void stopped(Client&, const Work&, float measured_us);
 
   // ---- untold.cc ----
   void on_unobserved(Client&, const Event&);
@@ -197,6 +201,7 @@ struct Scheduler::State final : Gpu {
   void starve();
   TimeNs starve_ns() const;
   bool faulted(HookResult);
+  void end_policy();                                          // by its faults (ending.cc)
   std::span<Client* const> active_above(int priority) const;  // strictly
   std::span<Client* const> active_below(int priority) const;
   double least_above(int priority, double (Client::*time)(TimeNs) const) const;

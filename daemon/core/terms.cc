@@ -15,19 +15,22 @@ void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
   c.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 
-// To a policy the client leaves and comes back, with what it waits for: what was decided by the old
-// terms is forgotten.
+// To a policy that does not hear of updates the client leaves and comes back, with what it waits
+// for: what was decided by the old terms is forgotten.
 void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   if (terms.priority >= kPriorityCount) {
     ++stats.rejected;
     return;
   }
-  if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  const bool updates = policy != nullptr && policy->hears_updates();
+  if (policy != nullptr && !updates) faulted(policy->client_exit(*this, c.id));
   std::erase(active, &c);
   set_terms(c, terms);
   if (c.active) insert_active(c);
   c.added_us_max = 0;
   c.window_sent = false;  // its launch priority may be another
+  windows_dirty = dispatch_wanted = true;
+  if (updates) return apply(c, policy->client_update(*this, c.id));
   c.forget_policy();
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
@@ -38,7 +41,6 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
     w.queue = -1;
     enqueue(slot);
   }
-  windows_dirty = dispatch_wanted = true;
 }
 
 void Scheduler::State::insert_active(Client& c) {

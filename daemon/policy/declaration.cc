@@ -18,7 +18,6 @@ constexpr double kApi = 1;
 constexpr std::string_view kKeys[] = {"name", "api", "version", "params", "hooks"};
 constexpr std::string_view kParamKeys[] = {"type", "min", "max", "default", "doc"};
 constexpr std::string_view kTypes[] = {"int", "number", "bool", "string"};
-constexpr std::string_view kLaterHooks[] = {"exit", "client_update", "running", "dump"};
 
 std::string number_text(double v) {
   char text[32];
@@ -209,11 +208,6 @@ void read_hooks(lua_State* L, Declaration& d) {
   if (!lua_istable(L, -1)) raise_at(L, "hooks", "policy: hooks must be a table of functions");
   for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
     const char* name = key_at(L, -2, "hooks");
-    for (const std::string_view later : kLaterHooks) {
-      if (later == name) {
-        raise_at(L, name, "hook '%s': this build does not call it; leave it out", name);
-      }
-    }
     if (!check_name(L, "unknown hook", name, kHookNames)) raise_message_at(L, name);
     if (!lua_isfunction(L, -1)) raise_at(L, name, "hook '%s' must be a function", name);
     const auto hook = static_cast<size_t>(

@@ -23,11 +23,16 @@ enum class Hook : uint8_t {
   kDispatch,
   kStopping,
   kTick,
+  kClientUpdate,
+  kRunning,
+  kDump,
+  kExit,
 };
-inline constexpr size_t kHooks = 10;
+inline constexpr size_t kHooks = 14;
 inline constexpr std::string_view kHookNames[kHooks] = {
-    "init",        "client_init", "client_active", "client_idle", "client_exit",
-    "kernel_init", "enqueue",     "dispatch",      "stopping",    "tick"};
+    "init",          "client_init", "client_active", "client_idle", "client_exit",
+    "kernel_init",   "enqueue",     "dispatch",      "stopping",    "tick",
+    "client_update", "running",     "dump",          "exit"};
 
 struct Param {
   enum class Type : uint8_t { kInt, kNumber, kBool, kString };

@@ -291,6 +291,8 @@ void open_helpers(lua_State* L, Session& s) {
   lua_setfield(L, globals, "sm_set");
   open_budget(L);
   lua_setfield(L, globals, "budget");
+  open_maps(L);
+  lua_setfield(L, globals, "map");
   lua_pushcfunction(L, now_us);
   lua_setfield(L, globals, "now_us");
   lua_getfield(L, globals, "string");

@@ -99,10 +99,16 @@ int LuaPolicy::make_frame(lua_State* L) {
   lua_setfield(L, -2, "__newindex");
   lua_setmetatable(L, -2);
   self.params_ref_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushliteral(L, "replaced");
+  self.replaced_ref_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushliteral(L, "faulted");
+  self.faulted_ref_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  // The stack between calls, and what a call puts there: more than there is room for at first.
+  luaL_checkstack(L, kTop + kCallSlots, nullptr);
   return 0;
 }
 
-// What every hook call needs is on the stack already; this much fits without growing it.
+// What every hook call needs is on the stack already; make_frame has made room for it.
 void LuaPolicy::push_frame() {
   lua_State* L = sandbox_.lua();
   lua_rawgeti(L, LUA_REGISTRYINDEX, params_ref_);
@@ -231,6 +237,21 @@ void LuaPolicy::record(std::string_view kind, std::string message, std::string t
 
 // ---- hooks ------------------------------------------------------------------------------------
 
+// What it wrote meanwhile stays, should it fail to start after all.
+bool LuaPolicy::take_over(core::Policy& before) {
+  auto* old = dynamic_cast<LuaPolicy*>(&before);
+  if (old == nullptr || old->declaration_.name != declaration_.name) return true;
+  const std::string changed = session_.maps.take_over(old->session_.maps);
+  if (changed.empty()) return true;
+  running_ = Hook::kInit;
+  record("error",
+         chunk_ + ": map '" + changed +
+             "' is kept over reloads, and of another form than in what "
+             "runs; name it anew, or leave reload = \"keep\" out once",
+         "");
+  return false;
+}
+
 core::HookResult LuaPolicy::init(core::Gpu& gpu) {
   for (QueueName& queue : session_.queues) queue.id = gpu.queue_create(queue.name);
   if (!has(Hook::kInit)) return core::HookResult::kDefault;
@@ -291,6 +312,10 @@ core::WindowVerdict LuaPolicy::client_idle(core::Gpu& gpu, core::ClientId client
   return window_hook(Hook::kClientIdle, gpu, client);
 }
 
+core::WindowVerdict LuaPolicy::client_update(core::Gpu& gpu, core::ClientId client) {
+  return window_hook(Hook::kClientUpdate, gpu, client);
+}
+
 core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {
   bool ok = know(Hook::kClientExit, client);
   if (ok && has(Hook::kClientExit)) {
@@ -300,6 +325,7 @@ core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {
     end();
   }
   client_ = client;
+  session_.maps.forget(client);
   sandbox_.run(forget_client, this);
   return ok ? core::HookResult::kDefault : core::HookResult::kFault;
 }
@@ -388,14 +414,50 @@ core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
   return verdict;
 }
 
-core::HookResult LuaPolicy::stopping(core::Gpu& gpu, const core::LaunchView& launch) {
-  if (!has(Hook::kStopping)) return core::HookResult::kDefault;
-  begin(Hook::kStopping, gpu);
+core::HookResult LuaPolicy::launch_hook(Hook hook, core::Gpu& gpu, const core::LaunchView& launch) {
+  if (!has(hook)) return core::HookResult::kDefault;
+  begin(hook, gpu);
   push_ended_launch(sandbox_.lua(), session_, launch);
   lua_pushvalue(sandbox_.lua(), kParamsIndex);
   const bool ok = finish(2, 0);
   end();
   return ok ? core::HookResult::kDefault : core::HookResult::kFault;
+}
+
+core::HookResult LuaPolicy::running(core::Gpu& gpu, const core::LaunchView& launch) {
+  return launch_hook(Hook::kRunning, gpu, launch);
+}
+
+core::HookResult LuaPolicy::stopping(core::Gpu& gpu, const core::LaunchView& launch) {
+  return launch_hook(Hook::kStopping, gpu, launch);
+}
+
+// The last fault stays the one that is told: what fails here ends nothing.
+std::string LuaPolicy::dump(core::Gpu& gpu) {
+  if (!has(Hook::kDump)) return {};
+  const Fault last = fault_;
+  begin(Hook::kDump, gpu);
+  std::string text = "(dump failed)";
+  lua_State* L = sandbox_.lua();
+  if (finish(0, 1)) {
+    size_t bytes = 0;
+    const char* said = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &bytes) : "";
+    text.assign(said, std::min(bytes, kDumpBytes));
+  }
+  end();
+  fault_ = last;
+  return text;
+}
+
+void LuaPolicy::exit(core::Gpu& gpu, core::Ending ending) {
+  if (!has(Hook::kExit)) return;
+  const Fault last = fault_;
+  begin(Hook::kExit, gpu);
+  lua_rawgeti(sandbox_.lua(), LUA_REGISTRYINDEX,
+              ending == core::Ending::kReplaced ? replaced_ref_ : faulted_ref_);
+  finish(1, 0);
+  end();
+  fault_ = last;
 }
 
 }  // namespace heddle::policy

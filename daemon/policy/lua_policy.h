@@ -70,22 +70,30 @@ class LuaPolicy final : public core::Policy {
   std::vector<std::string> trace_lines() const;
   // Gets every trace line and each notice once; it must not call back.
   void set_log(std::function<void(std::string_view)> log) { session_.log = std::move(log); }
+  const Maps& maps() const { return session_.maps; }
   size_t memory_used() const { return sandbox_.memory_used(); }
 
   // What the linter would have otherwise in hooks that are called for each launch, as
   // "gapfill.lua:12: ...": no mistakes. It looks at the hooks alone, not at what they call.
   std::vector<std::string> warnings();
 
+  bool take_over(core::Policy& before) override;
   core::HookResult init(core::Gpu& gpu) override;
+  std::string dump(core::Gpu& gpu) override;
+  void exit(core::Gpu& gpu, core::Ending ending) override;
   core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
   core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
   core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
   core::HookResult client_exit(core::Gpu& gpu, core::ClientId client) override;
+  core::WindowVerdict client_update(core::Gpu& gpu, core::ClientId client) override;
+  bool hears_updates() const override { return has(Hook::kClientUpdate); }
   core::KernelVerdict kernel_init(core::Gpu& gpu, const core::LaunchView& kernel) override;
   bool hears_kernels() const override { return has(Hook::kKernelInit); }
   core::SmFamily family() const override { return session_.family; }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
+  core::HookResult running(core::Gpu& gpu, const core::LaunchView& launch) override;
+  bool hears_running() const override { return has(Hook::kRunning); }
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
   std::string_view reason(uint16_t number) const override;
   bool hears_stopping() const override { return has(Hook::kStopping); }
@@ -113,6 +121,7 @@ class LuaPolicy final : public core::Policy {
   void end();
   bool know(Hook hook, core::ClientId client);  // false on a fault
   core::WindowVerdict window_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
+  core::HookResult launch_hook(Hook hook, core::Gpu& gpu, const core::LaunchView& launch);
   bool read_window(core::WindowVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
   bool read_kernel(core::KernelVerdict& verdict);
@@ -126,7 +135,8 @@ class LuaPolicy final : public core::Policy {
   Session session_;
   Sandbox sandbox_;
   Declaration declaration_;
-  int params_ref_ = LUA_NOREF;  // what hooks get as `p`
+  int params_ref_ = LUA_NOREF;                              // what hooks get as `p`
+  int replaced_ref_ = LUA_NOREF, faulted_ref_ = LUA_NOREF;  // what exit gets
   std::string hash_;
   Fault fault_;
   uint32_t fault_weight_ = 1;

@@ -23,7 +23,7 @@ void push_size(lua_State* L, uint32_t sm) {
 
 namespace {
 
-constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "g.budget", "p"};
+constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "g.budget", "p", "map"};
 
 Object* to_object(lua_State* L, int index) {
   // Userdata of any other kind cannot exist in this state.
@@ -282,6 +282,7 @@ std::span<const Field> fields_of(Kind kind) {
       return kBudgetFields;
     case Kind::kGpu:
     case Kind::kParams:
+    case Kind::kMap:
       break;
   }
   return kGpuFields;

@@ -17,8 +17,9 @@ namespace heddle::policy {
 
 struct Session;
 
-enum class Kind : uint32_t { kLaunch, kKernel, kClient, kGpu, kBudget, kParams };
-inline constexpr size_t kKinds = 5;  // with fields of their own; `p` reads a table
+enum class Kind : uint32_t { kLaunch, kKernel, kClient, kGpu, kBudget, kParams, kMap };
+inline constexpr size_t kKinds =
+    5;  // with fields of their own; `p` reads a table, a map has methods
 
 struct Object {
   Kind kind = Kind::kGpu;

@@ -10,6 +10,7 @@
 
 #include "daemon/core/policy.h"
 #include "daemon/policy/limits.h"
+#include "daemon/policy/maps.h"
 #include "daemon/policy/objects.h"
 #include "daemon/policy/sandbox.h"
 
@@ -39,6 +40,7 @@ struct Session {
   core::SmFamily family;
   bool family_declared = false;
   std::vector<QueueName> queues;
+  Maps maps;
 
   // Where import looks, empty: nowhere; and what it reads by.
   std::string directory;
@@ -65,8 +67,9 @@ struct Session {
 // Adds queue, trace, now_us, import and the verdicts to the globals; inside a protected call.
 void open_helpers(lua_State* L, Session& session);
 
-// Leaves the table `budget` on the stack (budget.cc).
+// Leave the tables `budget` (budget.cc) and `map` (map_functions.cc) on the stack.
 void open_budget(lua_State* L);
+void open_maps(lua_State* L);
 
 void add_trace(Session& session, std::string_view line);
 

@@ -28,7 +28,6 @@ constexpr const char* kTable[] = {"insert", "remove", "concat", "sort"};
 // Left out on purpose or not built yet; naming one is a load error that says so.
 constexpr const char* kAbsent[][2] = {
     {"partition", "this build hands out no SM groups; return RUN, k, sm"},
-    {"map", "this build has no maps; keep what you need in a local table"},
     {"pcall", "an error ends the hook, and the built-in decides"},
     {"xpcall", "an error ends the hook, and the built-in decides"},
     {"coroutine", "policies have no coroutines"},

@@ -40,8 +40,10 @@ Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
 }
 
 Reply Server::show_policy(Descriptor& memory) {
-  return in_memory(store_.show().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                   memory);
+  nlohmann::json all = store_.show();
+  const auto& faulted = engine_.quarantined();
+  all["last_exit"] = nlohmann::json::parse(faulted ? faulted->exit : "null");
+  return in_memory(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
 }
 
 Reply Server::start_recording(const Connection& connection, const Reply& reply) {

@@ -395,7 +395,9 @@ bool Engine::need_not_tell(const Client& client) const {
     if (!client.works_on(index)) continue;
     const Device& device = devices_[index];
     if (!device.scheduler->measured(client.identity().id)) return false;
-    if (device.policy && device.policy->hears_stopping()) return false;
+    if (device.policy && (device.policy->hears_running() || device.policy->hears_stopping())) {
+      return false;
+    }
     if (device.scheduler->sized(client.identity().id)) return false;
   }
   return true;

@@ -46,6 +46,9 @@ Result<Prepared> prepare(Generation generation, size_t instances);
 struct Quarantined {
   Generation generation;
   std::string fault;  // the last one: its kind, hook, file and line
+  // The exit dump, JSON: what the policy says of itself, its queues, the last decisions. "null":
+  // that is not known any more.
+  std::string exit = "null";
 };
 
 class Engine {

@@ -5,6 +5,44 @@
 #include "daemon/server/engine.h"
 
 namespace heddle::server {
+namespace {
+
+using nlohmann::json;
+
+const char* decider_name(core::Decider decider) {
+  switch (decider) {
+    case core::Decider::kPolicy:
+      return "policy";
+    case core::Decider::kStarvation:
+      return "starvation bound";
+    case core::Decider::kBypass:
+      return "bypass";
+    case core::Decider::kBuiltin:
+      break;
+  }
+  return "built-in";
+}
+
+json exit_dump(json policy, const core::LastWords& words, uint8_t device) {
+  json queues = json::array(), decisions = json::array();
+  for (const core::LastWords::Queued& queue : words.queues) {
+    queues.push_back({{"name", queue.name}, {"waiting", queue.waiting}});
+  }
+  for (const core::Decision& d : words.decisions) {
+    decisions.push_back({{"ms_before", static_cast<double>(words.at - d.at) / 1e6},
+                         {"client", d.client},
+                         {"thread", d.thread},
+                         {"by", decider_name(d.decider)},
+                         {"sm_set", d.partition}});
+  }
+  policy.update({{"device", device},
+                 {"dump", words.dump},
+                 {"queues", std::move(queues)},
+                 {"decisions", std::move(decisions)}});
+  return policy;
+}
+
+}  // namespace
 
 Result<Prepared> prepare(Generation generation, size_t instances) {
   Prepared prepared{std::move(generation), {}};
@@ -227,12 +265,15 @@ void Engine::check_probation(core::TimeNs now) {
 // Nothing here waits for a disk, or for another policy to be made: launches wait for this.
 void Engine::check_quarantine(core::TimeNs now) {
   std::string fault;
+  json exit;
   bool quarantined = false;
   for (uint8_t index = 0; index < devices_used_; ++index) {
     Device& device = devices_[index];
     if (!device.scheduler || !device.scheduler->take_quarantined()) continue;
     quarantined = true;
-    if (device.policy) fault = store_.describe(*device.policy).value("fault", "");
+    if (!device.policy) continue;
+    exit = exit_dump(store_.describe_ended(*device.policy), device.scheduler->last_words(), index);
+    fault = exit.value("fault", "");
   }
   if (!quarantined) return;
   const Generation faulty = generation_;
@@ -240,7 +281,8 @@ void Engine::check_quarantine(core::TimeNs now) {
   Prepared builtin;  // it has no init that could fail
   builtin.generation.by = {"quarantine"};
   (void)swap(std::move(builtin), false, now);
-  quarantined_ = {faulty, fault};
+  exit["hash"] = faulty.hash;
+  quarantined_ = {faulty, fault, exit.dump(-1, ' ', false, json::error_handler_t::replace)};
   fallback_wanted_ = true;
   policy_error_ = faulty.path + ": quarantined after " + std::to_string(config_.core.fault_max) +
                   " faults, the last: " + fault + "; mend it, or load another";

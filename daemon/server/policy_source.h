@@ -98,6 +98,8 @@ class PolicyStore {
   virtual nlohmann::json show() const = 0;
   // What an instance made here says of itself: its last verdict and fault.
   virtual nlohmann::json describe(const core::Policy& instance) const = 0;
+  // The same, and what else is of use once it has lost its place: traceback, maps.
+  virtual nlohmann::json describe_ended(const core::Policy& instance) const = 0;
 };
 
 }  // namespace heddle::server

@@ -125,6 +125,10 @@ TEST_F(QuarantineTest, LoadingSaysIfThePolicyWasQuarantinedMeanwhile) {
         << said.text;
     EXPECT_EQ(said.text.find("is live"), std::string::npos) << said.text;
   }
+  said = heddle("policy show");
+  EXPECT_NE(said.text.find("was quarantined: error in enqueue: bad.lua:4"), std::string::npos)
+      << said.text;
+  EXPECT_NE(said.text.find("ms before: client"), std::string::npos) << said.text;
   said = heddle("policy list");
   EXPECT_NE(said.text.find("quarantined: error in enqueue: bad.lua:4"), std::string::npos)
       << said.text;

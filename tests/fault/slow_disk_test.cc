@@ -80,7 +80,10 @@ TEST_F(SlowDisk, HoldsUpNoLaunch) {
   // A reload that waits for the disk, of a policy that is quarantined and written down.
   save("error('on purpose')");
   EXPECT_TRUE(eventually([&] { return policy()["faulted"].is_object(); })) << policy();
-  EXPECT_TRUE(eventually([&] { return fs::exists(folder_ + "/quarantined"); }));
+  EXPECT_TRUE(eventually([&] {
+    std::error_code error;
+    return fs::file_size(folder_ + "/quarantined", error) > 0 && !error;
+  }));
   // Somebody lists, loads and sets, and somebody has the configuration read again.
   for (const auto kind :
        {Request::Kind::kPolicyList, Request::Kind::kPolicyLoad, Request::Kind::kPolicySet}) {

@@ -129,6 +129,7 @@ class FileStore : public server::PolicyStore {
   }
   json show() const override { return {{"text", "return policy"}}; }
   json describe(const core::Policy&) const override { return {{"fault", "it is faulty"}}; }
+  json describe_ended(const core::Policy& policy) const override { return describe(policy); }
 
  private:
   const std::string directory_;

@@ -1,0 +1,182 @@
+// Hooks around a policy's life and launches, and the maps that outlive a generation.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "daemon/policy/maps.h"
+#include "tests/unit/policy_fixture.h"
+
+namespace heddle::policy {
+namespace {
+
+std::string last_line(const LuaPolicy& policy) {
+  return policy.trace_lines().empty() ? "" : policy.trace_lines().back();
+}
+
+TEST_F(PolicyTest, ExitSaysWhyItsTimeIsOver) {
+  load(with_hooks("exit = function(why) trace('%s', why) end"));
+  policy_->exit(gpu_, core::Ending::kReplaced);
+  EXPECT_EQ(last_line(*policy_), "replaced");
+  policy_->exit(gpu_, core::Ending::kFaulted);
+  EXPECT_EQ(last_line(*policy_), "faulted");
+}
+
+TEST_F(PolicyTest, DumpIsCutAndAFaultInItHidesNone) {
+  load(
+      with_hooks("dump = function() return string.rep('x', 5000) end, "
+                 "dispatch = function(g) error('first') end"));
+  EXPECT_EQ(policy_->dump(gpu_), std::string(kDumpBytes, 'x'));
+  load(
+      with_hooks("dump = function() error('second') end, exit = function() error('third') end, "
+                 "dispatch = function(g) error('first') end"));
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->dump(gpu_), "(dump failed)");
+  policy_->exit(gpu_, core::Ending::kFaulted);
+  expect_fault("error", "first");
+  load(with_hooks("dump = function() return 7 end"));
+  EXPECT_EQ(policy_->dump(gpu_), "");
+}
+
+TEST_F(PolicyTest, AnUpdateGivesAWindow) {
+  load(with_hooks("client_update = function(c, p) return WINDOW, 70 + c.id end"));
+  ASSERT_TRUE(policy_->hears_updates());
+  const core::WindowVerdict verdict = policy_->client_update(gpu_, 2);
+  EXPECT_EQ(verdict.result, HookResult::kDecided);
+  EXPECT_EQ(verdict.window_us, 72u);
+}
+
+TEST_F(PolicyTest, RunningHearsOfALaunchWithoutAHandle) {
+  load(
+      with_hooks("running = function(k) trace('%s %g', k.kernel.name, k.predicted_us) end, "
+                 "stopping = function(k) queue.insert('q', k, 1) end",
+                 "queue.create('q')"));
+  ASSERT_TRUE(policy_->hears_running());
+  EXPECT_EQ(policy_->running(gpu_, gpu_.launches[7]), HookResult::kDefault);
+  EXPECT_EQ(last_line(*policy_), "gemm 100");
+  load(with_hooks("dispatch = function(g) return IDLE end"));
+  EXPECT_FALSE(policy_->hears_running());
+}
+
+// ---- maps -------------------------------------------------------------------------------------
+
+TEST(PolicyMap, AHashIsFullAndAnLruForgetsTheOldest) {
+  Map hash({MapForm::Kind::kHash, MapForm::Key::kNumber, 3, false});
+  for (const uint64_t key : {10, 20, 30}) EXPECT_TRUE(hash.set(key, 1));
+  EXPECT_FALSE(hash.set(40, 1));
+  EXPECT_TRUE(hash.set(20, 2));
+  EXPECT_TRUE(hash.erase(10));
+  EXPECT_FALSE(hash.erase(10));
+  EXPECT_TRUE(hash.set(40, 4));
+  EXPECT_EQ(hash.size(), 3u);
+  EXPECT_EQ(*hash.find(20), 2);
+  Map lru({MapForm::Kind::kLru, MapForm::Key::kNumber, 3, false});
+  for (const uint64_t key : {10, 20, 30}) EXPECT_TRUE(lru.set(key, 1));
+  EXPECT_NE(lru.find(10), nullptr) << "now the newest";
+  EXPECT_TRUE(lru.set(40, 1));
+  EXPECT_EQ(lru.find(20), nullptr);
+  EXPECT_NE(lru.find(10), nullptr);
+  EXPECT_TRUE(lru.erase(40));
+  EXPECT_TRUE(lru.set(50, 1));
+  EXPECT_NE(lru.find(30), nullptr) << "there was room";
+}
+
+// Against a plain list, whatever the order of what is done.
+TEST(PolicyMap, IsWhatAListWouldBe) {
+  Map map({MapForm::Kind::kLru, MapForm::Key::kNumber, 16, false});
+  std::vector<std::pair<uint64_t, double>> list;  // the oldest first
+  uint64_t random = 7;
+  for (int i = 0; i < 20'000; ++i) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t key = random >> 59;
+    const auto there =
+        std::find_if(list.begin(), list.end(), [&](const auto& e) { return e.first == key; });
+    const bool known = there != list.end();
+    switch (random >> 40 & 3) {
+      case 0:
+        EXPECT_EQ(map.erase(key), known);
+        if (known) list.erase(there);
+        break;
+      case 1:
+        ASSERT_EQ(map.find(key) != nullptr, known);
+        if (known) {
+          EXPECT_EQ(*map.find(key), there->second);
+          std::rotate(there, there + 1, list.end());
+        }
+        break;
+      default:
+        EXPECT_TRUE(map.set(key, i));
+        if (known) list.erase(there);
+        if (list.size() == 16) list.erase(list.begin());
+        list.emplace_back(key, i);
+    }
+    ASSERT_EQ(map.size(), list.size());
+  }
+}
+
+TEST_F(PolicyTest, MapsCountByNumberStringClientAndPlace) {
+  dispatch(
+      "n:set(1.5, 2) s:add('api', 3) s:add('api', 4) a:set(2, 9) "
+      "for x in g:clients() do c:add(x, x.id) end "
+      "trace('%g %g %g %s %s %d %d', n:get(1.5), s:get('api'), a:get(2), tostring(n:get(7)), "
+      "tostring(n:set(2, 0)), c:len(), a:len()) n:erase(1.5) return IDLE, tostring(n:get(1.5))",
+      "local n = map.hash('n', { max = 1 }) local s = map.lru('s', { key = 'string', max = 2 }) "
+      "local a = map.array('a', { max = 4 }) local c = map.hash('c', { key = 'client', max = 8 })");
+  EXPECT_EQ(policy_->last_fault().message, "");
+  EXPECT_EQ(last_line(*policy_), "2 7 9 nil false 3 4");
+  EXPECT_EQ(policy_->last_reason(), "nil");
+}
+
+TEST_F(PolicyTest, AClientsEntriesGoWithIt) {
+  load(
+      with_hooks("client_init = function(c) m:set(c, 1) end, "
+                 "dispatch = function(g) return IDLE, tostring(m:len()) end",
+                 "local m = map.hash('m', { key = 'client', max = 8 })"));
+  policy_->client_init(gpu_, 1);
+  policy_->client_init(gpu_, 2);
+  policy_->client_exit(gpu_, 1);
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "1");
+}
+
+TEST_F(PolicyTest, KeptMapsGoOverToTheNextGeneration) {
+  const std::string body = with_hooks(
+      "dispatch = function(g) return IDLE, kept:add('x', 1) .. ' ' .. reset:add('x', 1) end",
+      "local kept = map.hash('kept', { key = 'string', max = 8, reload = 'keep' }) "
+      "local reset = map.hash('reset', { key = 'string', max = 8 })");
+  load(body);
+  policy_->dispatch(gpu_);
+  const std::unique_ptr<LuaPolicy> before = std::move(policy_);
+  load(body);
+  EXPECT_TRUE(policy_->take_over(*before));
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "2 1");
+  load(with_hooks("",
+                  "local kept = map.hash('kept', { key = 'string', max = 9, reload = 'keep' })"));
+  EXPECT_FALSE(policy_->take_over(*before));
+  expect_fault("error", "test.lua: map 'kept' is kept over reloads, and of another form");
+}
+
+TEST_F(PolicyTest, MapsWithoutSenseAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"map.hash('m', { max = 0 })", "map: max is from 1"},
+      {"map.hash('m', { max = 65537 })", "65536 entries at most"},
+      {"map.hash('m', { mx = 1 })", "unknown key 'mx'; did you mean 'max'?"},
+      {"map.hash('m', { max = 1, key = 'strng' })", "map: key is \"number\" \"string\""},
+      {"map.array('m', { max = 1, key = 'client' })", "leave key out"},
+      {"local a = map.hash('m', { max = 1 }) map.lru('m', { max = 1 })", "made twice"},
+  };
+  for (const auto& [body, message] : cases) {
+    const auto loaded = load_policy(text(with_hooks("", body)));
+    ASSERT_FALSE(loaded) << body;
+    expect_contains(loaded.error().message, message);
+    expect_contains(loaded.error().message, "test.lua:1: ");
+  }
+  for (const char* body : {"m:get('x')", "m:set(1)", "m:get(0/0)", "m.x = 1", "m.get(1, 2)",
+                           "map.hash('late', { max = 1 })"}) {
+    EXPECT_EQ(dispatch(body, "local m = map.hash('m', { max = 1 })").result, HookResult::kFault)
+        << body;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::policy
