@@ -18,11 +18,13 @@ PROJECT = {
     "daemon/sim": ["daemon/core", "ipc"],
     "daemon/policy": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/trace": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
+    # Jobs instead of launches: no process, clock or Lua.
+    "daemon/plan": ["daemon/base", "daemon/core"],
     # The format of profiles: no process, clock or Lua.
     "profiles": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/server": ["daemon/base", "daemon/core", "daemon/trace", "ipc", "profiles"],
     "daemon/cli": ["daemon/base", "daemon/core", "daemon/sim", "daemon/policy", "daemon/trace",
-                   "daemon/server", "ipc", "profiles"],
+                   "daemon/server", "daemon/plan", "ipc", "profiles"],
     # What joins them: main.
     "daemon": ["ipc", "daemon/base", "daemon/core", "daemon/policy", "daemon/server"],
     "bench/sim": ["daemon/sim", "shim/driver"],

@@ -1,0 +1,63 @@
+// Measured tables of jobs: how fast each runs in a MIG slice, alone there and beside copies of
+// itself. The predictor learns from them, and the job simulator takes every true pace from them.
+//
+// A pace is a job's rate over its rate alone on the whole GPU.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+
+namespace heddle::plan {
+
+inline constexpr std::array<uint32_t, 5> kSliceSizes = {1, 2, 3, 4, 7};  // compute slices
+inline constexpr size_t kProcessesMost = 5;
+inline constexpr double kNotMeasured = -1;
+
+// Parts of the whole GPU that a job uses while it runs alone on it.
+struct UseOfGpu {
+  double sm = kNotMeasured, bandwidth = kNotMeasured, l2 = kNotMeasured;
+};
+
+struct JobCurve {
+  std::string model;
+  uint32_t batch = 0;
+  double alone_ms = 0;    // of one iteration on the whole GPU
+  double memory_gib = 0;  // of one process; parvagpu: an upper bound, by what fitted where
+  UseOfGpu use;
+  // pace[size][n - 1]: of each of n processes in a slice of kSliceSizes[size].
+  std::array<std::array<double, kProcessesMost>, kSliceSizes.size()> pace;
+
+  JobCurve() {
+    for (auto& row : pace) row.fill(kNotMeasured);
+  }
+  std::string name() const { return model + "/" + std::to_string(batch); }
+  // Runs in such a slice at all.
+  bool fits(size_t size) const { return pace[size][0] > 0; }
+};
+
+struct JobTable {
+  std::string source;  // for the label of every figure that is made of it
+  std::string gpu;     // plan::gpu_model
+  std::vector<JobCurve> curves;
+
+  const JobCurve* find(const std::string& name) const;
+};
+
+size_t size_index(uint32_t compute);  // of kSliceSizes; the largest that is not above it
+
+// A directory with MODEL.csv files as ParvaGPU's prof_data has them. Rows of zeros did not fit. A
+// row that repeats the one above it to the last digit is a copy, and left out. SM use is the rate
+// over the model's best rate at any batch, alone on the whole GPU: the data has no other.
+Result<JobTable> read_parvagpu(const std::string& directory);
+
+// A directory with slices.csv and whole_gpu.csv, of MISO's logs. One process in a slice, no
+// company.
+Result<JobTable> read_miso(const std::string& directory);
+
+// By what the directory holds.
+Result<JobTable> read_jobs(const std::string& directory);
+
+}  // namespace heddle::plan
