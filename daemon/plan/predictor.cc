@@ -1,0 +1,230 @@
+#include "daemon/plan/predictor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <istream>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "daemon/plan/mig.h"
+#include "daemon/plan/random.h"
+
+namespace heddle::plan {
+namespace {
+
+constexpr const char* kHeader = "heddle-predictor 1";
+
+double sum_of(double use, double times) { return use < 0 ? kNotMeasured : use * times; }
+
+double slice_part(size_t size) {
+  return static_cast<double>(kSliceSizes[size]) / static_cast<double>(kComputeSlices);
+}
+
+// Between the nearest two of `points` (by key), level beyond them.
+double between(const std::map<double, double>& points, double at) {
+  const auto above = points.lower_bound(at);
+  if (above == points.end()) return points.rbegin()->second;
+  if (above == points.begin() || above->first == at) return above->second;
+  const auto below = std::prev(above);
+  const double part = (at - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
+
+template <class Predict>
+Errors measure(const std::vector<Fold>& folds, Predict predict_of) {
+  Errors errors;
+  for (const Fold& fold : folds) {
+    const auto predict = predict_of(fold);
+    for (const Example& e : fold.held_out) {
+      const double off = std::abs(predict(e) - e.pace);
+      errors.absolute += off;
+      errors.relative += off / e.pace;
+      ++errors.count;
+    }
+  }
+  if (errors.count > 0) {
+    errors.absolute /= static_cast<double>(errors.count);
+    errors.relative /= static_cast<double>(errors.count);
+  }
+  return errors;
+}
+
+double mean_curve(const std::vector<Example>& known, const Example& e) {
+  double sum = 0, all = 0;
+  size_t count = 0;
+  for (const Example& k : known) {
+    all += k.pace;
+    if (k.size != e.size || k.n != e.n) continue;
+    sum += k.pace;
+    ++count;
+  }
+  return count > 0 ? sum / static_cast<double>(count) : all / static_cast<double>(known.size());
+}
+
+double interpolate(const std::vector<Example>& known, const Example& e) {
+  std::map<double, double> shares = {{0, 0}}, times;
+  for (const Example& k : known) {
+    if (k.job != e.job) continue;
+    if (k.n == e.n) shares[kSliceSizes[k.size]] = k.pace;
+    if (k.size == e.size) times[static_cast<double>(k.n)] = 1 / k.pace;
+  }
+  if (shares.size() > 1) return between(shares, kSliceSizes[e.size]);
+  if (!times.empty()) {  // who is one more among many takes so much more of the time
+    const auto n = static_cast<double>(e.n);
+    return 1 / (between(times, n) * std::max(1.0, n / times.rbegin()->first));
+  }
+  return mean_curve(known, e);
+}
+
+// What is learned is by how much a pace differs from this bound, as a ratio: the error that counts
+// is the relative one, and a tree does not extend what it has seen.
+double log_bound(const Situation& s) {
+  const double wanted = std::max(s.own.sm, 0.0) + std::max(s.beside.sm, 0.0);
+  return -std::log(std::max(1.0, wanted / s.share));
+}
+
+}  // namespace
+
+Features features(const Situation& s, FeatureSet set) {
+  // What others hold is counted of the slice, as Table I has it: "occupied resources in the
+  // partition".
+  const double times = 1 / s.slice;
+  Features x = {s.online ? 1.0 : 0.0,
+                s.share,
+                s.own.sm,
+                s.own.bandwidth,
+                s.own.l2,
+                sum_of(s.beside.sm, times),
+                sum_of(s.beside.bandwidth, times),
+                sum_of(s.beside.l2, times)};
+  if (set == FeatureSet::kTableOne) return x;
+  const double wanted = std::max(s.own.sm, 0.0) + std::max(s.beside.sm, 0.0);
+  x.insert(x.end(), {s.others, s.slice, std::log(s.alone_ms), wanted / s.share,
+                     std::max(s.own.sm, 0.0) / s.share});
+  return x;
+}
+
+Situation Example::situation() const {
+  const auto others = static_cast<double>(n - 1);
+  Situation s;
+  s.share = s.slice = slice_part(size);
+  s.own = job->use;
+  s.beside = {sum_of(job->use.sm, others), sum_of(job->use.bandwidth, others),
+              sum_of(job->use.l2, others)};
+  s.others = others;
+  s.alone_ms = job->alone_ms;
+  return s;
+}
+
+std::vector<Example> examples(const JobTable& table) {
+  std::vector<Example> all;
+  for (const JobCurve& job : table.curves) {
+    for (size_t size = 0; size < kSliceSizes.size(); ++size) {
+      for (size_t n = 1; n <= kProcessesMost; ++n) {
+        if (const double pace = job.pace[size][n - 1]; pace > 0)
+          all.push_back({&job, size, n, pace});
+      }
+    }
+  }
+  return all;
+}
+
+Predictor train(const std::vector<Example>& examples, FeatureSet set, Learner learner,
+                uint64_t seed) {
+  Samples samples;
+  for (const Example& e : examples) {
+    samples.x.push_back(features(e.situation(), set));
+    samples.y.push_back(std::log(e.pace) - log_bound(e.situation()));
+  }
+  Predictor p;
+  p.set_ = set;
+  switch (learner) {
+    case Learner::kForest:
+      p.learned_ = Forest::grow(samples, {.seed = seed});
+      break;
+    case Learner::kPerceptron:
+      p.learned_ = perceptron(samples, seed);
+      break;
+    case Learner::kLinear:
+      p.learned_ = linear_regression(samples);
+      break;
+    case Learner::kSupportVectors:
+      p.learned_ = support_vectors(samples);
+      break;
+  }
+  return p;
+}
+
+double Predictor::pace(const Situation& situation) const {
+  return std::exp(learned_->predict(features(situation, set_)) + log_bound(situation));
+}
+
+void Predictor::write(std::ostream& out) const {
+  out << kHeader << (set_ == FeatureSet::kTableOne ? " table-one" : " wider") << '\n';
+  if (const auto* forest = dynamic_cast<const Forest*>(learned_.get())) forest->write(out);
+}
+
+Result<Predictor> Predictor::read(std::istream& in, const std::string& name) {
+  std::string line;
+  std::getline(in, line);
+  const std::string header(kHeader);
+  Predictor p;
+  if (line == header + " table-one") {
+    p.set_ = FeatureSet::kTableOne;
+  } else if (line != header + " wider") {
+    return fail(name + ":1: is no predictor of this heddle; write it with `heddle plan train`");
+  }
+  auto forest = Forest::read(in, name, features({}, p.set_).size());
+  if (!forest) return fail(forest.error().message);
+  p.learned_ = std::move(*forest);
+  return p;
+}
+
+std::vector<Fold> folds(const std::vector<Example>& examples, Split split, uint64_t seed) {
+  const auto group_of = [&](const Example& e) {
+    std::string group = e.job->model;
+    if (split != Split::kModels) group += "/" + std::to_string(e.job->batch);
+    if (split <= Split::kNeighbours) group += "/" + std::to_string(e.n);
+    if (split == Split::kSamples) group += "/" + std::to_string(e.size);
+    return group;
+  };
+  std::set<std::string> distinct;
+  for (const Example& e : examples) distinct.insert(group_of(e));
+  std::vector<std::string> groups(distinct.begin(), distinct.end());
+  Random random(seed);
+  for (size_t i = groups.size(); i > 1; --i) std::swap(groups[i - 1], groups[random.below(i)]);
+  // A fifth is held out once, and each model once.
+  const size_t count = split == Split::kModels ? groups.size() : 1;
+  const size_t of_each = split == Split::kModels ? 1 : std::max<size_t>(groups.size() / 5, 1);
+  std::vector<Fold> all(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto from = groups.begin() + static_cast<ptrdiff_t>(i * of_each);
+    const std::set<std::string> out(from, from + static_cast<ptrdiff_t>(of_each));
+    for (const Example& e : examples) {
+      (out.contains(group_of(e)) ? all[i].held_out : all[i].known).push_back(e);
+    }
+  }
+  return all;
+}
+
+Errors errors_of(const std::vector<Fold>& folds, FeatureSet set, Learner learner, uint64_t seed) {
+  return measure(folds, [&](const Fold& fold) {
+    auto predictor = std::make_shared<Predictor>(train(fold.known, set, learner, seed));
+    return [predictor](const Example& e) { return predictor->pace(e.situation()); };
+  });
+}
+
+Errors errors_of_interpolation(const std::vector<Fold>& folds) {
+  return measure(folds, [](const Fold& fold) {
+    return [&fold](const Example& e) { return interpolate(fold.known, e); };
+  });
+}
+
+Errors errors_of_mean_curve(const std::vector<Fold>& folds) {
+  return measure(folds, [](const Fold& fold) {
+    return [&fold](const Example& e) { return mean_curve(fold.known, e); };
+  });
+}
+
+}  // namespace heddle::plan
