@@ -1,0 +1,70 @@
+// MMK's hybrid partition scheduler (Algorithm 1, section III-B): which job of one GPU goes into
+// which MIG slice, and at which MPS share. A pure function of the jobs and of who predicts them.
+//
+// Algorithm 1 cannot run as it is printed. partition.cc follows the prose, and names each such
+// place by its line.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/plan/mig.h"
+#include "daemon/plan/table.h"
+
+namespace heddle::plan {
+
+struct PlannedJob {
+  std::string name;
+  bool online = false;
+  double memory_gib = 0;
+  double alone_ms = 0;  // of one iteration
+  UseOfGpu use;         // alone on the whole GPU
+};
+
+// The pace of job `job` (a place in the list) with `share` of a slice's SMs, beside `beside` there.
+using Estimate = std::function<double(size_t job, const SliceProfile& slice, double share,
+                                      std::span<const size_t> beside)>;
+
+struct Assigned {
+  size_t job = 0;
+  size_t slice = 0;  // of the layout
+  double share = 1;  // of the slice's SMs: 0.1 to 1
+  double pace = 0;   // predicted
+};
+
+struct Plan {
+  Layout layout;
+  std::vector<Assigned> jobs;    // by slice, then in the order of the list
+  std::vector<size_t> waiting;   // no slice has the memory
+  double throughput = 0;         // the sum of the predicted paces
+  std::vector<std::string> why;  // one sentence a decision
+};
+
+enum class Sizes : uint8_t {
+  kUse,    // MMK: a job is given what SMs it uses
+  kRight,  // ours: the least share at which it is predicted to keep 95 % of its pace
+};
+inline constexpr double kRightSizePace = 0.95;
+
+struct PlanOptions {
+  Sizes sizes = Sizes::kUse;
+  std::optional<Layout> current;  // what the GPU has; none: it is empty, and any may be chosen
+};
+
+// Shares of the jobs of one slice, and their paces (MPSConfig).
+std::vector<Assigned> share_out(std::span<const PlannedJob> jobs, std::span<const size_t> members,
+                                const Slice& slice, size_t slice_index, const Estimate& estimate,
+                                Sizes sizes);
+
+// First fit by memory, the largest first.
+Plan pack(std::span<const PlannedJob> jobs, const Layout& layout, const Estimate& estimate,
+          Sizes sizes);
+
+// The whole algorithm. A layout other than the current one is chosen only if no job is online.
+Plan plan(std::span<const PlannedJob> jobs, const GpuModel& gpu, const Estimate& estimate,
+          const PlanOptions& options);
+
+}  // namespace heddle::plan
