@@ -1,0 +1,61 @@
+-- mmk.lua: MMK's kernel scheduler (section III-C and Listing 1; where they differ, the section).
+--
+-- The more important program is online, and launches as it likes. An offline launch goes if the
+-- resource check lets it: nothing of a more important program is on the GPU, or all promises can
+-- afford it. Else it waits. What counts is not the clock but the time of online kernels that it has
+-- waited through: once that passes DURATION / MPS limit it goes, and counts from nothing again. The
+-- limit is the share that `heddle plan` gave the job: its rule's share, such as 0.4.
+--
+-- Not as printed: line 18 runs offline kernels that do NOT pass the check, `schedule` is never set
+-- to true again, and line 24 adds one online kernel's time however long it waits. The paper prints
+-- no DURATION. For less harm to online programs use gapfill.lua, which knows how long gaps are.
+queue.create("offline")
+
+local above, company = import "lib/above", import "lib/company"
+
+-- By client: the online kernel time at which it began to wait.
+local since = {}
+
+-- The time, in all, in which programs above the launch had work on the GPU.
+local function online_us(g, k) return now_us() - g:idle_us(k.priority) end
+
+local function run(k)
+  since[k.client.id] = nil
+  return RUN, k
+end
+
+return policy {
+  name = "mmk", api = 1, version = "1.0.0",
+  params = {
+    duration_us = { type = "int", min = 1, max = 10000000, default = 1000,
+                    doc = "DURATION: online kernel time in µs that an offline launch of share 1 "
+                          .. "waits through" },
+    inflight_us = { type = "int", min = 20, max = 100000, default = 1000,
+                    doc = "most predicted offline work in flight that passed the check" },
+    promises = { type = "bool", default = false,
+                 doc = "the check also lets in what rules' slowdown_max can afford" },
+  },
+  hooks = {
+    client_exit = function(c) since[c.id] = nil end,
+
+    enqueue = function(k, p)
+      if above.has_window(k) then return nil end
+      return queue.insert("offline", k, k.priority)    -- online first
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("offline")
+      if not k then return IDLE, "empty" end
+      local id, now = k.client.id, online_us(g, k)
+      since[id] = since[id] or now
+      if k.priority <= above.top(g) then return run(k) end
+      local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
+      if not short then
+        if not g:busy(k.priority) then return run(k) end
+        if p.promises and company.may_join(k) then return run(k) end
+      end
+      if now - since[id] > p.duration_us / k.client.share then return run(k) end
+      return IDLE, short and "enough in flight" or "online first"
+    end,
+  },
+}
