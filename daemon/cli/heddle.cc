@@ -10,6 +10,7 @@
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/explain.h"
 #include "daemon/cli/metrics.h"
+#include "daemon/cli/plan.h"
 #include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_check.h"
 #include "daemon/cli/policy_history.h"
@@ -60,6 +61,7 @@ struct Options {
   MetricsOptions metrics;
   TopOptions top;
   NcuOptions ncu;
+  PlanOptions plan;
   int exit_code = kOk;
 };
 
@@ -481,6 +483,7 @@ int main(int argc, char** argv) {
   add_policy(app, options);
   add_traces(app, options);
   add_profiles(app, options);
+  add_plan(app, options.plan, options.as_json, options.exit_code);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   try {
     app.parse(own, argv);

@@ -14,22 +14,21 @@ double step_up(double share) {
   return std::clamp(std::ceil(share * kSteps - 1e-9), 1.0, double{kSteps}) / kSteps;
 }
 
-std::vector<size_t> without(std::span<const size_t> members, size_t job) {
-  std::vector<size_t> others(members.begin(), members.end());
-  std::erase(others, job);
-  return others;
+double alone(const Estimate& estimate, const SliceProfile& slice, size_t job, double share) {
+  const Member member{job, share};
+  return estimate(slice, {&member, 1});
 }
 
 // "jobs[i].sm" (line 31) is defined nowhere. MMK's prose gives "optimal SM resources": here the SMs
 // that it uses alone, of this slice; or ours, the right size.
 double wanted(const PlannedJob& job, size_t index, const SliceProfile& slice,
-              const Estimate& estimate, Sizes sizes) {
+              const Estimate& estimate, Method method) {
   const double part = static_cast<double>(slice.compute) / double{kComputeSlices};
-  if (sizes == Sizes::kUse) return step_up(job.use.sm < 0 ? 1 : job.use.sm / part);
-  const double whole = estimate(index, slice, 1, {});
+  if (method == Method::kMmk) return step_up(job.use.sm < 0 ? 1 : job.use.sm / part);
+  const double whole = alone(estimate, slice, index, 1);
   for (int step = 1; step < kSteps; ++step) {
     const double share = double(step) / kSteps;
-    if (estimate(index, slice, share, {}) >= kRightSizePace * whole) return share;
+    if (alone(estimate, slice, index, share) >= kRightSizePace * whole) return share;
   }
   return 1;
 }
@@ -40,6 +39,32 @@ std::string text(const char* format, double a, double b) {
   return line;
 }
 
+// The slice where one more job adds most to the sum of the predicted paces; as many as there are if
+// none has the memory.
+size_t best_slice(std::span<const PlannedJob> jobs, size_t job, const Layout& layout,
+                  const std::vector<std::vector<size_t>>& members, const std::vector<double>& used,
+                  const Estimate& estimate) {
+  size_t best = layout.size();
+  double most = -1e9;
+  for (size_t s = 0; s < layout.size(); ++s) {
+    if (used[s] + jobs[job].memory_gib > layout[s].profile->memory_gib) continue;
+    const auto sum = [&](const std::vector<size_t>& of) {
+      double paces = 0;
+      for (const Assigned& a : share_out(jobs, of, layout[s], s, estimate, Method::kOurs)) {
+        paces += a.pace;
+      }
+      return paces;
+    };
+    std::vector<size_t> with = members[s];
+    with.push_back(job);
+    const double more = sum(with) - sum(members[s]);
+    if (more <= most + 1e-9) continue;
+    most = more;
+    best = s;
+  }
+  return best;
+}
+
 bool any_online(std::span<const PlannedJob> jobs) {
   return std::any_of(jobs.begin(), jobs.end(), [](const PlannedJob& j) { return j.online; });
 }
@@ -48,13 +73,13 @@ bool any_online(std::span<const PlannedJob> jobs) {
 
 std::vector<Assigned> share_out(std::span<const PlannedJob> jobs, std::span<const size_t> members,
                                 const Slice& slice, size_t slice_index, const Estimate& estimate,
-                                Sizes sizes) {
+                                Method method) {
   const SliceProfile& profile = *slice.profile;
   std::vector<size_t> order(members.begin(), members.end());
   std::vector<double> want(jobs.size()), worth(jobs.size());
   for (size_t job : members) {
-    want[job] = wanted(jobs[job], job, profile, estimate, sizes);
-    worth[job] = estimate(job, profile, 1, {}) / want[job];
+    want[job] = wanted(jobs[job], job, profile, estimate, method);
+    worth[job] = alone(estimate, profile, job, 1) / want[job];
   }
   // Line 25: throughput ÷ SM use, descending. Online jobs come first: section III-B updates the
   // shares of offline jobs alone, and Fig. 9 leaves its online job at 100 %.
@@ -73,13 +98,19 @@ std::vector<Assigned> share_out(std::span<const PlannedJob> jobs, std::span<cons
     shares.push_back({job, slice_index, share, 0});
   }
   // Line 33 adds up stp(jobs[i]) where line 14 reads tp, and line 15 both: one sum of paces here.
-  for (Assigned& a : shares) a.pace = estimate(a.job, profile, a.share, without(members, a.job));
+  std::vector<Member> company;
+  for (const Assigned& a : shares) company.push_back({a.job, a.share});
+  for (size_t i = 0; i < shares.size(); ++i) {
+    std::swap(company[0], company[i]);
+    shares[i].pace = estimate(profile, company);
+    std::swap(company[0], company[i]);
+  }
   std::sort(shares.begin(), shares.end(), [](auto& a, auto& b) { return a.job < b.job; });
   return shares;
 }
 
 Plan pack(std::span<const PlannedJob> jobs, const Layout& layout, const Estimate& estimate,
-          Sizes sizes) {
+          Method method) {
   Plan plan;
   plan.layout = layout;
   // Line 1 says neither way. Descending, as first fit packs best so. Larger slices come first.
@@ -95,19 +126,23 @@ Plan pack(std::span<const PlannedJob> jobs, const Layout& layout, const Estimate
   std::vector<std::vector<size_t>> members(layout.size());
   // Lines 3 to 10: the loops never advance i and j, and put a job into every slice that it fits.
   for (size_t job : order) {
-    const auto slice = std::find_if(slices.begin(), slices.end(), [&](size_t s) {
+    const auto first = std::find_if(slices.begin(), slices.end(), [&](size_t s) {
       return used[s] + jobs[job].memory_gib <= layout[s].profile->memory_gib;
     });
-    if (slice == slices.end()) {
+    const size_t slice = first == slices.end() ? layout.size()
+                         : method == Method::kMmk
+                             ? *first
+                             : best_slice(jobs, job, layout, members, used, estimate);
+    if (slice == layout.size()) {
       plan.waiting.push_back(job);
       continue;
     }
-    used[*slice] += jobs[job].memory_gib;
-    members[*slice].push_back(job);
+    used[slice] += jobs[job].memory_gib;
+    members[slice].push_back(job);
   }
   for (size_t s = 0; s < layout.size(); ++s) {
     std::sort(members[s].begin(), members[s].end());
-    for (const Assigned& a : share_out(jobs, members[s], layout[s], s, estimate, sizes)) {
+    for (const Assigned& a : share_out(jobs, members[s], layout[s], s, estimate, method)) {
       plan.throughput += a.pace;
       plan.jobs.push_back(a);
     }
@@ -121,8 +156,10 @@ Plan plan(std::span<const PlannedJob> jobs, const GpuModel& gpu, const Estimate&
   // Line 2 initializes pc with what there is; on an empty GPU, with the whole of it.
   const bool online = any_online(jobs);
   const Layout whole = {{&gpu.profiles.back(), 0}};
-  Plan best = pack(jobs, options.current.value_or(whole), estimate, options.sizes);
-  if (online && options.current) {
+  Plan best = pack(jobs, options.current.value_or(whole), estimate, options.method);
+  if (!options.repartition) {
+    best.why.push_back("layout " + to_string(best.layout) + " stays: no other was allowed");
+  } else if (online && options.current) {
     best.why.push_back("layout " + to_string(best.layout) + " stays: an online job runs");
   } else {
     // Lines 12 to 21. The list of every layout is walked with k, which never advances; line 14
@@ -131,7 +168,7 @@ Plan plan(std::span<const PlannedJob> jobs, const GpuModel& gpu, const Estimate&
     const size_t waiting = best.waiting.size();
     size_t tried = 0;
     for (const Layout& layout : distinct(layouts(gpu))) {
-      Plan candidate = pack(jobs, layout, estimate, options.sizes);
+      Plan candidate = pack(jobs, layout, estimate, options.method);
       ++tried;
       const bool more = candidate.throughput > best.throughput + 1e-9;
       const size_t left = candidate.waiting.size();

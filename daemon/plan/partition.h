@@ -24,9 +24,13 @@ struct PlannedJob {
   UseOfGpu use;         // alone on the whole GPU
 };
 
-// The pace of job `job` (a place in the list) with `share` of a slice's SMs, beside `beside` there.
-using Estimate = std::function<double(size_t job, const SliceProfile& slice, double share,
-                                      std::span<const size_t> beside)>;
+// A job (a place in the list) with so much of its slice's SMs.
+struct Member {
+  size_t job = 0;
+  double share = 1;  // 0.1 to 1
+};
+// The pace of the first member beside the others, all in one slice.
+using Estimate = std::function<double(const SliceProfile& slice, std::span<const Member> members)>;
 
 struct Assigned {
   size_t job = 0;
@@ -43,25 +47,26 @@ struct Plan {
   std::vector<std::string> why;  // one sentence a decision
 };
 
-enum class Sizes : uint8_t {
-  kUse,    // MMK: a job is given what SMs it uses
-  kRight,  // ours: the least share at which it is predicted to keep 95 % of its pace
-};
+// MMK: a job goes into the first slice with the memory, and is given what SMs it uses. Ours: into
+// the slice where the sum of the predicted paces grows most, with its right size: the least share
+// at which it is predicted to keep 95 % of its pace.
+enum class Method : uint8_t { kMmk, kOurs };
 inline constexpr double kRightSizePace = 0.95;
 
 struct PlanOptions {
-  Sizes sizes = Sizes::kUse;
+  Method method = Method::kMmk;
+  bool repartition = true;        // other layouts may be chosen at all
   std::optional<Layout> current;  // what the GPU has; none: it is empty, and any may be chosen
 };
 
 // Shares of the jobs of one slice, and their paces (MPSConfig).
 std::vector<Assigned> share_out(std::span<const PlannedJob> jobs, std::span<const size_t> members,
                                 const Slice& slice, size_t slice_index, const Estimate& estimate,
-                                Sizes sizes);
+                                Method method);
 
-// First fit by memory, the largest first.
+// Into the slices of this layout, the job of most memory first.
 Plan pack(std::span<const PlannedJob> jobs, const Layout& layout, const Estimate& estimate,
-          Sizes sizes);
+          Method method);
 
 // The whole algorithm. A layout other than the current one is chosen only if no job is online.
 Plan plan(std::span<const PlannedJob> jobs, const GpuModel& gpu, const Estimate& estimate,

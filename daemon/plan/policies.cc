@@ -255,7 +255,7 @@ struct Packing {
   bool limits = true;            // shares of SMs
   bool online_stops_mig = true;  // no other layout while an online job runs
   double alone_from = 2;         // who uses so much of a slice's SMs has it alone
-  Sizes sizes = Sizes::kUse;
+  Method method = Method::kMmk;
   bool least_interference = false;  // else first fit on the GPU with fewest jobs
   bool live = false;                // shares change without a restart
   double gain_least = 0;            // of predicted throughput, for an offline job to start
@@ -280,11 +280,10 @@ class Packer : public JobPolicy {
 
  private:
   Estimate estimate(const Cluster& c, const std::vector<size_t>& jobs) {
-    return [this, &c, jobs](size_t job, const SliceProfile& slice, double share,
-                            std::span<const size_t> beside) {
-      std::vector<Tenant> tenants = {{c.jobs[jobs[job]].job, c.jobs[jobs[job]].online, share}};
-      for (size_t other : beside) {
-        tenants.push_back({c.jobs[jobs[other]].job, c.jobs[jobs[other]].online, 1});
+    return [this, &c, jobs](const SliceProfile& slice, std::span<const Member> members) {
+      std::vector<Tenant> tenants;
+      for (const Member& m : members) {
+        tenants.push_back({c.jobs[jobs[m.job]].job, c.jobs[jobs[m.job]].online, m.share});
       }
       return judge_.pace(tenants, 0, slice.compute);
     };
@@ -302,7 +301,7 @@ class Packer : public JobPolicy {
       list.push_back(planned(c.jobs[r.job]));
     }
     const auto shares =
-        share_out(list, members, c.gpus[gpu].layout[slice], slice, estimate(c, jobs), how_.sizes);
+        share_out(list, members, c.gpus[gpu].layout[slice], slice, estimate(c, jobs), how_.method);
     for (const Assigned& a : shares) {
       const size_t job = jobs[a.job];
       const auto running = std::find_if(c.gpus[gpu].running.begin(), c.gpus[gpu].running.end(),
@@ -379,8 +378,11 @@ class Packer : public JobPolicy {
     for (size_t j : jobs) list.push_back(planned(c.jobs[j]));
     for (PlannedJob& j : list) j.online = false;
     const Estimate by = estimate(c, jobs);
-    const Plan now = pack(list, g.layout, by, how_.sizes);
-    const Plan best = plan(list, c.model, by, {how_.sizes, g.layout});
+    const Plan now = pack(list, g.layout, by, how_.method);
+    PlanOptions options;
+    options.method = how_.method;
+    options.current = g.layout;
+    const Plan best = plan(list, c.model, by, options);
     const bool same = to_string(best.layout) == to_string(g.layout);
     const bool worth = best.waiting.size() < now.waiting.size() ||
                        best.throughput > 1.1 * now.throughput;  // 10 % pay for the restarts
@@ -432,7 +434,7 @@ std::unique_ptr<JobPolicy> job_policy(const std::string& name, Judge& judge, uin
     how.sharing = Sharing::kMps;
   } else if (name == "heddle") {
     how.mig = false;
-    how.sizes = Sizes::kRight;
+    how.method = Method::kOurs;
     how.least_interference = how.live = true;
     how.gain_least = 0.1;
     how.look_ahead = 32;

@@ -43,7 +43,7 @@ BORROWED = {
     r"(capnp|kj)/.*|ipc/heddle\.capnp\.h": ["ipc", "shim", "daemon/server", "daemon/cli"],
     r"cuda(_runtime)?(_api)?\.h": ["bench/workloads"],
     r"spdlog/.*|fmt/.*": ["daemon/server", "daemon/cli", "daemon"],
-    r"toml\+\+/.*": ["daemon/base", "daemon/server", "daemon"],
+    r"toml\+\+/.*": ["daemon/base", "daemon/plan", "daemon/server", "daemon"],
     r"nlohmann/.*": ["daemon/trace", "daemon/server", "daemon/cli", "daemon", "bench"],
     r"CLI/.*": ["daemon/cli", "daemon", "bench"],
     r"tl/expected\.hpp": ["daemon/base"],

@@ -1,0 +1,35 @@
+// `heddle plan`: which job goes to which MIG slice and share, and the job simulator.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+struct PlanOptions {
+  std::string file;                                   // jobs: the TOML
+  std::string gpu = "a100-80gb";                      // jobs, layouts
+  std::string data;                                   // tables to learn from
+  std::string predictor;                              // jobs: a file of `train`
+  std::string output;                                 // train
+  std::string layout;                                 // jobs: what the GPU has now
+  bool explain = false, rules = false, ours = false;  // jobs
+  bool allow_mig = false;                             // jobs
+  bool apply = false;                                 // jobs: not in this build
+  bool wide = false;                                  // layouts
+  uint64_t seed = 1;
+  std::vector<std::string> policies;  // simulate
+  uint32_t online = 800, offline = 400, gpus = 8, seeds = 5;
+  double interval_s = 40;
+  double error_pct = -1;   // of the judge; below 0: the forest judges
+  bool estimator = false;  // the interference estimator judges
+  double mig_s = 4, checkpoint_s = 2;
+};
+
+// Adds the subcommand; what is asked for runs as it is parsed, and leaves its exit status.
+void add_plan(CLI::App& app, PlanOptions& options, const bool& as_json, int& exit_code);
+
+int plan_simulate(const PlanOptions& options, bool as_json);  // plan_simulate.cc
+
+}  // namespace heddle::cli
