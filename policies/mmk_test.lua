@@ -21,9 +21,10 @@ test("an offline launch goes once DURATION of online kernels has passed", functi
 end)
 
 test("a smaller MPS limit waits longer", function(t)
-  local whole = beside(t, { duration_us = 1500 }, { offline = 1 }, 200000):stats("offline").launches
-  local half = beside(t, { duration_us = 1500 }, { offline = 0.5 }, 200000):stats("offline").launches
-  t.near(whole / half, 2, 0.4, "launches at share 1 over those at 0.5")
+  local function launches(share)
+    return beside(t, { duration_us = 1500 }, { offline = share }, 200000):stats("offline").launches
+  end
+  t.near(launches(1) / launches(0.5), 2, 0.4, "launches at share 1 over those at 0.5")
 end)
 
 test("a longer DURATION costs online programs less", function(t)
