@@ -68,6 +68,7 @@ Context* make_context(bool primary, unsigned flags) {
 
 void destroy_context(Context* context) {
   while (!context->streams.empty()) destroy_stream(context->streams.back());
+  release_context_memory(context);
   context->tag = 0;
   std::erase(driver().contexts, context);
 }

@@ -147,6 +147,16 @@ struct Driver {
   std::vector<uint32_t> free_timings;
   // Heap: allocations by offset, and copies' staging with the work that uses it.
   std::map<uint64_t, uint64_t> allocations;
+  // Device memory, counted for itself: by address or handle. What has a context goes with it.
+  struct DeviceMemory {
+    uint64_t bytes = 0;
+    Context* context = nullptr;
+    uint32_t handles = 0;   // of cuMemCreate: that name it,
+    uint32_t mappings = 0;  // and that map it
+  };
+  std::map<uint64_t, DeviceMemory> device_memory;
+  std::map<CUdeviceptr, std::pair<uint64_t, uint64_t>> mappings;  // address: bytes, handle
+  uint64_t pool_used = 0, pool_reserved = 0;
   struct Staged {
     uint16_t slot;
     uint64_t seq;
@@ -211,6 +221,11 @@ void end_capture(Capture* capture);
 uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
 // Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
 uint64_t locate(CUdeviceptr address, uint64_t bytes);
+uint64_t device_bytes();  // that this process holds on the device
+void release_context_memory(Context* context);
+// Device memory of the heap, and what was of it is free again.
+CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes);
+CUresult free_device(Call& call, CUdeviceptr address);
 
 // --- driver_device.cc: all with the lock held ---
 Context* retain_primary();  // nullptr if there is no room for one

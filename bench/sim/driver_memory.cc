@@ -115,6 +115,7 @@ CUresult reserve(uint64_t bytes, uint64_t& offset) {
   if (error != CUDA_SUCCESS) return error;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   release_staging();
+  if (bytes > kHeapBytes - std::min(kHeapBytes, device_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
   offset = allocate(bytes);
   return offset == kNoHeap ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -161,22 +162,52 @@ uint64_t locate(CUdeviceptr address, uint64_t bytes) {
   return within <= allocation->second && bytes <= allocation->second - within ? offset : kNoHeap;
 }
 
+uint64_t device_bytes() {
+  uint64_t all = driver().pool_reserved;
+  for (const auto& [key, memory] : driver().device_memory) all += memory.bytes;
+  return all;
+}
+
+CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes) {
+  if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t offset;
+  const CUresult error = reserve(bytes, offset);
+  if (error != CUDA_SUCCESS) return error;
+  *out = kDeviceBase + offset;
+  driver().device_memory[*out] = {bytes, call.context()};
+  return CUDA_SUCCESS;
+}
+
+CUresult free_device(Call& call, CUdeviceptr address) {
+  const CUresult error = release(call, kDeviceBase, address);
+  if (error == CUDA_SUCCESS) driver().device_memory.erase(address);
+  return error;
+}
+
+void release_context_memory(Context* context) {
+  Driver& d = driver();
+  for (auto it = d.device_memory.begin(); it != d.device_memory.end();) {
+    if (it->second.context != context) {
+      ++it;
+      continue;
+    }
+    if (it->first >= kDeviceBase) d.allocations.erase(it->first - kDeviceBase);
+    it = d.device_memory.erase(it);
+  }
+}
+
 }  // namespace heddle::sim
 
 using namespace heddle::sim;
 
 HEDDLE_SIM_API CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
   HEDDLE_SIM_CALL(call);
-  if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t offset;
-  const CUresult error = reserve(bytes, offset);
-  if (error == CUDA_SUCCESS) *out = kDeviceBase + offset;
-  return error;
+  return allocate_device(call, out, bytes);
 }
 HEDDLE_SIM_API CUresult cuMemFree_v2(CUdeviceptr address) {
   HEDDLE_SIM_CALL(call);
-  return release(call, kDeviceBase, address);
+  return free_device(call, address);
 }
 HEDDLE_SIM_API CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
   HEDDLE_SIM_CALL(call);
@@ -199,8 +230,7 @@ HEDDLE_SIM_API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *total = kHeapBytes;
-  *free = kHeapBytes;
-  for (const auto& allocation : driver().allocations) *free -= allocation.second;
+  *free = kHeapBytes - std::min(kHeapBytes, device_bytes());
   return CUDA_SUCCESS;
 }
 
