@@ -70,7 +70,17 @@ struct Message {
     registerKernel @1 :RegisterKernel;
     request @2 :Request;
     reply @3 :Reply;
+    memoryNeed @4 :MemoryNeed;
   }
+}
+
+struct MemoryNeed {
+  # From a client with a memory limit, answered in its DeviceWindow (ipc/layout.h). Totals, not
+  # differences: one that is lost costs nothing but its answer.
+  device @0 :UInt8;
+  number @1 :UInt32;      # counts the process's from 1
+  bytes @2 :UInt64;       # what it will hold there if this is granted
+  release @3 :Bool;       # it keeps to `bytes` from now on, and waits for no answer
 }
 
 struct Attach {
@@ -89,6 +99,11 @@ struct Attach {
   sms @9 :Text;             # HEDDLE_SMS, the SMs that it asks to be kept on; may be empty
   smGroups @10 :List(UInt16); # SMs of each group of device 0 (partition.h); empty: no partitions
   gpuIds @11 :Data;         # cuDeviceGetUuid of each device, 16 bytes each; zeros: unknown
+  memoryTotal @12 :List(UInt64); # bytes of each device
+  memoryHeld @13 :List(UInt64);  # what it has allocated of them
+  memory @14 :Text;         # HEDDLE_MEMORY, the limit that it asks for; may be empty
+  run @15 :Text;            # HEDDLE_RUN: processes with the same one share that limit
+  mpsMemoryLimit @16 :Bool; # CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is set where it runs
 }
 
 struct RegisterKernel {

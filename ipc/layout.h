@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "ipc/limits.h"
@@ -41,6 +42,20 @@ struct alignas(64) DeviceWindow {
   // Where those sets lie (pack_ring). Constant while the client is attached; 0 from daemons that
   // know none: the last groups.
   std::atomic<uint32_t> ring;
+  // Device memory (ipc/memory.h); all 0 from daemons that know no limits. Written when they change,
+  // `memory_answered` last.
+  std::atomic<uint32_t> memory_answered;  // the newest MemoryNeed that was answered, by its number
+  std::atomic<uint64_t> memory_granted;   // bytes that this process may hold here
+  std::atomic<uint64_t> memory_limit;     // of all processes of its group, 0: none
+  std::atomic<uint64_t> memory_others;    // what counts of that besides this process's own use
+  std::atomic<uint32_t> memory_verdict;   // a MemoryVerdict
+};
+
+// How a MemoryNeed was answered.
+enum MemoryVerdict : uint32_t {
+  kMemoryGranted = 0,
+  kMemoryRefused = 1,
+  kMemoryRetry = 2,  // others of the group were asked for what they hold and do not use
 };
 
 constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
@@ -117,6 +132,9 @@ struct ThreadBlock {
   std::atomic<uint32_t> waiting;   // nonzero: in FUTEX_WAIT on GrantSlot::granted, wake it
   std::atomic<uint64_t> ask_word;  // AskState << 32 | sequence
   std::atomic<uint32_t> dropped;   // records that found the ring full
+  // Of this process on the device with this block's number, whichever thread it is:
+  std::atomic<uint64_t> memory_used;     // device memory that it holds, in bytes
+  std::atomic<uint64_t> memory_refused;  // allocations that its limit refused
   alignas(64) std::byte ask_record[kRecordBytes];
   alignas(64) std::byte ring[kRingRecords][kRecordBytes];
 };
@@ -160,5 +178,6 @@ inline constexpr uint32_t kFailClosed = 1;
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);
 static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
+static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ask_record) == 64);
 
 }  // namespace heddle::ipc

@@ -98,6 +98,50 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) noexcept;
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) noexcept;
 
+// The first versions have addresses and sizes of 32 bits.
+CUresult cuMemAlloc(unsigned* at, unsigned bytes) noexcept;
+CUresult cuMemAlloc_v2(CUdeviceptr* at, size_t bytes) noexcept;
+CUresult cuMemAllocPitch(unsigned* at, unsigned* pitch, unsigned width, unsigned height, unsigned element) noexcept;
+CUresult cuMemAllocPitch_v2(CUdeviceptr* at, size_t* pitch, size_t width, size_t height, unsigned element) noexcept;
+CUresult cuMemAllocManaged(CUdeviceptr* at, size_t bytes, unsigned flags) noexcept;
+CUresult cuMemFree(unsigned at) noexcept;
+CUresult cuMemFree_v2(CUdeviceptr at) noexcept;
+CUresult cuMemGetInfo(unsigned* free, unsigned* total) noexcept;
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) noexcept;
+CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device) noexcept;
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) noexcept;
+CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR_v1* what) noexcept;
+CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* what) noexcept;
+CUresult cuArray3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR_v1* what) noexcept;
+CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* what) noexcept;
+CUresult cuArrayDestroy(CUarray array) noexcept;
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* what, unsigned levels) noexcept;
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) noexcept;
+// Since 10.2 and 11.2.
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* what,
+                     unsigned long long flags) noexcept;
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) noexcept;
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) noexcept;
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) noexcept;
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) noexcept;
+CUresult cuMemAllocAsync(CUdeviceptr* at, size_t bytes, CUstream stream) noexcept;
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* at, size_t bytes, CUstream stream) noexcept;
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* at, size_t bytes, CUmemoryPool pool, CUstream stream) noexcept;
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* at, size_t bytes, CUmemoryPool pool, CUstream stream) noexcept;
+CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) noexcept;
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) noexcept;
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) noexcept;
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) noexcept;
+CUresult cuMemPoolDestroy(CUmemoryPool pool) noexcept;
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) noexcept;
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) noexcept;
+CUresult cuDeviceGraphMemTrim(CUdevice device) noexcept;
+CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count, void* what) noexcept;
+CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count, CUgraphNodeType* what) noexcept;
+CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const void* edges,
+                           size_t count, CUgraphNodeType* what) noexcept;
+
 // Since 12.4: where they are missing there are no partitions.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
 CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,

@@ -22,6 +22,8 @@ struct CUgraph_st;
 struct CUgraphExec_st;
 struct CUgraphNode_st;
 struct CUarray_st;
+struct CUmipmappedArray_st;
+struct CUmemPoolHandle_st;
 struct CUgreenCtx_st;
 struct CUdevResourceDesc_st;
 
@@ -36,6 +38,9 @@ using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 using CUgraphNode = CUgraphNode_st*;
 using CUarray = CUarray_st*;
+using CUmipmappedArray = CUmipmappedArray_st*;
+using CUmemoryPool = CUmemPoolHandle_st*;
+using CUmemGenericAllocationHandle = unsigned long long;
 using CUgreenCtx = CUgreenCtx_st*;
 using CUdevResourceDesc = CUdevResourceDesc_st*;
 using CUdevice = int;
@@ -190,6 +195,56 @@ struct CUmemAccessDesc {
   int flags;
 };
 
+// The head of what cuMemCreate reads.
+struct CUmemAllocationProp {
+  int type;
+  int requestedHandleTypes;
+  CUmemLocation location;
+  void* win32HandleMetaData;
+  struct {
+    unsigned char compressionType;
+    unsigned char gpuDirectRDMACapable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } allocFlags;
+};
+
+// Arrays, and as they were while sizes had 32 bits.
+struct CUDA_ARRAY_DESCRIPTOR {
+  size_t Width, Height;
+  int Format;
+  unsigned NumChannels;
+};
+struct CUDA_ARRAY3D_DESCRIPTOR {
+  size_t Width, Height, Depth;
+  int Format;
+  unsigned NumChannels;
+  unsigned Flags;
+};
+struct CUDA_ARRAY_DESCRIPTOR_v1 {
+  unsigned Width, Height;
+  int Format;
+  unsigned NumChannels;
+};
+struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
+  unsigned Width, Height, Depth;
+  int Format;
+  unsigned NumChannels;
+  unsigned Flags;
+};
+constexpr unsigned CUDA_ARRAY3D_LAYERED = 0x01;
+constexpr unsigned CUDA_ARRAY3D_CUBEMAP = 0x04;
+constexpr unsigned CUDA_ARRAY3D_SPARSE = 0x40;
+constexpr unsigned CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80;
+
+enum CUmemPool_attribute : int {
+  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+  CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+};
+enum CUgraphMem_attribute : int {
+  CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+};
+
 // What cuGraphKernelNodeGetParams_v2 fills.
 struct CUDA_KERNEL_NODE_PARAMS_v2 {
   CUfunction func;
@@ -235,6 +290,7 @@ enum CUgraphNodeType : int {
   CU_GRAPH_NODE_TYPE_KERNEL = 0,
   CU_GRAPH_NODE_TYPE_GRAPH = 4,
   CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
+  CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
   CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
 };
 

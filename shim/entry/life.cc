@@ -4,6 +4,7 @@
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
+#include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
 
 namespace heddle::shim {
@@ -14,6 +15,14 @@ void context_ends(CUcontext context, bool gone = false) {
   context_gone(context);
   end_context(context, gone);
   purge_kernels();
+}
+
+template <class Real>
+CUresult destroy_context(CUcontext context, Real&& real) {
+  context_ends(context);
+  const CUresult result = real(context);
+  if (result == CUDA_SUCCESS && is_initialized()) forget_context_memory(context);
+  return result;
 }
 
 void stream_ends(CUstream stream) {
@@ -33,10 +42,13 @@ template <class Real>
 CUresult reset_primary(CUdevice device, Real&& real) {
   if (!is_initialized()) return real(device);  // a forked child: what is known is the parent's
   const EventsRest rest;
-  if (const CUcontext context = primary_of(device)) context_ends(context);
+  const CUcontext context = primary_of(device);
+  if (context != nullptr) context_ends(context);
   end_partitions(device);
   retained_of(device).store(0, std::memory_order_relaxed);
-  return real(device);
+  const CUresult result = real(device);
+  if (context != nullptr && result == CUDA_SUCCESS) forget_context_memory(context);
+  return result;
 }
 
 // Only the last release ends the context, and its events with it. Partitions hold it too, and must
@@ -50,7 +62,10 @@ CUresult release_primary(CUdevice device, Real&& real) {
     end_partitions(device);
   }
   const CUresult result = real(device);
-  if (context != nullptr && !primary_is_active(device)) context_ends(context, true);
+  if (context != nullptr && !primary_is_active(device)) {
+    context_ends(context, true);
+    forget_context_memory(context);
+  }
   return result;
 }
 
@@ -167,12 +182,10 @@ CUresult cuStreamDestroy_v2(CUstream stream) noexcept {
   return HEDDLE_REAL(cuStreamDestroy_v2)(stream);
 }
 CUresult cuCtxDestroy(CUcontext context) noexcept {
-  context_ends(context);
-  return HEDDLE_REAL(cuCtxDestroy)(context);
+  return destroy_context(context, HEDDLE_REAL(cuCtxDestroy));
 }
 CUresult cuCtxDestroy_v2(CUcontext context) noexcept {
-  context_ends(context);
-  return HEDDLE_REAL(cuCtxDestroy_v2)(context);
+  return destroy_context(context, HEDDLE_REAL(cuCtxDestroy_v2));
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept {
   return retain_primary(context, device);

@@ -33,6 +33,7 @@
 #include "shim/link/messages.h"
 #include "shim/link/session.h"
 #include "shim/link/spin.h"
+#include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
 
 namespace heddle::shim {
@@ -63,6 +64,8 @@ struct Environment {
   char runtime[128];
   char label[ipc::kLabelBytes + 1];
   char sms[ipc::kLabelBytes + 1];
+  char memory[ipc::kLabelBytes + 1];
+  char run[ipc::kLabelBytes + 1];
 };
 constinit Environment environment{};
 
@@ -127,6 +130,7 @@ int connect_daemon() {
 
 bool send_attach(int socket) {
   Packet packet;
+  tell_memory_held(attach_facts);
   build_attach(packet, attach_facts);
   return ipc::send_packet(socket, packet.span()) == 0;
 }
@@ -181,6 +185,7 @@ bool tell_kernels(Session& session) {
 void publish(Session& session) {
   session.state = Session::State::kLive;
   HEDDLE_FAULT_POINT("attach: mapped, not current");
+  memory_attached(session);
   guard().current.store(&session, std::memory_order_release);
 }
 
@@ -252,6 +257,7 @@ bool recycle() {
 }
 
 void retire(Session& session) {
+  memory_detached();
   session.detached.store(true, std::memory_order_seq_cst);
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
@@ -287,6 +293,7 @@ void attend(Session& session) {
     std::byte ignored[64];
     const ssize_t size = ipc::receive_packet(session.socket, ignored);
     if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;
+    if (size > 0) give_back_memory();  // whatever it says: there is one thing to be told
   }
 }
 
@@ -362,6 +369,10 @@ void gather_facts() {
   remember(environment.runtime, "XDG_RUNTIME_DIR");
   remember(environment.label, "HEDDLE_LABEL");
   remember(environment.sms, "HEDDLE_SMS");
+  remember(environment.memory, "HEDDLE_MEMORY");
+  remember(environment.run, "HEDDLE_RUN");
+  attach_facts.memory = environment.memory;
+  attach_facts.run = environment.run;
   attach_facts.label = environment.label;
   attach_facts.sms = environment.sms;
   attach_facts.command = command_line();
@@ -389,6 +400,7 @@ void gather_facts() {
     CUuuid& id = attach_facts.gpu_ids[i];
     if (HEDDLE_REAL(cuDeviceGetUuid_v2)(&id, static_cast<CUdevice>(i)) != CUDA_SUCCESS) id = {};
   }
+  gather_memory(attach_facts);
 }
 
 // The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
@@ -419,6 +431,7 @@ void forget_parent() {
   forget_partitions();
   forget_kernels();
   forget_rows();
+  forget_memory();
 }
 
 // 0, or what pthread_create said.

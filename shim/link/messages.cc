@@ -51,6 +51,16 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, facts.sm_groups[i]);
     auto ids = attach.initGpuIds(static_cast<unsigned>(facts.gpu_id_count * ipc::kGpuIdBytes));
     if (ids.size() > 0) memcpy(ids.begin(), facts.gpu_ids, ids.size());
+    const auto devices = static_cast<unsigned>(facts.gpu_id_count);
+    auto total = attach.initMemoryTotal(devices);
+    auto held = attach.initMemoryHeld(devices);
+    for (unsigned i = 0; i < devices; ++i) {
+      total.set(i, facts.memory_total[i]);
+      held.set(i, facts.memory_held[i]);
+    }
+    set_text(facts.memory, ipc::kLabelBytes, [&](unsigned n) { return attach.initMemory(n); });
+    set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
+    attach.setMpsMemoryLimit(facts.mps_memory_limit);
   });
 }
 
@@ -74,6 +84,17 @@ void build_kernel(Packet& packet, const KernelFacts& facts) {
     kernel.setStaticSmemBytes(facts.static_smem_bytes);
     kernel.setMaxBlocksPerSm(facts.blocks_per_sm);
     kernel.setIsGraph(graph);
+  });
+}
+
+void build_need(Packet& packet, const MemoryNeed& need) {
+  constexpr size_t kRoom = 128;
+  build(packet, kRoom, [&](wire::Message::Builder message) {
+    auto out = message.initMemoryNeed();
+    out.setDevice(static_cast<uint8_t>(need.device));
+    out.setNumber(need.number);
+    out.setBytes(need.bytes);
+    out.setRelease(need.release);
   });
 }
 

@@ -1,4 +1,4 @@
-// The two control messages that a shim sends, as packets: a Cap'n Proto message with its segment
+// The control messages that a shim sends, as packets: a Cap'n Proto message with its segment
 // table, built in place. Nothing here allocates or fails: what is too long is cut.
 #pragma once
 
@@ -28,6 +28,18 @@ struct AttachFacts {
   size_t sm_group_count = 0;
   CUuuid gpu_ids[ipc::kDevices] = {};
   size_t gpu_id_count = 0;
+  uint64_t memory_total[ipc::kDevices] = {};
+  uint64_t memory_held[ipc::kDevices] = {};
+  std::string_view memory;
+  std::string_view run;
+  bool mps_memory_limit = false;
+};
+
+struct MemoryNeed {
+  int device = 0;
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  bool release = false;
 };
 
 struct KernelFacts {
@@ -50,5 +62,6 @@ struct alignas(8) Packet {
 
 void build_attach(Packet& packet, const AttachFacts& facts);
 void build_kernel(Packet& packet, const KernelFacts& facts);
+void build_need(Packet& packet, const MemoryNeed& need);
 
 }  // namespace heddle::shim

@@ -196,6 +196,7 @@ FAKE CUresult cuStreamDestroy_v2(CUstream stream) {
   fake_lanes -= is_lane(stream);
   return CUDA_SUCCESS;
 }
+FAKE CUresult cuMemHostGetFlags(unsigned*, void*) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
 
 FAKE CUresult cuFuncGetName(const char** name, CUfunction f) {
@@ -396,6 +397,8 @@ FAKE CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int, uint64_t 
                                      : reinterpret_cast<void*>(cuLaunchKernel);
   } else if (strcmp(symbol, "cuMemAlloc") == 0) {
     *pfn = reinterpret_cast<void*>(cuMemAlloc_v2);
+  } else if (strcmp(symbol, "cuMemHostGetFlags") == 0) {
+    *pfn = reinterpret_cast<void*>(cuMemHostGetFlags);
   }
   if (status != nullptr) {
     *status = *pfn != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

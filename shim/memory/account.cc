@@ -1,0 +1,440 @@
+#include "shim/memory/account.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "ipc/memory.h"
+#include "ipc/socket.h"
+#include "shim/driver/driver.h"
+#include "shim/link/spin.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr int64_t kAnswerNs = ipc::kHeartbeatStaleNs;  // a daemon that takes longer is stopped
+constexpr int64_t kClosedWaitNs = 2'000'000'000;
+// Others of the group are asked for what they do not use: their helper threads are quick, if they
+// run.
+constexpr int64_t kRetryNs = 200'000'000;
+constexpr int64_t kPauseNs = 20'000, kPauseLongNs = 1'000'000;
+
+struct Account {
+  uint64_t used = 0;
+  uint64_t granted = 0;  // by the session's daemon, less what was given back
+  uint64_t limit = 0;    // as it was told last
+  uint64_t refused = 0;
+};
+
+constinit Spin lock;    // of all that follows
+constinit Spin asking;  // one question at a time; taken before `lock`
+constinit Account accounts[ipc::kDevices];
+constinit HoldingTable table{};
+constinit Session* session = nullptr;
+constinit uint32_t questions = 0;
+constinit uint64_t physicals = 0;
+
+bool has_account(int device) { return device >= 0 && device < static_cast<int>(ipc::kDevices); }
+
+const ipc::DeviceWindow* window_of(int device) {
+  return session != nullptr ? &session->control->windows[device] : nullptr;
+}
+
+// ---- all with the lock held ----
+
+void tell_used(int device) {
+  if (session == nullptr) return;
+  ipc::ThreadBlock& block = session->client->threads[device];
+  block.memory_used.store(accounts[device].used, std::memory_order_relaxed);
+  block.memory_refused.store(accounts[device].refused, std::memory_order_relaxed);
+}
+
+void uncount(int device, uint64_t bytes) {
+  Account& account = accounts[device];
+  account.used -= std::min(account.used, bytes);
+  tell_used(device);
+}
+
+uint64_t limit_of(int device) {
+  const ipc::DeviceWindow* window = window_of(device);
+  if (window != nullptr) {
+    accounts[device].limit = window->memory_limit.load(std::memory_order_relaxed);
+  }
+  return accounts[device].limit;
+}
+
+bool fits(int device, uint64_t bytes) {
+  const uint64_t limit = limit_of(device);
+  if (limit == 0) return true;
+  const Account& account = accounts[device];
+  const uint64_t after = account.used + bytes;
+  if (after > limit || after < bytes) return false;
+  return after <= account.granted || (session == nullptr && !fails_closed());
+}
+
+// Sends a question; its number, or 0 if it could not be sent.
+uint32_t send_need(int device, uint64_t bytes, bool release) {
+  if (session == nullptr || file_id(session->socket) != session->socket_id) return 0;
+  if (++questions == 0) ++questions;
+  Packet packet;
+  build_need(packet, {device, questions, bytes, release});
+  return ipc::send_packet(session->socket, packet.span()) == 0 ? questions : 0;
+}
+
+// ---- without it ----
+
+void pause(int64_t ns) {
+  const int before = errno;
+  const timespec time{0, ns};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+  errno = before;
+}
+
+enum class Answer : uint8_t { kGranted, kRefused, kRetry, kNone };
+
+// The answer to question `number` of the session of that generation, if it is there.
+bool read_answer(int device, uint32_t number, uint64_t generation, Answer& answer) {
+  const Held held(lock);
+  answer = Answer::kNone;
+  const ipc::DeviceWindow* window = window_of(device);
+  if (window == nullptr || session->generation != generation ||
+      session->detached.load(std::memory_order_relaxed)) {
+    return true;  // nobody will answer it
+  }
+  if (window->memory_answered.load(std::memory_order_acquire) != number) return false;
+  accounts[device].granted = window->memory_granted.load(std::memory_order_relaxed);
+  const uint32_t verdict = window->memory_verdict.load(std::memory_order_relaxed);
+  answer = verdict == ipc::kMemoryGranted ? Answer::kGranted
+           : verdict == ipc::kMemoryRetry ? Answer::kRetry
+                                          : Answer::kRefused;
+  return true;
+}
+
+// Asks the daemon for room for `bytes` more.
+Answer ask(int device, uint64_t bytes) {
+  uint32_t number;
+  uint64_t generation;
+  {
+    const Held held(lock);
+    number = send_need(device, accounts[device].used + bytes, false);
+    if (number == 0) return Answer::kNone;
+    generation = session->generation;
+  }
+  const int64_t until = now_ns() + kAnswerNs;
+  Answer answer;
+  while (!read_answer(device, number, generation, answer)) {
+    if (now_ns() > until) return Answer::kNone;
+    pause(kPauseNs);
+  }
+  return answer;
+}
+
+// One question at a time, so that none spins for as long as another's answer takes.
+class Turn {
+ public:
+  Turn() {
+    while (!asking.try_lock()) pause(kPauseNs);
+  }
+  ~Turn() { asking.unlock(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
+bool try_claim(int device, uint64_t bytes) {
+  const Held held(lock);
+  if (!fits(device, bytes)) return false;
+  accounts[device].used += bytes;
+  tell_used(device);
+  return true;
+}
+
+// No answer: as without a daemon, which has a limit and no account.
+bool claim_unanswered(int device, uint64_t bytes) {
+  const Held held(lock);
+  Account& account = accounts[device];
+  if (fails_closed() || account.used + bytes > account.limit) return false;
+  account.used += bytes;
+  tell_used(device);
+  return true;
+}
+
+bool beyond_limit(int device, uint64_t bytes) {
+  const Held held(lock);
+  return accounts[device].used + bytes > limit_of(device);
+}
+
+// A slack of more than this is given back without being asked for.
+uint64_t slack_kept(int device) { return 2 * ipc::memory_chunk(accounts[device].limit); }
+
+// Keeps `slack` beyond what is used, and tells the daemon. In turn with the questions, so that no
+// answer to an earlier one comes later.
+void give_back_in_turn(int device, uint64_t slack) {
+  const Held held(lock);
+  Account& account = accounts[device];
+  if (session == nullptr) return;
+  if (limit_of(device) == 0) account.granted = 0;  // what was granted under a limit ends with it
+  if (account.granted <= account.used + slack) return;
+  const uint64_t before = account.granted;
+  account.granted = account.used + slack;
+  if (send_need(device, account.granted, true) == 0) account.granted = before;
+}
+
+// Unless a question is under way: it gives back by itself if that is wanted.
+void give_back(int device, uint64_t slack) {
+  if (!asking.try_lock()) return;
+  give_back_in_turn(device, slack);
+  asking.unlock();
+}
+
+}  // namespace
+
+bool claim_memory(int device, uint64_t bytes) {
+  if (!has_account(device) || try_claim(device, bytes)) return true;
+  const Turn turn;
+  const int64_t begin = now_ns();
+  for (;;) {
+    if (try_claim(device, bytes)) return true;
+    if (beyond_limit(device, bytes)) return false;
+    const Answer answer = ask(device, bytes);
+    if (try_claim(device, bytes)) return true;
+    const int64_t waited = now_ns() - begin;
+    switch (answer) {
+      case Answer::kGranted:  // other threads were quicker to use it
+        if (waited > kRetryNs) return false;
+        continue;
+      case Answer::kRefused:
+        return false;
+      case Answer::kRetry:
+        if (waited > kRetryNs) return false;
+        give_back_in_turn(device, 0);  // who asks at the same time may need just this
+        break;
+      case Answer::kNone:
+        if (claim_unanswered(device, bytes)) return true;
+        if (!fails_closed() || waited > kClosedWaitNs) return false;
+        break;
+    }
+    pause(kPauseLongNs);
+  }
+}
+
+void unclaim_memory(int device, uint64_t bytes) {
+  if (!has_account(device)) return;
+  bool much;
+  {
+    const Held held(lock);
+    uncount(device, bytes);
+    const Account& account = accounts[device];
+    much = account.limit != 0 && account.granted > account.used + 2 * slack_kept(device);
+  }
+  if (much) give_back(device, slack_kept(device));
+}
+
+void count_refused_memory(int device) {
+  if (!has_account(device)) return;
+  const Held held(lock);
+  ++accounts[device].refused;
+  tell_used(device);
+}
+
+void hold_memory(Holds kind, uint64_t key, CUcontext context, int device, uint64_t bytes) {
+  if (!has_account(device)) return;
+  const Held held(lock);
+  Holding* holding = table.add(kind, key);
+  if (holding == nullptr) return uncount(device, bytes);
+  if (holding->bytes != 0) uncount(holding->device, holding->bytes);  // its end was not seen
+  holding->device = static_cast<uint8_t>(device);
+  holding->bytes = bytes;
+  holding->owner = reinterpret_cast<uint64_t>(context);
+}
+
+bool take_memory(Holds kind, uint64_t key, Holding& out) {
+  const Held held(lock);
+  Holding* holding = table.find(kind, key);
+  if (holding == nullptr) return false;
+  out = *holding;
+  table.remove(holding);
+  return true;
+}
+
+void put_memory_back(const Holding& holding) {
+  const Held held(lock);
+  if (Holding* place = table.add(holding.kind, holding.key)) {
+    *place = holding;
+  } else {
+    uncount(holding.device, holding.bytes);
+  }
+}
+
+// ---- VMM ----
+
+void hold_physical(uint64_t handle, int device, uint64_t bytes) {
+  if (!has_account(device)) return;
+  const Held held(lock);
+  const uint64_t number = ++physicals;
+  Holding* names = table.add(Holds::kHandle, handle);
+  if (names != nullptr) names->owner = number;
+  Holding* physical = names != nullptr ? table.add(Holds::kPhysical, number) : nullptr;
+  if (physical == nullptr) {
+    if (names != nullptr) table.remove(table.find(Holds::kHandle, handle));
+    return uncount(device, bytes);
+  }
+  physical->device = static_cast<uint8_t>(device);
+  physical->bytes = bytes;
+  physical->handles = 1;
+}
+
+namespace {
+
+// With the lock held.
+Holding* physical_of(Holds kind, uint64_t key) {
+  const Holding* names = table.find(kind, key);
+  return names != nullptr ? table.find(Holds::kPhysical, names->owner) : nullptr;
+}
+
+void end_if_unused(Holding* physical) {
+  if (physical->handles != 0 || physical->mappings != 0) return;
+  uncount(physical->device, physical->bytes);
+  table.remove(physical);
+}
+
+}  // namespace
+
+void retain_handle(uint64_t handle) {
+  const Held held(lock);
+  if (Holding* physical = physical_of(Holds::kHandle, handle)) ++physical->handles;
+}
+
+void release_handle(uint64_t handle) {
+  const Held held(lock);
+  Holding* physical = physical_of(Holds::kHandle, handle);
+  if (physical == nullptr) return;
+  const uint64_t number = physical->key;
+  if (--physical->handles == 0) table.remove(table.find(Holds::kHandle, handle));
+  end_if_unused(table.find(Holds::kPhysical, number));
+}
+
+void map_handle(uint64_t handle, uint64_t at, uint64_t bytes) {
+  const Held held(lock);
+  Holding* physical = physical_of(Holds::kHandle, handle);
+  if (physical == nullptr) return;
+  const uint64_t number = physical->key;
+  Holding* mapping = table.add(Holds::kMapping, at);
+  if (mapping == nullptr) return;
+  mapping->bytes = bytes;
+  mapping->owner = number;
+  ++table.find(Holds::kPhysical, number)->mappings;
+}
+
+// Whole mappings, one behind the other, as the driver demands.
+void unmap_range(uint64_t at, uint64_t bytes) {
+  const Held held(lock);
+  const uint64_t end = at + bytes;
+  while (at < end) {
+    Holding* mapping = table.find(Holds::kMapping, at);
+    if (mapping == nullptr || mapping->bytes == 0) return;
+    const uint64_t number = mapping->owner;
+    at += mapping->bytes;
+    table.remove(mapping);
+    Holding* physical = table.find(Holds::kPhysical, number);
+    if (physical == nullptr) continue;
+    --physical->mappings;
+    end_if_unused(physical);
+  }
+}
+
+// ---- reserved sizes ----
+
+void settle_reserved(Holds kind, uint64_t key, int device, uint64_t bytes, bool ended) {
+  if (!has_account(device)) return;
+  const Held held(lock);
+  Holding* pool = table.add(kind, key);
+  if (pool == nullptr) return;
+  pool->device = static_cast<uint8_t>(device);
+  const uint64_t before = pool->bytes;
+  pool->bytes = ended ? 0 : bytes;
+  accounts[device].used += pool->bytes;
+  uncount(device, before);
+  if (ended) table.remove(pool);
+}
+
+size_t pools_of(int device, uint64_t* keys, size_t most) {
+  const Held held(lock);
+  size_t count = 0;
+  table.for_each([&](const Holding& holding) {
+    if (holding.kind == Holds::kPool && holding.device == device && count < most) {
+      keys[count++] = holding.key;
+    }
+  });
+  return count;
+}
+
+void forget_context_memory(CUcontext context) {
+  const auto owner = reinterpret_cast<uint64_t>(context);
+  const Held held(lock);
+  table.remove_if([&](const Holding& holding) {
+    if (holding.owner != owner ||
+        (holding.kind != Holds::kPointer && holding.kind != Holds::kArray)) {
+      return false;
+    }
+    uncount(holding.device, holding.bytes);
+    return true;
+  });
+}
+
+MemoryView view_memory(int device) {
+  if (!has_account(device)) return {};
+  const Held held(lock);
+  const ipc::DeviceWindow* window = window_of(device);
+  const uint64_t others =
+      window != nullptr ? window->memory_others.load(std::memory_order_relaxed) : 0;
+  return {limit_of(device), accounts[device].used + others};
+}
+
+// ---- for the helper thread ----
+
+void gather_memory(AttachFacts& facts) {
+  for (size_t i = 0; i < facts.gpu_id_count; ++i) {
+    size_t total = 0;
+    HEDDLE_REAL(cuDeviceTotalMem_v2)(&total, static_cast<CUdevice>(i));
+    facts.memory_total[i] = total;
+  }
+  const char* mps_limit = secure_getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+  facts.mps_memory_limit = mps_limit != nullptr && *mps_limit != '\0';
+}
+
+void tell_memory_held(AttachFacts& facts) {
+  const Held held(lock);
+  for (size_t i = 0; i < facts.gpu_id_count; ++i) facts.memory_held[i] = accounts[i].used;
+}
+
+void memory_attached(Session& current) {
+  const Held held(lock);
+  session = &current;
+  for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
+    accounts[device].granted =
+        current.control->windows[device].memory_granted.load(std::memory_order_relaxed);
+    limit_of(device);
+    tell_used(device);
+  }
+}
+
+void memory_detached() {
+  const Held held(lock);
+  session = nullptr;
+}
+
+void give_back_memory() {
+  for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) give_back(device, 0);
+}
+
+void forget_memory() {
+  lock.forget();
+  asking.forget();
+  for (Account& account : accounts) account = {};
+  table.clear();
+  session = nullptr;
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,73 @@
+// What this process holds of device memory, one entry each: found by handle or address, because
+// neither cuMemFree nor its like is told a size.
+//
+// Open addressing in memory of its own that doubles and is never given back. No lock: the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle::shim {
+
+enum class Holds : uint8_t {
+  kNothing,   // a free place
+  kPointer,   // cuMemAlloc and its like: freed by address, and with its context
+  kArray,     // freed by handle, and with its context
+  kHandle,    // cuMemCreate: names a kPhysical
+  kMapping,   // an address at which a kPhysical is mapped
+  kPhysical,  // what a cuMemCreate made, by a number of its own: handles are used again while
+              // what they named is still mapped
+  kPool,      // a pool by its reserved size
+  kGraphs,    // the graphs of a device, likewise
+};
+
+struct Holding {
+  Holds kind = Holds::kNothing;
+  uint8_t device = 0;
+  uint32_t handles = 0;   // kPhysical: that name it,
+  uint32_t mappings = 0;  // and that map it
+  uint64_t key = 0;
+  uint64_t bytes = 0;
+  uint64_t owner = 0;  // the context; of kHandle and kMapping the key of the kPhysical
+};
+
+class HoldingTable {
+ public:
+  // nullptr if there is none. Valid until the next add() or remove().
+  Holding* find(Holds kind, uint64_t key);
+  // The one there is, or a new one; nullptr where there is no memory for it.
+  Holding* add(Holds kind, uint64_t key);
+  void remove(Holding* holding);
+  void clear();
+  size_t size() const { return size_; }
+
+  // `visit(Holding&)` for each. It must neither add nor remove.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (size_t i = 0; i < capacity_; ++i) {
+      if (places_[i].kind != Holds::kNothing) visit(places_[i]);
+    }
+  }
+  // Removes those of which `gone(const Holding&)` is true.
+  template <class Gone>
+  void remove_if(Gone&& gone) {
+    for (size_t i = 0; i < capacity_;) {
+      // What follows a removed one may move up to its place: the same place is looked at again.
+      if (places_[i].kind != Holds::kNothing && gone(places_[i])) {
+        remove(&places_[i]);
+      } else {
+        ++i;
+      }
+    }
+  }
+
+ private:
+  size_t place_of(Holds kind, uint64_t key) const;
+  bool grow();
+
+  Holding* places_ = nullptr;
+  size_t capacity_ = 0;  // a power of two, or 0
+  size_t size_ = 0;
+};
+
+}  // namespace heddle::shim
