@@ -24,6 +24,7 @@
 #include "daemon/cli/top.h"
 #include "daemon/cli/trace.h"
 #include "ipc/limits.h"
+#include "ipc/memory.h"
 #include "ipc/sm_set.h"
 
 namespace heddle::cli {
@@ -137,6 +138,12 @@ void add_run(CLI::App& app, Options& o) {
                    "keep its kernels on these SMs: 32 (the first), 32-131, 25%, 25%-100%")
       ->check([](const std::string& text) {
         return ipc::parse_sms(text) ? "" : "--sms takes " + std::string(ipc::kSmRangeForm);
+      });
+  command
+      ->add_option("--memory", o.run.memory,
+                   "most device memory of it and all that it starts, on each GPU: 20GiB, 25%")
+      ->check([](const std::string& text) {
+        return ipc::parse_memory(text) ? "" : "--memory takes 20GiB, 512MiB or 25% of the GPU";
       });
   command->add_flag("--sim", o.run.sim, "on the simulated GPU");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");

@@ -85,6 +85,7 @@ class Page {
     const bool timed = std::strcmp(metric.unit, "us") == 0;
     if (const size_t unit = name.find("_us"); timed && unit != name.npos) name.erase(unit, 3);
     if (timed) name += "_seconds";
+    if (std::strcmp(metric.unit, "bytes") == 0) name += "_bytes";
     const bool counter = metric.type == MetricType::kCounter;
     // What is not counted must not end so: sm_total.
     if (!counter && name.ends_with("_total")) name.replace(name.size() - 6, 6, "s");
@@ -185,8 +186,6 @@ void add_policy(Page& page, const json& policy) {
 constexpr const char* kUp = "heddle_up";
 constexpr const char* kUpHelp = "1: the daemon answers";
 
-bool is_hex(char c) { return isxdigit(static_cast<unsigned char>(c)) != 0; }
-
 // The page, whatever the daemon does.
 std::string page_now(const std::string& socket) {
   server::Request request;
@@ -233,16 +232,6 @@ int serve(const MetricsOptions& options) {
 }
 
 }  // namespace
-
-std::string container_id_of(const std::string& cgroup) {
-  constexpr size_t kDigits = 64;
-  size_t run = 0;
-  for (size_t i = cgroup.size(); i-- > 0;) {  // the innermost
-    run = is_hex(cgroup[i]) ? run + 1 : 0;
-    if (run == kDigits && (i == 0 || !is_hex(cgroup[i - 1]))) return cgroup.substr(i, kDigits);
-  }
-  return "";
-}
 
 std::string pod_uid_of(const std::string& cgroup) {
   constexpr size_t kLength = 36;

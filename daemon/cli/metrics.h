@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "daemon/base/container_id.h"
+
 namespace heddle::cli {
 
 struct MetricsOptions {
@@ -19,7 +21,7 @@ std::string prometheus_text(const nlohmann::json& status, const nlohmann::json& 
 std::string prometheus_down();
 
 // Of a cgroup's path what container runtimes and Kubernetes put into it, "" where there is none.
-std::string container_id_of(const std::string& cgroup);
+using heddle::container_id_of;
 std::string pod_uid_of(const std::string& cgroup);
 
 int run_metrics(const MetricsOptions& options);

@@ -170,13 +170,30 @@ std::string rule_text(const json& grade) {
     add("window " + grade.at("window_max_us").dump() + " us");
   if (grade.at("fail") == "closed") add("fail closed");
   if (const std::string sms = grade.value("sms", ""); !sms.empty()) add("SMs " + sms);
+  if (const std::string most = grade.value("memory", ""); !most.empty()) add("memory " + most);
   return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
+}
+
+// Its own, and what its limit has left for nobody: "1.5 GiB (12.0 of 20.0)".
+std::string memory_text(const json& device) {
+  const auto gib = [&](const char* name) {
+    char text[32];
+    snprintf(text, sizeof text, "%.1f", device.value(name, 0.0) / (1 << 30));
+    return std::string(text);
+  };
+  if (device.value("memory_used", 0.0) == 0 && device.value("memory_limit", 0.0) == 0) return "-";
+  std::string text = gib("memory_used") + " GiB";
+  if (device.value("memory_limit", 0.0) == 0) return text;
+  text += " (" + gib("memory_group") + " of " + gib("memory_limit") + ")";
+  const double refused = device.value("memory_refused", 0.0);
+  if (refused > 0) text += ", " + std::to_string(static_cast<uint64_t>(refused)) + " refused";
+  return text;
 }
 
 void print_ps(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
                          "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "ADDED", "PROFILE",
-                         "MODE", "RULE", "STATE"}};
+                         "MODE", "MEMORY", "RULE", "STATE"}};
   for (const json& client : answer.at("clients")) {
     json devices = client.at("devices");
     if (devices.empty()) {
@@ -201,7 +218,7 @@ void print_ps(std::ostream& out, const json& answer) {
                       device.at("launches").dump(), device.at("granted").dump(),
                       std::to_string(self_launches(client)), milliseconds(device.at("gpu_us")),
                       added_text(device), profile_text(device), client.at("mode"),
-                      rule_text(client), state_of(client, device)});
+                      memory_text(device), rule_text(client), state_of(client, device)});
     }
   }
   print_table(out, rows);

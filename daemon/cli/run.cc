@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -126,6 +127,15 @@ int run(const RunOptions& options) {
   }
   if (!options.label.empty()) setenv("HEDDLE_LABEL", options.label.c_str(), 1);
   if (!options.sms.empty()) setenv("HEDDLE_SMS", options.sms.c_str(), 1);
+  if (!options.memory.empty()) {
+    setenv("HEDDLE_MEMORY", options.memory.c_str(), 1);
+    // All that the program starts shares the limit: by the number that it keeps, and when that was.
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const std::string run = std::to_string(getpid()) + '.' + std::to_string(now.tv_sec) + '.' +
+                            std::to_string(now.tv_nsec);
+    setenv("HEDDLE_RUN", run.c_str(), 1);
+  }
   if (!options.socket.empty()) {
     setenv(ipc::kSocketEnv, fs::absolute(options.socket).c_str(), 1);
   }

@@ -9,7 +9,8 @@ namespace heddle::cli {
 struct RunOptions {
   int priority = -1;  // -1: leave it to the administrator's rules
   std::string label;
-  std::string sms;  // kept on these (ipc/sm_set.h); "": on what the rules say
+  std::string memory;  // most device memory (ipc/memory.h); "": what the rules say
+  std::string sms;     // kept on these (ipc/sm_set.h); "": on what the rules say
   std::string socket;
   bool sim = false;  // on the simulated GPU
   bool quiet = false;

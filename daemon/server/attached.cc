@@ -97,6 +97,8 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.terms.slo_ms = terms.slo_ms;
   identity_.terms.slowdown_max = terms.slowdown_max;
   identity_.terms.window_us = terms.window_us;
+  identity_.terms.memory = terms.memory;
+  identity_.terms.memory_per = terms.memory_per;
 }
 
 int Client::send_attached(int socket, int doorbell) {

@@ -68,6 +68,9 @@ struct Identity {
   uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
   uint32_t sms = 0;        // how many SMs these are
   std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
+  std::string memory_asked;         // the limit that it asks for itself, "": none
+  std::string run;                  // processes of its user with the same one share that
+  bool mps_memory_limit = false;    // MPS holds it to one of its own
 };
 
 class Client {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "daemon/base/toml.h"
+#include "ipc/memory.h"
 #include "ipc/sm_set.h"
 
 namespace heddle::server {
@@ -188,6 +189,14 @@ std::string read_gpu(const toml::table& table, const std::string& file, Config& 
       {{"auto", GpuMode::kAuto}, {"mps", GpuMode::kMps}, {"timeslice", GpuMode::kTimeslice}},
       config.gpu_mode);
   if (s.find("switch_us") != nullptr) s.number("switch_us", 0, 1e6, config.switch_us.emplace(0));
+  if (const toml::node* node = s.find("context_memory")) {
+    const auto amount = ipc::parse_memory(node->value<std::string>().value_or(""));
+    if (!amount || amount->percent > 0) {
+      s.bad(*node, "context_memory", "an amount in quotes, such as \"500MiB\"");
+    } else {
+      config.context_memory = amount->bytes;
+    }
+  }
   s.number("idle_us", 100, 1e7, core.idle_us);
   s.number("idle_us_max", 100, 1e7, core.idle_us_max);
   s.number("window_low_us", 0, 1e6, core.window_low_us);
@@ -301,6 +310,25 @@ void read_sms(Section& s, std::string& out) {
   if (!ipc::parse_sms(out)) s.bad(*node, "sms", ipc::kSmRangeForm);
 }
 
+void read_memory(Section& s, Terms& terms) {
+  s.text("memory", terms.memory);
+  if (const toml::node* node = s.find("memory");
+      node != nullptr && !ipc::parse_memory(terms.memory)) {
+    s.bad(*node, "memory", ipc::kMemoryForm);
+  }
+  s.choice<MemoryPer>("memory_per",
+                      {{"rule", MemoryPer::kRule},
+                       {"client", MemoryPer::kClient},
+                       {"user", MemoryPer::kUser},
+                       {"label", MemoryPer::kLabel},
+                       {"cgroup", MemoryPer::kCgroup},
+                       {"container", MemoryPer::kContainer}},
+                      terms.memory_per);
+  if (const toml::node* node = s.find("memory_per"); node != nullptr && terms.memory.empty()) {
+    s.bad(*node, "memory_per", "left out, or beside memory, the limit that it is about");
+  }
+}
+
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
@@ -308,7 +336,8 @@ bool read_terms(Section& s, Terms& terms) {
   s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
-  return s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
+  read_memory(s, terms);
+  return !terms.memory.empty() || s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
          s.find("slowdown_max") != nullptr || s.find("window_us") != nullptr ||
          s.find("fail") != nullptr || !terms.sms.empty();
 }
@@ -335,7 +364,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, window_us, fail and sms");
+              "share, slo_ms, slowdown_max, window_us, fail, sms and memory");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   config.rules.push_back(rule);
@@ -407,7 +436,9 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
     return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.contended_spin_us,
                     c.unobserved, c.sparse);
   };
-  const auto gpu = [](const Config& c) { return std::tie(c.gpu_mode, c.switch_us, c.core); };
+  const auto gpu = [](const Config& c) {
+    return std::tie(c.gpu_mode, c.switch_us, c.context_memory, c.core);
+  };
   if (daemon(a) != daemon(b)) all.emplace_back("[daemon]");
   if (gpu(a) != gpu(b)) all.emplace_back("[gpu]");
   if (a.mps != b.mps) all.emplace_back("[mps]");

@@ -19,6 +19,10 @@
 
 namespace heddle::server {
 
+// All whom the rule matches share its limit; or each client, user, label, cgroup or container of
+// them has one.
+enum class MemoryPer : uint8_t { kRule, kClient, kUser, kLabel, kCgroup, kContainer };
+
 // What a rule gives besides the priority; the defaults are what clients without a rule have.
 struct Terms {
   double share = 1;                          // weight among equals in a policy's queue
@@ -27,6 +31,8 @@ struct Terms {
   bool fail_closed = false;                  // no launch without a daemon's word
   std::string sms;                           // kept on these (ipc/sm_set.h), "": on any
   double slowdown_max = 0;                   // by others, as promised: 1.1 is 10 %; 0: nothing is
+  std::string memory;                        // most device memory (ipc/memory.h), "": no limit
+  MemoryPer memory_per = MemoryPer::kRule;   // whom that holds together
 
   bool operator==(const Terms&) const = default;
 };
@@ -90,6 +96,7 @@ struct Config {
 
   GpuMode gpu_mode = GpuMode::kAuto;
   std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced
+  uint64_t context_memory = 0;      // counted of each process beside its allocations
   core::Config core;                // device, sm_total and mps are filled in per device
 
   PolicySettings policy;

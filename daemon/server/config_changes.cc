@@ -60,6 +60,7 @@ size_t Server::take_rules(std::vector<Rule> rules) {
       continue;
     }
     ++changed;
+    set_memory_limits(*client);
     log_.info("client_terms_changed",
               {{"client", id}, {"priority", grade.priority}, {"rule", grade.rule}});
   }

@@ -17,9 +17,24 @@ namespace {
 constexpr int kNestingMax = 8;
 constexpr size_t kParamsMax = 64;
 constexpr double kTrialMaxS = 30 * 86'400;
+constexpr uint64_t kMemoryMost = uint64_t{1} << 48;  // so that sums stay sums
 
 std::string cut(capnp::Text::Reader text, size_t most) {
   return std::string(text.cStr(), std::min<size_t>(text.size(), most));
+}
+
+void decode_memory(wire::Attach::Reader in, AttachMessage& out) {
+  const auto copy = [&](auto list, auto& to) {
+    const size_t known = std::min<size_t>(list.size(), out.device_count);
+    for (size_t i = 0; i < known; ++i) {
+      to[i] = std::min(list[static_cast<unsigned>(i)], kMemoryMost);
+    }
+  };
+  copy(in.getMemoryTotal(), out.memory_total);
+  copy(in.getMemoryHeld(), out.memory_held);
+  out.memory = cut(in.getMemory(), ipc::kLabelBytes);
+  out.run = cut(in.getRun(), ipc::kLabelBytes);
+  out.mps_memory_limit = in.getMpsMemoryLimit();
 }
 
 AttachMessage decode_attach(wire::Attach::Reader in) {
@@ -42,6 +57,14 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   for (size_t i = 0; i < out.gpu_ids.size(); ++i) {
     std::memcpy(&out.gpu_ids[i], ids.begin() + i * ipc::kGpuIdBytes, ipc::kGpuIdBytes);
   }
+  decode_memory(in, out);
+  return out;
+}
+
+Result<Message> decode_need(wire::MemoryNeed::Reader in) {
+  const MemoryNeed out{in.getDevice(), in.getNumber(), in.getBytes(), in.getRelease()};
+  if (out.device >= ipc::kDevices || out.bytes > kMemoryMost)
+    return fail("message: no such memory");
   return out;
 }
 
@@ -251,6 +274,8 @@ Result<Message> decode_message(std::span<const std::byte> packet) {
         return decode_attach(message.getAttach());
       case wire::Message::REGISTER_KERNEL:
         return decode_kernel(message.getRegisterKernel());
+      case wire::Message::MEMORY_NEED:
+        return decode_need(message.getMemoryNeed());
       case wire::Message::REQUEST:
         return decode_request(message.getRequest());
       default:

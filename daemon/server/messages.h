@@ -2,6 +2,7 @@
 // traversal and nesting, and Cap'n Proto's exceptions end here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,6 +30,17 @@ struct AttachMessage {
   std::string gpu_name;
   std::string sms;
   std::vector<uint16_t> sm_groups;
+  std::array<uint64_t, ipc::kDevices> memory_total{}, memory_held{};
+  std::string memory;
+  std::string run;
+  bool mps_memory_limit = false;
+};
+
+struct MemoryNeed {
+  uint32_t device = 0;
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  bool release = false;
 };
 
 struct Request {
@@ -64,7 +76,7 @@ struct Request {
   MpsOrder mps = MpsOrder::kStatus;
 };
 
-using Message = std::variant<AttachMessage, core::KernelBody, Request>;
+using Message = std::variant<AttachMessage, core::KernelBody, Request, MemoryNeed>;
 
 // `packet` must lie at an 8-byte boundary.
 Result<Message> decode_message(std::span<const std::byte> packet);

@@ -38,6 +38,7 @@ json window_json(uint32_t window_us) {
   return window_us;
 }
 
+constexpr size_t kGroupsMost = 64;
 constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 
 // How long others may hold up one of its gaps, and how often it was longer.
@@ -95,7 +96,8 @@ json terms_json(const Terms& terms) {
           {"slowdown_max", terms.slowdown_max > 0 ? json(terms.slowdown_max) : json()},
           {"window_max_us", window},
           {"fail", terms.fail_closed ? "closed" : "open"},
-          {"sms", terms.sms}};
+          {"sms", terms.sms},
+          {"memory", terms.memory}};
 }
 
 const char* mode_text(GpuMode mode) {
@@ -112,6 +114,13 @@ struct Reader {
   uid_t uid;
   bool local, all;
 };
+
+// Which limit holds its device memory, by whose hand, and how near it is.
+const char* memory_mechanism(const Identity& who) {
+  const bool shim = !who.terms.memory.empty() || !who.memory_asked.empty();
+  if (who.mps_memory_limit) return shim ? "shim and mps" : "mps";
+  return shim ? "shim" : "none";
+}
 
 json client_json(const Client& client, const ServerFacts& facts, bool unobserved,
                  const Reader& reader) {
@@ -135,6 +144,8 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"rule", who.rule},
               {"partition", who.partition},
               {"sm_count", who.sms},
+              {"memory_asked", who.memory_asked},
+              {"memory_by", memory_mechanism(who)},
               {"mode", mode_text(mode_of(who, facts.config->gpu_mode, facts.mps->state()))},
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
@@ -147,7 +158,22 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
   return all;
 }
 
+using MemoryViews = std::map<std::pair<core::ClientId, uint32_t>, MemoryAccounts::View>;
+
+void add_memory(ClientOnDevice& row, std::string& group, const Client& client, uint32_t device,
+                const MemoryViews& views) {
+  if (device >= ipc::kDevices) return;
+  row.memory_used = memory_used(client, device);
+  row.memory_refused = memory_refused(client, device);
+  const auto view = views.find({client.identity().id, device});
+  if (view == views.end()) return;
+  row.memory_limit = view->second.limit;
+  row.memory_group = view->second.limit > 0 ? view->second.others + row.memory_used : 0;
+  group = view->second.group;
+}
+
 json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader) {
+  const MemoryViews views = facts.memory->views();
   std::map<core::ClientId, json> clients;
   for (const auto& [id, client] : engine.clients()) {
     clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), reader);
@@ -158,14 +184,21 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
     for (const core::ClientStatus& status : scheduler->clients()) {
       const auto it = clients.find(status.view.id);
       if (it == clients.end()) continue;
-      json device = metrics_json(kClientDeviceMetrics, {status, status.view.queued});
-      device.update({{"device", index},
-                     {"active", status.view.active},
-                     {"window", window_json(status.view.window_us)},
-                     {"profiled", status.profiled},
-                     {"waits", waits_json(status.waits)},
-                     {"promise", promise_json(status.promise)},
-                     {"measure_runs", scheduler->config().measure_runs}});
+      ClientOnDevice row{status, status.view.queued};
+      std::string group;
+      const core::ClientId id = status.view.id;
+      add_memory(row, group, *engine.clients().at(id),
+                 facts.memory->device_on(id, static_cast<uint8_t>(index)), views);
+      json device = metrics_json(kClientDeviceMetrics, row);
+      device.update(
+          {{"device", index},
+           {"memory_limited_as", reader.owns(engine.clients().at(id)->identity()) ? group : ""},
+           {"active", status.view.active},
+           {"window", window_json(status.view.window_us)},
+           {"profiled", status.profiled},
+           {"waits", waits_json(status.waits)},
+           {"promise", promise_json(status.promise)},
+           {"measure_runs", scheduler->config().measure_runs}});
       device.update(bound_json(status));
       it->second["devices"].push_back(std::move(device));
     }
@@ -266,6 +299,22 @@ json config_json(core::TimeNs now, const ServerFacts& facts) {
           {"unresolved", std::move(unresolved)}};
 }
 
+// The limits that hold somebody now.
+json memory_json(const Engine& engine, const MemoryAccounts& memory) {
+  json all = json::array();
+  for (const MemoryAccounts::Group& group : memory.groups()) {
+    if (all.size() == kGroupsMost) break;
+    all.push_back({{"limited_as", group.name},
+                   {"gpu", group.gpu},
+                   {"uuid", engine.gpus().text(group.gpu)},
+                   {"limit", group.limit},
+                   {"used", group.used},
+                   {"granted", group.granted},
+                   {"clients", group.members}});
+  }
+  return all;
+}
+
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles) {
   json devices = json::array();
@@ -286,6 +335,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
+          {"memory", memory_json(engine, *facts.memory)},
           {"counters", metrics_json(kDaemonMetrics, {engine.counters(), facts.connections,
                                                      facts.log->lost(), facts.naps})}};
 }

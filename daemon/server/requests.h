@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/server/engine.h"
+#include "daemon/server/memory.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
 #include "ipc/socket.h"
@@ -26,6 +27,7 @@ struct ServerFacts {
   std::vector<std::string> config_restarts;  // tables that have changed and wait for a restart
   Log* log = nullptr;
   const MpsWatch* mps = nullptr;
+  const MemoryAccounts* memory = nullptr;
   // A policy that was loaded for a while.
   struct Trial {
     uint64_t generation, back_to;

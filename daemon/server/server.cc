@@ -119,6 +119,11 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "", log),
       engine_(config, store, profiles_, log),
+      memory_(config.context_memory,
+              [this](core::ClientId id, uint32_t device) {
+                const Client* client = engine_.find(id);
+                return client != nullptr ? memory_used(*client, device) : 0;
+              }),
       mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
       stopper_([this] { stopping_ = true; }) {
   std::vector<GpuId> gpus;
@@ -131,6 +136,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
   facts_.config_read_at = facts_.started_at;
   facts_.log = &log_;
   facts_.mps = &mps_;
+  facts_.memory = &memory_;
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
   listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
@@ -258,6 +264,7 @@ bool Server::spin(core::TimeNs now) {
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
+    show_memory();
     engine_.collect_profiles();
     save_profiles();
   }

@@ -26,6 +26,7 @@
 #include "daemon/server/handles.h"
 #include "daemon/server/jobs.h"
 #include "daemon/server/log.h"
+#include "daemon/server/memory.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
 #include "daemon/server/policy_source.h"
@@ -125,6 +126,12 @@ class Server {
   void beat();
   void disconnect(int fd);
   void hang_up(Descriptor fd);
+  void join_memory(Client& client, const AttachMessage& message);
+  void set_memory_limits(Client& client);
+  void on_memory_need(Client& client, const MemoryNeed& need);
+  void show_memory(Client& client, uint32_t device, const MemoryAccounts::View& view);
+  void show_memory();
+  void want_back(core::ClientId id);
   void process_gone(core::ClientId id);
   using Find = std::function<std::optional<Result<Generation>>()>;
   void load_policy(const std::string& name);
@@ -162,6 +169,7 @@ class Server {
   const std::vector<DriverGpu> driver_gpus_ = driver_gpus();
   ProfileStore profiles_;
   Engine engine_;
+  MemoryAccounts memory_;
   std::unique_ptr<Recording> recording_;  // one at a time
   int recording_for_ = -1;                // the connection that asked for it
   MpsWatch mps_;

@@ -181,6 +181,8 @@ void Server::on_message(Connection& connection, Message message) {
   HEDDLE_FAULT_POINT("daemon: message decoded");
   if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
     if (client != nullptr) engine_.register_kernel(*client, *kernel, monotonic_now());
+  } else if (const auto* need = std::get_if<MemoryNeed>(&message)) {
+    if (client != nullptr) on_memory_need(*client, *need);
   } else if (connection.client != 0) {
     if (client != nullptr) client->intake().count_malformed();
   } else if (const auto* attach = std::get_if<AttachMessage>(&message)) {
@@ -256,6 +258,9 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.gpus = engine_.number_gpus(message.gpu_ids, uid, is_privileged(connection.peer));
   identity.sm_count = message.sm_count;
   identity.mps = message.mps;
+  identity.memory_asked = message.memory;
+  identity.run = message.run;
+  identity.mps_memory_limit = message.mps_memory_limit;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Applicant applicant{origin, identity.label, message.priority, message.sms};
   const Grade grade = server::grade(rules_, geteuid(), applicant);
@@ -289,8 +294,10 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   Client& client = engine_.attach(std::move(*made), monotonic_now());
   find_mode();
   look_at_mps();
+  join_memory(client, message);
   HEDDLE_FAULT_POINT("daemon: client known, not told");
   if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
+    memory_.leave(id);
     return engine_.detach(id, monotonic_now());
   }
   HEDDLE_FAULT_POINT("daemon: client told, not watched");
@@ -431,6 +438,7 @@ void Server::disconnect(int fd) {
   if (process == processes_.end()) return;
   process->second->connection = -1;
   if (Client* client = engine_.find(id)) client->connected = false;
+  memory_.leave(id);  // it has become another program, or is about to attach again
   // Without a pidfd the socket is all there is to go by.
   if (process->second->pidfd.get() < 0) process_gone(id);
 }
@@ -448,6 +456,7 @@ void Server::process_gone(core::ClientId id) {
   epoll_ctl(doorbells_.get(), EPOLL_CTL_DEL, process->second->doorbell.get(), nullptr);
   processes_.erase(process);
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
+  memory_.leave(id);
   engine_.detach(id, monotonic_now());
   find_mode();
   look_at_mps();

@@ -1,0 +1,220 @@
+// Device memory: how limits are written, the daemon's accounts, the shim's table.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "daemon/server/memory.h"
+#include "shim/memory/table.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+TEST(MemoryAmount, IsReadAsAdministratorsWriteIt) {
+  EXPECT_EQ(ipc::parse_memory("20GiB")->bytes, 20 * kGiB);
+  EXPECT_EQ(ipc::parse_memory("1.5GiB")->bytes, 3 * kGiB / 2);
+  EXPECT_EQ(ipc::parse_memory("512MiB")->of(kGiB), 512 * kMiB);
+  EXPECT_EQ(ipc::parse_memory("25%")->of(80 * kGiB), 20 * kGiB);
+  for (const char* bad : {"", "20", "20GB", "GiB", "0GiB", "-1GiB", "101%", "1KiB", "1..5GiB", "%",
+                          "20 GiB", "9999999TiB"}) {
+    EXPECT_FALSE(ipc::parse_memory(bad)) << bad;
+  }
+}
+
+// Clients whose use is what a test says.
+class Memory : public ::testing::Test {
+ protected:
+  void join(core::ClientId id, uint64_t held = 0, const char* group = "team",
+            const char* limit = "1GiB") {
+    MemoryAccounts::Bytes total{}, holds{};
+    total[0] = 8 * kGiB;
+    holds[0] = held;
+    used_[id] = held;
+    accounts_.join(id, same_numbers(), total, holds);
+    accounts_.set_limits(id, {{group, *ipc::parse_memory(limit)}});
+  }
+  // What a shim does: asks, and uses it if it may.
+  ipc::MemoryVerdict allocate(core::ClientId id, uint64_t bytes) {
+    if (used_[id] + bytes <= accounts_.view(id, 0).granted) {
+      used_[id] += bytes;
+      return ipc::kMemoryGranted;
+    }
+    const auto verdict = accounts_.need(id, 0, used_[id] + bytes);
+    if (verdict == ipc::kMemoryGranted) used_[id] += bytes;
+    return verdict;
+  }
+  void give_back(core::ClientId id) { accounts_.release(id, 0, used_[id]); }
+
+  std::map<core::ClientId, uint64_t> used_;
+  MemoryAccounts accounts_{
+      0, [this](core::ClientId id, uint32_t device) { return device == 0 ? used_[id] : 0; }};
+};
+
+TEST_F(Memory, LimitHoldsForAllOfAGroupTogether) {
+  join(1);
+  join(2);
+  EXPECT_EQ(allocate(1, 600 * kMiB), ipc::kMemoryGranted);
+  EXPECT_EQ(allocate(2, 600 * kMiB), ipc::kMemoryRefused);
+  EXPECT_EQ(allocate(2, 300 * kMiB), ipc::kMemoryGranted);
+}
+
+TEST_F(Memory, GroupsKnowNothingOfEachOther) {
+  join(1, 0, "one");
+  join(2, 0, "two");
+  EXPECT_EQ(allocate(1, kGiB), ipc::kMemoryGranted);
+  EXPECT_EQ(allocate(2, kGiB), ipc::kMemoryGranted);
+}
+
+TEST_F(Memory, GrantsAChunkAheadSoThatMostAllocationsAskNothing) {
+  join(1);
+  EXPECT_EQ(allocate(1, kMiB), ipc::kMemoryGranted);
+  EXPECT_GT(accounts_.view(1, 0).granted, 8 * kMiB);
+}
+
+TEST_F(Memory, LastByteOfALimitCanBeHad) {
+  join(1);
+  join(2);
+  uint64_t all = 0;
+  while (allocate(1 + all % 2, 5 * kMiB) == ipc::kMemoryGranted) all += 5;
+  for (core::ClientId id : {1, 2}) give_back(id);
+  const uint64_t left = kGiB - used_[1] - used_[2];
+  EXPECT_EQ(allocate(2, left), ipc::kMemoryGranted);
+  EXPECT_EQ(allocate(1, 1), ipc::kMemoryRefused);
+}
+
+TEST_F(Memory, WhatOthersDoNotUseIsAskedFor) {
+  join(1);
+  join(2);
+  EXPECT_EQ(allocate(1, 500 * kMiB), ipc::kMemoryGranted);
+  used_[1] = 100 * kMiB;  // freed, and kept
+  EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryRetry);
+  EXPECT_EQ(accounts_.with_slack(2, 0), std::vector<core::ClientId>{1});
+  give_back(1);
+  EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryGranted);
+}
+
+TEST_F(Memory, WhoEndsGivesBack) {
+  join(1, kGiB);
+  join(2);
+  EXPECT_EQ(allocate(2, kMiB), ipc::kMemoryRefused);
+  accounts_.leave(1);
+  EXPECT_EQ(allocate(2, kGiB), ipc::kMemoryGranted);
+}
+
+TEST_F(Memory, LoweredLimitTakesNothingAwayAndGivesNothingMore) {
+  join(1, 800 * kMiB);
+  accounts_.set_limits(1, {{"team", *ipc::parse_memory("512MiB")}});
+  EXPECT_EQ(accounts_.view(1, 0).granted, 800 * kMiB);
+  EXPECT_EQ(allocate(1, 1), ipc::kMemoryRefused);
+  used_[1] = 400 * kMiB;
+  give_back(1);
+  EXPECT_EQ(allocate(1, 112 * kMiB), ipc::kMemoryGranted);
+  EXPECT_EQ(allocate(1, 1), ipc::kMemoryRefused);
+}
+
+TEST_F(Memory, TwoLimitsBothHold) {
+  join(1);
+  accounts_.set_limits(
+      1, {{"team", *ipc::parse_memory("1GiB")}, {"run", *ipc::parse_memory("256MiB")}});
+  EXPECT_EQ(accounts_.view(1, 0).limit, 256 * kMiB);
+  EXPECT_EQ(allocate(1, 300 * kMiB), ipc::kMemoryRefused);
+  EXPECT_EQ(allocate(1, 256 * kMiB), ipc::kMemoryGranted);
+  join(2, 900 * kMiB);
+  EXPECT_EQ(accounts_.view(1, 0).others, 900 * kMiB);
+}
+
+TEST_F(Memory, ContextsCountByTheSettingForThem) {
+  MemoryAccounts accounts(500 * kMiB, [](core::ClientId, uint32_t) { return 0; });
+  MemoryAccounts::Bytes total{};
+  total[0] = 8 * kGiB;
+  for (core::ClientId id : {1, 2}) {
+    accounts.join(id, same_numbers(), total, {});
+    accounts.set_limits(id, {{"team", *ipc::parse_memory("2GiB")}});
+  }
+  EXPECT_EQ(accounts.need(1, 0, 1100 * kMiB), ipc::kMemoryRefused);
+  EXPECT_EQ(accounts.need(1, 0, 1000 * kMiB), ipc::kMemoryGranted);
+  EXPECT_EQ(accounts.groups().at(0).used, 1000 * kMiB);
+}
+
+TEST_F(Memory, AccountsOfAllAreThoseOfEach) {
+  join(1, 100 * kMiB);
+  join(2, 200 * kMiB);
+  join(3, 300 * kMiB, "others");
+  const auto views = accounts_.views();
+  ASSERT_EQ(views.size(), 3u);
+  for (core::ClientId id : {1, 2, 3}) {
+    const auto one = accounts_.view(id, 0);
+    const auto& of_all = views.at({id, 0});
+    EXPECT_EQ(one.limit, of_all.limit);
+    EXPECT_EQ(one.others, of_all.others);
+    EXPECT_EQ(one.granted, of_all.granted);
+  }
+}
+
+// What the rule says decides who shares its limit.
+TEST(MemoryGroups, AreWhomTheRuleHoldsTogether) {
+  Identity who;
+  who.id = 7;
+  who.uid = 1000;
+  who.rule = "teams";
+  who.label = "red";
+  who.cgroup = "/kubepods/pod1/" + std::string(64, 'a');
+  who.terms.memory = "20GiB";
+  const auto group = [&](MemoryPer per) {
+    who.terms.memory_per = per;
+    return memberships_of(who).at(0).group;
+  };
+  EXPECT_EQ(group(MemoryPer::kRule), "rule teams");
+  EXPECT_EQ(group(MemoryPer::kClient), "rule teams, client 7");
+  EXPECT_EQ(group(MemoryPer::kUser), "rule teams, uid 1000");
+  EXPECT_EQ(group(MemoryPer::kLabel), "rule teams, label red");
+  EXPECT_EQ(group(MemoryPer::kContainer), "rule teams, container " + std::string(64, 'a'));
+  who.memory_asked = "1GiB";
+  who.run = "12.3";
+  EXPECT_EQ(memberships_of(who).at(1).group, "run 1000:12.3");
+  who.run.clear();
+  EXPECT_EQ(memberships_of(who).at(1).group, "client 7");
+}
+
+}  // namespace
+}  // namespace heddle::server
+
+namespace heddle::shim {
+namespace {
+
+// Against std::map, with few distinct hashes' worth of room, so that runs of places are long.
+TEST(HoldingTable, FindsWhatWasAddedAndNothingElse) {
+  const auto seed = static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed());
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  HoldingTable table;
+  std::map<uint64_t, uint64_t> expected;
+  for (int step = 0; step < 200'000; ++step) {
+    const uint64_t key = random() % 3000 * 0x200000;
+    if (random() % 2 == 0) {
+      table.add(Holds::kPointer, key)->bytes = expected[key] = random();
+    } else if (Holding* held = table.find(Holds::kPointer, key)) {
+      ASSERT_EQ(held->bytes, expected.at(key));
+      table.remove(held);
+      expected.erase(key);
+    } else {
+      ASSERT_EQ(expected.count(key), 0u);
+    }
+    ASSERT_EQ(table.size(), expected.size());
+  }
+  for (const auto& [key, bytes] : expected) {
+    ASSERT_NE(table.find(Holds::kPointer, key), nullptr);
+    EXPECT_EQ(table.find(Holds::kPointer, key)->bytes, bytes);
+    EXPECT_EQ(table.find(Holds::kArray, key), nullptr);
+  }
+  table.remove_if([](const Holding& holding) { return holding.bytes % 2 == 0; });
+  for (const auto& [key, bytes] : expected) {
+    EXPECT_EQ(table.find(Holds::kPointer, key) == nullptr, bytes % 2 == 0);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::shim
