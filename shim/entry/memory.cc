@@ -55,18 +55,19 @@ bool settle_pool(CUmemoryPool pool, int device) {
 }
 
 // Pools shrink when the driver likes: looked at before anything is refused.
-void settle_pools(int device) {
+// False: there are none.
+bool settle_pools(int device) {
   constexpr size_t kPools = 64;
   uint64_t pools[kPools];
   const size_t count = pools_of(device, pools, kPools);
   for (size_t i = 0; i < count; ++i) settle_pool(reinterpret_cast<CUmemoryPool>(pools[i]), device);
+  return count > 0;
 }
 
 bool claim(int device, uint64_t bytes) {
   settle_graphs(device);
   if (claim_memory(device, bytes)) return true;
-  settle_pools(device);
-  if (claim_memory(device, bytes)) return true;
+  if (settle_pools(device) && claim_memory(device, bytes)) return true;
   count_refused_memory(device);
   return false;
 }

@@ -1,0 +1,362 @@
+// Limits on device memory, end to end: the real shim and the real server, on the simulated driver,
+// which counts by itself.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "tests/integration/server_setting.h"
+
+extern char** environ;
+
+namespace heddle::testing {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr const char* kOutOfMemory = "-2";
+
+class Program {
+ public:
+  explicit Program(std::vector<std::string> environment) {
+    int in[2], out[2];
+    EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      environment.emplace_back(*variable);
+    }
+    std::vector<char*> all;
+    for (std::string& variable : environment) all.push_back(variable.data());
+    all.push_back(nullptr);
+    char program[] = HEDDLE_MEMORY_CLIENT;
+    char* argv[] = {program, nullptr};
+    EXPECT_EQ(posix_spawn(&pid_, program, &actions, nullptr, argv, all.data()), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    in_ = in[1];
+    out_ = fdopen(out[0], "r");
+    EXPECT_EQ(receive(), "0");
+  }
+  ~Program() {
+    kill();
+    close(in_);
+    fclose(out_);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void send(const std::string& line) {
+    const std::string text = line + '\n';
+    EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  std::string receive() {
+    char line[256] = {};
+    if (fgets(line, sizeof line, out_) == nullptr) return "gone";
+    return std::string(line, strcspn(line, "\n"));
+  }
+  std::string operator()(const std::string& line) {
+    send(line);
+    return receive();
+  }
+  std::string alloc(char kind, uint64_t bytes) {
+    return (*this)(std::string("alloc ") + kind + ' ' + std::to_string(bytes));
+  }
+  uint64_t number(const std::string& line) { return std::stoull((*this)(line)); }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1;
+  FILE* out_ = nullptr;
+};
+
+class MemoryLimit : public ServerTest {
+ protected:
+  void limit(const std::string& memory, server::MemoryPer per = server::MemoryPer::kRule,
+             bool closed = false) {
+    server::Rule rule;
+    rule.name = "team";
+    rule.label = "team*";
+    rule.terms.memory = memory;
+    rule.terms.memory_per = per;
+    rule.terms.fail_closed = closed;
+    config_.rules = {rule};
+  }
+  std::unique_ptr<Program> program(const std::string& label = "team",
+                                   std::vector<std::string> more = {}) {
+    std::vector<std::string> environment{
+        "LD_PRELOAD=" HEDDLE_SHIM, "HEDDLE_REAL_LIBCUDA=" HEDDLE_SIM_DRIVER,
+        "HEDDLE_SOCKET=" + config_.socket, "HEDDLE_SIM_SOCKET=" + directory_ + "/gpu",
+        "HEDDLE_LABEL=" + label};
+    environment.insert(environment.end(), more.begin(), more.end());
+    return std::make_unique<Program>(environment);
+  }
+  // What the daemon knows of a process on its GPU; null: nothing yet.
+  json row(const Program& of) {
+    for (const json& client : ps()) {
+      if (client.at("pid") == of.pid() && !client.at("devices").empty()) {
+        return client.at("devices").at(0);
+      }
+    }
+    return nullptr;
+  }
+  // Holds within 10 s, or fails.
+  template <class Condition>
+  void eventually(const char* what, Condition&& condition) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << what;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  void restart() {
+    stop();
+    start();
+  }
+};
+
+TEST_F(MemoryLimit, HoldsOverTwoProcessesOfOneRule) {
+  limit("256MiB");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->alloc('m', 150 * kMiB), "0");
+  EXPECT_EQ(two->alloc('m', 150 * kMiB), kOutOfMemory);
+  EXPECT_EQ(two->alloc('m', 106 * kMiB), "0");
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory);
+  EXPECT_EQ((*one)("free 0"), "0");
+  EXPECT_EQ(two->alloc('m', 150 * kMiB), "1");
+  const json seen = row(*two);
+  EXPECT_EQ(seen.at("memory_used"), 256 * kMiB);
+  EXPECT_EQ(seen.at("memory_limit"), 256 * kMiB);
+  EXPECT_EQ(seen.at("memory_refused"), 1);
+  // Others are not concerned.
+  EXPECT_EQ(program("other")->alloc('m', 512 * kMiB), "0");
+}
+
+TEST_F(MemoryLimit, CountsEveryWayToMemory) {
+  limit("512MiB");
+  start();
+  auto app = program();
+  for (const char kind : {'m', 'u', 'p', 'v', 'a', 's', 't'}) {
+    const std::string slot = app->alloc(kind, 64 * kMiB);
+    ASSERT_EQ(slot.find('-'), slot.npos) << kind << slot;
+    EXPECT_EQ(row(*app).at("memory_used"), app->number("driver")) << kind;
+    EXPECT_EQ(app->alloc(kind, 470 * kMiB), kOutOfMemory) << kind;
+    EXPECT_EQ((*app)("free " + slot), "0") << kind;
+    EXPECT_EQ(row(*app).at("memory_used"), app->number("driver")) << kind;
+  }
+}
+
+TEST_F(MemoryLimit, IsWhatTheProgramSeesOfTheDevice) {
+  limit("25%");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->number("total"), 256 * kMiB);
+  EXPECT_EQ((*one)("info"), std::to_string(256 * kMiB) + ' ' + std::to_string(256 * kMiB));
+  EXPECT_EQ(one->alloc('m', 56 * kMiB), "0");
+  EXPECT_EQ((*one)("info"), std::to_string(200 * kMiB) + ' ' + std::to_string(256 * kMiB));
+  eventually("the other sees it", [&] {
+    return (*two)("info") == std::to_string(200 * kMiB) + ' ' + std::to_string(256 * kMiB);
+  });
+}
+
+TEST_F(MemoryLimit, KilledProcessGivesBackAtOnce) {
+  limit("256MiB");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->alloc('m', 256 * kMiB), "0");
+  EXPECT_EQ(two->alloc('m', kMiB), kOutOfMemory);
+  one->kill();
+  eventually("its part is free", [&] { return two->alloc('m', 256 * kMiB) == "0"; });
+}
+
+TEST_F(MemoryLimit, ForkCountsOnce) {
+  limit("256MiB");
+  start();
+  auto one = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  EXPECT_EQ((*one)("fork"), "0");
+  EXPECT_EQ(one->alloc('m', 156 * kMiB), "1");
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory);
+  EXPECT_EQ(row(*one).at("memory_group"), 256 * kMiB);
+}
+
+TEST_F(MemoryLimit, RestartedDaemonCountsAnew) {
+  limit("256MiB");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  EXPECT_EQ(two->alloc('m', 100 * kMiB), "0");
+  restart();
+  eventually("both are back", [&] { return ps().size() == 2; });
+  EXPECT_EQ(row(*one).at("memory_group"), 200 * kMiB);
+  eventually("the limit is known", [&] { return one->alloc('m', 57 * kMiB) == kOutOfMemory; });
+  EXPECT_EQ(one->alloc('m', 56 * kMiB), "1");
+  EXPECT_EQ(two->alloc('m', 1), kOutOfMemory);
+}
+
+TEST_F(MemoryLimit, WithoutADaemonAProcessKeepsToItByItself) {
+  limit("256MiB");
+  start();
+  auto one = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  stop();
+  EXPECT_EQ(one->alloc('m', 157 * kMiB), kOutOfMemory);
+  EXPECT_EQ(one->alloc('m', 156 * kMiB), "1");
+}
+
+TEST_F(MemoryLimit, WhoFailsClosedGetsNothingWithoutADaemon) {
+  limit("256MiB", server::MemoryPer::kRule, true);
+  start();
+  auto one = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  stop();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), kOutOfMemory);
+  start();
+  eventually("a daemon is back", [&] { return one->alloc('m', 100 * kMiB) == "1"; });
+}
+
+TEST_F(MemoryLimit, PerLabelEachHasItsOwn) {
+  limit("256MiB", server::MemoryPer::kLabel);
+  start();
+  auto red = program("team-red"), blue = program("team-blue"), red_too = program("team-red");
+  EXPECT_EQ(red->alloc('m', 200 * kMiB), "0");
+  EXPECT_EQ(blue->alloc('m', 200 * kMiB), "0");
+  EXPECT_EQ(red_too->alloc('m', 100 * kMiB), kOutOfMemory);
+}
+
+TEST_F(MemoryLimit, RunKeepsWhatItStartsToItsOwn) {
+  start();
+  const std::vector<std::string> run{"HEDDLE_MEMORY=128MiB", "HEDDLE_RUN=1.2.3"};
+  auto one = program("x", run), two = program("x", run);
+  auto other = program("x", {"HEDDLE_MEMORY=128MiB", "HEDDLE_RUN=4"});
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  EXPECT_EQ(two->alloc('m', 100 * kMiB), kOutOfMemory);
+  EXPECT_EQ(other->alloc('m', 100 * kMiB), "0");
+}
+
+TEST_F(MemoryLimit, ResetGivesBackWhatWasInTheContext) {
+  limit("256MiB");
+  start();
+  auto one = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  EXPECT_EQ(one->alloc('a', 100 * kMiB), "1");
+  EXPECT_EQ((*one)("reset"), "0");
+  EXPECT_EQ(row(*one).at("memory_used"), one->number("driver"));
+  EXPECT_EQ(row(*one).at("memory_used"), 0);
+}
+
+TEST_F(MemoryLimit, LoweredLimitTakesNothingAwayAndGivesNothingMore) {
+  limit("512MiB");
+  std::atomic<bool> lowered{false};
+  const auto read = [&]() -> Result<server::Config> {
+    server::Config fresh = config_;
+    if (lowered) fresh.rules.at(0).terms.memory = "256MiB";
+    return fresh;
+  };
+  auto made = server::Server::make(config_, *store_, log_);
+  ASSERT_TRUE(made);
+  server_ = std::move(*made);
+  server_->handle_signals({read, {}});
+  thread_ = std::thread([this] { server_->run(); });
+  auto one = program();
+  EXPECT_EQ(one->alloc('m', 300 * kMiB), "0");
+  EXPECT_EQ(one->alloc('m', 50 * kMiB), "1");
+  lowered = true;
+  ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+  eventually("the limit is lower", [&] { return one->number("total") == 256 * kMiB; });
+  EXPECT_EQ(one->number("driver"), 350 * kMiB);
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory);
+  EXPECT_EQ((*one)("free 0"), "0");
+  EXPECT_EQ(one->alloc('m', 206 * kMiB), "0");
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory);
+}
+
+// Random allocations in 16 processes of two groups, some of them killed, some forked, under a
+// daemon that is started anew: in the end its accounts are what the drivers count.
+class RandomMemory : public MemoryLimit {
+ protected:
+  void work(unsigned seed, int in_all) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    limit("700MiB", server::MemoryPer::kLabel);
+    start();
+    constexpr int kPrograms = 16, kRounds = 4;
+    std::vector<std::unique_ptr<Program>> programs;
+    const auto label = [](size_t i) { return i % 2 == 0 ? "team-a" : "team-b"; };
+    for (int i = 0; i < kPrograms; ++i) programs.push_back(program(label(programs.size())));
+    uint64_t refused = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string count = std::to_string(in_all / kPrograms / kRounds);
+      for (auto& one : programs) {
+        one->send("random " + std::to_string(random()) + ' ' + count + ' ' +
+                  std::to_string(16 * kMiB));
+      }
+      std::vector<bool> killed(programs.size());
+      for (int kills = 0; kills < 2; ++kills) {
+        const size_t victim = random() % programs.size();
+        programs[victim]->kill();
+        killed[victim] = true;
+      }
+      if (round % 2 == 0) restart();
+      for (size_t i = 0; i < programs.size(); ++i) {
+        const std::string answer = programs[i]->receive();
+        if (killed[i]) {
+          programs[i] = program(label(i));
+        } else {
+          ASSERT_EQ(answer.find_first_not_of("0123456789"), answer.npos) << answer;
+          refused += std::stoull(answer);
+        }
+      }
+      compare(programs);
+    }
+    EXPECT_GT(refused, 0u);
+  }
+
+  void compare(std::vector<std::unique_ptr<Program>>& programs) {
+    eventually("all are attached", [&] { return ps().size() == programs.size(); });
+    std::map<std::string, uint64_t> used;
+    uint64_t group_of_a = 0;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      const uint64_t bytes = programs[i]->number("driver");
+      const json seen = row(*programs[i]);
+      EXPECT_EQ(seen.at("memory_used"), bytes) << "program " << i;
+      used[i % 2 == 0 ? "team-a" : "team-b"] += bytes;
+      if (i == 0) group_of_a = seen.at("memory_group");
+    }
+    EXPECT_EQ(group_of_a, used["team-a"]);
+    for (const json& group : status().at("memory")) {
+      const std::string name = group.at("limited_as");
+      EXPECT_EQ(group.at("used"), used[name.substr(name.size() - 6)]) << name;
+    }
+  }
+};
+
+TEST_F(RandomMemory, AccountsAreTheDrivers) {
+  work(static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed()), 8'000);
+}
+
+TEST_F(RandomMemory, AllNightAccountsAreTheDrivers) {
+  for (unsigned seed = 1; seed <= 10; ++seed) {
+    work(seed, 100'000);
+    stop();
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
