@@ -11,7 +11,7 @@ enum class MetricType : uint8_t { kCounter, kGauge };
 
 struct MetricInfo {
   const char* name;  // its key in JSON
-  const char* unit;  // of the value: "us", "bytes", or "" for a number
+  const char* unit;  // of the value: "us", or "" for a number
   const char* help;  // one sentence
   MetricType type;
 };

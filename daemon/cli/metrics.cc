@@ -85,7 +85,6 @@ class Page {
     const bool timed = std::strcmp(metric.unit, "us") == 0;
     if (const size_t unit = name.find("_us"); timed && unit != name.npos) name.erase(unit, 3);
     if (timed) name += "_seconds";
-    if (std::strcmp(metric.unit, "bytes") == 0) name += "_bytes";
     const bool counter = metric.type == MetricType::kCounter;
     // What is not counted must not end so: sm_total.
     if (!counter && name.ends_with("_total")) name.replace(name.size() - 6, 6, "s");

@@ -181,10 +181,11 @@ std::string memory_text(const json& device) {
     snprintf(text, sizeof text, "%.1f", device.value(name, 0.0) / (1 << 30));
     return std::string(text);
   };
-  if (device.value("memory_used", 0.0) == 0 && device.value("memory_limit", 0.0) == 0) return "-";
-  std::string text = gib("memory_used") + " GiB";
-  if (device.value("memory_limit", 0.0) == 0) return text;
-  text += " (" + gib("memory_group") + " of " + gib("memory_limit") + ")";
+  if (device.value("memory_bytes", 0.0) == 0 && device.value("memory_limit_bytes", 0.0) == 0)
+    return "-";
+  std::string text = gib("memory_bytes") + " GiB";
+  if (device.value("memory_limit_bytes", 0.0) == 0) return text;
+  text += " (" + gib("memory_group_bytes") + " of " + gib("memory_limit_bytes") + ")";
   const double refused = device.value("memory_refused", 0.0);
   if (refused > 0) text += ", " + std::to_string(static_cast<uint64_t>(refused)) + " refused";
   return text;

@@ -38,7 +38,7 @@ struct ClientCounts {
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
   uint32_t queued = 0;
-  uint64_t memory_used = 0, memory_limit = 0, memory_group = 0, memory_refused = 0;
+  uint64_t memory_bytes = 0, memory_limit_bytes = 0, memory_group_bytes = 0, memory_refused = 0;
 };
 
 ClientCounts counts_of(const Client& client);
@@ -150,12 +150,12 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
      &ClientOnDevice::gaps_filled},
     {{"gaps_exceeded", "", "Its gaps whose stated bound was exceeded", kCounter},
      &ClientOnDevice::gaps_exceeded},
-    {{"memory_used", "bytes", "Device memory that the client has allocated", kGauge},
-     &ClientOnDevice::memory_used},
-    {{"memory_limit", "bytes", "Limit on the device memory of its group; 0: none", kGauge},
-     &ClientOnDevice::memory_limit},
-    {{"memory_group", "bytes", "What counts of that limit, of all clients of the group", kGauge},
-     &ClientOnDevice::memory_group},
+    {{"memory_bytes", "", "Device memory that the client has allocated", kGauge},
+     &ClientOnDevice::memory_bytes},
+    {{"memory_limit_bytes", "", "Limit on the device memory of its group; 0: none", kGauge},
+     &ClientOnDevice::memory_limit_bytes},
+    {{"memory_group_bytes", "", "What counts of that limit, of all clients of the group", kGauge},
+     &ClientOnDevice::memory_group_bytes},
     {{"memory_refused", "", "Allocations that the limit refused", kCounter},
      &ClientOnDevice::memory_refused},
 };

@@ -163,12 +163,12 @@ using MemoryViews = std::map<std::pair<core::ClientId, uint32_t>, MemoryAccounts
 void add_memory(ClientOnDevice& row, std::string& group, const Client& client, uint32_t device,
                 const MemoryViews& views) {
   if (device >= ipc::kDevices) return;
-  row.memory_used = memory_used(client, device);
+  row.memory_bytes = memory_used(client, device);
   row.memory_refused = memory_refused(client, device);
   const auto view = views.find({client.identity().id, device});
   if (view == views.end()) return;
-  row.memory_limit = view->second.limit;
-  row.memory_group = view->second.limit > 0 ? view->second.others + row.memory_used : 0;
+  row.memory_limit_bytes = view->second.limit;
+  row.memory_group_bytes = view->second.limit > 0 ? view->second.others + row.memory_bytes : 0;
   group = view->second.group;
 }
 
@@ -299,24 +299,24 @@ json config_json(core::TimeNs now, const ServerFacts& facts) {
           {"unresolved", std::move(unresolved)}};
 }
 
-// The limits that hold somebody now.
-json memory_json(const Engine& engine, const MemoryAccounts& memory) {
+// The limits that hold somebody now. Their names may tell labels and cgroups.
+json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named) {
   json all = json::array();
   for (const MemoryAccounts::Group& group : memory.groups()) {
     if (all.size() == kGroupsMost) break;
-    all.push_back({{"limited_as", group.name},
+    all.push_back({{"limited_as", named ? group.name : ""},
                    {"gpu", group.gpu},
                    {"uuid", engine.gpus().text(group.gpu)},
-                   {"limit", group.limit},
-                   {"used", group.used},
-                   {"granted", group.granted},
+                   {"limit_bytes", group.limit},
+                   {"used_bytes", group.used},
+                   {"granted_bytes", group.granted},
                    {"clients", group.members}});
   }
   return all;
 }
 
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
-                 const PolicyStore& store, const ProfileStore& profiles) {
+                 const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();
   for (const Engine::Device& device : engine.devices()) {
     if (device.scheduler) devices.push_back(device_json(device, engine.gpus(), store));
@@ -335,7 +335,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
-          {"memory", memory_json(engine, *facts.memory)},
+          {"memory", memory_json(engine, *facts.memory, named)},
           {"counters", metrics_json(kDaemonMetrics, {engine.counters(), facts.connections,
                                                      facts.log->lost(), facts.naps})}};
 }
@@ -431,7 +431,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
     case Kind::kPs:
       return done(ps_json(engine, facts, Reader(asker)));
     case Kind::kStatus:
-      return done(status_json(now, facts, engine, store, profiles));
+      return done(status_json(now, facts, engine, store, profiles, is_privileged(asker.peer)));
     case Kind::kBypass:
       if (request.bypass != engine.bypass()) facts.log->warning("bypass", {{"on", request.bypass}});
       engine.set_bypass(request.bypass, now);

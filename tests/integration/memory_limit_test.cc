@@ -141,8 +141,8 @@ TEST_F(MemoryLimit, HoldsOverTwoProcessesOfOneRule) {
   EXPECT_EQ((*one)("free 0"), "0");
   EXPECT_EQ(two->alloc('m', 150 * kMiB), "1");
   const json seen = row(*two);
-  EXPECT_EQ(seen.at("memory_used"), 256 * kMiB);
-  EXPECT_EQ(seen.at("memory_limit"), 256 * kMiB);
+  EXPECT_EQ(seen.at("memory_bytes"), 256 * kMiB);
+  EXPECT_EQ(seen.at("memory_limit_bytes"), 256 * kMiB);
   EXPECT_EQ(seen.at("memory_refused"), 1);
   // Others are not concerned.
   EXPECT_EQ(program("other")->alloc('m', 512 * kMiB), "0");
@@ -155,10 +155,10 @@ TEST_F(MemoryLimit, CountsEveryWayToMemory) {
   for (const char kind : {'m', 'u', 'p', 'v', 'a', 's', 't'}) {
     const std::string slot = app->alloc(kind, 64 * kMiB);
     ASSERT_EQ(slot.find('-'), slot.npos) << kind << slot;
-    EXPECT_EQ(row(*app).at("memory_used"), app->number("driver")) << kind;
+    EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver")) << kind;
     EXPECT_EQ(app->alloc(kind, 470 * kMiB), kOutOfMemory) << kind;
     EXPECT_EQ((*app)("free " + slot), "0") << kind;
-    EXPECT_EQ(row(*app).at("memory_used"), app->number("driver")) << kind;
+    EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver")) << kind;
   }
 }
 
@@ -193,7 +193,7 @@ TEST_F(MemoryLimit, ForkCountsOnce) {
   EXPECT_EQ((*one)("fork"), "0");
   EXPECT_EQ(one->alloc('m', 156 * kMiB), "1");
   EXPECT_EQ(one->alloc('m', 1), kOutOfMemory);
-  EXPECT_EQ(row(*one).at("memory_group"), 256 * kMiB);
+  EXPECT_EQ(row(*one).at("memory_group_bytes"), 256 * kMiB);
 }
 
 TEST_F(MemoryLimit, RestartedDaemonCountsAnew) {
@@ -204,7 +204,7 @@ TEST_F(MemoryLimit, RestartedDaemonCountsAnew) {
   EXPECT_EQ(two->alloc('m', 100 * kMiB), "0");
   restart();
   eventually("both are back", [&] { return ps().size() == 2; });
-  EXPECT_EQ(row(*one).at("memory_group"), 200 * kMiB);
+  EXPECT_EQ(row(*one).at("memory_group_bytes"), 200 * kMiB);
   eventually("the limit is known", [&] { return one->alloc('m', 57 * kMiB) == kOutOfMemory; });
   EXPECT_EQ(one->alloc('m', 56 * kMiB), "1");
   EXPECT_EQ(two->alloc('m', 1), kOutOfMemory);
@@ -257,8 +257,8 @@ TEST_F(MemoryLimit, ResetGivesBackWhatWasInTheContext) {
   EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
   EXPECT_EQ(one->alloc('a', 100 * kMiB), "1");
   EXPECT_EQ((*one)("reset"), "0");
-  EXPECT_EQ(row(*one).at("memory_used"), one->number("driver"));
-  EXPECT_EQ(row(*one).at("memory_used"), 0);
+  EXPECT_EQ(row(*one).at("memory_bytes"), one->number("driver"));
+  EXPECT_EQ(row(*one).at("memory_bytes"), 0);
 }
 
 TEST_F(MemoryLimit, LoweredLimitTakesNothingAwayAndGivesNothingMore) {
@@ -335,14 +335,14 @@ class RandomMemory : public MemoryLimit {
     for (size_t i = 0; i < programs.size(); ++i) {
       const uint64_t bytes = programs[i]->number("driver");
       const json seen = row(*programs[i]);
-      EXPECT_EQ(seen.at("memory_used"), bytes) << "program " << i;
+      EXPECT_EQ(seen.at("memory_bytes"), bytes) << "program " << i;
       used[i % 2 == 0 ? "team-a" : "team-b"] += bytes;
-      if (i == 0) group_of_a = seen.at("memory_group");
+      if (i == 0) group_of_a = seen.at("memory_group_bytes");
     }
     EXPECT_EQ(group_of_a, used["team-a"]);
     for (const json& group : status().at("memory")) {
       const std::string name = group.at("limited_as");
-      EXPECT_EQ(group.at("used"), used[name.substr(name.size() - 6)]) << name;
+      EXPECT_EQ(group.at("used_bytes"), used[name.substr(name.size() - 6)]) << name;
     }
   }
 };

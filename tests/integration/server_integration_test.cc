@@ -212,7 +212,10 @@ TEST_F(ServerTest, GivesWhatTheFirstMatchingRuleSaysAndShowsIt) {
   rule.uid = getuid();
   rule.label = "train*";
   rule.priority = 2;
-  rule.terms = {2.5f, 20, 300, true, ""};
+  rule.terms.share = 2.5;
+  rule.terms.slo_ms = 20;
+  rule.terms.window_us = 300;
+  rule.terms.fail_closed = true;
   config_.rules = {rule};
   start();
   FakeClient trained(config_.socket, {.priority = 0, .label = "training"});

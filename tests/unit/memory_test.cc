@@ -5,6 +5,8 @@
 #include <random>
 
 #include "daemon/server/memory.h"
+#include "daemon/server/messages.h"
+#include "shim/link/messages.h"
 #include "shim/memory/table.h"
 
 namespace heddle::server {
@@ -22,6 +24,48 @@ TEST(MemoryAmount, IsReadAsAdministratorsWriteIt) {
                           "20 GiB", "9999999TiB"}) {
     EXPECT_FALSE(ipc::parse_memory(bad)) << bad;
   }
+}
+
+TEST(MemoryRule, IsReadAndRefusedWithPlaceAndRemedy) {
+  const auto good = parse_config(
+      "[gpu]\ncontext_memory = \"500MiB\"\n[[rule]]\nname = \"t\"\nmemory = \"25%\"\n"
+      "memory_per = \"container\"\n",
+      "f");
+  ASSERT_TRUE(good) << good.error().message;
+  EXPECT_EQ(good->context_memory, 500 * kMiB);
+  EXPECT_EQ(good->rules.at(0).terms.memory, "25%");
+  EXPECT_EQ(good->rules.at(0).terms.memory_per, MemoryPer::kContainer);
+  const auto error = [](const std::string& keys) {
+    const auto config = parse_config("[[rule]]\n" + keys, "f");
+    return config ? "" : config.error().message;
+  };
+  EXPECT_EQ(error("memory = 20"), "f:2: rule.memory must be a string in quotes");
+  EXPECT_EQ(error("memory = \"20GB\""),
+            "f:2: rule.memory must be an amount in quotes, such as \"20GiB\", \"512MiB\" or "
+            "\"25%\" of the GPU");
+  EXPECT_EQ(error("memory = \"1GiB\"\nmemory_per = \"pod\""),
+            "f:3: rule.memory_per must be \"rule\" or \"client\" or \"user\" or \"label\" or "
+            "\"cgroup\" or \"container\"");
+  EXPECT_EQ(error("priority = 3\nmemory_per = \"user\""),
+            "f:3: rule.memory_per must be left out, or beside memory, the limit that it is about");
+}
+
+// A need as the shim writes it, and what no shim writes.
+TEST(MemoryNeed, IsDecodedAndChecked) {
+  const auto decode = [](const shim::MemoryNeed& need) {
+    shim::Packet packet;
+    shim::build_need(packet, need);
+    return decode_message(packet.span());
+  };
+  const auto message = decode({3, 7, 5 * kGiB, true});
+  ASSERT_TRUE(message);
+  const auto& need = std::get<MemoryNeed>(*message);
+  EXPECT_EQ(need.device, 3u);
+  EXPECT_EQ(need.number, 7u);
+  EXPECT_EQ(need.bytes, 5 * kGiB);
+  EXPECT_TRUE(need.release);
+  EXPECT_FALSE(decode({ipc::kDevices, 1, kMiB, false}));
+  EXPECT_FALSE(decode({0, 1, ~uint64_t{0}, false}));
 }
 
 // Clients whose use is what a test says.
