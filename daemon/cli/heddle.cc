@@ -302,30 +302,6 @@ void add_sweep(CLI::App& profile, Options& o) {
   });
 }
 
-void add_ncu(CLI::App& profile, Options& o) {
-  CLI::App* report = profile.add_subcommand(
-      "import-ncu", "Metrics of each kernel in what Nsight Compute wrote (ncu --csv)");
-  report->add_option("report", o.ncu.report, "the CSV, kernel names mangled")->required();
-  report->add_option("--into", o.ncu.into, "a profile of the same program, which gets them");
-  report->callback([&o] {
-    o.ncu.as_json = o.as_json;
-    o.exit_code = profile_import_ncu(o.ncu);
-  });
-  CLI::App* collect = profile.add_subcommand(
-      "collect-metrics",
-      "Run a program (after --) under Nsight Compute, without heddle and MPS: one launch of each "
-      "configuration, clocks and caches as they are, graphs by node");
-  collect->add_option("--output", o.ncu.output, "the report (heddle-ncu.csv)");
-  collect->add_option("--ncu", o.ncu.ncu, "where Nsight Compute is, if not in PATH");
-  collect->add_option("--skip", o.ncu.skip,
-                      "launches of each configuration before the one that is measured (1)");
-  collect->callback([&o] {
-    o.ncu.as_json = o.as_json;
-    o.ncu.command = o.run.command;
-    o.exit_code = profile_collect_metrics(o.ncu);
-  });
-}
-
 void add_profiles(CLI::App& app, Options& o) {
   ProfileOptions& p = o.profile;
   CLI::App* profile = app.add_subcommand(
@@ -376,7 +352,7 @@ void add_profiles(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
   add_sweep(*profile, o);
-  add_ncu(*profile, o);
+  add_ncu(*profile, o.ncu, o.run.command, o.as_json, o.exit_code);
   for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
 }
 

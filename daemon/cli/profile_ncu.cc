@@ -196,4 +196,29 @@ std::string neighbours_text(const std::vector<Neighbours>& kernels) {
   return out;
 }
 
+void add_ncu(CLI::App& profile, NcuOptions& options, const std::vector<std::string>& command,
+             const bool& as_json, int& exit_code) {
+  CLI::App* report = profile.add_subcommand(
+      "import-ncu", "Metrics of each kernel in what Nsight Compute wrote (ncu --csv)");
+  report->add_option("report", options.report, "the CSV, kernel names mangled")->required();
+  report->add_option("--into", options.into, "a profile of the same program, which gets them");
+  report->callback([&] {
+    options.as_json = as_json;
+    exit_code = profile_import_ncu(options);
+  });
+  CLI::App* collect = profile.add_subcommand(
+      "collect-metrics",
+      "Run a program (after --) under Nsight Compute, without heddle and MPS: one launch of each "
+      "configuration, clocks and caches as they are, graphs by node");
+  collect->add_option("--output", options.output, "the report (heddle-ncu.csv)");
+  collect->add_option("--ncu", options.ncu, "where Nsight Compute is, if not in PATH");
+  collect->add_option("--skip", options.skip,
+                      "launches of each configuration before the one that is measured (1)");
+  collect->callback([&] {
+    options.as_json = as_json;
+    options.command = command;
+    exit_code = profile_collect_metrics(options);
+  });
+}
+
 }  // namespace heddle::cli

@@ -2,6 +2,7 @@
 // kernels leave room for neighbours (`heddle profile show --neighbours`).
 #pragma once
 
+#include <CLI/App.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct NcuOptions {
 // does not return where ncu exists: it becomes ncu.
 int profile_import_ncu(const NcuOptions& options);
 int profile_collect_metrics(const NcuOptions& options);
+// Adds both to `heddle profile`; `command` is what stands after --.
+void add_ncu(CLI::App& profile, NcuOptions& options, const std::vector<std::string>& command,
+             const bool& as_json, int& exit_code);
 
 // A kernel and the limit of an SM that forbids company to it: kNone if a modest block finds room.
 struct Neighbours {

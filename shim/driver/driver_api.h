@@ -232,10 +232,10 @@ struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
   unsigned NumChannels;
   unsigned Flags;
 };
-constexpr unsigned CUDA_ARRAY3D_LAYERED = 0x01;
-constexpr unsigned CUDA_ARRAY3D_CUBEMAP = 0x04;
-constexpr unsigned CUDA_ARRAY3D_SPARSE = 0x40;
-constexpr unsigned CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80;
+constexpr unsigned kArray3dLayered = 0x01;
+constexpr unsigned kArray3dCubemap = 0x04;
+constexpr unsigned kArray3dSparse = 0x40;
+constexpr unsigned kArray3dDeferredMapping = 0x80;
 
 enum CUmemPool_attribute : int {
   CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,

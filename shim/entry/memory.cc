@@ -157,8 +157,7 @@ uint64_t bytes_of_plane(const Descriptor& what) {
 }
 template <class Descriptor>
 uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
-  if (what == nullptr ||
-      (what->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0) {
+  if (what == nullptr || (what->Flags & (kArray3dSparse | kArray3dDeferredMapping)) != 0) {
     return 0;  // no memory yet: cuMemMapArrayAsync gives it what cuMemCreate made
   }
   uint64_t bytes = 0;
@@ -169,7 +168,7 @@ uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
     const auto halve = [](auto& extent) { extent = extent > 1 ? extent / 2 : extent; };
     halve(level.Width);
     halve(level.Height);
-    if ((level.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) == 0) halve(level.Depth);
+    if ((level.Flags & (kArray3dLayered | kArray3dCubemap)) == 0) halve(level.Depth);
   }
   return bytes;
 }

@@ -22,6 +22,10 @@ namespace {
   static_assert(offsetof(ours::type, field) == offsetof(::type, field))
 #define SAME_SIZE(type) static_assert(sizeof(ours::type) == sizeof(::type))
 
+static_assert(ours::kArray3dLayered == CUDA_ARRAY3D_LAYERED);
+static_assert(ours::kArray3dCubemap == CUDA_ARRAY3D_CUBEMAP);
+static_assert(ours::kArray3dSparse == CUDA_ARRAY3D_SPARSE);
+static_assert(ours::kArray3dDeferredMapping == CUDA_ARRAY3D_DEFERRED_MAPPING);
 SAME_VALUE(CUDA_SUCCESS);
 SAME_VALUE(CUDA_ERROR_INVALID_VALUE);
 SAME_VALUE(CUDA_ERROR_OUT_OF_MEMORY);

@@ -28,7 +28,15 @@ void decode(const Packet& packet, Check&& check) {
 
 TEST(ShimMessages, AttachCarriesItsFacts) {
   Packet packet;
-  AttachFacts facts{"label", "python train.py", 9, 13000, 2, 132, true, "NVIDIA H200", {}};
+  AttachFacts facts;
+  facts.label = "label";
+  facts.command = "python train.py";
+  facts.priority = 9;
+  facts.driver_version = 13000;
+  facts.device_count = 2;
+  facts.sm_count = 132;
+  facts.mps = true;
+  facts.gpu_name = "NVIDIA H200";
   facts.gpu_id_count = 2;
   facts.gpu_ids[1].bytes[15] = 7;
   build_attach(packet, facts);
