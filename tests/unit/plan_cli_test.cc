@@ -1,5 +1,6 @@
 // `heddle plan` as it is typed: what it prints, and its errors.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -38,14 +39,18 @@ Said heddle(std::vector<std::string> words) {
 
 class PlanCliTest : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(directory_); }
+  void SetUp() override {
+    char name[] = "/tmp/heddle-plan-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+  }
   void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string file(const char* name, const std::string& text) {
     const std::string path = directory_ + "/" + name;
     std::ofstream(path) << text;
     return path;
   }
-  std::string directory_ = testing::TempDir() + "heddle_plan_cli";
+  std::string directory_;
   std::string miso_ = std::string(HEDDLE_JOBS) + "/miso";
   std::string jobs_ = R"(
 [[job]]
