@@ -223,7 +223,7 @@ HEDDLE_SIM_API CUresult cuMemPoolTrimTo(CUmemoryPool, size_t keep) {
 }
 
 // No entry point of the real driver: what this process holds on the device, as the driver counts.
-HEDDLE_SIM_API CUresult cuHeddleSimDeviceBytes(uint64_t* bytes) {
+HEDDLE_SIM_API CUresult heddle_sim_device_bytes(uint64_t* bytes) {
   HEDDLE_SIM_CALL(call);
   *bytes = device_bytes();
   return CUDA_SUCCESS;

@@ -203,7 +203,7 @@ std::string answer(const std::string& line) {
   if (command == "driver") {
     uint64_t bytes = 0;
     static void* const driver = dlopen(getenv("HEDDLE_REAL_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
-    entry<CUresult(uint64_t*)>(driver, "cuHeddleSimDeviceBytes")(&bytes);
+    entry<CUresult(uint64_t*)>(driver, "heddle_sim_device_bytes")(&bytes);
     return std::to_string(bytes);
   }
   if (command == "fork") {
