@@ -22,11 +22,11 @@ constexpr double kHintChange = 0.05;
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 // Its first launches are timed, and then one in so many: that costs a launch a third of its time
-// (bench/RESULTS.md, Scheme III).
+// (bench/RESULTS.md, "What heddle costs": a new task).
 constexpr uint32_t kTimedFirst = 2;
 constexpr uint8_t kTimedEvery = 5;
 
-// A synchronizing call with nothing to wait for takes a few microseconds (bench/RESULTS.md).
+// A synchronizing call with nothing to wait for takes a few microseconds (on an H200).
 constexpr TimeNs kWaitedNs = 10'000;
 // One queue's end moves an inferred duration by this factor at most.
 constexpr double kInferredFactor = 2;

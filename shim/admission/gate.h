@@ -1,4 +1,4 @@
-// Who may launch, decided on the caller's thread.
+// Who may launch, decided on the caller's thread: shim/HOW_A_LAUNCH_GOES.md has the truth table.
 //
 // A wrapper makes a Turn, which returns when the launch may go, calls the driver, and tells the
 // Turn what came of it. Without a session, a free thread slot or a managed stream the Turn does

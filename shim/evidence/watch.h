@@ -2,7 +2,7 @@
 // important waits for this client.
 //
 // It looks every 20 µs and rests as soon as no marker is outstanding, while anything captures, and
-// for good once the process exits. Measured (bench/RESULTS.md): a thread that spins on the query
+// for good once the process exits. Measured on an H200: a thread that spins on the query
 // costs each launch 0.44 µs and is itself late by half a millisecond and more one time in twenty;
 // one that looks every 20 µs costs a launch nothing.
 #pragma once
