@@ -32,7 +32,7 @@ enum Admission {
   selfStale @5;       # the daemon's heartbeat stopped, or it went away
   selfPool @6;        # no free ring, or a device beyond kDevices
   selfCapturing @7;   # the stream is capturing: nothing runs yet
-  selfExempt @8;      # must never be held back (shim/README.md)
+  selfExempt @8;      # must never be held back (shim/DETAILS.md)
   bypass @9;          # heddle bypass on
   unmanaged @10;      # the client was refused
 }

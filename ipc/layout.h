@@ -151,7 +151,7 @@ struct ClientMemory {
     std::atomic<uint64_t> self[16];  // by Admission: launches that did not wait for a grant
     std::atomic<uint64_t> marker_errors;
     std::atomic<uint64_t> partitioned;    // launches of a client with a partition: into it,
-    std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/README.md)
+    std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/DETAILS.md)
     std::atomic<uint64_t> unobserved;     // of `launches`, those without a record
     std::atomic<uint64_t>
         green_streams;  // of Green Contexts that the application made: never moved

@@ -2,7 +2,7 @@
 //
 // A launch-bound program launches every few microseconds, and the GPU is done with each kernel
 // before the next comes, or soon after. Of a long row of such launches nobody can use the gaps, and
-// a record for each costs the program some percent (shim/README.md, Sparse). So the row is told by
+// a record for each costs the program some percent (shim/DETAILS.md, Rows). So the row is told by
 // its first launch, then by two in a row now and then, between which the gap is seen, and by what
 // ends it: a launch after a gap worth filling, one that finds much queued, a kernel behind which
 // either was so, or a wait. Each record says how many launches went without one. The shim's rule,

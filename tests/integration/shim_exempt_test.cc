@@ -1,4 +1,4 @@
-// What the built shim never holds back, and what it records as activity (shim/README.md).
+// What the built shim never holds back, and what it records as activity (shim/DETAILS.md).
 #include <gtest/gtest.h>
 
 #include <string>

@@ -26,9 +26,8 @@ LONG_FILES = {
     "shim/driver/entry_points.inc": "generated: one line per driver entry point",
 }
 # Longer READMEs: the policy guide is a reference, bench/ carries measurements, daemon/ the life of
-# one launch, shim/ what is never held back, with reasons and tests.
-LONG_READMES = {"policies/README.md", "bench/README.md", "daemon/README.md",
-                "shim/README.md"}
+# one launch.
+LONG_READMES = {"policies/README.md", "bench/README.md", "daemon/README.md"}
 
 FORMATTED = (".h", ".cc")  # clang-format sees to their columns
 SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
