@@ -1,5 +1,5 @@
 // A job: one process that loads once, stays, and runs a block when told to. Speaks the protocol of
-// bench/README.md ("A program of your own"), in its short form (lines) or its compact one (JSON).
+// bench/METHOD.md ("The job protocol"), in its short form (lines) or its compact one (JSON).
 #pragma once
 
 #include <string>

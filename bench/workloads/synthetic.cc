@@ -1,4 +1,4 @@
-// heddle-synthetic: a job of the protocol (bench/README.md) whose iterations are drawn, not
+// heddle-synthetic: a job of the protocol (bench/METHOD.md) whose iterations are drawn, not
 // computed: so many kernels of chosen durations, host time between them, a synchronize, a pause.
 // Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or without.
 //
@@ -357,7 +357,7 @@ class Synthetic {
           "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--syncs N]\n"
           "       [--memory-mib N] [--seed N] [--launches US/BLOCKS,...]\n"
           "or:    heddle-synthetic --trace FILE [--job NAME] [--tokens N] [--memory-mib N]\n"
-          "then commands of the job protocol on standard input (bench/README.md)\n",
+          "then commands of the job protocol on standard input (bench/METHOD.md)\n",
           what.c_str());
   exit(2);
 }

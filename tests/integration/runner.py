@@ -43,7 +43,7 @@ kernel_us = { median = 1200, sigma = 0.4 }
 blocks = 2640
 """
 
-# A user's own program, as bench/README.md has it; dies after so many blocks, and tells what it got.
+# A user's own program, as bench/METHOD.md has it; dies after so many blocks, and tells what it got.
 OWN = """import os, sys, time
 print("ready", flush=True)
 blocks = int(sys.argv[1])

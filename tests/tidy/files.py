@@ -25,8 +25,8 @@ README_LINES_MAX = 60
 LONG_FILES = {
     "shim/driver/entry_points.inc": "generated: one line per driver entry point",
 }
-# Longer READMEs: the policy guide is a reference, bench/ carries measurements.
-LONG_READMES = {"policies/README.md", "bench/README.md"}
+# Longer READMEs: the policy guide is a reference.
+LONG_READMES = {"policies/README.md"}
 
 FORMATTED = (".h", ".cc")  # clang-format sees to their columns
 SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
