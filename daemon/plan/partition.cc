@@ -33,6 +33,21 @@ double wanted(const PlannedJob& job, size_t index, const SliceProfile& slice,
   return 1;
 }
 
+// Fills in the paces. Line 33 adds up stp(jobs[i]) where line 14 reads tp, and line 15 both: here
+// all are one sum of paces.
+double predict(std::vector<Assigned>& shares, const SliceProfile& slice, const Estimate& estimate) {
+  std::vector<Member> company;
+  for (const Assigned& a : shares) company.push_back({a.job, a.share});
+  double sum = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    std::swap(company[0], company[i]);
+    shares[i].pace = estimate(slice, company);
+    std::swap(company[0], company[i]);
+    sum += shares[i].pace;
+  }
+  return sum;
+}
+
 std::string text(const char* format, double a, double b) {
   char line[160];
   snprintf(line, sizeof line, format, a, b);
@@ -97,13 +112,12 @@ std::vector<Assigned> share_out(std::span<const PlannedJob> jobs, std::span<cons
     if (jobs[job].online) share = 1;
     shares.push_back({job, slice_index, share, 0});
   }
-  // Line 33 adds up stp(jobs[i]) where line 14 reads tp, and line 15 both: one sum of paces here.
-  std::vector<Member> company;
-  for (const Assigned& a : shares) company.push_back({a.job, a.share});
-  for (size_t i = 0; i < shares.size(); ++i) {
-    std::swap(company[0], company[i]);
-    shares[i].pace = estimate(profile, company);
-    std::swap(company[0], company[i]);
+  const double sum = predict(shares, profile, estimate);
+  if (method == Method::kOurs) {
+    // A limit that gains nothing only keeps a job off SMs that nobody uses.
+    std::vector<Assigned> unlimited = shares;
+    for (Assigned& a : unlimited) a.share = 1;
+    if (predict(unlimited, profile, estimate) >= sum) shares = unlimited;
   }
   std::sort(shares.begin(), shares.end(), [](auto& a, auto& b) { return a.job < b.job; });
   return shares;

@@ -49,7 +49,8 @@ struct Plan {
 
 // MMK: a job goes into the first slice with the memory, and is given what SMs it uses. Ours: into
 // the slice where the sum of the predicted paces grows most, with its right size: the least share
-// at which it is predicted to keep 95 % of its pace.
+// at which it is predicted to keep 95 % of its pace; but nobody is limited where that gains
+// nothing.
 enum class Method : uint8_t { kMmk, kOurs };
 inline constexpr double kRightSizePace = 0.95;
 

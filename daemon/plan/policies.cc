@@ -258,7 +258,6 @@ struct Packing {
   Method method = Method::kMmk;
   bool least_interference = false;  // else first fit on the GPU with fewest jobs
   bool live = false;                // shares change without a restart
-  double gain_least = 0;            // of predicted throughput, for an offline job to start
   size_t look_ahead = 1;            // how many of the queue may be tried, of who wait
 };
 
@@ -360,7 +359,7 @@ class Packer : public JobPolicy {
         slice = s;
       }
     }
-    if (best == -1e9 || best < how_.gain_least) return false;
+    if (best == -1e9) return false;
     start_in(c, job, gpu, slice);
     return true;
   }
@@ -413,8 +412,8 @@ class Packer : public JobPolicy {
 
 const std::vector<std::string>& job_policy_names() {
   static const std::vector<std::string> names = {
-      "default",   "mps",    "miso",        "miger",        "mmk",           "mmk-7g",
-      "mmk-no-ks", "heddle", "pairs-first", "pairs-random", "pairs-estimate"};
+      "default",   "mps",    "miso",        "miger",       "mmk",          "mmk-7g",
+      "mmk-no-ks", "heddle", "heddle-fcfs", "pairs-first", "pairs-random", "pairs-estimate"};
   return names;
 }
 
@@ -432,12 +431,11 @@ std::unique_ptr<JobPolicy> job_policy(const std::string& name, Judge& judge, uin
     how.mig = how.limits = false;
   } else if (name == "mmk-no-ks") {
     how.sharing = Sharing::kMps;
-  } else if (name == "heddle") {
+  } else if (name == "heddle" || name == "heddle-fcfs") {
     how.mig = false;
     how.method = Method::kOurs;
     how.least_interference = how.live = true;
-    how.gain_least = 0.1;
-    how.look_ahead = 32;
+    if (name == "heddle") how.look_ahead = 32;
   } else if (name.starts_with("pairs-")) {
     const auto by = name == "pairs-first"    ? Pairs::By::kFirst
                     : name == "pairs-random" ? Pairs::By::kRandom

@@ -16,8 +16,9 @@ namespace heddle::plan {
 // waits miger    several jobs a slice under MPS, shares tuned; who needs a slice's SMs has it alone
 // mmk      Algorithm 1 (partition.h), launches of online jobs first
 // mmk-7g, mmk-no-ks   MMK without MIG and shares, and without the kernel scheduler (its Fig. 8)
-// heddle   MMK's planner with right sizes, each job where its predicted interference is least, SM
-//          sets switched without restarts; a job waits rather than gain nothing
+// heddle   MMK's planner without MIG: each job where its predicted interference is least, right
+//          sizes where they gain, SM sets switched without restarts, 32 of the queue are tried
+// heddle-fcfs   the same, and only the head of the queue is tried, as in all others
 // pairs-first, pairs-random, pairs-estimate   at most two jobs a GPU, under MPS: who shares with
 // whom nullptr: no such policy. The judge outlives it.
 std::unique_ptr<JobPolicy> job_policy(const std::string& name, Judge& judge, uint64_t seed);

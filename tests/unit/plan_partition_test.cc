@@ -75,11 +75,20 @@ TEST(PartitionTest, OnlineJobsAreNotLimitedAndOfflineOnesGetWhatTheyLeave) {
   EXPECT_NEAR(of(p, 2).share, 0.3, 1e-9);
 }
 
-TEST(PartitionTest, RightSizeIsTheLeastShareThatKeepsThePace) {
+TEST(PartitionTest, RightSizesAreGivenOnlyWhereTheyGain) {
   World w;
-  w.job("j", false, 1, 0.42);
-  EXPECT_NEAR(pack(w.jobs, layout("7g.80gb"), w.estimate(), Method::kOurs).jobs[0].share, 0.4,
-              1e-9);  // 0.4 / 0.42 > 0.95
+  w.job("a", false, 2, 0.42).job("b", false, 1, 0.9);
+  EXPECT_EQ(pack(w.jobs, layout("7g.80gb"), w.estimate(), Method::kOurs).jobs[0].share, 1);
+  // Who wants more SMs together than there are loses more than the SMs.
+  const Estimate thrash = [&](const SliceProfile&, std::span<const Member> members) {
+    const double own = w.jobs[members[0].job].use.sm;
+    double wanted = 0;
+    for (const Member& m : members) wanted += std::min(w.jobs[m.job].use.sm, m.share);
+    return std::min(1.0, members[0].share / own) / std::max(1.0, wanted * wanted * wanted);
+  };
+  const Plan p = pack(w.jobs, layout("7g.80gb"), thrash, Method::kOurs);
+  EXPECT_NEAR(of(p, 0).share, 0.4, 1e-9);  // 0.4 / 0.42 > 0.95
+  EXPECT_NEAR(of(p, 1).share, 0.6, 1e-9);  // what remains
 }
 
 TEST(PartitionTest, OursPutsAJobWhereMostIsGained) {
