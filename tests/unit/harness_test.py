@@ -20,7 +20,7 @@ from harness import figures, report  # noqa: E402
 READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services)/\w+\.json$",
         r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
         *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
-        r"predict\.json$",
+        r"predict\.json$", r"jobs/[\w.-]+\.json$",  # jobs.py
         r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
         r"h100/", r"quickstart\.json$", r"conformance-h200\.txt$"]  # sections of RESULTS.md
 
