@@ -228,7 +228,7 @@ void add_mps(CLI::App& app, Options& o) {
       o.exit_code = show(o, ask(o.socket, request, kPatienceMs), print_mps);
     });
   };
-  add("status", "Its servers, their clients, and who waits", Request::MpsOrder::kStatus);
+  add("status", "MPS servers, their clients, and waiting programs", Request::MpsOrder::kStatus);
   add("start", "Start it, and again whenever it dies", Request::MpsOrder::kStart);
   add("stop", "End it until `start` or the next heddled; not under its clients",
       Request::MpsOrder::kStop);
@@ -357,7 +357,7 @@ void add_profiles(CLI::App& app, Options& o) {
 }
 
 void add_policy_history(CLI::App& policy, Options& o) {
-  policy.add_subcommand("history", "What ran, who loaded it, when, and how it ended")
+  policy.add_subcommand("history", "Past generations: loaded by whom and when, and how each ended")
       ->callback([&o] {
         Request request;
         request.kind = Request::Kind::kPolicyHistory;
