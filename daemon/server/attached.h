@@ -71,6 +71,7 @@ struct Identity {
   std::string memory_asked;         // the limit that it asks for itself, "": none
   std::string run;                  // processes of its user with the same one share that
   bool mps_memory_limit = false;    // MPS holds it to one of its own
+  bool counts_memory = false;       // its shim does; an older one keeps to no limit
 };
 
 class Client {

@@ -32,7 +32,14 @@ void Server::join_memory(Client& client, const AttachMessage& message) {
 
 void Server::set_memory_limits(Client& client) {
   const core::ClientId id = client.identity().id;
-  memory_.set_limits(id, memberships_of(client.identity()));
+  const std::vector<Membership> limits = memberships_of(client.identity());
+  if (!limits.empty() && !client.identity().counts_memory) {
+    log_.warning("memory_not_limited",
+                 {{"client", id},
+                  {"limit", limits.front().group},
+                  {"hint", "its shim is older than limits; start the program again"}});
+  }
+  memory_.set_limits(id, limits);
   for (uint32_t device = 0; device < ipc::kDevices; ++device) {
     show_memory(client, device, memory_.view(id, device));
   }

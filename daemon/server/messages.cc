@@ -35,6 +35,7 @@ void decode_memory(wire::Attach::Reader in, AttachMessage& out) {
   out.memory = cut(in.getMemory(), ipc::kLabelBytes);
   out.run = cut(in.getRun(), ipc::kLabelBytes);
   out.mps_memory_limit = in.getMpsMemoryLimit();
+  out.counts_memory = in.getMemoryTotal().size() > 0;
 }
 
 AttachMessage decode_attach(wire::Attach::Reader in) {

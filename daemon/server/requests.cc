@@ -117,7 +117,8 @@ struct Reader {
 
 // Which limit holds its device memory, by whose hand, and how near it is.
 const char* memory_mechanism(const Identity& who) {
-  const bool shim = !who.terms.memory.empty() || !who.memory_asked.empty();
+  const bool meant = !who.terms.memory.empty() || !who.memory_asked.empty();
+  const bool shim = meant && who.counts_memory;
   if (who.mps_memory_limit) return shim ? "shim and mps" : "mps";
   return shim ? "shim" : "none";
 }

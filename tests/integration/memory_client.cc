@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -174,6 +176,19 @@ std::string random_work(unsigned seed, int count, uint64_t most) {
   return std::to_string(refused);
 }
 
+// Nanoseconds of an allocation and its free: the median of `count`.
+std::string time_pairs(int count) {
+  std::vector<int64_t> took;
+  for (int i = 0; i < count; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int slot = allocate('m', 4096);
+    if (slot < 0 || release(static_cast<size_t>(slot)) != CUDA_SUCCESS) return "error";
+    took.push_back((std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(took.begin(), took.begin() + count / 2, took.end());
+  return std::to_string(took[static_cast<size_t>(count / 2)]);
+}
+
 std::string answer(const std::string& line) {
   std::istringstream in(line);
   std::string command;
@@ -216,6 +231,11 @@ std::string answer(const std::string& line) {
     uint64_t most = 0;
     in >> seed >> count >> most;
     return random_work(seed, count, most);
+  }
+  if (command == "time") {
+    int count = 0;
+    in >> count;
+    return time_pairs(count);
   }
   if (command == "reset") {
     slots.clear();

@@ -66,6 +66,17 @@ TEST_F(MixedBuilds, AnOlderShimsLaunchesAreCountedOnceThoughItNeedNotTellThem) {
   EXPECT_EQ(only()["counters"]["dropped"], 0);
 }
 
+TEST_F(MixedBuilds, AnOlderShimIsSaidToKeepToNoMemoryLimit) {
+  server::Rule rule;
+  rule.terms.memory = "20GiB";
+  config_.rules = {rule};
+  start();
+  FakeClient client(config_.socket, old(7));
+  EXPECT_EQ(client.attached().managed, 1u);
+  EXPECT_EQ(only()["memory"], "20GiB");
+  EXPECT_EQ(only()["memory_by"], "none");
+}
+
 TEST_F(MixedBuilds, AnOlderShimIsGatedAndLetGo) {
   start("valve");
   FakeClient client(config_.socket, old(9));
