@@ -495,6 +495,6 @@ class Examination {
 
 }  // namespace
 
-std::vector<Finding> examine(const json& facts) { return Examination(facts).run(); }
+std::vector<Finding> examine_host(const json& facts) { return Examination(facts).run(); }
 
 }  // namespace heddle::cli

@@ -17,6 +17,7 @@ struct Finding {
   std::string remedy;  // "" unless kWarn or kError
 };
 
+std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but limits on memory
 // Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
 std::vector<Finding> examine(const nlohmann::json& facts);
 

@@ -261,6 +261,21 @@ void print_mps(std::ostream& out, const json& mps) {
   if (mps.at("error") != "") out << "  problem: " << printable(mps.at("error")) << '\n';
 }
 
+// The limits on device memory that hold somebody now.
+void print_memory(std::ostream& out, const json& groups) {
+  const auto gib = [](const json& bytes) {
+    char text[32];
+    snprintf(text, sizeof text, "%.2f", bytes.get<double>() / (1 << 30));
+    return std::string(text);
+  };
+  for (const json& group : groups) {
+    const std::string name = group.at("limited_as");
+    out << "memory    " << (name.empty() ? "a limit" : printable(name)) << " on device "
+        << group.at("gpu") << ": " << gib(group.at("used_bytes")) << " of "
+        << gib(group.at("limit_bytes")) << " GiB, clients " << group.at("clients") << '\n';
+  }
+}
+
 void print_status(std::ostream& out, const json& answer) {
   const json& policy = answer.at("policy");
   out << "daemon    pid " << answer.at("pid") << ", up "
@@ -288,6 +303,7 @@ void print_status(std::ostream& out, const json& answer) {
   }
   out << "bypass    " << (answer.at("bypass") ? "on: every gate is open" : "off") << '\n'
       << "clients   " << answer.at("clients") << '\n';
+  print_memory(out, answer.value("memory", json::array()));
   for (const json& device : answer.at("devices")) {
     const json& s = device.at("stats");
     const std::string uuid = device.value("uuid", "");

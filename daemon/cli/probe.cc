@@ -335,7 +335,9 @@ json probe_environment() {
   return {{"ld_preload", entries(preload_variable(variable("LD_PRELOAD")))},
           {"system_preload", entries(preload_file(contents("/etc/ld.so.preload")))},
           {"disabled", !disabled.empty() && disabled != "0"},
-          {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")}};
+          {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")},
+          {"mps_memory_limit", variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")},
+          {"visible_devices", variable("CUDA_VISIBLE_DEVICES")}};
 }
 
 json probe_holders(const std::set<int>& attached) {

@@ -25,7 +25,8 @@ nlohmann::json probe_mps(const std::string& directory, int daemon_pid);
 // {path, exists, mode, uid, writable, directory_mode, directory_uid} of the daemon's socket.
 nlohmann::json probe_socket(const std::string& path);
 
-// {ld_preload: [...], system_preload: [...], disabled, real_libcuda}: entries are {path, exists}.
+// {ld_preload: [...], system_preload: [...], disabled, real_libcuda, mps_memory_limit,
+// visible_devices}: entries are {path, exists}.
 nlohmann::json probe_environment();
 
 // {processes: [{pid, exe}], mps: [pid], view}: who has a GPU open for CUDA without being attached

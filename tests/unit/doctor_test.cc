@@ -41,13 +41,11 @@ class Doctor : public ::testing::Test {
             {"service", false}, {"holds", !listed}, {"listed", listed}};
   }
   json client(int id, int pid, int uid) {
-    return {{"id", id},
-            {"pid", pid},
-            {"uid", uid},
-            {"label", "a"},
-            {"managed", true},
-            {"reason", ""},
-            {"counters", {{"self", {{"pool", 0}, {"starved", 0}}}, {"dropped", 0}}}};
+    return {
+        {"id", id},     {"memory", ""},
+        {"pid", pid},   {"uid", uid},
+        {"label", "a"}, {"managed", true},
+        {"reason", ""}, {"counters", {{"self", {{"pool", 0}, {"starved", 0}}}, {"dropped", 0}}}};
   }
 
   // A host on which all is well: one GPU, one client, time-sliced.
@@ -445,6 +443,37 @@ TEST_F(Doctor, SeesWhatElseIsPreloaded) {
   preload = json::array();
   facts_["environment"]["system_preload"] = {{{"path", "/gone.so"}, {"exists", false}}};
   EXPECT_TRUE(says("preload", Level::kWarn, "/etc/ld.so.preload names /gone.so"));
+}
+
+// ---- limits on device memory that hold nobody ----
+
+TEST_F(Doctor, SaysNothingOfMemoryWhereNoLimitIsSet) { EXPECT_TRUE(texts("memory").empty()); }
+
+TEST_F(Doctor, NamesMpsLimitsThatVanish) {
+  json& environment = facts_["environment"];
+  environment["mps_memory_limit"] = "0=20G";
+  EXPECT_TRUE(says("memory", Level::kWarn, "no MPS answers here"));
+  facts_["mps"] = {
+      {"directory", "/tmp/nvidia-mps"}, {"uid", 0}, {"pid", 9}, {"shares_cgroup_with", 0}};
+  EXPECT_TRUE(says("memory", Level::kWarn, "tools show the whole GPU"));
+  environment["mps_memory_limit"] = "0=20G,1=10G";
+  EXPECT_TRUE(says("memory", Level::kWarn, "names device 1 of 1: MPS drops the whole of it"));
+  environment["mps_memory_limit"] = "0=20G";
+  environment["visible_devices"] = "0,3";
+  EXPECT_TRUE(says("memory", Level::kWarn, "names GPU 3 of 1"));
+  environment["visible_devices"] = "";
+  facts_["nvml"]["driver_version"] = "615.20";
+  EXPECT_TRUE(says("memory", Level::kWarn, "a named one does not inherit it"));
+}
+
+TEST_F(Doctor, NamesClientsWhoseShimKeepsToNoLimit) {
+  json limited = client(1, 42, 1000);
+  limited["memory"] = "20GiB";
+  limited["memory_by"] = "shim";
+  facts_["daemon"]["ps"]["clients"] = {limited};
+  EXPECT_EQ(finding("memory").level, Level::kOk);
+  facts_["daemon"]["ps"]["clients"][0]["memory_by"] = "none";
+  EXPECT_TRUE(says("memory", Level::kWarn, "its shim is older than limits"));
 }
 
 }  // namespace
