@@ -9,6 +9,14 @@
 #include <set>
 #include <string>
 
+// These are macros there.
+constexpr long kTheirs[] = {CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_SPARSE,
+                            CUDA_ARRAY3D_DEFERRED_MAPPING};
+#undef CUDA_ARRAY3D_LAYERED
+#undef CUDA_ARRAY3D_CUBEMAP
+#undef CUDA_ARRAY3D_SPARSE
+#undef CUDA_ARRAY3D_DEFERRED_MAPPING
+
 #undef CU_STREAM_LEGACY
 #undef CU_STREAM_PER_THREAD
 namespace ours {
@@ -71,6 +79,19 @@ SAME_OFFSET(CUdevResource, sm);
 SAME_OFFSET(CUdevSmResource, smCount);
 SAME_OFFSET(CUdevSmResource, minSmPartitionSize);
 SAME_OFFSET(CUdevSmResource, smCoscheduledAlignment);
+SAME_SIZE(CUmemAllocationProp);
+SAME_OFFSET(CUmemAllocationProp, location);
+SAME_SIZE(CUDA_ARRAY_DESCRIPTOR);
+SAME_OFFSET(CUDA_ARRAY_DESCRIPTOR, NumChannels);
+SAME_SIZE(CUDA_ARRAY3D_DESCRIPTOR);
+SAME_OFFSET(CUDA_ARRAY3D_DESCRIPTOR, Flags);
+SAME_VALUE(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+SAME_VALUE(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+SAME_VALUE(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+SAME_VALUE(CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+static_assert(ours::CUDA_ARRAY3D_LAYERED == kTheirs[0] &&
+              ours::CUDA_ARRAY3D_CUBEMAP == kTheirs[1] && ours::CUDA_ARRAY3D_SPARSE == kTheirs[2] &&
+              ours::CUDA_ARRAY3D_DEFERRED_MAPPING == kTheirs[3]);
 SAME_SIZE(CUuuid);
 SAME_SIZE(CUdeviceptr);
 SAME_SIZE(CUlaunchAttribute);
