@@ -203,9 +203,8 @@ TEST_F(MemoryLimit, RestartedDaemonCountsAnew) {
   EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
   EXPECT_EQ(two->alloc('m', 100 * kMiB), "0");
   restart();
-  eventually("both are counted", [&] {
-    return ps().size() == 2 && row(*one).at("memory_group_bytes") == 200 * kMiB;
-  });
+  eventually("both are counted",
+             [&] { return ps().size() == 2 && row(*one).at("memory_group_bytes") == 200 * kMiB; });
   eventually("the limit is known", [&] { return one->alloc('m', 57 * kMiB) == kOutOfMemory; });
   EXPECT_EQ(one->alloc('m', 56 * kMiB), "1");
   EXPECT_EQ(two->alloc('m', 1), kOutOfMemory);
