@@ -23,6 +23,7 @@
 #include "daemon/cli/sweep.h"
 #include "daemon/cli/top.h"
 #include "daemon/cli/trace.h"
+#include "daemon/policy/reference.h"
 #include "ipc/limits.h"
 #include "ipc/memory.h"
 #include "ipc/sm_set.h"
@@ -378,6 +379,12 @@ void add_policy_history(CLI::App& policy, Options& o) {
     Request request;
     request.kind = Request::Kind::kPolicyKeep;
     o.exit_code = query(o, request, print_policy);
+  });
+  CLI::App* reference =
+      policy.add_subcommand("reference", "All that a policy may use: hooks, objects, functions");
+  reference->add_flag("--lua", o.strict, "as definitions for language servers");
+  reference->callback([&o] {
+    std::cout << (o.strict ? policy::reference_lua() : policy::reference_markdown());
   });
   policy.add_subcommand("show", "The text and parameters of what runs")->callback([&o] {
     o.exit_code = show_policy(o.socket, o.as_json);

@@ -165,20 +165,21 @@ int on_newindex(lua_State* L) {
   return luaL_error(L, "a map has methods alone; write m:set(key, number)");
 }
 
-void push_functions(lua_State* L, std::initializer_list<luaL_Reg> functions) {
-  lua_createtable(L, 0, static_cast<int>(functions.size()));
-  for (const luaL_Reg& f : functions) {
-    lua_pushcfunction(L, f.func);
-    lua_setfield(L, -2, f.name);
-  }
-}
+constexpr luaL_Reg kMapMethods[] = {
+    {"get", get}, {"set", set}, {"add", add}, {"erase", erase}, {"len", len}};
 
 }  // namespace
+
+std::span<const luaL_Reg> map_methods() { return kMapMethods; }
 
 void open_maps(lua_State* L) {
   lua_createtable(L, 0, 3);
   lua_createtable(L, 0, 2);
-  push_functions(L, {{"get", get}, {"set", set}, {"add", add}, {"erase", erase}, {"len", len}});
+  lua_createtable(L, 0, static_cast<int>(std::size(kMapMethods)));
+  for (const luaL_Reg& method : kMapMethods) {
+    lua_pushcfunction(L, method.func);
+    lua_setfield(L, -2, method.name);
+  }
   lua_setfield(L, -2, "__index");
   lua_pushcfunction(L, on_newindex);
   lua_setfield(L, -2, "__newindex");

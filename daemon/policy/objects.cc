@@ -364,6 +364,14 @@ void FieldTable::add(const void* interned, const Field* field) {
   fields_[i] = field;
 }
 
+std::vector<std::string> field_names(Kind kind) {
+  std::vector<std::string> names;
+  for (const Field& field : fields_of(kind)) {
+    names.push_back(std::string(kKindNames[static_cast<size_t>(kind)]) + '.' + field.name);
+  }
+  return names;
+}
+
 void open_objects(lua_State* L, Session& s) {
   for (size_t i = 0; i < s.method_refs.size(); ++i) {
     lua_pushcfunction(L, method(i));

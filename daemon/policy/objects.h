@@ -7,6 +7,7 @@
 
 #include <array>
 #include <luajit-2.1/lua.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -113,6 +114,9 @@ Object& check(lua_State* L, int index, Kind kind);
 int raise_stale(lua_State* L, const Object& object);
 core::LaunchView& launch_view(lua_State* L, Session& session, Object& launch_or_kernel);
 void push_size(lua_State* L, uint32_t sm);  // nil for 0
+
+// Of a kind, "k.client" and so on.
+std::vector<std::string> field_names(Kind kind);
 
 // Makes the rings and metatables; inside a protected call.
 void open_objects(lua_State* L, Session& session);

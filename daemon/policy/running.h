@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,7 @@ void open_helpers(lua_State* L, Session& session);
 // Leave the tables `budget` (budget.cc) and `map` (map_functions.cc) on the stack.
 void open_budget(lua_State* L);
 void open_maps(lua_State* L);
+std::span<const luaL_Reg> map_methods();
 
 void add_trace(Session& session, std::string_view line);
 

@@ -21,9 +21,10 @@ ENTRIES = {
 LINES_MAX = 500
 COLUMNS_MAX = 100
 README_LINES_MAX = 60
-# Longer files, each with its reason.
+# Longer files, or of longer lines, each with its reason.
 LONG_FILES = {
     "shim/driver/entry_points.inc": "generated: one line per driver entry point",
+    "policies/lib/api.lua": "generated: one line per field",
 }
 # Longer READMEs: the policy guide is a reference.
 LONG_READMES = {"policies/README.md"}
@@ -45,7 +46,7 @@ def lengths(path, text):
     name = str(path)
     if path.suffix in SOURCES and len(lines) > LINES_MAX and name not in LONG_FILES:
         yield f"{name}: {len(lines)} lines, at most {LINES_MAX}"
-    if path.suffix in SOURCES and path.suffix not in FORMATTED:
+    if path.suffix in SOURCES and path.suffix not in FORMATTED and name not in LONG_FILES:
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS_MAX:
                 yield f"{name}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"

@@ -1,9 +1,13 @@
 // Hooks around a policy's life and launches, and the maps that outlive a generation.
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/policy/maps.h"
+#include "daemon/policy/reference.h"
 #include "tests/unit/policy_fixture.h"
 
 namespace heddle::policy {
@@ -55,6 +59,25 @@ TEST_F(PolicyTest, RunningHearsOfALaunchWithoutAHandle) {
   EXPECT_EQ(last_line(*policy_), "gemm 100");
   load(with_hooks("dispatch = function(g) return IDLE end"));
   EXPECT_FALSE(policy_->hears_running());
+}
+
+// ---- the reference ----------------------------------------------------------------------------
+
+std::string file(const std::string& name) {
+  std::ifstream stream(std::string(HEDDLE_POLICIES) + "/" + name);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(PolicyReference, DescribesWhatIsRegisteredAndNothingElse) {
+  EXPECT_EQ(described_names(), registered_names());
+  EXPECT_GT(registered_names().size(), 100u);
+}
+
+TEST(PolicyReference, TheFilesAreWhatIsPrinted) {
+  EXPECT_EQ(file("REFERENCE.md"), reference_markdown())
+      << "run dist/bin/heddle policy reference > policies/REFERENCE.md";
+  EXPECT_EQ(file("lib/api.lua"), reference_lua())
+      << "run dist/bin/heddle policy reference --lua > policies/lib/api.lua";
 }
 
 // ---- maps -------------------------------------------------------------------------------------

@@ -1,0 +1,183 @@
+---@meta
+-- What a policy may use, for language servers. Made by `heddle policy reference --lua`; do not edit.
+
+---@class Verdict
+---@class Map
+---@field get fun(self: Map, key: any): number?
+---@field set fun(self: Map, key: any, number: number): boolean
+---@field add fun(self: Map, key: any, number: number): number?
+---@field erase fun(self: Map, key: any)
+---@field len fun(self: Map): integer
+
+---@class Launch
+---@field client Client # whose launch it is
+---@field kernel Kernel # its kernel ID
+---@field kind string # "kernel" or "graph"
+---@field seq integer # the number of its thread's ask
+---@field grid_blocks integer # blocks; of a graph its nodes
+---@field block_threads integer # threads of a block; of a graph 0
+---@field dynamic_smem integer # bytes of dynamic shared memory of a block
+---@field predicted_us number # µs that this launch is predicted to take
+---@field wave_us number # of that, µs of one wave of blocks; of a graph the mean node
+---@field gap_after_us number # predicted µs without work after it and a synchronize
+---@field wait_us number # µs that it waits so far; in `stopping`: waited
+---@field run_us number # in `stopping`: measured µs, 0 if it was not measured
+---@field priority integer # its client's, 0 (first) to 9
+---@field fenceable boolean # it can run on fewer SMs
+---@field by_credit_us number # predicted µs that its thread launched by credit since it last asked
+---@field right_size integer? # as `kn.right_size`
+---@field is_collective boolean? # nil in this build
+
+---@class Kernel
+---@field name string # the function's name
+---@field id string # 16 hexadecimal digits: name, launch shape, cluster size
+---@field mean_us number # µs, mean of all its launches
+---@field gap_us number # as `k.gap_after_us`
+---@field p90_us number # µs, 0 if it was not measured
+---@field profiled boolean # it was measured to the end
+---@field launches integer # by its client's task
+---@field registers integer # of a thread
+---@field static_smem integer # bytes of a block
+---@field blocks_per_sm integer # that fit one SM at most
+---@field grid_blocks integer # blocks
+---@field block_threads integer # threads of a block
+---@field right_size integer? # SMs of the latency size: the least within 5 % of all; nil without a curve
+---@field size_for fun(self: Kernel, lambda): integer? # SMs of the throughput size: least time × (1 + lambda × SMs); nil without a curve
+---@field ipc number? # executed by one SM while it has work, at most 4 (instructions/cycle); nil without it
+---@field issue_pct number? # cycles in which a scheduler issued, of an SM with work (%); nil without it
+---@field fma_pct number? # use of the fp32 pipe (%); nil without it
+---@field fp64_pct number? # use of the fp64 pipe (%); nil without it
+---@field tensor_pct number? # use of the tensor pipe (%); nil without it
+---@field smem_pct number? # shared-memory bandwidth (%); nil without it
+---@field l1_pct number? # L1 bandwidth (%); nil without it
+---@field l1_hit_pct number? # hits of the L1 cache (%); nil without it
+---@field l2_pct number? # L2 bandwidth (%); nil without it
+---@field l2_hit_pct number? # hits of the L2 cache (%); nil without it
+---@field dram_pct number? # DRAM bandwidth (%); nil without it
+---@field occupancy_pct number? # resident warps, of those that an SM can hold (%); nil without it
+---@field us_on_1 number? # duration on 1 group of SMs (us); nil without it
+---@field us_on_2 number? # duration on 2 groups of SMs (us); nil without it
+---@field us_on_4 number? # duration on 4 groups of SMs (us); nil without it
+---@field us_on_8 number? # duration on 8 groups of SMs (us); nil without it
+---@field us_on_12 number? # duration on 12 groups of SMs (us); nil without it
+---@field us_on_all number? # duration on all SMs, measured with those (us); nil without it
+---@field sm_active_pct number? # cycles in which an SM has a resident warp (%); nil without it
+
+---@class Client
+---@field id integer # its number in `heddle ps`
+---@field name string # its program's name
+---@field label string # what `heddle run --label` or its rule gives it
+---@field uid integer # its user
+---@field pid integer # its process
+---@field priority integer # 0 (first) to 9
+---@field share number # by its rule, else 1
+---@field slo_ms number # by its rule, else 0
+---@field window_us number # `math.huge`: leased
+---@field queued integer # launches that wait
+---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
+---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n
+---@field active boolean # it has work, or had some within `idle_us`
+---@field profiled boolean # its task's measurement is over
+---@field lease fun(self: Client) # changes its window at once, as `LEASE`
+---@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it is lent so long, a second at most
+---@field gate fun(self: Client) # the same as `GATE`
+---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
+---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
+
+---@class Gpu
+---@field index integer # the device's number
+---@field sm_total integer # SMs
+---@field sm_free integer # SMs that no launch in flight is fenced to
+---@field inflight_us number # predicted µs in flight below the highest active priority
+---@field fenced_us number # of that, what is fenced under MPS, and so in nobody's way
+---@field switch_us number # µs that letting another client in costs
+---@field mode string # "mps" or "timeslice"
+---@field budget Budget # what those at work leave of each channel
+---@field gap_us fun(self: Gpu, priority): number # least predicted remaining gap of all clients above `priority`; `math.huge` if none is active, 0 if one has work outstanding
+---@field gap_length_us fun(self: Gpu, priority): number # the same from the gap's start
+---@field busy fun(self: Gpu, priority): boolean # a client above has work outstanding
+---@field idle_us fun(self: Gpu, priority): number # µs in all that those above have left to others; take differences
+---@field runs fun(self: Gpu, priority): number, number, number # runs of those above that ended, µs that they took, µs that the same take alone; take differences
+---@field comparing fun(self: Gpu, priority): boolean # one of those above is to be left alone, so that its time alone is known
+---@field clients fun(self: Gpu): fun(): Client # for `for c in g:clients() do`
+
+---@class Budget
+---@field issue number # issue slots, of the peak
+---@field fma number # the fp32 pipe
+---@field fp64 number # the fp64 pipe
+---@field tensor number # the tensor pipe
+---@field smem number # shared-memory bandwidth
+---@field l2 number # L2 bandwidth
+---@field dram number # DRAM bandwidth
+
+---@type Verdict # The client launches without asking.
+LEASE = nil
+---@type Verdict # It may have so many µs of predicted work outstanding.
+WINDOW = nil
+---@type Verdict # It asks for each launch.
+GATE = nil
+---@type Verdict # It is unmanaged; held back if its rule says fail = "closed".
+REFUSE = nil
+---@type Verdict # This launch goes.
+RUN = nil
+---@type Verdict # Nothing that the policy placed goes now.
+IDLE = nil
+
+queue, map, sm_set, budget = {}, {}, {}, {}
+
+--- at the top level
+function queue.create(name) end
+
+--- the least key first; among equal keys clients of one priority in turn, by their share
+---@return Verdict
+function queue.insert(name, k, key) end
+
+--- the first; nil if it is empty
+---@return Launch?
+function queue.peek(name) end
+
+--- the least key, and among equals the longest predicted time that fits; none of a client with a fenced launch in flight
+---@return Launch?
+function queue.best_fit(name, us) end
+
+--- launches in it
+---@return integer
+function queue.len(name) end
+
+--- at the top level; options: key ("number", "string", "client"), max, reload ("keep")
+---@return Map
+function map.hash(name, options) end
+
+--- the same; where it is full, the entry goes that was used longest ago
+---@return Map
+function map.lru(name, options) end
+
+--- places 1 to max, 0 at first
+---@return Map
+function map.array(name, options) end
+
+--- at the top level: which SM sets processes make (SM_SIZES.md)
+function sm_set.family(options) end
+
+--- each client with a promise can afford the launch; else false and the channel that costs
+---@return boolean, string?
+function budget.fits(k, sm) end
+
+--- predicted, of the client beside what the others at work run
+---@return number
+function budget.slowdown(c) end
+
+--- a line for the log and `heddle status`
+function trace(format, ...) end
+
+--- the clock, in µs
+---@return number
+function now_us() end
+
+--- a file of the policy directory, as "lib/name"; at the top level
+---@return table
+function import(name) end
+
+--- declares the policy; the file returns it
+---@return table
+function policy(declaration) end
