@@ -383,9 +383,8 @@ void add_policy_history(CLI::App& policy, Options& o) {
   CLI::App* reference =
       policy.add_subcommand("reference", "All that a policy may use: hooks, objects, functions");
   reference->add_flag("--lua", o.strict, "as definitions for language servers");
-  reference->callback([&o] {
-    std::cout << (o.strict ? policy::reference_lua() : policy::reference_markdown());
-  });
+  reference->callback(
+      [&o] { std::cout << (o.strict ? policy::reference_lua() : policy::reference_markdown()); });
   policy.add_subcommand("show", "The text and parameters of what runs")->callback([&o] {
     o.exit_code = show_policy(o.socket, o.as_json);
   });
