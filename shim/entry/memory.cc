@@ -1,7 +1,7 @@
 // Every way to device memory: counted, and refused with CUDA's own error beyond the limit.
 //
 // Not counted: what another process made and this one opens (IPC, imported handles), memory of
-// other APIs, and what contexts and modules take for themselves (shim/README.md).
+// other APIs, and what contexts and modules take for themselves (shim/MEMORY_LIMITS.md).
 #include <algorithm>
 
 #include "shim/driver/driver.h"
@@ -22,6 +22,14 @@ int current_device() {
   return device;
 }
 
+// No GPU has so much: the driver refuses it, and no sum with it is to overflow.
+constexpr uint64_t kBytesMost = uint64_t{1} << 50;
+
+// Where `bytes` at `out` are to be counted.
+int device_for(const void* out, uint64_t bytes) {
+  return out != nullptr && bytes != 0 && bytes <= kBytesMost ? current_device() : kNoDevice;
+}
+
 CUcontext current_context() {
   CUcontext context = nullptr;
   HEDDLE_REAL(cuCtxGetCurrent)(&context);
@@ -35,6 +43,7 @@ constinit std::atomic<bool> graphs_allocate{false};
 
 void settle_graphs(int device) {
   if (!graphs_allocate.load(std::memory_order_relaxed) || device == kNoDevice) return;
+  const RelaxedCapture relaxed;
   uint64_t reserved = 0;
   if (HEDDLE_REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
                                                 &reserved) == CUDA_SUCCESS) {
@@ -42,8 +51,17 @@ void settle_graphs(int device) {
   }
 }
 
+// That of cuMemAllocAsync; null: the device has none.
+CUmemoryPool pool_of(int device) {
+  const RelaxedCapture relaxed;
+  CUmemoryPool pool = nullptr;
+  HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device);
+  return pool;
+}
+
 // False where the driver does not say what the pool reserves.
 bool settle_pool(CUmemoryPool pool, int device) {
+  const RelaxedCapture relaxed;
   uint64_t reserved = 0;
   if (pool == nullptr ||
       HEDDLE_REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
@@ -77,7 +95,7 @@ bool claim(int device, uint64_t bytes) {
 // `real(out)` makes `bytes` of device memory; what it writes to `out` is the key.
 template <class Key, class Real>
 CUresult allocate(Holds kind, uint64_t bytes, Key* out, Real&& real) {
-  const int device = out != nullptr && bytes != 0 ? current_device() : kNoDevice;
+  const int device = device_for(out, bytes);
   if (device == kNoDevice) return real();
   if (!claim(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = real();
@@ -106,11 +124,12 @@ CUresult release(Holds kind, Key key, Real&& real) {
 // The driver chooses the pitch. What it will be is not known before: the width, and then the rest.
 template <class Address, class Size, class Real>
 CUresult allocate_pitched(Address* at, Size* pitch, uint64_t width, uint64_t height, Real&& real) {
-  const uint64_t least = width * height;
-  const int device = at != nullptr && pitch != nullptr && least != 0 ? current_device() : kNoDevice;
-  if (device == kNoDevice) return real();
   constexpr uint64_t kPitch = 512;  // as drivers align rows
-  const uint64_t expected = (width + kPitch - 1) / kPitch * kPitch * height;
+  const uint64_t row = (width + kPitch - 1) / kPitch * kPitch;
+  const bool too_large = row != 0 && height > kBytesMost / row;
+  const uint64_t expected = too_large ? 0 : row * height;
+  const int device = pitch != nullptr ? device_for(at, expected) : kNoDevice;
+  if (device == kNoDevice) return real();
   if (!claim(device, expected)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = real();
   if (result != CUDA_SUCCESS) {
@@ -175,6 +194,7 @@ uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
 
 // What lies free in the pool costs nothing new.
 bool has_room(CUmemoryPool pool, uint64_t bytes) {
+  const RelaxedCapture relaxed;
   uint64_t reserved = 0, used = 0;
   const auto get = HEDDLE_REAL(cuMemPoolGetAttribute);
   return get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) == CUDA_SUCCESS &&
@@ -186,13 +206,13 @@ bool has_room(CUmemoryPool pool, uint64_t bytes) {
 template <class Real>
 CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, StreamRef stream,
                            Real&& real) {
-  const int device = at != nullptr && bytes != 0 ? current_device() : kNoDevice;
+  const int device = device_for(at, bytes);
   if (device == kNoDevice) return real();
   if (anything_captures() && stream_captures(stream)) {
     graphs_allocate.store(true, std::memory_order_relaxed);
     return real();
   }
-  if (pool == nullptr) HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device);
+  if (pool == nullptr) pool = pool_of(device);
   const uint64_t claimed = pool != nullptr && has_room(pool, bytes) ? 0 : bytes;
   if (claimed != 0 && !claim(device, claimed)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = real();
@@ -210,8 +230,7 @@ CUresult free_in_order(CUdeviceptr at, Real&& real) {
   const CUresult result = release(Holds::kPointer, at, real);
   const int device = result == CUDA_SUCCESS ? current_device() : kNoDevice;
   if (device == kNoDevice) return result;
-  CUmemoryPool pool = nullptr;
-  if (HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device) == CUDA_SUCCESS) settle_pool(pool, device);
+  settle_pool(pool_of(device), device);
   return result;
 }
 
@@ -324,7 +343,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* what, unsigned long long flags) noexcept {
   const auto real = [&] { return HEDDLE_REAL(cuMemCreate)(handle, bytes, what, flags); };
   if (!is_initialized() || handle == nullptr || what == nullptr || bytes == 0 ||
-      what->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+      bytes > kBytesMost || what->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return real();
   }
   const int device = what->location.id;

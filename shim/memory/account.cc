@@ -132,14 +132,14 @@ Answer ask(int device, uint64_t bytes) {
 }
 
 // One question at a time, so that none spins for as long as another's answer takes.
-class Turn {
+class Asking {
  public:
-  Turn() {
+  Asking() {
     while (!asking.try_lock()) pause(kPauseNs);
   }
-  ~Turn() { asking.unlock(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ~Asking() { asking.unlock(); }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
 };
 
 bool try_claim(int device, uint64_t bytes) {
@@ -192,7 +192,7 @@ void give_back(int device, uint64_t slack) {
 
 bool claim_memory(int device, uint64_t bytes) {
   if (!has_account(device) || try_claim(device, bytes)) return true;
-  const Turn turn;
+  const Asking turn;
   const int64_t begin = now_ns();
   for (;;) {
     if (try_claim(device, bytes)) return true;

@@ -162,6 +162,25 @@ TEST_F(MemoryLimit, CountsEveryWayToMemory) {
   }
 }
 
+// A sum with it would overflow, and be little.
+TEST_F(MemoryLimit, ASizeThatNoGpuHasLeavesTheAccountAsItIs) {
+  limit("256MiB");
+  start();
+  auto app = program(), free = program("other");
+  for (Program* one : {app.get(), free.get()}) {
+    EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+    for (const char kind : {'m', 'u', 'p', 'v', 's'}) {
+      EXPECT_EQ(one->alloc(kind, ~uint64_t{0} - 50 * kMiB), kOutOfMemory) << kind;
+    }
+  }
+  EXPECT_EQ(row(*app).at("memory_bytes"), 100 * kMiB);
+  EXPECT_EQ(row(*free).at("memory_bytes"), 100 * kMiB);
+  EXPECT_EQ(app->alloc('m', 157 * kMiB), kOutOfMemory);
+  stop();
+  EXPECT_EQ(app->alloc('m', ~uint64_t{0} - 50 * kMiB), kOutOfMemory);
+  EXPECT_EQ(app->alloc('m', 157 * kMiB), kOutOfMemory) << "by its own count";
+}
+
 TEST_F(MemoryLimit, IsWhatTheProgramSeesOfTheDevice) {
   limit("25%");
   start();
