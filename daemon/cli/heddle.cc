@@ -52,6 +52,7 @@ struct Options {
   std::string only;
   std::string client;
   bool strict = false;
+  bool as_lua = false;
   bool reset = false;
   double for_s = 0;
   uint64_t generation = 0;
@@ -382,9 +383,9 @@ void add_policy_history(CLI::App& policy, Options& o) {
   });
   CLI::App* reference =
       policy.add_subcommand("reference", "All that a policy may use: hooks, objects, functions");
-  reference->add_flag("--lua", o.strict, "as definitions for language servers");
+  reference->add_flag("--lua", o.as_lua, "as definitions for language servers");
   reference->callback(
-      [&o] { std::cout << (o.strict ? policy::reference_lua() : policy::reference_markdown()); });
+      [&o] { std::cout << (o.as_lua ? policy::reference_lua() : policy::reference_markdown()); });
   policy.add_subcommand("show", "The text and parameters of what runs")->callback([&o] {
     o.exit_code = show_policy(o.socket, o.as_json);
   });

@@ -182,7 +182,8 @@ struct KernelVerdict {
   int launch_priority = kBuiltinPriority;
 };
 
-// Why a policy's time is over.
+// Why a policy's time is over. A replaced one is started again where another device refused its
+// successor.
 enum class Ending : uint8_t { kReplaced, kFaulted };
 
 class Policy {
