@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Is what heddle counts what the GPU says? Programs that take memory one way each (cuMemAlloc,
+cuMemCreate, PyTorch with and without expandable segments, its graphs' pools, CuPy, JAX) take and
+free it under a limit, with MPS and without; heddle's count of each step is held against NVML's.
+
+    memory.py --dist dist --out bench/results/memory.json       two minutes on a GPU
+    memory.py --sim --out /tmp/memory.json                      the simulated GPU: the logic alone
+
+NVML's count of the whole GPU is taken, less what it was when the program had its context, so that
+no other program may use the GPU meanwhile. Its count of the process, where it gives one, is beside
+it. "within" is how far the two counts of what was taken lie apart.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from host import simulated
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from harness import report, session  # noqa: E402
+from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+
+WAYS = ("driver", "vmm", "torch", "torch_expandable", "graph", "cupy", "jax")
+STEPS = ("hold 256", "hold 400", "free", "hold 150")  # MiB
+PIECE_MIB = 64
+LIMIT_MIB, SIM_LIMIT_MIB = 4096, 800
+BAR = 0.02
+
+
+class Memory:
+    def __init__(self, options, folder, mps):
+        self.options, self.folder = options, folder
+        self.server = (Mps if mps else NoMps)(folder / "mps")
+        self.env = dict(self.server.env)
+        if options.sim:
+            self.env |= simulated(options.dist, folder)
+        self.daemon = Daemon(options.dist, folder / "d", mps, self.env, [], "ungated", None)
+
+    def measure(self):
+        """{way: {"steps": [...], "filled": {...}} or {"error": TEXT}}"""
+        self.server.start()
+        try:
+            self.daemon.start()
+            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+            return {way: self.row(way) for way in self.options.ways}
+        finally:
+            self.daemon.stop()
+            self.server.stop()
+
+    def row(self, way):
+        command = [self.options.dist / "bin/heddle", "run", "--quiet", "--label", way, "--memory",
+                   f"{self.options.limit_mib}MiB", "--", sys.executable,
+                   ROOT / "tests/gpu/programs/memory_steps.py", way]
+        job = Job(way, "be", [str(word) for word in command], self.env, self.folder / f"{way}.log")
+        try:
+            return self.steps(job)
+        except HostError as error:
+            return {"error": str(error)}
+        finally:
+            job.stop()
+
+    def steps(self, job):
+        job.wait_ready()
+        if job.about:
+            return job.about
+        begin, steps = self.counts(job), []
+        for step in STEPS:
+            steps.append({"step": step} | self.after(job, step, begin))
+        filled = self.after(job, f"fill {PIECE_MIB}", begin)
+        job.send("free")
+        job.answer()
+        again = self.after(job, "hold 64", begin)
+        return {"at_first": begin, "steps": steps, "filled": filled,
+                "usable_again": "error" not in again}
+
+    def after(self, job, step, begin):
+        job.send(step)
+        answer = job.answer()
+        now = self.counts(job)
+        return answer | {name: round(now[name] - begin[name], 1) for name in now
+                         if now[name] is not None and begin[name] is not None}
+
+    def counts(self, job):
+        """MiB by heddle, by NVML for the whole GPU, and by NVML for the process or None."""
+        client, = [c for c in self.daemon.status()["ps"]["clients"] if c["label"] == job.name]
+        found = {"heddle": sum(d["memory_bytes"] for d in client["devices"]) / 2**20}
+        if not self.options.sim:
+            whole, = smi("--query-gpu=memory.used")
+            mine = [float(mib) for pid, mib in (line.split(", ") for line in smi(
+                "--query-compute-apps=pid,used_memory"))
+                if int(pid) == client["pid"] and mib.replace(".", "").isdigit()]
+            found |= {"nvml": float(whole), "nvml_process": mine[0] if mine else None}
+        return found
+
+
+def smi(query):
+    done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], text=True,
+                          capture_output=True, check=True, timeout=60)
+    return [line for line in done.stdout.splitlines() if line]
+
+
+def judge(rows, limit_mib):
+    """Adds to each row how far its counts lie apart, and whether the limit held and was reached."""
+    for row in rows.values():
+        if "error" in row:
+            continue
+        apart = [abs(s["heddle"] / s["nvml"] - 1) for s in row["steps"]
+                 if "error" not in s and s.get("nvml", 0) > 100]
+        row["within"] = round(max(apart), 4) if apart else None
+        most = row["filled"]["heddle"] + row["at_first"]["heddle"]
+        row["held"] = limit_mib - 2 * PIECE_MIB <= most <= limit_mib
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
+    add("--out", type=Path, default=ROOT / "bench/results/memory.json")
+    add("--ways", type=lambda text: text.split(","), default=None, help=",".join(WAYS))
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
+    add("--sim", action="store_true", help="on the simulated GPU: driver and vmm")
+    options = session.add_origin(parser.parse_args(arguments), "tests/gpu/memory.py", arguments)
+    options.limit_mib = SIM_LIMIT_MIB if options.sim else LIMIT_MIB
+    options.ways = options.ways or (["driver", "vmm"] if options.sim else WAYS)
+    return options
+
+
+def main():
+    options = parse(sys.argv[1:])
+    result = session.origin(options, "memory") | {"sharing": {}}
+    good = True
+    for name in ("time-sliced", "mps"):
+        if options.sim and name == "mps":
+            continue
+        with tempfile.TemporaryDirectory(prefix="hy-", ignore_cleanup_errors=True) as folder:
+            rows = Memory(options, Path(folder), name == "mps").measure()
+        judge(rows, options.limit_mib)
+        result["sharing"][name] = rows
+        report.write(result, options.out)
+        for way, row in rows.items():
+            print(f"{name:12s} {way:17s}", row.get("error") or
+                  {key: row[key] for key in ("within", "held", "usable_again", "at_first")},
+                  row.get("filled", ""), flush=True)
+            good = good and ("error" in row or (row["held"] and row["usable_again"] and
+                                                (row["within"] or 0) <= BAR))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
