@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Do models compute the same on sizes that change at every launch? Digests of every output tensor,
+bare and under experiments/cycle.lua, under MPS: leased, where all kernels' sizes change each
+millisecond, and gated, where each launch gets the next size; eager and as a CUDA graph.
+
+    sizes.py --dist dist --out bench/results/sizes.json         three minutes on a GPU
+    sizes.py --sim --out /tmp/sizes.json                        the simulated GPU: the logic alone
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from host import simulated
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from harness import report, session  # noqa: E402
+from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+
+# KRISP's eight (Table III).
+MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
+          "shufflenet_v2_x1_0", "squeezenet1_0", "vgg19")
+CONDITIONS = ("bare", "leased", "gated")
+POLICY = ROOT / "bench/experiments/cycle.lua"
+HASHES = 3
+SECONDS = 1.0  # of iterations before the digests, so that every size is met
+
+
+class Sizes:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.server = (NoMps if options.sim else Mps)(folder / "mps")
+        self.env = self.server.env | PINNED
+        if options.sim:
+            self.env |= simulated(options.dist, folder) | {"HEDDLE_SIM_MODE": "mps"}
+        self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "cycle", None)
+
+    def measure(self):
+        """{"MODEL eager|graph": {condition: {"digests", "median_us", "client"} or {"error"}}}"""
+        rows = {f"{model} {kind}": {} for model in self.options.models
+                for kind in self.options.kinds}
+        self.daemon.shipped = self.with_policy()
+        self.server.start()
+        try:
+            self.daemon.start()
+            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+            for condition in CONDITIONS:
+                if condition != "bare":
+                    self.daemon.use("cycle", {"leased": str(condition == "leased").lower()})
+                with ThreadPoolExecutor(self.options.jobs) as pool:
+                    for name, answer in zip(rows, pool.map(
+                            lambda name: self.cell(name, condition), rows)):
+                        rows[name][condition] = answer
+        finally:
+            self.daemon.stop()
+            self.server.stop()
+        return rows
+
+    def with_policy(self):
+        """The shipped policies and this one."""
+        both = self.folder / "policies"
+        both.mkdir()
+        for source in [*self.daemon.shipped.glob("*.lua"), *self.daemon.shipped.glob("lib/*.lua"),
+                       POLICY]:
+            target = both / ("lib" if source.parent.name == "lib" else "") / source.name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        return both
+
+    def cell(self, name, condition):
+        model, kind = name.split()
+        label = f"{name} {condition}".replace(" ", "-")
+        command = [sys.executable, ROOT / "bench/workloads/jobs.py", model, 1,
+                   *(["--graph", "true"] if kind == "graph" else [])]
+        if self.options.sim:
+            command = [self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 20,
+                       "--kernel-us", "300:0", "--blocks", 264, "--seed", 1]
+        if condition != "bare":
+            command = [self.daemon.heddle, "run", "--quiet", "--label", label, "--", *command]
+        job = Job(label, "be", [str(word) for word in command], self.env,
+                  self.folder / f"{label}.log")
+        try:
+            job.wait_ready()
+            job.send("go", time.monotonic(), SECONDS, 0, 0)
+            taken = sorted(job.answer()["us"])
+            job.send("hash", HASHES)
+            found = {"digests": job.answer(), "median_us": taken[len(taken) // 2]}
+            return found | ({"client": self.client(label)} if condition != "bare" else {})
+        except HostError as error:
+            return {"error": str(error)}
+        finally:
+            job.stop()
+
+    def client(self, label):
+        return next(c["counters"] for c in self.daemon.status()["ps"]["clients"]
+                    if c["label"] == label)
+
+
+def alike(row):
+    return [row[c].get("digests") == row["bare"].get("digests") and "error" not in row[c]
+            for c in CONDITIONS[1:]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
+    add("--out", type=Path, default=ROOT / "bench/results/sizes.json")
+    add("--models", type=lambda text: text.split(","), default=MODELS)
+    add("--kinds", type=lambda text: text.split(","), default=("eager", "graph"))
+    add("--jobs", type=int, default=4, help="programs at a time")
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
+    add("--sim", action="store_true", help="on the simulated GPU: a program of sleeps")
+    arguments = sys.argv[1:]
+    options = session.add_origin(parser.parse_args(arguments), "tests/gpu/sizes.py", arguments)
+    if options.sim:
+        options.models, options.kinds = ("synthetic",), ("eager",)
+    result = session.origin(options, "sizes")
+    with tempfile.TemporaryDirectory(prefix="hz-", ignore_cleanup_errors=True) as folder:
+        result["rows"] = Sizes(options, Path(folder)).measure()
+    report.write(result, options.out)
+    good = True
+    for name, row in result["rows"].items():
+        errors = {c: row[c]["error"] for c in CONDITIONS if "error" in row[c]}
+        print(f"{name:28s} bit-equal leased, gated: {alike(row)}  µs "
+              f"{[row[c].get('median_us') for c in CONDITIONS]}", errors or "", flush=True)
+        good = good and all(alike(row))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
