@@ -157,6 +157,11 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
       ->check(CLI::IsMember({"auto", "sim", "virtual"}));
   command->add_option("--json", run.json, "the result; default: the scenario's name, here")
       ->type_name("FILE");
+  command
+      ->add_option("--profiles", run.profiles,
+                   "heddled reads the profiles there: curves (`heddle profile sweep`), metrics")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
   command->add_flag("--resume", run.resume, "go on where the file stopped, on the same scenario");
   command->add_flag("--skip-alone", run.skip_alone,
                     "no rows of each job alone, nor its profile: for what is held against "

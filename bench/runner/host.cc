@@ -196,24 +196,45 @@ void GpuPath::stop_mps() {
   }
 }
 
-Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path,
-               const std::string& config, const std::vector<int>& cpus)
+Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const Given& given,
+               const std::vector<int>& cpus)
     : loop_(loop),
       folder_(folder),
       simulated_(path.simulated()),
       cpus_(cpus),
       environment_(path.environment()) {
   const std::string policies = folder_ + "/policies", socket = folder_ + "/heddled";
+  const std::string profiles = folder_ + "/profiles";
   fs::create_directories(folder_);
   fs::copy(installed("share/heddle/policies"), policies, fs::copy_options::recursive);
   std::ofstream(policies + "/turns.lua") << kTurnsPolicy;
-  std::ofstream(folder_ + "/heddled.toml")
-      << "daemon.socket = \"" << socket << "\"\ngpu.mode = \"" << (path.mps() ? "mps" : "timeslice")
-      << "\"\npolicy.directory = \"" << policies
-      << "\"\npolicy.name = \"priority\"\nprofiles.keep = false\n"
-      << config;
+  std::ofstream file(folder_ + "/heddled.toml");
+  file << "daemon.socket = \"" << socket << "\"\ngpu.mode = \""
+       << (path.mps() ? "mps" : "timeslice") << "\"\npolicy.directory = \"" << policies << "\"\n";
+  if (given.config.find("policy.name") == std::string::npos) {
+    file << "policy.name = \"priority\"\n";
+  } else {
+    named(given.policy);
+  }
+  if (given.profiles.empty()) {
+    file << "profiles.keep = false\n";
+  } else {
+    fs::copy(given.profiles, profiles, fs::copy_options::recursive);
+    file << "profiles.directory = \"" << profiles << "\"\n";
+  }
+  file << given.config;
+  file.close();
   environment_["HEDDLE_SOCKET"] = socket;
   start();
+}
+
+// A path is copied to where the daemon finds its policies.
+std::string Daemon::named(const std::string& policy) const {
+  if (policy.find('/') == std::string::npos) return policy;
+  std::string name = fs::path(policy).stem();
+  fs::copy_file(policy, folder_ + "/policies/" + name + ".lua",
+                fs::copy_options::overwrite_existing);
+  return name;
 }
 
 void Daemon::start() {
@@ -257,12 +278,7 @@ void Daemon::record(const std::string& file, double seconds) {
 void Daemon::use(const std::string& policy, const std::map<std::string, std::string>& params) {
   const std::pair wanted(policy, params);
   if (loaded_ == wanted) return;
-  std::string name = policy;
-  if (policy.find('/') != std::string::npos) {
-    name = fs::path(policy).stem();
-    fs::copy_file(policy, folder_ + "/policies/" + name + ".lua",
-                  fs::copy_options::overwrite_existing);
-  }
+  const std::string name = named(policy);
   if (!loaded_ || loaded_->first != policy) {
     command({"policy", "load", name, "--wait", "0"});
     defaults_.clear();

@@ -61,7 +61,12 @@ class GpuPath {
 // HostError.
 class Daemon {
  public:
-  Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const std::string& config,
+  struct Given {
+    std::string config;    // its lines
+    std::string policy;    // the first that it runs, if `config` names it; a name or a path
+    std::string profiles;  // a directory of which it has a copy; empty: it knows no program
+  };
+  Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const Given& given,
          const std::vector<int>& cpus);
   ~Daemon();
 
@@ -82,6 +87,7 @@ class Daemon {
 
  private:
   void start();
+  std::string named(const std::string& policy) const;
   std::string command(std::vector<std::string> arguments);
 
   Loop& loop_;

@@ -173,7 +173,7 @@ std::string variant_name(const Variant& variant, const Scenario& scenario) {
   if (variant.sms != SmShare{}) name.append(".sms").append(share_text(variant.sms));
   std::string config = variant.config;  // names files
   std::replace(config.begin(), config.end(), '\n', '.');
-  std::erase(config, ' ');
+  std::erase_if(config, [](char c) { return c == ' ' || c == '"'; });
   return config.empty() ? name : name + "." + config.substr(0, config.size() - 1);
 }
 

@@ -17,6 +17,7 @@ struct ScenarioOptions {
   std::optional<uint32_t> repetitions;
   std::optional<double> block_s;
   bool apart = false;
+  std::string profiles;
   std::optional<uint64_t> seed;
 };
 

@@ -74,6 +74,7 @@ scenario::Scenario load(const ScenarioOptions& options) {
   s.block_s = options.block_s.value_or(s.block_s);
   if (options.seed) s.seed = options.seed;
   s.apart = s.apart || options.apart;
+  if (!options.profiles.empty()) s.profiles = fs::absolute(options.profiles);
   std::vector<std::string_view> jobs;
   for (const scenario::Job& job : s.jobs) jobs.push_back(job.name);
   for (const scenario::PolicyRow& row : s.policies) {
@@ -101,6 +102,10 @@ void find_policies(scenario::Scenario& s) {
     }
     const auto loaded = policy::load_policy_file(file, row.params);  // before any program starts
     if (!loaded) throw std::runtime_error(s.file + ": " + row.text + ": " + loaded.error().message);
+    // Processes make their SM sets as they attach, by the policy that is live then.
+    if ((*loaded)->family() != core::SmFamily{}) {
+      row.config.emplace("policy.name", '"' + fs::path(file).stem().string() + '"');
+    }
   }
 }
 

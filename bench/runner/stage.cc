@@ -133,8 +133,9 @@ void Stage::start(const Row& row, const std::string& folder, uint64_t seed) {
     if (daemon.broken) return;
     if (!daemon.process) {
       const std::string own = name + "/heddle" + std::to_string(path.daemons.size());
+      const Daemon::Given given{row.config, row.policy, scenario_.profiles};
       daemon.process =
-          std::make_unique<Daemon>(loop_, own, *path.gpu.process, row.config, placement_.daemon);
+          std::make_unique<Daemon>(loop_, own, *path.gpu.process, given, placement_.daemon);
     }
   }
   for (const Variant& variant : row.jobs) {

@@ -138,6 +138,7 @@ struct Scenario {
   uint32_t repetitions = 5;  // each: every row once, in a new order
   double block_s = 2;        // length of one block
   bool apart = false;        // the rows without MPS first, then the others: half of the processes
+  std::string profiles;      // the directory of profiles that heddled reads; empty: none
   std::vector<PolicyRow> policies;
   std::vector<Baseline> baselines;
   std::optional<uint64_t> seed;

@@ -392,6 +392,26 @@ expect = ["fifo@mps/hp: hp mean_over_alone <= 50 (nobody)", "fifo: be cv <= 1 (n
         for job in timeline["jobs"]:
             self.assertGreater(len(job["spans_us"]), 20)
 
+    def test_a_policy_that_declares_sm_sets_has_processes_of_its_own_and_a_copy_of_the_profiles(self):
+        own = self.at / "own.lua"
+        own.write_text('sm_set.family { sizes = { 2 } }\nreturn policy { name = "own", api = 1, '
+                       'version = "1.0.0", hooks = {} }\n')
+        (self.at / "profiles").mkdir()
+        text = self.mocks(f"""
+repetitions = 1
+block_s = 0.1
+policies = ["fifo@mps", "ring_isolated@mps", "{own}@mps"]
+baselines = ["mps"]
+""")
+        self.run_bench(text, "--logs", str(self.at / "logs"), "--profiles",
+                       str(self.at / "profiles"))
+        result = self.result()
+        self.assertEqual(len(result["sessions"][0]["processes"]), 2 + 3 * 2)
+        self.assertEqual(result["errors"], [])
+        logs = [log.read_text() for log in (self.at / "logs").rglob("heddled.log")]
+        self.assertEqual(sorted(any(f"policy={name}" in log or f'"{name}"' in log for log in logs)
+                                for name in ("own", "ring_isolated")), [True, True], logs)
+
     def test_apart_the_rows_with_mps_come_after_the_others(self):
         text = self.mocks('apart = true\nrepetitions = 2\nblock_s = 0.1\npolicies = []\n'
                           'baselines = ["timeslice", "mps"]\n')
