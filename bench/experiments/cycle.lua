@@ -1,11 +1,11 @@
 -- Every launch another size: for tests of what a program computes, not for use.
--- leased = 1: nobody asks, and the sizes of all kernels change each millisecond.
+-- leased = 1: nobody asks, and the sizes of all kernels change every 10 ms.
 -- leased = 0: every launch asks, and gets the next size.
 sm_set.family { placement = "ring" }
 queue.create("asking")
 
 local SIZES = { 8, 64, 16, 96, 32, 24, 48, 0 }
-local turn = 0
+local turn, ticks = 0, 0
 
 local function next_size()
   turn = turn % #SIZES + 1
@@ -22,7 +22,8 @@ return policy {
     client_idle = function(c, p) if p.leased then return LEASE end return GATE end,
     kernel_init = function(kn, c, p) if p.leased then return next_size() end end,
     tick = function(g, p)
-      if not p.leased then return end
+      ticks = ticks + 1
+      if not p.leased or ticks % 10 ~= 0 then return end
       for c in g:clients() do c:resize() end
     end,
     enqueue = function(k, p) return queue.insert("asking", k, 0) end,
