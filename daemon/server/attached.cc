@@ -43,6 +43,11 @@ void store_changed(Word& word, Value value) {
   if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
 }
 
+uint64_t task_key(const std::string& label, const std::string& command) {
+  const std::string task = label + '\n' + command;
+  return XXH3_64bits(task.data(), task.size());
+}
+
 }  // namespace
 
 template <class T>
@@ -333,10 +338,9 @@ void Client::add_kernel(const core::KernelBody& kernel) {
   slot = std::make_unique<core::KernelBody>(kernel);
 }
 
-uint64_t Client::task() const {
-  const std::string task = identity_.label + '\n' + identity_.command;
-  return XXH3_64bits(task.data(), task.size());
-}
+uint64_t Client::task() const { return task_key(identity_.label, identity_.command); }
+
+uint64_t Client::unlabelled_task() const { return task_key("", identity_.command); }
 
 std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
                                               const core::TaskProfile* profile) const {

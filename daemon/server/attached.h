@@ -137,6 +137,7 @@ class Client {
   }
 
   uint64_t task() const;  // hash of label, executable and arguments; of its user
+  uint64_t unlabelled_task() const;
   // Tells a core about the client, what is known of its task, and all its kernels: the events, in
   // order.
   std::vector<core::Event> introduction(uint8_t gpu, core::TimeNs now,

@@ -45,7 +45,10 @@ void Engine::introduce(Client& client, uint8_t index, core::TimeNs now) {
   core::Scheduler& scheduler = device(index, identity, now);
   client.put_on_gpu(index);
   std::optional<core::TaskProfile> profile;
-  if (profiles_.is_of(identity.gpu_name)) profile = profiles_.find(identity.uid, client.task());
+  if (profiles_.is_of(identity.gpu_name)) {
+    profile = profiles_.find(identity.uid, client.task());
+    if (!profile) profile = profiles_.find(identity.uid, client.unlabelled_task());
+  }
   for (const core::Event& event : client.introduction(index, now, profile ? &*profile : nullptr)) {
     step(scheduler, event);
   }

@@ -52,9 +52,12 @@ class Daemon:
 class Demo:
     """The latency-critical demo program, endless, as one task."""
 
+    def __init__(self, label="lc"):
+        self.label = ("--label", label) if label else ()
+
     def __enter__(self):
         self.process = subprocess.Popen(
-            [HEDDLE, "run", "--sim", "-q", "--class", "latency", "--label", "lc", "--", DEMO,
+            [HEDDLE, "run", "--sim", "-q", "--class", "latency", *self.label, "--", DEMO,
              "latency", "--seconds", "120", "--seed", "1"], stdout=subprocess.DEVNULL)
 
     def __exit__(self, *_):
@@ -138,6 +141,13 @@ def check(folder):
         wait_for("client", device)
         assert device()["runs"] < 10 or not device()["profiled"], "pruned, it is measured anew"
         wait_for("profile", lambda: list(kept.glob("lc-*.toml")))
+
+    heddle("profile", "prune", kept, "--samples", "4000000")
+    with Daemon(folder), Demo(label=""):
+        wait_for("unlabelled profile", lambda: list(kept.glob("heddle-demo-*.toml")))
+    with Daemon(folder), Demo():
+        wait_for("client", device)
+        assert device()["profiled"], "what was measured without a label serves one"
 
 
 def main():
