@@ -34,6 +34,8 @@ return policy {
   params = {
     slack_pct = { type = "number", min = 0, max = 100, default = 5,
                   doc = "a program may take so much longer than on all SMs" },
+    sms = { type = "int", min = 0, max = 256, default = 0,
+            doc = "every program gets so many SMs; 0: its own size" },
     group_sms = { type = "int", min = 2, max = 32, default = 8, doc = "SMs of a group" },
   },
   hooks = {
@@ -46,6 +48,7 @@ return policy {
     client_exit = function(c) programs[c.id] = nil end,
 
     kernel_init = function(kn, c, p)
+      if p.sms > 0 then return p.sms end
       local program = programs[c.id]
       if not program then return nil end
       if not program[kn.id] then

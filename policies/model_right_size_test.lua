@@ -20,3 +20,19 @@ test("a program without curves keeps all SMs", function(t)
   s:run(20000)
   for _, l in ipairs(s:log()) do t.eq(l.sms, 132, "SMs") end
 end)
+
+test("a size that is given holds for every program, measured or not", function(t)
+  local s = t.sim { policy = "model_right_size.lua", params = { sms = 32 } }
+  s:client { name = "a" }
+  s:loop { client = "a", us = 100, count = 20 }
+  s:loop { client = "a", us = 100, kernel = "large", metrics = large, count = 20, at = 500 }
+  s:run(20000)
+  local last = {}
+  for _, l in ipairs(s:log()) do last[l.kernel or ""] = l.sms end
+  for _, sms in pairs(last) do t.eq(sms, 32, "SMs") end
+  s:reload { policy = "model_right_size.lua", params = { sms = 64 } }
+  s:loop { client = "a", us = 100, count = 5 }
+  s:run(2000)
+  local log = s:log()
+  t.eq(log[#log].sms, 64, "SMs, as heddle policy set loads it")
+end)

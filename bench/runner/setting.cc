@@ -92,6 +92,7 @@ void find_policies(scenario::Scenario& s) {
     if (entry.path().extension() == ".lua" && !name.ends_with("_test")) names.push_back(name);
   }
   const std::vector<std::string_view> known(names.begin(), names.end());
+  std::vector<std::pair<std::string, core::SmFamily>> families;  // by policy, as in TOML
   for (scenario::PolicyRow& row : s.policies) {
     std::string file = installed("share/heddle/policies/" + row.policy + ".lua");
     if (row.policy.find('/') != std::string::npos) {
@@ -102,10 +103,16 @@ void find_policies(scenario::Scenario& s) {
     }
     const auto loaded = policy::load_policy_file(file, row.params);  // before any program starts
     if (!loaded) throw std::runtime_error(s.file + ": " + row.text + ": " + loaded.error().message);
-    // Processes make their SM sets as they attach, by the policy that is live then.
-    if ((*loaded)->family() != core::SmFamily{}) {
-      row.config.emplace("policy.name", '"' + fs::path(file).stem().string() + '"');
+    // Processes make their SM sets as they attach, by the policy that is live then. Policies that
+    // declare the same sets share them.
+    const core::SmFamily family = (*loaded)->family();
+    if (family == core::SmFamily{}) continue;
+    auto first = std::find_if(families.begin(), families.end(),
+                              [&](const auto& known) { return known.second == family; });
+    if (first == families.end()) {
+      first = families.insert(first, {'"' + fs::path(file).stem().string() + '"', family});
     }
+    row.config.emplace("policy.name", first->first);
   }
 }
 
