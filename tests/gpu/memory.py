@@ -13,6 +13,7 @@ it. "within" is how far the two counts of what was taken lie apart.
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ STEPS = ("hold 256", "hold 400", "free", "hold 150")  # MiB
 PIECE_MIB = 64
 LIMIT_MIB, SIM_LIMIT_MIB = 4096, 800
 BAR = 0.02
+TURN_S = 2
+COST_ROUNDS = 7
 
 
 class Memory:
@@ -42,21 +45,30 @@ class Memory:
         self.daemon = Daemon(options.dist, folder / "d", mps, self.env, [], "ungated", None)
 
     def measure(self):
-        """{way: {"steps": [...], "filled": {...}} or {"error": TEXT}}"""
+        """{"rows": {way: {"steps": [...], "filled": {...}} or {"error": TEXT}}, "cost": {how: ns},
+        "teams": {condition: {team: turns}}}"""
         self.server.start()
         try:
             self.daemon.start()
             self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
-            return {way: self.row(way) for way in self.options.ways}
+            rows = {way: self.row(way) for way in self.options.ways}
+            return {"rows": rows, "cost": self.cost(), "teams": self.teams()}
         finally:
             self.daemon.stop()
             self.server.stop()
 
+    def start(self, label, way, limit_mib):
+        """A program of memory_steps.py; limit_mib None: bare, 0: under heddle without a limit."""
+        command = [sys.executable, ROOT / "tests/gpu/programs/memory_steps.py", way]
+        if limit_mib is not None:
+            limit = ["--memory", f"{limit_mib}MiB"] if limit_mib else []
+            command = [self.daemon.heddle, "run", "--quiet", "--label", label, *limit, "--",
+                       *command]
+        return Job(label, "be", [str(word) for word in command], self.env,
+                   self.folder / f"{label}.log")
+
     def row(self, way):
-        command = [self.options.dist / "bin/heddle", "run", "--quiet", "--label", way, "--memory",
-                   f"{self.options.limit_mib}MiB", "--", sys.executable,
-                   ROOT / "tests/gpu/programs/memory_steps.py", way]
-        job = Job(way, "be", [str(word) for word in command], self.env, self.folder / f"{way}.log")
+        job = self.start(way, way, self.options.limit_mib)
         try:
             return self.steps(job)
         except HostError as error:
@@ -77,6 +89,48 @@ class Memory:
         again = self.after(job, "hold 64", begin)
         return {"at_first": begin, "steps": steps, "filled": filled,
                 "usable_again": "error" not in again}
+
+    def cost(self):
+        """Of taking and freeing 1 MiB, in turn: bare, under heddle, and under a limit."""
+        limits = {"bare": None, "heddle": 0, "limit": self.options.limit_mib}
+        jobs = {how: self.start(f"cost-{how}", "driver", mib) for how, mib in limits.items()}
+        found = {how: {"hold_ns": [], "free_ns": []} for how in jobs}
+        try:
+            for job in jobs.values():
+                job.wait_ready()
+            for _ in range(COST_ROUNDS):
+                for how, job in jobs.items():
+                    job.send("time 200 1024")
+                    for key, ns in job.answer().items():
+                        found[how][key].append(ns)
+        finally:
+            for job in jobs.values():
+                job.stop()
+        return found
+
+    def teams(self):
+        """One team takes and frees memory all the time; the other is alone, has used up its limit
+        and asks on, or has used up the whole GPU, for there is no limit."""
+        ours = self.options.limit_mib
+        return {"alone": self.turns(ours, None, False), "limited": self.turns(ours, ours, True),
+                "unlimited": self.turns(0, 0, True)}
+
+    def turns(self, own_mib, other_mib, beside):
+        jobs = [self.start("team", "driver", own_mib and own_mib // 4)]
+        if beside:
+            jobs.append(self.start("greedy", "driver", other_mib and other_mib * 3 // 4))
+        try:
+            for job in jobs:
+                job.wait_ready()
+            if beside:
+                jobs[1].send(f"fill {PIECE_MIB}")
+                jobs[1].answer()
+                jobs[1].send(f"turn {TURN_S} {PIECE_MIB}")
+            jobs[0].send(f"turn {TURN_S} {PIECE_MIB}")
+            return {job.name: job.answer() for job in jobs}
+        finally:
+            for job in jobs:
+                job.stop()
 
     def after(self, job, step, begin):
         job.send(step)
@@ -116,6 +170,13 @@ def judge(rows, limit_mib):
         row["held"] = limit_mib - 2 * PIECE_MIB <= most <= limit_mib
 
 
+def told(turns):
+    """Median µs of a turn, and the part that was refused."""
+    taken = [us for us in turns["us"] if us is not None]
+    return (statistics.median(taken) if taken else None,
+            round(1 - len(taken) / max(1, len(turns["us"])), 3))
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,10 +200,13 @@ def main():
         if options.sim and name == "mps":
             continue
         with tempfile.TemporaryDirectory(prefix="hy-", ignore_cleanup_errors=True) as folder:
-            rows = Memory(options, Path(folder), name == "mps").measure()
+            found = Memory(options, Path(folder), name == "mps").measure()
+        rows = found["rows"]
         judge(rows, options.limit_mib)
-        result["sharing"][name] = rows
+        result["sharing"][name] = found
         report.write(result, options.out)
+        print(name, {how: min(ns["hold_ns"]) for how, ns in found["cost"].items()}, "ns;",
+              {how: told(teams["team"]) for how, teams in found["teams"].items()})
         for way, row in rows.items():
             print(f"{name:12s} {way:17s}", row.get("error") or
                   {key: row[key] for key in ("within", "held", "usable_again", "at_first")},

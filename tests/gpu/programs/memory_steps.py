@@ -3,13 +3,17 @@
 WAY: driver (cuMemAlloc), vmm (cuMemCreate), torch, cupy, jax, graph (a PyTorch graph's own pool).
 Commands on stdin, each answered by a JSON line: `hold MIB` (takes so much more and keeps it), `free`
 (all of it), `fill MIB` (pieces of so much until it is refused; says how much came and the error),
+`time COUNT KIB` (driver alone: so many times, takes and frees it; the median ns of each),
+`turn SECONDS MIB` (for so long: takes it, sets it, frees it; when each turn began and its µs),
 `quit`. A step that fails answers {"error": TEXT}.
 """
 
 import ctypes
 import json
 import os
+import statistics
 import sys
+import time
 
 REPLIES = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
@@ -43,6 +47,10 @@ class Driver:
         at = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
         self.held.append(at)
+
+    def set(self, size):
+        self.call("cuMemsetD8_v2", self.held[-1], 1, ctypes.c_size_t(size))
+        self.call("cuCtxSynchronize")
 
     def free(self):
         for at in self.held:
@@ -160,7 +168,41 @@ def fill(way, size):
         return {"mib": count * size // MIB, "refused": str(error)}
 
 
+def timed(way, count, size):
+    """Where the shim counts, within a chunk; the first few go out for one."""
+    taken, freed = [], []
+    for _ in range(count):
+        begin = time.perf_counter_ns()
+        way.hold(size)
+        middle = time.perf_counter_ns()
+        way.free()
+        taken.append(middle - begin)
+        freed.append(time.perf_counter_ns() - middle)
+    return {"hold_ns": round(statistics.median(taken)), "free_ns": round(statistics.median(freed))}
+
+
+def turns(way, seconds, size):
+    began, us = [], []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began.append(round(time.monotonic(), 4))
+        begin = time.perf_counter_ns()
+        try:
+            way.hold(size)
+            way.set(size)
+        except Refused:
+            us.append(None)
+            continue
+        way.free()
+        us.append(round((time.perf_counter_ns() - begin) / 1e3))
+    return {"began_s": began, "us": us}
+
+
 def obey(way, words):
+    if words[0] == "time":
+        return timed(way, int(words[1]), int(words[2]) << 10)
+    if words[0] == "turn":
+        return turns(way, float(words[1]), int(words[2]) * MIB)
     if words[0] == "hold":
         way.hold(int(words[1]) * MIB)
         return {}
