@@ -34,7 +34,9 @@ void Map::unlink(uint32_t at) {
   (e.older != kNone ? entries_[e.older].newer : oldest_) = e.newer;
 }
 
-const double* Map::find(uint64_t key) {
+const double* Map::find(uint64_t key) { return lookup(key); }
+
+double* Map::lookup(uint64_t key) {
   if (form_.kind == MapForm::Kind::kArray) {
     return key - 1 < form_.max ? &entries_[key - 1].value : nullptr;
   }
@@ -48,8 +50,8 @@ const double* Map::find(uint64_t key) {
 }
 
 bool Map::set(uint64_t key, double value) {
-  if (const double* there = find(key)) {
-    *const_cast<double*>(there) = value;
+  if (double* there = lookup(key)) {
+    *there = value;
     return true;
   }
   const bool lru = form_.kind == MapForm::Kind::kLru;

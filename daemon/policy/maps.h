@@ -42,6 +42,7 @@ class Map {
     uint32_t chain = kNone;                 // the next one of its bucket, or free one
     uint32_t newer = kNone, older = kNone;  // of an lru
   };
+  double* lookup(uint64_t key);
   uint32_t& bucket(uint64_t key);
   uint32_t place(uint64_t key);
   void link(uint32_t at);  // as the newest

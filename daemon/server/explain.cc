@@ -11,20 +11,6 @@ json seen(float us) {
                                                       : json(static_cast<double>(us));
 }
 
-const char* decider_text(core::Decider decider) {
-  switch (decider) {
-    case core::Decider::kPolicy:
-      return "policy";
-    case core::Decider::kStarvation:
-      return "starvation bound";
-    case core::Decider::kBypass:
-      return "bypass";
-    case core::Decider::kBuiltin:
-      break;
-  }
-  return "built-in";
-}
-
 // The scheduler counts its policies; the history's number is known of the one that runs.
 json generation_json(uint32_t of, uint32_t current, const Engine& engine) {
   return of == current ? json(engine.generation().number) : json();
@@ -50,6 +36,20 @@ json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engin
 }
 
 }  // namespace
+
+const char* decider_text(core::Decider decider) {
+  switch (decider) {
+    case core::Decider::kPolicy:
+      return "policy";
+    case core::Decider::kStarvation:
+      return "starvation bound";
+    case core::Decider::kBypass:
+      return "bypass";
+    case core::Decider::kBuiltin:
+      break;
+  }
+  return "built-in";
+}
 
 json explain_json(const Engine& engine, core::ClientId id) {
   json devices = json::array();

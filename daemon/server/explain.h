@@ -7,6 +7,8 @@
 
 namespace heddle::server {
 
+const char* decider_text(core::Decider decider);
+
 // {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
 // null if there is no such client.
 nlohmann::json explain_json(const Engine& engine, core::ClientId id);

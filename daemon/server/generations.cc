@@ -3,25 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/server/engine.h"
+#include "daemon/server/explain.h"
 
 namespace heddle::server {
 namespace {
 
 using nlohmann::json;
-
-const char* decider_name(core::Decider decider) {
-  switch (decider) {
-    case core::Decider::kPolicy:
-      return "policy";
-    case core::Decider::kStarvation:
-      return "starvation bound";
-    case core::Decider::kBypass:
-      return "bypass";
-    case core::Decider::kBuiltin:
-      break;
-  }
-  return "built-in";
-}
 
 json exit_dump(json policy, const core::LastWords& words, uint8_t device) {
   json queues = json::array(), decisions = json::array();
@@ -32,7 +19,7 @@ json exit_dump(json policy, const core::LastWords& words, uint8_t device) {
     decisions.push_back({{"ms_before", static_cast<double>(words.at - d.at) / 1e6},
                          {"client", d.client},
                          {"thread", d.thread},
-                         {"by", decider_name(d.decider)},
+                         {"by", decider_text(d.decider)},
                          {"sm_set", d.partition}});
   }
   policy.update({{"device", device},
