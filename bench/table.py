@@ -18,6 +18,8 @@ from pathlib import Path
 
 import fikit
 import frontier
+import krisp
+import limits
 import quartiles
 from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
 
@@ -184,7 +186,10 @@ def tables():
             "between-tokens": headed(fikit.between_tokens("services")),
             "bounds": headed(fikit.bounds("pairs_again", "first")),
             **{of: headed(fikit.measured(of)) for of in ("first", "preempt", "ratio", "services")},
-            "predict": predict_table("predict.json")}
+            "predict": predict_table("predict.json"),
+            "memory-counts": headed(limits.counts()), "memory-cost": headed(limits.cost()),
+            "memory-teams": headed(limits.teams()),
+            "krisp": headed(krisp.table(RESULTS / "krisp"))}
 
 
 def replaced(text, found):

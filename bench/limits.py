@@ -1,0 +1,61 @@
+"""Tables of MEMORY.md: what heddle counts against NVML, what a limit costs, what other teams notice
+(tests/gpu/memory.py)."""
+
+import json
+import statistics
+
+from md import RESULTS
+
+WAYS = {"driver": "`cuMemAlloc`", "vmm": "`cuMemCreate`", "torch": "PyTorch",
+        "torch_expandable": "PyTorch, expandable segments", "graph": "PyTorch, graphs' pools",
+        "cupy": "CuPy", "jax": "JAX"}
+
+
+def document():
+    return json.loads((RESULTS / "memory.json").read_text())
+
+
+def counts():
+    """Of the GPU's count: after steps of 256, 656, 0 and 150 MiB, and where the limit refused."""
+    found = document()
+    sharing = {name: of["rows"] for name, of in found["sharing"].items()}
+    rows = [["taken by", *(f"{name}: {what}" for name in sharing for what in (
+        "most apart, MiB", "at the limit, MiB: heddle / NVML"))]]
+    for way, name in WAYS.items():
+        cells = [name]
+        for of in sharing.values():
+            row = of.get(way, {"error": "not run"})
+            if "error" in row:
+                cells += ["–", "–"]
+                continue
+            apart = max(abs(s["heddle"] - s["nvml"]) for s in row["steps"])
+            cells += [f"{apart:.0f}",
+                      f"{row['filled']['heddle']:.0f} / {row['filled']['nvml']:.0f}"]
+        rows.append(cells)
+    return rows
+
+
+def cost():
+    rows = [["median ns, least of rounds", "take 1 MiB", "free it"]]
+    for name, of in document()["sharing"].items():
+        for how, label in (("bare", "bare"), ("heddle", "under heddle"),
+                           ("limit", "under a limit")):
+            ns = of["cost"][how]
+            rows.append([f"{name}, {label}", *(f"{min(ns[key]):.0f}"
+                                               for key in ("hold_ns", "free_ns"))])
+    return rows
+
+
+def teams():
+    labels = {"alone": "alone", "limited": "the other has used up its limit and asks on",
+              "unlimited": "no limits: the other has used up the GPU"}
+    rows = [["64 MiB taken, set and freed, again and again", "turns", "refused", "p50, µs",
+             "p99, µs"]]
+    for name, of in document()["sharing"].items():
+        for condition, label in labels.items():
+            us = of["teams"][condition]["team"]["us"]
+            taken = sorted(x for x in us if x is not None)
+            times = ([f"{statistics.median(taken):.0f}", f"{taken[len(taken) * 99 // 100]:.0f}"]
+                     if taken else ["–", "–"])
+            rows.append([f"{name}: {label}", str(len(us)), str(len(us) - len(taken)), *times])
+    return rows
