@@ -53,9 +53,10 @@ def teams():
              "p99, µs"]]
     for name, of in document()["sharing"].items():
         for condition, label in labels.items():
-            us = of["teams"][condition]["team"]["us"]
-            taken = sorted(x for x in us if x is not None)
+            team = of["teams"][condition]["team"]
+            taken = sorted(team["us"])
             times = ([f"{statistics.median(taken):.0f}", f"{taken[len(taken) * 99 // 100]:.0f}"]
                      if taken else ["–", "–"])
-            rows.append([f"{name}: {label}", str(len(us)), str(len(us) - len(taken)), *times])
+            rows.append([f"{name}: {label}", str(len(taken) + team["refused"]),
+                         str(team["refused"]), *times])
     return rows

@@ -172,9 +172,9 @@ def judge(rows, limit_mib):
 
 def told(turns):
     """Median µs of a turn, and the part that was refused."""
-    taken = [us for us in turns["us"] if us is not None]
+    taken = turns["us"]
     return (statistics.median(taken) if taken else None,
-            round(1 - len(taken) / max(1, len(turns["us"])), 3))
+            round(turns["refused"] / max(1, turns["refused"] + len(taken)), 3))
 
 
 def parse(arguments):

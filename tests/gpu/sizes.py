@@ -9,6 +9,7 @@ bare and under experiments/cycle.lua, under MPS: leased, where all kernels' size
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
 CONDITIONS = ("bare", "leased", "gated")
 POLICY = ROOT / "bench/experiments/cycle.lua"
 HASHES = 3
+READY_S = 60
 SECONDS = 1.0  # of iterations before the digests, so that every size is met
 
 
@@ -35,7 +37,7 @@ class Sizes:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
         self.server = (NoMps if options.sim else Mps)(folder / "mps")
-        self.env = self.server.env | PINNED
+        self.env = self.server.env | PINNED | {"PYTHONFAULTHANDLER": "1"}
         if options.sim:
             self.env |= simulated(options.dist, folder) | {"HEDDLE_SIM_MODE": "mps"}
         self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "cycle", None)
@@ -57,6 +59,8 @@ class Sizes:
                     for name, answer in zip(rows, pool.map(
                             lambda name: self.cell(name, condition), rows)):
                         rows[name][condition] = answer
+                        print(condition, name, answer.get("median_us"), answer.get("error", ""),
+                              flush=True)
                 save(rows)
         finally:
             self.daemon.stop()
@@ -86,16 +90,25 @@ class Sizes:
         job = Job(label, "be", [str(word) for word in command], self.env,
                   self.folder / f"{label}.log")
         try:
-            job.wait_ready()
+            job.wait_ready(READY_S)
             job.send("go", time.monotonic(), SECONDS, 0, 0)
             taken = sorted(job.answer()["us"])
             job.send("hash", HASHES)
             found = {"digests": job.answer(), "median_us": taken[len(taken) // 2]}
             return found | ({"client": self.client(label)} if condition != "bare" else {})
         except HostError as error:
-            return {"error": str(error)}
+            return {"error": str(error), **self.stuck(job, condition)}
         finally:
             job.stop()
+
+    def stuck(self, job, condition):
+        """Where it is, by Python's own fault handler, and what heddled knows of it."""
+        if not job.running():
+            return {}
+        client = self.client(job.name) if condition != "bare" else None
+        os.kill(job.process.pid, signal.SIGABRT)  # `heddle run` has become the program
+        time.sleep(1)
+        return {"client": client, "stack": job.log.read_text(errors="replace")[-2000:]}
 
     def client(self, label):
         return next(c["counters"] for c in self.daemon.status()["ps"]["clients"]

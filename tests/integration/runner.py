@@ -392,7 +392,7 @@ expect = ["fifo@mps/hp: hp mean_over_alone <= 50 (nobody)", "fifo: be cv <= 1 (n
         for job in timeline["jobs"]:
             self.assertGreater(len(job["spans_us"]), 20)
 
-    def test_a_policy_that_declares_sm_sets_has_processes_of_its_own_and_a_copy_of_the_profiles(self):
+    def test_a_policy_that_declares_sm_sets_has_processes_of_its_own_and_the_profiles(self):
         own = self.at / "own.lua"
         own.write_text('sm_set.family { sizes = { 2 } }\nreturn policy { name = "own", api = 1, '
                        'version = "1.0.0", hooks = {} }\n')

@@ -1,10 +1,10 @@
 """Takes device memory one way when told to, for tests/gpu/memory.py: memory_steps.py WAY
 
 WAY: driver (cuMemAlloc), vmm (cuMemCreate), torch, cupy, jax, graph (a PyTorch graph's own pool).
-Commands on stdin, each answered by a JSON line: `hold MIB` (takes so much more and keeps it), `free`
+Commands on stdin, answered by a JSON line each: `hold MIB` (takes so much more, keeps it), `free`
 (all of it), `fill MIB` (pieces of so much until it is refused; says how much came and the error),
 `time COUNT KIB` (driver alone: so many times, takes and frees it; the median ns of each),
-`turn SECONDS MIB` (for so long: takes it, sets it, frees it; when each turn began and its µs),
+`turn SECONDS MIB` (for so long: takes it, sets it, frees it; refused turns, the others' µs),
 `quit`. A step that fails answers {"error": TEXT}.
 """
 
@@ -182,20 +182,19 @@ def timed(way, count, size):
 
 
 def turns(way, seconds, size):
-    began, us = [], []
+    refused, us = 0, []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        began.append(round(time.monotonic(), 4))
         begin = time.perf_counter_ns()
         try:
             way.hold(size)
             way.set(size)
         except Refused:
-            us.append(None)
+            refused += 1
             continue
         way.free()
         us.append(round((time.perf_counter_ns() - begin) / 1e3))
-    return {"began_s": began, "us": us}
+    return {"refused": refused, "us": us}
 
 
 def obey(way, words):
