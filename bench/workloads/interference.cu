@@ -141,8 +141,8 @@ __global__ void smem_kernel(long long iterations, int ways, float* out) {
 // Each block copies its part of `bytes`, `iterations` times; past the L1 unless `cached`.
 // At most 32 registers: two blocks of 1 024 threads fit on an SM, so that others find room.
 template <bool kCached>
-__global__ void __launch_bounds__(1024, 2) copy_kernel(long long iterations, const float4* in, float4* out, size_t words,
-                            size_t apart) {
+__global__ void __launch_bounds__(1024, 2)
+    copy_kernel(long long iterations, const float4* in, float4* out, size_t words, size_t apart) {
   const size_t first = apart != 0 ? blockIdx.x * apart : size_t{blockIdx.x} * blockDim.x;
   const size_t step = apart != 0 ? blockDim.x : size_t{gridDim.x} * blockDim.x;
   for (long long n = 0; n < iterations; ++n) {
