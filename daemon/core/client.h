@@ -163,6 +163,40 @@ struct UntimedLaunch {
   double predicted_us = 0;
 };
 
+// The window that a policy chose for a client; what it did not choose is the built-in's.
+struct WindowChoice {
+  bool refused = false;
+  bool chosen = false;  // the window is the policy's, not the built-in's
+  uint32_t us = 0;
+  uint32_t lent_us = 0;  // lent: at least so long a window until then
+  TimeNs lent_until = 0;
+
+  // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
+  // mistake does not.
+  bool take(const WindowVerdict& verdict) {
+    const bool decided = verdict.result == HookResult::kDecided;
+    if (refused && !decided) return false;
+    chosen = decided;
+    refused = decided && verdict.refuse;
+    us = verdict.window_us;
+    return true;
+  }
+  // By a hook of any kind, at `now`; lent if `for_ns` is not 0.
+  void set(uint32_t window_us, TimeNs for_ns, TimeNs now) {
+    if (for_ns > 0) {
+      lent_us = window_us;
+      lent_until = now + for_ns;
+    } else {
+      *this = {.refused = false, .chosen = true, .us = window_us};
+    }
+  }
+  bool lends(TimeNs now) const { return now < lent_until; }
+  uint32_t window_us(uint32_t builtin_us, TimeNs now) const {
+    const uint32_t own = chosen ? us : builtin_us;
+    return lends(now) ? std::max(own, lent_us) : own;
+  }
+};
+
 struct Client {
   // What each event looks at in every active client.
   int priority = kPriorityLowest;
@@ -235,12 +269,7 @@ struct Client {
   bool gap_synchronized = false;  // a synchronizing call opened it
 
   // What the policy chose: forget_policy.
-  bool refused = false;
-  bool overridden = false;  // the window is the policy's, not the built-in's
-  uint32_t override_us = 0;
-  // Lent by the policy: at least so long a window until then.
-  uint32_t lent_us = 0;
-  TimeNs lent_until = 0;
+  WindowChoice choice;
   int launch_priority = kBuiltinPriority;
 
   uint32_t window_us = kWindowGated;
@@ -285,10 +314,9 @@ struct Client {
     return outstanding.busy_streams() < free_streams && !outstanding.is_busy(stream);
   }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
-  bool held_back() const { return refused && fail_closed; }
+  bool held_back() const { return choice.refused && fail_closed; }
   void forget_policy() {
-    overridden = refused = false;
-    lent_until = 0;
+    choice = {};
     window_sent &= launch_priority == kBuiltinPriority;
     launch_priority = kBuiltinPriority;
   }

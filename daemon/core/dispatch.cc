@@ -3,7 +3,7 @@
 #include <tuple>
 #include <utility>
 
-#include "daemon/core/scheduler_state.h"
+#include "daemon/core/shadow_state.h"
 
 namespace heddle::core {
 namespace {
@@ -73,12 +73,7 @@ int Scheduler::State::highest_active() const {
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
-  // A refusal stands until its policy says otherwise: an absent hook or a mistake does not.
-  if (c.refused && verdict.result != HookResult::kDecided) return;
-  c.overridden = verdict.result == HookResult::kDecided;
-  c.refused = c.overridden && verdict.refuse;
-  c.override_us = verdict.window_us;
-  windows_dirty = true;
+  if (c.choice.take(verdict)) windows_dirty = true;
 }
 
 void Scheduler::State::refresh_windows() {
@@ -86,19 +81,14 @@ void Scheduler::State::refresh_windows() {
   windows_dirty = false;
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
-  int attached = kPriorityCount;
-  for (const ClientId id : client_ids) attached = std::min(attached, find(id)->priority);
+  highest_attached = kPriorityCount;
+  for (const ClientId id : client_ids) {
+    highest_attached = std::min(highest_attached, find(id)->priority);
+  }
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    uint32_t us = builtin_window(c.priority, highest_active(), attached, config);
-    if (c.overridden) us = c.override_us;
-    if (clock < c.lent_until) {
-      us = std::max(us, c.lent_us);
-      lent_until = std::min(lent_until, c.lent_until);
-    }
-    us = std::min(us, c.window_max_us);
-    if (c.refused) us = c.fail_closed ? kWindowGated : kWindowLeased;
-    if (bypass) us = kWindowLeased;
+    if (c.choice.lends(clock)) lent_until = std::min(lent_until, c.choice.lent_until);
+    const uint32_t us = bypass ? kWindowLeased : window_of(c, c.choice);
     send_window(c, us, builtin_free_streams(c.priority, highest_active(), us));
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
@@ -112,15 +102,21 @@ void Scheduler::State::refresh_windows() {
   }
 }
 
+uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice) const {
+  if (choice.refused) return c.fail_closed ? kWindowGated : kWindowLeased;
+  const uint32_t builtin = builtin_window(c.priority, highest_active(), highest_attached, config);
+  return std::min(choice.window_us(builtin, clock), c.window_max_us);
+}
+
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
   const uint32_t kept = isolated_set(c);
   if (c.window_sent && c.window_us == window_us && c.free_streams == free_streams &&
-      c.refused_sent == c.refused && c.kept == kept) {
+      c.refused_sent == c.choice.refused && c.kept == kept) {
     return;
   }
   c.kept = kept;
   c.window_sent = true;
-  c.refused_sent = c.refused;
+  c.refused_sent = c.choice.refused;
   c.window_sent_at = clock;
   c.window_us = window_us;
   c.free_streams = free_streams;
@@ -138,15 +134,15 @@ void Scheduler::State::tell_window(Client& c) {
   Decision d;
   d.kind = DecisionKind::kWindow;
   d.device = config.device;
-  const bool lent = clock < c.lent_until && c.window_us == c.lent_us;
-  const bool by_policy = c.overridden || lent;
+  const bool lent = c.choice.lends(clock) && c.window_us == c.choice.lent_us;
+  const bool by_policy = c.choice.chosen || lent;
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.at = clock;
   d.client = c.id;
   d.window_us = c.window_us;
   d.free_streams = static_cast<uint8_t>(c.free_streams);
   d.epoch = c.epoch;
-  d.managed = c.refused ? 0 : 1;
+  d.managed = c.choice.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
   d.partition = c.kept;
   d.ring = c.ring;
@@ -179,6 +175,7 @@ void Scheduler::State::release(uint32_t slot) {
     queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
   }
   HEDDLE_CHECK(w.client != nullptr && w.client->queued > 0 && waiting_count > 0);
+  if (shadow != nullptr) shadow->forget(slot);
   --w.client->queued;
   w.client->asks[w.thread] = kNoSlot;
   --waiting_count;
@@ -193,6 +190,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   const Waiting w = waiting[slot];
   Client& c = *w.client;
   if (clock > w.asked_at) note_wait(c, w, decider, verdict);
+  if (shadow != nullptr) shadow->granted(slot, decider);
   release(slot);
   Decision d;
   d.kind = DecisionKind::kGrant;
@@ -250,7 +248,7 @@ void Scheduler::State::take_turn(Waiting& w) {
 
 // The built-in's choice: the most important client that nobody above holds up; equals by turns, and
 // as each may have one launch on the GPU, in equal numbers where all of them wait.
-LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
+LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world) const {
   const auto turn = [](const Waiting& w) {
     return std::tuple(w.client->priority, w.turn_us, w.arrival);
   };
@@ -258,11 +256,16 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only) const {
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
     const Waiting& w = waiting[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
-    if (unplaced_only && w.queue >= 0) continue;
-    const bool free_window = w.client->window_us != kWindowGated;
-    const double room = w.client->window_us - w.client->remaining_us(clock);
-    const bool fits = free_window ? room > 0 || w.client->leased() || w.client->is_free(w.stream)
-                                  : !busy(w.client->priority) && w.client->outstanding.empty();
+    if (world != nullptr && !world->holds(slot)) continue;
+    if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
+    const uint32_t window_us = world != nullptr ? world->window_of(*w.client) : w.client->window_us;
+    const bool leased = window_us == kWindowLeased;
+    const bool free_window = window_us != kWindowGated;
+    const double room = window_us - w.client->remaining_us(clock);
+    const bool at_work =
+        world != nullptr ? world->at_work(*w.client) : !w.client->outstanding.empty();
+    const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
+                                  : !busy(w.client->priority) && !at_work;
     if (!fits) continue;
     if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;
   }
@@ -329,6 +332,7 @@ void Scheduler::State::starve() {
 std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
   State& s = *state_;
   s.decisions.clear();
+  end_shadow("another policy became the live one");
   s.advance(now);
   std::vector<Queue> old_queues = std::exchange(s.queues, {});
   ok = next == nullptr ||

@@ -136,10 +136,12 @@ LaunchId Scheduler::State::queue_peek(QueueId queue) const {
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  const auto ready = [this](LaunchId id) {
-    return waiting[slot_of(id)].client->outstanding.fence() == 0;
-  };
+  const auto ready = [this](LaunchId id) { return unfenced(id); };
   return queue < queues.size() ? queues[queue].best_fit(us, ready) : 0;
+}
+
+bool Scheduler::State::unfenced(LaunchId id) const {
+  return waiting[slot_of(id)].client->outstanding.fence() == 0;
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {
@@ -149,15 +151,7 @@ size_t Scheduler::State::queue_len(QueueId queue) const {
 bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us) {
   Client* c = find(id);
   if (c == nullptr) return false;
-  if (for_us > 0) {
-    c->lent_us = window_us;
-    c->lent_until = clock + to_ns(for_us);
-  } else {
-    c->overridden = true;
-    c->refused = false;
-    c->override_us = window_us;
-    c->lent_until = 0;
-  }
+  c->choice.set(window_us, to_ns(for_us), clock);
   windows_dirty = true;
   return true;
 }

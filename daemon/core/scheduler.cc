@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "daemon/core/scheduler_state.h"
+#include "daemon/core/shadow_state.h"
 
 namespace heddle::core {
 namespace {
@@ -21,6 +21,9 @@ std::string text(const char (&chars)[N]) {
 }
 
 }  // namespace
+
+Scheduler::State::State(const Config& c) : config(c) {}
+Scheduler::State::~State() = default;
 
 Client* Scheduler::State::find(ClientId id) {
   Client*& place = found[id % found.size()];
@@ -439,6 +442,10 @@ const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->waiting_count; }
 bool Scheduler::bypassed() const { return state_->bypass; }
+bool Scheduler::hears_launches() const {
+  const Policy* policy = state_->policy;
+  return policy != nullptr && (policy->hears_running() || policy->hears_stopping());
+}
 bool Scheduler::full(ClientId id) const {
   const Client* c = state_->find(id);
   return c != nullptr && c->full;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "daemon/core/explain.h"
 #include "daemon/core/last_words.h"
 #include "daemon/core/policy.h"
+#include "daemon/core/shadow.h"
 #include "daemon/core/waits.h"
 
 namespace heddle::core {
@@ -147,6 +149,14 @@ class Scheduler {
   // faults the running policy stays and `ok` is false.
   std::span<const Decision> set_policy(Policy* policy, TimeNs now, bool& ok);
 
+  // Asks `candidate` beside the policy from now on, which changes no decision; until end_shadow,
+  // the candidate's first fault, or the policy's end. Both must outlive its use. False: its init
+  // faulted.
+  bool begin_shadow(Policy& candidate, const ShadowLimits& limits, TimeNs now);
+  std::optional<ShadowReport> shadow() const;  // nullopt: there is none
+  bool shadow_is_over() const;                 // and waits for end_shadow
+  std::optional<ShadowReport> end_shadow(const std::string& why);
+
   // Bypass grants every ask and leases every client without asking any policy.
   std::span<const Decision> set_bypass(bool on, TimeNs now);
 
@@ -185,6 +195,8 @@ class Scheduler {
   // Some of the client's launches do not run where its window says: they must be met at each
   // launch.
   bool sized(ClientId id) const;
+  // A policy, or a candidate, must hear of each launch.
+  bool hears_launches() const;
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
   // What is predicted of the client and its kernel at `now`, of which no event was told yet.
@@ -200,6 +212,7 @@ class Scheduler {
 
  private:
   struct State;
+  struct Shadow;
   std::unique_ptr<State> state_;
 };
 

@@ -43,7 +43,8 @@ struct Waiting {
 enum class Seen : uint8_t { kNot, kDone, kWhen };
 
 struct Scheduler::State final : Gpu {
-  explicit State(const Config& c) : config(c) {}
+  explicit State(const Config& c);
+  ~State();
 
   OnBroken on_broken = abort_on_broken;
   Config config;  // its mode changes, by set_mode, and whether there is one client alone
@@ -79,8 +80,9 @@ struct Scheduler::State final : Gpu {
   std::array<double, kPriorityCount> turn_us{};  // of the last that was served
 
   Policy* policy = nullptr;
-  uint32_t policy_number = 1;  // another one with every change of the policy,
-  uint32_t kernels_of = 1;     // and whose sizes kernels have
+  std::unique_ptr<Shadow> shadow;  // a candidate beside it; then it stands in `policy`
+  uint32_t policy_number = 1;      // another one with every change of the policy,
+  uint32_t kernels_of = 1;         // and whose sizes kernels have
   std::vector<Queue> queues;
   std::deque<TimeNs> faults;
   bool quarantined = false;
@@ -91,11 +93,12 @@ struct Scheduler::State final : Gpu {
   Reasons reasons;
   mutable Saw saw;  // of the running dispatch hook
   Held held;
-  TimeNs departed_at = -1;     // the latest that a client worked who is detached
-  TimeNs starve_at = 0;        // nobody waits for too long before
-  TimeNs lent_until = kNever;  // no lent window ends before
-  TimeNs tick_at = 0;          // the policy's next tick is not before
-  TimeNs retry_at = 0;         // next dispatch while launches wait and the policy said IDLE
+  TimeNs departed_at = -1;                // the latest that a client worked who is detached
+  TimeNs starve_at = 0;                   // nobody waits for too long before
+  TimeNs lent_until = kNever;             // no lent window ends before
+  int highest_attached = kPriorityCount;  // as the windows were last refreshed
+  TimeNs tick_at = 0;                     // the policy's next tick is not before
+  TimeNs retry_at = 0;  // next dispatch while launches wait and the policy said IDLE
 
   // ---- scheduler.cc ----
   void on_attached(const Event&);
@@ -186,6 +189,7 @@ struct Scheduler::State final : Gpu {
   // ---- dispatch.cc ----
   void apply(Client&, const WindowVerdict&);
   void refresh_windows();
+  uint32_t window_of(const Client&, const WindowChoice&) const;
   void send_window(Client&, uint32_t window_us, uint32_t free_streams);
   void tell_window(Client&);
   int8_t launch_priority_of(const Client&) const;
@@ -195,7 +199,9 @@ struct Scheduler::State final : Gpu {
   void tick();
   void dispatch();
   bool dispatch_once();
-  LaunchId pick_builtin(bool unplaced_only) const;
+  // `world`: of a candidate; nullptr: this one.
+  LaunchId pick_builtin(bool unplaced_only, const Shadow* world = nullptr) const;
+  bool unfenced(LaunchId) const;  // its client has nothing fenced in flight
   bool grant(LaunchId, Decider, const DispatchVerdict&);
   void release(uint32_t slot);  // frees a waiting slot
   void starve();

@@ -393,12 +393,11 @@ bool Engine::need_not_tell(const Client& client) const {
   if (client.identity().partition != 0 || client.identity().terms.fail_closed) return false;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.works_on(index)) continue;
-    const Device& device = devices_[index];
-    if (!device.scheduler->measured(client.identity().id)) return false;
-    if (device.policy && (device.policy->hears_running() || device.policy->hears_stopping())) {
+    const core::Scheduler& scheduler = *devices_[index].scheduler;
+    if (!scheduler.measured(client.identity().id) || scheduler.hears_launches() ||
+        scheduler.sized(client.identity().id)) {
       return false;
     }
-    if (device.scheduler->sized(client.identity().id)) return false;
   }
   return true;
 }
