@@ -280,7 +280,7 @@ bool LuaPolicy::know(Hook hook, core::ClientId client) {
   client_ = client;
   if (sandbox_.run(make_client, this) == Sandbox::Stop::kNone) return true;
   running_ = hook;
-  record("memory", sandbox_.error(), "");
+  record("memory", (has(hook) ? place() : chunk_ + ": ") + sandbox_.error(), "");
   return false;
 }
 
