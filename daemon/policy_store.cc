@@ -227,6 +227,15 @@ Result<server::Generation> FilePolicyStore::load(const std::string& name_or_path
   return loaded;
 }
 
+Result<server::Generation> FilePolicyStore::candidate(const std::string& name_or_path) {
+  const Known now = known();
+  const Result<std::string> path = find(now, name_or_path);
+  if (!path) return tl::unexpected<Error>(path.error());
+  Result<server::Generation> loaded = offer(read(now, *path));
+  if (loaded) loaded->on_disk = loaded->hash;
+  return loaded;
+}
+
 Result<server::Generation> FilePolicyStore::running_content(const std::string& name) const {
   server::Generation running = known().running;
   const bool runs = name == running.name || name == fs::path(running.path).stem().string();

@@ -28,6 +28,7 @@ class FilePolicyStore final : public server::PolicyStore {
   void configure(server::PolicySettings settings);
 
   Result<server::Generation> load(const std::string& name_or_path, bool pardon) override;
+  Result<server::Generation> candidate(const std::string& name_or_path) override;
   Result<server::Generation> with_params(const std::string& name, const Params& params) override;
   Result<server::Generation> without_params(const std::string& name,
                                             const std::vector<std::string>& names) override;

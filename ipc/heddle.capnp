@@ -170,6 +170,13 @@ struct Request {
       params @20 :List(Text);    # empty: all of them
     }
     explain @21 :UInt64;         # this client: why it waits, and waited
+    policyShadow @22 :Text;      # this one beside what runs, asked and not obeyed
+    policyShadowTold @23 :Void;  # the reply brings what it would have done, as JSON in a memory
+    policyShadowStop @24 :Void;
+    policyPromote :group {       # it goes live; back if it faults, or runs are slower than so much
+      slowdown @25 :Float64;     # times what they take alone,
+      seconds @26 :Float64;      # within so long
+    }
   }
 }
 

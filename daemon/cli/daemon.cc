@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,25 @@ Answer ask(const std::string& socket, const server::Request& request, int& conne
   if (fd < 0) return no_daemon(path, fd);
   connection = fd;
   return exchange(fd, path, request, memory, patience_ms);
+}
+
+Answer ask_for_document(const std::string& socket, server::Request::Kind kind) {
+  server::Request request;
+  request.kind = kind;
+  int connection = -1, memory = -1;
+  Answer answer = ask(socket, request, connection, memory);
+  if (connection >= 0) close(connection);
+  struct stat size {};
+  if (memory >= 0 && fstat(memory, &size) == 0) {
+    std::string text(static_cast<size_t>(size.st_size), 0);
+    const ssize_t got = pread(memory, text.data(), text.size(), 0);
+    answer.json = nlohmann::json::parse(
+        text.substr(0, static_cast<size_t>(std::max<ssize_t>(0, got))), nullptr, false);
+  }
+  if (memory >= 0) close(memory);
+  if (answer.code == kOk && !answer.json.is_object())
+    return {kFailed, "the daemon sent no answer; use the heddle of its release", {}};
+  return answer;
 }
 
 void write_json(const nlohmann::json& document) {

@@ -35,6 +35,9 @@ Answer ask(const std::string& socket, const server::Request& request, int patien
 Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory,
            int patience_ms = kAnswerMs);
 
+// The same where the answer is a document in a memory, which becomes its `json`.
+Answer ask_for_document(const std::string& socket, server::Request::Kind kind);
+
 // On standard output. Names of programs and files may be any bytes; JSON has only UTF-8.
 void write_json(const nlohmann::json& document);
 

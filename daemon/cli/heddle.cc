@@ -14,12 +14,14 @@
 #include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_check.h"
 #include "daemon/cli/policy_history.h"
+#include "daemon/cli/policy_shadow.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
 #include "daemon/cli/profile.h"
 #include "daemon/cli/profile_ncu.h"
 #include "daemon/cli/run.h"
+#include "daemon/cli/seconds.h"
 #include "daemon/cli/sweep.h"
 #include "daemon/cli/top.h"
 #include "daemon/cli/trace.h"
@@ -65,6 +67,7 @@ struct Options {
   TopOptions top;
   NcuOptions ncu;
   PlanOptions plan;
+  ShadowOptions shadow;
   int exit_code = kOk;
 };
 
@@ -411,9 +414,7 @@ void add_policy(CLI::App& app, Options& o) {
       ->check(CLI::Range(0.0, 3600.0));
   load->add_option("--for", o.for_s,
                    "and back to what runs now after so long (90s, 10m, 8h), unless policy keep")
-      ->transform(
-          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}},
-                                CLI::AsNumberWithUnit::CASE_SENSITIVE, "TIME"))
+      ->transform(as_seconds())
       ->check(CLI::Range(0.1, 30 * 86400.0));
   load->callback([&o] {
     Request request;
@@ -438,6 +439,7 @@ void add_policy(CLI::App& app, Options& o) {
   test->add_option("--only", o.only, "the tests of this name");
   test->callback([&o] { o.exit_code = run_policy_tests(o.tests, o.only, o.as_json); });
   add_policy_history(*policy, o);
+  add_policy_shadow(*policy, o.shadow, o.socket, o.as_json, o.exit_code);
   CLI::App* check = policy->add_subcommand(
       "check", "Load, lint and test policies as they would run; silent if all is good; no daemon");
   check->add_option("files", o.tests, "policies, or directories of them")->required();

@@ -1,8 +1,5 @@
 #include "daemon/cli/policy_history.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <sstream>
@@ -59,25 +56,6 @@ void compare(const Lines& a, size_t a0, size_t a1, const Lines& b, size_t b0, si
   }
 }
 
-// What runs, as the daemon's store tells it.
-Answer ask_show(const std::string& socket) {
-  server::Request request;
-  request.kind = server::Request::Kind::kPolicyShow;
-  int connection = -1, memory = -1;
-  Answer answer = ask(socket, request, connection, memory);
-  if (connection >= 0) close(connection);
-  struct stat size {};
-  if (memory >= 0 && fstat(memory, &size) == 0) {
-    std::string text(static_cast<size_t>(size.st_size), 0);
-    const ssize_t got = pread(memory, text.data(), text.size(), 0);
-    answer.json =
-        json::parse(text.substr(0, static_cast<size_t>(std::max<ssize_t>(0, got))), nullptr, false);
-  }
-  if (memory >= 0) close(memory);
-  if (answer.code == kOk && !answer.json.is_object()) return {kFailed, "policy: no answer", {}};
-  return answer;
-}
-
 std::string by_text(const json& row) {
   std::string text = row.at("how");
   if (!row.at("uid").is_null()) text += ", uid " + row.at("uid").dump();
@@ -126,7 +104,7 @@ void print_history(std::ostream& out, const json& answer) {
 }
 
 int show_policy(const std::string& socket, bool as_json) {
-  const Answer answer = ask_show(socket);
+  const Answer answer = ask_for_document(socket, server::Request::Kind::kPolicyShow);
   if (answer.code != kOk) return show_error(as_json, answer);
   const json& what = answer.json;
   if (as_json) {
@@ -149,7 +127,7 @@ int show_policy(const std::string& socket, bool as_json) {
 }
 
 int diff_policy(const std::string& socket, const std::string& file, bool as_json) {
-  const Answer answer = ask_show(socket);
+  const Answer answer = ask_for_document(socket, server::Request::Kind::kPolicyShow);
   if (answer.code != kOk) return show_error(as_json, answer);
   const std::string runs = answer.json.value("text", "");
   const std::string path = file.empty() ? answer.json.value("wanted", "") : file;

@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Row = std::vector<std::string>;
+
+}  // namespace
 
 void print_table(std::ostream& out, const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows[0].size());
@@ -32,6 +33,8 @@ void print_table(std::ostream& out, const std::vector<Row>& rows) {
     out << '\n';
   }
 }
+
+namespace {
 
 std::string milliseconds(const json& us) {
   return std::to_string(std::llround(us.get<double>() / 1e3)) + " ms";
@@ -133,8 +136,19 @@ void print_generation(std::ostream& out, const json& policy) {
         << " differs from what runs: heddle policy diff\n";
   }
   if (const json trial = policy.value("trial", json()); trial.is_object()) {
-    out << "  back to generation " << trial.at("back_to") << " in "
-        << std::llround(trial.at("left_s").get<double>()) << " s, unless heddle policy keep\n";
+    const std::string left = std::to_string(std::llround(trial.at("left_s").get<double>()));
+    if (trial.value("promoted", false)) {
+      char runs[96] = "too few runs to say";
+      if (trial.at("slowdown").is_number()) {
+        snprintf(runs, sizeof runs, "%.2f so far", trial.at("slowdown").get<double>());
+      }
+      out << "  watched for " << left << " s: back to generation " << trial.at("back_to")
+          << " if it faults, or runs take over " << trial.at("slowdown_max").dump()
+          << " times what they take alone (" << runs << ")\n";
+      return;
+    }
+    out << "  back to generation " << trial.at("back_to") << " in " << left
+        << " s, unless heddle policy keep\n";
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
@@ -13,6 +14,10 @@ std::string printable(std::string text);
 
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
+
+// Columns as wide as their longest cell, two spaces between.
+using Row = std::vector<std::string>;
+void print_table(std::ostream& out, const std::vector<Row>& rows);
 
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);

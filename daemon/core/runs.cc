@@ -108,6 +108,8 @@ RunTimes Scheduler::State::runs(int priority) const {
   return all;
 }
 
+RunTimes Scheduler::run_times() const { return state_->runs(kPriorityCount); }
+
 bool Scheduler::State::comparing(int priority) const {
   const auto above = active_above(priority);
   return std::any_of(above.begin(), above.end(),

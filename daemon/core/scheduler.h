@@ -150,8 +150,8 @@ class Scheduler {
   std::span<const Decision> set_policy(Policy* policy, TimeNs now, bool& ok);
 
   // Asks `candidate` beside the policy from now on, which changes no decision; until end_shadow,
-  // the candidate's first fault, or the policy's end. Both must outlive its use. False: its init
-  // faulted.
+  // the candidate's first fault, or the policy's end. Both must outlive its use. False: it
+  // faulted at once.
   bool begin_shadow(Policy& candidate, const ShadowLimits& limits, TimeNs now);
   std::optional<ShadowReport> shadow() const;  // nullopt: there is none
   bool shadow_is_over() const;                 // and waits for end_shadow
@@ -195,6 +195,8 @@ class Scheduler {
   // Some of the client's launches do not run where its window says: they must be met at each
   // launch.
   bool sized(ClientId id) const;
+  // Of all runs that ended and can be compared (runs.h).
+  RunTimes run_times() const;
   // A policy, or a candidate, must hear of each launch.
   bool hears_launches() const;
   // The measurement stage of the client's task is over.

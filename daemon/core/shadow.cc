@@ -13,7 +13,7 @@ Scheduler::Shadow::Shadow(State& state, Policy* live, Policy& candidate, const S
   so_far_.since = refilled_at_ = s_.clock;
   budget_ns_ = limits.burst_ns;
   if (candidate_.init(*this) == HookResult::kFault) {
-    end("its init failed", true);
+    end("the candidate faulted", true);
     return;
   }
   for (const ClientId id : s_.client_ids) {

@@ -46,6 +46,11 @@ Reply Server::show_policy(Descriptor& memory) {
   return in_memory(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
 }
 
+Reply Server::show_shadow(Descriptor& memory) const {
+  return in_memory(
+      engine_.shadow_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
+}
+
 Reply Server::start_recording(const Connection& connection, const Reply& reply) {
   if (recording_) {
     return {false, "record: another heddle record runs; wait for it, or end it", "{}"};

@@ -290,6 +290,7 @@ void Engine::heartbeat(core::TimeNs now) {
   update_alone(now);
   check_quarantine(now);
   check_probation(now);
+  check_shadow();
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

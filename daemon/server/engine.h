@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,7 +56,8 @@ class Engine {
  public:
   struct Device {
     std::unique_ptr<core::Scheduler> scheduler;
-    std::unique_ptr<core::Policy> policy;  // null: the built-in
+    std::unique_ptr<core::Policy> policy;     // null: the built-in
+    std::unique_ptr<core::Policy> candidate;  // beside it (shadows.cc); null: there is none
     GpuId gpu{};
     bool sm_total_known = false;  // a privileged client said it, not just who came first
     core::Stats before;           // what was counted when the policy came
@@ -141,6 +143,16 @@ class Engine {
   void refuse_quarantined(const Generation& generation);
   // What runs is what its file says again: it goes on, and starts where it could not.
   void mistake_undone(core::TimeNs now);
+  // Runs the candidate beside the live policy on every device, until it ends or is ended; it ends
+  // with the generation, too (shadows.cc).
+  Result<void> begin_shadow(Prepared candidate, core::TimeNs now);
+  void end_shadow(const std::string& why);
+  bool shadow_running() const { return shadow_ && shadow_end_.empty(); }
+  const std::optional<Generation>& shadow() const { return shadow_; }  // the last one
+  nlohmann::json shadow_json() const;  // what it found so far, also once it has ended; null: none
+  core::RunTimes run_times() const;    // of all clients, on all devices
+  // The last generation was rolled back: why, for `heddle status`.
+  void note_rollback(const std::string& why) { policy_error_ = why; }
   void set_bypass(bool on, core::TimeNs now);
   bool bypass() const { return bypass_; }
   // A scheduler's invariant does not hold (core/check.h). Counts; the next tick says so, once for
@@ -179,6 +191,8 @@ class Engine {
   // batch's end wakes whom it granted.
   void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr);
   void start_policy(Device& device, core::TimeNs now);
+  void start_shadow(Device& device, core::TimeNs now);
+  void check_shadow();
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);
@@ -252,6 +266,10 @@ class Engine {
   std::string policy_error_;
   std::optional<Quarantined> quarantined_;
   Probation probation_;
+  std::optional<Generation> shadow_;
+  std::vector<std::unique_ptr<core::Policy>> shadow_spare_;  // instances for devices to come
+  std::string shadow_end_, shadow_fault_;                    // "": it runs; of itself
+  std::string told_shadow_;                                  // JSON, once it has ended
   bool fallback_wanted_ = false, to_remember_ = false;
   EngineCounters counters_;
 

@@ -66,6 +66,7 @@ core::Scheduler& Engine::device(uint8_t index, const Identity& identity, core::T
   }
   device.scheduler.reset();  // of another GPU, whose number this was
   device.policy.reset();
+  device.candidate.reset();
   device.before = {};
   devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
@@ -82,6 +83,7 @@ core::Scheduler& Engine::device(uint8_t index, const Identity& identity, core::T
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
   start_policy(device, now);
+  start_shadow(device, now);
   if (bypass_) set_bypass(*device.scheduler, true, now);
   return *device.scheduler;
 }

@@ -172,6 +172,7 @@ Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
     policies[i] = std::move(fresh.instances.back());
     fresh.instances.pop_back();
   }
+  end_shadow(fresh.generation.by.how == "promote" ? "promoted" : "another generation went live");
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_[i].scheduler) continue;
     if (set_policy(*devices_[i].scheduler, policies[i].get(), fresh.generation, now)) continue;
@@ -218,7 +219,9 @@ void Engine::mistake_undone(core::TimeNs now) {
   policy_error_.clear();
   quarantined_.reset();
   for (Device& device : devices_) {
-    if (device.scheduler && !device.policy) start_policy(device, now);
+    if (!device.scheduler || device.policy) continue;
+    end_shadow("the live policy started anew");
+    start_policy(device, now);
   }
 }
 

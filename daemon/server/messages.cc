@@ -17,6 +17,7 @@ namespace {
 constexpr int kNestingMax = 8;
 constexpr size_t kParamsMax = 64;
 constexpr double kTrialMaxS = 30 * 86'400;
+constexpr double kSlowdownMost = 100;
 constexpr uint64_t kMemoryMost = uint64_t{1} << 48;  // so that sums stay sums
 
 std::string cut(capnp::Text::Reader text, size_t most) {
@@ -171,6 +172,25 @@ Result<Message> decode_request(wire::Request::Reader in) {
         out.params.emplace_back(cut(param, ipc::kMessageBytes), "");
       }
       break;
+    case wire::Request::POLICY_SHADOW:
+      out.kind = Request::Kind::kPolicyShadow;
+      out.policy = cut(in.getPolicyShadow(), ipc::kMessageBytes);
+      break;
+    case wire::Request::POLICY_SHADOW_TOLD:
+      out.kind = Request::Kind::kPolicyShadowTold;
+      break;
+    case wire::Request::POLICY_SHADOW_STOP:
+      out.kind = Request::Kind::kPolicyShadowStop;
+      break;
+    case wire::Request::POLICY_PROMOTE:
+      out.kind = Request::Kind::kPolicyPromote;
+      out.slowdown_max = in.getPolicyPromote().getSlowdown();
+      out.for_s = in.getPolicyPromote().getSeconds();
+      if (!(out.for_s > 0 && out.for_s <= kTrialMaxS) ||
+          !(out.slowdown_max > 1 && out.slowdown_max <= kSlowdownMost)) {
+        return fail("request: promote takes a slowdown above 1 and at most 30 days");
+      }
+      break;
     case wire::Request::EXPLAIN:
       out.kind = Request::Kind::kExplain;
       out.client = in.getExplain();
@@ -235,6 +255,17 @@ void fill_request(wire::Request::Builder out, const Request& in) {
       return out.setPolicyShow();
     case Request::Kind::kPolicyKeep:
       return out.setPolicyKeep();
+    case Request::Kind::kPolicyShadow:
+      return out.setPolicyShadow(in.policy.c_str());
+    case Request::Kind::kPolicyShadowTold:
+      return out.setPolicyShadowTold();
+    case Request::Kind::kPolicyShadowStop:
+      return out.setPolicyShadowStop();
+    case Request::Kind::kPolicyPromote: {
+      auto promote = out.initPolicyPromote();
+      promote.setSlowdown(in.slowdown_max);
+      return promote.setSeconds(in.for_s);
+    }
     case Request::Kind::kExplain:
       return out.setExplain(in.client);
     case Request::Kind::kBypass:

@@ -60,14 +60,21 @@ struct Request {
     kPolicyRollback,
     kPolicyShow,
     kPolicyKeep,
+    kPolicyShadow,
+    kPolicyShadowTold,
+    kPolicyShadowStop,
+    kPolicyPromote,
     kExplain
   };
   enum class MpsOrder : uint16_t { kStatus, kStart, kStop };
   Kind kind = Kind::kStatus;
-  std::string policy;  // kPolicyLoad, kPolicySet
+  std::string policy;  // kPolicyLoad, kPolicySet, kPolicyShadow
   std::vector<std::pair<std::string, std::string>> params;
-  bool reset = false;       // kPolicySet: these, or all if there are none, are as in the file again
-  double for_s = 0;         // kPolicyLoad: then back to what runs now; 0: it stays
+  bool reset = false;  // kPolicySet: these, or all if there are none, are as in the file again
+  // kPolicyLoad: then back to what runs now; 0: it stays. kPolicyPromote: it is watched for so
+  // long.
+  double for_s = 0;
+  double slowdown_max = 0;  // kPolicyPromote: of runs
   uint64_t generation = 0;  // kPolicyRollback
   bool bypass = false;
   int priority = -1;  // kEffective

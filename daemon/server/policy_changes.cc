@@ -17,10 +17,33 @@ constexpr uint64_t kWatchAgainMs = 1'000;
 
 std::string how_text(const Request& request) {
   if (request.kind == Request::Kind::kPolicyLoad) return "load";
+  if (request.kind == Request::Kind::kPolicyPromote) return "promote";
   return request.kind == Request::Kind::kPolicyRollback ? "rollback" : "set";
 }
 
 }  // namespace
+
+double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine) {
+  constexpr uint64_t kRunsMin = 20;
+  const core::RunTimes now = engine.run_times();
+  const double alone_us = now.alone_us - trial.before.alone_us;
+  if (now.count < trial.before.count + kRunsMin || alone_us <= 0) return 0;
+  return (now.took_us - trial.before.took_us) / alone_us;
+}
+
+nlohmann::json trial_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine) {
+  const auto& trial = facts.trial;
+  if (!trial || trial->generation != engine.generation().number) return nullptr;
+  nlohmann::json all = {{"back_to", trial->back_to},
+                        {"left_s", static_cast<double>(trial->until - now) / 1e9},
+                        {"promoted", trial->slowdown_max > 0}};
+  if (trial->slowdown_max > 0) {
+    const double slowdown = slowdown_since(*trial, engine);
+    all["slowdown_max"] = trial->slowdown_max;
+    all["slowdown"] = slowdown > 0 ? nlohmann::json(slowdown) : nlohmann::json();
+  }
+  return all;
+}
 
 void Server::change_policy(Find find, std::function<void(Result<Prepared>)> then) {
   auto found = std::make_shared<std::optional<Result<Prepared>>>();
@@ -68,6 +91,7 @@ std::function<void(const Reply&)> Server::answer_later(Connection& connection) {
 }
 
 void Server::order_policy(Connection& connection, const Request& request) {
+  if (request.kind == Request::Kind::kPolicyShadow) return shadow_policy(connection, request);
   const auto reply = answer_later(connection);
   if (request.kind == Request::Kind::kPolicyList) {
     auto list = std::make_shared<nlohmann::json>();
@@ -75,7 +99,7 @@ void Server::order_policy(Connection& connection, const Request& request) {
                      [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
   }
   const bool loads = request.kind == Request::Kind::kPolicyLoad;
-  change_policy(finder(request), [this, loads, reply, for_s = request.for_s,
+  change_policy(finder(request), [this, loads, reply, request, runs = engine_.run_times(),
                                   by = LoadedBy{how_text(request), connection.peer.uid,
                                                 connection.peer.pid}](Result<Prepared> found) {
     const uint64_t before = engine_.generation().number;
@@ -88,7 +112,11 @@ void Server::order_policy(Connection& connection, const Request& request) {
     } else {  // what was refused says nothing against the policy that runs
       changed = tl::unexpected<Error>(std::move(found.error()));
     }
-    if (changed) follow_trial(before, by.how == "set", for_s);
+    if (changed && request.kind == Request::Kind::kPolicyPromote) {
+      begin_promotion(before, request, runs);
+    } else if (changed) {
+      follow_trial(before, by.how == "set", request.for_s);
+    }
     reply(after_policy_change(changed, monotonic_now(), facts_, engine_, store_));
     if (loads) look_at_policies(false);
   });
@@ -98,6 +126,9 @@ void Server::order_policy(Connection& connection, const Request& request) {
 Server::Find Server::finder(const Request& request) {
   if (request.kind == Request::Kind::kPolicyLoad) {
     return [this, name = request.policy] { return store_.load(name, true); };
+  }
+  if (request.kind == Request::Kind::kPolicyPromote) {
+    return [candidate = *engine_.shadow()] { return Result<Generation>(candidate); };
   }
   if (request.kind == Request::Kind::kPolicyRollback) {
     return [this, number = request.generation] { return store_.past(number); };
@@ -118,28 +149,94 @@ void Server::follow_trial(uint64_t before, bool same, double for_s) {
   if (same && facts_.trial && facts_.trial->generation == before) {
     facts_.trial->generation = engine_.generation().number;
   } else if (for_s > 0) {
-    facts_.trial = {engine_.generation().number, before,
-                    monotonic_now() + static_cast<core::TimeNs>(for_s * 1e9)};
+    facts_.trial = {engine_.generation().number,
+                    before,
+                    monotonic_now() + static_cast<core::TimeNs>(for_s * 1e9),
+                    0,
+                    {}};
     revert_->start(static_cast<uint64_t>(for_s * 1e3) + 1);
   }
 }
 
 void Server::end_trial() {
   if (!facts_.trial || facts_.trial->generation != engine_.generation().number) return;
+  if (facts_.trial->slowdown_max > 0) {
+    log_.info("policy_promoted", {{"generation", facts_.trial->generation}});
+    facts_.trial.reset();
+  } else {
+    go_back(facts_.trial->back_to, "revert");
+  }
+}
+
+void Server::go_back(uint64_t to, const std::string& how) {
   change_policy(
-      [this, back = facts_.trial->back_to] {
-        return back != 0 ? store_.past(back) : store_.load("builtin", true);  // nothing ran before
+      [this, to] {
+        return to != 0 ? store_.past(to) : store_.load("builtin", true);  // nothing ran before
       },
-      [this, of = facts_.trial->generation](Result<Prepared> found) {
+      [this, of = facts_.trial->generation, how](Result<Prepared> found) {
         if (!facts_.trial || of != engine_.generation().number) return;  // kept meanwhile
+        const bool promoted = facts_.trial->slowdown_max > 0;
+        const std::string path = engine_.generation().path;
         facts_.trial.reset();
         if (!found) {
           (void)engine_.policy_failed(std::move(found.error()));
           return;
         }
-        found->generation.by = {"revert"};
-        (void)engine_.adopt(std::move(*found), monotonic_now());
+        found->generation.by = {how};
+        if (engine_.adopt(std::move(*found), monotonic_now()) && promoted) {
+          engine_.note_rollback(path + ": " + how + "; heddle policy history");
+        }
       });
+}
+
+void Server::shadow_policy(Connection& connection, const Request& request) {
+  change_policy(
+      [this, name = request.policy] { return store_.candidate(name); },
+      [this, reply = answer_later(connection),
+       by = LoadedBy{"shadow", connection.peer.uid, connection.peer.pid}](Result<Prepared> found) {
+        Result<void> begun;
+        if (found) {
+          found->generation.by = by;
+          begun = engine_.begin_shadow(std::move(*found), monotonic_now());
+        } else {
+          begun = tl::unexpected<Error>(std::move(found.error()));
+        }
+        if (!begun) return reply({false, begun.error().message, "{}"});
+        const Generation& candidate = *engine_.shadow();
+        reply({true, "",
+               nlohmann::json{{"shadow", candidate.name},
+                              {"hash", candidate.hash},
+                              {"live", engine_.generation().name}}
+                   .dump()});
+      });
+}
+
+void Server::begin_promotion(uint64_t before, const Request& request, const core::RunTimes& runs) {
+  facts_.trial = {engine_.generation().number, before,
+                  monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9),
+                  request.slowdown_max, runs};
+  revert_->start(static_cast<uint64_t>(request.for_s * 1e3) + 1);
+}
+
+// A promoted policy goes back by itself.
+void Server::check_promotion() {
+  if (!facts_.trial || facts_.trial->slowdown_max == 0) return;
+  ServerFacts::Trial& trial = *facts_.trial;
+  if (trial.generation != engine_.generation().number || trial.going_back) return;
+  const uint64_t faults = engine_.policy_faults();
+  const double slowdown = slowdown_since(trial, engine_);
+  std::string why;
+  if (faults > 0) why = std::to_string(faults) + " faults";
+  if (faults == 0 && slowdown > trial.slowdown_max) {
+    char text[96];
+    snprintf(text, sizeof text, "runs took %.2f times what they take alone, over %.2f", slowdown,
+             trial.slowdown_max);
+    why = text;
+  }
+  if (why.empty()) return;
+  trial.going_back = true;
+  log_.warning("policy_rolled_back", {{"generation", trial.generation}, {"why", why}});
+  go_back(trial.back_to, "rolled back by itself: " + why);
 }
 
 // An error is logged and kept for `heddle status`; nobody waits for an answer.
@@ -160,8 +257,15 @@ void Server::reload_changed() {
 
 void Server::fall_back() {
   remember_policies();
+  // One that was promoted goes back to where it came from, whether or not that has proved itself.
+  const auto& trial = facts_.trial;
+  const bool promoted = trial && trial->slowdown_max > 0 && trial->back_to != 0 &&
+                        engine_.quarantined() &&
+                        engine_.quarantined()->generation.number == trial->generation;
   change_policy(
-      [this]() -> std::optional<Result<Generation>> {
+      [this, promoted,
+       back_to = promoted ? trial->back_to : 0]() -> std::optional<Result<Generation>> {
+        if (promoted) return store_.past(back_to);
         std::optional<Generation> good = store_.last_good();
         if (!good) return std::nullopt;
         return std::move(*good);

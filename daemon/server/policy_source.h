@@ -22,7 +22,8 @@ namespace heddle::server {
 // Who put a generation to work, and how.
 struct LoadedBy {
   std::string
-      how;  // "config", "save", "load", "set", "rollback", "revert", "fallback", "quarantine"
+      how;  // "config", "save", "load", "set", "rollback", "revert", "fallback", "quarantine",
+            // "promote", "rolled back by itself: ..."
   int64_t uid = -1;  // of whom asked for it; -1: nobody did
   int64_t pid = 0;
 };
@@ -56,6 +57,8 @@ class PolicyStore {
   // Reads and checks a policy: a name in the policy directory, a path, or "builtin". Who asks for
   // it knowing that it is quarantined pardons it.
   virtual Result<Generation> load(const std::string& name_or_path, bool pardon) = 0;
+  // The same of one that is to run beside what runs: what is to run stays as it is.
+  virtual Result<Generation> candidate(const std::string& name_or_path) = 0;
   // The content that runs, whatever is saved since, with other parameters; `name` is its own or its
   // file's. They are kept for later loads of that policy once adopted() says that the generation
   // runs.

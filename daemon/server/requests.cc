@@ -9,6 +9,7 @@
 #include "daemon/server/explain.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/rules.h"
+#include "daemon/server/shadows.h"
 #include "ipc/limits.h"
 
 namespace heddle::server {
@@ -30,12 +31,6 @@ Reply done(const json& document) { return {true, "", dump(document)}; }
 
 Reply failed(const std::string& error, const char* code = "failed") {
   return {false, error, dump({{"code", code}})};
-}
-
-json window_json(uint32_t window_us) {
-  if (window_us == core::kWindowLeased) return "lease";
-  if (window_us == core::kWindowGated) return "gate";
-  return window_us;
 }
 
 constexpr size_t kGroupsMost = 64;
@@ -269,11 +264,7 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
   policy["good"] = engine.policy_is_good();
   policy["generation"] = g.number;
   policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
-  policy["trial"] = nullptr;  // it runs for a while only
-  if (facts.trial && facts.trial->generation == g.number) {
-    policy["trial"] = {{"back_to", facts.trial->back_to},
-                       {"left_s", static_cast<double>(facts.trial->until - now) / 1e9}};
-  }
+  policy["trial"] = trial_json(now, facts, engine);
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
   if (const auto& faulted = engine.quarantined()) {
     policy["faulted"] = {{"name", faulted->generation.name},
@@ -368,7 +359,8 @@ Reply refusal() {
 }  // namespace
 
 bool is_policy_order(Request::Kind kind) {
-  return kind == Request::Kind::kPolicyList || kind == Request::Kind::kPolicyLoad ||
+  return kind == Request::Kind::kPolicyShadow || kind == Request::Kind::kPolicyPromote ||
+         kind == Request::Kind::kPolicyList || kind == Request::Kind::kPolicyLoad ||
          kind == Request::Kind::kPolicySet || kind == Request::Kind::kPolicyRollback;
 }
 
@@ -422,11 +414,14 @@ json mps_json(const MpsWatch& mps) {
 Reply answer(const Request& request, const Asker& asker, core::TimeNs now, ServerFacts& facts,
              Engine& engine, PolicyStore& store, const ProfileStore& profiles) {
   using Kind = Request::Kind;
-  const bool changes = request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
-                       request.kind == Kind::kBypass || request.kind == Kind::kRecord ||
-                       request.kind == Kind::kProfile || request.kind == Kind::kPolicyRollback ||
-                       request.kind == Kind::kPolicyShow || request.kind == Kind::kPolicyKeep ||
-                       (request.kind == Kind::kMps && request.mps != Request::MpsOrder::kStatus);
+  const bool changes =
+      request.kind == Kind::kPolicyLoad || request.kind == Kind::kPolicySet ||
+      request.kind == Kind::kBypass || request.kind == Kind::kRecord ||
+      request.kind == Kind::kProfile || request.kind == Kind::kPolicyRollback ||
+      request.kind == Kind::kPolicyShow || request.kind == Kind::kPolicyKeep ||
+      request.kind == Kind::kPolicyShadow || request.kind == Kind::kPolicyShadowTold ||
+      request.kind == Kind::kPolicyShadowStop || request.kind == Kind::kPolicyPromote ||
+      (request.kind == Kind::kMps && request.mps != Request::MpsOrder::kStatus);
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
@@ -448,7 +443,18 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
     case Kind::kPolicySet:
     case Kind::kPolicyRollback:
     case Kind::kPolicyShow:
+    case Kind::kPolicyShadow:
       return done(json::object());
+    case Kind::kPolicyShadowTold:  // the server adds the memory
+      if (!engine.shadow()) return failed("policy shadow: no candidate ran; name a file");
+      return done(json::object());
+    case Kind::kPolicyPromote:
+      if (engine.shadow_running()) return done(json::object());
+      return failed("policy promote: no candidate runs beside the policy; heddle policy shadow");
+    case Kind::kPolicyShadowStop:
+      if (!engine.shadow_running()) return failed("policy shadow: no candidate runs");
+      engine.end_shadow("stopped by uid " + std::to_string(asker.peer.uid));
+      return done({{"stopped", true}});
     case Kind::kPolicyHistory:
       return done({{"generations", store.history()}, {"running", engine.generation().number}});
     case Kind::kPolicyKeep:

@@ -28,10 +28,14 @@ struct ServerFacts {
   Log* log = nullptr;
   const MpsWatch* mps = nullptr;
   const MemoryAccounts* memory = nullptr;
-  // A policy that was loaded for a while.
+  // A policy that was loaded for a while: then back to what ran before. Or promoted: then it stays,
+  // but faults, or runs of clients that take `slowdown_max` times what they take alone, end it.
   struct Trial {
     uint64_t generation, back_to;
     core::TimeNs until;
+    double slowdown_max = 0;  // 0: it was not promoted
+    core::RunTimes before;    // what was known of runs when it was
+    bool going_back = false;
   };
   std::optional<Trial> trial;
 };
@@ -46,6 +50,11 @@ struct Asker {
 // uid, clients: [{pid, uid}]}], waiting: [{pid, uid}], error}; a uid is null if it is not seen from
 // here.
 nlohmann::json mps_json(const MpsWatch& mps);
+
+// How much longer runs took than alone since the promotion; 0: too few to say.
+double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine);
+// {back_to, left_s, promoted, slowdown_max, slowdown}; null: what runs does not for a while only.
+nlohmann::json trial_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine);
 
 // What takes as long as a disk: answer() only says whether the asker may, the rest is the server's.
 bool is_policy_order(Request::Kind kind);

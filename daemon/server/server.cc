@@ -264,6 +264,7 @@ bool Server::spin(core::TimeNs now) {
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
+    check_promotion();
     show_memory();
     engine_.collect_profiles();
     save_profiles();

@@ -145,7 +145,12 @@ class Server {
   Find finder(const Request& request);
   void follow_trial(uint64_t before, bool same, double for_s);
   void end_trial();
+  void go_back(uint64_t to, const std::string& how);
+  void shadow_policy(Connection& connection, const Request& request);
+  void begin_promotion(uint64_t before, const Request& request, const core::RunTimes& runs);
+  void check_promotion();
   Reply show_policy(Descriptor& memory);
+  Reply show_shadow(Descriptor& memory) const;
   std::function<void(const Reply&)> answer_later(Connection& connection);
   void reload_changed();
   void fall_back();

@@ -416,6 +416,7 @@ void Server::on_request(Connection& connection, const Request& request) {
     reply = make_profile(request.client, text);
   }
   if (request.kind == Kind::kPolicyShow && reply.ok) reply = show_policy(text);
+  if (request.kind == Kind::kPolicyShadowTold && reply.ok) reply = show_shadow(text);
   // Whoever does not take the answer has gone; its connection says so next.
   const int memory = records && reply.ok ? recording_->memory() : text.get();
   (void)ipc::send_packet(connection.fd.get(), encode_reply(reply),

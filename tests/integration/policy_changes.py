@@ -116,15 +116,112 @@ def check_explain(where):
         demo.finish()
 
 
+EAGER = """return policy {
+  name = "eager", api = 1, version = "1.0.0",
+  params = { worse = { type = "int", min = 0, max = 1, default = 0, doc = "errs at each ask" } },
+  hooks = {
+    client_init = function() return GATE end,
+    client_active = function() return GATE end,
+    enqueue = function(k, p)
+      if p.worse == 1 then error("on purpose") end
+      return RUN
+    end,
+  },
+}
+"""
+
+
+def told(where):
+    return where.heddle("policy", "shadow")
+
+
+def batch_of(shadow):
+    clients = [c for d in shadow["devices"] for c in d["clients"] if c["label"] == "batch"]
+    return clients[0] if clients else None
+
+
+def check_shadow(where):
+    for arguments in ((), ("--stop",)):
+        heddle(where, "policy", "shadow", *arguments, code=1)
+    heddle(where, "policy", "promote", code=1)
+    live = policy(where)
+    eager = where.folder / "eager.lua"
+    eager.write_text(EAGER)
+    assert "runs beside gapfill" in heddle(where, "policy", "shadow", eager)
+    assert "device 0, " in heddle(where, "policy", "shadow")
+    demos = [where.start_demo(role, "demo", 1, 10, 0, managed=True) for role in stage.CLASSES]
+    seen = stage.wait_until(lambda: (b := batch_of(told(where))) and b["sooner"] > 20 and b, 20,
+                            "launches of batch that the candidate would have run")
+    assert seen["later"] == 0 and seen["unseen"] == 0, seen
+    assert seen["candidate"]["p50_us"] < seen["live"]["p50_us"] / 5, seen
+    shadow = told(where)
+    assert 0 < shadow["devices"][0]["share"] < 0.05 and not shadow["ended"], shadow
+    text = heddle(where, "policy", "shadow")
+    assert re.search(r"^\d+ batch +Q9 +\d+ .*gate$", text, re.M), text
+    assert "us each" in text, text
+    print(text)
+    now = policy(where)
+    assert (now["generation"], now["faults"]) == (live["generation"], 0), now
+
+    # Its own fault ends it, and not the live policy.
+    broken = where.folder / "broken.lua"
+    broken.write_text(EAGER.replace("p.worse == 1", "p.worse == 0"))
+    subprocess.run([stage.HEDDLE, "policy", "shadow", broken], env=where.env,  # at once, or soon
+                   capture_output=True, timeout=60)
+    ended = stage.wait_until(lambda: told_of_end(where), 10, "the candidate's end")
+    assert "on purpose" in ended and "error in enqueue: broken.lua:" in ended, ended
+    heddle(where, "policy", "promote", code=1)
+    assert policy(where)["faults"] == 0
+
+    heddle(where, "policy", "shadow", eager)
+    heddle(where, "policy", "promote", "--slowdown", "99", "--watch", "1h", "--wait", "0")
+    now = policy(where)
+    assert now["name"] == "eager" and now["loaded_by"]["how"] == "promote", now
+    assert now["trial"]["promoted"] and now["trial"]["back_to"] == live["generation"], now
+    assert "watched for 3" in heddle(where, "status")
+    assert "it has ended: promoted" in heddle(where, "policy", "shadow")
+    subprocess.run([stage.HEDDLE, "policy", "set", "eager", "worse=1", "--wait", "0"],
+                   env=where.env, check=True, capture_output=True)
+    stage.wait_until(lambda: policy(where)["name"] == "gapfill", 10, "it goes back by itself")
+    now = policy(where)
+    assert now["hash"] == live["hash"] and "eager.lua: " in now["error"], now
+    for demo in demos:
+        demo.finish()
+
+    # So do slow runs: beside kernels that nothing holds back, after some alone.
+    demos = [where.start_demo("latency", "slow", 1, 8, 0, managed=True)]
+    stage.wait_until(lambda: len(where.heddle("ps")["clients"]) == 1, 10, "the first")
+    demos.append(where.start_demo("batch", "slow", 1, 7, 0, managed=True))
+    stage.wait_until(lambda: len(where.heddle("ps")["clients"]) == 2, 10, "the second")
+    slow = where.folder / "slow.lua"  # the other's parameter was set for good
+    slow.write_text(EAGER.replace("eager", "slow"))
+    heddle(where, "policy", "shadow", slow)
+    heddle(where, "policy", "promote", "--slowdown", "1.001", "--wait", "0")
+    stage.wait_until(lambda: policy(where)["name"] == "gapfill", 10, "it goes back by itself")
+    how = policy(where)["loaded_by"]["how"]
+    assert re.fullmatch(r"rolled back by itself: runs took \d\.\d+ times what they take alone, "
+                        r"over 1\.00", how), how
+    for demo in demos:
+        demo.finish()
+
+
+def told_of_end(where):
+    done = subprocess.run([stage.HEDDLE, "policy", "shadow"], env=where.env, capture_output=True,
+                          text=True, timeout=60)
+    return done.stdout if done.returncode == 1 and "it has ended" in done.stdout else None
+
+
 def check(where):
     assert heddle(where, "policy", "check", stage.POLICIES / "gapfill.lua") == ""
-    for arguments in (("history",), ("rollback",), ("keep",), ("show",), ("diff",)):
+    for arguments in (("history",), ("rollback",), ("keep",), ("show",), ("diff",), ("shadow",),
+                      ("promote",)):
         heddle(where, "policy", *arguments, code=3)
     heddle(where, "explain", "1", code=3)
     where.start_daemon("gapfill")
     check_generations(where)
     check_restart(where)
     check_explain(where)
+    check_shadow(where)
     log = (where.folder / "heddled.log").read_text()
     assert re.search(r"event=policy_live .* generation=2 how=load uid=\d+ pid=\d+", log), log
     assert "event=policy_kept" in log and "state_not_written" not in log

@@ -87,6 +87,9 @@ class FileStore : public server::PolicyStore {
     }
     return generation;
   }
+  Result<server::Generation> candidate(const std::string& name) override {
+    return load(name, false);
+  }
   Result<server::Generation> with_params(const std::string& name, const Params&) override {
     return load(name, true);
   }
