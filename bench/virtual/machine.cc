@@ -63,7 +63,7 @@ class TraceFile final : public sim::Witness {
     header.started = "virtual";
     file_ << trace::Encoder::header(header);
     put(encoder_.device(config, 0, true));
-    // As a path, so that `heddle trace replay --policies FOLDER` finds it.
+    // As a path, so that `heddle replay --policies FOLDER` finds it.
     trace::PolicyRecord record{0, 0, std::string(policy.name()), row.policy, policy.content_hash()};
     if (!record.path.ends_with(".lua")) record.path += ".lua";
     for (const policy::Param& p : policy.params()) record.params[p.name] = p.value;

@@ -9,10 +9,12 @@
 
 #include "bench/runner/job.h"
 #include "bench/scenario/scenario.h"
-#include "bench/virtual/script.h"
+#include "daemon/sim/script.h"
 #include "daemon/sim/virtual.h"
 
 namespace heddle::bench {
+
+using sim::TraceScript;
 
 // When requests come, in virtual time.
 class Arrivals {

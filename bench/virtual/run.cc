@@ -89,7 +89,7 @@ void load_inputs(VirtualSetting& setting) {
     auto& recorded = setting.recorded.emplace_back();
     if (!job.sim->trace.empty()) {
       script = std::make_shared<const TraceScript>(
-          must(load_script(scenario::resolve(s, job.sim->trace), job.name)));
+          must(sim::load_script(scenario::resolve(s, job.sim->trace), job.name)));
     }
     if (job.arrivals.kind != scenario::ArrivalKind::kRecorded) continue;
     recorded = must(scenario::recorded_arrivals(s, job));

@@ -9,7 +9,7 @@
 //
 // --launches: the same ones in every iteration, instead of drawn ones of --blocks each. --syncs:
 // synchronizing calls of an iteration, spread evenly; the last one ends it. --trace: what a client
-// of a recording did, the one called --job if it has several (bench/virtual/script.h): as long
+// of a recording did, the one called --job if it has several (daemon/sim/script.h): as long
 // launches, of as many blocks and threads, with its host time between them. With --tokens an
 // iteration of it is a token.
 #include <errno.h>
@@ -29,8 +29,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/virtual/script.h"
 #include "bench/workloads/driver.h"
+#include "daemon/sim/script.h"
 
 namespace heddle::workloads {
 namespace {
@@ -60,7 +60,7 @@ struct Options {
   size_t memory_mib = 0;
   uint64_t seed = 1;
   std::string trace, job;
-  bench::TraceScript script;  // of the trace; no iterations: there is none
+  sim::TraceScript script;  // of the trace; no iterations: there is none
 };
 
 double now_s() {
@@ -407,7 +407,7 @@ Options parse(int argc, char** argv) {
     if (value.fail()) usage(name + ": '" + argv[i + 1] + "' is no number");
   }
   if (!options.trace.empty()) {
-    auto script = bench::load_script(options.trace, options.job);
+    auto script = sim::load_script(options.trace, options.job);
     if (!script) usage(script.error().message);
     options.script = std::move(*script);
     return options;

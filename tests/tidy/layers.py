@@ -15,7 +15,7 @@ PROJECT = {
     "daemon/base": [],
     "daemon/core": ["ipc/kernel_facts.h", "ipc/sm_set.h"],
     # The GPU model and virtual time; of ipc the shim's rule of which launches are told.
-    "daemon/sim": ["daemon/core", "ipc"],
+    "daemon/sim": ["daemon/base", "daemon/core", "daemon/trace", "ipc"],
     "daemon/policy": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/trace": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
     # Jobs instead of launches: no process, clock or Lua.
@@ -28,7 +28,7 @@ PROJECT = {
     # What joins them: main.
     "daemon": ["ipc", "daemon/base", "daemon/core", "daemon/policy", "daemon/server"],
     "bench/sim": ["daemon/sim", "shim/driver"],
-    "bench/workloads": ["shim/driver", "bench/virtual"],
+    "bench/workloads": ["shim/driver", "daemon/sim/script.h"],
     # The format: no process, clock or Lua.
     "bench/scenario": ["daemon/base"],
     "bench/virtual": ["daemon", "ipc/sm_set.h", "bench/runner", "bench/scenario"],

@@ -289,7 +289,7 @@ TEST(ShippedTraces, PlayAtTheirOwnPace) {
     ASSERT_TRUE(reader) << reader.error().message;
     const auto timeline = trace::read_timeline(*reader);
     ASSERT_TRUE(timeline) << timeline.error().message;
-    const auto script = script_of(*timeline, reader->name(), "");
+    const auto script = sim::script_of(*timeline, reader->name(), "");
     ASSERT_TRUE(script) << script.error().message;
     const trace::ClientTrack& recorded = timeline->clients.at(0);
     sim::TimeNs from = 0, to = 0;  // between synchronizing calls: launches run ahead of the GPU

@@ -1,4 +1,5 @@
-// A client of a recorded trace as a program: virtual time plays it (program.h), and on a GPU the
+// A client of a recorded trace as a program: virtual time plays it (`heddle replay --virtual`,
+// bench/virtual/program.h), and on a GPU the
 // workload "replay" does (bench/workloads/synthetic.cc).
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "daemon/sim/virtual.h"
 #include "daemon/trace/timeline.h"
 
-namespace heddle::bench {
+namespace heddle::sim {
 
 // A client of a trace, ready to be played: iterations of launches with the host time before each,
 // and synchronizing calls. Shared by all programs that play it.
@@ -19,7 +20,7 @@ struct TraceScript {
     float think_us = 0;        // host time since the call before it was over
     bool synchronize = false;  // not a launch: a synchronizing call
   };
-  std::vector<sim::LaunchSpec> kernels;         // us: the median
+  std::vector<LaunchSpec> kernels;              // us: the median
   std::vector<std::vector<float>> measured_us;  // by kernel, never empty
   std::vector<std::vector<Launch>> iterations;  // each ends with a synchronizing call
 };
@@ -31,9 +32,11 @@ struct TraceScript {
 // time only: how long a call waited then, for a grant or a synchronize, plays no part. One thread,
 // one stream: a client of several plays in the order of its calls.
 // The error is one line that names file and remedy.
-heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
-                                      const std::string& job);
+Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
+                              const std::string& job);
+// The same of a client. `file` is what errors name.
+Result<TraceScript> script_of(const trace::ClientTrack& client, const std::string& file);
 // The same of a file.
-heddle::Result<TraceScript> load_script(const std::string& path, const std::string& job);
+Result<TraceScript> load_script(const std::string& path, const std::string& job);
 
-}  // namespace heddle::bench
+}  // namespace heddle::sim

@@ -1,18 +1,16 @@
 // A client of a trace as a script: what it did by itself, without what the GPU and heddle did to
 // it.
-#include "bench/virtual/script.h"
+#include "daemon/sim/script.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-namespace heddle::bench {
+namespace heddle::sim {
 namespace {
 
-using sim::TimeNs;
-
 // What the host spends in the launch call itself is the virtual machine's to add.
-const TimeNs kLaunchNs = sim::HostCosts().launch_ns;
+const TimeNs kLaunchNs = HostCosts().launch_ns;
 
 // Fewer say less of a kernel than what the core learned.
 constexpr size_t kSamplesMin = 8;
@@ -124,8 +122,8 @@ const trace::ClientTrack* find_client(const trace::Timeline& timeline, const std
 
 }  // namespace
 
-heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
-                                      const std::string& job) {
+Result<TraceScript> script_of(const trace::Timeline& timeline, const std::string& file,
+                              const std::string& job) {
   const trace::ClientTrack* client = find_client(timeline, job);
   if (client == nullptr) {
     std::set<std::string> names;
@@ -136,8 +134,12 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
                 (all.empty() ? "none that launched" : all) +
                 "; record one alone, or name the job as its client");
   }
+  return script_of(*client, file);
+}
+
+Result<TraceScript> script_of(const trace::ClientTrack& client, const std::string& file) {
   TraceScript script;
-  const auto segments = segments_of(calls_of(*client));
+  const auto segments = segments_of(calls_of(client));
   const size_t period = period_of(segments);
   for (size_t i = 0; i + period <= segments.size(); i += period) {
     auto& iteration = script.iterations.emplace_back();
@@ -146,27 +148,27 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
     }
   }
   if (script.iterations.empty()) {
-    return fail(file + ": " + client->name() + " synchronizes less than twice; record for longer");
+    return fail(file + ": " + client.name() + " synchronizes less than twice; record for longer");
   }
   const auto known = [](const trace::KernelTrack& k) { return k.learned_us > 0; };
-  if (std::none_of(client->kernels.begin(), client->kernels.end(), known)) {
-    return fail(file + ": no kernel of " + client->name() + " was measured; record for longer");
+  if (std::none_of(client.kernels.begin(), client.kernels.end(), known)) {
+    return fail(file + ": no kernel of " + client.name() + " was measured; record for longer");
   }
   // The last one stands for launches whose kernel the trace does not name.
-  std::vector<trace::KernelTrack> kernels = client->kernels;
-  kernels.emplace_back().learned_us = middle_us(client->kernels);
-  const double share = shortened(*client);
+  std::vector<trace::KernelTrack> kernels = client.kernels;
+  kernels.emplace_back().learned_us = middle_us(client.kernels);
+  const double share = shortened(client);
   for (uint32_t k = 0; k < kernels.size(); ++k) {
     const core::KernelBody& body = kernels[k].body;
-    sim::LaunchSpec spec{client->kernel_name(k), 0, sim::facts::kSmCount, 1024};
+    LaunchSpec spec{client.kernel_name(k), 0, facts::kSmCount, 1024};
     // A graph has no shape of its own: it is taken to fill the GPU once.
-    const bool graph = body.block_threads == 0 || client->kernel_name(k).starts_with("graph");
+    const bool graph = body.block_threads == 0 || client.kernel_name(k).starts_with("graph");
     if (!graph && body.grid_blocks > 0) spec.blocks = body.grid_blocks;
     if (!graph) spec.threads = std::min(body.block_threads, 1024u);
-    spec.saturation = sim::facts::kSaturation;
-    spec.registers = std::min(body.registers, sim::facts::kRegistersPerSm / spec.threads);
+    spec.saturation = facts::kSaturation;
+    spec.registers = std::min(body.registers, facts::kRegistersPerSm / spec.threads);
     spec.shared_bytes =
-        std::min(body.static_smem_bytes + body.dynamic_smem_bytes, sim::facts::kSharedBytesPerSm);
+        std::min(body.static_smem_bytes + body.dynamic_smem_bytes, facts::kSharedBytesPerSm);
     auto& measured = script.measured_us.emplace_back(kernels[k].measured_us);
     const double learned_us = kernels[k].learned_us * (measured.empty() ? share : 1);
     if (measured.size() < kSamplesMin) measured = {static_cast<float>(learned_us)};
@@ -181,7 +183,7 @@ heddle::Result<TraceScript> script_of(const trace::Timeline& timeline, const std
   return script;
 }
 
-heddle::Result<TraceScript> load_script(const std::string& path, const std::string& job) {
+Result<TraceScript> load_script(const std::string& path, const std::string& job) {
   auto reader = trace::Reader::open(path);
   if (!reader) return fail(reader.error().message);
   const auto timeline = trace::read_timeline(*reader);
@@ -189,4 +191,4 @@ heddle::Result<TraceScript> load_script(const std::string& path, const std::stri
   return script_of(*timeline, path, job);
 }
 
-}  // namespace heddle::bench
+}  // namespace heddle::sim
