@@ -20,6 +20,7 @@
 #include "daemon/cli/probe.h"
 #include "daemon/cli/profile.h"
 #include "daemon/cli/profile_ncu.h"
+#include "daemon/cli/replay.h"
 #include "daemon/cli/run.h"
 #include "daemon/cli/seconds.h"
 #include "daemon/cli/sweep.h"
@@ -68,6 +69,7 @@ struct Options {
   NcuOptions ncu;
   PlanOptions plan;
   ShadowOptions shadow;
+  ReplayOptions replay;
   int exit_code = kOk;
 };
 
@@ -265,10 +267,8 @@ void add_traces(CLI::App& app, Options& o) {
   add("export", "Clients, streams, gaps and decisions as tracks of a timeline", trace_export)
       ->add_option("--perfetto", o.trace.perfetto, "JSON for ui.perfetto.dev or chrome://tracing")
       ->required();
-  add("replay", "Play its events through the core; exit 1 if a complete trace decides otherwise",
-      trace_replay)
-      ->add_option("--policies", o.trace.policies,
-                   "where its policies are, if not where they were");
+  add("replay", "", trace_replay)->group("");  // heddle replay
+  add_replay(app, o.replay, o.as_json, o.exit_code);
   CLI::App* predict = trace->add_subcommand(
       "predict", "How well the core predicts them: durations, gaps, ends of queues");
   predict->add_option("files", o.trace.files, "traces")->required();

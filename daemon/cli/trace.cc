@@ -171,51 +171,9 @@ int trace_export(const TraceOptions& options) {
 }
 
 int trace_replay(const TraceOptions& options) {
-  Result<trace::Reader> reader = trace::Reader::open(options.file);
-  if (!reader) return failed(options, reader.error().message);
-  std::vector<std::unique_ptr<policy::LuaPolicy>> policies;
-  const auto source = [&](const trace::PolicyRecord& r) -> Result<core::Policy*> {
-    if (r.path.empty()) return nullptr;
-    policy::ParamValues params;
-    for (const auto& [name, value] : r.params.items()) {
-      params[name] = value.is_string() ? value.get<std::string>() : value.dump();
-    }
-    const std::string path =
-        options.policies.empty()
-            ? r.path
-            : options.policies + "/" + std::filesystem::path(r.path).filename().string();
-    auto loaded = policy::load_policy_file(path, params, policy::virtual_time_limits());
-    if (!loaded) return fail(loaded.error().message + "; --policies names another directory");
-    if ((*loaded)->content_hash() != r.hash) {
-      return fail(path + ": not what was recorded (" + r.hash + "); name its directory with " +
-                  "--policies");
-    }
-    return policies.emplace_back(std::move(*loaded)).get();
-  };
-  const Result<trace::Replayed> done = trace::replay(*reader, source);
-  if (!done) return failed(options, done.error().message);
-  if (options.as_json) {
-    std::cout << json{{"events", done->events},
-                      {"decisions", done->decisions},
-                      {"differing", done->differing},
-                      {"first", done->first},
-                      {"complete", done->exact}}
-                     .dump(2)
-              << '\n';
-  } else {
-    std::cout << done->events << " events, " << done->decisions << " decisions, " << done->differing
-              << " differ";
-    if (!done->first.empty()) std::cout << "; first: " << done->first;
-    if (!done->exact) std::cout << " (the trace began in the middle, or lost records)";
-    std::cout << '\n';
-    for (const auto& policy : policies) {
-      for (const policy::Said& said : policy->said()) {
-        std::cout << "  " << said.verdict << ' ' << printable(said.reason) << ": " << said.count
-                  << " times\n";
-      }
-    }
-  }
-  return done->differing == 0 || !done->exact ? kOk : kFailed;
+  return show_error(
+      options.as_json,
+      {kUsage, "trace replay: it is heddle replay --trace " + options.file + " now", {}});
 }
 
 int trace_cut(const TraceOptions& options) {

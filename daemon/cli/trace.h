@@ -17,10 +17,9 @@ struct TraceOptions {
   std::string file;
   std::vector<std::string> files;  // predict: traces
   std::string perfetto;            // export: where to
-  std::string policies;  // replay: where the policies of the trace are; empty: as recorded
-  std::string out;       // cut: where to
-  double seconds = 0;    // cut: how much of its beginning
-  uint64_t client = 0;   // cut: of this client alone; 0: of all
+  std::string out;                 // cut: where to
+  double seconds = 0;              // cut: how much of its beginning
+  uint64_t client = 0;             // cut: of this client alone; 0: of all
   bool as_json = false;
 };
 
@@ -28,7 +27,7 @@ struct TraceOptions {
 int record(const RecordOptions& options);
 int trace_show(const TraceOptions& options);
 int trace_export(const TraceOptions& options);
-int trace_replay(const TraceOptions& options);
+int trace_replay(const TraceOptions& options);  // it has another name now
 int trace_predict(const TraceOptions& options);
 int trace_cut(const TraceOptions& options);
 

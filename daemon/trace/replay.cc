@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "daemon/trace/encoder.h"
@@ -13,7 +14,8 @@ namespace {
 
 class Replay {
  public:
-  explicit Replay(const PolicySource& policies) : policies_(policies) {}
+  Replay(const PolicySource& policies, Candidate* candidate)
+      : policies_(policies), candidate_(candidate) {}
 
   Result<void> play(const Record& record) {
     if (const auto* e = std::get_if<EventRecord>(&record)) return play_event(*e);
@@ -29,6 +31,7 @@ class Replay {
       if (s == nullptr) return fail("a device without configuration; record it again");
       expect(s->set_bypass(bypass->on, bypass->at));
     } else {
+      out.lost += std::get<LostRecord>(record).count;
       out.exact = false;
     }
     return {};
@@ -40,9 +43,17 @@ class Replay {
     }
   }
 
+  void end() {
+    flush();
+    for (auto& [index, scheduler] : devices_) end_candidate(*scheduler);
+    note_slice();
+  }
+
   Replayed out;
 
  private:
+  static constexpr core::TimeNs kSliceNs = 10'000'000;
+
   core::Scheduler* scheduler(uint8_t device) {
     const auto it = devices_.find(device);
     return it != devices_.end() ? it->second.get() : nullptr;
@@ -58,15 +69,65 @@ class Replay {
       return expect(known->set_mode(config.mps, config.switch_us, record.at));
     }
     out.exact &= record.fresh;
+    if (core::Scheduler* before = scheduler(config.device)) end_candidate(*before);
     devices_[config.device] = std::make_unique<core::Scheduler>(config);
+    unasked_.insert(config.device);
+  }
+
+  // Once its policy is known, so that no instance is for nothing.
+  Result<void> ask_candidate(core::Scheduler& s, core::TimeNs now) {
+    if (candidate_ == nullptr || unasked_.erase(s.config().device) == 0) return {};
+    const Result<core::Policy*> made = candidate_->make();
+    if (!made) return tl::unexpected<Error>(made.error());
+    if (!s.begin_shadow(**made, {}, now)) return fail("the candidate's init failed");
+    return {};
+  }
+
+  void end_candidate(core::Scheduler& s) {
+    if (auto report = s.end_shadow("the trace ends")) {
+      candidate_->reports.push_back(std::move(*report));
+      unasked_.insert(s.config().device);
+    }
+  }
+
+  void note_slice() {
+    if (candidate_ == nullptr || last_ == 0) return;
+    Candidate::Slice slice{last_};
+    const auto add = [&](const core::ShadowReport& report) {
+      for (const core::ShadowOfClient& one : report.clients) {
+        slice.alike += one.counts.alike;
+        slice.sooner += one.counts.sooner;
+        slice.later += one.counts.later;
+      }
+    };
+    for (const auto& [index, scheduler] : devices_) {
+      if (const auto report = scheduler->shadow()) add(*report);
+    }
+    for (const core::ShadowReport& report : candidate_->reports) add(report);
+    candidate_->slices.push_back(slice);
+  }
+
+  void count(const EventRecord& record) {
+    const core::Event& e = record.event;
+    out.exact &= !record.introduced;
+    ++out.events;
+    out.introduced += record.introduced && e.kind == core::EventKind::kAttached ? 1 : 0;
+    if (e.kind == core::EventKind::kRow) out.in_rows += e.untold.launches;
+    const bool windowed =
+        e.kind == core::EventKind::kPosted && (e.launch.admission == core::Admission::kLease ||
+                                               e.launch.admission == core::Admission::kWindow);
+    out.windowed += windowed ? 1 : 0;
+    if (record.introduced) return;
+    if (last_ / kSliceNs != e.at / kSliceNs) note_slice();
+    last_ = e.at;
   }
 
   Result<void> play_event(const EventRecord& record) {
     flush();
     core::Scheduler* s = scheduler(record.event.device);
     if (s == nullptr) return fail("a device without configuration; record it again");
-    out.exact &= !record.introduced;
-    ++out.events;
+    count(record);
+    if (auto asked = ask_candidate(*s, record.event.at); !asked) return asked;
     // The core was told of an introduced client before anybody recorded what it decided then.
     expect(s->step(record.event));
     if (record.introduced) position_ = expected_.size();
@@ -79,6 +140,7 @@ class Replay {
     if (s == nullptr) return fail("a device without configuration; record it again");
     const Result<core::Policy*> policy = policies_(record);
     if (!policy) return tl::unexpected<Error>(policy.error());
+    end_candidate(*s);
     bool ok = false;
     expect(s->set_policy(*policy, record.at, ok));
     if (!ok) return fail("policy '" + record.name + "': init failed in the replay");
@@ -108,6 +170,9 @@ class Replay {
   }
 
   const PolicySource& policies_;
+  Candidate* const candidate_;
+  std::set<uint8_t> unasked_;  // devices without the candidate
+  core::TimeNs last_ = 0;
   std::map<uint8_t, std::unique_ptr<core::Scheduler>> devices_;
   std::vector<core::Decision> expected_;
   size_t position_ = 0;
@@ -116,8 +181,8 @@ class Replay {
 
 }  // namespace
 
-Result<Replayed> replay(Reader& reader, const PolicySource& policies) {
-  Replay run(policies);
+Result<Replayed> replay(Reader& reader, const PolicySource& policies, Candidate* candidate) {
+  Replay run(policies, candidate);
   Record record;
   for (;;) {
     const Result<bool> more = reader.next(record);
@@ -128,7 +193,7 @@ Result<Replayed> replay(Reader& reader, const PolicySource& policies) {
                   played.error().message);
     }
   }
-  run.flush();
+  run.end();
   return run.out;
 }
 

@@ -123,7 +123,7 @@ def check(folder):
         launches, timed = recording.timed()
         # One in 127, and the first few, until the daemon's hints are there; 32 of each to measure.
         assert launches > 200 and timed <= launches / 20, (launches, timed)
-        replayed = answer("trace", "replay", recording.file)
+        replayed = answer("replay", "--trace", recording.file)
         assert replayed["complete"] and replayed["differing"] == 0, replayed
         profiles = answer("status")["profiles"]
         assert profiles["tasks"] == 1, profiles

@@ -47,9 +47,13 @@ def check(where):
     assert {c["priority"] for c in shown["clients"]} == {0, 9}, shown["clients"]
     for client in shown["clients"]:
         assert client["launches"] > 50 and client["duration"]["p50_us"] > 100, client
-    replayed = json.loads(heddle(where, "trace", "replay", trace, "--json").stdout)
+    replayed = json.loads(heddle(where, "replay", "--trace", trace, "--json").stdout)
     assert replayed["complete"] and replayed["differing"] == 0, replayed
     assert replayed["decisions"] > 50, replayed
+
+    told = heddle(where, "trace", "replay", trace, code=2).stderr
+    assert "heddle replay --trace" in told, told
+    check_candidates(where, trace)
 
     scored = json.loads(heddle(where, "trace", "predict", trace, "--json").stdout)
     assert {t["launches"] for t in scored["tasks"]} == {c["launches"] for c in shown["clients"]}
@@ -68,12 +72,12 @@ def check(where):
     begun = json.loads(heddle(where, "trace", "show", cut, "--json").stdout)
     assert 0.4 < begun["seconds"] / shown["seconds"] <= 0.5, (begun["seconds"], shown["seconds"])
     assert begun["policies"] == shown["policies"], begun["policies"]
-    replayed = json.loads(heddle(where, "trace", "replay", cut, "--json").stdout)
+    replayed = json.loads(heddle(where, "replay", "--trace", cut, "--json").stdout)
     assert replayed["complete"] and replayed["differing"] == 0, replayed
 
     whole = trace.read_bytes()
     cut.write_bytes(whole[:len(whole) // 2])
-    told = heddle(where, "trace", "replay", cut, code=1).stderr
+    told = heddle(where, "replay", "--trace", cut, code=1).stderr
     assert told.count("\n") == 1 and "cut.trace: byte " in told and "truncated" in told, told
     told = heddle(where, "trace", "show", cut, "--json")
     assert "warning" in told.stderr and "truncated after" in told.stderr, told.stderr
@@ -82,6 +86,50 @@ def check(where):
     heddle(where, "trace", "cut", cut, other, "--seconds", 99)
     assert heddle(where, "trace", "show", other).stderr == "", "it has an end now"
     other.unlink()
+
+
+def check_candidates(where, trace):
+    """Its own policy decides alike; one that runs everything would have run what batch waited for."""
+    def asked(file, *mode):
+        return json.loads(heddle(where, "replay", "--trace", trace, file, *mode, "--json").stdout)
+
+    def batch(answer):
+        clients = answer["candidates"][0]["clients"]
+        return next(c for c in clients if c["priority"] == 9)
+
+    active = where.policies / "active.lua"
+    own = asked(active)
+    assert own["differing"] == 0 and batch(own)["alike"] > 20, own
+    assert batch(own)["sooner"] + batch(own)["later"] + batch(own)["unseen"] == 0, own
+    assert any("by lease or window" in lack for lack in own["lacks"]), own["lacks"]
+    eager = where.folder / "eager.lua"
+    eager.write_text("""return policy { name = "eager", api = 1, version = "1", hooks = {
+      client_init = function() return GATE end, client_active = function() return GATE end,
+      enqueue = function(k) return RUN end } }""")
+    other = asked(eager, "--decisions")
+    assert batch(other)["sooner"] > 20 and batch(other)["later"] == 0, other
+    assert batch(other)["candidate"]["p99_us"] < batch(other)["live"]["p99_us"], other
+    assert sum(s["sooner"] for s in other["slices"]) == batch(other)["sooner"], other["slices"]
+    text = heddle(where, "replay", "--trace", trace, eager).stdout
+    assert "recorded policy > candidate" in text and "UNTIL ms" in text, text
+    print(text)
+    broken = where.folder / "broken.lua"
+    broken.write_text(eager.read_text().replace("return RUN", "error('on purpose') return RUN"))
+    told = heddle(where, "replay", "--trace", trace, broken, code=1).stderr
+    assert "broken.lua:3: on purpose" in told, told
+
+    played = asked(eager, "--virtual")
+    assert played["recorded"] == "gapfill" and len(played["clients"]) == 2, played
+    low = next(c for c in played["clients"] if c["priority"] == 9)
+    assert low["candidate"]["wait_p99_us"] < low["recorded"]["wait_p99_us"], low
+    assert low["candidate"]["runs"] >= low["recorded"]["runs"] > 0, low
+    assert len(low["recorded"]["runs_in_time"]) == 10, low
+    text = heddle(where, "replay", "--trace", trace, eager, "--virtual").stdout
+    assert text.startswith("the GPU model's answer, "), text
+    print(text)
+    same = asked(active, "--virtual")["clients"][0]
+    assert same["recorded"] == same["candidate"], "the same policy, the same to the bit"
+    heddle(where, "replay", "--trace", trace, "--virtual", code=2)
 
 
 def main():
