@@ -94,12 +94,27 @@ struct Module {  // and library
   std::deque<Function> functions;
 };
 
+struct Node {
+  static constexpr uint32_t kTag = 0x4e6f6431;
+  uint32_t tag = kTag;
+  Command command;
+  int priority = 0;  // of a kernel: its launch's, else that of its stream
+  // Of a kernel only: what cuGraphKernelNodeGetParams_v2 answers.
+  const Function* function = nullptr;
+  CUcontext context = nullptr;  // a Context or a Green
+  unsigned grid[3] = {};
+  unsigned block[3] = {};
+  uint64_t values[3] = {};
+  void* parameters[3] = {};
+};
+
 struct Graph {
   static constexpr uint32_t kTag = 0x47726131;
   uint32_t tag = kTag;
   bool executable = false;
+  bool node_priorities = false;
   // In the order of capture, which is a topological one: a launch runs them one after the other.
-  std::vector<Command> nodes;
+  std::deque<Node> nodes;  // a node stays where it is: its address is its handle
 };
 
 struct Capture {
@@ -110,7 +125,7 @@ struct Capture {
   bool invalidated = false;
   std::vector<Stream*> streams;
   std::vector<Stream*> unjoined;
-  std::vector<Command> nodes;
+  std::deque<Node> nodes;
 };
 
 struct Thread {
@@ -216,6 +231,10 @@ CUresult capture_node(Stream* stream, const Command& command);
 CUresult capture_record(Stream* stream, Event* event);
 CUresult capture_wait(Stream* stream, Event* event);
 void end_capture(Capture* capture);
+
+// --- driver_launch.cc ---
+// What a kernel node is to do from now on: all of its launch but the priority.
+CUresult change_node(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params);
 
 // --- driver_memory.cc ---
 uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full

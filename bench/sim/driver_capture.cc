@@ -40,7 +40,7 @@ CUresult check_legacy(Context* context) {
 CUresult capture_node(Stream* stream, const Command& command) {
   Capture* capture = stream->capture;
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  capture->nodes.push_back(command);
+  capture->nodes.emplace_back().command = command;
   auto& unjoined = capture->unjoined;
   const bool fork = stream != capture->origin;
   if (fork && std::find(unjoined.begin(), unjoined.end(), stream) == unjoined.end()) {
@@ -155,14 +155,18 @@ CUresult status(CUstream handle, CUstreamCaptureStatus* status, NullStream null)
   return CUDA_SUCCESS;
 }
 
-CUresult instantiate(CUgraphExec* executable, CUgraph handle) {
+CUresult instantiate(CUgraphExec* executable, CUgraph handle, unsigned long long flags = 0) {
   HEDDLE_SIM_CALL(call);
+  constexpr unsigned long long kKnown =
+      CU_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if ((flags & ~kKnown) != 0) return unsupported("cuGraphInstantiateWithFlags");
   const Graph* graph = live<Graph>(handle);
   if (graph == nullptr || graph->executable || executable == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   auto* copy = new Graph(*graph);
   copy->executable = true;
+  copy->node_priorities = (flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   *executable = reinterpret_cast<CUgraphExec>(copy);
   return CUDA_SUCCESS;
 }
@@ -174,8 +178,11 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, NullStream null) {
   CUresult error;
   Stream* stream = find_stream(call, stream_handle, null, error);
   if (stream == nullptr) return error;
-  for (Command node : graph->nodes) {
-    error = issue(call, stream, node);
+  for (const Node& node : graph->nodes) {
+    Command command = node.command;
+    command.priority =
+        graph->node_priorities && node.function != nullptr ? node.priority - stream->priority : 0;
+    error = issue(call, stream, command);
     if (error != CUDA_SUCCESS) return error;
   }
   return CUDA_SUCCESS;
@@ -227,8 +234,8 @@ HEDDLE_SIM_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* m
 }
 
 HEDDLE_SIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph,
-                                                    unsigned long long) {
-  return instantiate(executable, graph);
+                                                    unsigned long long flags) {
+  return instantiate(executable, graph, flags);
 }
 // The form before 12.0, still what a plain dlsym of this name finds.
 HEDDLE_SIM_API CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, CUgraphNode*,

@@ -148,3 +148,13 @@ HEDDLE_SIM_API CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx handle,
   *out = reinterpret_cast<CUstream>(stream);
   return CUDA_SUCCESS;
 }
+
+// The context of a graph's kernel nodes; no thread can make it current here.
+HEDDLE_SIM_API CUresult cuCtxFromGreenCtx(CUcontext* out, CUgreenCtx handle) {
+  HEDDLE_SIM_CALL(call);
+  Green* green = live<Green>(handle);
+  if (green == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = reinterpret_cast<CUcontext>(green);
+  return CUDA_SUCCESS;
+}

@@ -92,6 +92,29 @@ CUresult shape_of(const CUlaunchConfig& config, bool cooperative, uint32_t sms,
   return cooperative && !fits ? kCooperativeTooLarge : CUDA_SUCCESS;
 }
 
+// What a later look at the node shows: the launch as it was captured.
+void describe_node(Node& node, const CUlaunchConfig& config, const Function& function,
+                   const Stream& stream, const Attributes& attributes) {
+  const Command& command = node.command;
+  node.function = &function;
+  node.context = stream.green != nullptr
+                     ? reinterpret_cast<CUcontext>(const_cast<Green*>(stream.green))
+                     : reinterpret_cast<CUcontext>(stream.context);
+  node.priority = attributes.prioritized ? attributes.priority : stream.priority;
+  const unsigned grid[] = {config.gridDimX, config.gridDimY, config.gridDimZ};
+  const unsigned block[] = {config.blockDimX, config.blockDimY, config.blockDimZ};
+  memcpy(node.grid, grid, sizeof grid);
+  memcpy(node.block, block, sizeof block);
+  if (command.kind == CommandKind::kMeet) {
+    node.values[0] = command.value;
+    node.values[1] = command.bytes;
+  } else {
+    node.values[0] = command.dst == kNoHeap ? 0 : kDeviceBase + command.dst;
+    node.values[1] = command.kernel.block_ns;
+    node.values[2] = command.value;
+  }
+}
+
 CUresult launch(const CUlaunchConfig* config, CUfunction handle, void** params, void** extra,
                 NullStream null) {
   HEDDLE_SIM_CALL(call);
@@ -115,7 +138,11 @@ CUresult launch(const CUlaunchConfig* config, CUfunction handle, void** params, 
   if (error == CUDA_SUCCESS) error = describe(*function, params, extra, command);
   if (error != CUDA_SUCCESS) return error;
   if (attributes.prioritized) command.priority = attributes.priority - stream->priority;
-  return issue(call, stream, command);
+  error = issue(call, stream, command);
+  if (error == CUDA_SUCCESS && stream->capture != nullptr) {
+    describe_node(stream->capture->nodes.back(), *config, *function, *stream, attributes);
+  }
+  return error;
 }
 
 CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -130,6 +157,37 @@ CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx
 }
 
 }  // namespace
+
+// With `func` the context is not looked at, as in the real driver: the kernel is on all SMs again.
+CUresult change_node(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
+  const bool by_kernel = params.func == nullptr;
+  const Function* function = by_kernel ? live<Function>(params.kern) : live<Function>(params.func);
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Green* green = by_kernel ? live<Green>(params.ctx) : nullptr;
+  if (by_kernel && green == nullptr && live<Context>(params.ctx) == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUlaunchConfig config{
+      params.gridDimX,  params.gridDimY,       params.gridDimZ, params.blockDimX, params.blockDimY,
+      params.blockDimZ, params.sharedMemBytes, nullptr,         nullptr,          0};
+  Node changed = node;
+  changed.command.kind = CommandKind::kKernel;
+  changed.command.name = function->wire_name;
+  changed.command.dst = kNoHeap;
+  changed.command.groups = green != nullptr ? green->groups : kAllGroups;
+  CUresult error = shape_of(config, false, sms_of(changed.command.groups), changed.command.kernel);
+  if (error == CUDA_SUCCESS) {
+    error = describe(*function, params.kernelParams, params.extra, changed.command);
+  }
+  if (error != CUDA_SUCCESS) return error;
+  Stream of_node;
+  of_node.green = green;
+  of_node.context = by_kernel && green == nullptr ? live<Context>(params.ctx) : driver().primary;
+  describe_node(changed, config, *function, of_node, {false, true, node.priority});
+  node = changed;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace heddle::sim
 
 using namespace heddle::sim;

@@ -27,6 +27,8 @@ constexpr Since kSince[] = {
     {"cuEventElapsedTime_v2", 12080},
     {"cuGetProcAddress_v2", 12000},
     {"cuGraphInstantiate_v2", 11000},
+    {"cuGraphKernelNodeGetParams_v2", 12000},
+    {"cuGraphKernelNodeSetParams_v2", 12000},
     {"cuStreamBeginCapture_v2", 10010},
     {"cuStreamDestroy_v2", 4000},
     {"cuStreamGetCtx_v2", 12050},

@@ -1,0 +1,103 @@
+// Graphs that are looked at, cloned and changed before they are instantiated.
+#include <algorithm>
+
+#include "bench/sim/driver.h"
+
+namespace heddle::sim {
+namespace {
+
+CUgraphNodeType type_of(const Node& node) {
+  switch (node.command.kind) {
+    case CommandKind::kKernel:
+    case CommandKind::kMeet:
+      return CU_GRAPH_NODE_TYPE_KERNEL;
+    case CommandKind::kCopy:
+      return CU_GRAPH_NODE_TYPE_MEMCPY;
+    case CommandKind::kFill:
+      return CU_GRAPH_NODE_TYPE_MEMSET;
+    default:
+      return CU_GRAPH_NODE_TYPE_EMPTY;
+  }
+}
+
+Node* kernel_node(CUgraphNode handle) {
+  Node* node = live<Node>(handle);
+  return node != nullptr && node->function != nullptr ? node : nullptr;
+}
+
+}  // namespace
+}  // namespace heddle::sim
+
+using namespace heddle::sim;
+
+HEDDLE_SIM_API CUresult cuGraphClone(CUgraph* out, CUgraph handle) {
+  HEDDLE_SIM_CALL(call);
+  const Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = reinterpret_cast<CUgraph>(new Graph(*graph));
+  return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (nodes == nullptr) {
+    *count = graph->nodes.size();
+    return CUDA_SUCCESS;
+  }
+  const size_t known = std::min(*count, graph->nodes.size());
+  for (size_t i = 0; i < *count; ++i) {
+    nodes[i] = i < known ? reinterpret_cast<CUgraphNode>(&graph->nodes[i]) : nullptr;
+  }
+  *count = known;
+  return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
+  HEDDLE_SIM_CALL(call);
+  const Node* node = live<Node>(handle);
+  if (node == nullptr || type == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *type = type_of(*node);
+  return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
+                                                      CUDA_KERNEL_NODE_PARAMS_v2* out) {
+  HEDDLE_SIM_CALL(call);
+  Node* node = kernel_node(handle);
+  if (node == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < std::size(node->values); ++i) node->parameters[i] = &node->values[i];
+  auto* function = const_cast<Function*>(node->function);
+  *out = {reinterpret_cast<CUfunction>(function),
+          node->grid[0],
+          node->grid[1],
+          node->grid[2],
+          node->block[0],
+          node->block[1],
+          node->block[2],
+          node->command.kernel.shared_bytes,
+          node->parameters,
+          nullptr,
+          reinterpret_cast<CUkernel>(function),
+          node->context};
+  return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
+                                                      const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  HEDDLE_SIM_CALL(call);
+  Node* node = kernel_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return change_node(*node, *params);
+}
+
+HEDDLE_SIM_API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID id,
+                                                      const CUlaunchAttributeValue* value) {
+  HEDDLE_SIM_CALL(call);
+  Node* node = kernel_node(handle);
+  if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (id != CU_LAUNCH_ATTRIBUTE_PRIORITY) return unsupported("cuGraphKernelNodeSetAttribute");
+  node->priority = value->priority;
+  return CUDA_SUCCESS;
+}
