@@ -155,6 +155,8 @@ struct ClientMemory {
     std::atomic<uint64_t> unobserved;     // of `launches`, those without a record
     std::atomic<uint64_t>
         green_streams;  // of Green Contexts that the application made: never moved
+    // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h).
+    std::atomic<uint64_t> graphs;
   } counters;
   ThreadBlock threads[kThreads];
 };

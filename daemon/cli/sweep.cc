@@ -183,8 +183,7 @@ size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, uint32
   size_t found = 0;
   for (core::KernelProfile& k : into.kernels) {
     const auto mean = means.find(k.facts.id);
-    // A graph ran on all SMs whatever the size.
-    if (mean == means.end() || k.facts.block_threads == 0) continue;
+    if (mean == means.end()) continue;
     k.facts.metrics.set(metric, mean->second);
     ++found;
   }

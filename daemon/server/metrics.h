@@ -34,6 +34,9 @@ struct ClientCounts {
   uint32_t threads = 0;
   uint64_t dropped = 0, marker_errors = 0, partitioned = 0, unpartitioned = 0, green_streams = 0;
   uint64_t malformed = 0;
+  // Executable graphs (shim/sm/twins.h).
+  uint64_t graph_twins = 0, graphs_not_cloned = 0, graphs_device = 0, graphs_cooperative = 0,
+           graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
 };
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
@@ -116,6 +119,21 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
      &ClientCounts::unpartitioned},
     {{"green_streams", "", "Streams made for kernels that are kept on some SMs", kCounter},
      &ClientCounts::green_streams},
+    {{"graph_twins", "", "Graphs made again for some SMs or a priority, 255 at most", kCounter},
+     &ClientCounts::graph_twins},
+    {{"graphs_not_cloned", "", "Graphs kept as they are: conditional, allocation or free nodes",
+      kCounter},
+     &ClientCounts::graphs_not_cloned},
+    {{"graphs_device", "", "Graphs kept as they are: the device may launch them", kCounter},
+     &ClientCounts::graphs_device},
+    {{"graphs_cooperative", "", "Graphs kept as they are: a cooperative kernel", kCounter},
+     &ClientCounts::graphs_cooperative},
+    {{"graphs_updated", "", "Graphs kept as they are: the program updated them", kCounter},
+     &ClientCounts::graphs_updated},
+    {{"graphs_refused", "", "Graphs kept as they are: the driver refused the twin", kCounter},
+     &ClientCounts::graphs_refused},
+    {{"graphs_full", "", "Graphs kept as they are: too many of them", kCounter},
+     &ClientCounts::graphs_full},
     {{"malformed", "", "Records of the program that made no sense", kCounter},
      &ClientCounts::malformed},
 };

@@ -5,6 +5,7 @@
 #include "ipc/socket.h"
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -76,8 +77,11 @@ constinit KernelSet unraised;
     }
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
-  if (partition_ != 0) [[unlikely]]
+  if (graph_) {
+    choose_twin(launch);
+  } else if (partition_ != 0) [[unlikely]] {
     move(launch);
+  }
   const uint32_t count = ++in_.thread().launches;
   if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
@@ -115,12 +119,25 @@ bool Turn::may_move(const Launch& launch) const {
 }
 
 bool Turn::can_move(const Launch& launch) const {
-  return may_move(launch) && has_lanes(*stream_) && !anything_captures();
+  const bool may =
+      graph_ ? may_have_twin(static_cast<CUgraphExec>(launch.handle)) : may_move(launch);
+  return may && has_lanes(*stream_) && !anything_captures();
 }
 
 // Into its partition, where that can be.
 void Turn::move(const Launch& launch) {
   if (may_move(launch)) detour_.emplace(in_, *stream_, ref_, partition_);
+}
+
+// A graph is where its executable was put: another one goes in its place.
+void Turn::choose_twin(const Launch& launch) {
+  if ((partition_ == 0 && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
+  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, partition_, priority_);
+}
+
+void Turn::twin_refused(CUgraphExec exec) {
+  twin_ = nullptr;
+  shim::twin_refused(in_, exec);
 }
 
 void Turn::stay() {
@@ -209,7 +226,7 @@ void Turn::admit(const Launch& launch) {
 // Where the launch runs unless a grant says otherwise.
 uint32_t Turn::sized_set(const Launch& launch) const {
   const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
-  if (special_.size != 0 && !graph_ && launch.may_move) {
+  if (special_.size != 0 && (graph_ || launch.may_move)) {
     return size_set(stream_->device, special_.size, window);
   }
   return window.partition.load(std::memory_order_relaxed);
@@ -402,6 +419,7 @@ Admission Turn::wait(uint32_t seq) {
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
+  if (twin_ != nullptr) return in_.count_partition(launched);
   if (moved && pair_ >= 0) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;

@@ -68,6 +68,11 @@ class Turn {
   // The stream of a partition, which launches instead; nullptr: the application's own.
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
+  // What a graph's launch launches instead; nullptr: the application's own.
+  CUgraphExec twin() const { return twin_; }
+  // The driver refused that, and took the application's own `exec`.
+  void twin_refused(CUgraphExec exec);
+
   // The driver refused the launch into the lane: it goes into the application's stream. If that was
   // better, its kernel stays there.
   void stay();
@@ -100,6 +105,7 @@ class Turn {
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void move(const Launch& launch);
+  void choose_twin(const Launch& launch);
   void come_back(CUresult result);
   bool wants_marker();
   uint32_t sized_set(const Launch& launch) const;
@@ -116,6 +122,7 @@ class Turn {
   uint32_t partition_ = 0;
   ipc::Special special_;
   std::optional<Detour> detour_;
+  CUgraphExec twin_ = nullptr;
   // What follows is set when the launch has its admission.
   KernelRef kernel_;
   float predicted_us_;

@@ -76,6 +76,26 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) noexc
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept;
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) noexcept;
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept;
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept;
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID id, CUlaunchAttributeValue* value) noexcept;
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue* value) noexcept;
+CUresult cuGraphClone(CUgraph* clone, CUgraph graph) noexcept;
+CUresult cuGraphDestroy(CUgraph graph) noexcept;
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node, int* result) noexcept;
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept;
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params, CUcontext context) noexcept;
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params, CUcontext context) noexcept;
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) noexcept;
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) noexcept;
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) noexcept;
+CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params) noexcept;
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, void* params) noexcept;
+CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned enabled) noexcept;
 
 CUresult cuStreamSynchronize(CUstream stream) noexcept;
 CUresult cuStreamSynchronize_ptsz(CUstream stream) noexcept;
@@ -149,6 +169,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, con
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) noexcept;
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned flags) noexcept;
 CUresult cuGreenCtxDestroy(CUgreenCtx context) noexcept;
+CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) noexcept;
 CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned flags, int priority) noexcept;
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* context) noexcept;
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) noexcept;

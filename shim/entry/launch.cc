@@ -1,4 +1,4 @@
-// Entry points that launch: kernels, cooperative kernels, graphs.
+// Entry points that launch kernels, cooperative ones among them. Graphs: graph.cc.
 #include "shim/admission/gate.h"
 #include "shim/admission/leased.h"
 #include "shim/admission/rows.h"
@@ -188,21 +188,6 @@ CUresult launch_grid(CUfunction f, CUstream stream, int width, int height, Real&
   return turn.launched(real());
 }
 
-template <bool kPerThread>
-CUresult launch_graph(CUgraphExec exec, CUstream stream) {
-  const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
-  if (goes_unobserved(exec)) return real(exec, stream);
-  Launch launch{{stream, kPerThread}, exec, {}};
-  launch.graph = true;
-  Turn turn(launch);
-  return turn.launched(real(exec, stream));
-}
-
-CUresult named(CUresult result, const CUgraphExec* exec, CUgraph graph) {
-  if (result == CUDA_SUCCESS && exec != nullptr && is_initialized()) name_graph(*exec, graph);
-  return result;
-}
-
 }  // namespace
 }  // namespace heddle::shim
 
@@ -258,36 +243,6 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsi
                   1}});
   }
   return HEDDLE_REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
-}
-
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept {
-  return launch_graph<false>(exec, stream);
-}
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept {
-  return launch_graph<true>(exec, stream);
-}
-CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
-                            size_t size) noexcept {
-  return named(HEDDLE_REAL(cuGraphInstantiate)(exec, graph, node, log, size), exec, graph);
-}
-CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
-                               size_t size) noexcept {
-  return named(HEDDLE_REAL(cuGraphInstantiate_v2)(exec, graph, node, log, size), exec, graph);
-}
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
-                                     unsigned long long flags) noexcept {
-  return named(HEDDLE_REAL(cuGraphInstantiateWithFlags)(exec, graph, flags), exec, graph);
-}
-CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* params) noexcept {
-  return named(HEDDLE_REAL(cuGraphInstantiateWithParams)(exec, graph, params), exec, graph);
-}
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
-                                           void* params) noexcept {
-  return named(HEDDLE_REAL(cuGraphInstantiateWithParams_ptsz)(exec, graph, params), exec, graph);
-}
-CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
-  if (is_initialized()) purge_handle(exec);
-  return HEDDLE_REAL(cuGraphExecDestroy)(exec);
 }
 
 }  // extern "C"

@@ -35,9 +35,9 @@
 #include "shim/link/spin.h"
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
-
 namespace {
 
 constexpr int kBackoffMinMs = 20;
@@ -63,9 +63,7 @@ struct Environment {
   char socket[128];  // longer than any address, so that what was cut is refused
   char runtime[128];
   char label[ipc::kLabelBytes + 1];
-  char sms[ipc::kLabelBytes + 1];
-  char memory[ipc::kLabelBytes + 1];
-  char run[ipc::kLabelBytes + 1];
+  char sms[ipc::kLabelBytes + 1], memory[ipc::kLabelBytes + 1], run[ipc::kLabelBytes + 1];
 };
 constinit Environment environment{};
 
@@ -276,6 +274,7 @@ void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
     heed_calls(true);
+    make_twins();
     const bool untold = kernels_untold(session);
     if (untold) heed_calls(false);
     pollfd polled[] = {{session.socket, static_cast<short>(untold ? POLLIN | POLLOUT : POLLIN), 0},

@@ -207,6 +207,15 @@ void Inside::count_partition(bool into) {
   (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
 }
 
+void Inside::count_graph(unsigned fate) const {
+  std::atomic<uint64_t>& graphs = session_->client->counters.graphs;
+  uint64_t now = graphs.load(std::memory_order_relaxed);
+  while ((now >> (8 * fate) & 0xff) != 0xff &&
+         !graphs.compare_exchange_weak(now, now + (uint64_t{1} << (8 * fate)),
+                                       std::memory_order_relaxed)) {
+  }
+}
+
 void create_thread_key() {
   if (!exit_key_made) exit_key_made = pthread_key_create(&exit_key, release_slot) == 0;
 }

@@ -9,6 +9,7 @@
 #include "ipc/sm_set.h"
 #include "shim/driver/driver.h"
 #include "shim/link/log.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -33,7 +34,8 @@ struct Pool {
   std::atomic<CUcontext> primary{nullptr};
   std::atomic<uint32_t> groups[StreamSlot::kLanes] = {};
   CUgreenCtx contexts[StreamSlot::kLanes] = {};
-  Tie ties[ipc::kThreads];  // by thread slot: each its own thread's
+  CUcontext plain[StreamSlot::kLanes] = {};  // the same as graphs know them; nullptr: not to be had
+  Tie ties[ipc::kThreads];                   // by thread slot: each its own thread's
 };
 constinit Pool pools[ipc::kDevices] = {};
 
@@ -241,6 +243,10 @@ void make_family(CUdevice device, CUcontext primary) {
     const CUgreenCtx context = make_context(device, groups, count, members[i]);
     if (context == nullptr) continue;  // the next larger one stands in for it
     pool.contexts[made] = context;
+    if (!driver_has(kEntry_cuCtxFromGreenCtx) ||
+        HEDDLE_REAL(cuCtxFromGreenCtx)(&pool.plain[made], context) != CUDA_SUCCESS) {
+      pool.plain[made] = nullptr;
+    }
     pool.groups[made++].store(members[i], std::memory_order_relaxed);
   }
   if (made != wanted) {
@@ -260,6 +266,26 @@ uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window) {
   if (size >= count) return kept;
   const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
   return ipc::ring_groups(size, ring, 0, kept, count);
+}
+
+bool has_family(int device, CUcontext context) {
+  const Pool& pool = pools[static_cast<uint32_t>(device) % ipc::kDevices];
+  return static_cast<uint32_t>(device) < ipc::kDevices &&
+         pool.members.load(std::memory_order_acquire) != 0 &&
+         context == pool.primary.load(std::memory_order_relaxed);
+}
+
+uint32_t member_for(int device, uint32_t groups) {
+  const Pool& pool = pools[device];
+  const uint32_t place = groups != 0 ? place_of(pool, groups) : StreamSlot::kLanes;
+  return place != StreamSlot::kLanes ? pool.groups[place].load(std::memory_order_relaxed) : 0;
+}
+
+CUcontext context_of(int device, uint32_t member) {
+  const Pool& pool = pools[device];
+  if (member == 0) return pool.primary.load(std::memory_order_relaxed);
+  const uint32_t place = place_of(pool, member);
+  return place != StreamSlot::kLanes ? pool.plain[place] : nullptr;
 }
 
 bool has_lanes(const StreamSlot& slot) {
@@ -318,6 +344,7 @@ void end_partitions(CUdevice device) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   Pool& pool = pools[device];
   if (pool.members.load(std::memory_order_acquire) == 0) return;
+  end_twins(device);
   pool.members.store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < ipc::kStreams; ++i) {
     if (slot_at(i).device != device) continue;
@@ -344,6 +371,7 @@ void forget_partitions() {
     for (Tie& tie : pool.ties) tie = {};
     for (CUgreenCtx& context : pool.contexts) context = nullptr;
   }
+  forget_twins();
 }
 
 }  // namespace heddle::shim

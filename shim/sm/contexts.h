@@ -48,6 +48,13 @@ void make_family(CUdevice device, CUcontext primary);
 // cuInit.
 void count_queues(bool mps);
 
+// The device has a family, and this is its primary context.
+bool has_family(int device, CUcontext context);
+// The groups of the member that stands in for these, 0: the whole device.
+uint32_t member_for(int device, uint32_t groups);
+// Of that member, or with 0 the primary context; nullptr: the driver gives none.
+CUcontext context_of(int device, uint32_t member);
+
 // The set of `size` groups for a client with these words, within that of its window; that one if
 // there is no such set.
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window);

@@ -92,6 +92,13 @@ int launch_graph(CUfunction of_kernel) {
   return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(exec, nullptr);
 }
 
+CUgraphExec kept_graph = nullptr;
+
+int make_graph(const char* of_kernel, unsigned long long flags = 0) {
+  return symbol<CUresult(CUgraphExec*, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags")(
+      &kept_graph, reinterpret_cast<CUgraph>(kernel(of_kernel)), flags);
+}
+
 int launch_on_two_devices(CUfunction f) {
   CUDA_LAUNCH_PARAMS launches[2] = {{f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr},
                                     {f, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr}};
@@ -243,6 +250,23 @@ const Command kCommands[] = {
     {"reduce", [](long n) { return launch(kernel("two_shot_AllReduce"), stream_of(n), false); }},
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
     {"graph", [](long) { return launch_graph(first); }},
+    {"graph_make", [](long) { return make_graph("first_kernel"); }},
+    {"graph_make_child", [](long) { return make_graph("child many second_kernel"); }},
+    {"graph_make_alloc", [](long) { return make_graph("alloc_node"); }},
+    {"graph_make_coop", [](long) { return make_graph("coop_kernel"); }},
+    {"graph_make_device", [](long) { return make_graph("first_kernel", 4); }},
+    {"graph_make_raised", [](long) { return make_graph("first_kernel", 8); }},
+    {"graph_run",
+     [](long) -> int {
+       return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(kept_graph, nullptr);
+     }},
+    {"graph_update",
+     [](long) -> int {
+       return symbol<CUresult(CUgraphExec, CUgraphNode, unsigned)>("cuGraphNodeSetEnabled")(
+           kept_graph, nullptr, 0);
+     }},
+    {"graph_end",
+     [](long) -> int { return symbol<CUresult(CUgraphExec)>("cuGraphExecDestroy")(kept_graph); }},
     {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},
     {"graph_child", [](long) { return launch_graph(kernel("child child ncclKernel_X")); }},
     {"graph_many", [](long) { return launch_graph(kernel("many ncclKernel_X")); }},

@@ -322,8 +322,54 @@ static const char* after(const char* prefix, const void* graph) {
   const auto* text = static_cast<const char*>(graph);
   return strncmp(text, prefix, strlen(prefix)) == 0 ? text + strlen(prefix) : nullptr;
 }
-FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) {
-  return *exec = reinterpret_cast<CUgraphExec>(events.fetch_add(16)), CUDA_SUCCESS;
+// What the nodes of the last clone were given. Each executable keeps what it was instantiated with.
+FAKE std::atomic<int> fake_graph_groups;    // of the last executable that was launched; 0: all
+FAKE std::atomic<int> fake_graph_priority;  // likewise
+FAKE std::atomic<int> fake_clones;          // alive
+FAKE std::atomic<int> fake_execs;           // alive
+FAKE std::atomic<int> fake_no_twin;         // nonzero: no executable of a partition is launched
+std::atomic<int> fake_graph_groups{0}, fake_graph_priority{0}, fake_clones{0}, fake_execs{0},
+    fake_no_twin{0};
+static std::atomic<int> node_groups{0}, node_priority{0};
+struct Instantiated {
+  std::atomic<uint64_t> exec;
+  std::atomic<int> groups, priority;
+};
+static Instantiated instantiated[64];
+FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long flags) {
+  const uint64_t made = events.fetch_add(16);
+  Instantiated& place = instantiated[made / 16 % 64];
+  place.exec = made;
+  place.groups = node_groups.exchange(0);
+  const bool own = (flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+  place.priority = own ? node_priority.load() : 0;
+  ++fake_execs;
+  return *exec = reinterpret_cast<CUgraphExec>(made), CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphExecDestroy(CUgraphExec) { return --fake_execs, CUDA_SUCCESS; }
+FAKE CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
+  if (after("alloc", graph) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return ++fake_clones, *clone = graph, CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphDestroy(CUgraph) { return --fake_clones, CUDA_SUCCESS; }
+FAKE CUresult cuGraphNodeSetEnabled(CUgraphExec, CUgraphNode, unsigned) { return CUDA_SUCCESS; }
+FAKE CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  if (params->func != nullptr) return CUDA_SUCCESS;  // then the context is ignored
+  const auto context = reinterpret_cast<uint64_t>(params->ctx);
+  node_groups = context < kContextStep ? static_cast<int>(context) : 0;
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID,
+                                            const CUlaunchAttributeValue* value) {
+  return node_priority = value->priority, CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID,
+                                            CUlaunchAttributeValue* value) {
+  return value->cooperative = after("coop", node) != nullptr, CUDA_SUCCESS;
+}
+// A Green Context's handle is its groups.
+FAKE CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  return *context = reinterpret_cast<CUcontext>(green), CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
   const char* last = after("many ", graph);
@@ -344,9 +390,17 @@ FAKE CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  params->kern = reinterpret_cast<CUkernel>(node);
   return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
 }
-FAKE CUresult cuGraphLaunch(CUgraphExec, CUstream stream) { return launch(stream); }
+FAKE CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  const auto handle = reinterpret_cast<uint64_t>(exec);
+  const Instantiated& place = instantiated[handle / 16 % 64];
+  if (fake_no_twin != 0 && place.groups != 0) return CUDA_ERROR_UNKNOWN;
+  fake_graph_groups = place.exec == handle ? place.groups.load() : -1;
+  fake_graph_priority = place.priority.load();
+  return launch(stream);
+}
 FAKE CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned,
                                         unsigned, unsigned, unsigned, CUstream stream, void**) {
   return launch(stream);

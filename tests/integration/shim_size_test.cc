@@ -63,12 +63,146 @@ TEST_F(ShimSize, ASizeAtSeveralPositionsIsMadeAtEach) {
   EXPECT_EQ(app("get fake_green_contexts"), "3");
 }
 
-TEST_F(ShimSize, GraphsAndCooperativeKernelsStay) {
+TEST_F(ShimSize, CooperativeKernelsStay) {
   Application app(environment());
   start_sized(app);
   tell({.size = 2});
-  EXPECT_FALSE(moved(app, "graph"));
   EXPECT_FALSE(moved(app, "coop 64"));
+}
+
+// ---- graphs ----
+
+class ShimTwins : public ShimSize {
+ protected:
+  // Launches until it runs on these groups and at that priority.
+  static bool comes_to(Application& app, int groups, int priority) {
+    for (int i = 0; i < 2'000; ++i) {
+      EXPECT_EQ(app("graph_run"), "0");
+      if (app("get fake_graph_groups") == std::to_string(groups) &&
+          app("get fake_graph_priority") == std::to_string(priority)) {
+        return true;
+      }
+      usleep(1'000);
+    }
+    return false;
+  }
+  // Launches for long enough that the helper would have made one.
+  static bool stays(Application& app) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(app("graph_run"), "0");
+      if (app("get fake_graph_groups") != "0" || app("get fake_graph_priority") != "0") {
+        return false;
+      }
+      usleep(1'000);
+    }
+    return true;
+  }
+  uint64_t count(int fate) { return daemon_.client().counters.graphs >> (8 * fate) & 0xff; }
+};
+
+TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(stays(app)) << "nobody asked for anything";
+  tell({.size = 2});
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  tell({.size = 2, .raised = true, .launch_priority = -5});
+  EXPECT_TRUE(comes_to(app, kLastTwo, -5));
+  tell({.raised = true, .launch_priority = -5});
+  EXPECT_TRUE(comes_to(app, 0, -5));
+  tell({});
+  EXPECT_TRUE(comes_to(app, 0, 0)) << "the application's own";
+  EXPECT_EQ(count(0), 3U);
+  EXPECT_EQ(app("get fake_execs"), "4");
+  EXPECT_EQ(app("graph_end"), "0");
+  EXPECT_EQ(app("get fake_execs"), "0");
+  EXPECT_EQ(app("get fake_clones"), "0");
+}
+
+TEST_F(ShimTwins, ItsChildrenMoveToo) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make_child"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+}
+
+TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2, .raised = true, .launch_priority = -5});
+  int fate = 1;
+  for (const char* make : {"graph_make_alloc", "graph_make_device", "graph_make_coop"}) {
+    EXPECT_EQ(app(make), "0");
+    EXPECT_TRUE(stays(app)) << make;
+    EXPECT_EQ(count(fate++), 1U) << make;
+  }
+  EXPECT_EQ(app("get fake_clones"), "0");
+}
+
+TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  EXPECT_EQ(app("graph_update"), "0");
+  EXPECT_TRUE(stays(app));
+  EXPECT_EQ(count(4), 1U);
+  EXPECT_EQ(app("get fake_execs"), "1");
+}
+
+TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsNotTriedAgain) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  app("set fake_no_twin 1");
+  EXPECT_EQ(app("graph_run"), "0");
+  EXPECT_EQ(app("get fake_graph_groups"), "0");
+  app("set fake_no_twin 0");
+  EXPECT_TRUE(stays(app));
+  EXPECT_EQ(count(5), 1U);
+}
+
+TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make_raised"), "0");
+  tell({.raised = true, .launch_priority = -5});
+  EXPECT_TRUE(stays(app));
+  EXPECT_EQ(app("get fake_execs"), "1");
+}
+
+TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make"), "0");
+  daemon_.control().windows[0].word = kGate;
+  for (int i = 0; i < 2'000; ++i) {
+    app.send("graph_run");
+    const auto ask = daemon_.wait_for_ask();
+    EXPECT_FALSE(ask.unmovable);
+    daemon_.grant(ask, 0, -3, 0, kLastTwo);
+    EXPECT_EQ(app.receive(), "0");
+    if (app("get fake_graph_groups") == std::to_string(kLastTwo)) break;
+    usleep(1'000);
+  }
+  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
+  EXPECT_EQ(app("get fake_graph_priority"), "-3");
+}
+
+TEST_F(ShimTwins, TheyEndWithTheirContext) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  app("release");
+  EXPECT_EQ(app("get fake_execs"), "1") << "the application's own";
+  EXPECT_EQ(app("get fake_clones"), "0");
 }
 
 TEST_F(ShimSize, AKernelsOwnPriorityComesBeforeItsWindows) {

@@ -1,0 +1,328 @@
+#include "shim/sm/twins.h"
+
+#include <sys/mman.h>
+
+#include <optional>
+
+#include "shim/driver/driver.h"
+#include "shim/evidence/streams.h"
+#include "shim/evidence/watch.h"
+#include "shim/link/spin.h"
+#include "shim/sm/contexts.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr uint32_t kExecs = 256, kProbes = 32;
+constexpr uint32_t kPlaces = 4;      // twins of one executable
+constexpr uint32_t kTwinsMost = 64;  // of the process; a twin takes about what its executable takes
+constexpr int kDepthMost = 8;        // of child graphs
+
+// What a twin is made for, as one word; 0: a free place.
+constexpr uint64_t key_of(uint32_t groups, int priority) {
+  return uint64_t{groups} << 8 | static_cast<uint8_t>(-priority) | uint64_t{1} << 40;
+}
+constexpr uint32_t groups_of(uint64_t key) { return static_cast<uint32_t>(key >> 8); }
+constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
+
+struct Place {
+  std::atomic<uint64_t> key{0};            // set by a launch that wants it
+  std::atomic<CUgraphExec> twin{nullptr};  // set by the helper
+};
+
+struct Twinned {
+  std::atomic<CUgraphExec> exec{nullptr};  // nullptr: free
+  std::atomic<bool> movable{false};
+  std::atomic<bool> wanted{false};  // by a launch, of the helper
+  CUgraph clone = nullptr;
+  uint64_t flags = 0;
+  int device = 0;
+  Place places[kPlaces];
+};
+
+constinit Twinned table[kExecs] = {};
+// Held while an entry begins or ends, and by the helper while it makes a twin: an executable that
+// ends meanwhile waits for that, some milliseconds.
+constinit Spin lock;
+constinit uint32_t twins = 0;
+constinit std::atomic<bool> any_wanted{false};
+
+uint32_t home_of(CUgraphExec exec) {
+  return static_cast<uint32_t>((reinterpret_cast<uint64_t>(exec) * 0x9e3779b97f4a7c15u) >> 56);
+}
+
+Twinned* find(CUgraphExec exec) {
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    Twinned& entry = table[(home_of(exec) + i) % kExecs];
+    if (entry.exec.load(std::memory_order_acquire) == exec) return &entry;
+  }
+  return nullptr;
+}
+
+void count(const Inside& in, GraphFate fate) {
+  if (in) in.count_graph(static_cast<unsigned>(fate));
+}
+void count(GraphFate fate) { count(Inside(), fate); }
+
+// With the lock held. Its twins run on if they run: the driver keeps what it has begun.
+void destroy_twins(Twinned& entry) {
+  entry.movable.store(false, std::memory_order_relaxed);
+  for (Place& place : entry.places) {
+    const CUgraphExec twin = place.twin.exchange(nullptr);
+    if (twin != nullptr) {
+      HEDDLE_REAL(cuGraphExecDestroy)(twin);
+      --twins;
+    }
+    place.key.store(0, std::memory_order_relaxed);
+  }
+  if (entry.clone != nullptr) HEDDLE_REAL(cuGraphDestroy)(entry.clone);
+  entry.clone = nullptr;
+}
+
+bool is_cooperative(CUgraphNode node) {
+  CUlaunchAttributeValue value = {};
+  return HEDDLE_REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                                                    &value) == CUDA_SUCCESS &&
+         value.cooperative != 0;
+}
+
+// Visits the kernel nodes of the graph and of its children, until one visit fails.
+template <class Visit>
+CUresult for_each_kernel(CUgraph graph, Visit&& visit, int depth = 0) {
+  size_t count = 0;
+  CUresult result = HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count);
+  if (result != CUDA_SUCCESS || count == 0) return result;
+  const size_t bytes = count * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto nodes = static_cast<CUgraphNode*>(memory);
+  result = HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &count);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    result = HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type);
+    CUgraph child = nullptr;
+    if (result != CUDA_SUCCESS) break;
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+      result = visit(nodes[i]);
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+      result = depth < kDepthMost ? HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child)
+                                  : CUDA_ERROR_NOT_SUPPORTED;
+      if (result == CUDA_SUCCESS) result = for_each_kernel(child, visit, depth + 1);
+    }
+  }
+  munmap(memory, bytes);
+  return result;
+}
+
+// The clone's kernels go to that context, and have that priority.
+CUresult put(CUgraphNode node, CUcontext context, int priority) {
+  CUDA_KERNEL_NODE_PARAMS_v2 params = {};
+  CUresult result = HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params);
+  if (result != CUDA_SUCCESS) return result;
+  if (params.kern == nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // a function is of one context
+  params.func = nullptr;
+  params.ctx = context;
+  result = HEDDLE_REAL(cuGraphKernelNodeSetParams_v2)(node, &params);
+  if (result != CUDA_SUCCESS || priority == 0) return result;
+  CUlaunchAttributeValue value = {};
+  value.priority = priority;
+  return HEDDLE_REAL(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
+}
+
+CUgraphExec make(const Twinned& entry, uint64_t key, CUcontext context) {
+  CUgraphExec twin = nullptr;
+  const int priority = priority_of(key);
+  const CUresult result =
+      for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
+  uint64_t flags = entry.flags;
+  if (priority != 0) flags |= CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if (result != CUDA_SUCCESS ||
+      HEDDLE_REAL(cuGraphInstantiateWithFlags)(&twin, entry.clone, flags) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return twin;
+}
+
+// With the lock held.
+void make_wanted(const Inside& in, Twinned& entry, Place& place) {
+  const uint64_t key = place.key.load(std::memory_order_acquire);
+  if (key == 0 || place.twin.load(std::memory_order_relaxed) != nullptr) return;
+  if (twins == kTwinsMost) {
+    entry.movable.store(false, std::memory_order_relaxed);
+    return count(in, GraphFate::kFull);
+  }
+  const CUcontext context = context_of(entry.device, groups_of(key));
+  const CUgraphExec twin = context != nullptr ? make(entry, key, context) : nullptr;
+  if (twin == nullptr) {
+    entry.movable.store(false, std::memory_order_relaxed);
+    return count(in, GraphFate::kRefused);
+  }
+  ++twins;
+  count(in, GraphFate::kTwin);
+  place.twin.store(twin, std::memory_order_release);
+}
+
+// Room for one more; nullptr: there is none. The lock is held.
+Twinned* begin(CUgraphExec exec) {
+  if (Twinned* old = find(exec)) {  // its end was not seen
+    destroy_twins(*old);
+    return old;
+  }
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    Twinned& entry = table[(home_of(exec) + i) % kExecs];
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr) return &entry;
+  }
+  return nullptr;
+}
+
+bool all_may_move(CUgraph graph, GraphFate& why) {
+  why = GraphFate::kNoClone;
+  return for_each_kernel(graph, [&](CUgraphNode node) {
+           if (!is_cooperative(node)) return CUDA_SUCCESS;
+           why = GraphFate::kCooperative;
+           return CUDA_ERROR_NOT_SUPPORTED;
+         }) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
+  const RelaxedCapture relaxed;
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+  if (HEDDLE_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == nullptr ||
+      HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS || !has_family(device, context)) {
+    return;
+  }
+  if ((flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return count(GraphFate::kDevice);
+  CUgraph clone = nullptr;
+  if (HEDDLE_REAL(cuGraphClone)(&clone, graph) != CUDA_SUCCESS) return count(GraphFate::kNoClone);
+  GraphFate why;
+  const bool movable = all_may_move(clone, why);
+  Twinned* entry = nullptr;
+  {
+    const Held held(lock);
+    entry = movable ? begin(exec) : nullptr;
+    if (entry != nullptr) {
+      entry->clone = clone;
+      entry->flags = flags & ~uint64_t{CU_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+      entry->device = device;
+      entry->wanted.store(false, std::memory_order_relaxed);
+      entry->movable.store(true, std::memory_order_relaxed);
+      entry->exec.store(exec, std::memory_order_release);
+    }
+  }
+  if (entry != nullptr) return;
+  HEDDLE_REAL(cuGraphDestroy)(clone);
+  count(movable ? GraphFate::kFull : why);
+}
+
+CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority) {
+  Twinned* entry = find(exec);
+  if (entry == nullptr || entry->device != device ||
+      !entry->movable.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  // Who instantiated it with priorities of its nodes chose them.
+  if ((entry->flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0) priority = 0;
+  const uint32_t member = member_for(device, groups);
+  if (member == 0 && priority == 0) return nullptr;
+  const uint64_t key = key_of(member, priority);
+  for (Place& place : entry->places) {
+    uint64_t there = place.key.load(std::memory_order_relaxed);
+    if (there == 0 && place.key.compare_exchange_strong(there, key)) {
+      entry->wanted.store(true, std::memory_order_relaxed);
+      any_wanted.store(true, std::memory_order_release);
+      call_helper();
+      return nullptr;
+    }
+    if (there == key) return place.twin.load(std::memory_order_acquire);
+  }
+  return nullptr;
+}
+
+bool may_have_twin(CUgraphExec exec) {
+  const Twinned* entry = find(exec);
+  return entry != nullptr && entry->movable.load(std::memory_order_relaxed);
+}
+
+void twin_refused(const Inside& in, CUgraphExec exec) {
+  if (Twinned* entry = find(exec)) entry->movable.store(false, std::memory_order_relaxed);
+  count(in, GraphFate::kRefused);
+}
+
+void graph_updated(CUgraphExec exec) {
+  Twinned* entry = find(exec);
+  if (entry == nullptr) return;
+  {
+    const Held held(lock);
+    destroy_twins(*entry);
+    entry->exec.store(nullptr, std::memory_order_release);
+  }
+  count(GraphFate::kUpdated);
+}
+
+void graph_ends(CUgraphExec exec) {
+  Twinned* entry = find(exec);
+  if (entry == nullptr) return;
+  const Held held(lock);
+  destroy_twins(*entry);
+  entry->exec.store(nullptr, std::memory_order_release);
+}
+
+void make_twins() {
+  if (!any_wanted.exchange(false, std::memory_order_acquire)) return;
+  const Inside in;
+  for (Twinned& entry : table) {
+    if (!entry.wanted.load(std::memory_order_acquire)) continue;
+    // While something captures it is tried again at the next look.
+    std::optional<EventPermit> permit;
+    if (in) permit.emplace(in);
+    if (!permit || !*permit) return any_wanted.store(true, std::memory_order_relaxed);
+    const RelaxedCapture relaxed;
+    const Held held(lock);
+    entry.wanted.store(false, std::memory_order_relaxed);
+    const CUcontext primary = context_of(entry.device, 0);
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr || primary == nullptr ||
+        HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
+      continue;
+    }
+    for (Place& place : entry.places) {
+      if (entry.movable.load(std::memory_order_relaxed)) make_wanted(in, entry, place);
+    }
+    CUcontext popped = nullptr;
+    HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  }
+}
+
+void end_twins(int device) {
+  const Held held(lock);
+  if (twins != 0) {  // they may run in partitions: the end of the context would wait for them too
+    const CUcontext primary = context_of(device, 0);
+    CUcontext popped = nullptr;
+    if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) == CUDA_SUCCESS) {
+      HEDDLE_REAL(cuCtxSynchronize)();
+      HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+    }
+  }
+  for (Twinned& entry : table) {
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr || entry.device != device) continue;
+    destroy_twins(entry);
+    entry.exec.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+void forget_twins() {
+  lock.forget();
+  twins = 0;
+  for (Twinned& entry : table) {
+    entry.exec.store(nullptr, std::memory_order_relaxed);
+    entry.clone = nullptr;
+    for (Place& place : entry.places) {
+      place.key.store(0, std::memory_order_relaxed);
+      place.twin.store(nullptr, std::memory_order_relaxed);
+    }
+  }
+}
+
+}  // namespace heddle::shim

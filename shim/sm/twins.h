@@ -1,0 +1,58 @@
+// Graphs on chosen SMs, or at a launch priority (KRISP section 4, for graphs).
+//
+// The kernels of an executable graph keep the SMs and the priority that they were instantiated
+// with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
+// executable of the same nodes, each kernel's in the context of a partition and at that priority.
+// The twin is launched in the executable's place, into the application's own stream.
+//
+// The application may change or destroy its graph once it is instantiated: it is cloned before that
+// call returns. A launch notes the twin that it wants and goes as it is; the helper thread makes
+// the twin from the clone, and later launches take it. A twin ends with its executable, never
+// before: no launch meets one that is being destroyed. An executable that the application updates
+// goes on without twins.
+//
+// Only where the device has a family (contexts.h). CUDA wants the uses of one executable one at a
+// time, so that what is said of it here is only the caller's and the helper's.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver/calls.h"
+#include "shim/link/inside.h"
+
+namespace heddle::shim {
+
+// Why executables keep all SMs: bytes of ipc::ClientMemory's `graphs`, each the number of
+// executables, 255 at most. The first is the number of twins.
+enum class GraphFate : uint8_t {
+  kTwin,
+  kNoClone,      // the driver clones no graph with conditional, allocation or free nodes
+  kDevice,       // it may be launched by the device
+  kCooperative,  // a kernel needs all its blocks at a time
+  kUpdated,      // the application changed it after it was instantiated
+  kRefused,      // the driver refused the twin, or its launch
+  kFull,         // there is no room for further ones
+};
+
+// `exec` was instantiated from `graph` with these flags, on this thread.
+void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags);
+
+// The twin of `exec` in the partition of these groups (0: all SMs) and at that priority (0: its
+// own). nullptr: there is none, or not yet; the helper is called if there will be one.
+CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority);
+// Whether there may be one. A launch that asks says so.
+bool may_have_twin(CUgraphExec exec);
+
+// The driver refused to launch a twin of it.
+void twin_refused(const Inside& in, CUgraphExec exec);
+// The application changes the executable, or is about to destroy it.
+void graph_updated(CUgraphExec exec);
+void graph_ends(CUgraphExec exec);
+
+// Helper thread: makes what launches want.
+void make_twins();
+// The device's contexts are about to end; no thread launches, and the helper makes nothing.
+void end_twins(int device);
+void forget_twins();  // in a forked child
+
+}  // namespace heddle::shim
