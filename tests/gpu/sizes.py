@@ -29,7 +29,7 @@ MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
 CONDITIONS = ("bare", "leased", "gated")
 POLICY = ROOT / "bench/experiments/cycle.lua"
 HASHES = 3
-READY_S = 60
+READY_S = 40
 SECONDS = 1.0  # of iterations before the digests, so that every size is met
 
 
