@@ -13,6 +13,7 @@ profile sweep`), which half of the policies need. All rows of a table alternate 
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -66,7 +67,7 @@ def sweep(model, batch, options):
     """Curves into FOLDER/profiles; said, if it failed: policies then run without."""
     profiles = options.out / "profiles"
     profiles.mkdir(parents=True, exist_ok=True)
-    command = [options.dist / "bin/heddle", "profile", "sweep", "--output", profiles,
+    command = [options.dist / "bin/heddle", "profile", "sweep", "--output", profiles, "--groups", options.groups,
                *(["--sim"] if options.sim else []), "--", sys.executable, __file__, "--alone",
                str(ALONE_S), *words_of(model, batch, options)]
     done = subprocess.run([str(word) for word in command], text=True, capture_output=True)
@@ -107,15 +108,28 @@ def measure(options):
 # ---- the table ----
 
 def summed(result, row):
-    """(throughput, p95) of all workers ÷ one alone; None where the row is not there."""
-    jobs = result["figures"].get(row, {}).get("jobs")
-    if not jobs or any("per_s_over_alone" not in job for job in jobs.values()):
-        return None
-    rate = sum(job["per_s_over_alone"]["value"] for job in jobs.values())
-    p95 = [job["jct_ms"]["p95"]["value"] /
-           result["figures"][f"alone/{name}@mps"]["jobs"][name]["jct_ms"]["p95"]["value"]
-           for name, job in jobs.items()]
-    return rate, max(p95)
+    """(throughput, worst p95) of all workers ÷ alone in the same repetition, the median of
+    repetitions; None where the row is not there. From the blocks, so that a run that was cut short
+    counts too."""
+    blocks = {}
+    for block in result["raw"]:
+        blocks.setdefault(block["row"], {})[block["rep"]] = block["jobs"]
+    rates, tails = [], []
+    for rep, jobs in blocks.get(row, {}).items():
+        alone = {name: blocks.get(f"alone/{name}@mps", {}).get(rep, {}).get(name) for name in jobs}
+        if not all(alone.values()) or not all(job.get("us") for job in jobs.values()):
+            continue
+        rates.append(sum(rate(job) / rate(alone[name]) for name, job in jobs.items()))
+        tails.append(max(p95(job) / p95(alone[name]) for name, job in jobs.items()))
+    return (statistics.median(rates), statistics.median(tails)) if rates else None
+
+
+def rate(job):
+    return len(job["us"]) / job["span_s"]
+
+
+def p95(job):
+    return sorted(job["us"])[len(job["us"]) * 95 // 100]
 
 
 def table(folder):
@@ -166,6 +180,7 @@ def parse():
     add("--repetitions", type=int, default=3)
     add("--block-s", type=float, default=1)
     add("--sweep", action="store_true")
+    add("--groups", default="1,2,4,8,12", help="of the sweep")
     add("--sim", action="store_true")
     return parser.parse_args()
 

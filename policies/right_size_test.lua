@@ -18,3 +18,22 @@ test("kernels give up SMs beside others, and have all of them alone", function(t
   t.eq(beside, 32, "beside b")
   t.eq(after, 132, "alone again")
 end)
+
+test("a kernel that is slower on fewer SMs shares them with one neighbour more", function(t)
+  local s = t.sim { policy = "right_size.lua" }
+  local slower = { us_on_1 = 340, us_on_2 = 200, us_on_4 = 129, us_on_8 = 118, us_on_all = 100 }
+  for i = 1, 4 do
+    s:client { name = "c" .. i }
+    s:loop { client = "c" .. i, us = 100, kernel = "k", metrics = slower, count = 2000 }
+  end
+  s:run(200000)
+  local function least()  -- of the last launches; the group that is left over has 12 SMs
+    local log, found = s:log(), 132
+    for i = #log - 8, #log do found = math.min(found, log[i].sms) end
+    return found
+  end
+  t.eq(least(), 64, "two of four to an SM")
+  s:reload { policy = "right_size.lua", params = { overlap = 1 } }
+  s:run(200000)
+  t.eq(least(), 32, "each its quarter")
+end)
