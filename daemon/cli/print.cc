@@ -20,7 +20,7 @@ using nlohmann::json;
 
 }  // namespace
 
-void print_table(std::ostream& out, const std::vector<Row>& rows) {
+void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces) {
   std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -28,19 +28,12 @@ void print_table(std::ostream& out, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       out << row[i];
-      if (i + 1 < row.size()) out << std::string(widths[i] - row[i].size() + 2, ' ');
+      if (i + 1 < row.size()) out << std::string(widths[i] - row[i].size() + spaces, ' ');
     }
     out << '\n';
   }
 }
 
-namespace {
-
-std::string milliseconds(const json& us) {
-  return std::to_string(std::llround(us.get<double>() / 1e3)) + " ms";
-}
-
-// The bound on what others may add to one of its gaps, and how often it did not hold.
 std::string added_text(const json& device) {
   if (device.at("added_us_max").is_null()) return "unbounded";
   if (device.at("added_us_max") == 0) return "-";
@@ -54,22 +47,24 @@ std::string added_text(const json& device) {
          device.at("gaps_filled").dump() + " over" + by;
 }
 
-std::string window_text(const json& window) {
-  return window.is_string() ? window.get<std::string>() : window.dump() + " us";
-}
+namespace {
 
-std::string state_of(const json& client, const json& device) {
-  if (!client.at("managed")) return "unmanaged: " + printable(client.at("reason"));
-  std::string state = device.at("active") ? "active" : "idle";
-  if (!client.at("connected")) state += ", disconnected";
-  return state;
-}
-
-// The measurement stage, by the runs that were measured so far; short ones go on for a while.
-std::string profile_text(const json& device) {
-  if (device.at("profiled")) return "profiled";
-  const json& runs = std::min(device.at("runs"), device.at("measure_runs"));
-  return "measuring " + runs.dump() + "/" + device.at("measure_runs").dump();
+// Who kept the device from launches until the starvation bound let them go.
+void print_stalls(std::ostream& out, const json& stalls) {
+  const json last = stalls.value("last", json());
+  if (!last.is_object()) return;
+  const std::string by = last.at("by");
+  const std::string s = std::to_string(std::llround(last.at("stalled_us").get<double>() / 1e3));
+  out << "  stalls: policy " << stalls.at("policy") << ", clients " << stalls.at("client")
+      << ", GPU " << stalls.at("gpu") << "; the last: client " << last.at("waited") << " waited "
+      << std::llround(last.at("waited_us").get<double>() / 1e3) << " ms, ";
+  if (by == "policy") {
+    out << "the policy said IDLE for " << s << " ms while the GPU had no work\n";
+  } else if (by == "client") {
+    out << "the work of client " << last.at("client") << " is overdue by " << s << " ms\n";
+  } else {
+    out << "the work of several clients is overdue by " << s << " ms: does the GPU hang?\n";
+  }
 }
 
 // Those of a table that are not 0, by their names, as many to a line as it has room for. An older
@@ -90,19 +85,6 @@ void print_counters(std::ostream& out, const Metric<Of> (&table)[N], const json&
     line += (line == " " ? " " : ", ") + text;
   }
   if (line != " ") out << line << '\n';
-}
-
-uint64_t self_launches(const json& client) {
-  uint64_t sum = 0;
-  for (const auto& [reason, count] : client.at("counters").at("self").items()) {
-    sum += count.get<uint64_t>();
-  }
-  return sum;
-}
-
-// A process of another PID namespace has no number here.
-std::string pid_text(const json& client) {
-  return client.at("pid") == 0 ? "?" : client.at("pid").dump();
 }
 
 // An older daemon says nothing of it.
@@ -190,64 +172,16 @@ std::string rule_text(const json& grade) {
 
 // Its own, and what its limit has left for nobody: "1.5 GiB (12.0 of 20.0)".
 std::string memory_text(const json& device) {
-  const auto gib = [&](const char* name) {
-    char text[32];
-    snprintf(text, sizeof text, "%.1f", device.value(name, 0.0) / (1 << 30));
-    return std::string(text);
-  };
-  if (device.value("memory_bytes", 0.0) == 0 && device.value("memory_limit_bytes", 0.0) == 0)
-    return "-";
-  std::string text = gib("memory_bytes") + " GiB";
-  if (device.value("memory_limit_bytes", 0.0) == 0) return text;
-  text += " (" + gib("memory_group_bytes") + " of " + gib("memory_limit_bytes") + ")";
-  const double refused = device.value("memory_refused", 0.0);
-  if (refused > 0) text += ", " + std::to_string(static_cast<uint64_t>(refused)) + " refused";
+  const double used = device.value("memory_bytes", 0.0);
+  const double limit = device.value("memory_limit_bytes", 0.0);
+  if (used == 0 && limit == 0) return "-";
+  constexpr double kGib = 1 << 30;
+  char text[48];
+  snprintf(text, sizeof text, "%.3g", used / kGib);
+  if (limit == 0) return text;
+  snprintf(text, sizeof text, "%.3g/%.3g", device.value("memory_group_bytes", 0.0) / kGib,
+           limit / kGib);
   return text;
-}
-
-void print_ps(std::ostream& out, const json& answer) {
-  std::vector<Row> rows{{"ID", "PID", "UID", "PRIORITY", "NAME", "LABEL", "DEVICE", "WINDOW",
-                         "WAITING", "LAUNCHES", "ASKED", "SELF", "GPU TIME", "ADDED", "PROFILE",
-                         "MODE", "MEMORY", "RULE", "STATE"}};
-  for (const json& client : answer.at("clients")) {
-    json devices = client.at("devices");
-    if (devices.empty()) {
-      devices.push_back({{"device", 0},
-                         {"active", false},
-                         {"window", "lease"},
-                         {"queued", 0},
-                         {"launches", 0},
-                         {"granted", 0},
-                         {"gpu_us", 0},
-                         {"added_us_max", 0},
-                         {"profiled", false},
-                         {"runs", 0},
-                         {"measure_runs", 0}});
-    }
-    for (const json& device : devices) {
-      rows.push_back({client.at("id").dump(), pid_text(client), client.at("uid").dump(),
-                      client.at("priority_text"),
-                      printable(fs::path(client.at("exe").get<std::string>()).filename().string()),
-                      printable(client.at("label")), device.at("device").dump(),
-                      window_text(device.at("window")), device.at("queued").dump(),
-                      device.at("launches").dump(), device.at("granted").dump(),
-                      std::to_string(self_launches(client)), milliseconds(device.at("gpu_us")),
-                      added_text(device), profile_text(device), client.at("mode"),
-                      memory_text(device), rule_text(client), state_of(client, device)});
-    }
-  }
-  print_table(out, rows);
-  if (answer.at("truncated"))
-    out << "(more clients than one answer holds: " << answer.at("total") << ")\n";
-  for (const json& client : answer.at("clients")) {
-    if (client.at("unseen") == "") continue;
-    out << "client " << client.at("id") << ": rules cannot go by its "
-        << printable(client.at("unseen")) << '\n';
-  }
-  for (const json& process : answer.at("unattached")) {
-    out << "not attached, and so not held back: pid " << process.at("pid") << ' '
-        << printable(process.at("exe")) << "; start it with heddle run\n";
-  }
 }
 
 void print_mps(std::ostream& out, const json& mps) {
@@ -328,8 +262,16 @@ void print_status(std::ostream& out, const json& answer) {
       out << "  client " << bound.at("client") << ": others may add to one of its gaps "
           << added_text(bound) << '\n';
     }
+    print_stalls(out, device.value("stalls", json::object()));
     const std::string fault = device.at("policy").value("fault", "");
     if (!fault.empty()) out << "  last fault: " << printable(fault) << '\n';
+    for (const json& hook : device.at("policy").value("hooks", json::array())) {
+      char line[96];
+      snprintf(line, sizeof line, "  hook %s: %.0f calls, p50 %.2f us, p99 %.2f us\n",
+               hook.at("hook").get<std::string>().c_str(), hook.at("calls").get<double>(),
+               hook.at("p50_us").get<double>(), hook.at("p99_us").get<double>());
+      out << line;
+    }
     for (const json& said : device.at("policy").value("said", json::array())) {
       out << "  " << said.at("verdict").get<std::string>() << ' ' << printable(said.at("reason"))
           << ": " << said.at("count") << " times\n";

@@ -15,9 +15,15 @@ std::string printable(std::string text);
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
 
-// Columns as wide as their longest cell, two spaces between.
+// Columns as wide as their longest cell, so many spaces between.
 using Row = std::vector<std::string>;
-void print_table(std::ostream& out, const std::vector<Row>& rows);
+void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces = 2);
+
+// Of a device of a client: the bound on what others may add to one of its gaps, and how often it
+// did not hold.
+std::string added_text(const nlohmann::json& device);
+// The same: GiB that it uses, or its group of that group's limit.
+std::string memory_text(const nlohmann::json& device);
 
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);

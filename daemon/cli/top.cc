@@ -90,6 +90,10 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"wait_p99_us", core::quantile_us(waits, 0.99)},
           {"window", device.at("window")},
           {"waiting", device.at("queued")},
+          {"memory", memory_text(device)},
+          {"memory_bytes", device.value("memory_bytes", json(0))},
+          {"memory_limit_bytes", device.value("memory_limit_bytes", json(0))},
+          {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
           {"sms", client.value("partition", 0u) != 0 ? client.value("sm_count", json()) : json()},
           {"managed", client.at("managed")},
           {"active", device.at("active")},
@@ -119,7 +123,8 @@ std::string fixed(const char* format, double value) {
 std::string duration(double us) {
   if (us <= 0) return "-";
   if (us < 999.5) return fixed("%.0fus", us);
-  return us < 999.5e3 ? fixed("%.1fms", us / 1e3) : fixed("%.1fs", us / 1e6);
+  if (us < 9.95e3) return fixed("%.1fms", us / 1e3);
+  return us < 999.5e3 ? fixed("%.0fms", us / 1e3) : fixed("%.1fs", us / 1e6);
 }
 
 std::string window_of(const json& row) {
@@ -146,16 +151,17 @@ const Column kTable[] = {
     {"", 1, false, [](const json& r) { return std::string(r.at("runs_now") ? "*" : " "); }},
     {"PID", 7, true, [](const json& r) { return r.at("pid") == 0 ? "?" : r.at("pid").dump(); }},
     {"Q", 1, true, [](const json& r) { return r.at("priority").dump(); }},
-    {"LABEL", 13, false, [](const json& r) { return printable(r.at("label")); }},
+    {"LABEL", 10, false, [](const json& r) { return printable(r.at("label")); }},
     {"GPU", 3, true, [](const json& r) { return r.at("device").dump(); }},
     {"GPU%", 5, true, [](const json& r) { return fixed("%.1f", r.at("gpu_pct")); }},
     {"SHARE", 5, true, [](const json& r) { return fixed("%.0f%%", r.at("share_pct")); }},
-    {"LAUNCH/S", 8, true, [](const json& r) { return fixed("%.0f", r.at("launches_per_s")); }},
-    {"P50", 6, true, [](const json& r) { return duration(r.at("wait_p50_us")); }},
-    {"P99", 6, true, [](const json& r) { return duration(r.at("wait_p99_us")); }},
+    {"LNCH/S", 6, true, [](const json& r) { return fixed("%.0f", r.at("launches_per_s")); }},
+    {"P50", 5, true, [](const json& r) { return duration(r.at("wait_p50_us")); }},
+    {"P99", 5, true, [](const json& r) { return duration(r.at("wait_p99_us")); }},
     {"WINDOW", 6, true, window_of},
-    {"SMS", 4, true,
+    {"SMS", 3, true,
      [](const json& r) { return r.at("sms").is_null() ? "all" : r.at("sms").dump(); }},
+    {"MEM GiB", 9, true, [](const json& r) { return r.at("memory").get<std::string>(); }},
 };
 
 void sort_rows(std::vector<json>& rows, const std::string& by) {

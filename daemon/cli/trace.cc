@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -11,9 +10,7 @@
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
-#include "daemon/policy/lua_policy.h"
 #include "daemon/trace/encoder.h"
-#include "daemon/trace/replay.h"
 #include "daemon/trace/timeline.h"
 
 namespace heddle::cli {

@@ -5,6 +5,7 @@ the next daemon knows it, a foreign or broken file is refused, heddle profile wo
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -95,7 +96,7 @@ def check(folder):
             wait_for("client", device)
             with Recording(folder / "new.trace"):
                 wait_for("end of the stage", lambda: (device() or {}).get("profiled"))
-            assert "profiled" in heddle("ps").stdout
+            assert re.search(r" yes +\S+ +\w+$", heddle("ps").stdout, re.M)
             file = wait_for("profile", lambda: list(kept.glob("lc-*.toml")))[0]
             heddle("profile", "record", "lc", folder / "now.toml")
             assert "no such client" in heddle("profile", "record", "x", folder / "y", code=1).stderr

@@ -89,7 +89,7 @@ def check(where):
 
 
 def check_candidates(where, trace):
-    """Its own policy decides alike; one that runs all would have run what batch waited for."""
+    """Its own policy decides alike; one that runs everything would have run what waited."""
     def asked(file, *mode):
         return json.loads(heddle(where, "replay", "--trace", trace, file, *mode, "--json").stdout)
 

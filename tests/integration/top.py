@@ -39,7 +39,7 @@ def on_terminal(where):
     before = termios.tcgetattr(slave)
     top = subprocess.Popen([stage.HEDDLE, "top", "--interval", "0.3"], env=where.env, stdin=slave,
                            stdout=slave, stderr=slave)
-    read_until(master, "LAUNCH/S.*latency.*q quit")
+    read_until(master, "LNCH/S.*latency.*q quit")
     rows = r"\x1b\[H(?:(?!\x1b\[H).)*?LABEL(?:(?!\x1b\[H).)*?%s(?:(?!\x1b\[H).)*?%s"
     os.write(master, b"p")
     read_until(master, rows % ("latency", "batch"))

@@ -28,6 +28,9 @@ json client(int id, int priority, const std::string& label, int launches, double
              {"queued", 0},
              {"launches", launches},
              {"gpu_us", gpu_us},
+             {"memory_bytes", 1.25 * (1 << 30)},
+             {"memory_limit_bytes", priority == 0 ? 20.0 * (1 << 30) : 0.0},
+             {"memory_group_bytes", 2.5 * (1 << 30)},
              {"outstanding_us", priority == 0 ? 5.0 : 0.0},
              {"waits", {{"counts", waits}}}}}}};
 }
@@ -64,6 +67,8 @@ TEST(Top, RatesAndSharesAreOfWhatHappenedBetween) {
   EXPECT_EQ(api["wait_p99_us"], 0);
   EXPECT_TRUE(api["runs_now"]);
   EXPECT_FALSE(train["runs_now"]);
+  EXPECT_EQ(api["memory"], "2.5/20") << "of its group's limit";
+  EXPECT_EQ(train["memory"], "1.25") << "no limit holds it";
   EXPECT_DOUBLE_EQ(top["gpus"][0]["gpu_pct"], 80);
   EXPECT_DOUBLE_EQ(top["gpus"][0]["grants_per_s"], 20);
 }
