@@ -64,6 +64,25 @@ std::string state_of(const std::string& directory, std::error_code error = {}) {
   return state.str();
 }
 
+// Of the hooks that were called, without the empty buckets at the end.
+json hooks_json(const policy::LuaPolicy& policy) {
+  json all = json::array();
+  for (size_t i = 0; i < policy::kHooks; ++i) {
+    const policy::HookTimes& times = policy.times(static_cast<policy::Hook>(i));
+    if (times.calls() == 0) continue;
+    const auto& counts = times.counts();
+    const auto last =
+        std::find_if(counts.rbegin(), counts.rend(), [](uint64_t n) { return n != 0; });
+    all.push_back({{"hook", policy::kHookNames[i]},
+                   {"calls", times.calls()},
+                   {"counts", std::vector<uint64_t>(counts.begin(), last.base())},
+                   {"sum_us", static_cast<double>(times.sum_ns()) / 1e3},
+                   {"p50_us", times.quantile_ns(0.5) / 1e3},
+                   {"p99_us", times.quantile_ns(0.99) / 1e3}});
+  }
+  return all;
+}
+
 json params_json(const policy::LuaPolicy& policy) {
   json all = json::array();
   for (const policy::Param& param : policy.params()) {
@@ -471,6 +490,7 @@ json FilePolicyStore::describe(const core::Policy& instance) const {
       {"verdict", policy->last_verdict()},
       {"reason", policy->last_reason()},
       {"said", std::move(said)},
+      {"hooks", hooks_json(*policy)},
       {"trace", std::move(trace)},
       {"faults", fault.count},
       {"fault", fault.count == 0 ? "" : fault.kind + " in " + fault.hook + ": " + fault.message}};

@@ -14,6 +14,7 @@
 
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/policy/hook_times.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/page_server.h"
 
@@ -119,20 +120,38 @@ Labels with(Labels labels, const char* name, std::string value) {
   return labels;
 }
 
-void add_waits(Page& page, const json& waits, const Labels& labels) {
-  const std::string name = "heddle_client_wait_seconds";
-  const char* help = "How long launches waited for their grants";
-  const json counts = waits.value("counts", json::array());
+// {counts, sum_us}: the last of so many buckets has no bound, and empty ones at the end are left
+// out.
+void add_histogram(Page& page, const std::string& name, const char* help, const json& told,
+                   const Labels& labels, size_t buckets, double (*bound_s)(size_t)) {
+  const json counts = told.value("counts", json::array());
   double sum = 0;
-  for (size_t i = 0; i + 1 < core::Waits::kBuckets; ++i) {
+  for (size_t i = 0; i + 1 < buckets; ++i) {
     if (i < counts.size()) sum += counts[i].get<double>();
-    page.add(name, "histogram", help, with(labels, "le", number(core::Waits::bound_us(i) / 1e6)),
-             sum, "_bucket");
+    page.add(name, "histogram", help, with(labels, "le", number(bound_s(i))), sum, "_bucket");
   }
-  if (counts.size() == core::Waits::kBuckets) sum += counts.back().get<double>();
+  if (counts.size() == buckets) sum += counts.back().get<double>();
   page.add(name, "histogram", help, with(labels, "le", "+Inf"), sum, "_bucket");
-  page.add(name, "histogram", help, labels, waits.value("sum_us", 0.0) / 1e6, "_sum");
+  page.add(name, "histogram", help, labels, told.value("sum_us", 0.0) / 1e6, "_sum");
   page.add(name, "histogram", help, labels, sum, "_count");
+}
+
+void add_waits(Page& page, const json& waits, const Labels& labels) {
+  add_histogram(page, "heddle_client_wait_seconds", "How long launches waited for their grants",
+                waits, labels, core::Waits::kBuckets,
+                [](size_t i) { return core::Waits::bound_us(i) / 1e6; });
+}
+
+// Of the policy that runs on a GPU: each hook that was called.
+void add_hooks(Page& page, const json& policy, const std::string& gpu) {
+  for (const json& hook : policy.value("hooks", json::array())) {
+    const Labels labels{
+        {"policy", policy.at("name")}, {"hook", hook.at("hook")}, {"gpu_uuid", gpu}};
+    add_histogram(page, "heddle_policy_hook_seconds", "How long the policy's hooks took", hook,
+                  labels, policy::HookTimes::kBuckets, [](size_t i) {
+                    return static_cast<double>(policy::HookTimes::bound_ns(i)) / 1e9;
+                  });
+  }
 }
 
 double window_s(const json& window) {
@@ -273,6 +292,14 @@ std::string prometheus_text(const json& status, const json& ps) {
     const std::string uuid = gpus[device.at("index").get<int>()] = device.value("uuid", "");
     page.add_table("heddle_gpu_", server::kDeviceGauges, device, {{"gpu_uuid", uuid}});
     page.add_table("heddle_gpu_", server::kDeviceMetrics, device.at("stats"), {{"gpu_uuid", uuid}});
+    for (const char* by : {"policy", "client", "gpu"}) {
+      page.add("heddle_gpu_stalls_total", "counter",
+               "Launches that the starvation bound let go although the GPU could have run them, by "
+               "who held it",
+               {{"gpu_uuid", uuid}, {"by", by}},
+               device.value("stalls", json::object()).value(by, 0.0));
+    }
+    add_hooks(page, device.value("policy", json::object()), uuid);
   }
   for (const json& client : ps.at("clients")) add_client(page, client, gpus);
   return page.text();

@@ -203,6 +203,7 @@ std::string LuaPolicy::place() const {
 bool LuaPolicy::finish(int args, int results) {
   const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
   session_.gpu = nullptr;
+  times_[static_cast<size_t>(running_)].add(sandbox_.took_ns());
   if (stop == Sandbox::Stop::kNone) {
     if (sandbox_.took_ms() <= limits_.call_ms) return true;
     char text[96];

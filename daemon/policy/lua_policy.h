@@ -15,6 +15,7 @@
 #include "daemon/base/result.h"
 #include "daemon/core/policy.h"
 #include "daemon/policy/declaration.h"
+#include "daemon/policy/hook_times.h"
 #include "daemon/policy/limits.h"
 #include "daemon/policy/running.h"
 #include "daemon/policy/sandbox.h"
@@ -72,6 +73,7 @@ class LuaPolicy final : public core::Policy {
   void set_log(std::function<void(std::string_view)> log) { session_.log = std::move(log); }
   const Maps& maps() const { return session_.maps; }
   size_t memory_used() const { return sandbox_.memory_used(); }
+  const HookTimes& times(Hook hook) const { return times_[static_cast<size_t>(hook)]; }
 
   // What the linter would have otherwise in hooks that are called for each launch, as
   // "gapfill.lua:12: ...": no mistakes. It looks at the hooks alone, not at what they call.
@@ -144,6 +146,7 @@ class LuaPolicy final : public core::Policy {
   std::string reason_;
   std::string_view verdict_;
   std::vector<Said> said_;
+  std::array<HookTimes, kHooks> times_;
   std::vector<std::string> warnings_;
   Hook running_ = Hook::kInit;
   core::ClientId client_ = 0;  // who comes or goes

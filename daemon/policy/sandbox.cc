@@ -346,7 +346,8 @@ Sandbox::Stop Sandbox::call(int args, int results, uint32_t fuel) {
   if (cpu_seen_ns_ == 0) cpu_seen_ns_ = cpu_ns();
   const int64_t start = clock_ns(CLOCK_MONOTONIC);
   const int status = lua_pcall(lua_, args, results, 1);
-  took_ms_ = static_cast<double>(clock_ns(CLOCK_MONOTONIC) - start) / 1e6;
+  took_ns_ = clock_ns(CLOCK_MONOTONIC) - start;
+  took_ms_ = static_cast<double>(took_ns_) / 1e6;
   // Not what other processes took of it: no more than the thread burned since it was last seen.
   if (took_ms_ > limits_.call_ms) {
     took_ms_ = std::min(took_ms_, static_cast<double>(cpu_ns() - cpu_seen_ns_) / 1e6);

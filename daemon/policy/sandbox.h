@@ -45,6 +45,7 @@ class Sandbox {
   Stop call(int args, int results, uint32_t fuel);
   // The last call, by the clock on the wall: builtins burn no fuel.
   double took_ms() const { return took_ms_; }
+  int64_t took_ns() const { return took_ns_; }
   const std::string& error() const { return error_; }
   const std::string& traceback() const { return traceback_; }
 
@@ -103,6 +104,7 @@ class Sandbox {
   bool tripped_ = false;
   int64_t cpu_start_ns_ = 0;
   int64_t cpu_seen_ns_ = 0;
+  int64_t took_ns_ = 0;
   double took_ms_ = 0;
   int globals_ref_ = LUA_NOREF;
   int linter_ref_ = LUA_NOREF;

@@ -113,6 +113,10 @@ def check(where):
     page = stage.wait_until(busy, 20, "grants")
     check_names(page)
     assert re.search(r'^heddle_policy_info{name="gapfill",.*} 1$', page, re.M), page
+    for hook in ("enqueue", "dispatch"):
+        took = re.search(r'^heddle_policy_hook_seconds_count{policy="gapfill",hook="%s",gpu_uuid="'
+                         r'[^"]+"} (\d+)$' % hook, page, re.M)
+        assert took and int(took[1]) > 20, page
     text = where.folder / "heddle.prom"
     assert heddle(where, "metrics", "--textfile", text) == ""
     assert "heddle_up 1\n" in text.read_text()

@@ -131,6 +131,9 @@ json status_json() {
              {"sm_total", 132},
              {"switch_us", 10.0},
              {"waiting", 0},
+             {"policy",
+              {{"name", "gapfill"},
+               {"hooks", {{{"hook", "dispatch"}, {"counts", {1, 0, 2}}, {"sum_us", 1.5}}}}}},
              {"stats", server::metrics_json(server::kDeviceMetrics, core::Stats{})}}}}};
 }
 
@@ -151,6 +154,11 @@ TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
   EXPECT_TRUE(has_line(page, "heddle_gpu_switch_seconds{gpu_uuid=\"GPU-1\"} 1e-05"));
   EXPECT_TRUE(
       has_line(page, "heddle_policy_info{name=\"gapfill\",hash=\"abc\",generation=\"7\"} 1"));
+  const std::string hook = "{policy=\"gapfill\",hook=\"dispatch\",gpu_uuid=\"GPU-1\"";
+  EXPECT_TRUE(has_line(page, "heddle_policy_hook_seconds_bucket" + hook + ",le=\"1.25e-07\"} 1"));
+  EXPECT_TRUE(has_line(page, "heddle_policy_hook_seconds_bucket" + hook + ",le=\"5e-07\"} 3"));
+  EXPECT_TRUE(has_line(page, "heddle_policy_hook_seconds_count" + hook + "} 3"));
+  EXPECT_TRUE(has_line(page, "heddle_policy_hook_seconds_sum" + hook + "} 1.5e-06"));
   const std::string who =
       "{client=\"3\",pid=\"42\",label=\"train\",priority=\"9\",container_id=\"\",pod_uid=\"\"";
   EXPECT_TRUE(has_line(page, "heddle_program_launches_total" + who + "} 10"));

@@ -25,6 +25,32 @@ TEST_F(PolicyTest, ExitSaysWhyItsTimeIsOver) {
   EXPECT_EQ(last_line(*policy_), "faulted");
 }
 
+TEST_F(PolicyTest, HookTimesAreCountedByHook) {
+  load(
+      with_hooks("dispatch = function(g) return IDLE end, "
+                 "enqueue = function(k) for i = 1, 9000 do local x = i end return RUN end"));
+  for (int i = 0; i < 5; ++i) policy_->dispatch(gpu_);
+  policy_->enqueue(gpu_, 7);
+  EXPECT_EQ(policy_->times(Hook::kDispatch).calls(), 5u);
+  const HookTimes& longer = policy_->times(Hook::kEnqueue);
+  EXPECT_EQ(longer.calls(), 1u);
+  EXPECT_EQ(policy_->times(Hook::kTick).calls(), 0u);
+  EXPECT_GT(longer.sum_ns(), 9'000) << "so many turns of a loop";
+  EXPECT_GE(longer.quantile_ns(1) * 2, static_cast<double>(longer.sum_ns()));
+}
+
+TEST(HookTimesTest, QuantilesLieInTheBucketOfTheirCall) {
+  HookTimes times;
+  for (const int64_t ns : {100, 125, 126, 3'000, 50'000'000}) times.add(ns);
+  EXPECT_EQ(times.counts()[0], 2u);
+  EXPECT_EQ(times.counts()[1], 1u);
+  EXPECT_EQ(times.counts()[HookTimes::kBuckets - 1], 1u);
+  EXPECT_EQ(times.sum_ns(), 50'003'351);
+  EXPECT_DOUBLE_EQ(times.quantile_ns(0.4), 125);
+  EXPECT_DOUBLE_EQ(times.quantile_ns(0.8), 4'000);
+  EXPECT_DOUBLE_EQ(times.quantile_ns(1), HookTimes::bound_ns(HookTimes::kBuckets - 2));
+}
+
 TEST_F(PolicyTest, DumpIsCutAndAFaultInItHidesNone) {
   load(
       with_hooks("dump = function() return string.rep('x', 5000) end, "
