@@ -291,7 +291,10 @@ bool Scheduler::State::dispatch_once() {
   if (policy != nullptr) verdict = policy->dispatch(*this);
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
-    if (grant(verdict.run, Decider::kPolicy, verdict)) return true;
+    if (grant(verdict.run, Decider::kPolicy, verdict)) {
+      idle_since = -1;
+      return true;
+    }
     verdict.result = HookResult::kFault;
   }
   const bool fault = faulted(verdict.result);
@@ -300,6 +303,7 @@ bool Scheduler::State::dispatch_once() {
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
   if (pick == 0) note_held(verdict, idle);
+  note_idle(pick == 0 && idle);
   return pick != 0 && grant(pick, Decider::kBuiltin, {});
 }
 
@@ -325,6 +329,7 @@ void Scheduler::State::starve() {
       continue;
     }
     ++stats.starved;
+    note_stall(w);
     grant(id_of(slot), Decider::kStarvation, {});
   }
 }

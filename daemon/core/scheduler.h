@@ -25,6 +25,7 @@
 #include "daemon/core/last_words.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/shadow.h"
+#include "daemon/core/stall.h"
 #include "daemon/core/waits.h"
 
 namespace heddle::core {
@@ -195,6 +196,9 @@ class Scheduler {
   // Some of the client's launches do not run where its window says: they must be met at each
   // launch.
   bool sized(ClientId id) const;
+  // Whoever kept the device from a launch until the starvation bound let it go.
+  const Stall& last_stall() const;
+  const StallCounts& stalls() const;
   // Of all runs that ended and can be compared (runs.h).
   RunTimes run_times() const;
   // A policy, or a candidate, must hear of each launch.

@@ -93,6 +93,9 @@ struct Scheduler::State final : Gpu {
   Reasons reasons;
   mutable Saw saw;  // of the running dispatch hook
   Held held;
+  TimeNs idle_since = -1;  // the policy says IDLE and nobody has work; -1: not so
+  Stall last_stall;
+  StallCounts stalls;
   TimeNs departed_at = -1;                // the latest that a client worked who is detached
   TimeNs starve_at = 0;                   // nobody waits for too long before
   TimeNs lent_until = kNever;             // no lent window ends before
@@ -233,6 +236,10 @@ struct Scheduler::State final : Gpu {
   std::string why_builtin(const Waiting&) const;
   HeldTold tell(const Held&) const;
   std::string kernel_name(const Client&, uint32_t kernel) const;
+
+  // ---- stall.cc ----
+  void note_idle(bool by_policy);
+  void note_stall(const Waiting&);
 
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }

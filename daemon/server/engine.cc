@@ -291,6 +291,7 @@ void Engine::heartbeat(core::TimeNs now) {
   check_quarantine(now);
   check_probation(now);
   check_shadow();
+  check_stalls();
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -61,6 +62,7 @@ class Engine {
     GpuId gpu{};
     bool sm_total_known = false;  // a privileged client said it, not just who came first
     core::Stats before;           // what was counted when the policy came
+    core::TimeNs told_stall = std::numeric_limits<core::TimeNs>::min() / 2;  // in the log
   };
 
   Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log);
@@ -193,6 +195,7 @@ class Engine {
   void start_policy(Device& device, core::TimeNs now);
   void start_shadow(Device& device, core::TimeNs now);
   void check_shadow();
+  void check_stalls();  // explain.cc
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);

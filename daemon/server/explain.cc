@@ -5,6 +5,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr core::TimeNs kTellStallNs = 10'000'000'000;
+
 json seen(float us) {
   if (us < 0) return "not asked";
   return us == static_cast<float>(core::kUnlimitedUs) ? json("unlimited")
@@ -79,6 +81,42 @@ json explain_json(const Engine& engine, core::ClientId id) {
   }
   if (devices.empty()) return nullptr;
   return {{"client", id}, {"devices", std::move(devices)}};
+}
+
+const char* stall_text(core::Staller by) {
+  constexpr const char* kBy[] = {"nobody", "policy", "client", "gpu"};
+  return kBy[static_cast<size_t>(by)];
+}
+
+json stall_json(const core::Scheduler& scheduler) {
+  const core::Stall& last = scheduler.last_stall();
+  const core::StallCounts& counts = scheduler.stalls();
+  json all{{"policy", counts.policy}, {"client", counts.client}, {"gpu", counts.gpu}};
+  all["last"] = nullptr;
+  if (last.at < 0) return all;
+  all["last"] = {{"by", stall_text(last.by)},
+                 {"client", last.staller},
+                 {"waited", last.waited},
+                 {"waited_us", last.waited_us},
+                 {"stalled_us", last.stalled_us}};
+  return all;
+}
+
+// Once in a while, not for each.
+void Engine::check_stalls() {
+  for (Device& device : devices_) {
+    if (!device.scheduler) continue;
+    const core::Stall& last = device.scheduler->last_stall();
+    if (last.at - device.told_stall < kTellStallNs || last.at < 0) continue;
+    device.told_stall = last.at;
+    log_.warning("stall", {{"device", device.scheduler->config().device},
+                           {"by", stall_text(last.by)},
+                           {"policy", generation_.name},
+                           {"client", last.staller},
+                           {"waited", last.waited},
+                           {"waited_ms", static_cast<int64_t>(last.waited_us / 1e3)},
+                           {"stalled_ms", static_cast<int64_t>(last.stalled_us / 1e3)}});
+  }
 }
 
 }  // namespace heddle::server

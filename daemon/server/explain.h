@@ -13,4 +13,7 @@ const char* decider_text(core::Decider decider);
 // null if there is no such client.
 nlohmann::json explain_json(const Engine& engine, core::ClientId id);
 
+// {policy, client, gpu: how often; last: {by, client, waited, waited_us, stalled_us}}.
+nlohmann::json stall_json(const core::Scheduler& scheduler);
+
 }  // namespace heddle::server

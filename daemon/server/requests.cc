@@ -243,6 +243,7 @@ json device_json(const Engine::Device& device, const GpuNumbers& gpus, const Pol
               {"uuid", gpus.text(config.device)},
               {"policy", device.policy ? store.describe(*device.policy) : json::object()},
               {"bounds", bounds_json(scheduler)},
+              {"stalls", stall_json(scheduler)},
               {"stats", metrics_json(kDeviceMetrics, scheduler.stats())}});
   return all;
 }

@@ -205,6 +205,25 @@ def check_shadow(where):
         demo.finish()
 
 
+def check_stall(where):
+    """One that holds everybody on an idle GPU is named, and every launch goes all the same."""
+    hold = where.folder / "hold.lua"
+    gated = "client_init = function() return GATE end, client_active = function() return GATE end,"
+    hold.write_text('queue.create("held")\n' + setting.HOLD.replace("enqueue =", gated + "enqueue ="))
+    heddle(where, "policy", "load", hold, "--wait", "0")
+    batch = where.start_demo("batch", "hold", 1, 3, 0, managed=True)
+    stage.wait_until(lambda: "the policy said IDLE for" in heddle(where, "status"), 20, "the stall")
+    stalls = where.heddle("status")["devices"][0]["stalls"]
+    assert stalls["policy"] > 0 and stalls["last"]["by"] == "policy", stalls
+    assert 900 < stalls["last"]["waited_us"] / 1e3 < 2000, stalls
+    assert re.search(r'^heddle_gpu_stalls_total{.*by="policy"} [1-9]', heddle(where, "metrics"),
+                     re.M)
+    assert policy(where)["faults"] == 0, "quotas do so on purpose"
+    batch.finish()
+    log = (where.folder / "heddled.log").read_text()
+    assert re.search(r"event=stall .*by=policy policy=hold", log), log
+
+
 def told_of_end(where):
     done = subprocess.run([stage.HEDDLE, "policy", "shadow"], env=where.env, capture_output=True,
                           text=True, timeout=60)
@@ -222,6 +241,7 @@ def check(where):
     check_restart(where)
     check_explain(where)
     check_shadow(where)
+    check_stall(where)
     log = (where.folder / "heddled.log").read_text()
     assert re.search(r"event=policy_live .* generation=2 how=load uid=\d+ pid=\d+", log), log
     assert "event=policy_kept" in log and "state_not_written" not in log
