@@ -212,8 +212,10 @@ void Server::shadow_policy(Connection& connection, const Request& request) {
 }
 
 void Server::begin_promotion(uint64_t before, const Request& request, const core::RunTimes& runs) {
-  facts_.trial = {engine_.generation().number, before,
-                  monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9),
+  // As it met the clients it may have been quarantined: then it goes back at once (fall_back).
+  const bool lost = engine_.generation().by.how != "promote" && engine_.quarantined();
+  facts_.trial = {lost ? engine_.quarantined()->generation.number : engine_.generation().number,
+                  before, monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9),
                   request.slowdown_max, runs};
   revert_->start(static_cast<uint64_t>(request.for_s * 1e3) + 1);
 }

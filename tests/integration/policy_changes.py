@@ -209,7 +209,8 @@ def check_stall(where):
     """One that holds everybody on an idle GPU is named, and every launch goes all the same."""
     hold = where.folder / "hold.lua"
     gated = "client_init = function() return GATE end, client_active = function() return GATE end,"
-    hold.write_text('queue.create("held")\n' + setting.HOLD.replace("enqueue =", gated + "enqueue ="))
+    text = setting.HOLD.replace("enqueue =", gated + "enqueue =")
+    hold.write_text('queue.create("held")\n' + text)
     heddle(where, "policy", "load", hold, "--wait", "0")
     batch = where.start_demo("batch", "hold", 1, 3, 0, managed=True)
     stage.wait_until(lambda: "the policy said IDLE for" in heddle(where, "status"), 20, "the stall")

@@ -128,6 +128,56 @@ TEST_F(ServerTest, WhatWasLoadedForAWhileRevertsUnlessItIsKept) {
   EXPECT_GE(ask_daemon(Request::Kind::kPolicyHistory)["generations"].size(), 7u);
 }
 
+// Beside another, then live until its first fault; or until it is quarantined as it meets what
+// waits, when nothing that has proved itself is at hand.
+TEST_F(ServerTest, APromotedPolicyGoesBackAtItsFirstFault) {
+  const auto ask = [&](Request::Kind kind, const std::string& policy = "") {
+    Request r;
+    r.kind = kind;
+    r.policy = policy;
+    r.slowdown_max = 1.2;
+    r.for_s = 600;
+    return server::Reply(request(config_.socket, r));
+  };
+  config_.core.fault_max = 3;
+  start();
+  EXPECT_FALSE(ask(Request::Kind::kPolicyShadowTold).ok) << "nobody ran";
+  EXPECT_FALSE(ask(Request::Kind::kPolicyShadowStop).ok);
+  EXPECT_FALSE(ask(Request::Kind::kPolicyPromote).ok);
+  EXPECT_FALSE(ask(Request::Kind::kPolicyShadow, "nowhere").ok);
+  EXPECT_FALSE(ask(Request::Kind::kPolicyShadow, "builtin").ok);
+  FakeClient client(config_.socket, {.priority = 5});
+  ASSERT_TRUE(ask(Request::Kind::kPolicyShadow, "valve").ok);
+  EXPECT_TRUE(ask(Request::Kind::kPolicyShadowTold).ok);
+  EXPECT_EQ(status()["policy"]["name"], "builtin");
+  ASSERT_TRUE(ask(Request::Kind::kPolicyPromote).ok);
+  EXPECT_FALSE(ask(Request::Kind::kPolicyPromote).ok) << "the candidate ended as it went live";
+  json policy = status()["policy"];
+  EXPECT_EQ(policy["name"], "valve");
+  EXPECT_EQ(policy["loaded_by"]["how"], "promote");
+  EXPECT_EQ(policy["trial"]["promoted"], true);
+  EXPECT_TRUE(policy["trial"]["slowdown"].is_null()) << "no runs yet";
+  valve_.faults = 1;
+  client.ask(0, 1);
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "builtin"; }));
+  policy = status()["policy"];
+  EXPECT_EQ(policy["loaded_by"]["how"], "rolled back by itself: 1 faults");
+  EXPECT_NE(policy["error"].get<std::string>().find("1 faults"), std::string::npos);
+
+  ASSERT_TRUE(load("valve")["ok"]);  // closed: what asks waits
+  const json before = status()["policy"]["generation"];
+  for (uint16_t thread = 1; thread <= 3; ++thread) client.ask(thread, 1);
+  ASSERT_TRUE(eventually([&] { return status()["devices"][0]["waiting"] == 3; }))
+      << status()["devices"][0];
+  ASSERT_TRUE(ask(Request::Kind::kPolicyShadow, "valve").ok);
+  valve_.faults = 3;
+  ASSERT_TRUE(ask(Request::Kind::kPolicyPromote).ok);
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["loaded_by"]["how"] == "fallback"; }));
+  policy = status()["policy"];
+  EXPECT_EQ(policy["name"], "valve") << "not what is good: nothing is";
+  EXPECT_GT(policy["generation"], before);
+}
+
 // A mistake of heddled's own: nobody waits for what it decides from then on.
 TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};

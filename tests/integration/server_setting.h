@@ -30,6 +30,7 @@ struct Valve {
   std::atomic<uint32_t> served{0};
   std::array<std::atomic<int>, 16> order{};
   std::atomic<bool> faulty{false}, stuck{false};  // at each ask, in init
+  std::atomic<int> faults{0};                     // at so many asks
 };
 
 class ValvePolicy : public core::Policy {
@@ -49,7 +50,8 @@ class ValvePolicy : public core::Policy {
     return {core::HookResult::kDecided, false, core::kWindowGated};
   }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
-    if (valve_.faulty) return {core::HookResult::kFault, false};
+    if (valve_.faulty || (valve_.faults > 0 && valve_.faults-- > 0))
+      return {core::HookResult::kFault, false};
     core::LaunchView view;
     gpu.launch(id, view);
     gpu.queue_insert(gpu.queue_create("all"), id, view.priority);

@@ -235,6 +235,23 @@ TEST_F(PolicyStoreTest, ParametersThatFaultDoNotQuarantineWhatWasGoodWithout) {
   EXPECT_EQ(params(store, *loaded), "a=1");
 }
 
+TEST_F(PolicyStoreTest, ACandidateIsReadAndStaysWithoutASay) {
+  save("p.lua", policy("p", {}));
+  save("q.lua", policy("q", {"a"}));
+  FilePolicyStore store(settings_);
+  adopt(store, store.load("builtin", false));
+  const auto candidate = store.candidate("q");
+  ASSERT_TRUE(candidate) << candidate.error().message;
+  EXPECT_EQ(params(store, *candidate), "a=1");
+  EXPECT_EQ(store.status()["wanted"], "");
+  save("q.lua", policy("q", {"b"}));
+  EXPECT_FALSE(store.changed()) << "saving what only runs beside makes nothing live";
+  const auto live = store.load("q", false);  // as the contrary
+  ASSERT_TRUE(live);
+  save("q.lua", policy("q", {"c"}));
+  EXPECT_TRUE(store.changed());
+}
+
 TEST_F(PolicyStoreTest, WaitsForNoPipeAndReadsNoHugeFile) {
   const std::string pipe = settings_.directory + "/pipe.lua";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
