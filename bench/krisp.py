@@ -67,7 +67,8 @@ def sweep(model, batch, options):
     """Curves into FOLDER/profiles; said, if it failed: policies then run without."""
     profiles = options.out / "profiles"
     profiles.mkdir(parents=True, exist_ok=True)
-    command = [options.dist / "bin/heddle", "profile", "sweep", "--output", profiles, "--groups", options.groups,
+    command = [options.dist / "bin/heddle", "profile", "sweep", "--output", profiles, "--groups",
+               options.groups,
                *(["--sim"] if options.sim else []), "--", sys.executable, __file__, "--alone",
                str(ALONE_S), *words_of(model, batch, options)]
     done = subprocess.run([str(word) for word in command], text=True, capture_output=True)
@@ -151,11 +152,28 @@ def table(folder):
     if not lines:
         return None
     means = [math.exp(sum(map(math.log, products[row])) / len(products[row]))
-             if row in products else None for row in COLUMNS]
+             if len(products.get(row, ())) == len(results) else None for row in COLUMNS]
     lines.append(["geometric mean", *(f"{mean:.2f}" if mean else "–" for mean in means), ""])
     header = ["× one worker (worst p95 ÷ alone)",
               *(f"`{row.removesuffix('@mps')}`" for row in COLUMNS), "commit"]
     return [header, *lines]
+
+
+def sizes_table(path):
+    """Of tests/gpu/sizes.py: outputs, and what an iteration takes while sizes change."""
+    document = json.loads(path.read_text())
+    rows = [["outputs against bare", "µs bare", "µs leased, sizes that change", "bit-equal",
+             "twins", "launches on a set", "as it is", "commit"]]
+    for name, row in document["rows"].items():
+        leased = row.get("leased", {})
+        client = leased.get("client", {})
+        rows.append([name, str(row["bare"].get("median_us", "–")),
+                     str(leased.get("median_us", "–")),
+                     "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
+                     *(str(client.get(key, "–"))
+                       for key in ("graph_twins", "partitioned", "unpartitioned")),
+                     document["commit"]])
+    return rows
 
 
 COLUMNS = [*BASELINES, "best layout", *POLICIES]

@@ -141,10 +141,17 @@ def torch_row(row, options):
 
 
 def table(path):
+    """Of the rows that are still defined as they were measured."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
+    now = {row[:5] for row in ROWS}
     rows = [["table", "row", "", "the paper", "ours", "apart"]]
     for r in document["rows"]:
+        key = tuple(r[name] for name in ("table", "row", "what", "first", "second"))
+        if r["second"] != "" and not r["first"].startswith("torch.mm") and key not in now:
+            continue
+        if r["first"].startswith("torch.mm") and r["what"] != "slowdown":
+            continue
         ours, paper = r.get("ours"), r["paper"]
         rows.append([r["table"], r["row"], r["what"], f"{paper:.2f}" if paper else "–",
                      f"{ours:.2f}" if ours else "failed",

@@ -20,6 +20,7 @@ import fikit
 import frontier
 import krisp
 import limits
+import paper_tables
 import quartiles
 from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
 
@@ -189,6 +190,8 @@ def tables():
             "predict": predict_table("predict.json"),
             "memory-counts": headed(limits.counts()), "memory-cost": headed(limits.cost()),
             "memory-teams": headed(limits.teams()),
+            "papers": headed(paper_tables.table(RESULTS / "papers.json")),
+            "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
             "krisp": headed(krisp.table(RESULTS / "krisp"))}
 
 

@@ -157,8 +157,8 @@ CUresult status(CUstream handle, CUstreamCaptureStatus* status, NullStream null)
 
 CUresult instantiate(CUgraphExec* executable, CUgraph handle, unsigned long long flags = 0) {
   HEDDLE_SIM_CALL(call);
-  constexpr unsigned long long kKnown =
-      CU_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  constexpr unsigned long long kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                        CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if ((flags & ~kKnown) != 0) return unsupported("cuGraphInstantiateWithFlags");
   const Graph* graph = live<Graph>(handle);
   if (graph == nullptr || graph->executable || executable == nullptr) {
@@ -166,7 +166,7 @@ CUresult instantiate(CUgraphExec* executable, CUgraph handle, unsigned long long
   }
   auto* copy = new Graph(*graph);
   copy->executable = true;
-  copy->node_priorities = (flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+  copy->node_priorities = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   *executable = reinterpret_cast<CUgraphExec>(copy);
   return CUDA_SUCCESS;
 }

@@ -135,7 +135,7 @@ CUgraphExec make(const Twinned& entry, uint64_t key, CUcontext context) {
   const CUresult result =
       for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
   uint64_t flags = entry.flags;
-  if (priority != 0) flags |= CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (result != CUDA_SUCCESS ||
       HEDDLE_REAL(cuGraphInstantiateWithFlags)(&twin, entry.clone, flags) != CUDA_SUCCESS) {
     return nullptr;
@@ -194,7 +194,7 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
       HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS || !has_family(device, context)) {
     return;
   }
-  if ((flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return count(GraphFate::kDevice);
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return count(GraphFate::kDevice);
   CUgraph clone = nullptr;
   if (HEDDLE_REAL(cuGraphClone)(&clone, graph) != CUDA_SUCCESS) return count(GraphFate::kNoClone);
   GraphFate why;
@@ -205,7 +205,7 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
     entry = movable ? begin(exec) : nullptr;
     if (entry != nullptr) {
       entry->clone = clone;
-      entry->flags = flags & ~uint64_t{CU_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+      entry->flags = flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
       entry->device = device;
       entry->wanted.store(false, std::memory_order_relaxed);
       entry->movable.store(true, std::memory_order_relaxed);
@@ -224,7 +224,7 @@ CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority)
     return nullptr;
   }
   // Who instantiated it with priorities of its nodes chose them.
-  if ((entry->flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0) priority = 0;
+  if ((entry->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0) priority = 0;
   const uint32_t member = member_for(device, groups);
   if (member == 0 && priority == 0) return nullptr;
   const uint64_t key = key_of(member, priority);

@@ -341,7 +341,7 @@ FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned l
   Instantiated& place = instantiated[made / 16 % 64];
   place.exec = made;
   place.groups = node_groups.exchange(0);
-  const bool own = (flags & CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+  const bool own = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   place.priority = own ? node_priority.load() : 0;
   ++fake_execs;
   return *exec = reinterpret_cast<CUgraphExec>(made), CUDA_SUCCESS;

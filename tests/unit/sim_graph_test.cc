@@ -125,7 +125,7 @@ class SimGraph : public ::testing::Test {
     CUgraphExec executable = nullptr;
     uint64_t word = 0;
     EXPECT_EQ(cu.cuGraphInstantiateWithFlags(&executable, graph,
-                                             CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
+                                             CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
               CUDA_SUCCESS);
     EXPECT_EQ(cu.cuMemsetD8_v2(word_, 0, sizeof word), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuGraphLaunch(executable, stream_), CUDA_SUCCESS);
