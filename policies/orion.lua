@@ -1,0 +1,83 @@
+-- orion.lua: Orion's rules (Strati et al., EuroSys 2024, section 5.1 and Listing 1).
+--
+-- The most important program launches as it likes. A launch below it goes while nothing of that
+-- program is on the GPU. Beside a kernel of it the launch goes only if it needs fewer than
+-- sm_threshold SMs and is of the other kind: one bound by compute, one by memory. A kernel of which
+-- one use is known and neither passes bound_pct, or whose uses nobody measured, is of the unknown
+-- kind and goes beside any, as in the paper. So much predicted time below it may be in flight as is
+-- duration_pct of the length of its runs alone; then the next launch waits for the ones before it.
+--
+-- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
+-- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
+queue.create("best_effort")
+
+local above = import "lib/above"
+
+-- The last launch of the most important program, and the mean of its runs alone.
+local running = { kind = nil, priority = math.huge }
+local run_us = 0
+
+local function kind_of(kn, bound_pct)
+  local compute = math.max(kn.fma_pct or 0, kn.fp64_pct or 0, kn.tensor_pct or 0)
+  local memory = kn.dram_pct or 0
+  if compute >= bound_pct and compute >= memory then return "compute" end
+  if memory >= bound_pct then return "memory" end
+  return nil
+end
+
+-- SMs that its blocks fill.
+local function sms_of(k)
+  local per_sm = math.max(1, k.kernel.blocks_per_sm)
+  return math.ceil(k.grid_blocks / per_sm)
+end
+
+local function joins(k, g, p)
+  local most = p.sm_threshold > 0 and p.sm_threshold or g.sm_total
+  if sms_of(k) >= most then return false, "needs too many SMs" end
+  local own = kind_of(k.kernel, p.bound_pct)
+  if own and own == running.kind then return false, "both are bound by " .. own end
+  return true
+end
+
+return policy {
+  name = "orion", api = 1, version = "1.0.0",
+  params = {
+    sm_threshold = { type = "int", min = 0, max = 1024, default = 0,
+                     doc = "SM_THRESHOLD: a launch that needs fewer may join; 0: all of the GPU" },
+    duration_pct = { type = "number", min = 0.1, max = 100, default = 2.5,
+                     doc = "DUR_THRESHOLD: of a run of the most important, in flight below it" },
+    bound_pct = { type = "number", min = 1, max = 100, default = 60,
+                  doc = "a kernel is bound by what it uses to so many percent" },
+  },
+  hooks = {
+    running = function(k, p)
+      if k.priority <= running.priority then
+        running.priority, running.kind = k.priority, kind_of(k.kernel, p.bound_pct)
+      end
+    end,
+
+    client_idle = function(c, p)
+      if c.priority == running.priority then running.priority = math.huge end
+    end,
+
+    enqueue = function(k, p)
+      if above.has_window(k) then return nil end
+      return queue.insert("best_effort", k, k.priority)
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("best_effort")
+      if not k then return IDLE, "empty" end
+      if k.priority <= above.top(g) or not g:busy(k.priority) then return RUN, k end
+      local count, _, alone = g:runs(k.priority)
+      if count > 0 then run_us = alone / count end
+      local most = run_us * p.duration_pct / 100
+      if g.inflight_us > 0 and g.inflight_us + k.predicted_us > most then
+        return IDLE, "enough in flight"
+      end
+      local may, why = joins(k, g, p)
+      if may then return RUN, k end
+      return IDLE, why
+    end,
+  },
+}

@@ -1,0 +1,63 @@
+-- Orion, Listing 1, on the model of a GPU under MPS.
+local compute = { fma_pct = 80, dram_pct = 10 }
+local memory = { fma_pct = 10, dram_pct = 75 }
+
+-- A latency-critical program whose kernels of 500 µs follow each other, and one launch beside it.
+local function beside(t, hp, be, params)
+  local s = t.sim { policy = "orion.lua", mps = true, params = params }
+  s:client { name = "hp", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = hp }
+  s:loop { client = "be", us = 50, blocks = 32, kernel = "b", metrics = be, at = 50000 }
+  s:run(400000)
+  return s
+end
+
+local function launches(t, hp, be, params)
+  return beside(t, hp, be, params):stats("be").launches
+end
+
+test("a kernel goes beside one of the other kind, not of its own", function(t)
+  local other, same = launches(t, compute, memory), launches(t, compute, compute)
+  t.ok(other > 10 * same, other .. " beside the other kind, " .. same .. " beside its own")
+  t.ok(launches(t, memory, memory) < other / 10, "nor beside memory")
+end)
+
+test("a kernel that nobody measured goes beside any", function(t)
+  t.ok(launches(t, compute, nil) > 0.8 * launches(t, compute, memory), "unknown")
+end)
+
+test("a kernel that needs too many SMs waits for the critical one", function(t)
+  t.ok(launches(t, compute, memory, { sm_threshold = 8 }) <
+       launches(t, compute, memory) / 10, "8 SMs at most")
+end)
+
+test("so much below is in flight as is a part of the critical run", function(t)
+  local function together(params)  -- the most launches of two below that overlap
+    local s = t.sim { policy = "orion.lua", mps = true, params = params }
+    s:client { name = "hp", priority = 0 }
+    s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = compute }
+    for _, name in ipairs { "a", "b" } do
+      s:client { name = name, priority = 9 }
+      s:loop { client = name, us = 200, blocks = 32, kernel = "b", metrics = memory, at = 50000 }
+    end
+    s:run(300000)
+    local last, most = 0, 0
+    for _, l in ipairs(s:log()) do
+      if l.client ~= "hp" then
+        if l.at_us < last then most = most + 1 end
+        last = math.max(last, l.end_us)
+      end
+    end
+    return most
+  end
+  local much, little = together { duration_pct = 50 }, together { duration_pct = 0.1 }
+  t.ok(much > 10 * math.max(1, little), much .. " overlap under 50 %, " .. little .. " under 0.1 %")
+end)
+
+test("alone it runs at once", function(t)
+  local s = t.sim { policy = "orion.lua", mps = true }
+  s:client { name = "be", priority = 9 }
+  s:launch { client = "be", us = 50 }
+  s:at(40):expect { running = "be" }
+end)
