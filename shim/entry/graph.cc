@@ -11,14 +11,14 @@ namespace {
 template <bool kPerThread>
 CUresult launch_graph(CUgraphExec exec, CUstream stream) {
   const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
-  if (goes_unobserved(exec)) return real(exec, stream);
-  Launch launch{{stream, kPerThread}, exec, {}};
+  const StreamRef ref{stream, kPerThread};
+  if (goes_unobserved(exec)) return real(in_order(exec, ref, nullptr), stream);
+  Launch launch{ref, exec, {}};
   launch.graph = true;
   Turn turn(launch);
-  const CUgraphExec twin = turn.twin();
-  if (twin == nullptr) return turn.launched(real(exec, stream));
-  CUresult result = real(twin, stream);
-  if (result != CUDA_SUCCESS) {
+  const CUgraphExec chosen = in_order(exec, ref, turn.twin());
+  CUresult result = real(chosen, stream);
+  if (result != CUDA_SUCCESS && chosen != exec) {
     result = real(exec, stream);
     if (result == CUDA_SUCCESS) turn.twin_refused(exec);
   }

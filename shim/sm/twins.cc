@@ -32,6 +32,9 @@ struct Place {
 
 struct Twinned {
   std::atomic<CUgraphExec> exec{nullptr};  // nullptr: free
+  std::atomic<bool> used{false};           // it was taken before: who looks for another goes on
+  std::atomic<CUgraphExec> last{nullptr};  // launched; nullptr: none
+  std::atomic<uint64_t> stream{0};         // into which, as key_of(StreamRef)
   std::atomic<bool> movable{false};
   std::atomic<bool> wanted{false};  // by a launch, of the helper
   CUgraph clone = nullptr;
@@ -55,8 +58,19 @@ Twinned* find(CUgraphExec exec) {
   for (uint32_t i = 0; i < kProbes; ++i) {
     Twinned& entry = table[(home_of(exec) + i) % kExecs];
     if (entry.exec.load(std::memory_order_acquire) == exec) return &entry;
+    if (!entry.used.load(std::memory_order_acquire)) return nullptr;
   }
   return nullptr;
+}
+
+// Tells streams apart. A default stream per thread is its thread's.
+uint64_t key_of(StreamRef stream) {
+  static thread_local char here;
+  const auto handle = reinterpret_cast<uint64_t>(stream.handle);
+  const bool own = handle == reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD) ||
+                   (handle == 0 && stream.per_thread);
+  if (own) return reinterpret_cast<uint64_t>(&here);
+  return handle != 0 ? handle : reinterpret_cast<uint64_t>(CU_STREAM_LEGACY);
 }
 
 void count(const Inside& in, GraphFate fate) {
@@ -79,10 +93,10 @@ void destroy_twins(Twinned& entry) {
   entry.clone = nullptr;
 }
 
-bool is_cooperative(CUgraphNode node) {
+// The attribute's value begins with an int that says so.
+bool has(CUgraphNode node, CUlaunchAttributeID attribute) {
   CUlaunchAttributeValue value = {};
-  return HEDDLE_REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-                                                    &value) == CUDA_SUCCESS &&
+  return HEDDLE_REAL(cuGraphKernelNodeGetAttribute)(node, attribute, &value) == CUDA_SUCCESS &&
          value.cooperative != 0;
 }
 
@@ -178,8 +192,13 @@ Twinned* begin(CUgraphExec exec) {
 bool all_may_move(CUgraph graph, GraphFate& why) {
   why = GraphFate::kNoClone;
   return for_each_kernel(graph, [&](CUgraphNode node) {
-           if (!is_cooperative(node)) return CUDA_SUCCESS;
-           why = GraphFate::kCooperative;
+           if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) {
+             why = GraphFate::kCooperative;
+           } else if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) {
+             why = GraphFate::kDevice;
+           } else {
+             return CUDA_SUCCESS;
+           }
            return CUDA_ERROR_NOT_SUPPORTED;
          }) == CUDA_SUCCESS;
 }
@@ -207,6 +226,8 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
       entry->clone = clone;
       entry->flags = flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
       entry->device = device;
+      entry->used.store(true, std::memory_order_relaxed);
+      entry->last.store(nullptr, std::memory_order_relaxed);
       entry->wanted.store(false, std::memory_order_relaxed);
       entry->movable.store(true, std::memory_order_relaxed);
       entry->exec.store(exec, std::memory_order_release);
@@ -241,13 +262,29 @@ CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority)
   return nullptr;
 }
 
+CUgraphExec in_order(CUgraphExec exec, StreamRef stream, CUgraphExec wanted) {
+  Twinned* entry = find(exec);
+  if (entry == nullptr) return exec;
+  const uint64_t key = key_of(stream);
+  const CUgraphExec last = entry->last.load(std::memory_order_relaxed);
+  const bool same = entry->stream.load(std::memory_order_relaxed) == key;
+  entry->stream.store(key, std::memory_order_relaxed);
+  if (last != nullptr && !same) return last;
+  const CUgraphExec chosen = wanted != nullptr ? wanted : exec;
+  entry->last.store(chosen, std::memory_order_relaxed);
+  return chosen;
+}
+
 bool may_have_twin(CUgraphExec exec) {
   const Twinned* entry = find(exec);
   return entry != nullptr && entry->movable.load(std::memory_order_relaxed);
 }
 
 void twin_refused(const Inside& in, CUgraphExec exec) {
-  if (Twinned* entry = find(exec)) entry->movable.store(false, std::memory_order_relaxed);
+  if (Twinned* entry = find(exec)) {
+    entry->movable.store(false, std::memory_order_relaxed);
+    entry->last.store(exec, std::memory_order_relaxed);
+  }
   count(in, GraphFate::kRefused);
 }
 

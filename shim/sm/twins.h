@@ -11,6 +11,11 @@
 // before: no launch meets one that is being destroyed. An executable that the application updates
 // goes on without twins.
 //
+// The driver orders a launch behind all earlier ones of the same executable, in whatever stream. It
+// does not know that twins are one: the first launch in another stream takes what was launched
+// last, and only the next one in that stream may be another. (Not so after an update: who updates
+// an executable while it runs, and then launches it into another stream, must order that himself.)
+//
 // Only where the device has a family (contexts.h). CUDA wants the uses of one executable one at a
 // time, so that what is said of it here is only the caller's and the helper's.
 #pragma once
@@ -18,6 +23,7 @@
 #include <cstdint>
 
 #include "shim/driver/calls.h"
+#include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
 
 namespace heddle::shim {
@@ -27,7 +33,7 @@ namespace heddle::shim {
 enum class GraphFate : uint8_t {
   kTwin,
   kNoClone,      // the driver clones no graph with conditional, allocation or free nodes
-  kDevice,       // it may be launched by the device
+  kDevice,       // the device may launch it, or update its nodes
   kCooperative,  // a kernel needs all its blocks at a time
   kUpdated,      // the application changed it after it was instantiated
   kRefused,      // the driver refused the twin, or its launch
@@ -40,6 +46,9 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags);
 // The twin of `exec` in the partition of these groups (0: all SMs) and at that priority (0: its
 // own). nullptr: there is none, or not yet; the helper is called if there will be one.
 CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority);
+// What is launched for `exec` into that stream: `wanted` (nullptr: `exec` itself), or what was
+// launched last. To be asked before every launch of an executable, managed or not.
+CUgraphExec in_order(CUgraphExec exec, StreamRef stream, CUgraphExec wanted);
 // Whether there may be one. A launch that asks says so.
 bool may_have_twin(CUgraphExec exec);
 

@@ -257,8 +257,8 @@ const Command kCommands[] = {
     {"graph_make_device", [](long) { return make_graph("first_kernel", 4); }},
     {"graph_make_raised", [](long) { return make_graph("first_kernel", 8); }},
     {"graph_run",
-     [](long) -> int {
-       return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(kept_graph, nullptr);
+     [](long n) -> int {
+       return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(kept_graph, stream_of(n));
      }},
     {"graph_update",
      [](long) -> int {

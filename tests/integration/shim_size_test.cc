@@ -167,6 +167,25 @@ TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsNotTriedAgain) {
   EXPECT_EQ(count(5), 1U);
 }
 
+// The driver orders launches of one executable in any streams; of a twin it does not know that.
+TEST_F(ShimTwins, TheFirstLaunchInAnotherStreamTakesWhatWasLaunchedLast) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  tell({});
+  const auto groups = [&](const char* launch) {
+    EXPECT_EQ(app(launch), "0");
+    return app("get fake_graph_groups");
+  };
+  EXPECT_EQ(groups("graph_run 64"), std::to_string(kLastTwo)) << "behind the one before it";
+  EXPECT_EQ(groups("graph_run 64"), "0");
+  tell({.size = 2});
+  EXPECT_EQ(groups("graph_run 72"), "0");
+  EXPECT_EQ(groups("graph_run 72"), std::to_string(kLastTwo));
+}
+
 TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
   Application app(environment());
   start_sized(app);
