@@ -33,9 +33,9 @@ ClientCounts counts_of(const Client& client) {
   counts.green_streams = read(memory.counters.green_streams);
   // In the order of shim/sm/twins.h.
   const uint64_t graphs = read(memory.counters.graphs);
-  uint64_t* const fates[] = {&counts.graph_twins,        &counts.graphs_not_cloned,
-                             &counts.graphs_device,      &counts.graphs_cooperative,
-                             &counts.graphs_updated,     &counts.graphs_refused,
+  uint64_t* const fates[] = {&counts.graph_twins,    &counts.graphs_not_cloned,
+                             &counts.graphs_device,  &counts.graphs_cooperative,
+                             &counts.graphs_updated, &counts.graphs_refused,
                              &counts.graphs_full};
   for (size_t i = 0; i < std::size(fates); ++i) *fates[i] = graphs >> (8 * i) & 0xff;
   counts.malformed = client.intake().malformed();
