@@ -21,8 +21,8 @@ namespace heddle::server {
 
 // Who put a generation to work, and how.
 struct LoadedBy {
-  std::string how;  // "config", "save", "load", "set", "rollback", "revert", "fallback",
-                    // "quarantine", "promote", "rolled back by itself: ..."
+  std::string how;   // "config", "save", "load", "set", "rollback", "revert", "fallback",
+                     // "quarantine", "promote", "rolled back by itself: ..."
   int64_t uid = -1;  // of whom asked for it; -1: nobody did
   int64_t pid = 0;
 };
