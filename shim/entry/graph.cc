@@ -96,14 +96,23 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node,
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept {
   return update(HEDDLE_REAL(cuGraphExecUpdate_v2), exec, graph, result);
 }
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                        const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecKernelNodeSetParams), exec, node, params);
-}
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                           const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecKernelNodeSetParams_v2), exec, node, params);
-}
+// What is handed on besides the executable and the node.
+#define HEDDLE_NODE_UPDATE(name, What)                                    \
+  CUresult name(CUgraphExec exec, CUgraphNode node, What what) noexcept { \
+    return update(HEDDLE_REAL(name), exec, node, what);                   \
+  }
+HEDDLE_NODE_UPDATE(cuGraphExecKernelNodeSetParams, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecKernelNodeSetParams_v2, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecHostNodeSetParams, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecChildGraphNodeSetParams, CUgraph)
+HEDDLE_NODE_UPDATE(cuGraphExecEventRecordNodeSetEvent, CUevent)
+HEDDLE_NODE_UPDATE(cuGraphExecEventWaitNodeSetEvent, CUevent)
+HEDDLE_NODE_UPDATE(cuGraphExecExternalSemaphoresSignalNodeSetParams, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecExternalSemaphoresWaitNodeSetParams, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecBatchMemOpNodeSetParams, const void*)
+HEDDLE_NODE_UPDATE(cuGraphExecNodeSetParams, void*)
+HEDDLE_NODE_UPDATE(cuGraphNodeSetEnabled, unsigned)
+
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params,
                                         CUcontext context) noexcept {
   return update(HEDDLE_REAL(cuGraphExecMemcpyNodeSetParams), exec, node, params, context);
@@ -111,40 +120,6 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const void* params,
                                         CUcontext context) noexcept {
   return update(HEDDLE_REAL(cuGraphExecMemsetNodeSetParams), exec, node, params, context);
-}
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                      const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecHostNodeSetParams), exec, node, params);
-}
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                            CUgraph child) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecChildGraphNodeSetParams), exec, node, child);
-}
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
-                                            CUevent event) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecEventRecordNodeSetEvent), exec, node, event);
-}
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node,
-                                          CUevent event) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecEventWaitNodeSetEvent), exec, node, event);
-}
-CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                          const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecExternalSemaphoresSignalNodeSetParams), exec, node, params);
-}
-CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                        const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecExternalSemaphoresWaitNodeSetParams), exec, node, params);
-}
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                            const void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecBatchMemOpNodeSetParams), exec, node, params);
-}
-CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, void* params) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecNodeSetParams), exec, node, params);
-}
-CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned enabled) noexcept {
-  return update(HEDDLE_REAL(cuGraphNodeSetEnabled), exec, node, enabled);
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include "shim/link/inside.h"
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -44,6 +45,7 @@ CUresult reset_primary(CUdevice device, Real&& real) {
   const EventsRest rest;
   const CUcontext context = primary_of(device);
   if (context != nullptr) context_ends(context);
+  end_twins(device);
   end_partitions(device);
   retained_of(device).store(0, std::memory_order_relaxed);
   const CUresult result = real(device);
@@ -59,6 +61,7 @@ CUresult release_primary(CUdevice device, Real&& real) {
   const CUcontext context = primary_of(device);
   const EventsRest rest;
   if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {
+    end_twins(device);
     end_partitions(device);
   }
   const CUresult result = real(device);

@@ -427,6 +427,7 @@ void forget_parent() {
   }
   forget_threads();
   forget_streams();
+  forget_twins();
   forget_partitions();
   forget_kernels();
   forget_rows();

@@ -9,7 +9,6 @@
 #include "ipc/sm_set.h"
 #include "shim/driver/driver.h"
 #include "shim/link/log.h"
-#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -344,7 +343,6 @@ void end_partitions(CUdevice device) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   Pool& pool = pools[device];
   if (pool.members.load(std::memory_order_acquire) == 0) return;
-  end_twins(device);
   pool.members.store(0, std::memory_order_relaxed);
   for (uint32_t i = 0; i < ipc::kStreams; ++i) {
     if (slot_at(i).device != device) continue;
@@ -371,7 +369,6 @@ void forget_partitions() {
     for (Tie& tie : pool.ties) tie = {};
     for (CUgreenCtx& context : pool.contexts) context = nullptr;
   }
-  forget_twins();
 }
 
 }  // namespace heddle::shim

@@ -333,9 +333,11 @@ void make_twins() {
 }
 
 void end_twins(int device) {
+  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
+  const CUcontext primary = context_of(device, 0);
+  if (primary == nullptr) return;  // no family: no twins
   const Held held(lock);
   if (twins != 0) {  // they may run in partitions: the end of the context would wait for them too
-    const CUcontext primary = context_of(device, 0);
     CUcontext popped = nullptr;
     if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) == CUDA_SUCCESS) {
       HEDDLE_REAL(cuCtxSynchronize)();
