@@ -38,8 +38,7 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   // A kernel of its own size keeps it.
   const Kernel* k = c.kernel(work.kernel);
   const bool sized = k != nullptr && k->size != 0;
-  const bool moves = work.kind == LaunchKind::kKernel || work.kind == LaunchKind::kGraph;
-  if (moves && !sized) work.fence = granted.fence;
+  if (!sized) work.fence = granted.fence;
   const double used_us = std::min(granted.credit_us, predict(c, work.kernel));
   granted.credit_us -= used_us;
   granted.used_us += used_us;

@@ -186,7 +186,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
     init_kernel(c, b.kernel);
     send_hint(c, b.kernel);
   }
-  work.fence = set_of(c, b.kernel, b.kind);
+  work.fence = set_of(c, b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;

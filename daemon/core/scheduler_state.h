@@ -223,7 +223,7 @@ struct Scheduler::State final : Gpu {
   // ---- sm_sets.cc ----
   void give_family(Client&);
   uint32_t isolated_set(const Client&) const;
-  uint32_t set_of(const Client&, uint32_t kernel, LaunchKind) const;
+  uint32_t set_of(const Client&, uint32_t kernel) const;
   uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
   uint32_t peek_set(const Client&, const Waiting&, uint32_t sm) const;
   void learn_use(KernelStats&, const ipc::KernelMetrics&);

@@ -42,9 +42,8 @@ uint32_t Scheduler::State::isolated_set(const Client& c) const {
 }
 
 // The set of a launch that does not ask: of its kernel's size, within what its client is cut to.
-uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel, LaunchKind kind) const {
-  const bool sized = kind == LaunchKind::kKernel || kind == LaunchKind::kGraph;
-  const Kernel* k = sized ? c.kernel(kernel) : nullptr;
+uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
+  const Kernel* k = c.kernel(kernel);
   if (k == nullptr || k->size == 0) return c.kept;
   return ipc::ring_groups(k->size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
 }
