@@ -56,6 +56,7 @@ CALLS = {
     "cuGraphGetNodes": (P, P, P),
     "cuGraphNodeGetType": (P, P),
     "cuGraphKernelNodeGetParams_v2": (P, P),
+    "cuGraphKernelNodeSetParams_v2": (P, P),
     "cuGraphKernelNodeGetAttribute": (P, c_int, P),
     "cuGraphKernelNodeCopyAttributes": (P, P),
     "cuGraphCreate": (P, c_uint),
@@ -216,20 +217,24 @@ class Gpu:
     def lift(self, kernel, place, repeats, stream):
         """`stream` is 0 or 1: of two that run beside each other each has its own."""
         d = self.driver
-        params = KernelParams.from_buffer_copy(kernel.params)
+        moved = None
         if place != "all":
-            if not params.kern:
+            if not kernel.params.kern:
                 raise GpuError(f"{kernel.facts['name']}: has no CUkernel, so it cannot be put on "
                                "chosen SMs")
-            params.func, params.ctx = None, self.contexts[place]
+            moved = KernelParams.from_buffer_copy(kernel.params)
+            moved.func, moved.ctx = None, self.contexts[place]
         graph, last = d.get("cuGraphCreate", 0), None
         try:
             for _ in range(repeats):
                 node = c_void_p()
                 before = (c_void_p * 1)(last)
                 d.call("cuGraphAddKernelNode_v2", byref(node), graph, before if last else None,
-                       1 if last else 0, byref(params))
+                       1 if last else 0, byref(kernel.params))
+                # Between contexts the driver copies no attributes: the node moves afterwards.
                 d.call("cuGraphKernelNodeCopyAttributes", node, kernel.node)
+                if moved:
+                    d.call("cuGraphKernelNodeSetParams_v2", node, byref(moved))
                 last = node.value
             executable = d.get("cuGraphInstantiateWithFlags", graph, 0)
         finally:
