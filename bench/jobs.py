@@ -36,6 +36,8 @@ def commands():
         "simulate-miso-60": ["simulate", "--data", miso, "--policy", ",".join(MAIN), "--interval",
                              "60"],
     }
+    if (TABLES / "h100").is_dir():  # of `heddle-bench collect`
+        found["predict-h100"] = ["predict", "--data", str(TABLES / "h100"), "--seed", PREDICT_SEED]
     for interval in ("40", "60", "80"):
         found[f"simulate-{interval}"] = [*simulate, "--interval", interval]
     for error in ("0", "3.5", "10", "20"):
@@ -153,6 +155,7 @@ def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
             "predict-miso": predict_table("predict-miso"),
+            "predict-h100": predict_table("predict-h100"),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "ablation": simulate_table("simulate-60", ablation),

@@ -55,7 +55,7 @@ int train(const PlanOptions& o, bool as_json) {
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
   std::ofstream out(o.output);
-  plan::train(examples, plan::FeatureSet::kWider, plan::Learner::kForest, o.seed).write(out);
+  plan::train(examples, plan::features_for(*table), plan::Learner::kForest, o.seed).write(out);
   out.close();
   if (!out) return problem(as_json, o.output + ": cannot be written; check path and space");
   if (as_json) {
@@ -68,13 +68,15 @@ int train(const PlanOptions& o, bool as_json) {
 }
 
 // Errors of each learner on each split, the mean of `seeds`; "models" has one fold a model instead.
-json errors_of(const std::vector<plan::Example>& examples, uint64_t seed, uint32_t seeds) {
+json errors_of(const std::vector<plan::Example>& examples, plan::FeatureSet most, uint64_t seed,
+               uint32_t seeds) {
   json rows = json::array();
   for (const auto split : {plan::Split::kSamples, plan::Split::kNeighbours, plan::Split::kJobs,
                            plan::Split::kModels}) {
     const uint32_t runs = split == plan::Split::kModels ? 1 : seeds;
     std::vector<std::vector<plan::Fold>> folds;
     for (uint32_t i = 0; i < runs; ++i) folds.push_back(plan::folds(examples, split, seed + i));
+    if (folds.front().empty()) continue;  // too few jobs for this split
     const auto add = [&](const std::string& learner, const std::string& features, auto measure) {
       double absolute = 0, relative = 0, count = 0;
       for (uint32_t i = 0; i < runs; ++i) {
@@ -90,9 +92,9 @@ json errors_of(const std::vector<plan::Example>& examples, uint64_t seed, uint32
                       {"relative", relative},
                       {"held_out", count}});
     };
-    for (const auto set : {plan::FeatureSet::kTableOne, plan::FeatureSet::kWider}) {
+    for (const auto set : {plan::FeatureSet::kTableOne, most}) {
       for (size_t l = 0; l < std::size(plan::kLearnerNames); ++l) {
-        add(plan::kLearnerNames[l], set == plan::FeatureSet::kWider ? "wider" : "table-one",
+        add(plan::kLearnerNames[l], plan::kFeatureSetNames[static_cast<size_t>(set)],
             [&](const auto& f, uint64_t s) {
               return plan::errors_of(f, set, static_cast<plan::Learner>(l), s);
             });
@@ -109,7 +111,7 @@ int predict(const PlanOptions& o, bool as_json) {
   const auto table = plan::read_jobs(o.data);
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
-  const json rows = errors_of(examples, o.seed, o.seeds);
+  const json rows = errors_of(examples, plan::features_for(*table), o.seed, o.seeds);
   if (as_json) {
     write_json({{"source", table->source},
                 {"samples", examples.size()},
@@ -138,7 +140,7 @@ Result<plan::Predictor> predictor_of(const PlanOptions& o, const std::optional<p
     return plan::Predictor::read(in, o.predictor);
   }
   if (!t) return fail("nothing to predict by; give --data DIR, or --predictor FILE");
-  return plan::train(plan::examples(*t), plan::FeatureSet::kWider, plan::Learner::kForest, o.seed);
+  return plan::train(plan::examples(*t), plan::features_for(*t), plan::Learner::kForest, o.seed);
 }
 
 json plan_json(const plan::Plan& p, const std::vector<plan::PlannedJob>& jobs) {
@@ -303,7 +305,9 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
 
 void add_plan(CLI::App& app, PlanOptions& o, const bool& as_json, int& exit_code) {
   CLI::App* plan = app.add_subcommand(
-      "plan", "Which job goes to which MIG slice, at which share; needs no daemon and no GPU");
+      "plan",
+      "Which job goes to which MIG slice, at which share; needs no daemon and no GPU. Tables of "
+      "your own jobs: `heddle-bench collect`");
   plan->require_subcommand(1)->fallthrough();
   add_jobs(*plan, o, as_json, exit_code);
   CLI::App* list = plan->add_subcommand("layouts", "Every full MIG layout of a GPU model");
@@ -316,7 +320,9 @@ void add_plan(CLI::App& app, PlanOptions& o, const bool& as_json, int& exit_code
   learn->add_option("--seed", o.seed, "(1)");
   learn->callback([&] { exit_code = train(o, as_json); });
   CLI::App* errors = plan->add_subcommand(
-      "predict", "How wrong four learners and two baselines are on what they have not seen");
+      "predict",
+      "How wrong four learners and two baselines are on what they have not seen; splits "
+      "that the table is too small for are left out");
   errors->add_option("--data", o.data, "such as profiles/jobs/parvagpu")->required();
   errors->add_option("--seed", o.seed, "the first (1)");
   errors->add_option("--seeds", o.seeds, "how many splits (5)")->check(CLI::Range(1, 1000));
