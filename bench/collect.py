@@ -178,7 +178,7 @@ class Collection:
         """Waits until heddled knows all that still run."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
-            known = {c["label"] for c in self.daemon.status()["ps"]["clients"]}
+            known = {c["label"] for c in self.daemon.status()["ps"]["clients"] if c["devices"]}
             if all(w.label in known or not w.process.running() for w in workers):
                 return
             time.sleep(0.05)
