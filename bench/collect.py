@@ -39,6 +39,7 @@ JOBS = ("resnet18/4,resnet18/32,resnet50/1,resnet50/16,resnet101/8,resnet152/4,v
         "squeezenet1_1/64,alexnet/16,alexnet/64,shufflenet_v2_x1_0/16,resnext50_32x4d/8")
 SIZES = "16,32,64,96"  # SMs; a graph of a process has four sizes at most, and all SMs
 GROUP_SMS = 8  # of a group of an H100; the last one has the rest, too
+GROUPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)  # sizes of policies/shares.lua
 SIDES = {"front": "live", "back": "end"}  # side -> sm_set.family placement
 SAMPLE_S, LONGEST_S = 0.15, 1.0
 LEAD_S, TAIL_S = 0.02, 0.005
@@ -345,7 +346,7 @@ class Collection:
         groups = [GROUP_SMS] * (count - 1) + [self.sms - GROUP_SMS * (count - 1)]
         if side == "back":
             groups.reverse()
-        for n in (1, 2, 3, 4, 6, 8, 12):  # of the family
+        for n in GROUPS:
             if size > 0 and n < count and sum(groups[:n]) >= size:
                 return sum(groups[:n])
         return self.sms

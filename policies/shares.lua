@@ -4,7 +4,7 @@
 -- label that is not named has all SMs. The sets of several programs begin as far apart as they
 -- can, and overlap only where they meet. A program that attached under another policy keeps that
 -- policy's sets: start it again. For a size for each kernel use right_size.lua.
-sm_set.family { placement = "ring" }
+sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
 local sms = {}  -- by label
 

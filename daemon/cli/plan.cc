@@ -180,26 +180,24 @@ void print_plan(const json& p, bool explain) {
 
 // Rules that give the shares of a whole GPU, by label: SMs that do not overlap, as long as there
 // are any, and the share that policies such as mmk ask for.
-void print_rules(const json& p) {
+std::string rules_of(const json& p) {
   double from = 0;
+  std::string rules;
   for (const json& j : p["jobs"]) {
     const double share = j["share"].get<double>();
     if (share >= 1) continue;
     const double begin = std::min(from, 1 - share);
     from = begin + share;
-    printf("[[rule]]\nname = %s\nlabel = %s\nsms = \"%.0f%%-%.0f%%\"\nshare = %.1f\n\n",
-           json(j["job"]).dump().c_str(), json(j["job"]).dump().c_str(), 100 * begin, 100 * from,
-           share);
+    char text[200];
+    snprintf(text, sizeof text, "sms = \"%.0f%%-%.0f%%\"\nshare = %.1f\n\n", 100 * begin,
+             100 * from, share);
+    const std::string name = json(j["job"]).dump();
+    rules += "[[rule]]\nname = " + name + "\nlabel = " + name + "\n" + text;
   }
+  return rules;
 }
 
-int jobs(const PlanOptions& o, bool as_json) {
-  if (o.apply) {
-    return problem(
-        as_json,
-        "--apply is not in this build: heddled takes SM sets from its rules, so put what "
-        "--rules prints into heddled.toml; make slices with `nvidia-smi mig -cgi`");
-  }
+int jobs(const PlanOptions& o, const std::string& socket, bool as_json) {
   int exit_code = kOk;
   const plan::GpuModel* gpu = gpu_of(o, as_json, exit_code);
   if (gpu == nullptr) return exit_code;
@@ -236,22 +234,24 @@ int jobs(const PlanOptions& o, bool as_json) {
   };
   const plan::Plan made = plan::plan(list, *gpu, estimate, options);
   const json answer = plan_json(made, list);
-  if (o.rules && made.layout.size() > 1) {
+  if ((o.rules || o.apply) && made.layout.size() > 1) {
     return problem(as_json,
-                   "rules share a whole GPU, and this plan has slices; leave out "
-                   "--allow-mig and --layout");
+                   "rules and --apply share a whole GPU, and this plan has slices; leave out "
+                   "--allow-mig and --layout, or make slices with `nvidia-smi mig -cgi`");
   }
+  if (o.apply) return plan_apply(o, socket, answer, rules_of(answer), gpu->sms, as_json);
   if (as_json) {
     write_json(answer);
   } else if (o.rules) {
-    print_rules(answer);
+    std::cout << rules_of(answer);
   } else {
     print_plan(answer, o.explain);
   }
   return kOk;
 }
 
-void add_jobs(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_code) {
+void add_jobs(CLI::App& plan, PlanOptions& o, const std::string& socket, const bool& as_json,
+              int& exit_code) {
   CLI::App* sub = plan.add_subcommand(
       "jobs",
       "Slices and shares for the jobs of one GPU that FILE describes (daemon/plan/README.md)");
@@ -271,11 +271,15 @@ void add_jobs(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_cod
       "--ours", o.ours,
       "not MMK's first fit and SM use: each job where most is gained, with its right size");
   sub->add_flag("--explain", o.explain, "a reason for each decision");
-  sub->add_flag("--rules", o.rules, "print the shares as [[rule]]s by label, for heddled.toml");
+  sub->add_flag("--rules", o.rules,
+                "print the shares as [[rule]]s by label, for heddled.toml; with "
+                "--apply: write them there");
   sub->add_flag("--allow-mig", o.allow_mig,
                 "another MIG layout may be planned; nobody makes it: use nvidia-smi");
-  sub->add_flag("--apply", o.apply, "not in this build: says what to do instead");
-  sub->callback([&] { exit_code = jobs(o, as_json); });
+  sub->add_flag("--apply", o.apply,
+                "set the shares through the running heddled, live by the policy `shares`; with "
+                "--rules from each program's next start on");
+  sub->callback([&] { exit_code = jobs(o, socket, as_json); });
 }
 
 void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_code) {
@@ -303,13 +307,14 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
 
 }  // namespace
 
-void add_plan(CLI::App& app, PlanOptions& o, const bool& as_json, int& exit_code) {
+void add_plan(CLI::App& app, PlanOptions& o, const std::string& socket, const bool& as_json,
+              int& exit_code) {
   CLI::App* plan = app.add_subcommand(
       "plan",
-      "Which job goes to which MIG slice, at which share; needs no daemon and no GPU. Tables of "
+      "Which job goes to which MIG slice, at which share; only --apply needs a daemon. Tables of "
       "your own jobs: `heddle-bench collect`");
   plan->require_subcommand(1)->fallthrough();
-  add_jobs(*plan, o, as_json, exit_code);
+  add_jobs(*plan, o, socket, as_json, exit_code);
   CLI::App* list = plan->add_subcommand("layouts", "Every full MIG layout of a GPU model");
   list->add_option("--gpu", o.gpu, plan::gpu_names() + " (a100-80gb)");
   list->add_flag("--wide", o.wide, "also slices of one compute slice with twice the memory");
