@@ -6,25 +6,9 @@
 -- policy's sets: start it again. For a size for each kernel use right_size.lua.
 sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
-local sms = {}  -- by label
+local sizes = import "lib/sizes"
 
--- "api=64,embed=32"
-local function read(text)
-  local at = 1
-  for _ = 1, 256 do
-    if at > #text then return end
-    local comma = string.find(text, ",", at, true) or #text + 1
-    local one = string.sub(text, at, comma - 1)
-    local equals = string.find(one, "=", 1, true)
-    local count = equals and tonumber(string.sub(one, equals + 1))
-    if not count or equals == 1 or not (count >= 0) or count ~= math.floor(count) then
-      error("sizes: '" .. one .. "' is not LABEL=SMS; write api=64,embed=32")
-    end
-    sms[string.sub(one, 1, equals - 1)] = count
-    at = comma + 1
-  end
-  error("sizes: over 256 labels")
-end
+local sms = {}  -- by label
 
 return policy {
   name = "shares", api = 1, version = "1.0.0",
@@ -33,7 +17,7 @@ return policy {
               doc = "SMs of each label, as api=64,embed=32; 0: all of them" },
   },
   hooks = {
-    init = function(p) read(p.sizes) end,
+    init = function(p) sms = sizes.read(p.sizes) end,
     client_init = function(c, p) return LEASE, "on its label's SMs" end,
     client_active = function(c, p) return LEASE, "on its label's SMs" end,
     client_idle = function(c, p) return LEASE, "on its label's SMs" end,

@@ -39,6 +39,18 @@ Answer ask_status(const std::string& socket, server::Request::Kind kind) {
   return ask(socket, request);
 }
 
+// As the policies shares and mmk do. Before a program came nobody knows, and heddled refuses what
+// the policy does not take.
+bool takes_sizes(const json& status) {
+  const json devices = status.value("devices", json::array());
+  if (devices.empty()) return true;
+  for (const json& param :
+       devices[0].value("policy", json::object()).value("params", json::array())) {
+    if (param.value("name", "") == "sizes") return true;
+  }
+  return false;
+}
+
 // SMs of the device that heddled serves; what the plan is for, where no program told it yet.
 Answer sms_of(const json& status, uint32_t planned, uint32_t& sms) {
   sms = 0;
@@ -221,10 +233,10 @@ int plan_apply(const PlanOptions& o, const std::string& socket, const json& plan
     }
   } else {
     const std::string live = status.json.at("policy").value("name", "");
-    if (live != "shares") {
+    if (!takes_sizes(status.json)) {
       answer = failed("the live policy is " + (live.empty() ? "the built-in" : live) +
-                      ", which takes no sizes by label; `heddle policy load shares` first, or "
-                      "apply with --rules");
+                      ", which takes no sizes by label; `heddle policy load shares` or mmk first, "
+                      "or apply with --rules");
     } else {
       server::Request set;
       set.kind = server::Request::Kind::kPolicySet;
@@ -232,7 +244,7 @@ int plan_apply(const PlanOptions& o, const std::string& socket, const json& plan
       set.params.emplace_back("sizes", sizes);
       answer = ask(socket, set);
       note =
-          "Until heddled restarts. Programs that attached before `shares` was live have sets "
+          "Until heddled restarts. Programs that attached before this policy was live have sets "
           "that may overlap: start these again.";
     }
   }

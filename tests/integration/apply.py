@@ -47,6 +47,8 @@ def sms(where):
 def check_live(where):
     where.next_gpu("live")
     where.start_daemon("shares")
+    first = json.loads(apply(where, jobs(where, other=50), "--json"))
+    assert [j["programs"] for j in first["jobs"]] == [0], first
     begin = time.monotonic_ns() + 500_000_000
     demo = where.start_demo("batch", "live", 1, 4, begin, managed=True)
     stage.wait_until(lambda: sms(where).get("batch") == 132, 10, "all SMs at first")
