@@ -32,11 +32,14 @@ sys.path.insert(0, str(HERE))
 from harness import report, session  # noqa: E402
 from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps  # noqa: E402
 
-# MMK's Table III as far as torchvision has it, and more of its size: model/batch.
+# MMK's Table III as far as torchvision has it, and more of its size: model/batch. MODEL-train is
+# training, eager; the others are inference as a CUDA graph.
 JOBS = ("resnet18/4,resnet18/32,resnet50/1,resnet50/16,resnet101/8,resnet152/4,vgg16/1,vgg16/16,"
         "vgg19/8,mobilenet_v2/8,mobilenet_v2/64,densenet121/1,densenet121/16,densenet201/4,"
-        "inception_v3/4,inception_v3/32,efficientnet_b0/4,efficientnet_b0/32,squeezenet1_1/8,"
-        "squeezenet1_1/64,alexnet/16,alexnet/64,shufflenet_v2_x1_0/16,resnext50_32x4d/8")
+        "inception_v3/4,efficientnet_b0/4,efficientnet_b0/32,squeezenet1_1/8,squeezenet1_1/64,"
+        "alexnet/16,alexnet/64,vit_b_16/4,resnet50-train/8,vgg19-train/8,densenet121-train/8,"
+        "resnet152-train/4")
+TRAIN = "-train"
 SIZES = "16,32,64,96"  # SMs; a graph of a process has four sizes at most, and all SMs
 GROUP_SMS = 8  # of a group of an H100; the last one has the rest, too
 GROUPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)  # sizes of policies/shares.lua
@@ -50,6 +53,11 @@ SAVE_S = 20
 USE_S = 1.0  # alone, for nvidia-smi's utilization
 SPOTS = 5  # checks against MPS percentages
 SPOTS_S = 30  # that they may take
+
+
+def program(model, batch):
+    kind = (["--mode", "training"] if model.endswith(TRAIN) else ["--graph", "true"])
+    return [sys.executable, HERE / "workloads/jobs.py", model.removesuffix(TRAIN), batch, *kind]
 
 
 class Worker:
@@ -204,8 +212,7 @@ class Collection:
             return [self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 4,
                     "--kernel-us", f"{400 * int(batch)}:0", "--blocks", 24 * len(model), "--seed",
                     1]
-        script = HERE / "workloads/jobs.py"
-        return [sys.executable, script, model, batch, "--graph", "true"]
+        return program(model, batch)
 
     # ---- samples ----
 
@@ -424,7 +431,7 @@ def parse(arguments):
     add("--dist", type=Path, default=tree, help="install tree of heddle")
     add("--limit", dest="budget_s", type=float, default=360, help="seconds in all (360)")
     add("--jobs", type=lambda text: text.split(","), default=JOBS.split(","),
-        help="MODEL/BATCH, apart by commas (MMK's models)")
+        help="MODEL/BATCH or MODEL-train/BATCH, apart by commas (MMK's models)")
     add("--side", type=int, default=5, help="jobs resident on each side (5)")
     add("--sizes", type=lambda text: [int(n) for n in text.split(",")],
         default=[int(n) for n in SIZES.split(",")], help=f"SMs, four at most ({SIZES})")

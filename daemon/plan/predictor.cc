@@ -15,6 +15,11 @@ namespace {
 
 constexpr const char* kHeader = "heddle-predictor 1";
 
+// Training and inference of a model are one model's.
+std::string base_model(const JobCurve& job) {
+  return job.model.substr(0, job.model.find("-train"));
+}
+
 double sum_of(double use, double times) { return use < 0 ? kNotMeasured : use * times; }
 
 double slice_part(size_t size) {
@@ -240,7 +245,7 @@ Result<Predictor> Predictor::read(std::istream& in, const std::string& name) {
 
 std::vector<Fold> folds(const std::vector<Example>& examples, Split split, uint64_t seed) {
   const auto group_of = [&](const Example& e) {
-    std::string group = e.job->model;
+    std::string group = split == Split::kModels ? base_model(*e.job) : e.job->model;
     if (split != Split::kModels) group += "/" + std::to_string(e.job->batch);
     if (split <= Split::kNeighbours) {
       group += "/" + (e.neighbour != nullptr ? e.neighbour->name() : std::to_string(e.n));
@@ -255,7 +260,7 @@ std::vector<Fold> folds(const std::vector<Example>& examples, Split split, uint6
   // As whom it would be held out as a job of its own.
   const auto group_of_neighbour = [&](const Example& e) {
     if (e.neighbour == nullptr || split < Split::kJobs) return std::string();
-    return split == Split::kModels ? e.neighbour->model : e.neighbour->name();
+    return split == Split::kModels ? base_model(*e.neighbour) : e.neighbour->name();
   };
   std::set<std::string> distinct;
   for (const Example& e : examples) distinct.insert(group_of(e));
