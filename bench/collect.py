@@ -60,6 +60,19 @@ def program(model, batch):
     return [sys.executable, HERE / "workloads/jobs.py", model.removesuffix(TRAIN), batch, *kind]
 
 
+def sim_program(dist, model, batch):
+    """As many blocks as its name has letters, so that jobs differ."""
+    return [dist / "libexec/heddle/heddle-synthetic", "--kernels", 4, "--kernel-us",
+            f"{400 * int(batch)}:0", "--blocks", 24 * len(model), "--seed", 1]
+
+
+def simulated(dist, folder, mode):
+    """The environment in which programs find the simulated GPU."""
+    driver = dist / "lib/heddle/sim"
+    return {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"), "LD_LIBRARY_PATH": str(driver),
+            "HEDDLE_SIM_MODE": mode, "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
+
+
 class Worker:
     """A resident process of a job on one side."""
 
@@ -78,10 +91,7 @@ class Collection:
         self.server = (NoMps if options.sim else Mps)(folder / "mps")
         self.env = self.server.env | PINNED
         if options.sim:
-            driver = options.dist / "lib/heddle/sim"
-            self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
-                         "LD_LIBRARY_PATH": str(driver), "HEDDLE_SIM_MODE": "mps",
-                         "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
+            self.env |= simulated(options.dist, folder, "mps")
         self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "shares", None)
         self.random = random.Random(options.seed)
         self.result = session.origin(options, "collect") | {
@@ -208,11 +218,8 @@ class Collection:
 
     def program(self, name):
         model, batch = name.split("/")
-        if self.options.sim:  # as many blocks as its name has letters, so that jobs differ
-            return [self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 4,
-                    "--kernel-us", f"{400 * int(batch)}:0", "--blocks", 24 * len(model), "--seed",
-                    1]
-        return program(model, batch)
+        return (sim_program(self.options.dist, model, batch) if self.options.sim
+                else program(model, batch))
 
     # ---- samples ----
 
