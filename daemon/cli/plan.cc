@@ -234,12 +234,14 @@ int jobs(const PlanOptions& o, const std::string& socket, bool as_json) {
   };
   const plan::Plan made = plan::plan(list, *gpu, estimate, options);
   const json answer = plan_json(made, list);
-  if ((o.rules || o.apply) && made.layout.size() > 1) {
+  if (o.rules && made.layout.size() > 1) {
     return problem(as_json,
-                   "rules and --apply share a whole GPU, and this plan has slices; leave out "
-                   "--allow-mig and --layout, or make slices with `nvidia-smi mig -cgi`");
+                   "rules share a whole GPU, and this plan has slices; leave out "
+                   "--allow-mig and --layout");
   }
-  if (o.apply) return plan_apply(o, socket, answer, rules_of(answer), gpu->sms, as_json);
+  if (o.apply) {
+    return plan_apply(o, socket, {made.layout, answer, rules_of(answer), gpu->sms}, as_json);
+  }
   if (as_json) {
     write_json(answer);
   } else if (o.rules) {
@@ -275,7 +277,9 @@ void add_jobs(CLI::App& plan, PlanOptions& o, const std::string& socket, const b
                 "print the shares as [[rule]]s by label, for heddled.toml; with "
                 "--apply: write them there");
   sub->add_flag("--allow-mig", o.allow_mig,
-                "another MIG layout may be planned; nobody makes it: use nvidia-smi");
+                "another MIG layout may be planned; with --apply it is made, while "
+                "nothing runs on the GPU");
+  sub->add_option("--device", o.device, "the GPU whose slices --apply makes, of several");
   sub->add_flag("--apply", o.apply,
                 "set the shares through the running heddled, live by the policy `shares`; with "
                 "--rules from each program's next start on");

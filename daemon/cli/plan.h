@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/plan/mig.h"
+
 namespace heddle::cli {
 
 struct PlanOptions {
@@ -18,6 +20,7 @@ struct PlanOptions {
   bool explain = false, rules = false, ours = false;  // jobs
   bool allow_mig = false;                             // jobs
   bool apply = false;                                 // jobs: through the heddled of this socket
+  int device = -1;                                    // jobs: NVML's index
   bool wide = false;                                  // layouts
   uint64_t seed = 1;
   std::vector<std::string> policies;  // simulate
@@ -33,10 +36,15 @@ struct PlanOptions {
 void add_plan(CLI::App& app, PlanOptions& options, const std::string& socket, const bool& as_json,
               int& exit_code);
 
-// plan_apply.cc. `plan`: what is printed of it; `rules`: its [[rule]]s; `planned`: the GPU model's
-// SMs.
-int plan_apply(const PlanOptions& options, const std::string& socket, const nlohmann::json& plan,
-               const std::string& rules, uint32_t planned, bool as_json);
+// plan_apply.cc. `plan`: what is printed of it; `rules`: its [[rule]]s; `sms`: the GPU model's.
+struct ApplyPlan {
+  const plan::Layout& layout;
+  const nlohmann::json& plan;
+  std::string rules;
+  uint32_t sms;
+};
+int plan_apply(const PlanOptions& options, const std::string& socket, const ApplyPlan& what,
+               bool as_json);
 int plan_simulate(const PlanOptions& options, bool as_json);  // plan_simulate.cc
 
 }  // namespace heddle::cli

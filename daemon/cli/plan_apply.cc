@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/mig_apply.h"
 #include "daemon/cli/plan.h"
 
 namespace heddle::cli {
@@ -122,6 +123,42 @@ int show_applied(const json& applied, bool as_json) {
   return kOk;
 }
 
+// What each job's program is started with.
+int show_slices(const json& plan, const json& made, bool as_json) {
+  json jobs = json::array();
+  for (const json& job : plan["jobs"]) {
+    json env = json::object();
+    for (const json& slice : made["slices"]) {
+      if (slice["start"] == job["start"]) env["CUDA_VISIBLE_DEVICES"] = slice["uuid"];
+    }
+    if (const double share = job["share"]; share < 1) {
+      env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(std::lround(100 * share));
+    }
+    jobs.push_back({{"job", job["job"]}, {"slice", job["slice"]}, {"environment", env}});
+  }
+  if (as_json) {
+    write_json({{"by", "mig"},
+                {"gpu", made["gpu"]},
+                {"changed", made["changed"]},
+                {"slices", made["slices"]},
+                {"jobs", jobs},
+                {"waiting", plan["waiting"]}});
+    return kOk;
+  }
+  printf("GPU %u %s %s\n", made["gpu"].get<unsigned>(), made["changed"] ? "now has" : "has",
+         plan["layout"].get<std::string>().c_str());
+  for (const json& job : jobs) {
+    printf("%-20s", job["job"].get<std::string>().c_str());
+    for (const auto& [name, value] : job["environment"].items()) {
+      printf(" %s=%s", name.c_str(), value.get<std::string>().c_str());
+    }
+    printf("\n");
+  }
+  printf(
+      "Start each program with this environment. A percentage needs an MPS server of its slice.\n");
+  return kOk;
+}
+
 // ---- rules ----
 
 Result<std::string> read_file(const std::string& path) {
@@ -211,9 +248,20 @@ Answer apply_rules(const std::string& socket, const json& status, const std::str
 
 }  // namespace
 
-int plan_apply(const PlanOptions& o, const std::string& socket, const json& plan,
-               const std::string& rules, uint32_t planned, bool as_json) {
+int plan_apply(const PlanOptions& o, const std::string& socket, const ApplyPlan& what,
+               bool as_json) {
+  const json& plan = what.plan;
   Answer status = ask_status(socket, server::Request::Kind::kStatus);
+  if (what.layout.size() > 1 && !o.allow_mig) {
+    return show_error(as_json, failed("this plan has slices: leave out --layout, or let them be "
+                                      "made by --allow-mig"));
+  }
+  if (o.allow_mig) {
+    const size_t attached = status.code == kOk ? status.json.value("clients", size_t{0}) : 0;
+    const Answer made = make_slices(what.layout, o.device, attached);
+    if (made.code != kOk) return show_error(as_json, made);
+    if (made.json["mig"]) return show_slices(plan, made.json, as_json);
+  }
   if (status.code != kOk) return show_error(as_json, status);
   if (const std::string mode = status.json.value("mode", ""); mode != "mps") {
     return show_error(as_json, failed("shares of the SMs need MPS, and heddled says '" + mode +
@@ -222,12 +270,12 @@ int plan_apply(const PlanOptions& o, const std::string& socket, const json& plan
   json jobs = json::array();
   std::string sizes;
   uint32_t sms = 0;
-  Answer answer = sms_of(status.json, planned, sms);
+  Answer answer = sms_of(status.json, what.sms, sms);
   if (answer.code == kOk) answer = sizes_of(plan, sms, jobs, sizes);
   if (answer.code != kOk) return show_error(as_json, answer);
   std::string note;
   if (o.rules) {
-    answer = apply_rules(socket, status.json, rules);
+    answer = apply_rules(socket, status.json, what.rules);
     if (answer.code == kOk) {
       note = "Written into " + answer.json.get<std::string>() + ", and read by heddled.";
     }

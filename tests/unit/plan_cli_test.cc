@@ -132,7 +132,7 @@ TEST_F(PlanCliTest, ErrorsSayWhatToDo) {
        std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"plan", "jobs", path, "--data", miso_, "--gpu", "a100-40gb", "--apply", "--layout",
              "4g.20gb+3g.20gb"},
-            "leave out --allow-mig and --layout"},
+            "leave out --layout, or let them be"},
            {{"plan", "jobs", path, "--data", miso_, "--apply"}, "/nowhere/heddle.sock"},
            {{"plan", "jobs", path, "--gpu", "tpu"}, "there are a100-40gb"},
            {{"plan", "jobs", path}, "name a table with --data"},
