@@ -442,7 +442,7 @@ def parse(arguments):
     add("--side", type=int, default=5, help="jobs resident on each side (5)")
     add("--sizes", type=lambda text: [int(n) for n in text.split(",")],
         default=[int(n) for n in SIZES.split(",")], help=f"SMs, four at most ({SIZES})")
-    add("--combos", type=int, default=12, help="pairs of sizes in a round (12)")
+    add("--combos", type=int, default=9, help="pairs of sizes in a round (9)")
     add("--rounds", type=int, default=100, help="at most")
     add("--sample-s", type=float, default=SAMPLE_S, help=f"seconds of a sample ({SAMPLE_S})")
     add("--seed", type=int, default=29)

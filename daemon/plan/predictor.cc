@@ -46,14 +46,17 @@ Errors measure(const std::vector<Fold>& folds, Predict predict_of) {
 }
 
 // Shepard's interpolation: the mean of those known samples that `takes` accepts, each by the
-// inverse fourth power of how far its shares are. NaN if there are none.
+// inverse fourth power of how far its shares are; another neighbour is as far as kOther of the GPU.
+// NaN if there are none.
 template <class Takes>
 double nearest_shares(const std::vector<Example>& known, const Example& e, Takes takes) {
   constexpr double kNear = 0.01;  // SM sets of both ends differ by so much
+  constexpr double kOther = 0.05;
   double sum = 0, weights = 0;
   for (const Example& k : known) {
     if (!takes(k)) continue;
-    const double far = std::hypot(k.share - e.share, k.neighbour_share - e.neighbour_share);
+    const double far = std::hypot(k.share - e.share, k.neighbour_share - e.neighbour_share) +
+                       (k.neighbour == e.neighbour ? 0 : kOther);
     const double weight = std::pow(std::max(far, kNear), -4);
     sum += weight * k.pace;
     weights += weight;
@@ -78,10 +81,7 @@ double mean_curve(const std::vector<Example>& known, const Example& e) {
 
 double interpolate(const std::vector<Example>& known, const Example& e) {
   if (e.neighbour != nullptr) {
-    const auto same_job = [&](const Example& k) { return k.job == e.job; };
-    double pace = nearest_shares(
-        known, e, [&](const Example& k) { return same_job(k) && k.neighbour == e.neighbour; });
-    if (std::isnan(pace)) pace = nearest_shares(known, e, same_job);
+    const double pace = nearest_shares(known, e, [&](const Example& k) { return k.job == e.job; });
     return std::isnan(pace) ? mean_curve(known, e) : pace;
   }
   std::map<double, double> shares = {{0, 0}}, times;

@@ -109,9 +109,9 @@ struct Errors {
 };
 Errors errors_of(const std::vector<Fold>& folds, FeatureSet set, Learner learner, uint64_t seed);
 
-// Baselines without learning. Interpolation: of the same job's nearest measured shares, beside the
-// same neighbour if there are any, else numbers of neighbours, else the mean. Mean curve: of the
-// others at this slice and number, or at the nearest shares.
+// Baselines without learning. Interpolation: of the same job's nearest measured shares, rather
+// beside the same neighbour, else numbers of neighbours, else the mean. Mean curve: of the others
+// at this slice and number, or at the nearest shares.
 Errors errors_of_interpolation(const std::vector<Fold>& folds);
 Errors errors_of_mean_curve(const std::vector<Fold>& folds);
 
