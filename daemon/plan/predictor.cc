@@ -148,7 +148,9 @@ Situation situation_beside(const JobCurve& job, double share, const JobCurve& ot
   s.beside_share = other_share;
   s.beside_ms = other.alone_ms;
   s.alone = job.alone_at(share);
-  s.alone_left = job.alone_at(share - s.common() / 2);
+  // What both have is divided by how busy each keeps its own SMs.
+  const double a = std::min(1.0, job.use.sm / share), b = std::min(1.0, other.use.sm / other_share);
+  s.alone_left = job.alone_at(share - s.common() * b / (a + b));
   s.beside_alone = other.alone_at(other_share);
   // What the other occupies: SMs that it has, and the memory's time as it is slower.
   s.beside = {std::min(other.use.sm, other_share), sum_of(other.use.bandwidth, s.beside_alone),

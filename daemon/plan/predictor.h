@@ -29,7 +29,7 @@ struct Situation {
   // paces alone.
   double beside_share = kNotMeasured;
   double alone = kNotMeasured;         // at `share`
-  double alone_left = kNotMeasured;    // at that share without half of what both have
+  double alone_left = kNotMeasured;    // at that share without what the other takes of both's
   double beside_alone = kNotMeasured;  // of the other at its share
   double beside_ms = 0;                // of one iteration of the other on the whole GPU
 

@@ -87,7 +87,8 @@ TEST_F(CollectedTest, WhatAJobDoesAloneIsKnownOfIt) {
   const Situation s = all[0].situation();
   EXPECT_DOUBLE_EQ(s.common(), 0.25);
   EXPECT_DOUBLE_EQ(s.alone, 1);
-  EXPECT_DOUBLE_EQ(s.alone_left, a.alone_at(0.375));
+  // b keeps all of its SMs busy, a so many of its half.
+  EXPECT_DOUBLE_EQ(s.alone_left, a.alone_at(0.5 - 0.25 / (1 + a.use.sm / 0.5)));
 }
 
 TEST_F(CollectedTest, WhatIsHeldOutIsOnNoOtherSide) {
