@@ -23,6 +23,7 @@ be switched here, so there is no setting with slices.
 """
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -322,6 +323,17 @@ def table(result):
                      "daemon's CPU ÷ time", "in hooks ÷ time", "unfinished"], rows)
 
 
+def check_data(options):
+    """Plans are by the measured tables: before a GPU's time is spent."""
+    if all(SETTINGS[name].planner is None for name in options.settings):
+        return
+    with open(options.data / "jobs.csv") as file:
+        known = {f"{row['model']}/{row['batch']}" for row in csv.DictReader(file)}
+    if missing := {*options.online, *options.offline} - known:
+        sys.exit(f"testbed.py: {options.data} has no {', '.join(sorted(missing))}; measure it with "
+                 "`heddle-bench collect --jobs`, or name others with --online and --offline")
+
+
 def measure(options):
     result = session.origin(options, "testbed") | {"seed": options.seed, "alone_ms": {},
                                                    "settings": {}}
@@ -336,6 +348,7 @@ def measure(options):
         elif not options.anew:
             sys.exit(f"testbed.py: {options.json} has other jobs; name another file, or --anew")
     result["plan"] = plan_of
+    check_data(options)
     status = 0
     # Unix sockets want a short path.
     with tempfile.TemporaryDirectory(prefix="hz-", ignore_cleanup_errors=True) as folder:

@@ -58,14 +58,14 @@ double ForestJudge::pace_by_curves(std::span<const Tenant> tenants, size_t which
   const Tenant& self = tenants[which];
   const double share = part * self.share;
   const double alone = self.job->alone_at(share);
-  double pace = alone;
+  double times = 1;
   for (size_t i = 0; i < tenants.size(); ++i) {
     if (i == which) continue;
-    pace *=
-        ask(situation_beside(*self.job, share, *tenants[i].job, part * tenants[i].share, part)) /
-        alone;
+    const double pace =
+        ask(situation_beside(*self.job, share, *tenants[i].job, part * tenants[i].share, part));
+    times += std::max(0.0, alone / pace - 1);
   }
-  return pace;
+  return alone / times;
 }
 
 double ErringJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t compute) {

@@ -58,6 +58,8 @@ class TestBed(unittest.TestCase):
         self.assertIn("simulated", table)
         self.assertEqual(table.count("\n"), 2 + 4)
         self.assertIn("has other jobs", self.play("mps", "--seed", "7", status=1))
+        self.assertIn("has no other/1; measure it",
+                      self.play("mmk", "--anew", "--online", "other/1", status=1))
 
     def check(self, name, of):
         self.assertEqual((of["unfinished"], of["errors"]), (0, []), name)
