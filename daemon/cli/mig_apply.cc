@@ -201,9 +201,8 @@ class Slicer {
 
   Result<void> check_idle() const {
     if (attached_ > 0) {
-      return fail(std::to_string(attached_) +
-                  " programs are attached to heddled: slices change only while nothing runs; end "
-                  "these first");
+      return fail("programs are attached to heddled (" + std::to_string(attached_) +
+                  "): slices change only while nothing runs; end these first");
     }
     for (const auto& list : nvml_.processes) {
       std::vector<Process> found(64);

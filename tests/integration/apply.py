@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`heddle plan jobs --apply` on the simulated GPU: running programs change their SMs at the next
 launch, by the policy `shares`; with --rules heddled's file has the plan's rules, once, and is as it
-was where heddled refuses it; what stands in the way is said."""
+was where heddled refuses it; what stands in the way is said: apply.py FAKE_NVML"""
 
 import json
 import pathlib
@@ -26,9 +26,10 @@ def jobs(where, **sm_pct):
     return path
 
 
-def apply(where, file, *words, code=0):
+def apply(where, file, *words, code=0, **environment):
     done = subprocess.run([stage.HEDDLE, "plan", "jobs", file, "--data", TABLES, "--apply",
-                           *words], env=where.env, text=True, capture_output=True, timeout=60)
+                           *words], env=where.env | environment, text=True, capture_output=True,
+                          timeout=60)
     assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
@@ -60,6 +61,12 @@ def check_live(where):
     assert [(j["job"], j["sms"], j["programs"]) for j in told["jobs"]] == [
         ("batch", 24, 1), ("latency", 96, 0)], told
     stage.wait_until(lambda: sms(where)["batch"] == 24, 5, "a fifth")
+    mig = where.folder / "mig"  # of a GPU that NVML says is idle
+    mig.write_text("1\n9 0 4 1 1\n9 4 4 2 1\n")
+    said = apply(where, jobs(where, batch=20, latency=30), "--allow-mig", "--gpu", "h100-80gb",
+                 code=1, HEDDLE_NVML=sys.argv[1], FAKE_NVML_MIG=str(mig))
+    assert "programs are attached to heddled (1): slices change only while" in said, said
+    assert mig.read_text() == "1\n9 0 4 1 1\n9 4 4 2 1\n"
     demo.finish()
     where.switch_policy("gapfill")
     assert "the live policy is gapfill" in apply(where, jobs(where, batch=50), code=1)
