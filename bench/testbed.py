@@ -20,6 +20,8 @@ be switched here, so there is no setting with slices.
   mmk          the same, and MMK's kernel scheduler (policy mmk): online launches first
   ours         the same with `heddle plan --ours`: right sizes, and only where they gain
   gapfill      MPS, heddle's own kernel scheduler, no shares
+
+One with a policy may name a parameter of it: mmk:duration_us=5000.
 """
 
 import argparse
@@ -67,6 +69,10 @@ SETTINGS = {"default": Setting(mps=False), "mps": Setting(),
             "gapfill": Setting(policy="gapfill")}
 
 
+def setting_of(name):
+    return SETTINGS[name.partition(":")[0]]
+
+
 @dataclass
 class Work:
     """One job of the trace."""
@@ -108,7 +114,7 @@ class Bed:
 
     def __init__(self, options, name, result, folder):
         self.options, self.name, self.result, self.folder = options, name, result, folder
-        self.setting = SETTINGS[name]
+        self.setting = setting_of(name)
         real_mps = self.setting.mps and not options.sim
         self.server = (Mps if real_mps else NoMps)(folder / "mps")
         self.env = self.server.env | PINNED
@@ -126,6 +132,9 @@ class Bed:
             if self.daemon:
                 self.daemon.start()
                 self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+                if params := self.name.partition(":")[2]:
+                    self.daemon.command("policy", "set", self.setting.policy, params, "--wait",
+                                        "0")
             self.start()
             self.measure_alone()
             return self.figures(self.course())
@@ -304,10 +313,9 @@ def rounded(value):
 
 def table(result):
     rows, first = [], None
-    for name in SETTINGS:
-        of = result["settings"].get(name)
-        if not of:
-            continue
+    order = list(SETTINGS)
+    for name, of in sorted(result["settings"].items(),
+                           key=lambda item: (order.index(item[0].partition(":")[0]), item[0])):
         first = first or of
         rows.append([name, f"{of['jct_s']:.1f} ({of['jct_s'] / first['jct_s'] - 1:+.0%})",
                      *(f"{of[key]:.1f}" if of[key] else "–" for key in
@@ -325,7 +333,7 @@ def table(result):
 
 def check_data(options):
     """Plans are by the measured tables: before a GPU's time is spent."""
-    if all(SETTINGS[name].planner is None for name in options.settings):
+    if all(setting_of(name).planner is None for name in options.settings):
         return
     with open(options.data / "jobs.csv") as file:
         known = {f"{row['model']}/{row['batch']}" for row in csv.DictReader(file)}
@@ -353,7 +361,7 @@ def measure(options):
     # Unix sockets want a short path.
     with tempfile.TemporaryDirectory(prefix="hz-", ignore_cleanup_errors=True) as folder:
         options.predictor = Path(folder) / "predictor"
-        if any(SETTINGS[name].planner is not None for name in options.settings):
+        if any(setting_of(name).planner is not None for name in options.settings):
             subprocess.run([options.dist / "bin/heddle", "plan", "train", "--data", options.data,
                             "--output", options.predictor], check=True, stdout=sys.stderr)
         for i, name in enumerate(options.settings):
@@ -399,11 +407,11 @@ def parse(arguments):
         return options
     if not options.json:
         parser.error("--json is missing: where the result goes")
-    if unknown := set(options.settings) - set(SETTINGS):
+    if unknown := {name for name in options.settings if name.partition(":")[0] not in SETTINGS}:
         parser.error(f"no setting {', '.join(sorted(unknown))}; there are {', '.join(SETTINGS)}")
     if min(options.lengths) <= 0 or options.interval <= 0 or not math.isfinite(options.interval):
         parser.error("--lengths and --interval: above 0")
-    planned = [name for name in options.settings if SETTINGS[name].planner is not None]
+    planned = [name for name in options.settings if setting_of(name).planner is not None]
     if planned and not (options.data and options.data.is_dir()):
         parser.error(f"{', '.join(planned)} plan by measured tables: name them with --data FOLDER, "
                      "of `heddle-bench collect`")
