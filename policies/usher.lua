@@ -18,6 +18,11 @@ local UNKNOWN_PCT = 100
 -- Client ID -> launches in flight, and what the last of them uses.
 local at_work = {}
 
+local function work_of(id)
+  if not at_work[id] then at_work[id] = { launches = 0, compute = 0, memory = 0 } end
+  return at_work[id]
+end
+
 local function use_of(kn)
   return kn.occupancy_pct or UNKNOWN_PCT, kn.dram_pct or UNKNOWN_PCT
 end
@@ -64,10 +69,9 @@ return policy {
   },
   hooks = {
     running = function(k, p)
-      local compute, memory = use_of(k.kernel)
-      local before = at_work[k.client.id]
-      at_work[k.client.id] = { launches = (before and before.launches or 0) + 1,
-                               compute = compute, memory = memory }
+      local work = work_of(k.client.id)
+      work.launches = work.launches + 1
+      work.compute, work.memory = use_of(k.kernel)
     end,
 
     stopping = function(k, p)
