@@ -58,6 +58,9 @@ struct Failure {
   std::string what;
 };
 
+// A microbenchmark that cannot press: the others are measured without it.
+struct NoPressure : Failure {};
+
 // One process of interference.cu.
 class Microbenchmark {
  public:
@@ -87,7 +90,7 @@ class Microbenchmark {
                           : "does not answer");
   }
   [[noreturn]] void fail(const std::string& why) const {
-    throw Failure{"microbenchmark " + spec_ + ": " + why};
+    throw NoPressure{{"microbenchmark " + spec_ + ": " + why}};
   }
 
   std::string spec_;
@@ -190,16 +193,29 @@ void sleep_for(double seconds) {
   for (const double until = seconds_now() + seconds; seconds_now() < until;) nap();
 }
 
+// Where a microbenchmark cannot press, says so.
+template <class Measure>
+void press(Measure&& measure) {
+  try {
+    measure();
+  } catch (const NoPressure& failure) {
+    std::cerr << "heddle: " << failure.what << "; left out\n";
+  }
+}
+
 // The whole measurement: the program's profile with its probe.
 Profile measure(const ProbeOptions& options, const std::string& microbenchmark,
                 const std::vector<Pressure>& all, const fs::path& folder,
                 const std::string& models) {
   std::vector<Level> levels;
   for (const Pressure& pressure : all) {
-    Microbenchmark held(microbenchmark, pressure, folder);
-    levels.push_back({pressure, held.hold(options.seconds)});
+    press([&] {
+      Microbenchmark held(microbenchmark, pressure, folder);
+      levels.push_back({pressure, held.hold(options.seconds)});
+    });
   }
-  std::cerr << "heddle: " << levels.size() << " microbenchmarks alone: done\n";
+  std::cerr << "heddle: alone: " << levels.size() << " of " << all.size() << " microbenchmarks\n";
+  if (levels.empty()) throw Failure{"no microbenchmark runs; see above"};
   Program program(options, folder);
   Profile profile = program.wait_for_profile();
   double busy_us = 0, alone_s = 0;
@@ -212,17 +228,22 @@ Profile measure(const ProbeOptions& options, const std::string& microbenchmark,
     return rate_between(begin, end);
   };
   for (Level& level : levels) {
-    Microbenchmark held(microbenchmark, level.of, folder);
-    level.rate_before = alone();
-    const Count begin = program.count();
-    level.held_beside = held.hold(options.seconds);
-    level.rate_beside = rate_between(begin, program.count());
-    level.rate_after = alone();
+    press([&] {
+      Microbenchmark held(microbenchmark, level.of, folder);
+      level.rate_before = alone();
+      const Count begin = program.count();
+      level.held_beside = held.hold(options.seconds);
+      level.rate_beside = rate_between(begin, program.count());
+      level.rate_after = alone();
+    });
+    if (level.held_beside == 0) continue;
     const Neighbour n = neighbours({level})[0];
     std::cerr << "heddle: beside " << level.of.spec << ": "
               << json(std::round(n.slowdown * 100) / 100).dump() << " times as slow, and it "
               << json(std::round(n.stretched * 100) / 100).dump() << '\n';
   }
+  std::erase_if(levels, [](const Level& level) { return level.held_beside == 0; });
+  if (levels.empty()) throw Failure{"no microbenchmark pressed on the program; see above"};
   profiles::Probe probe;
   probe.busy = std::clamp(busy_us / (alone_s * 1e6), 0.01, 1.0);
   probe.beside = neighbours(levels);

@@ -3,7 +3,7 @@
 
 While it holds `dram,blocks=132` it stops the program whose PID is in the file that FAKE_VICTIM
 names, half of the time, and says half of the pressure that it has alone. Other specifications
-press on nobody. FAKE_BROKEN: it ends with these words.
+press on nobody. FAKE_BROKEN names the channels of which it fails.
 """
 
 import json
@@ -42,8 +42,8 @@ def hold(spec, seconds):
 
 def main():
     spec = sys.argv[1]
-    if "FAKE_BROKEN" in os.environ:
-        sys.exit(os.environ["FAKE_BROKEN"])
+    if spec.split(",")[0] in os.environ.get("FAKE_BROKEN", ""):
+        sys.exit("out of luck")
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         word, seconds = line.split()

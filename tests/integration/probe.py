@@ -77,7 +77,11 @@ def check(where):
 
     refused(where, "build it: nvcc", "--channels", "issue")
     refused(where, "no channel smoke", "--channels", "issue,smoke", "--program", FAKE)
-    refused(where, "microbenchmark issue,ilp=2: no GPU today", *fake, FAKE_BROKEN="no GPU today")
+    refused(where, "microbenchmark issue,ilp=2: out of luck; left out", *fake,
+            FAKE_BROKEN="issue dram")
+    done = probe(where, *fake, FAKE_BROKEN="dram")
+    expect(done.returncode == 0 and "dram,blocks=66: out of luck; left out" in done.stderr, done)
+    expect({n["channel"] for n in json.loads(done.stdout)["probe"]["beside"]} == {"issue"}, done)
     refused(where, "start MPS", *fake, CUDA_MPS_PIPE_DIRECTORY=str(where.folder / "none"))
     refused(where, "the program ended too early", *fake, seconds=3)
 
