@@ -276,19 +276,33 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
+namespace {
+
+// What a profiler measures of each channel, and how much of it is the whole.
+struct Measured {
+  Channel channel;
+  std::string_view key;
+  double whole;
+};
+std::array<Measured, 7> measured_on(const DeviceModel& device) {
+  return {{{Channel::kIssue, "ipc", device.issue_per_cycle},
+           {Channel::kFma, "fma_pct", 100},
+           {Channel::kFp64, "fp64_pct", 100},
+           {Channel::kTensor, "tensor_pct", 100},
+           {Channel::kSmem, "smem_pct", device.smem_peak_pct},
+           {Channel::kL2, "l2_pct", device.l2_peak_pct},
+           {Channel::kDram, "dram_pct", device.dram_peak_pct}}};
+}
+
+}  // namespace
+
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device) {
   Use use;
   const auto set = [&](float& out, std::string_view key, double whole) {
     if (const auto value = metrics.get(key)) out = static_cast<float>(*value / whole);
   };
-  set(use[Channel::kIssue], "ipc", device.issue_per_cycle);
-  set(use[Channel::kFma], "fma_pct", 100);
-  set(use[Channel::kFp64], "fp64_pct", 100);
-  set(use[Channel::kTensor], "tensor_pct", 100);
+  for (const Measured& m : measured_on(device)) set(use[m.channel], m.key, m.whole);
   set(use[Channel::kTensor], "tensor_active_pct", 100);  // a Hopper instruction takes many cycles
-  set(use[Channel::kSmem], "smem_pct", device.smem_peak_pct);
-  set(use[Channel::kL2], "l2_pct", device.l2_peak_pct);
-  set(use[Channel::kDram], "dram_pct", device.dram_peak_pct);
   set(use.l1_reuse, "l1_hit_pct", 100);
   set(use.l2_reuse, "l2_hit_pct", 100);
   return use;
@@ -322,6 +336,15 @@ Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double a
     use.even = static_cast<float>(std::clamp(part, 0.5, 1.0));
   }
   return use;
+}
+
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device) {
+  ipc::KernelMetrics all{};
+  for (const Measured& m : measured_on(device)) {
+    const auto part = static_cast<double>(use[m.channel]);
+    if (part >= 0) all.set(ipc::metric_of(m.key), part * m.whole);
+  }
+  return all;
 }
 
 bool Use::any_known() const {

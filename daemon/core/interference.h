@@ -69,6 +69,8 @@ struct DeviceModel;
 // (Measuring 4.1.3): it is taken against the most that was ever seen on this GPU model. It counts
 // every store as an L2 hit, so that the hit rate is an upper bound of what can be lost.
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device);
+// The metrics that say so: use_of() of them has the same bandwidths and pipes.
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
 
 struct LaunchShape;
 // The same of a kernel that takes `alone_us` here, again and again. A profiler's launch is longer
