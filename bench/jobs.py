@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import testbed
 from md import NO_RESULT, RESULTS, markdown
 
 JOBS = RESULTS / "jobs"
@@ -36,6 +37,8 @@ def commands():
         "simulate-miso-60": ["simulate", "--data", miso, "--policy", ",".join(MAIN), "--interval",
                              "60"],
     }
+    if (TABLES / "h100").is_dir():  # of `heddle-bench collect`
+        found["predict-h100"] = ["predict", "--data", str(TABLES / "h100"), "--seed", PREDICT_SEED]
     for interval in ("40", "60", "80"):
         found[f"simulate-{interval}"] = [*simulate, "--interval", interval]
     for error in ("0", "3.5", "10", "20"):
@@ -149,10 +152,29 @@ def pairs_table():
     return markdown(["simulated", "JCT, s", "makespan, s", "ANTT"], rows)
 
 
+def spots_table():
+    """The same share as an SM set, switched live, and as an MPS percentage."""
+    document = load("collect")
+    if not document or not document["spots"]:
+        return NO_RESULT
+    rows = [[spot["job"], str(spot["sms"]), f"{spot['percent']} %", f"{spot['sm_set_ms']:.2f}",
+             f"{spot['mps_ms']:.2f}", f"{spot['mps_ms'] / spot['sm_set_ms'] - 1:+.1%}"]
+            for spot in document["spots"] if spot["mps_ms"]]
+    return markdown([f"{document['gpu']}, alone", "SMs", "MPS percentage", "ms on the SM set",
+                     "ms under MPS", "difference"], rows)
+
+
+def testbed_table():
+    document = load("testbed")
+    return testbed.table(document) if document else NO_RESULT
+
+
 def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
             "predict-miso": predict_table("predict-miso"),
+            "predict-h100": predict_table("predict-h100"),
+            "spots": spots_table(), "testbed": testbed_table(),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "ablation": simulate_table("simulate-60", ablation),

@@ -117,6 +117,10 @@ constexpr const char* kPairsHelp =
     "Kernels of real models beside each other: how much longer each takes than alone; needs a GPU "
     "and PyTorch (pairs --help)";
 
+constexpr const char* kCollectHelp =
+    "Jobs at shares of the GPU, alone and beside a neighbour: the tables of `heddle plan`; needs a "
+    "GPU, MPS and torchvision (collect --help)";
+
 constexpr const char* kAgreeHelp =
     R"(Whether two results of one scenario say the same: every ratio over alone, and of each policy over
 its rival, of A.json and of B.json, with their 95 % intervals. Those whose intervals do not meet are
@@ -292,6 +296,8 @@ int main(int argc, char** argv) {
   interference->prefix_command()->set_help_flag();
   CLI::App* pairs = app.add_subcommand("pairs", kPairsHelp);
   pairs->prefix_command()->set_help_flag();
+  CLI::App* collect = app.add_subcommand("collect", kCollectHelp);
+  collect->prefix_command()->set_help_flag();
   std::string first, second;
   CLI::App* agree = app.add_subcommand("agree", kAgreeHelp);
   agree->add_option("first", first)->type_name("A.json")->required();
@@ -312,6 +318,7 @@ int main(int argc, char** argv) {
     if (drawing->parsed()) return become("plot", drawing->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());
     if (pairs->parsed()) return become("pairs", pairs->remaining());
+    if (collect->parsed()) return become("collect", collect->remaining());
     if (agree->parsed()) return heddle::bench::print_agreements(first, second);
     if (gated->parsed()) return heddle::bench::gated_loop(clients, count, beside);
     return launches->parsed() ? heddle::bench::launch_loop(count) : heddle::bench::micro(options);

@@ -4,20 +4,30 @@
 -- resource check lets it: nothing of a more important program is on the GPU, or all promises can
 -- afford it. Else it waits. What counts is not the clock but the time of online kernels that it has
 -- waited through: once that passes DURATION / MPS limit it goes, and counts from nothing again. The
--- limit is the share that `heddle plan` gave the job: its rule's share, such as 0.4.
+-- limit is the share that `heddle plan` gave the job: of the SMs that `sizes` names for its label,
+-- which its launches keep to, or else its rule's share, such as 0.4.
 --
 -- Not as printed: line 18 runs offline kernels that do NOT pass the check, `schedule` is never set
 -- to true again, and line 24 adds one online kernel's time however long it waits. The paper prints
 -- no DURATION. For less harm to online programs use gapfill.lua, which knows how long gaps are.
 queue.create("offline")
+sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
+local sizes = import "lib/sizes"
 local above, company = import "lib/above", import "lib/company"
+
+local sms = {}  -- by label
 
 -- By client: the online kernel time at which it began to wait.
 local since = {}
 
 -- The time, in all, in which programs above the launch had work on the GPU.
 local function online_us(g, k) return now_us() - g:idle_us(k.priority) end
+
+local function share(g, c)
+  local at = sms[c.label]
+  return at and at > 0 and at / g.sm_total or c.share
+end
 
 local function run(k)
   since[k.client.id] = nil
@@ -34,8 +44,12 @@ return policy {
                     doc = "most predicted offline work in flight that passed the check" },
     promises = { type = "bool", default = false,
                  doc = "the check also lets in what rules' slowdown_max can afford" },
+    sizes = { type = "string", default = "",
+              doc = "SMs of each label, as api=64,embed=32; 0: all of them" },
   },
   hooks = {
+    init = function(p) sms = sizes.read(p.sizes) end,
+    kernel_init = function(kn, c, p) return sms[c.label] end,
     client_exit = function(c) since[c.id] = nil end,
 
     enqueue = function(k, p)
@@ -54,7 +68,7 @@ return policy {
         if not g:busy(k.priority) then return run(k) end
         if p.promises and company.may_join(k) then return run(k) end
       end
-      if now - since[id] > p.duration_us / k.client.share then return run(k) end
+      if now - since[id] > p.duration_us / share(g, k.client) then return run(k) end
       return IDLE, short and "enough in flight" or "online first"
     end,
   },

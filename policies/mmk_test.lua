@@ -7,7 +7,7 @@ local function beside(t, params, shares, us)
   s:client { name = "online", priority = 0 }
   s:loop { client = "online", us = 500, launches = 40, blocks = 264, threads = 1024 }
   for name, share in pairs(shares) do
-    s:client { name = name, priority = 9, share = share }
+    s:client { name = name, label = name, priority = 9, share = share }
     s:loop { client = name, us = 100, blocks = 264, threads = 1024, at = 5 }
   end
   s:run(us)
@@ -93,4 +93,19 @@ test("with promises, what the online program can afford goes beside it", functio
     return s:stats("offline").launches
   end
   t.ok(launches(true) > launches(false) + 50, launches(true) .. " against " .. launches(false))
+end)
+
+test("an offline program runs on its label's SMs, and waits by that share", function(t)
+  local function of(sizes)
+    local s = beside(t, { duration_us = 1500, sizes = sizes }, { offline = 1 }, 200000)
+    local sms = {}
+    for _, l in ipairs(s:log()) do sms[l.client] = l.sms end
+    return s:stats("offline").launches, sms
+  end
+  local all, on_all = of("")
+  local half, on_half = of("offline=64")
+  t.eq(on_all.offline, 132, "SMs without a size")
+  t.near(on_half.offline, 64, 4, "SMs of its size, in groups")
+  t.eq(on_half.online, 132, "SMs of the program without a size")
+  t.near(all / half, 132 / 64, 0.4, "launches at share 1 over those at 64 SMs")
 end)

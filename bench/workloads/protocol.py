@@ -8,6 +8,8 @@ stdin, one JSON line back.
                                  SEED`, `burst COUNT RATE` (so many at once, RATE times a second)
                                  or `recorded FILE`; then time counts from the arrival.
                                  An iteration of several tokens tells the times between them too
+    run COUNT                    so many iterations without a pause; when they began and ended
+                                 (CLOCK_MONOTONIC, s)
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
     ab SECONDS SEED              iterations in pairs, one with heddle's shim and one bypassing it
@@ -95,6 +97,13 @@ def go(iterate, start, seconds, lead, tail):
     return answer(taken, tbt, last - first)
 
 
+def run(iterate, count):
+    begin = time.monotonic()
+    for _ in range(count):
+        iterate()
+    return {"begin_s": begin, "end_s": time.monotonic(), "iterations": count}
+
+
 def answer(taken, tbt, span_s):
     return {"us": taken, "span_s": round(span_s, 6)} | ({"tbt_us": tbt} if tbt else {})
 
@@ -151,8 +160,10 @@ def serve(job, out):
         if command == "quit":
             break
         if command == "go":
-            run = go_arriving if arguments[4:] else go
-            reply = run(job.iterate, *map(float, arguments[:4]), *arguments[4:])
+            play = go_arriving if arguments[4:] else go
+            reply = play(job.iterate, *map(float, arguments[:4]), *arguments[4:])
+        elif command == "run":
+            reply = run(job.iterate, int(arguments[0]))
         elif command == "hash":
             reply = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":

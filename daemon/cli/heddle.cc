@@ -478,7 +478,7 @@ int main(int argc, char** argv) {
   add_policy(app, options);
   add_traces(app, options);
   add_profiles(app, options);
-  add_plan(app, options.plan, options.as_json, options.exit_code);
+  add_plan(app, options.plan, options.socket, options.as_json, options.exit_code);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   try {
     app.parse(own, argv);

@@ -55,7 +55,7 @@ int train(const PlanOptions& o, bool as_json) {
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
   std::ofstream out(o.output);
-  plan::train(examples, plan::FeatureSet::kWider, plan::Learner::kForest, o.seed).write(out);
+  plan::train(examples, plan::features_for(*table), plan::Learner::kForest, o.seed).write(out);
   out.close();
   if (!out) return problem(as_json, o.output + ": cannot be written; check path and space");
   if (as_json) {
@@ -68,13 +68,15 @@ int train(const PlanOptions& o, bool as_json) {
 }
 
 // Errors of each learner on each split, the mean of `seeds`; "models" has one fold a model instead.
-json errors_of(const std::vector<plan::Example>& examples, uint64_t seed, uint32_t seeds) {
+json errors_of(const std::vector<plan::Example>& examples, plan::FeatureSet most, uint64_t seed,
+               uint32_t seeds) {
   json rows = json::array();
   for (const auto split : {plan::Split::kSamples, plan::Split::kNeighbours, plan::Split::kJobs,
                            plan::Split::kModels}) {
     const uint32_t runs = split == plan::Split::kModels ? 1 : seeds;
     std::vector<std::vector<plan::Fold>> folds;
     for (uint32_t i = 0; i < runs; ++i) folds.push_back(plan::folds(examples, split, seed + i));
+    if (folds.front().empty()) continue;  // too few jobs for this split
     const auto add = [&](const std::string& learner, const std::string& features, auto measure) {
       double absolute = 0, relative = 0, count = 0;
       for (uint32_t i = 0; i < runs; ++i) {
@@ -90,9 +92,9 @@ json errors_of(const std::vector<plan::Example>& examples, uint64_t seed, uint32
                       {"relative", relative},
                       {"held_out", count}});
     };
-    for (const auto set : {plan::FeatureSet::kTableOne, plan::FeatureSet::kWider}) {
+    for (const auto set : {plan::FeatureSet::kTableOne, most}) {
       for (size_t l = 0; l < std::size(plan::kLearnerNames); ++l) {
-        add(plan::kLearnerNames[l], set == plan::FeatureSet::kWider ? "wider" : "table-one",
+        add(plan::kLearnerNames[l], plan::kFeatureSetNames[static_cast<size_t>(set)],
             [&](const auto& f, uint64_t s) {
               return plan::errors_of(f, set, static_cast<plan::Learner>(l), s);
             });
@@ -109,7 +111,7 @@ int predict(const PlanOptions& o, bool as_json) {
   const auto table = plan::read_jobs(o.data);
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
-  const json rows = errors_of(examples, o.seed, o.seeds);
+  const json rows = errors_of(examples, plan::features_for(*table), o.seed, o.seeds);
   if (as_json) {
     write_json({{"source", table->source},
                 {"samples", examples.size()},
@@ -138,7 +140,7 @@ Result<plan::Predictor> predictor_of(const PlanOptions& o, const std::optional<p
     return plan::Predictor::read(in, o.predictor);
   }
   if (!t) return fail("nothing to predict by; give --data DIR, or --predictor FILE");
-  return plan::train(plan::examples(*t), plan::FeatureSet::kWider, plan::Learner::kForest, o.seed);
+  return plan::train(plan::examples(*t), plan::features_for(*t), plan::Learner::kForest, o.seed);
 }
 
 json plan_json(const plan::Plan& p, const std::vector<plan::PlannedJob>& jobs) {
@@ -178,26 +180,24 @@ void print_plan(const json& p, bool explain) {
 
 // Rules that give the shares of a whole GPU, by label: SMs that do not overlap, as long as there
 // are any, and the share that policies such as mmk ask for.
-void print_rules(const json& p) {
+std::string rules_of(const json& p) {
   double from = 0;
+  std::string rules;
   for (const json& j : p["jobs"]) {
     const double share = j["share"].get<double>();
     if (share >= 1) continue;
     const double begin = std::min(from, 1 - share);
     from = begin + share;
-    printf("[[rule]]\nname = %s\nlabel = %s\nsms = \"%.0f%%-%.0f%%\"\nshare = %.1f\n\n",
-           json(j["job"]).dump().c_str(), json(j["job"]).dump().c_str(), 100 * begin, 100 * from,
-           share);
+    char text[200];
+    snprintf(text, sizeof text, "sms = \"%.0f%%-%.0f%%\"\nshare = %.1f\n\n", 100 * begin,
+             100 * from, share);
+    const std::string name = json(j["job"]).dump();
+    rules += "[[rule]]\nname = " + name + "\nlabel = " + name + "\n" + text;
   }
+  return rules;
 }
 
-int jobs(const PlanOptions& o, bool as_json) {
-  if (o.apply) {
-    return problem(
-        as_json,
-        "--apply is not in this build: heddled takes SM sets from its rules, so put what "
-        "--rules prints into heddled.toml; make slices with `nvidia-smi mig -cgi`");
-  }
+int jobs(const PlanOptions& o, const std::string& socket, bool as_json) {
   int exit_code = kOk;
   const plan::GpuModel* gpu = gpu_of(o, as_json, exit_code);
   if (gpu == nullptr) return exit_code;
@@ -239,17 +239,21 @@ int jobs(const PlanOptions& o, bool as_json) {
                    "rules share a whole GPU, and this plan has slices; leave out "
                    "--allow-mig and --layout");
   }
+  if (o.apply) {
+    return plan_apply(o, socket, {made.layout, answer, rules_of(answer), gpu->sms}, as_json);
+  }
   if (as_json) {
     write_json(answer);
   } else if (o.rules) {
-    print_rules(answer);
+    std::cout << rules_of(answer);
   } else {
     print_plan(answer, o.explain);
   }
   return kOk;
 }
 
-void add_jobs(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_code) {
+void add_jobs(CLI::App& plan, PlanOptions& o, const std::string& socket, const bool& as_json,
+              int& exit_code) {
   CLI::App* sub = plan.add_subcommand(
       "jobs",
       "Slices and shares for the jobs of one GPU that FILE describes (daemon/plan/README.md)");
@@ -269,11 +273,17 @@ void add_jobs(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_cod
       "--ours", o.ours,
       "not MMK's first fit and SM use: each job where most is gained, with its right size");
   sub->add_flag("--explain", o.explain, "a reason for each decision");
-  sub->add_flag("--rules", o.rules, "print the shares as [[rule]]s by label, for heddled.toml");
+  sub->add_flag("--rules", o.rules,
+                "print the shares as [[rule]]s by label, for heddled.toml; with "
+                "--apply: write them there");
   sub->add_flag("--allow-mig", o.allow_mig,
-                "another MIG layout may be planned; nobody makes it: use nvidia-smi");
-  sub->add_flag("--apply", o.apply, "not in this build: says what to do instead");
-  sub->callback([&] { exit_code = jobs(o, as_json); });
+                "another MIG layout may be planned; with --apply it is made, while "
+                "nothing runs on the GPU");
+  sub->add_option("--device", o.device, "the GPU whose slices --apply makes, of several");
+  sub->add_flag("--apply", o.apply,
+                "set the shares through the running heddled, live by the policy `shares`; with "
+                "--rules from each program's next start on");
+  sub->callback([&] { exit_code = jobs(o, socket, as_json); });
 }
 
 void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit_code) {
@@ -301,11 +311,14 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
 
 }  // namespace
 
-void add_plan(CLI::App& app, PlanOptions& o, const bool& as_json, int& exit_code) {
+void add_plan(CLI::App& app, PlanOptions& o, const std::string& socket, const bool& as_json,
+              int& exit_code) {
   CLI::App* plan = app.add_subcommand(
-      "plan", "Which job goes to which MIG slice, at which share; needs no daemon and no GPU");
+      "plan",
+      "Which job goes to which MIG slice, at which share; only --apply needs a daemon. Tables of "
+      "your own jobs: `heddle-bench collect`");
   plan->require_subcommand(1)->fallthrough();
-  add_jobs(*plan, o, as_json, exit_code);
+  add_jobs(*plan, o, socket, as_json, exit_code);
   CLI::App* list = plan->add_subcommand("layouts", "Every full MIG layout of a GPU model");
   list->add_option("--gpu", o.gpu, plan::gpu_names() + " (a100-80gb)");
   list->add_flag("--wide", o.wide, "also slices of one compute slice with twice the memory");
@@ -316,7 +329,9 @@ void add_plan(CLI::App& app, PlanOptions& o, const bool& as_json, int& exit_code
   learn->add_option("--seed", o.seed, "(1)");
   learn->callback([&] { exit_code = train(o, as_json); });
   CLI::App* errors = plan->add_subcommand(
-      "predict", "How wrong four learners and two baselines are on what they have not seen");
+      "predict",
+      "How wrong four learners and two baselines are on what they have not seen; splits "
+      "that the table is too small for are left out");
   errors->add_option("--data", o.data, "such as profiles/jobs/parvagpu")->required();
   errors->add_option("--seed", o.seed, "the first (1)");
   errors->add_option("--seeds", o.seeds, "how many splits (5)")->check(CLI::Range(1, 1000));

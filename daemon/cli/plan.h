@@ -2,8 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "daemon/plan/mig.h"
 
 namespace heddle::cli {
 
@@ -16,7 +19,8 @@ struct PlanOptions {
   std::string layout;                                 // jobs: what the GPU has now
   bool explain = false, rules = false, ours = false;  // jobs
   bool allow_mig = false;                             // jobs
-  bool apply = false;                                 // jobs: not in this build
+  bool apply = false;                                 // jobs: through the heddled of this socket
+  int device = -1;                                    // jobs: NVML's index
   bool wide = false;                                  // layouts
   uint64_t seed = 1;
   std::vector<std::string> policies;  // simulate
@@ -28,8 +32,19 @@ struct PlanOptions {
 };
 
 // Adds the subcommand; what is asked for runs as it is parsed, and leaves its exit status.
-void add_plan(CLI::App& app, PlanOptions& options, const bool& as_json, int& exit_code);
+// `socket`: the daemon's, for --apply.
+void add_plan(CLI::App& app, PlanOptions& options, const std::string& socket, const bool& as_json,
+              int& exit_code);
 
+// plan_apply.cc. `plan`: what is printed of it; `rules`: its [[rule]]s; `sms`: the GPU model's.
+struct ApplyPlan {
+  const plan::Layout& layout;
+  const nlohmann::json& plan;
+  std::string rules;
+  uint32_t sms;
+};
+int plan_apply(const PlanOptions& options, const std::string& socket, const ApplyPlan& what,
+               bool as_json);
 int plan_simulate(const PlanOptions& options, bool as_json);  // plan_simulate.cc
 
 }  // namespace heddle::cli

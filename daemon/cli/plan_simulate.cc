@@ -66,7 +66,7 @@ std::unique_ptr<plan::Judge> judge_of(const PlanOptions& o, const plan::JobTable
   // A fifth of all (job, neighbours) it has never seen.
   const auto fold = plan::folds(plan::examples(table), plan::Split::kNeighbours, seed).front();
   return std::make_unique<plan::ForestJudge>(
-      plan::train(fold.known, plan::FeatureSet::kWider, plan::Learner::kForest, seed));
+      plan::train(fold.known, plan::features_for(table), plan::Learner::kForest, seed));
 }
 
 std::string judge_name(const PlanOptions& o) {

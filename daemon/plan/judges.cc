@@ -20,7 +20,7 @@ void add(double& sum, double use, double most) {
 
 double ForestJudge::ask(const Situation& situation) {
   uint64_t hash = 0;
-  for (double f : features(situation, FeatureSet::kWider))
+  for (double f : features(situation, predictor_.set()))
     hash = mixed(hash, std::bit_cast<uint64_t>(f));
   const auto [at, fresh] = known_.try_emplace(hash, 0);
   if (fresh) at->second = predictor_.pace(situation);
@@ -31,6 +31,7 @@ double ForestJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t
   const Tenant& self = tenants[which];
   if (!self.job->fits(size_index(compute))) return 0;
   const double part = static_cast<double>(compute) / double{kComputeSlices};
+  if (predictor_.set() == FeatureSet::kCurves) return pace_by_curves(tenants, which, part);
   Situation s;
   // Nobody measured a difference between online and offline jobs: the tables have one kind.
   s.share = s.slice = part;
@@ -51,6 +52,20 @@ double ForestJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t
   }
   s.others = static_cast<double>(tenants.size() - 1);
   return std::min(pace, ask(s));
+}
+
+double ForestJudge::pace_by_curves(std::span<const Tenant> tenants, size_t which, double part) {
+  const Tenant& self = tenants[which];
+  const double share = part * self.share;
+  const double alone = self.job->alone_at(share);
+  double times = 1;
+  for (size_t i = 0; i < tenants.size(); ++i) {
+    if (i == which) continue;
+    const double pace =
+        ask(situation_beside(*self.job, share, *tenants[i].job, part * tenants[i].share, part));
+    times += std::max(0.0, alone / pace - 1);
+  }
+  return alone / times;
 }
 
 double ErringJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t compute) {

@@ -15,20 +15,15 @@ namespace {
 
 constexpr const char* kHeader = "heddle-predictor 1";
 
+// Training and inference of a model are one model's.
+std::string base_model(const JobCurve& job) {
+  return job.model.substr(0, job.model.find("-train"));
+}
+
 double sum_of(double use, double times) { return use < 0 ? kNotMeasured : use * times; }
 
 double slice_part(size_t size) {
   return static_cast<double>(kSliceSizes[size]) / static_cast<double>(kComputeSlices);
-}
-
-// Between the nearest two of `points` (by key), level beyond them.
-double between(const std::map<double, double>& points, double at) {
-  const auto above = points.lower_bound(at);
-  if (above == points.end()) return points.rbegin()->second;
-  if (above == points.begin() || above->first == at) return above->second;
-  const auto below = std::prev(above);
-  const double part = (at - below->first) / (above->first - below->first);
-  return below->second + part * (above->second - below->second);
 }
 
 template <class Predict>
@@ -50,7 +45,29 @@ Errors measure(const std::vector<Fold>& folds, Predict predict_of) {
   return errors;
 }
 
+// Shepard's interpolation: the mean of those known samples that `takes` accepts, each by the
+// inverse fourth power of how far its shares are; another neighbour is as far as kOther of the GPU.
+// NaN if there are none.
+template <class Takes>
+double nearest_shares(const std::vector<Example>& known, const Example& e, Takes takes) {
+  constexpr double kNear = 0.01;  // SM sets of both ends differ by so much
+  constexpr double kOther = 0.05;
+  double sum = 0, weights = 0;
+  for (const Example& k : known) {
+    if (!takes(k)) continue;
+    const double far = std::hypot(k.share - e.share, k.neighbour_share - e.neighbour_share) +
+                       (k.neighbour == e.neighbour ? 0 : kOther);
+    const double weight = std::pow(std::max(far, kNear), -4);
+    sum += weight * k.pace;
+    weights += weight;
+  }
+  return sum / weights;
+}
+
 double mean_curve(const std::vector<Example>& known, const Example& e) {
+  if (e.neighbour != nullptr) {
+    return nearest_shares(known, e, [](const Example&) { return true; });
+  }
   double sum = 0, all = 0;
   size_t count = 0;
   for (const Example& k : known) {
@@ -63,6 +80,10 @@ double mean_curve(const std::vector<Example>& known, const Example& e) {
 }
 
 double interpolate(const std::vector<Example>& known, const Example& e) {
+  if (e.neighbour != nullptr) {
+    const double pace = nearest_shares(known, e, [&](const Example& k) { return k.job == e.job; });
+    return std::isnan(pace) ? mean_curve(known, e) : pace;
+  }
   std::map<double, double> shares = {{0, 0}}, times;
   for (const Example& k : known) {
     if (k.job != e.job) continue;
@@ -79,7 +100,11 @@ double interpolate(const std::vector<Example>& known, const Example& e) {
 
 // What is learned is by how much a pace differs from this bound, as a ratio: the error that counts
 // is the relative one, and a tree does not extend what it has seen.
-double log_bound(const Situation& s) {
+double log_bound(const Situation& s, FeatureSet set) {
+  if (set == FeatureSet::kCurves && s.alone > 0) return std::log(s.alone);
+  if (s.beside_share >= 0) {  // SMs of its own, but for half of what both have
+    return -std::log(std::max(1.0, s.own.sm / (s.share - s.common() / 2)));
+  }
   const double wanted = std::max(s.own.sm, 0.0) + std::max(s.beside.sm, 0.0);
   return -std::log(std::max(1.0, wanted / s.share));
 }
@@ -100,12 +125,45 @@ Features features(const Situation& s, FeatureSet set) {
                 sum_of(s.beside.l2, times)};
   if (set == FeatureSet::kTableOne) return x;
   const double wanted = std::max(s.own.sm, 0.0) + std::max(s.beside.sm, 0.0);
+  if (set == FeatureSet::kCurves) {
+    x.insert(x.end(),
+             {s.others, std::log(s.alone_ms), s.beside_share, s.common(), s.alone,
+              s.alone_left / s.alone, s.beside_alone, std::log(std::max(s.beside_ms, 1e-3)), wanted,
+              std::max(s.own.bandwidth, 0.0) + std::max(s.beside.bandwidth, 0.0)});
+    return x;
+  }
   x.insert(x.end(), {s.others, s.slice, std::log(s.alone_ms), wanted / s.share,
                      std::max(s.own.sm, 0.0) / s.share});
   return x;
 }
 
+Situation situation_beside(const JobCurve& job, double share, const JobCurve& other,
+                           double other_share, double slice) {
+  Situation s;
+  s.share = share;
+  s.slice = slice;
+  s.own = job.use;
+  s.alone_ms = job.alone_ms;
+  s.others = 1;
+  s.beside_share = other_share;
+  s.beside_ms = other.alone_ms;
+  s.alone = job.alone_at(share);
+  // What both have is divided by how busy each keeps its own SMs.
+  const double a = std::min(1.0, job.use.sm / share), b = std::min(1.0, other.use.sm / other_share);
+  s.alone_left = job.alone_at(share - s.common() * b / (a + b));
+  s.beside_alone = other.alone_at(other_share);
+  // What the other occupies: SMs that it has, and the memory's time as it is slower.
+  s.beside = {std::min(other.use.sm, other_share), sum_of(other.use.bandwidth, s.beside_alone),
+              other.use.l2};
+  return s;
+}
+
+FeatureSet features_for(const JobTable& table) {
+  return table.beside.empty() ? FeatureSet::kWider : FeatureSet::kCurves;
+}
+
 Situation Example::situation() const {
+  if (neighbour != nullptr) return situation_beside(*job, share, *neighbour, neighbour_share, 1);
   const auto others = static_cast<double>(n - 1);
   Situation s;
   s.share = s.slice = slice_part(size);
@@ -119,6 +177,11 @@ Situation Example::situation() const {
 
 std::vector<Example> examples(const JobTable& table) {
   std::vector<Example> all;
+  for (const Beside& b : table.beside) {
+    all.push_back({&table.curves[b.job], 0, 0, b.pace, &table.curves[b.neighbour], b.share,
+                   b.neighbour_share});
+  }
+  if (!all.empty()) return all;
   for (const JobCurve& job : table.curves) {
     for (size_t size = 0; size < kSliceSizes.size(); ++size) {
       for (size_t n = 1; n <= kProcessesMost; ++n) {
@@ -135,7 +198,7 @@ Predictor train(const std::vector<Example>& examples, FeatureSet set, Learner le
   Samples samples;
   for (const Example& e : examples) {
     samples.x.push_back(features(e.situation(), set));
-    samples.y.push_back(std::log(e.pace) - log_bound(e.situation()));
+    samples.y.push_back(std::log(e.pace) - log_bound(e.situation(), set));
   }
   Predictor p;
   p.set_ = set;
@@ -157,11 +220,11 @@ Predictor train(const std::vector<Example>& examples, FeatureSet set, Learner le
 }
 
 double Predictor::pace(const Situation& situation) const {
-  return std::exp(learned_->predict(features(situation, set_)) + log_bound(situation));
+  return std::exp(learned_->predict(features(situation, set_)) + log_bound(situation, set_));
 }
 
 void Predictor::write(std::ostream& out) const {
-  out << kHeader << (set_ == FeatureSet::kTableOne ? " table-one" : " wider") << '\n';
+  out << kHeader << ' ' << kFeatureSetNames[static_cast<size_t>(set_)] << '\n';
   if (const auto* forest = dynamic_cast<const Forest*>(learned_.get())) forest->write(out);
 }
 
@@ -170,9 +233,10 @@ Result<Predictor> Predictor::read(std::istream& in, const std::string& name) {
   std::getline(in, line);
   const std::string header(kHeader);
   Predictor p;
-  if (line == header + " table-one") {
-    p.set_ = FeatureSet::kTableOne;
-  } else if (line != header + " wider") {
+  const auto found = std::find_if(std::begin(kFeatureSetNames), std::end(kFeatureSetNames),
+                                  [&](const char* set) { return line == header + ' ' + set; });
+  p.set_ = static_cast<FeatureSet>(found - std::begin(kFeatureSetNames));
+  if (found == std::end(kFeatureSetNames)) {
     return fail(name + ":1: is no predictor of this heddle; write it with `heddle plan train`");
   }
   auto forest = Forest::read(in, name, features({}, p.set_).size());
@@ -183,11 +247,22 @@ Result<Predictor> Predictor::read(std::istream& in, const std::string& name) {
 
 std::vector<Fold> folds(const std::vector<Example>& examples, Split split, uint64_t seed) {
   const auto group_of = [&](const Example& e) {
-    std::string group = e.job->model;
+    std::string group = split == Split::kModels ? base_model(*e.job) : e.job->model;
     if (split != Split::kModels) group += "/" + std::to_string(e.job->batch);
-    if (split <= Split::kNeighbours) group += "/" + std::to_string(e.n);
-    if (split == Split::kSamples) group += "/" + std::to_string(e.size);
+    if (split <= Split::kNeighbours) {
+      group += "/" + (e.neighbour != nullptr ? e.neighbour->name() : std::to_string(e.n));
+    }
+    if (split == Split::kSamples) {
+      group +=
+          "/" + std::to_string(e.neighbour != nullptr ? static_cast<size_t>(&e - examples.data())
+                                                      : e.size);
+    }
     return group;
+  };
+  // As whom it would be held out as a job of its own.
+  const auto group_of_neighbour = [&](const Example& e) {
+    if (e.neighbour == nullptr || split < Split::kJobs) return std::string();
+    return split == Split::kModels ? base_model(*e.neighbour) : e.neighbour->name();
   };
   std::set<std::string> distinct;
   for (const Example& e : examples) distinct.insert(group_of(e));
@@ -202,9 +277,14 @@ std::vector<Fold> folds(const std::vector<Example>& examples, Split split, uint6
     const auto from = groups.begin() + static_cast<ptrdiff_t>(i * of_each);
     const std::set<std::string> out(from, from + static_cast<ptrdiff_t>(of_each));
     for (const Example& e : examples) {
-      (out.contains(group_of(e)) ? all[i].held_out : all[i].known).push_back(e);
+      if (out.contains(group_of(e))) {
+        all[i].held_out.push_back(e);
+      } else if (!out.contains(group_of_neighbour(e))) {
+        all[i].known.push_back(e);
+      }
     }
   }
+  std::erase_if(all, [](const Fold& f) { return f.known.empty() || f.held_out.empty(); });
   return all;
 }
 

@@ -134,7 +134,73 @@ Result<std::vector<JobCurve>> read_parvagpu_model(const std::string& path, const
   return curves;
 }
 
+// Reads cells of one row; keeps the first complaint.
+struct Cells {
+  const Row& row;
+  std::string complaint;
+
+  double number(size_t column, const char* name, double above, double most) {
+    const double value = row.number(column);
+    if (value > above && value <= most) return value;
+    char text[120];
+    snprintf(text, sizeof text, " must be a number above %g, %g at most, not '", above, most);
+    if (complaint.empty()) complaint = row.at + name + text + row.cells[column] + "'" + kRemedy;
+    return 1;
+  }
+  uint32_t batch(size_t column, const char* name) {
+    const double value = number(column, name, 0, 1e6);
+    if (value == std::floor(value)) return static_cast<uint32_t>(value);
+    if (complaint.empty()) complaint = row.at + name + " must be a whole number" + kRemedy;
+    return 1;
+  }
+  // The place of a job in the table.
+  size_t job(const JobTable& table, size_t model, const char* name) {
+    const std::string wanted = row.cells[model] + "/" + std::to_string(batch(model + 1, name));
+    if (const JobCurve* found = table.find(wanted)) {
+      return static_cast<size_t>(found - table.curves.data());
+    }
+    if (complaint.empty()) complaint = row.at + wanted + " is not in jobs.csv; add its row";
+    return 0;
+  }
+};
+
+// What follows from its paces alone.
+Result<void> complete(JobCurve& job, const std::string& file) {
+  if (job.shares.empty() || job.shares.rbegin()->first < 1) {
+    return fail(
+        file + ": " + job.name() +
+        " has no sample alone on all SMs (share 1); measure it with `heddle-bench collect`");
+  }
+  for (auto at = job.shares.begin(); job.use.sm < 0; ++at) {
+    if (at->second < kFullPace) continue;
+    job.use.sm = at->first;
+    if (at == job.shares.begin()) break;
+    const auto below = std::prev(at);
+    const double part = (kFullPace - below->second) / (at->second - below->second);
+    job.use.sm = below->first + part * (at->first - below->first);
+  }
+  for (size_t size = 0; size < kSliceSizes.size(); ++size) {
+    job.pace[size][0] = job.alone_at(static_cast<double>(kSliceSizes[size]) / kComputeSlices);
+  }
+  return {};
+}
+
 }  // namespace
+
+double between(const std::map<double, double>& points, double at) {
+  const auto above = points.lower_bound(at);
+  if (above == points.end()) return points.rbegin()->second;
+  if (above == points.begin() || above->first == at) return above->second;
+  const auto below = std::prev(above);
+  const double part = (at - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
+
+double JobCurve::alone_at(double share) const {
+  if (shares.empty()) return use.sm > 0 ? std::min(1.0, share / use.sm) : 1;
+  const auto& [least, pace_there] = *shares.begin();
+  return share < least ? pace_there * share / least : between(shares, share);
+}
 
 const JobCurve* JobTable::find(const std::string& name) const {
   const auto found =
@@ -149,7 +215,7 @@ size_t size_index(uint32_t compute) {
 }
 
 Result<JobTable> read_parvagpu(const std::string& directory) {
-  JobTable table{"ParvaGPU, A100-80GB", "a100-80gb", {}};
+  JobTable table{"ParvaGPU, A100-80GB", "a100-80gb", {}, {}};
   for (const std::string& path : cli::files_of({directory}, ".csv", cli::Depth::kDirectory)) {
     auto curves = read_parvagpu_model(path, *gpu_model(table.gpu));
     if (!curves) return fail(curves.error().message);
@@ -160,7 +226,7 @@ Result<JobTable> read_parvagpu(const std::string& directory) {
 }
 
 Result<JobTable> read_miso(const std::string& directory) {
-  JobTable table{"MISO, A100-40GB", "a100-40gb", {}};
+  JobTable table{"MISO, A100-40GB", "a100-40gb", {}, {}};
   const auto slices =
       read_csv(directory + "/slices.csv", "slice,model,batch,samples,mean,median", 2);
   if (!slices) return fail(slices.error().message);
@@ -198,11 +264,62 @@ Result<JobTable> read_miso(const std::string& directory) {
   return table;
 }
 
+Result<JobTable> read_collected(const std::string& directory) {
+  JobTable table{"heddle-bench collect, " + directory, "h100-80gb", {}, {}};
+  constexpr size_t kNone = 99;  // of its columns are numbers without further question
+  const std::string jobs_file = directory + "/jobs.csv", samples_file = directory + "/samples.csv";
+  const auto jobs = read_csv(jobs_file, "model,batch,alone_ms,memory_mib,bandwidth_pct", kNone);
+  if (!jobs) return fail(jobs.error().message);
+  for (const Row& row : *jobs) {
+    Cells cells{row, {}};
+    JobCurve curve;
+    curve.model = row.cells[0];
+    curve.batch = cells.batch(1, "batch");
+    curve.alone_ms = cells.number(2, "alone_ms", 0, 1e9);
+    curve.memory_gib = cells.number(3, "memory_mib", -1, 1e9) / 1024;
+    if (!row.cells[4].empty()) {
+      curve.use.bandwidth = cells.number(4, "bandwidth_pct", -1, 100) / 100;
+    }
+    if (!cells.complaint.empty()) return fail(cells.complaint);
+    if (table.find(curve.name()) != nullptr) {
+      return fail(row.at + curve.name() + " is there twice; remove one" + kRemedy);
+    }
+    table.curves.push_back(curve);
+  }
+  const auto samples = read_csv(
+      samples_file, "model,batch,share,neighbour,neighbour_batch,neighbour_share,pace", kNone);
+  if (!samples) return fail(samples.error().message);
+  std::map<std::pair<size_t, double>, double> times;  // a job was measured alone at a share
+  for (const Row& row : *samples) {
+    Cells cells{row, {}};
+    Beside b{cells.job(table, 0, "batch"), 0, cells.number(2, "share", 0, 1), 1,
+             cells.number(6, "pace", 0, 1000)};
+    const bool alone = row.cells[3].empty();
+    if (!alone) {
+      b.neighbour = cells.job(table, 3, "neighbour_batch");
+      b.neighbour_share = cells.number(5, "neighbour_share", 0, 1);
+    }
+    if (!cells.complaint.empty()) return fail(cells.complaint);
+    if (!alone) {
+      table.beside.push_back(b);
+      continue;
+    }
+    double& pace = table.curves[b.job].shares[b.share];
+    const double count = ++times[{b.job, b.share}];
+    pace += (b.pace - pace) / count;
+  }
+  for (JobCurve& curve : table.curves) {
+    if (auto done = complete(curve, samples_file); !done) return fail(done.error().message);
+  }
+  return table;
+}
+
 Result<JobTable> read_jobs(const std::string& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error)) {
     return fail(directory + ": is no directory; name one such as profiles/jobs/parvagpu");
   }
+  if (std::filesystem::exists(directory + "/samples.csv", error)) return read_collected(directory);
   const bool miso = std::filesystem::exists(directory + "/whole_gpu.csv", error);
   return miso ? read_miso(directory) : read_parvagpu(directory);
 }

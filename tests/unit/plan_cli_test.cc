@@ -25,7 +25,8 @@ Said heddle(std::vector<std::string> words) {
   bool as_json = false;
   Said said;
   app.add_flag("--json", as_json);
-  add_plan(app, options, as_json, said.exit_code);
+  const std::string socket = "/nowhere/heddle.sock";
+  add_plan(app, options, socket, as_json, said.exit_code);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   testing::internal::CaptureStdout();
@@ -129,7 +130,10 @@ TEST_F(PlanCliTest, ErrorsSayWhatToDo) {
   const std::string path = file("jobs.toml", jobs_);
   for (const auto& [words, complaint] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"plan", "jobs", path, "--apply"}, "put what --rules prints into heddled.toml"},
+           {{"plan", "jobs", path, "--data", miso_, "--gpu", "a100-40gb", "--apply", "--layout",
+             "4g.20gb+3g.20gb"},
+            "leave out --layout, or let them be"},
+           {{"plan", "jobs", path, "--data", miso_, "--apply"}, "/nowhere/heddle.sock"},
            {{"plan", "jobs", path, "--gpu", "tpu"}, "there are a100-40gb"},
            {{"plan", "jobs", path}, "name a table with --data"},
            {{"plan", "jobs", path, "--data", "/none"}, "is no directory"},
