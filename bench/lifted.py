@@ -8,7 +8,7 @@ import time
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 CHUNK_US = 2000  # of one launch of a lifted graph, alone
-STUCK_S = 20  # a launch that takes longer will never end
+STUCK_S = 8  # a launch that takes longer will never end
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 SM_RESOURCE = 1  # CU_DEV_RESOURCE_TYPE_SM
 STATIC_SMEM, REGISTERS = 1, 4  # CUfunction_attribute
@@ -16,6 +16,7 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 WITH_DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM
 CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 NOT_READY = 600
+ENDS_THE_CONTEXT = (700, 702, 710, 714, 715, 716, 717, 718, 719)  # illegal address to launch failed
 GROUP_SMS = 8  # as heddle splits a device
 TIMED_REPEATS = 20  # to find out how long a kernel takes
 
@@ -25,7 +26,9 @@ class GpuError(Exception):
 
 
 class Stuck(GpuError):
-    """A launch that does not end. The process cannot go on, not even be torn down in order."""
+    """A launch that does not end, or an error that ends the context: both happen to kernels that
+    run out of their order in the model. The process cannot go on, not even be torn down in
+    order."""
 
 
 class KernelParams(ctypes.Structure):  # CUDA_KERNEL_NODE_PARAMS_v2, 72 bytes
@@ -104,7 +107,8 @@ class Driver:
     def call(self, name, *arguments, allowed=()):
         code = getattr(self.library, name)(*arguments)
         if code != 0 and code not in allowed:
-            raise GpuError(f"{name}: {self.name_of(code)}")
+            kind = Stuck if code in ENDS_THE_CONTEXT else GpuError
+            raise kind(f"{name}: {self.name_of(code)}")
         return code
 
     def get(self, name, *arguments, kind=c_void_p):

@@ -39,6 +39,7 @@ BESIDE_S, ALONE_S = 0.05, 0.012
 PATIENCE = 6  # times as long until fewer launches must do
 SAVE_S = 5
 STUCK = 3  # exit status
+RESTART_S = 60  # less is not worth a new process
 
 
 def draw(kernels, count, seed):
@@ -280,6 +281,8 @@ METRICS = ["sm__inst_issued.avg.per_cycle_active"] + [
     "lts__t_sector_hit_rate.pct", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
     "sm__warps_active.avg.pct_of_peak_sustained_active", "gpu__time_duration.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "dram__bytes_read.sum",
+    "dram__bytes_write.sum", "lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum",
     "launch__registers_per_thread", "launch__shared_mem_per_block_static",
     "launch__shared_mem_per_block_dynamic"]
 
@@ -360,12 +363,23 @@ def run(options, gpu, versions):
         del graphs  # until here: kernels read and write what they hold
     except lifted.Stuck as error:
         file.save()
-        print(f"pairs: {error}; what was measured is kept: go on with --resume", file=sys.stderr)
+        left = int(until - gpu.clock())
+        if not options.json or left < RESTART_S:
+            print(f"pairs: {error}; what was measured is kept: go on with --resume",
+                  file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(STUCK)  # teardown would wait for the launch
+        print(f"pairs: {error}; goes on in a new process without it", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(STUCK)  # teardown would wait for the launch
+        os.execv(sys.executable, [sys.executable, *again(sys.argv, left)])
     file.save()
     show(document)
     return 1 if any("error" in p for p in document["pairs"]) else 0
+
+
+def again(words, left):
+    """The command line that goes on where this one cannot."""
+    return [*words, "--resume", f"--limit={left}"]
 
 
 BEGAN = time.monotonic()

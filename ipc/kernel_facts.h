@@ -43,6 +43,11 @@ inline constexpr KernelMetric kKernelMetrics[] = {
     {"us_on_12", "us", "duration on 12 groups of SMs"},
     {"us_on_all", "us", "duration on all SMs, measured with those"},
     {"sm_active_pct", "%", "cycles in which an SM has a resident warp"},
+    {"us_profiled", "us", "duration in the profiler's run, which the others are of"},
+    {"tensor_active_pct", "%", "cycles in which the tensor pipe works, of an SM with work"},
+    {"dram_read_mb", "MB", "read from DRAM by a launch"},
+    {"dram_write_mb", "MB", "written to DRAM during a launch"},
+    {"l2_write_mb", "MB", "written to the L2 by a launch, fabric included"},
 };
 inline constexpr size_t kKernelMetricCount = std::size(kKernelMetrics);
 static_assert(kKernelMetricCount <= 32, "KernelMetrics has a bit for each");

@@ -37,7 +37,11 @@ std::vector<Key> keys_of(DeviceModel& m) {
           {"cache", "l1_miss_cost", &m.l1_miss_cost, 1, 100},
           {"cache", "l2_mb", &m.l2_mb, 0.1, 1e6},
           {"cache", "l2_miss_cost", &m.l2_miss_cost, 1, 100},
+          {"metrics", "dram_gb_s", &m.dram_gb_s, 1, 1e6},
           {"metrics", "dram_peak_pct", &m.dram_peak_pct, 1, 100},
+          {"metrics", "l2_peak_pct", &m.l2_peak_pct, 1, 1000},
+          {"metrics", "smem_peak_pct", &m.smem_peak_pct, 1, 1000},
+          {"estimate", "launch_gap_us", &m.launch_gap_us, 0, 100},
           {"estimate", "together", &m.together, 1, 100}};
 }
 

@@ -26,6 +26,10 @@ constexpr NcuMetric kMetrics[] = {
     {"dram_pct", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "%"},
     {"sm_active_pct", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "%"},
     {"occupancy_pct", "sm__warps_active.avg.pct_of_peak_sustained_active", "%"},
+    {"tensor_active_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%"},
+    {"dram_read_mb", "dram__bytes_read.sum", "byte", 1e-6},
+    {"dram_write_mb", "dram__bytes_write.sum", "byte", 1e-6},
+    {"l2_write_mb", "lts__t_sectors_op_write.sum", "sector", 32e-6},
 };
 
 // What else is collected: it says which kernel it was. Units differ with --print-units.
@@ -247,8 +251,9 @@ class Parser {
     k.static_smem_bytes =
         static_cast<uint32_t>(value_of(launch, kStaticSmem, kToBytes).value_or(0));
     k.dynamic_smem_bytes = std::llround(value_of(launch, kDynamicSmem, kToBytes).value_or(-1));
+    if (k.duration_us > 0) k.metrics.emplace("us_profiled", k.duration_us);
     for (const NcuMetric& m : kMetrics) {
-      const UnitFactor unit[] = {{m.unit, 1}};
+      const UnitFactor unit[] = {{m.unit, m.factor}};
       if (const auto value = value_of(launch, m.ncu, unit)) {
         k.metrics.emplace(m.key, *value);
       } else {

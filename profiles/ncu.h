@@ -15,11 +15,16 @@
 
 namespace heddle::profiles {
 
-// A key, the metric of Nsight Compute that it stands for, and the unit that it must have. The list
-// is that of "Measuring GPU utilization one level deeper", section 2.2, and of "Understanding GPU
-// Resource Interference One Level Deeper", section 2.2.
+// A key, the metric of Nsight Compute that it stands for, the unit that it must have, and what
+// makes the key's unit of it. The list begins with that of "Measuring GPU utilization one level
+// deeper", section 2.2, and of "Understanding GPU Resource Interference One Level Deeper",
+// section 2.2. Two of its metrics say too little on an H100: a tensor instruction of Hopper's takes
+// many cycles, so that instructions issued to that pipe are a few per cent of what it could take
+// while it is busy, and DRAM throughput lacks what is written back after the launch. The last five
+// make up for that.
 struct NcuMetric {
   std::string_view key, ncu, unit;
+  double factor = 1;
 };
 std::span<const NcuMetric> ncu_metrics();
 

@@ -147,6 +147,45 @@ class Table {
   std::vector<std::string_view> known_;
 };
 
+Neighbour read_neighbour(Table& in) {
+  Neighbour n;
+  const std::string channel = in.text("channel");
+  const auto& names = core::kChannelNames;
+  const auto name = std::find(names.begin(), names.end(), channel);
+  if (name == names.end())
+    in.bad("channel", "one that profiles/README.md lists");
+  else
+    n.channel = static_cast<core::Channel>(name - names.begin());
+  n.spec = in.text("spec");
+  n.use = in.number("use", kLongestUs);
+  n.slowdown = in.number("slowdown", kLongestUs);
+  n.stretched = in.number("stretched", kLongestUs);
+  in.finish();
+  return n;
+}
+
+Probe read_probe(Table& in, const std::string& file, std::string& error) {
+  Probe probe;
+  probe.busy = in.number("busy", 1);
+  if (probe.busy <= 0) in.bad("busy", "more than 0");
+  probe.metrics = in.metrics("metrics");
+  const toml::node* node = in.need("beside");
+  const toml::array* array = node != nullptr ? node->as_array() : nullptr;
+  if (array == nullptr || array->size() > kNeighboursMax ||
+      !(array->empty() || array->is_homogeneous<toml::table>())) {
+    in.bad("beside",
+           "[{ channel = \"dram\", spec = \"dram\", use = 0.9, slowdown = 1.1, stretched = 1.2 }], "
+           "256 at most");
+  } else {
+    for (const toml::node& item : *array) {
+      Table inner(*item.as_table(), file, error);
+      probe.beside.push_back(read_neighbour(inner));
+    }
+  }
+  in.finish();
+  return probe;
+}
+
 core::KernelProfile read_kernel(Table& in) {
   core::KernelProfile k{};
   ipc::KernelFacts& f = k.facts;
@@ -209,6 +248,15 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
     p.task.runs = t.count("runs", 1);
     p.measured = t.text("measured");
     t.finish();
+  }
+  if (in.has("probe")) {
+    const toml::node* probe = in.need("probe");
+    if (probe->is_table()) {
+      Table t(*probe->as_table(), file, error);
+      p.probe = read_probe(t, file, error);
+    } else {
+      in.bad("probe", "a [probe] table");
+    }
   }
   if (const toml::node* kernels = in.need("kernel")) {
     read_kernels(*kernels, file, in, error, p.task);

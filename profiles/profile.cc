@@ -101,6 +101,19 @@ void write(std::ostream& out, const char* key, const ipc::KernelMetrics& metrics
   if (metrics.there != 0) out << " }\n";
 }
 
+void write(std::ostream& out, const Probe& probe) {
+  out << "\n[probe]\nbusy = " << number(probe.busy) << "\n";
+  write(out, "metrics", probe.metrics);
+  out << "beside = [\n";
+  for (const Neighbour& n : probe.beside) {
+    out << "  { channel = \"" << core::kChannelNames[core::index_of(n.channel)]
+        << "\", spec = " << toml_string(n.spec) << ", use = " << number(n.use)
+        << ", slowdown = " << number(n.slowdown) << ", stretched = " << number(n.stretched)
+        << " },\n";
+  }
+  out << "]\n";
+}
+
 uint64_t samples(const std::vector<DurationAfter>& after) {
   uint64_t sum = 0;
   for (const DurationAfter& a : after) sum += a.count;
@@ -142,6 +155,7 @@ std::string format(const Profile& p) {
   if (p.uid) out << "uid = " << *p.uid << "\n";
   out << "runs = " << p.task.runs << "\n"
       << "measured = " << toml_string(p.measured) << "\n";
+  if (p.probe) write(out, *p.probe);
   for (const KernelProfile& k : p.task.kernels) {
     const ipc::KernelFacts& f = k.facts;
     out << "\n[[kernel]]\n"
@@ -190,6 +204,42 @@ std::string file_name(const Profile& p) {
     key = (key ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   }
   return name + "-" + hex(key) + ".toml";
+}
+
+ipc::KernelMetrics probed_metrics(const Probe& probe, const core::DeviceModel& device) {
+  core::Use use;
+  const double busy = std::clamp(probe.busy, 0.01, 1.0);
+  for (const Neighbour& n : probe.beside) {
+    if (n.stretched <= 0 || core::index_of(n.channel) >= core::kChannels) continue;
+    const float felt = core::use_from_probe(n.channel, n.use, n.stretched, device);
+    if (felt < 0) continue;
+    const auto own = static_cast<float>(std::min(1.0, static_cast<double>(felt) / busy));
+    use[n.channel] = std::max(use[n.channel], own);
+  }
+  return core::metrics_of(use, device);
+}
+
+core::TaskProfile told(const Profile& profile) {
+  core::TaskProfile task = profile.task;
+  if (!profile.probe) return task;
+  const core::DeviceModel any;
+  for (KernelProfile& k : task.kernels) {
+    if (core::use_of(k.facts.metrics, any).any_known()) continue;
+    k.facts.metrics.merge(profile.probe->metrics);
+  }
+  return task;
+}
+
+void take_probe(Profile& profile, const Probe& probe) {
+  profile.probe = probe;
+  for (KernelProfile& k : profile.task.kernels) {
+    ipc::KernelMetrics& own = k.facts.metrics;
+    bool same = true;
+    for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
+      if (probe.metrics.has(i)) same &= own.get(i) == probe.metrics.get(i);
+    }
+    if (same) own.there &= ~probe.metrics.there;
+  }
 }
 
 Result<void> fits(const Profile& p, const std::string& gpu, const std::string& driver) {
@@ -249,6 +299,7 @@ Result<Profile> merge(const Profile& a, const Profile& b) {
     k.facts.metrics.merge(o.facts.metrics);
   }
   add_kernels(all.task, b.task);
+  if (b.probe && (!a.probe || b.measured > a.measured)) all.probe = b.probe;
   return all;
 }
 

@@ -10,12 +10,35 @@
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "daemon/core/interference.h"
 #include "daemon/core/scheduler.h"
 
 namespace heddle::profiles {
 
 inline constexpr int kVersion = 3;  // 2, without uid, and 1, without duration_us_after, are read
 inline constexpr size_t kKernelsMax = 1 << 16;
+
+// The task beside one microbenchmark (bench/workloads/interference.cu), at one level of pressure.
+struct Neighbour {
+  core::Channel channel = core::Channel::kSlots;
+  std::string spec;      // of the microbenchmark
+  double use = 0;        // of the channel, by the microbenchmark alone; 0: unknown
+  double slowdown = 1;   // of the task
+  double stretched = 1;  // and of the microbenchmark, by the task; 0: unknown
+};
+
+// What a task does to others and they to it, where nobody measured its kernels' metrics:
+// `heddle profile probe`.
+struct Probe {
+  double busy = 0;  // part of the time that it is on the GPU, alone
+  std::vector<Neighbour> beside;
+  ipc::KernelMetrics metrics{};  // of a kernel of it, by what it did to its neighbours
+};
+inline constexpr size_t kNeighboursMax = 256;
+
+// From what was measured, the metrics: of each channel the largest use that a neighbour tells of,
+// over `busy`, since only kernels on the GPU use any.
+ipc::KernelMetrics probed_metrics(const Probe& probe, const core::DeviceModel& device);
 
 struct Profile {
   std::string gpu;      // as the driver names it, "NVIDIA H200"
@@ -26,6 +49,7 @@ struct Profile {
   core::TaskProfile task;  // kernels by ascending name, then ID; no ID twice
   // Whose programs were measured, and so have a use for it; none: an administrator's file, for all.
   std::optional<uint32_t> uid;
+  std::optional<Probe> probe;
 
   uint32_t version = kVersion;
   std::string file;  // where it was read from, and the lines of what others may not have:
@@ -44,6 +68,11 @@ Result<void> save(const std::string& path, const Profile& profile);
 // "LABEL-KEY.toml", or the executable's name where there is no label; KEY tells GPUs,
 // drivers and users apart as well.
 std::string file_name(const Profile& profile);
+
+// Its task for the core: kernels of which no use of a channel was measured have the probe's.
+core::TaskProfile told(const Profile& profile);
+// The reverse: kernels with just the probe's metrics have none, and `profile` has the probe.
+void take_probe(Profile& profile, const Probe& probe);
 
 // An error that names file and line if the profile is of another GPU or driver.
 Result<void> fits(const Profile& profile, const std::string& gpu, const std::string& driver);

@@ -106,6 +106,10 @@ struct Node {
   unsigned block[3] = {};
   uint64_t values[3] = {};
   void* parameters[3] = {};
+  // Of a node that allocates or frees only: no command of its own.
+  CUdeviceptr memory = 0;
+  uint64_t bytes = 0;
+  bool frees = false;
 };
 
 struct Graph {
@@ -172,6 +176,7 @@ struct Driver {
   std::map<uint64_t, DeviceMemory> device_memory;
   std::map<CUdeviceptr, std::pair<uint64_t, uint64_t>> mappings;  // address: bytes, handle
   uint64_t pool_used = 0, pool_reserved = 0;
+  uint64_t graphs_reserved = 0;  // for nodes that allocate; all graphs use it in turn
   struct Staged {
     uint16_t slot;
     uint64_t seq;
@@ -241,6 +246,9 @@ uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
 // Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
 uint64_t locate(CUdeviceptr address, uint64_t bytes);
 uint64_t device_bytes();  // that this process holds on the device
+bool has_room(uint64_t bytes);
+// What nodes that allocate have at once at most is reserved, if it is not.
+CUresult reserve_for(const Graph& graph);
 void release_context_memory(Context* context);
 // Device memory of the heap, and what was of it is free again.
 CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes);

@@ -178,7 +178,10 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, NullStream null) {
   CUresult error;
   Stream* stream = find_stream(call, stream_handle, null, error);
   if (stream == nullptr) return error;
+  error = reserve_for(*graph);
+  if (error != CUDA_SUCCESS) return error;
   for (const Node& node : graph->nodes) {
+    if (node.memory != 0) continue;
     Command command = node.command;
     command.priority =
         graph->node_priorities && node.function != nullptr ? node.priority - stream->priority : 0;

@@ -7,6 +7,9 @@ namespace heddle::sim {
 namespace {
 
 CUgraphNodeType type_of(const Node& node) {
+  if (node.memory != 0) {
+    return node.frees ? CU_GRAPH_NODE_TYPE_MEM_FREE : CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  }
   switch (node.command.kind) {
     case CommandKind::kKernel:
     case CommandKind::kMeet:

@@ -163,7 +163,7 @@ uint64_t locate(CUdeviceptr address, uint64_t bytes) {
 }
 
 uint64_t device_bytes() {
-  uint64_t all = driver().pool_reserved;
+  uint64_t all = driver().pool_reserved + driver().graphs_reserved;
   for (const auto& [key, memory] : driver().device_memory) all += memory.bytes;
   return all;
 }

@@ -11,11 +11,6 @@ constexpr uint64_t kGranularity = uint64_t{2} << 20;  // of cuMemCreate, and of 
 constexpr CUdeviceptr kReservedBase = 0x600000000000;
 constexpr uint64_t kFirstHandle = 0x1000;  // handles are small numbers, used again
 
-bool has_room(uint64_t bytes) {
-  const uint64_t used = device_bytes();
-  return used <= kHeapBytes && bytes <= kHeapBytes - used;
-}
-
 uint64_t free_handle() {
   uint64_t handle = kFirstHandle;
   while (driver().device_memory.count(handle) != 0) ++handle;
@@ -46,13 +41,29 @@ uint64_t elements(uint64_t width, uint64_t height, uint64_t depth, unsigned chan
 // Floats are all that our programs have in arrays.
 bool is_float(int format) { return format == 0x20; }
 
+CUresult capture_memory(Stream* stream, CUdeviceptr address, uint64_t bytes, bool frees) {
+  const CUresult error = capture_node(stream, {});
+  if (error != CUDA_SUCCESS) return error;
+  Node& node = stream->capture->nodes.back();
+  node.memory = address;
+  node.bytes = bytes;
+  node.frees = frees;
+  return CUDA_SUCCESS;
+}
+
 CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream handle, NullStream null) {
   HEDDLE_SIM_CALL(call);
   CUresult error;
   Stream* stream = find_stream(call, handle, null, error);
   if (stream == nullptr) return error;
-  if (stream->capture != nullptr) return unsupported("cuMemAllocAsync");
   Driver& d = driver();
+  if (stream->capture != nullptr) {
+    // An address at once, memory at the launch.
+    error = allocate_device(call, out, bytes);
+    if (error != CUDA_SUCCESS) return error;
+    d.device_memory.erase(*out);
+    return capture_memory(stream, *out, bytes, false);
+  }
   const uint64_t used = d.pool_used + bytes;
   const uint64_t reserved =
       std::max(d.pool_reserved, (used + kGranularity - 1) / kGranularity * kGranularity);
@@ -70,6 +81,7 @@ CUresult free_async(CUdeviceptr address, CUstream handle, NullStream null) {
   CUresult error;
   Stream* stream = find_stream(call, handle, null, error);
   if (stream == nullptr) return error;
+  if (stream->capture != nullptr) return capture_memory(stream, address, 0, true);
   const auto allocation = driver().allocations.find(address - kDeviceBase);
   if (allocation == driver().allocations.end()) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t bytes = allocation->second;
@@ -79,6 +91,33 @@ CUresult free_async(CUdeviceptr address, CUstream handle, NullStream null) {
 }
 
 }  // namespace
+
+bool has_room(uint64_t bytes) {
+  const uint64_t used = device_bytes();
+  return used <= kHeapBytes && bytes <= kHeapBytes - used;
+}
+
+CUresult reserve_for(const Graph& graph) {
+  std::map<CUdeviceptr, uint64_t> live;
+  uint64_t now = 0, most = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.memory == 0) continue;
+    if (node.frees) {
+      now -= live[node.memory];
+      live.erase(node.memory);
+    } else {
+      now += live[node.memory] = node.bytes;
+    }
+    most = std::max(most, now);
+  }
+  Driver& d = driver();
+  most = (most + kGranularity - 1) / kGranularity * kGranularity;
+  if (most <= d.graphs_reserved) return CUDA_SUCCESS;
+  if (!has_room(most - d.graphs_reserved)) return CUDA_ERROR_OUT_OF_MEMORY;
+  d.graphs_reserved = most;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace heddle::sim
 
 using namespace heddle::sim;
@@ -219,6 +258,34 @@ HEDDLE_SIM_API CUresult cuMemPoolTrimTo(CUmemoryPool, size_t keep) {
   const uint64_t least = std::max<uint64_t>(d.pool_used, keep);
   d.pool_reserved =
       std::min(d.pool_reserved, (least + kGranularity - 1) / kGranularity * kGranularity);
+  return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute which,
+                                                     void* value) {
+  HEDDLE_SIM_CALL(call);
+  if (which != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) {
+    return unsupported("cuDeviceGetGraphMemAttribute");
+  }
+  *static_cast<uint64_t*>(value) = driver().graphs_reserved;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+HEDDLE_SIM_API CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  HEDDLE_SIM_CALL(call);
+  driver().graphs_reserved = 0;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+HEDDLE_SIM_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle,
+                                                     CUDA_MEM_ALLOC_NODE_PARAMS* out) {
+  HEDDLE_SIM_CALL(call);
+  const Node* node = live<Node>(handle);
+  if (node == nullptr || node->memory == 0 || node->frees || out == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *out = {};
+  out->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  out->bytesize = node->bytes;
+  out->dptr = node->memory;
   return CUDA_SUCCESS;
 }
 

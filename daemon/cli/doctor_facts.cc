@@ -46,6 +46,7 @@ json gather_facts(const std::string& named) {
                            ps.code == kOk ? status.json["pid"].get<int>() : 0);
   facts["socket"] = probe_socket(path);
   facts["environment"] = probe_environment();
+  facts["cgroup"] = probe_cgroup();
   const Obstacle obstacle = obstacle_in("/proc/self/exe", shim_path());
   const std::string driver = facts["driver"].value("path", "");
   if (!driver.empty()) facts["entry_points"] = probe_entry_points(shim_path(), driver);

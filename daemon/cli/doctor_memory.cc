@@ -1,4 +1,5 @@
-// Limits on device memory that are set and hold nobody: MPS drops its own without a word.
+// Limits on device memory: those that are set and hold nobody, as MPS drops its own without a word,
+// and what else this host could hold programs with.
 #include <set>
 
 #include "daemon/cli/doctor.h"
@@ -39,6 +40,7 @@ class Memory {
     gpus_ = facts_.at("nvml").value("gpus", json::array()).size();
     absent_gpu();
     if (!limit_.empty()) mps_limit();
+    host_limits();
     clients();
   }
 
@@ -84,6 +86,18 @@ class Memory {
     add(Level::kWarn,
         std::string(kVariable) + " holds processes, not teams; tools show the whole GPU",
         "for a group, and for what programs see, set memory in heddled's rules");
+  }
+
+  // What drivers from 615 on and Linux from 6.14 on have. heddle sets neither.
+  void host_limits() {
+    constexpr const char* kOwn = " present, heddle's own limit is in force";
+    if (facts_.at("nvml").value("memory_limits", false)) {
+      add(Level::kOk, std::string("NVML's limits by cgroup are") + kOwn, "");
+    }
+    const json cgroup = facts_.value("cgroup", json::object());
+    if (!cgroup.value("dmem", false)) return;
+    add(Level::kOk, "the cgroup controller dmem of " + printable(cgroup.at("root")) + " is" + kOwn,
+        "");
   }
 
   // Who is to be held to a limit and is not.

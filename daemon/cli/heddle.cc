@@ -20,6 +20,7 @@
 #include "daemon/cli/probe.h"
 #include "daemon/cli/profile.h"
 #include "daemon/cli/profile_ncu.h"
+#include "daemon/cli/profile_probe.h"
 #include "daemon/cli/replay.h"
 #include "daemon/cli/run.h"
 #include "daemon/cli/seconds.h"
@@ -67,6 +68,7 @@ struct Options {
   MetricsOptions metrics;
   TopOptions top;
   NcuOptions ncu;
+  ProbeOptions probe;
   PlanOptions plan;
   ShadowOptions shadow;
   ReplayOptions replay;
@@ -357,6 +359,7 @@ void add_profiles(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
   add_sweep(*profile, o);
+  add_probe(*profile, o.probe, o.run.command, o.as_json, o.exit_code);
   add_ncu(*profile, o.ncu, o.run.command, o.as_json, o.exit_code);
   for (CLI::App* sub : profile->get_subcommands({})) sub->fallthrough();
 }
@@ -459,7 +462,7 @@ int main(int argc, char** argv) {
   bool runs = false;
   for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
     const std::string_view word = argv[own];
-    runs = runs || word == "run" || word == "sweep" || word == "collect-metrics";
+    runs = runs || word == "run" || word == "sweep" || word == "probe" || word == "collect-metrics";
   }
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");

@@ -110,6 +110,8 @@ void probe_nvml(json& out) {
   const auto handle = symbol<int(unsigned, void**)>(nvml, "nvmlDeviceGetHandleByIndex_v2");
   const auto name_of = symbol<int(void*, char*, unsigned)>(nvml, "nvmlDeviceGetName");
   const auto mode_of = symbol<int(void*, int*)>(nvml, "nvmlDeviceGetComputeMode");
+  // Of its first version, {total, free, used}.
+  const auto memory_of = symbol<int(void*, unsigned long long*)>(nvml, "nvmlDeviceGetMemoryInfo");
   const auto version_of = symbol<int(char*, unsigned)>(nvml, "nvmlSystemGetDriverVersion");
   unsigned count = 0;
   if (!init || !count_of || !handle || !name_of || !mode_of || !version_of) {
@@ -122,6 +124,8 @@ void probe_nvml(json& out) {
   }
   char text[128] = {};
   if (version_of(text, sizeof text) == 0) out["driver_version"] = text;
+  // Of drivers from 615 on.
+  out["memory_limits"] = dlsym(nvml, "nvmlDeviceSetMemoryLimits_v1") != nullptr;
   out["gpus"] = json::array();
   for (unsigned i = 0; i < count; ++i) {
     void* device = nullptr;
@@ -133,10 +137,13 @@ void probe_nvml(json& out) {
     }
     if (name_of(device, text, sizeof text) != 0) text[0] = '\0';
     const bool known = mode_of(device, &mode) == 0;
+    unsigned long long memory[3] = {};
+    if (memory_of == nullptr || memory_of(device, memory) != 0) memory[0] = 0;
     const int error = nvml_processes(nvml, device, "nvmlDeviceGetComputeRunningProcesses", pids);
     nvml_processes(nvml, device, "nvmlDeviceGetMPSComputeRunningProcesses", pids);
     out["gpus"].push_back({{"index", i},
                            {"name", text},
+                           {"memory", memory[0]},
                            {"compute_mode", known ? json(mode) : json()},
                            {"pids", pids},
                            {"listed", error == 0}});
@@ -338,6 +345,14 @@ json probe_environment() {
           {"real_libcuda", variable("HEDDLE_REAL_LIBCUDA")},
           {"mps_memory_limit", variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")},
           {"visible_devices", variable("CUDA_VISIBLE_DEVICES")}};
+}
+
+json probe_cgroup() {
+  const char* named = getenv("HEDDLE_CGROUP");
+  const fs::path root = named != nullptr && *named != '\0' ? named : "/sys/fs/cgroup";
+  std::istringstream controllers(contents(root / "cgroup.controllers"));
+  const std::set<std::string> all{std::istream_iterator<std::string>(controllers), {}};
+  return {{"root", root.string()}, {"dmem", all.count("dmem") != 0}};
 }
 
 json probe_holders(const std::set<int>& attached) {

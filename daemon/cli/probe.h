@@ -12,8 +12,10 @@ namespace heddle::cli {
 // The driver as the shim finds it, and NVML's GPUs and processes:
 //   driver: {path, version (cuDriverGetVersion) or error}
 //   shim:   {path, protocol or error}
-//   nvml:   {driver_version, gpus: [{index, name, compute_mode or null, pids: [...], listed (NVML
-//            gave its processes)} or {index, error, pids: [], listed: false}] or error}
+//   nvml:   {driver_version, memory_limits (it has limits by cgroup), gpus: [{index, name, memory
+//   (bytes; 0: unknown), compute_mode or
+//            null, pids: [...], listed (NVML gave its processes)} or {index, error, pids: [],
+//            listed: false}] or error}
 // HEDDLE_NVML names another library than libnvidia-ml.so.1.
 nlohmann::json probe_gpu();
 
@@ -28,6 +30,10 @@ nlohmann::json probe_socket(const std::string& path);
 // {ld_preload: [...], system_preload: [...], disabled, real_libcuda, mps_memory_limit,
 // visible_devices}: entries are {path, exists}.
 nlohmann::json probe_environment();
+
+// {root, dmem (its processes may be held to device memory)} of the control groups, version 2.
+// HEDDLE_CGROUP names another root than /sys/fs/cgroup.
+nlohmann::json probe_cgroup();
 
 // {processes: [{pid, exe}], mps: [pid], view}: who has a GPU open for CUDA without being attached
 // or a child of such a one (a forked worker keeps its parent's descriptors), and without being

@@ -17,6 +17,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/profile_ncu.h"
+#include "daemon/cli/profile_probe.h"
 #include "daemon/trace/reader.h"
 #include "profiles/profile.h"
 
@@ -72,9 +73,16 @@ json to_json(const Profile& p) {
     for (const ipc::KernelFact& fact : ipc::kKernelFacts) kernel[fact.key] = k.facts.*fact.member;
     kernels.push_back(std::move(kernel));
   }
-  return {{"file", p.file},          {"gpu", p.gpu},           {"driver", p.driver},
-          {"key", hex(p.task.task)}, {"label", p.label},       {"command", p.command},
-          {"runs", p.task.runs},     {"measured", p.measured}, {"kernels", std::move(kernels)}};
+  return {{"file", p.file},
+          {"gpu", p.gpu},
+          {"driver", p.driver},
+          {"key", hex(p.task.task)},
+          {"label", p.label},
+          {"command", p.command},
+          {"runs", p.task.runs},
+          {"measured", p.measured},
+          {"probe", p.probe ? probe_json(*p.probe) : json()},
+          {"kernels", std::move(kernels)}};
 }
 
 json neighbours_json(const std::vector<Neighbours>& kernels) {
@@ -102,6 +110,7 @@ void print(std::ostream& out, const Profile& p) {
       << printable(p.gpu) << ", driver " << printable(p.driver) << ", " << p.task.runs
       << " runs, measured " << printable(p.measured) << ", " << p.task.kernels.size()
       << " kernels\n";
+  if (p.probe) out << probe_text(*p.probe);
   if (p.task.kernels.empty()) return;
   char line[256];
   snprintf(line, sizeof line, "  %-40s %22s %22s %22s %8s\n", "mean / p50 / p90 us", "duration",

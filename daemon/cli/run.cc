@@ -12,6 +12,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/preload.h"
 #include "daemon/cli/print.h"
+#include "daemon/cli/run_memory.h"
 #include "ipc/socket.h"
 
 namespace heddle::cli {
@@ -78,17 +79,27 @@ void ask_daemon(const RunOptions& options) {
     use_mps(options, answer.json.value("mps", nlohmann::json()));
     ask_for_queues(answer.json);
   }
+  nlohmann::json greeting = answer.json;
+  MemoryHold hold;
+  if (!options.memory.empty()) {
+    hold = set_memory_limit(options.memory, answer.code == kOk);
+    greeting["memory_by"] = hold.by;
+    greeting["mps_memory_limit"] = hold.mps_limit;
+  }
   if (options.quiet) return;
   if (answer.code == kNoDaemon) {
     std::cerr << "heddle: " << answer.error << "; the program runs unmanaged\n";
   } else if (answer.code != kOk) {
     std::cerr << "heddle: " << answer.error << '\n';
   } else if (options.as_json) {
-    std::cerr << answer.json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    std::cerr << greeting.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
     std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
               << rule_text(answer.json) << '\n';
   }
+  if (options.memory.empty() || options.as_json) return;
+  std::cerr << "heddle: memory " << options.memory << ", held by " << hold.by
+            << (hold.why.empty() ? "" : ": " + printable(hold.why)) << '\n';
 }
 
 // What would make the loader ignore the shim, or end the program, is found here: preloading fails

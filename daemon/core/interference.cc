@@ -7,6 +7,17 @@
 namespace heddle::core {
 namespace {
 
+// Nsight Compute counts a write to the L2 once more where it crosses between the L2's two halves:
+// 18.9 MB of 12.6 in a kernel that writes each byte once (bench/results/pairs, an H100).
+constexpr double kFabric = 1.5;
+// Three constants, fitted to bench/results/pairs/h100.json.
+// Part of the L2 that holds data of models' kernels: much is there twice, once in each half.
+constexpr double kL2Usable = 0.6;
+// Part of what a kernel reads and writes that is not the same memory.
+constexpr double kNotInPlace = 0.5;
+// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1, wholly, as it does
+// microbenchmarks; 0, not at all: it waits for its loads whatever binds it.
+constexpr double kElsewhere = 0.4;
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
 // A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
@@ -62,7 +73,8 @@ double bandwidth_time(const Use& use, Channel channel, const Others& others,
   const double capacity = device.limits[index_of(channel)].capacity;
   if (own <= 0) return 0;
   if (is_of_device(channel)) {  // all requests are in one queue
-    return boundness(use, channel, device) * (own + others.use) / capacity;
+    const double elsewhere = use.dram_cold >= 0 ? kElsewhere : 1;
+    return std::pow(boundness(use, channel, device), elsewhere) * (own + others.use) / capacity;
   }
   const double w = weight(use, channel, device);
   const double in_turn = others.weight > 0 ? capacity * w / (w + others.weight) : capacity;
@@ -77,7 +89,36 @@ double capacity_time(double filled, double reuse, double miss_cost, double sharp
   return 1 + reuse * (miss_cost - 1) * (1 - kept);
 }
 
-double stretch(const Use& use, Channel channel, const Others& others, const DeviceModel& device) {
+// The part of a kernel's data that is gone from the L2 when it wants it, where `filled` is all that
+// its users go through over what it holds.
+double missing(double filled, const DeviceModel& device) {
+  const DeviceModel::Limit& l2 = device.limits[index_of(Channel::kL2Capacity)];
+  if (filled <= 0) return 0;
+  return 1 - 1 / (1 + std::pow(filled / l2.capacity, l2.sharpness));
+}
+
+// What goes through the L2 from one use of a kernel's data to the next, over the L2's size: its
+// own, and of the others' as much as they go through in the time of one of its launches.
+double filled_between(std::span<const Mix> mixes, size_t kernel) {
+  double filled = 0;
+  for (const Mix& m : mixes) {
+    const bool timed = m.duration_us > 0 && mixes[kernel].duration_us > 0;
+    const double part = timed ? std::min(1.0, mixes[kernel].duration_us / m.duration_us) : 1;
+    filled += part * known(m.use[Channel::kL2Capacity]);
+  }
+  return filled;
+}
+
+// Its use where the L2 is filled so far.
+Use use_in_l2(const Use& use, double filled, const DeviceModel& device) {
+  Use now = use;
+  if (use.dram_cold < 0) return now;
+  now[Channel::kDram] = use.dram_cold * static_cast<float>(missing(filled, device));
+  return now;
+}
+
+double stretch(const Use& alone, const Use& use, Channel channel, const Others& others,
+               const DeviceModel& device) {
   const DeviceModel::Limit& limit = device.limits[index_of(channel)];
   if (is_capacity(channel)) {
     const bool l1 = channel == Channel::kL1Capacity;
@@ -89,8 +130,8 @@ double stretch(const Use& use, Channel channel, const Others& others, const Devi
            capacity_time(own, reuse, miss_cost, limit.sharpness);
   }
   const double with = bandwidth_time(use, channel, others, device);
-  const double alone = bandwidth_time(use, channel, {}, device);
-  return smooth_max(with, limit.sharpness) / smooth_max(alone, limit.sharpness);
+  const double without = bandwidth_time(alone, channel, {}, device);
+  return smooth_max(with, limit.sharpness) / smooth_max(without, limit.sharpness);
 }
 
 // ---- block slots ------------------------------------------------------------------------------
@@ -171,11 +212,19 @@ Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   const uint32_t blocks = m.shape.blocks != 0 ? m.shape.blocks : device.sm_total;
   const uint32_t before = std::min(blocks, device.sm_total);
   const uint32_t now = std::min(blocks, sms_of(m, device));
-  const auto more = static_cast<float>(before) / static_cast<float>(now);
+  const bool timed = m.whole_us > 0 && m.duration_us > 0;
+  const auto slower = static_cast<float>(timed ? m.whole_us / m.duration_us : 1);
+  const auto more = static_cast<float>(before) / static_cast<float>(now) * slower;
+  if (use.dram_cold > 0) use.dram_cold *= slower;
   for (size_t i = 0; i < kChannels; ++i) {
-    if (is_of_device(static_cast<Channel>(i)) || is_capacity(static_cast<Channel>(i))) continue;
+    if (is_capacity(static_cast<Channel>(i))) continue;
+    if (is_of_device(static_cast<Channel>(i))) {
+      if (use.of[i] > 0) use.of[i] *= slower;
+      continue;
+    }
     const auto most = static_cast<float>(device.limits[i].capacity);
-    if (use.of[i] > 0) use.of[i] = std::max(use.of[i], std::min(most, use.of[i] * more));
+    if (use.of[i] <= 0) continue;
+    use.of[i] = timed ? use.of[i] * more : std::max(use.of[i], std::min(most, use.of[i] * more));
   }
   return use;
 }
@@ -216,7 +265,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
     if (j == victim || m.use[channel] < 0) continue;
     const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
     if (part <= 0 || slots_beside(mixes[victim], m, device).waits_for_us > 0) continue;
-    const Use use = use_on_its_sms(m, device);
+    const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
     others.use += known(use[channel]) * m.busy;
     others.weight += use[channel] > 0 ? weight(use, channel, device) * m.busy : 0;
     others.known = true;
@@ -227,21 +276,75 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
+namespace {
+
+// What a profiler measures of each channel, and how much of it is the whole.
+struct Measured {
+  Channel channel;
+  std::string_view key;
+  double whole;
+};
+std::array<Measured, 7> measured_on(const DeviceModel& device) {
+  return {{{Channel::kIssue, "ipc", device.issue_per_cycle},
+           {Channel::kFma, "fma_pct", 100},
+           {Channel::kFp64, "fp64_pct", 100},
+           {Channel::kTensor, "tensor_pct", 100},
+           {Channel::kSmem, "smem_pct", device.smem_peak_pct},
+           {Channel::kL2, "l2_pct", device.l2_peak_pct},
+           {Channel::kDram, "dram_pct", device.dram_peak_pct}}};
+}
+
+}  // namespace
+
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device) {
   Use use;
   const auto set = [&](float& out, std::string_view key, double whole) {
     if (const auto value = metrics.get(key)) out = static_cast<float>(*value / whole);
   };
-  set(use[Channel::kIssue], "ipc", device.issue_per_cycle);
-  set(use[Channel::kFma], "fma_pct", 100);
-  set(use[Channel::kFp64], "fp64_pct", 100);
-  set(use[Channel::kTensor], "tensor_pct", 100);
-  set(use[Channel::kSmem], "smem_pct", 100);
-  set(use[Channel::kL2], "l2_pct", 100);
-  set(use[Channel::kDram], "dram_pct", device.dram_peak_pct);
+  for (const Measured& m : measured_on(device)) set(use[m.channel], m.key, m.whole);
+  set(use[Channel::kTensor], "tensor_active_pct", 100);  // a Hopper instruction takes many cycles
   set(use.l1_reuse, "l1_hit_pct", 100);
   set(use.l2_reuse, "l2_hit_pct", 100);
   return use;
+}
+
+Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double alone_us,
+           const DeviceModel& device) {
+  Use use = use_of(metrics, device);
+  const double profiled_us = metrics.get("us_profiled").value_or(0);
+  if (profiled_us <= 0 || alone_us <= 0) return use;
+  const auto longer = static_cast<float>(profiled_us / alone_us);
+  for (const Channel channel : {Channel::kIssue, Channel::kFma, Channel::kFp64, Channel::kTensor,
+                                Channel::kSmem, Channel::kL2}) {
+    float& part = use[channel];
+    const auto most = static_cast<float>(device.limits[index_of(channel)].capacity);
+    if (part > 0) part = std::max(part, std::min(most, part * longer));
+  }
+  if (const auto read = metrics.get("dram_read_mb")) {
+    const double kept = metrics.get("l2_write_mb").value_or(0) / kFabric;  // and written back later
+    const double written = std::max(metrics.get("dram_write_mb").value_or(0), kept);
+    const double gb_s = (*read + written) / alone_us * 1e3;
+    use.dram_cold = static_cast<float>(gb_s / device.dram_gb_s);
+    use[Channel::kDram] = use.dram_cold;
+    const double touched_mb = std::max(*read, written) + kNotInPlace * std::min(*read, written);
+    use[Channel::kL2Capacity] = static_cast<float>(touched_mb / (kL2Usable * device.l2_mb));
+  }
+  if (const auto active = metrics.get("sm_active_pct"); active && shape.blocks != 0) {
+    const uint32_t on = std::min(shape.blocks, device.sm_total);
+    const double gap_us = std::min(device.launch_gap_us, alone_us / 2);
+    const double part = *active / 100 * profiled_us * device.sm_total / on / (alone_us - gap_us);
+    use.even = static_cast<float>(std::clamp(part, 0.5, 1.0));
+  }
+  return use;
+}
+
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device) {
+  ipc::KernelMetrics all{};
+  for (const Measured& m : measured_on(device)) {
+    const auto part = static_cast<double>(use[m.channel]);
+    if (part >= 0) all.set(ipc::metric_of(m.key), part * m.whole);
+  }
+  return all;
 }
 
 bool Use::any_known() const {
@@ -257,6 +360,18 @@ Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t
   out.beside = std::min(out.alone, blocks_in(room, kernel, device, limit));
   if (out.beside < out.alone) out.limit = limit;
   return out;
+}
+
+uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
+                     uint32_t others, const DeviceModel& device) {
+  const Room own = needs(kernel, device), its = needs(other, device);
+  Room room = room_of(device);
+  room.threads -= own.threads * held + its.threads * others;
+  room.registers -= own.registers * held + its.registers * others;
+  room.smem -= own.smem * held + its.smem * others;
+  room.blocks -= held + others;
+  SlotLimit limit;
+  return blocks_in(room, kernel, device, limit);
 }
 
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
@@ -279,15 +394,25 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
   const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device);
+  const double filled = filled_between(mixes, victim);
   const Use own = use_on_its_sms(v, device);
+  const Use alone = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
+  const Use crowded = use_in_l2(own, filled, device);
   for (size_t i = 0; i < kChannels; ++i) {
     const auto channel = static_cast<Channel>(i);
-    if (own.of[i] < 0) continue;
+    if (crowded.of[i] < 0 || (channel == Channel::kL2Capacity && own.dram_cold >= 0)) continue;
     double shared = 0;  // of its SMs
     const Others others = beside(mixes, victim, channel, device, shared);
     if (!others.known) continue;
     out.judged = true;
-    double by = std::min(kStretchMax, stretch(own, channel, others, device));
+    double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
+    if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
+      const double kept = stretch(alone, alone, channel, others, device);
+      if (by / kept > kept) {  // what was evicted costs more than who else is there
+        out.by[index_of(Channel::kL2Capacity)] = by;
+        continue;
+      }
+    }
     if (shared < 1 && !few_waves) by = 1 / (1 - shared + shared / by);
     out.by[i] = by;
   }
@@ -299,6 +424,19 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
   if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
   return out;
+}
+
+double pressed(const Mix& kernel, const DeviceModel& device) {
+  const Use own = use_on_its_sms(kernel, device);
+  const Use use = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
+  double sum = 0;
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    if (is_capacity(channel) || use.of[i] < 0) continue;
+    const double time = bandwidth_time(use, channel, {}, device);
+    sum += std::pow(smooth_max(time, device.limits[i].sharpness) - 1, device.together);
+  }
+  return 1 + std::pow(sum, 1 / device.together);
 }
 
 // A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
@@ -350,7 +488,7 @@ float use_from_probe(Channel channel, double neighbour_use, double stretched,
   const auto at = [&](double use) {
     Use u;
     u[channel] = static_cast<float>(use);
-    return stretch(neighbour, channel, {use, weight(u, channel, device), true}, device);
+    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), true}, device);
   };
   double low = 0, high = 1;
   if (stretched >= at(high)) return 1;

@@ -53,6 +53,11 @@ struct Use {
                                      kUnknown, kUnknown, kUnknown, kUnknown};
   float smem_ways = 1;               // wavefronts a shared memory request (bank conflicts)
   float l1_reuse = 1, l2_reuse = 1;  // part of its accesses that hit there alone
+  // DRAM bandwidth if the L2 held nothing of it. Known: that comes instead of `dram` as far as the
+  // working sets do not fit in the L2, and its misses cost what the DRAM makes of them.
+  float dram_cold = kUnknown;
+  // Part of a launch in which one of its blocks runs: they may end unevenly.
+  float even = 1;
 
   float operator[](Channel c) const { return of[index_of(c)]; }
   float& operator[](Channel c) { return of[index_of(c)]; }
@@ -64,6 +69,14 @@ struct DeviceModel;
 // (Measuring 4.1.3): it is taken against the most that was ever seen on this GPU model. It counts
 // every store as an L2 hit, so that the hit rate is an upper bound of what can be lost.
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device);
+// The metrics that say so: use_of() of them has the same bandwidths and pipes.
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
+
+struct LaunchShape;
+// The same of a kernel that takes `alone_us` here, again and again. A profiler's launch is longer
+// and a cold one: its DRAM traffic is all that the kernel touches.
+Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double alone_us,
+           const DeviceModel& device);
 
 // What a launch asks of the block scheduler. No threads: unknown, and it is taken to be let in.
 struct LaunchShape {
@@ -90,9 +103,13 @@ struct DeviceModel {
   uint32_t blocks_per_sm = 32;
   double issue_per_cycle = 4;  // and SM
   double l1_kb = 216, l2_mb = 50;
+  double dram_gb_s = 2300;  // that kernels of models get at most
+  // What Nsight Compute says of a kernel that has all that it can have.
+  double l2_peak_pct = 126, smem_peak_pct = 44;
   double dram_peak_pct = 61;  // what Nsight Compute says of the most that is ever reached
   // How many times as long a kernel takes all of whose hits become misses.
   double l1_miss_cost = 2, l2_miss_cost = 2;
+  double launch_gap_us = 1;  // from a kernel's end to the first block of the next in its stream
   // Exponent of the sum by which the channels' stretches add up: 1 their sum, large their maximum.
   double together = 2;
   std::array<Limit, kChannels> limits = {};  // by Channel
@@ -101,7 +118,8 @@ struct DeviceModel {
 // A kernel, or what stands for a client's kernels, on its SMs.
 struct Mix {
   LaunchShape shape;
-  double duration_us = 0;  // of one launch, alone
+  double duration_us = 0;  // of one launch, alone on its SMs
+  double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
   uint32_t sms = 0;  // bits of the groups of SMs that it may use; 0: all
@@ -122,6 +140,11 @@ struct Company {
 Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
                 const DeviceModel& device);
 
+// How many further blocks of `kernel` an SM takes that holds `held` of them and `others` of
+// another.
+uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
+                     uint32_t others, const DeviceModel& device);
+
 // The resource of an SM that blocks of this shape use up first, or of which so little is left that
 // not even a block of 128 threads, 32 registers and 4 KB of shared memory finds room: kNone if one
 // does.
@@ -139,6 +162,10 @@ struct Prediction {
 
 // Of `mixes[victim]` beside all the others. `mixes` is not empty.
 Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device);
+
+// How much longer the kernel takes alone than if nothing bound it: what it has to gain where only a
+// part of its blocks runs.
+double pressed(const Mix& kernel, const DeviceModel& device);
 
 // Time of the kernel on `sms` SMs over its time on all that it had alone (SoCC 3, pitfall 1).
 double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device);

@@ -131,9 +131,9 @@ void ProfileStore::take(profiles::Profile profile) {
 std::optional<core::TaskProfile> ProfileStore::find(uint32_t uid, uint64_t task) const {
   const auto for_all = profiles_.find({std::nullopt, task}), own = profiles_.find({uid, task});
   if (for_all == profiles_.end() && own == profiles_.end()) return std::nullopt;
-  if (for_all == profiles_.end()) return own->second.task;
-  core::TaskProfile all = for_all->second.task;
-  if (own != profiles_.end()) profiles::add_kernels(all, own->second.task);
+  if (for_all == profiles_.end()) return profiles::told(own->second);
+  core::TaskProfile all = profiles::told(for_all->second);
+  if (own != profiles_.end()) profiles::add_kernels(all, profiles::told(own->second));
   return all;
 }
 
@@ -150,6 +150,12 @@ profiles::Profile ProfileStore::describe(core::TaskProfile task, uint32_t uid,
   profile.task.task = task.task;
   profiles::add_kernels(profile.task, task);
   profile.task.runs = std::max(profile.task.runs, 1u);  // a task that never synchronized has none
+  for (const Key& key : {Key{uid, task.task}, Key{std::nullopt, task.task}}) {
+    const auto known = profiles_.find(key);
+    if (known == profiles_.end() || !known->second.probe) continue;
+    profiles::take_probe(profile, *known->second.probe);
+    break;
+  }
   return profile;
 }
 

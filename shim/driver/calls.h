@@ -158,6 +158,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) noexcept;
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) noexcept;
 CUresult cuDeviceGraphMemTrim(CUdevice device) noexcept;
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count, void* what) noexcept;
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* what) noexcept;
 CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count, CUgraphNodeType* what) noexcept;
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const void* edges,
                            size_t count, CUgraphNodeType* what) noexcept;

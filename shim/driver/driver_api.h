@@ -246,6 +246,24 @@ enum CUgraphMem_attribute : int {
   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
 };
 
+// What cuGraphMemAllocNodeGetParams fills; older drivers have reserved bytes for maxSize and usage.
+struct CUmemPoolProps {
+  int allocType;
+  int handleTypes;
+  CUmemLocation location;
+  void* win32SecurityAttributes;
+  size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+struct CUDA_MEM_ALLOC_NODE_PARAMS {
+  CUmemPoolProps poolProps;
+  const CUmemAccessDesc* accessDescs;
+  size_t accessDescCount;
+  size_t bytesize;
+  CUdeviceptr dptr;
+};
+
 // What cuGraphKernelNodeGetParams_v2 fills.
 struct CUDA_KERNEL_NODE_PARAMS_v2 {
   CUfunction func;
@@ -302,6 +320,7 @@ enum CUgraphNodeType : int {
   CU_GRAPH_NODE_TYPE_EMPTY = 5,
   CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
   CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+  CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
   CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
 };
 

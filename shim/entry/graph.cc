@@ -3,6 +3,7 @@
 #include "shim/admission/gate.h"
 #include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
+#include "shim/memory/reserved.h"
 #include "shim/sm/twins.h"
 
 namespace heddle::shim {
@@ -12,6 +13,7 @@ template <bool kPerThread>
 CUresult launch_graph(CUgraphExec exec, CUstream stream) {
   const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
   const StreamRef ref{stream, kPerThread};
+  if (!graph_fits(exec)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (goes_unobserved(exec)) return real(in_order(exec, ref, nullptr), stream);
   Launch launch{ref, exec, {}};
   launch.graph = true;
@@ -27,6 +29,7 @@ CUresult launch_graph(CUgraphExec exec, CUstream stream) {
 
 CUresult instantiated(CUresult result, const CUgraphExec* exec, CUgraph graph, uint64_t flags) {
   if (result != CUDA_SUCCESS || exec == nullptr || !is_initialized()) return result;
+  note_graph(*exec, graph);
   name_graph(*exec, graph);
   clone_graph(*exec, graph, flags);
   return result;
@@ -83,6 +86,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
 }
 CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
   if (is_initialized()) {
+    drop_graph(exec);
     graph_ends(exec);
     purge_handle(exec);
   }

@@ -8,6 +8,7 @@
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
 #include "shim/memory/account.h"
+#include "shim/memory/reserved.h"
 
 namespace heddle::shim {
 namespace {
@@ -36,50 +37,12 @@ CUcontext current_context() {
   return context;
 }
 
-// ---- what is reserved and grows by itself ----
-
-// The process has made nodes that allocate: then its graphs' memory is looked at.
-constinit std::atomic<bool> graphs_allocate{false};
-
-void settle_graphs(int device) {
-  if (!graphs_allocate.load(std::memory_order_relaxed) || device == kNoDevice) return;
-  const RelaxedCapture relaxed;
-  uint64_t reserved = 0;
-  if (HEDDLE_REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-                                                &reserved) == CUDA_SUCCESS) {
-    settle_reserved(Holds::kGraphs, static_cast<uint64_t>(device), device, reserved);
-  }
-}
-
 // That of cuMemAllocAsync; null: the device has none.
 CUmemoryPool pool_of(int device) {
   const RelaxedCapture relaxed;
   CUmemoryPool pool = nullptr;
   HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device);
   return pool;
-}
-
-// False where the driver does not say what the pool reserves.
-bool settle_pool(CUmemoryPool pool, int device) {
-  const RelaxedCapture relaxed;
-  uint64_t reserved = 0;
-  if (pool == nullptr ||
-      HEDDLE_REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
-          CUDA_SUCCESS) {
-    return false;
-  }
-  settle_reserved(Holds::kPool, reinterpret_cast<uint64_t>(pool), device, reserved);
-  return true;
-}
-
-// Pools shrink when the driver likes: looked at before anything is refused.
-// False: there are none.
-bool settle_pools(int device) {
-  constexpr size_t kPools = 64;
-  uint64_t pools[kPools];
-  const size_t count = pools_of(device, pools, kPools);
-  for (size_t i = 0; i < count; ++i) settle_pool(reinterpret_cast<CUmemoryPool>(pools[i]), device);
-  return count > 0;
 }
 
 bool claim(int device, uint64_t bytes) {

@@ -9,7 +9,9 @@
 #include "ipc/memory.h"
 #include "ipc/socket.h"
 #include "shim/driver/driver.h"
+#include "shim/link/inside.h"
 #include "shim/link/spin.h"
+#include "shim/memory/reserved.h"
 
 namespace heddle::shim {
 namespace {
@@ -26,7 +28,15 @@ struct Account {
   uint64_t granted = 0;  // by the session's daemon, less what was given back
   uint64_t limit = 0;    // as it was told last
   uint64_t refused = 0;
+  uint64_t graphs = 0;  // of `used`: what the driver reserves for them
 };
+
+// Of an account, for those who take no lock.
+struct Seen {
+  std::atomic<uint64_t> beside_graphs{0};
+  std::atomic<uint64_t> limit{0};
+};
+constinit Seen seen[ipc::kDevices];
 
 constinit Spin lock;    // of all that follows
 constinit Spin asking;  // one question at a time; taken before `lock`
@@ -45,6 +55,9 @@ const ipc::DeviceWindow* window_of(int device) {
 // ---- all with the lock held ----
 
 void tell_used(int device) {
+  const Account& account = accounts[device];
+  seen[device].beside_graphs.store(account.used - std::min(account.used, account.graphs),
+                                   std::memory_order_relaxed);
   if (session == nullptr) return;
   ipc::ThreadBlock& block = session->client->threads[device];
   block.memory_used.store(accounts[device].used, std::memory_order_relaxed);
@@ -61,6 +74,7 @@ uint64_t limit_of(int device) {
   const ipc::DeviceWindow* window = window_of(device);
   if (window != nullptr) {
     accounts[device].limit = window->memory_limit.load(std::memory_order_relaxed);
+    seen[device].limit.store(accounts[device].limit, std::memory_order_relaxed);
   }
   return accounts[device].limit;
 }
@@ -354,9 +368,22 @@ void settle_reserved(Holds kind, uint64_t key, int device, uint64_t bytes, bool 
   pool->device = static_cast<uint8_t>(device);
   const uint64_t before = pool->bytes;
   pool->bytes = ended ? 0 : bytes;
+  if (kind == Holds::kGraphs) accounts[device].graphs = pool->bytes;
   accounts[device].used += pool->bytes;
   uncount(device, before);
   if (ended) table.remove(pool);
+}
+
+bool fits_beside_graphs(int device, uint64_t bytes) {
+  if (!has_account(device)) return true;
+  uint64_t limit = seen[device].limit.load(std::memory_order_relaxed), others = 0;
+  if (const Inside in; in) {
+    const ipc::DeviceWindow& window = in.session().control->windows[device];
+    limit = window.memory_limit.load(std::memory_order_relaxed);
+    others = window.memory_others.load(std::memory_order_relaxed);
+  }
+  const uint64_t beside = seen[device].beside_graphs.load(std::memory_order_relaxed) + others;
+  return limit == 0 || (beside <= limit && bytes <= limit - beside);
 }
 
 size_t pools_of(int device, uint64_t* keys, size_t most) {
@@ -433,6 +460,11 @@ void forget_memory() {
   lock.forget();
   asking.forget();
   for (Account& account : accounts) account = {};
+  for (Seen& one : seen) {
+    one.beside_graphs.store(0, std::memory_order_relaxed);
+    one.limit.store(0, std::memory_order_relaxed);
+  }
+  forget_graphs();
   table.clear();
   session = nullptr;
 }

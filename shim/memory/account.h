@@ -41,6 +41,9 @@ void unmap_range(uint64_t at, uint64_t bytes);
 
 // A pool, or the graphs of a device, reserve so much now. `ended`: they are no more.
 void settle_reserved(Holds kind, uint64_t key, int device, uint64_t bytes, bool ended = false);
+// False: beside all but the graphs' memory the limit has no room for so much. Without a lock, by
+// what an earlier allocation left and the daemon told.
+bool fits_beside_graphs(int device, uint64_t bytes);
 // Up to `most` pools of the device, into `keys`.
 size_t pools_of(int device, uint64_t* keys, size_t most);
 

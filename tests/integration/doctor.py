@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`heddle doctor` on the simulated driver with a stand-in for NVML: doctor.py FAKE_NVML
+"""`heddle doctor` on the simulated driver with a stand-in for NVML, and with one of drivers from
+615 on: doctor.py FAKE_NVML FAKE_NVML_615
 
 A program without heddle is named, by NVML's word or /proc's, an attached one is not, and so is what
 a newer driver has more; the exit code says whether anything is wrong.
@@ -77,6 +78,23 @@ def check_unlisted(where):
         holder.wait()
 
 
+def check_host_limits(where):
+    """What a newer driver and kernel hold memory with is named, and where it is not, nothing."""
+    own = "present, heddle's own limit is in force"
+    _, found = doctor(where, HEDDLE_CGROUP=str(where.folder / "none"))
+    expect("memory" not in found, found)
+    groups = where.folder / "cgroup"
+    groups.mkdir(exist_ok=True)
+    (groups / "cgroup.controllers").write_text("cpuset cpu io memory dmem pids\n")
+    _, found = doctor(where, HEDDLE_NVML=sys.argv[2], HEDDLE_CGROUP=str(groups))
+    expect(found["memory"] == [
+        ("ok", f"NVML's limits by cgroup are {own}"),
+        ("ok", f"the cgroup controller dmem of {groups} is {own}")], found)
+    (groups / "cgroup.controllers").write_text("cpu dmemory\n")
+    _, found = doctor(where, HEDDLE_CGROUP=str(groups))
+    expect("memory" not in found, found)
+
+
 def check(where):
     code, found = doctor(where)
     expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
@@ -90,6 +108,7 @@ def check(where):
     expect(level == "ok" or text.startswith("not known: "), text)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
     check_unlisted(where)
+    check_host_limits(where)
 
     managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)
     bare = where.start_demo("latency", "doctor", 1, 3, 0, managed=False)

@@ -19,6 +19,9 @@ FAKE int nvmlSystemGetDriverVersion(char* out, unsigned) { return strcpy(out, "5
 FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 1, 0; }
 FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned, void** device) { return *device = device, 0; }
 FAKE int nvmlDeviceGetName(void*, char* out, unsigned) { return strcpy(out, "Fake GPU"), 0; }
+FAKE int nvmlDeviceGetMemoryInfo(void*, unsigned long long* out) {
+  return out[0] = 80ull << 30, out[1] = 60ull << 30, out[2] = 20ull << 30, 0;
+}
 FAKE int nvmlDeviceGetComputeMode(void*, int* mode) {
   const char* text = getenv("FAKE_NVML_MODE");
   return *mode = text != nullptr ? atoi(text) : 0, 0;
@@ -32,6 +35,9 @@ FAKE int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process
   }
   return *count = found, 0;
 }
+#ifdef FAKE_NVML_LIMITS  // a driver from 615 on
+FAKE int nvmlDeviceSetMemoryLimits_v1(void*, void*) { return 3; }
+#endif
 // 3 is NVML_ERROR_NOT_SUPPORTED.
 FAKE int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* mj) {
   const char* watts = getenv("FAKE_NVML_WATTS");

@@ -143,6 +143,34 @@ CUresult release(size_t at) {
   return result;
 }
 
+// Graphs that allocate so much, `count` times, made by capture; each is freed before the next, or
+// none is.
+std::vector<CUgraphExec> graphs;
+
+int make_graph(uint64_t bytes, int count, bool kept) {
+  static auto create = CALL(cuStreamCreate, (CUstream*, unsigned));
+  static auto begin = CALL(cuStreamBeginCapture_v2, (CUstream, CUstreamCaptureMode));
+  static auto end = CALL(cuStreamEndCapture, (CUstream, CUgraph*));
+  static auto make = CALL(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, uint64_t));
+  static auto async = CALL(cuMemAllocAsync, (CUdeviceptr*, size_t, CUstream));
+  static auto free = CALL(cuMemFreeAsync, (CUdeviceptr, CUstream));
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUresult result = create(&stream, 1);
+  if (result == CUDA_SUCCESS) result = begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  for (int i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    CUdeviceptr at = 0;
+    result = async(&at, bytes, stream);
+    if (result == CUDA_SUCCESS && !kept) result = free(at, stream);
+  }
+  if (result == CUDA_SUCCESS) result = end(stream, &graph);
+  if (result == CUDA_SUCCESS) result = make(&exec, graph, 0);
+  if (result != CUDA_SUCCESS) return -static_cast<int>(result);
+  graphs.push_back(exec);
+  return static_cast<int>(graphs.size() - 1);
+}
+
 void fork_child() {
   if (fork() != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -204,6 +232,19 @@ std::string answer(const std::string& line) {
     in >> slot;
     return std::to_string(release(slot));
   }
+  if (command == "graph") {
+    uint64_t bytes = 0;
+    int count = 0;
+    bool kept = false;
+    in >> bytes >> count >> kept;
+    return std::to_string(make_graph(bytes, count, kept));
+  }
+  if (command == "launch") {
+    size_t graph = 0;
+    in >> graph;
+    return std::to_string(CALL(cuGraphLaunch, (CUgraphExec, CUstream))(graphs.at(graph), nullptr));
+  }
+  if (command == "trim") return std::to_string(CALL(cuDeviceGraphMemTrim, (CUdevice))(0));
   if (command == "info") {
     size_t free = 0, total = 0;
     const CUresult result = CALL(cuMemGetInfo_v2, (size_t*, size_t*))(&free, &total);

@@ -162,6 +162,41 @@ TEST_F(MemoryLimit, CountsEveryWayToMemory) {
   }
 }
 
+// A graph's memory is taken at its launch, and stays for the next.
+TEST_F(MemoryLimit, RefusesTheLaunchOfAGraphThatNeedsMore) {
+  limit("64MiB");
+  start();
+  auto app = program(), free = program("other");
+  const auto graph = [](Program& of, uint64_t mib, const std::string& how) {
+    return of("graph " + std::to_string(mib * kMiB) + ' ' + how);
+  };
+  constexpr const char* kRefused = "2";
+  EXPECT_EQ(graph(*app, 40, "2 0"), "0") << "each freed: 40 MiB are enough";
+  EXPECT_EQ(graph(*app, 80, "1 0"), "1");
+  EXPECT_EQ(graph(*app, 30, "3 1"), "2") << "none freed: 90 MiB";
+  EXPECT_EQ((*app)("launch 1"), kRefused);
+  EXPECT_EQ((*app)("launch 2"), kRefused);
+  EXPECT_EQ(app->number("driver"), 0u);
+  EXPECT_EQ(row(*app).at("memory_refused"), 2);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ((*app)("launch 0"), "0");
+  EXPECT_EQ(app->number("driver"), 40 * kMiB);
+  EXPECT_EQ(app->alloc('m', 30 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("trim"), "0");
+  EXPECT_EQ(app->alloc('m', 30 * kMiB), "0");
+  EXPECT_EQ((*app)("launch 0"), kRefused) << "beside what is allocated";
+  EXPECT_EQ((*app)("free 0"), "0");
+  EXPECT_EQ((*app)("launch 0"), "0");
+  EXPECT_EQ((*app)("trim"), "0");
+  EXPECT_EQ(graph(*free, 80, "1 0"), "0");
+  EXPECT_EQ((*free)("launch 0"), "0") << "without a limit";
+  auto other = program();
+  EXPECT_EQ(other->alloc('m', 30 * kMiB), "0");
+  eventually("another of the group holds it", [&] { return (*app)("launch 0") == kRefused; });
+  stop();
+  EXPECT_EQ((*app)("launch 1"), kRefused) << "by its own count";
+  EXPECT_EQ((*app)("launch 0"), "0");
+}
+
 // A sum with it would overflow, and be little.
 TEST_F(MemoryLimit, ASizeThatNoGpuHasLeavesTheAccountAsItIs) {
   limit("256MiB");

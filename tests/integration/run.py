@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What `heddle run` announces is what the program gets, and asking for it is never in the way.
-run.py ASAN_DEMO: the demo program with AddressSanitizer, which `heddle run` starts like any other.
+run.py ASAN_DEMO FAKE_NVML: the demo program with AddressSanitizer, which `heddle run` starts like
+any other; a stand-in for NVML with one GPU.
 """
 
 import json
@@ -73,6 +74,32 @@ def check(where):
         where.daemon.send_signal(signal.SIGCONT)
 
 
+def check_memory(where):
+    """--memory: MPS is told too where there is one, and standard error names who holds it."""
+    mine = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+    pipes = where.folder / "mps"
+    pipes.mkdir(exist_ok=True)
+    (pipes / "control").touch()
+    (pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    tell = ["run", "--memory", "20GiB", "--", "sh", "-c", f"echo ${mine}"]
+    there = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "HEDDLE_NVML": sys.argv[2]}
+
+    def told(held, value, words=tell, **environment):
+        done = run(where, *words, **environment)
+        expect(done.returncode == 0 and done.stdout == value + "\n", (words, done))
+        expect(f"held by {held}\n" in done.stderr + "\n", done.stderr)
+
+    told("shim", "", CUDA_MPS_PIPE_DIRECTORY=str(where.folder / "none"))
+    told(f"shim and mps: {mine}=0=20480M", "0=20480M", **there)
+    told(f"shim and mps: {mine}=0=5G, which was set before", "0=5G", **there, **{mine: "0=5G"})
+    quarter = [word.replace("20GiB", "25%") for word in tell]
+    told(f"shim and mps: {mine}=0=20480M", "0=20480M", quarter, **there)
+    quiet = run(where, "run", "-q", *tell[1:], **there)
+    expect(quiet.stdout == "0=20480M\n" and quiet.stderr == "", quiet)
+    where.stop_daemon()
+    told(f"mps: {mine}=0=20480M", "0=20480M", **there)
+
+
 def check_sanitized(where):
     """The shim is there, too: for the program itself, one that it starts, and a named runtime."""
     # Some releases of the sanitizer do not stand much randomness of addresses.
@@ -96,10 +123,11 @@ def check_sanitized(where):
 
 
 def main():
-    for variable in ("LD_PRELOAD", "HEDDLE_PRIORITY", "HEDDLE_LABEL"):
+    for variable in ("LD_PRELOAD", "HEDDLE_PRIORITY", "HEDDLE_LABEL", "CUDA_VISIBLE_DEVICES",
+                     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"):
         os.environ.pop(variable, None)
     where = setting.fresh_stage("run", "timeslice")
-    setting.run(lambda: (check(where), where.stop_daemon(), check_sanitized(where)), where)
+    setting.run(lambda: (check(where), check_memory(where), check_sanitized(where)), where)
 
 
 if __name__ == "__main__":

@@ -447,6 +447,22 @@ TEST_F(Doctor, SeesWhatElseIsPreloaded) {
 
 // ---- limits on device memory that hold nobody ----
 
+TEST_F(Doctor, SaysWhatElseTheHostHoldsMemoryWith) {
+  facts_["nvml"]["memory_limits"] = false;
+  facts_["cgroup"] = {{"root", "/sys/fs/cgroup"}, {"dmem", false}};
+  EXPECT_TRUE(texts("memory").empty());
+  facts_["nvml"]["memory_limits"] = true;
+  EXPECT_EQ(texts("memory"),
+            std::vector<std::string>{
+                "NVML's limits by cgroup are present, heddle's own limit is in force"});
+  facts_["nvml"]["memory_limits"] = false;
+  facts_["cgroup"]["dmem"] = true;
+  EXPECT_EQ(texts("memory"),
+            std::vector<std::string>{"the cgroup controller dmem of /sys/fs/cgroup is present, "
+                                     "heddle's own limit is in force"});
+  EXPECT_EQ(finding("memory").level, Level::kOk);
+}
+
 TEST_F(Doctor, SaysNothingOfMemoryWhereNoLimitIsSet) { EXPECT_TRUE(texts("memory").empty()); }
 
 TEST_F(Doctor, NamesMpsLimitsThatVanish) {

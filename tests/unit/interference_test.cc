@@ -354,6 +354,17 @@ TEST(InterferenceTest, AProbeFindsTheUseThatItsNeighbourFelt) {
   EXPECT_EQ(use_from_probe(Channel::kL2Capacity, 0.7, 1.5, h100()), kUnknown);
 }
 
+TEST(Interference, MetricsSayTheUseThatTheyCameOf) {
+  Use use;
+  use[Channel::kIssue] = 0.25f;
+  use[Channel::kTensor] = 0.5f;
+  use[Channel::kDram] = 0.75f;
+  const ipc::KernelMetrics metrics = metrics_of(use, h100());
+  EXPECT_NEAR(*metrics.get("dram_pct"), 0.75 * h100().dram_peak_pct, 1e-6);
+  EXPECT_FALSE(metrics.get("fp64_pct"));
+  EXPECT_EQ(use_of(metrics, h100()).of, use.of);
+}
+
 TEST(InterferenceTest, TheResourceThatForbidsCompanyIsNamed) {
   EXPECT_EQ(forbids_company({132, 1024, 64, 0, 0}, h100()), SlotLimit::kRegisters);
   EXPECT_EQ(forbids_company({264, 1024, 16, 0, 0}, h100()), SlotLimit::kThreads);

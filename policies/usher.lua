@@ -1,0 +1,100 @@
+-- usher.lua: Usher's rule (Shubha et al., OSDI 2024), as told by Elvinger et al., SoCC 2025,
+-- section 3, pitfall 1: kernels share the GPU while their achieved occupancies add up to less than
+-- 100 %. The same holds here for their use of DRAM, and of two that wait the one goes first that
+-- is heavy in what the GPU has less of: C-heavy beside M-heavy.
+--
+-- The most important program launches as it likes, and counts. A kernel that nobody measured counts
+-- as all of the GPU: it waits for those of others, and they for it. The paper shows where the rule
+-- errs: at 6 % of occupancy each, two kernels slowed each other by 1.7 times.
+--
+-- Needs profiles with metrics (`heddle profile collect-metrics`).
+queue.create("c_heavy")
+queue.create("m_heavy")
+
+local above = import "lib/above"
+
+local UNKNOWN_PCT = 100
+
+-- Client ID -> launches in flight, and what the last of them uses.
+local at_work = {}
+
+local function work_of(id)
+  if not at_work[id] then at_work[id] = { launches = 0, compute = 0, memory = 0 } end
+  return at_work[id]
+end
+
+local function use_of(kn)
+  return kn.occupancy_pct or UNKNOWN_PCT, kn.dram_pct or UNKNOWN_PCT
+end
+
+-- What the others have in flight: their number, and the sums of compute and memory.
+local function beside(k)
+  local count, compute, memory = 0, 0, 0
+  for id, work in pairs(at_work) do
+    if id ~= k.client.id and work.launches > 0 then
+      count = count + 1
+      compute, memory = compute + work.compute, memory + work.memory
+    end
+  end
+  return count, compute, memory
+end
+
+local function joins(k, p)
+  local count, compute, memory = beside(k)
+  if count == 0 then return true end
+  local own_compute, own_memory = use_of(k.kernel)
+  if own_compute + compute >= p.sum_pct then return false, "compute is full" end
+  if own_memory + memory >= p.sum_pct then return false, "memory is full" end
+  return true
+end
+
+-- The two first that wait, in the order in which they are tried.
+local function first_two()
+  local c, m = queue.peek("c_heavy"), queue.peek("m_heavy")
+  if not c or not m then return c or m, nil end
+  if c.priority ~= m.priority then
+    if c.priority < m.priority then return c, m end
+    return m, c
+  end
+  local _, compute, memory = beside(c)
+  if compute > memory then return m, c end
+  return c, m
+end
+
+return policy {
+  name = "usher", api = 1, version = "1.0.0",
+  params = {
+    sum_pct = { type = "number", min = 1, max = 1000, default = 100,
+                doc = "what occupancies, and uses of DRAM, add up to less than" },
+  },
+  hooks = {
+    running = function(k, p)
+      local work = work_of(k.client.id)
+      work.launches = work.launches + 1
+      work.compute, work.memory = use_of(k.kernel)
+    end,
+
+    stopping = function(k, p)
+      local work = at_work[k.client.id]
+      if work then work.launches = math.max(0, work.launches - 1) end
+    end,
+
+    client_idle = function(c, p) at_work[c.id] = nil end,
+    client_exit = function(c) at_work[c.id] = nil end,
+
+    enqueue = function(k, p)
+      if above.has_window(k) then return nil end
+      local compute, memory = use_of(k.kernel)
+      return queue.insert(memory > compute and "m_heavy" or "c_heavy", k, k.priority)
+    end,
+
+    dispatch = function(g, p)
+      local first, second = first_two()
+      if not first then return IDLE, "empty" end
+      local may, why = joins(first, p)
+      if may then return RUN, first end
+      if second and joins(second, p) then return RUN, second end
+      return IDLE, why
+    end,
+  },
+}

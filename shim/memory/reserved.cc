@@ -1,0 +1,162 @@
+#include "shim/memory/reserved.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "ipc/limits.h"
+#include "shim/driver/driver.h"
+#include "shim/evidence/streams.h"
+#include "shim/link/session.h"
+#include "shim/link/spin.h"
+#include "shim/memory/account.h"
+
+namespace heddle::shim {
+
+constinit std::atomic<bool> graphs_allocate{false};
+
+void settle_graphs(int device) {
+  if (!graphs_allocate.load(std::memory_order_relaxed) || device < 0) return;
+  const RelaxedCapture relaxed;
+  uint64_t reserved = 0;
+  if (HEDDLE_REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                                &reserved) == CUDA_SUCCESS) {
+    settle_reserved(Holds::kGraphs, static_cast<uint64_t>(device), device, reserved);
+  }
+}
+
+bool settle_pool(CUmemoryPool pool, int device) {
+  const RelaxedCapture relaxed;
+  uint64_t reserved = 0;
+  if (pool == nullptr ||
+      HEDDLE_REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+          CUDA_SUCCESS) {
+    return false;
+  }
+  settle_reserved(Holds::kPool, reinterpret_cast<uint64_t>(pool), device, reserved);
+  return true;
+}
+
+bool settle_pools(int device) {
+  constexpr size_t kPools = 64;
+  uint64_t pools[kPools];
+  const size_t count = pools_of(device, pools, kPools);
+  for (size_t i = 0; i < count; ++i) settle_pool(reinterpret_cast<CUmemoryPool>(pools[i]), device);
+  return count > 0;
+}
+
+namespace {
+
+// Executable graphs that allocate, by handle. One that finds no place is not refused.
+struct Place {
+  std::atomic<uintptr_t> exec{0};  // kGone: it was destroyed
+  std::atomic<uint64_t> bytes{0};
+  std::atomic<int> device{0};
+};
+constexpr uintptr_t kGone = 1;
+constexpr size_t kPlaces = 1024, kProbes = 32;
+constinit Place places[kPlaces];
+constinit Spin noting;  // of who writes
+
+Place& place_at(uintptr_t key, size_t probe) { return places[((key >> 4) * 31 + probe) % kPlaces]; }
+
+Place* find(uintptr_t key) {
+  for (size_t i = 0; i < kProbes; ++i) {
+    Place& place = place_at(key, i);
+    const uintptr_t there = place.exec.load(std::memory_order_acquire);
+    if (there == key) return &place;
+    if (there == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+struct Need {
+  uint64_t bytes = 0;
+  int device = -1;  // that of the first node that allocates; others are not looked at
+};
+
+// Memory of a node may be another's when that is done, so that their sum may be too much: a graph
+// that frees any needs what its largest node has, one that frees none needs all.
+Need need_of(const CUgraphNode* nodes, size_t count) {
+  Need need;
+  uint64_t sum = 0;
+  bool frees = false;
+  for (size_t i = 0; i < count; ++i) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+    if (HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS) continue;
+    frees |= type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+    CUDA_MEM_ALLOC_NODE_PARAMS what{};
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        HEDDLE_REAL(cuGraphMemAllocNodeGetParams)(nodes[i], &what) != CUDA_SUCCESS ||
+        what.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+      continue;
+    }
+    if (need.device < 0) need.device = what.poolProps.location.id;
+    if (what.poolProps.location.id != need.device) continue;
+    need.bytes = std::max<uint64_t>(need.bytes, what.bytesize);
+    sum += what.bytesize;
+  }
+  if (!frees) need.bytes = sum;
+  return need;
+}
+
+Need need_of(CUgraph graph) {
+  size_t count = 0;
+  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return {};
+  const size_t bytes = count * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
+  // Not from the application's heap.
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return {};
+  auto* nodes = static_cast<CUgraphNode*>(memory);
+  Need need;
+  if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
+    need = need_of(nodes, count);
+  }
+  munmap(memory, bytes);
+  return need;
+}
+
+}  // namespace
+
+void drop_graph(CUgraphExec exec) {
+  const Held held(noting);
+  if (Place* place = find(reinterpret_cast<uintptr_t>(exec))) place->exec.store(kGone);
+}
+
+void note_graph(CUgraphExec exec, CUgraph graph) {
+  if (!graphs_allocate.load(std::memory_order_relaxed)) return;
+  drop_graph(exec);  // the driver used its handle again
+  const Need need = need_of(graph);
+  if (need.bytes == 0) return;
+  const Held held(noting);
+  const auto key = reinterpret_cast<uintptr_t>(exec);
+  for (size_t i = 0; i < kProbes; ++i) {
+    Place& place = place_at(key, i);
+    if (place.exec.load(std::memory_order_relaxed) > kGone) continue;
+    place.bytes.store(need.bytes, std::memory_order_relaxed);
+    place.device.store(need.device, std::memory_order_relaxed);
+    place.exec.store(key, std::memory_order_release);
+    return;
+  }
+}
+
+void forget_graphs() {
+  noting.forget();
+  for (Place& place : places) place.exec.store(0, std::memory_order_relaxed);
+}
+
+bool noted_graph_fits(CUgraphExec exec) {
+  const Place* place = is_initialized() ? find(reinterpret_cast<uintptr_t>(exec)) : nullptr;
+  if (place == nullptr) return true;
+  const int device = place->device.load(std::memory_order_relaxed);
+  const uint64_t bytes = place->bytes.load(std::memory_order_relaxed);
+  if (fits_beside_graphs(device, bytes)) return true;
+  // About to be refused: what the driver gave back meanwhile is looked at, with locks.
+  settle_graphs(device);
+  settle_pools(device);
+  if (fits_beside_graphs(device, bytes)) return true;
+  count_refused_memory(device);
+  return false;
+}
+
+}  // namespace heddle::shim
