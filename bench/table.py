@@ -16,6 +16,7 @@ import re
 import sys
 from pathlib import Path
 
+import evaluate
 import fikit
 import frontier
 import krisp
@@ -192,7 +193,7 @@ def tables():
             "memory-teams": headed(limits.teams()),
             "papers": headed(paper_tables.table(RESULTS / "papers.json")),
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
-            "krisp": headed(krisp.table(RESULTS / "krisp"))}
+            "krisp": headed(krisp.table(RESULTS / "krisp")), **evaluate.tables()}
 
 
 def replaced(text, found):

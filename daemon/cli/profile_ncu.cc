@@ -219,6 +219,15 @@ void add_ncu(CLI::App& profile, NcuOptions& options, const std::vector<std::stri
     options.command = command;
     exit_code = profile_collect_metrics(options);
   });
+  CLI::App* pairs = profile.add_subcommand(
+      "predict-pairs", "What the estimator says of the pairs that heddle-bench pairs measured");
+  pairs->add_option("pairs", options.pairs, "its result")->required();
+  pairs->add_option("--metrics", options.report, "its kernels' metrics, by ncu --csv")->required();
+  pairs->add_option("--gpu-model", options.gpu_model, "a file as in profiles/gpu (the installed)");
+  pairs->callback([&] {
+    options.as_json = as_json;
+    exit_code = profile_predict_pairs(options);
+  });
 }
 
 }  // namespace heddle::cli

@@ -1,5 +1,5 @@
-// `heddle profile import-ncu` and `collect-metrics`: metrics of Nsight Compute by kernel, and which
-// kernels leave room for neighbours (`heddle profile show --neighbours`).
+// `heddle profile import-ncu`, `collect-metrics` and `predict-pairs`: metrics of Nsight Compute by
+// kernel, and which kernels leave room for neighbours (`heddle profile show --neighbours`).
 #pragma once
 
 #include <CLI/App.hpp>
@@ -17,6 +17,8 @@ struct NcuOptions {
   std::string into;                       // import-ncu: a profile that gets the metrics
   std::string ncu = "ncu";                // collect-metrics: the program
   std::string output = "heddle-ncu.csv";  // collect-metrics: where the report goes
+  std::string pairs;                      // predict-pairs: what heddle-bench pairs measured
+  std::string gpu_model;                  // predict-pairs: a file; empty: the installed one
   uint32_t skip = 1;                      // collect-metrics: launches of each configuration before
   std::vector<std::string> command;       // collect-metrics: the program to measure
   bool as_json = false;
@@ -26,7 +28,8 @@ struct NcuOptions {
 // does not return where ncu exists: it becomes ncu.
 int profile_import_ncu(const NcuOptions& options);
 int profile_collect_metrics(const NcuOptions& options);
-// Adds both to `heddle profile`; `command` is what stands after --.
+int profile_predict_pairs(const NcuOptions& options);
+// Adds all to `heddle profile`; `command` is what stands after --.
 void add_ncu(CLI::App& profile, NcuOptions& options, const std::vector<std::string>& command,
              const bool& as_json, int& exit_code);
 

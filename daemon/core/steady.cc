@@ -120,11 +120,14 @@ class Play {
     const Player other = players_[1 - i], fresh = players_[i];
     players_[1 - i].arrives_us = std::numeric_limits<double>::infinity();
     players_[1 - i].mix.use = {};
-    while (players_[i].ends_us.size() < kWarmUp) step();
+    for (uint32_t n = 0; n < kStepsMost && players_[i].ends_us.size() < kWarmUp; ++n) step();
     const Player& played = players_[i];
-    const double us = played.ends_us[1] - played.ends_us[0];
-    const double block_us = fresh.block_us * (played.mix.duration_us - played.gap_us) /
-                            std::max(kMoment_us, us - played.gap_us);
+    double block_us = fresh.block_us;
+    if (played.ends_us.size() == kWarmUp) {
+      const double us = played.ends_us[1] - played.ends_us[0];
+      block_us *=
+          (played.mix.duration_us - played.gap_us) / std::max(kMoment_us, us - played.gap_us);
+    }
     players_[i] = fresh;
     players_[i].block_us = block_us;
     players_[1 - i] = other;
@@ -319,14 +322,17 @@ class Play {
   uint64_t launches_ = 0;
 };
 
-bool is_known(const Mix& m) {
-  return m.shape.threads > 0 && m.shape.blocks > 0 && m.duration_us > 0;
+// Its launch is known, and an SM of its set holds one of its blocks.
+bool can_be_played(const Mix& m, const DeviceModel& device) {
+  const uint32_t all = device.sm_groups >= 32 ? ~0U : (1U << device.sm_groups) - 1;
+  return m.shape.threads > 0 && m.shape.blocks > 0 && m.duration_us > 0 &&
+         (m.sms == 0 || (m.sms & all) != 0) && room_beside(m.shape, 0, m.shape, 0, device) > 0;
 }
 
 }  // namespace
 
 Steady steady(const Mix& first, const Mix& second, const DeviceModel& device) {
-  if (!is_known(first) || !is_known(second)) return {};
+  if (!can_be_played(first, device) || !can_be_played(second, device)) return {};
   const Steady once = Play(first, second, {}, device).run();
   return Play(first, second, once, device).run();
 }

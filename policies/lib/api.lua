@@ -62,6 +62,11 @@
 ---@field us_on_12 number? # duration on 12 groups of SMs (us); nil without it
 ---@field us_on_all number? # duration on all SMs, measured with those (us); nil without it
 ---@field sm_active_pct number? # cycles in which an SM has a resident warp (%); nil without it
+---@field us_profiled number? # duration in the profiler's run, which the others are of (us); nil without it
+---@field tensor_active_pct number? # cycles in which the tensor pipe works, of an SM with work (%); nil without it
+---@field dram_read_mb number? # read from DRAM by a launch (MB); nil without it
+---@field dram_write_mb number? # written to DRAM during a launch (MB); nil without it
+---@field l2_write_mb number? # written to the L2 by a launch, fabric included (MB); nil without it
 
 ---@class Client
 ---@field id integer # its number in `heddle ps`

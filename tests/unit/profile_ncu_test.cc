@@ -135,5 +135,46 @@ TEST_F(ProfileNcuTest, NeighboursNamesTheLimitThatForbidsCompany) {
   EXPECT_FALSE(neighbours_of(p, HEDDLE_GPU_MODELS));
 }
 
+// Two kernels of one block an SM each, 66 and 132 of them: on all SMs they take turns.
+constexpr const char* kPair = R"({"version": 1, "gpu": "NVIDIA H100 80GB HBM3", "sm_groups": 15,
+ "kernels": [{"name": "a", "grid_blocks": 264, "block_threads": 1024, "registers": 64,
+   "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 20},
+  {"name": "b", "grid_blocks": 264, "block_threads": 1024, "registers": 64,
+   "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 10}],
+ "pairs": [{"first": 0, "second": 1, "setting": "all", "slowdowns": [1.5, 3], "alone_us": [20, 10]},
+  {"first": 0, "second": 1, "setting": "halves", "slowdowns": [1, 1], "alone_us": [40, 20]},
+  {"first": 0, "second": 1, "setting": "all", "error": "refused"}]})";
+
+TEST_F(ProfileNcuTest, PairsArePredictedAndTheirFaultsNamed) {
+  NcuOptions o;
+  o.as_json = true;
+  o.gpu_model = HEDDLE_GPU_MODELS "/nvidia-h100.toml";
+  o.pairs = write("pairs.json", kPair);
+  o.report = write("r.csv",
+                   "\"ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Metric Name\","
+                   "\"Metric Unit\",\"Metric Value\"\n\"0\",\"a\",\"(1024, 1, 1)\",\"(264, 1, "
+                   "1)\",\"sm__inst_issued.avg.per_cycle_active\",\"inst/cycle\",\"1\"\n");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(profile_predict_pairs(o), kOk);
+  const auto out = nlohmann::json::parse(::testing::internal::GetCapturedStdout());
+  const std::string err = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(err.find("has no metrics of 1 kernels"), std::string::npos) << err;
+  ASSERT_EQ(out["pairs"].size(), 2U);
+  const auto& all = out["pairs"].at(0);
+  EXPECT_NEAR(all["steady"][0].get<double>(), 1.5, 0.1);
+  EXPECT_NEAR(all["steady"][1].get<double>(), 3, 0.2);
+  EXPECT_EQ(all["binds"][0], "slots");
+  EXPECT_NEAR(out["pairs"].at(1)["steady"][0].get<double>(), 1, 1e-6);  // each has its half
+
+  for (const char* text : {"", "[]", "{}", "{\"sm_groups\": 40, \"kernels\": [], \"pairs\": []}",
+                           "{\"sm_groups\": 15, \"kernels\": [], \"pairs\": [{\"first\": 0}]}"}) {
+    o.pairs = write("bad.json", text);
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(profile_predict_pairs(o), kFailed) << text;
+    EXPECT_NE(::testing::internal::GetCapturedStdout().find("bad.json"), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace heddle::cli
