@@ -39,6 +39,8 @@ def commands():
     }
     if (TABLES / "h100").is_dir():  # of `heddle-bench collect`
         found["predict-h100"] = ["predict", "--data", str(TABLES / "h100"), "--seed", PREDICT_SEED]
+        found["simulate-h100-60"] = ["simulate", "--data", str(TABLES / "h100"), "--policy",
+                                     ",".join(MAIN), "--interval", "60"]
     for interval in ("40", "60", "80"):
         found[f"simulate-{interval}"] = [*simulate, "--interval", interval]
     for error in ("0", "3.5", "10", "20"):
@@ -58,7 +60,7 @@ def run(heddle, only):
             continue
         done = subprocess.run([heddle, "--json", "plan", *arguments], capture_output=True,
                               text=True, check=True)
-        document = {"benchmark": f"jobs-{name}", **json.loads(done.stdout)}
+        document = {"benchmark": f"jobs-{name}", **json.loads(done.stdout.replace(str(TABLES), "profiles/jobs"))}
         shown = [argument.replace(str(TABLES), "profiles/jobs") for argument in arguments]
         document["command"] = "heddle plan " + " ".join(shown)
         if document.get("mode") != "simulated":
@@ -177,6 +179,7 @@ def tables():
             "spots": spots_table(), "testbed": testbed_table(),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
+            "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),
             "ablation": simulate_table("simulate-60", ablation),
             "cdf": cdf_table("simulate-60"), "error": error_table(), "pairs": pairs_table()}
 
