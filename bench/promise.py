@@ -127,7 +127,7 @@ def words_of(name, options):
         return [str(options.dist / "libexec/heddle/heddle-synthetic"), "--kernels", str(kernels),
                 "--kernel-us", str(us), "--gap-us", "0", "--pause-us", "100", "--blocks",
                 str(blocks), "--seed", "1"]
-    return [sys.executable, str(HERE / "workloads" / script[0]), *script[1:]]
+    return ["python3", str(options.dist / "libexec/heddle/workloads" / script[0]), *script[1:]]
 
 
 class Cell:
@@ -314,24 +314,31 @@ class Promise(Session):
         report.write(self.result, self.options.json)
 
 
-def probe(options):
-    """Profiles of every workload in use, by `heddle profile probe`, into the folder --profiles."""
+def learn_profiles(options):
+    """Profiles of every workload in use, into the folder --profiles: sizes first, for a probe keeps
+    what a profile has."""
     options.profiles.mkdir(parents=True, exist_ok=True)
     names = dict.fromkeys(name for victim, others in options.cells for name in (victim, *others))
     with tempfile.TemporaryDirectory() as folder:
         mps = Mps(Path(folder) / "mps")
-        mps.start()
-        try:
+        for verb in ["sweep"] * options.sweep + ["probe"] * options.probe:
+            if verb == "probe":
+                mps.start()
             for name in names:
-                done = subprocess.run(
-                    [options.dist / "bin/heddle", "profile", "probe", "--output", options.profiles,
-                     *(["--program", options.program] if options.program else []), "--",
-                     sys.executable, HERE / "krisp.py", "--alone", "3600",
-                     *words_of(name, options)],
-                    text=True, capture_output=True, env=os.environ | mps.env, timeout=400)
-                print(f"probe {name}: rc {done.returncode} {done.stderr[-300:]}", flush=True)
-        finally:
-            mps.stop()
+                command = [options.dist / "bin/heddle", "profile", verb, "--output",
+                           options.profiles, *profile_words(verb, options), "--", sys.executable,
+                           HERE / "krisp.py", "--alone", "3600" if verb == "probe" else "2.5",
+                           *words_of(name, options)]
+                env = os.environ | (mps.env if verb == "probe" else {})
+                done = subprocess.run(command, text=True, capture_output=True, env=env)
+                print(f"{verb} {name}: rc {done.returncode} {done.stderr[-300:]}", flush=True)
+        mps.stop()
+
+
+def profile_words(verb, options):
+    if verb == "sweep":
+        return ["--groups", options.groups, *["--sim"] * options.sim]
+    return ["--program", options.program] if options.program else []
 
 
 def parse(arguments):
@@ -356,7 +363,9 @@ def parse(arguments):
     add("--settle-s", type=float, default=1.0, help="together before a policy's first block (1)")
     add("--slowdown-max", type=float, default=BAR, help="of the victim's rule (1.10)")
     add("--profiles", type=Path, help="folder of profiles that heddled reads")
-    add("--probe", action="store_true", help="first makes them: heddle profile probe")
+    add("--probe", action="store_true", help="first measure them: heddle profile probe")
+    add("--sweep", action="store_true", help="and heddle profile sweep")
+    add("--groups", default="1,2,4,8,12", help="of --sweep")
     add("--program", type=Path, help="of --probe: interference.cu as it was built")
     add("--limit", type=float, default=540, dest="budget_s", help="seconds in all (540)")
     add("--resume", action="store_true", help="go on where the file stopped")
@@ -370,8 +379,10 @@ def parse(arguments):
         return options
     if not options.json and not options.plan:
         parser.error("--json FILE is where the result goes, and --table FILE prints one")
-    if options.probe and (options.sim or not options.profiles):
-        parser.error("--probe needs a GPU, and --profiles FOLDER, where its profiles go")
+    if (options.probe or options.sweep) and not options.profiles:
+        parser.error("--profiles FOLDER is where what --probe and --sweep measure goes")
+    if options.probe and options.sim:
+        parser.error("--probe needs a GPU; leave out --sim")
     for name in [*options.victims, *(n for a in options.antagonists for n in a.split("+"))]:
         if name not in promise_rows.WORKLOADS:
             parser.error(f"no workload '{name}'; there are {', '.join(promise_rows.WORKLOADS)}")
@@ -409,8 +420,8 @@ def main(arguments):
     cells = []
     if options.resume and options.json.exists():
         cells = json.loads(options.json.read_text())["cells"]
-    if options.probe:
-        probe(options)
+    if options.probe or options.sweep:
+        learn_profiles(options)
     promise = Promise(options, cells)
     promise.run()
     promise.save()

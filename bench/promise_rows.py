@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 
 GROUPS, GROUP_SMS = 16, 8  # of an H100 or H200; what is left over counts as a group
 
-# What a job runs: the script of workloads/ and its arguments; and what stands in for it where there
-# is no GPU (kernels, their µs, blocks).
+# What a job runs: the script of workloads/ and its arguments, as heddle-bench gives them too, so that
+# one profile serves both; and what stands in where there is no GPU (kernels, their µs, blocks).
 WORKLOADS = {
     "resnet152": (("jobs.py", "resnet152", "8", "--graph", "true"), (4, 2000, 264)),
     "vgg19": (("jobs.py", "vgg19", "8", "--graph", "true"), (3, 3000, 264)),
     "densenet201": (("jobs.py", "densenet201", "8", "--graph", "true"), (6, 1500, 132)),
-    "llm": (("llm.py", "--shape", "small", "--batch", "8", "--tokens", "4", "--graph", "true"),
-            (4, 1500, 132)),
-    "llm_8b": (("llm.py", "--shape", "llama-3.1-8b", "--batch", "8", "--tokens", "4", "--graph",
-                "true"), (4, 4000, 132)),
+    "llm": (("llm.py", "--batch", "8", "--graph", "true", "--mode", "decode", "--shape", "small",
+             "--tokens", "4"), (4, 1500, 132)),
+    "llm_8b": (("llm.py", "--batch", "8", "--graph", "true", "--mode", "decode", "--shape",
+                "llama-3.1-8b", "--tokens", "4"), (4, 4000, 132)),
     "training": (("jobs.py", "resnet50", "16", "--mode", "training"), (12, 800, 200)),
     "vgg19x32": (("jobs.py", "vgg19", "32"), (6, 3000, 264)),
     "copy": (("copy_job.py",), (8, 1500, 132)),

@@ -222,7 +222,7 @@ Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const
     fs::copy(given.profiles, profiles, fs::copy_options::recursive);
     file << "profiles.directory = \"" << profiles << "\"\n";
   }
-  file << given.config;
+  file << given.config << given.rules;
   file.close();
   environment_["HEDDLE_SOCKET"] = socket;
   start();
