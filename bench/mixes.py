@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Mixes of real models (scenarios/mixes) under each policy: the latency-critical job's tail, STP, and
-whether `combined` leads.
+"""Mixes of real models (scenarios/mixes) under each policy: the tail of the latency-critical job H,
+STP, and whether `combined` leads.
 
     mixes.py RESULT.json ...    of `heddle-bench run bench/scenarios/mixes/X.toml --json ...`
 
-A cell is H's p99 ÷ alone · STP. `combined` leads a mix if nobody has more STP and nobody a lower p99
-of H; EQUAL says how near is equal. Who is better on one without being worse on the other is named.
+A cell is H's p99 ÷ alone, and STP: H's mean alone over its mean, and the others' throughputs over
+alone, so that who never ran counts as 0. `combined` leads a mix if nobody has more STP and nobody a
+lower p99 of H; EQUAL says how near is equal. Who is better on one without being worse on the other
+is named.
 """
 
 import json
@@ -23,10 +25,12 @@ H = "H"
 
 def figures(result, row):
     """(H's p99 over alone, STP) of a row; None where one of them is not there."""
-    found = result["figures"].get(row, {})
-    tail = found.get("jobs", {}).get(H, {}).get("p99_over_alone")
-    stp = found.get("stp")
-    return (tail["value"], stp["value"]) if tail and stp else None
+    jobs = result["figures"].get(row, {}).get("jobs", {})
+    tail, mean = (jobs.get(H, {}).get(key) for key in ("p99_over_alone", "mean_over_alone"))
+    rates = [job.get("per_s_over_alone") for name, job in jobs.items() if name != H]
+    if not tail or not mean or not rates or not all(rates):
+        return None
+    return tail["value"], 1 / mean["value"] + sum(rate["value"] for rate in rates)
 
 
 def verdict(result):

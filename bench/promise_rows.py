@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 GROUPS, GROUP_SMS = 16, 8  # of an H100 or H200; what is left over counts as a group
 
-# What a job runs: the script of workloads/ and its arguments, as heddle-bench gives them too, so that
-# one profile serves both; and what stands in where there is no GPU (kernels, their µs, blocks).
+# What a job runs: the script of workloads/ and its arguments, as heddle-bench gives them too: one
+# profile serves both. And what stands in where there is no GPU: kernels, their µs, their blocks.
 WORKLOADS = {
     "resnet152": (("jobs.py", "resnet152", "8", "--graph", "true"), (4, 2000, 264)),
     "vgg19": (("jobs.py", "vgg19", "8", "--graph", "true"), (3, 3000, 264)),

@@ -292,7 +292,7 @@ void Daemon::use(const std::string& policy, const std::map<std::string, std::str
   }
   std::map<std::string, std::string> all = params;
   all.insert(defaults_.begin(), defaults_.end());
-  std::vector<std::string> set = {"policy", "set", name};
+  std::vector<std::string> set = {"policy", "set", name, "--wait", "0"};
   for (const auto& [key, value] : all) set.push_back(key + "=" + value);
   if (!all.empty()) command(set);
   loaded_ = wanted;

@@ -205,7 +205,8 @@ def mix(**rows):
     """A result of H's p99 over alone and STP of each row."""
     return {"name": "m", "sessions": [{"commit": "abc"}], "figures": {
         row.replace("_priority", "+priority") if row == "mps_priority" else f"{row}@mps":
-            {"stp": {"value": stp}, "jobs": {"H": {"p99_over_alone": {"value": tail}}}}
+            {"jobs": {"H": {"p99_over_alone": {"value": tail}, "mean_over_alone": {"value": 1.25}},
+                      "L": {"per_s_over_alone": {"value": stp - 0.8}}}}
         for row, (tail, stp) in rows.items()}}
 
 
@@ -224,6 +225,11 @@ class Mixes(unittest.TestCase):
 
     def test_what_two_repetitions_do_not_tell_apart_is_equal(self):
         self.assertEqual(mixes.verdict(mix(combined=(1.1, 1.5), gapfill=(1.09, 1.51))), (True, []))
+
+    def test_who_never_ran_counts_as_nothing_in_stp(self):
+        found = mix(combined=(1.1, 0.8))
+        self.assertEqual(mixes.figures(found, "combined@mps"), (1.1, 0.8))
+        self.assertIsNone(mixes.figures(found, "mps"))
 
     def test_the_table_counts_the_mixes_that_have_figures(self):
         rows = mixes.table([mix(combined=(1.1, 1.5), gapfill=(1.2, 1.4)), mix(gapfill=(1.2, 1.4))])
