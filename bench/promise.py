@@ -276,7 +276,7 @@ class Promise(Session):
                     if "blocks" not in cell["rows"].get(row.name, {})]
             if not rows:
                 continue
-            if self.left_s() < (5 if self.options.sim else START_S):
+            if self.left_s() < (20 if self.options.sim else START_S):
                 self.say("the time is spent; --resume goes on")
                 break
             try:
@@ -390,6 +390,11 @@ def parse(arguments):
     mixes = promise_rows.drawn_mixes(plain, options.random, options.seed)
     options.cells = [(victim, name.split("+")) for victim in options.victims
                      for name in [*options.antagonists, *mixes]]
+    for script in sorted({promise_rows.WORKLOADS[name][0][0]
+                          for victim, others in options.cells for name in (victim, *others)}):
+        file = options.dist / "libexec/heddle/workloads" / script
+        if not (options.sim or options.plan or file.exists()):
+            parser.error(f"{file} is not there; install heddle, or name its tree by --dist")
     policies = sorted(path.stem for path in (HERE.parent / "policies").glob("*.lua")
                       if not path.stem.endswith("_test"))
     try:
@@ -402,10 +407,24 @@ def parse(arguments):
 
 def plan(options):
     each = sum(row_seconds(options.blocks, options.block_s) for _ in options.parsed)
-    start = (5 if options.sim else START_S) + 3 * ALONE_BLOCKS * options.block_s
+    start = (20 if options.sim else START_S) + 3 * ALONE_BLOCKS * options.block_s
     return {"cells": len(options.cells), "rows": [row.name for row in options.parsed],
             "seconds": round(len(options.cells) * (each + start)),
             "seconds_a_cell": round(each + start)}
+
+
+def measured_before(options):
+    """The cells of the file, if --resume may go on with them."""
+    if not options.json.exists():
+        return []
+    if not options.resume:
+        raise ValueError("is there already; go on with it by --resume, or move it away")
+    before = json.loads(options.json.read_text())
+    for key, now in (("gpu", options.gpu[0]), ("slowdown_max", options.slowdown_max),
+                     ("block_s", options.block_s), ("runs", options.runs)):
+        if before.get(key) != now:
+            raise ValueError(f"has {key} {before.get(key)}, and this run {now}; give another file")
+    return before["cells"]
 
 
 def main(arguments):
@@ -417,9 +436,10 @@ def main(arguments):
         print(json.dumps(plan(options), indent=1))
         return 0
     options = add_origin(options, "bench/promise.py", arguments)
-    cells = []
-    if options.resume and options.json.exists():
-        cells = json.loads(options.json.read_text())["cells"]
+    try:
+        cells = measured_before(options)
+    except ValueError as error:
+        sys.exit(f"promise.py: {options.json}: {error}")
     if options.probe or options.sweep:
         learn_profiles(options)
     promise = Promise(options, cells)

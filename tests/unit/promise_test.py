@@ -3,9 +3,11 @@
 
 import contextlib
 import io
+import json
 import math
 import re
 import sys
+import tempfile
 import tomllib
 import unittest
 from pathlib import Path
@@ -176,6 +178,22 @@ class Options(unittest.TestCase):
         self.assertIn("no workload 'resnet'", self.refused("--plan", "--victims", "resnet"))
         self.assertIn("no policy 'orin'", self.refused("--plan", "--rows", "orin"))
         self.assertIn("--profiles", self.refused("--plan", "--probe"))
+
+    def test_a_result_is_gone_on_with_only_as_it_was_begun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "p.json"
+            options = SimpleNamespace(json=file, resume=False, gpu=["a GPU"], slowdown_max=1.1,
+                                      block_s=1.0, runs=30)
+            self.assertEqual(promise.measured_before(options), [])
+            file.write_text(json.dumps({"gpu": "a GPU", "slowdown_max": 1.1, "block_s": 1.0,
+                                        "runs": 30, "cells": [1]}))
+            with self.assertRaisesRegex(ValueError, "--resume"):
+                promise.measured_before(options)
+            options.resume = True
+            self.assertEqual(promise.measured_before(options), [1])
+            options.gpu = ["another"]
+            with self.assertRaisesRegex(ValueError, "has gpu a GPU, and this run another"):
+                promise.measured_before(options)
 
     def test_the_plan_counts_cells_and_seconds(self):
         options = promise.parse(["--plan", "--victims", "vgg19", "--antagonists", "copy,training",
