@@ -21,7 +21,9 @@ import fikit
 import frontier
 import krisp
 import limits
+import mixes
 import paper_tables
+import promise_table
 import quartiles
 from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
 
@@ -193,7 +195,15 @@ def tables():
             "memory-teams": headed(limits.teams()),
             "papers": headed(paper_tables.table(RESULTS / "papers.json")),
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
-            "krisp": headed(krisp.table(RESULTS / "krisp")), **evaluate.tables()}
+            "krisp": headed(krisp.table(RESULTS / "krisp")),
+            "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
+            "promise": promise_text(), **evaluate.tables()}
+
+
+def promise_text():
+    """Every result of promise.py, one card model each."""
+    return "\n\n".join(promise_table.text(json.loads(path.read_text()))
+                       for path in sorted((RESULTS / "promise").glob("*.json"))) or NO_RESULT
 
 
 def replaced(text, found):

@@ -102,6 +102,8 @@ class Daemon:
     """heddled with a generated configuration; policies are switched by the command line. `place` is
     its side of placement(), or None to leave it anywhere."""
 
+    extra_policies = ()  # files beside the shipped ones
+
     def __init__(self, dist, folder, mps, env, config_lines, policy="priority", place="daemon"):
         self.folder, self.env, self.policy, self.place = folder, env, policy, place
         self.heddle, self.heddled = dist / "bin/heddle", dist / "bin/heddled"
@@ -121,6 +123,8 @@ class Daemon:
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(source.read_bytes())
         (self.policies / "ungated.lua").write_text(UNGATED)
+        for source in self.extra_policies:
+            (self.policies / source.name).write_bytes(source.read_bytes())
         self.config = self.folder / "heddled.toml"
         self.config.write_text("\n".join(self.toml()) + "\n")
         self.log = self.folder / "heddled.log"

@@ -222,7 +222,7 @@ Daemon::Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const
     fs::copy(given.profiles, profiles, fs::copy_options::recursive);
     file << "profiles.directory = \"" << profiles << "\"\n";
   }
-  file << given.config;
+  file << given.config << given.rules;
   file.close();
   environment_["HEDDLE_SOCKET"] = socket;
   start();
@@ -292,7 +292,7 @@ void Daemon::use(const std::string& policy, const std::map<std::string, std::str
   }
   std::map<std::string, std::string> all = params;
   all.insert(defaults_.begin(), defaults_.end());
-  std::vector<std::string> set = {"policy", "set", name};
+  std::vector<std::string> set = {"policy", "set", name, "--wait", "0"};
   for (const auto& [key, value] : all) set.push_back(key + "=" + value);
   if (!all.empty()) command(set);
   loaded_ = wanted;

@@ -65,6 +65,7 @@ class Daemon {
     std::string config;    // its lines
     std::string policy;    // the first that it runs, if `config` names it; a name or a path
     std::string profiles;  // a directory of which it has a copy; empty: it knows no program
+    std::string rules;     // its lines, behind the others
   };
   Daemon(Loop& loop, const std::string& folder, const GpuPath& path, const Given& given,
          const std::vector<int>& cpus);

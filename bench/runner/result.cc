@@ -35,6 +35,7 @@ Json about(const scenario::Job& job) {
               {"priority", job.priority}};
   if (job.arrivals.kind != scenario::ArrivalKind::kClosed) out["requests"] = true;
   if (job.slo_ms) out["slo_ms"] = *job.slo_ms;
+  if (job.slowdown_max > 0) out["slowdown_max"] = job.slowdown_max;
   return out;
 }
 

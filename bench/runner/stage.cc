@@ -68,6 +68,17 @@ bool plays(const scenario::Job& job, bool simulated) {
   return built_in(job) || (simulated && job.sim);
 }
 
+// heddled's rules for jobs with a promise, which are known by their label: variant_name().
+std::string promises(const scenario::Scenario& scenario) {
+  std::string rules;
+  for (const scenario::Job& job : scenario.jobs) {
+    if (job.slowdown_max <= 0) continue;
+    rules.append("[[rule]]\nlabel = \"").append(job.name).append(".heddle*\"\n");
+    rules.append("claim = 0\nslowdown_max = ").append(number(job.slowdown_max)).append("\n");
+  }
+  return rules;
+}
+
 }  // namespace
 
 void check_jobs(const scenario::Scenario& scenario, bool simulated) {
@@ -133,7 +144,7 @@ void Stage::start(const Row& row, const std::string& folder, uint64_t seed) {
     if (daemon.broken) return;
     if (!daemon.process) {
       const std::string own = name + "/heddle" + std::to_string(path.daemons.size());
-      const Daemon::Given given{row.config, row.policy, scenario_.profiles};
+      const Daemon::Given given{row.config, row.policy, scenario_.profiles, promises(scenario_)};
       daemon.process =
           std::make_unique<Daemon>(loop_, own, *path.gpu.process, given, placement_.daemon);
     }

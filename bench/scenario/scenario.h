@@ -71,6 +71,7 @@ struct Job {
   std::map<std::string, std::string> params;  // further keys of the job, for the built-in
   Arrivals arrivals;
   std::optional<double> slo_ms;
+  double slowdown_max = 0;  // promised to it by heddled's rule: by others, at most; 0: nothing
   std::optional<SimJob> sim;
   uint32_t line = 0;  // of its [[job]], for messages
 };

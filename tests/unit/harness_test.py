@@ -17,7 +17,7 @@ from harness import figures, report  # noqa: E402
 
 
 # By whom a result is read: bench/table.py, but for the last two lines.
-READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services)/\w+\.json$",
+READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promise)/\w+\.json$",
         r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
         *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
         r"predict\.json$", r"jobs/[\w.-]+\.json$",  # jobs.py

@@ -51,6 +51,7 @@ model = "alexnet"
 batch = 64
 arrivals = "poisson 30.5"
 slo_ms = 50
+slowdown_max = 1.1
 [job.sim]
 kernels = 120
 kernel_us = { median = 60, sigma = 0.6 }
@@ -84,6 +85,7 @@ trace = "x.trace"
   EXPECT_EQ(d.arrivals.kind, ArrivalKind::kPoisson);
   EXPECT_EQ(d.arrivals.per_s, 30.5);
   EXPECT_EQ(d.slo_ms, 50);
+  EXPECT_EQ(d.slowdown_max, 1.1);
   EXPECT_EQ(d.sim->kernels, 120U);
   EXPECT_EQ(d.sim->tokens, 16U);
   EXPECT_EQ(d.sim->kernel.sigma, 0.6);
@@ -91,6 +93,7 @@ trace = "x.trace"
   EXPECT_EQ(d.sim->gap.sigma, 0);
   EXPECT_EQ(s->jobs.at(1).sim->trace, "x.trace");
   EXPECT_EQ(s->jobs.at(1).priority, 7);
+  EXPECT_EQ(s->jobs.at(1).slowdown_max, 0) << "nothing is promised where nothing is said";
 }
 
 TEST(Scenario, ASyntheticIterationNeedsNoWorkload) {
@@ -172,7 +175,7 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%%", ":4: two jobs are called 'a'; give each a name of its own"},
       {"%dimensions = 1\n",
        ":4: unknown key job.dimensions; there are: name role priority workload command "
-       "arrivals slo_ms sim"},
+       "arrivals slo_ms slowdown_max sim"},
       {"%slo = 1\n", ":4: unknown key job.slo; did you mean 'slo_ms'?"},
       {"[[job]]\nname = \"a\"\nworkload = \"w\"\nrolle = 1\n",
        ":4: unknown key job.rolle; did you mean 'role'?"},
@@ -185,6 +188,7 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        "\"burst "
        "20 0.5\" (20 requests at once, 0.5 times a second) or \"recorded FILE\""},
       {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},
+      {"%slowdown_max = 1\n", ":4: job.slowdown_max must be a number from 1.01 to 100"},
       {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
       {"%[job.sim]\nblocks = 3\n",
        ":4: job.sim needs a trace or kernel_us, such as { median = 60, sigma = 0.6 }"},
