@@ -60,7 +60,8 @@ def run(heddle, only):
             continue
         done = subprocess.run([heddle, "--json", "plan", *arguments], capture_output=True,
                               text=True, check=True)
-        document = {"benchmark": f"jobs-{name}", **json.loads(done.stdout.replace(str(TABLES), "profiles/jobs"))}
+        said = json.loads(done.stdout.replace(str(TABLES), "profiles/jobs"))
+        document = {"benchmark": f"jobs-{name}", **said}
         shown = [argument.replace(str(TABLES), "profiles/jobs") for argument in arguments]
         document["command"] = "heddle plan " + " ".join(shown)
         if document.get("mode") != "simulated":

@@ -42,7 +42,7 @@ TEST(SteadyTest, OnDisjointSmsWithoutUseNobodyWaits) {
 TEST(SteadyTest, KernelsOfSeveralWavesTakeTurns) {
   const Steady s = steady(kernel(1320, 100), kernel(264, 10), model());
   EXPECT_NEAR(s.first * 100, s.second * 10, 1);  // one period
-  EXPECT_NEAR(s.first, 1.08, 0.01);  // the pauses between launches are the other's time
+  EXPECT_NEAR(s.first, 1.08, 0.01);              // the pauses between launches are the other's time
   EXPECT_EQ(s.binds_second, Channel::kSlots);
 }
 
