@@ -4,7 +4,7 @@ heddle's policies, MPS alone, and static settings.
 
     promise.py --json FILE [--victims A,B] [--antagonists X,Y+Z] [--rows ROW,ROW] [--limit SECONDS]
                              measures; --resume goes on where FILE stopped; --plan starts nothing
-    promise.py --table FILE  prints what came out, as Markdown
+    promise.py --table FILE ...   prints what came out, as Markdown
     promise.py --sim --json /tmp/promise.json     stand-ins on the simulated GPU: the logic alone
 
 A cell is a victim beside one antagonist, or several at once (Y+Z; --random N draws N pairs). All
@@ -60,9 +60,11 @@ def told(answer):
             "p99_us": figures.quantile(us, 0.99), "per_s": round(len(us) / answer["span_s"], 4)}
 
 
-def row_seconds(blocks, block_s):
-    """Of a row with so many blocks B, with A around each, and a policy's change."""
-    return (2 * blocks + 1) * (block_s + LEAD_S + TAIL_S + SEND_S) + 2.5
+def row_seconds(row, options, block_s):
+    """Of a row with so many blocks B, and A around each."""
+    around = LEAD_S + TAIL_S + SEND_S
+    settles = options.settle_s + around + 0.3 if row.by else 0
+    return (2 * options.blocks + 1) * (block_s + around) + settles
 
 
 class PromiseDaemon(Daemon):
@@ -85,6 +87,14 @@ class PromiseDaemon(Daemon):
 
     def prefix(self, role, label):
         return [self.heddle, "run", "--quiet", "--label", label, *["--sim"] * self.sim, "--"]
+
+    def command(self, *arguments):
+        # Nobody runs while a policy changes: there are no first decisions to wait for.
+        changes = arguments[:2] in (("policy", "load"), ("policy", "set"))
+        return super().command(*arguments, *["--wait", "0"] * changes)
+
+    def policy_now(self):
+        return self.status()["status"]["policy"]
 
     def restart(self, clients):
         """Anew, so that what programs did while they loaded is no measurement of them."""
@@ -226,11 +236,15 @@ class Cell:
         if daemon:
             daemon.use(row.policy, row.params)
             self.together([victim, *others], self.options.settle_s)
+            faults = daemon.policy_now()["faults"]
         before = self.promise(daemon)
         blocks = [self.block(victim, [])]
         for _ in range(self.options.blocks):
             blocks += [self.block(victim, others), self.block(victim, [])]
         after = self.promise(daemon)
+        if daemon and ((now := daemon.policy_now())["name"], now["faults"]) != (row.policy, faults):
+            raise HostError(f"policy {row.policy} failed, and {now['name']} decided: "
+                            f"{now['faulted'] or now['error'] or 'see --logs'}")
         return {"blocks": blocks} | ({"promise": [before, after]} if before and after else {})
 
     def block(self, victim, others):
@@ -294,7 +308,7 @@ class Promise(Session):
                     found.setdefault("alone", {}).setdefault(name, []).extend(blocks)
                 found["block_s"] = round(cell.block_s, 3)
                 for row in rows:
-                    if self.left_s() < row_seconds(self.options.blocks, cell.block_s):
+                    if self.left_s() < row_seconds(row, self.options, cell.block_s):
                         self.say("the time is spent; --resume goes on")
                         break
                     try:
@@ -350,7 +364,7 @@ def parse(arguments):
         return [word for word in text.split(",") if word]
 
     add("--json", type=Path, help="the result")
-    add("--table", type=Path, metavar="FILE", help="print a result's tables")
+    add("--table", type=Path, nargs="+", metavar="FILE", help="print the tables of these together")
     add("--dist", type=Path, default=HERE.parent / "dist", help="install tree of heddle")
     add("--victims", type=listed, default=list(promise_rows.VICTIMS))
     add("--antagonists", type=listed, default=list(promise_rows.ANTAGONISTS))
@@ -406,7 +420,7 @@ def parse(arguments):
 
 
 def plan(options):
-    each = sum(row_seconds(options.blocks, options.block_s) for _ in options.parsed)
+    each = sum(row_seconds(row, options, options.block_s) for row in options.parsed)
     start = (20 if options.sim else START_S) + 3 * ALONE_BLOCKS * options.block_s
     return {"cells": len(options.cells), "rows": [row.name for row in options.parsed],
             "seconds": round(len(options.cells) * (each + start)),
@@ -430,7 +444,8 @@ def measured_before(options):
 def main(arguments):
     options = parse(arguments)
     if options.table:
-        print(promise_table.text(json.loads(options.table.read_text())))
+        results = [json.loads(path.read_text()) for path in options.table]
+        print(promise_table.text(promise_table.merged(results)))
         return 0
     if options.plan:
         print(json.dumps(plan(options), indent=1))
