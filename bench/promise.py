@@ -43,6 +43,7 @@ BAR = 1.10
 LEAD_S, TAIL_S, SEND_S = 0.3, 0.1, 0.05
 STAGE_S = 8     # at most, until heddle knows a program
 START_S = 45    # of a cell's processes, for the plan
+LEARN_S = 150   # of a program's sweep or probe, at most
 ALONE_BLOCKS = 2
 
 
@@ -273,13 +274,18 @@ class Cell:
 
 
 class Promise(Session):
-    def __init__(self, options, cells):
+    def __init__(self, options, before):
         super().__init__(options, origin(options, "promise") | {
             "seed": options.seed, "bar": BAR, "slowdown_max": options.slowdown_max,
             "block_s": options.block_s, "runs": options.runs, "blocks": options.blocks,
-            "cells": cells, "errors": []})
+            "cells": before.get("cells", []), "learned": before.get("learned", {}), "errors": []})
 
     def run(self):
+        try:
+            if (self.options.probe or self.options.sweep) and not self.learn_profiles():
+                return self.say("the time is spent; --resume goes on")
+        except (OSError, subprocess.SubprocessError) as error:
+            return self.fail(f"profiles: {error}")
         for victim, antagonists in self.options.cells:
             cell = next((c for c in self.result["cells"] if (c["victim"], c["antagonists"])
                          == (victim, antagonists)), None)
@@ -298,6 +304,12 @@ class Promise(Session):
             except (HostError, OSError, subprocess.SubprocessError) as error:
                 self.fail(f"{victim} beside {'+'.join(antagonists)}: {error}")
             self.save()
+
+    def rows_left(self):
+        done = {(c["victim"], *c["antagonists"], name) for c in self.result["cells"]
+                for name, row in c["rows"].items() if "blocks" in row}
+        return sum((victim, *others, row.name) not in done
+                   for victim, others in self.options.cells for row in self.options.parsed)
 
     def measure(self, found, rows):
         with tempfile.TemporaryDirectory(prefix="heddle-promise-") as folder:
@@ -324,29 +336,46 @@ class Promise(Session):
                     report.keep_logs(Path(folder), self.options.logs)
                 cell.stop()
 
-    def save(self):
-        report.write(self.result, self.options.json)
-
-
-def learn_profiles(options):
-    """Profiles of every workload in use, into the folder --profiles: sizes first, for a probe keeps
-    what a profile has."""
-    options.profiles.mkdir(parents=True, exist_ok=True)
-    names = dict.fromkeys(name for victim, others in options.cells for name in (victim, *others))
-    with tempfile.TemporaryDirectory() as folder:
-        mps = Mps(Path(folder) / "mps")
+    def learn_profiles(self):
+        """Profiles of every workload in use, into the folder --profiles: sizes first, for a probe
+        keeps what a profile has. What an earlier call learned is not learned again. False if the
+        time did not suffice."""
+        options, learned = self.options, self.result["learned"]
+        options.profiles.mkdir(parents=True, exist_ok=True)
+        names = dict.fromkeys(name for victim, others in options.cells
+                              for name in (victim, *others))
         for verb in ["sweep"] * options.sweep + ["probe"] * options.probe:
+            for name in names:
+                if name in learned.setdefault(verb, []):
+                    continue
+                if self.left_s() < (20 if options.sim else LEARN_S):
+                    return False
+                if self.learn(verb, name):
+                    learned[verb].append(name)
+                self.save()
+        return True
+
+    def learn(self, verb, name):
+        """True if the program's profile has it now. A probe needs MPS, a sweep none."""
+        options = self.options
+        with tempfile.TemporaryDirectory() as folder:
+            mps = Mps(Path(folder) / "mps")
             if verb == "probe":
                 mps.start()
-            for name in names:
-                command = [options.dist / "bin/heddle", "profile", verb, "--output",
-                           options.profiles, *profile_words(verb, options), "--", sys.executable,
-                           HERE / "krisp.py", "--alone", "3600" if verb == "probe" else "2.5",
-                           *words_of(name, options)]
-                env = os.environ | (mps.env if verb == "probe" else {})
-                done = subprocess.run(command, text=True, capture_output=True, env=env)
-                print(f"{verb} {name}: rc {done.returncode} {done.stderr[-300:]}", flush=True)
-        mps.stop()
+            try:
+                done = subprocess.run(
+                    [options.dist / "bin/heddle", "profile", verb, "--output", options.profiles,
+                     *profile_words(verb, options), "--", sys.executable, HERE / "krisp.py",
+                     "--alone", "3600" if verb == "probe" else "2.5", *words_of(name, options)],
+                    text=True, capture_output=True, timeout=self.left_s(),
+                    env=os.environ | (mps.env if verb == "probe" else {}))
+            finally:
+                mps.stop()
+        self.say(f"{verb} {name}: exit {done.returncode}: {done.stderr.strip()[-200:]}")
+        return done.returncode == 0
+
+    def save(self):
+        report.write(self.result, self.options.json)
 
 
 def profile_words(verb, options):
@@ -428,9 +457,9 @@ def plan(options):
 
 
 def measured_before(options):
-    """The cells of the file, if --resume may go on with them."""
+    """What is in the file, if --resume may go on with it."""
     if not options.json.exists():
-        return []
+        return {}
     if not options.resume:
         raise ValueError("is there already; go on with it by --resume, or move it away")
     before = json.loads(options.json.read_text())
@@ -438,7 +467,7 @@ def measured_before(options):
                      ("block_s", options.block_s), ("runs", options.runs)):
         if before.get(key) != now:
             raise ValueError(f"has {key} {before.get(key)}, and this run {now}; give another file")
-    return before["cells"]
+    return before
 
 
 def main(arguments):
@@ -452,14 +481,13 @@ def main(arguments):
         return 0
     options = add_origin(options, "bench/promise.py", arguments)
     try:
-        cells = measured_before(options)
+        before = measured_before(options)
     except ValueError as error:
         sys.exit(f"promise.py: {options.json}: {error}")
-    if options.probe or options.sweep:
-        learn_profiles(options)
-    promise = Promise(options, cells)
+    promise = Promise(options, before)
     promise.run()
     promise.save()
+    promise.say(f"{promise.rows_left()} rows are left")
     return 1 if promise.result["errors"] else 0
 
 

@@ -191,13 +191,13 @@ class Options(unittest.TestCase):
             file = Path(folder) / "p.json"
             options = SimpleNamespace(json=file, resume=False, gpu=["a GPU"], slowdown_max=1.1,
                                       block_s=1.0, runs=30)
-            self.assertEqual(promise.measured_before(options), [])
+            self.assertEqual(promise.measured_before(options), {})
             file.write_text(json.dumps({"gpu": "a GPU", "slowdown_max": 1.1, "block_s": 1.0,
                                         "runs": 30, "cells": [1]}))
             with self.assertRaisesRegex(ValueError, "--resume"):
                 promise.measured_before(options)
             options.resume = True
-            self.assertEqual(promise.measured_before(options), [1])
+            self.assertEqual(promise.measured_before(options)["cells"], [1])
             options.gpu = ["another"]
             with self.assertRaisesRegex(ValueError, "has gpu a GPU, and this run another"):
                 promise.measured_before(options)
