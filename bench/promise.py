@@ -4,7 +4,7 @@ heddle's policies, MPS alone, and static settings.
 
     promise.py --json FILE [--victims A,B] [--antagonists X,Y+Z] [--rows ROW,ROW] [--limit SECONDS]
                              measures; --resume goes on where FILE stopped; --plan starts nothing
-    promise.py --table FILE  prints what came out, as Markdown
+    promise.py --table FILE ...   prints what came out, as Markdown
     promise.py --sim --json /tmp/promise.json     stand-ins on the simulated GPU: the logic alone
 
 A cell is a victim beside one antagonist, or several at once (Y+Z; --random N draws N pairs). All
@@ -43,6 +43,7 @@ BAR = 1.10
 LEAD_S, TAIL_S, SEND_S = 0.3, 0.1, 0.05
 STAGE_S = 8     # at most, until heddle knows a program
 START_S = 45    # of a cell's processes, for the plan
+LEARN_S = 150   # of a program's sweep or probe, at most
 ALONE_BLOCKS = 2
 
 
@@ -60,9 +61,11 @@ def told(answer):
             "p99_us": figures.quantile(us, 0.99), "per_s": round(len(us) / answer["span_s"], 4)}
 
 
-def row_seconds(blocks, block_s):
-    """Of a row with so many blocks B, with A around each, and a policy's change."""
-    return (2 * blocks + 1) * (block_s + LEAD_S + TAIL_S + SEND_S) + 2.5
+def row_seconds(row, options, block_s):
+    """Of a row with so many blocks B, and A around each."""
+    around = LEAD_S + TAIL_S + SEND_S
+    settles = options.settle_s + around + 0.3 if row.by else 0
+    return (2 * options.blocks + 1) * (block_s + around) + settles
 
 
 class PromiseDaemon(Daemon):
@@ -85,6 +88,14 @@ class PromiseDaemon(Daemon):
 
     def prefix(self, role, label):
         return [self.heddle, "run", "--quiet", "--label", label, *["--sim"] * self.sim, "--"]
+
+    def command(self, *arguments):
+        # Nobody runs while a policy changes: there are no first decisions to wait for.
+        changes = arguments[:2] in (("policy", "load"), ("policy", "set"))
+        return super().command(*arguments, *["--wait", "0"] * changes)
+
+    def policy_now(self):
+        return self.status()["status"]["policy"]
 
     def restart(self, clients):
         """Anew, so that what programs did while they loaded is no measurement of them."""
@@ -226,11 +237,15 @@ class Cell:
         if daemon:
             daemon.use(row.policy, row.params)
             self.together([victim, *others], self.options.settle_s)
+            faults = daemon.policy_now()["faults"]
         before = self.promise(daemon)
         blocks = [self.block(victim, [])]
         for _ in range(self.options.blocks):
             blocks += [self.block(victim, others), self.block(victim, [])]
         after = self.promise(daemon)
+        if daemon and ((now := daemon.policy_now())["name"], now["faults"]) != (row.policy, faults):
+            raise HostError(f"policy {row.policy} failed, and {now['name']} decided: "
+                            f"{now['faulted'] or now['error'] or 'see --logs'}")
         return {"blocks": blocks} | ({"promise": [before, after]} if before and after else {})
 
     def block(self, victim, others):
@@ -259,13 +274,18 @@ class Cell:
 
 
 class Promise(Session):
-    def __init__(self, options, cells):
+    def __init__(self, options, before):
         super().__init__(options, origin(options, "promise") | {
             "seed": options.seed, "bar": BAR, "slowdown_max": options.slowdown_max,
             "block_s": options.block_s, "runs": options.runs, "blocks": options.blocks,
-            "cells": cells, "errors": []})
+            "cells": before.get("cells", []), "learned": before.get("learned", {}), "errors": []})
 
     def run(self):
+        try:
+            if (self.options.probe or self.options.sweep) and not self.learn_profiles():
+                return self.say("the time is spent; --resume goes on")
+        except (OSError, subprocess.SubprocessError) as error:
+            return self.fail(f"profiles: {error}")
         for victim, antagonists in self.options.cells:
             cell = next((c for c in self.result["cells"] if (c["victim"], c["antagonists"])
                          == (victim, antagonists)), None)
@@ -285,6 +305,12 @@ class Promise(Session):
                 self.fail(f"{victim} beside {'+'.join(antagonists)}: {error}")
             self.save()
 
+    def rows_left(self):
+        done = {(c["victim"], *c["antagonists"], name) for c in self.result["cells"]
+                for name, row in c["rows"].items() if "blocks" in row}
+        return sum((victim, *others, row.name) not in done
+                   for victim, others in self.options.cells for row in self.options.parsed)
+
     def measure(self, found, rows):
         with tempfile.TemporaryDirectory(prefix="heddle-promise-") as folder:
             cell = Cell(found["victim"], found["antagonists"], rows, self.options, Path(folder))
@@ -294,7 +320,7 @@ class Promise(Session):
                     found.setdefault("alone", {}).setdefault(name, []).extend(blocks)
                 found["block_s"] = round(cell.block_s, 3)
                 for row in rows:
-                    if self.left_s() < row_seconds(self.options.blocks, cell.block_s):
+                    if self.left_s() < row_seconds(row, self.options, cell.block_s):
                         self.say("the time is spent; --resume goes on")
                         break
                     try:
@@ -310,29 +336,46 @@ class Promise(Session):
                     report.keep_logs(Path(folder), self.options.logs)
                 cell.stop()
 
-    def save(self):
-        report.write(self.result, self.options.json)
-
-
-def learn_profiles(options):
-    """Profiles of every workload in use, into the folder --profiles: sizes first, for a probe keeps
-    what a profile has."""
-    options.profiles.mkdir(parents=True, exist_ok=True)
-    names = dict.fromkeys(name for victim, others in options.cells for name in (victim, *others))
-    with tempfile.TemporaryDirectory() as folder:
-        mps = Mps(Path(folder) / "mps")
+    def learn_profiles(self):
+        """Profiles of every workload in use, into the folder --profiles: sizes first, for a probe
+        keeps what a profile has. What an earlier call learned is not learned again. False if the
+        time did not suffice."""
+        options, learned = self.options, self.result["learned"]
+        options.profiles.mkdir(parents=True, exist_ok=True)
+        names = dict.fromkeys(name for victim, others in options.cells
+                              for name in (victim, *others))
         for verb in ["sweep"] * options.sweep + ["probe"] * options.probe:
+            for name in names:
+                if name in learned.setdefault(verb, []):
+                    continue
+                if self.left_s() < (20 if options.sim else LEARN_S):
+                    return False
+                if self.learn(verb, name):
+                    learned[verb].append(name)
+                self.save()
+        return True
+
+    def learn(self, verb, name):
+        """True if the program's profile has it now. A probe needs MPS, a sweep none."""
+        options = self.options
+        with tempfile.TemporaryDirectory() as folder:
+            mps = Mps(Path(folder) / "mps")
             if verb == "probe":
                 mps.start()
-            for name in names:
-                command = [options.dist / "bin/heddle", "profile", verb, "--output",
-                           options.profiles, *profile_words(verb, options), "--", sys.executable,
-                           HERE / "krisp.py", "--alone", "3600" if verb == "probe" else "2.5",
-                           *words_of(name, options)]
-                env = os.environ | (mps.env if verb == "probe" else {})
-                done = subprocess.run(command, text=True, capture_output=True, env=env)
-                print(f"{verb} {name}: rc {done.returncode} {done.stderr[-300:]}", flush=True)
-        mps.stop()
+            try:
+                done = subprocess.run(
+                    [options.dist / "bin/heddle", "profile", verb, "--output", options.profiles,
+                     *profile_words(verb, options), "--", sys.executable, HERE / "krisp.py",
+                     "--alone", "3600" if verb == "probe" else "2.5", *words_of(name, options)],
+                    text=True, capture_output=True, timeout=self.left_s(),
+                    env=os.environ | (mps.env if verb == "probe" else {}))
+            finally:
+                mps.stop()
+        self.say(f"{verb} {name}: exit {done.returncode}: {done.stderr.strip()[-200:]}")
+        return done.returncode == 0
+
+    def save(self):
+        report.write(self.result, self.options.json)
 
 
 def profile_words(verb, options):
@@ -350,7 +393,7 @@ def parse(arguments):
         return [word for word in text.split(",") if word]
 
     add("--json", type=Path, help="the result")
-    add("--table", type=Path, metavar="FILE", help="print a result's tables")
+    add("--table", type=Path, nargs="+", metavar="FILE", help="print the tables of these together")
     add("--dist", type=Path, default=HERE.parent / "dist", help="install tree of heddle")
     add("--victims", type=listed, default=list(promise_rows.VICTIMS))
     add("--antagonists", type=listed, default=list(promise_rows.ANTAGONISTS))
@@ -406,7 +449,7 @@ def parse(arguments):
 
 
 def plan(options):
-    each = sum(row_seconds(options.blocks, options.block_s) for _ in options.parsed)
+    each = sum(row_seconds(row, options, options.block_s) for row in options.parsed)
     start = (20 if options.sim else START_S) + 3 * ALONE_BLOCKS * options.block_s
     return {"cells": len(options.cells), "rows": [row.name for row in options.parsed],
             "seconds": round(len(options.cells) * (each + start)),
@@ -414,9 +457,9 @@ def plan(options):
 
 
 def measured_before(options):
-    """The cells of the file, if --resume may go on with them."""
+    """What is in the file, if --resume may go on with it."""
     if not options.json.exists():
-        return []
+        return {}
     if not options.resume:
         raise ValueError("is there already; go on with it by --resume, or move it away")
     before = json.loads(options.json.read_text())
@@ -424,27 +467,27 @@ def measured_before(options):
                      ("block_s", options.block_s), ("runs", options.runs)):
         if before.get(key) != now:
             raise ValueError(f"has {key} {before.get(key)}, and this run {now}; give another file")
-    return before["cells"]
+    return before
 
 
 def main(arguments):
     options = parse(arguments)
     if options.table:
-        print(promise_table.text(json.loads(options.table.read_text())))
+        results = [json.loads(path.read_text()) for path in options.table]
+        print(promise_table.text(promise_table.merged(results)))
         return 0
     if options.plan:
         print(json.dumps(plan(options), indent=1))
         return 0
     options = add_origin(options, "bench/promise.py", arguments)
     try:
-        cells = measured_before(options)
+        before = measured_before(options)
     except ValueError as error:
         sys.exit(f"promise.py: {options.json}: {error}")
-    if options.probe or options.sweep:
-        learn_profiles(options)
-    promise = Promise(options, cells)
+    promise = Promise(options, before)
     promise.run()
     promise.save()
+    promise.say(f"{promise.rows_left()} rows are left")
     return 1 if promise.result["errors"] else 0
 
 

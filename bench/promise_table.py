@@ -146,6 +146,19 @@ def summary(result):
     return rows
 
 
+def merged(results):
+    """Cells of several files as of one; they are of one GPU model and one promise."""
+    first = results[0]
+    for result in results[1:]:
+        for key in ("mode", "gpu", "slowdown_max", "bar"):
+            if result[key] != first[key]:
+                raise SystemExit(f"promise.py: results of {key} {first[key]} and {result[key]} are "
+                                 "no one table; print each by itself")
+    commits = dict.fromkeys(result["commit"] for result in results)
+    return {**first, "commit": ", ".join(commits),
+            "cells": [cell for result in results for cell in result["cells"]]}
+
+
 def text(result):
     """All of a result as Markdown."""
     where = "on the simulated GPU: says nothing of a real one" if result["mode"] == "simulated" \

@@ -160,6 +160,13 @@ class Tables(unittest.TestCase):
         self.assertIn("net beside train", promise_table.text(found))
         self.assertIn("No row was measured", promise_table.text(result()))
 
+    def test_files_of_one_gpu_are_one_table(self):
+        a, b = result(cell({"mps": row(1050, 5)})), result(cell({"mps": row(1200, 5)}, victim="x"))
+        found = promise_table.merged([a, b | {"commit": "def"}])
+        self.assertEqual((len(found["cells"]), found["commit"]), (2, "abc, def"))
+        with self.assertRaisesRegex(SystemExit, "gpu a GPU and another"):
+            promise_table.merged([a, b | {"gpu": "another"}])
+
     def test_heddles_own_count_is_of_the_row(self):
         self.assertEqual(promise_table.told([{"broken": 2, "blocks": 10},
                                              {"broken": 3, "blocks": 14}]), "1 of 4")
@@ -184,13 +191,13 @@ class Options(unittest.TestCase):
             file = Path(folder) / "p.json"
             options = SimpleNamespace(json=file, resume=False, gpu=["a GPU"], slowdown_max=1.1,
                                       block_s=1.0, runs=30)
-            self.assertEqual(promise.measured_before(options), [])
+            self.assertEqual(promise.measured_before(options), {})
             file.write_text(json.dumps({"gpu": "a GPU", "slowdown_max": 1.1, "block_s": 1.0,
                                         "runs": 30, "cells": [1]}))
             with self.assertRaisesRegex(ValueError, "--resume"):
                 promise.measured_before(options)
             options.resume = True
-            self.assertEqual(promise.measured_before(options), [1])
+            self.assertEqual(promise.measured_before(options)["cells"], [1])
             options.gpu = ["another"]
             with self.assertRaisesRegex(ValueError, "has gpu a GPU, and this run another"):
                 promise.measured_before(options)
