@@ -17,12 +17,13 @@ from harness import figures, report  # noqa: E402
 
 
 # By whom a result is read: bench/table.py, but for the last two lines.
-READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promise)/\w+\.json$",
+READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promise)/[\w-]+\.json$",
         r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
         *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
         r"predict\.json$", r"jobs/[\w.-]+\.json$",  # jobs.py
         r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
-        r"(memory|sizes|papers|curves)\.json$", r"pairs/[\w.-]+\.(json|csv)$", r"krisp/(profiles/)?[\w.-]+\.(json|toml)$",
+        r"(memory|sizes|papers|curves)\.json$", r"pairs/[\w.-]+\.(json|csv)$",
+        r"krisp/(profiles/)?[\w.-]+\.(json|toml)$",
         r"h100/", r"quickstart\.json$", r"conformance-h200\.txt$"]  # sections of RESULTS.md
 
 
