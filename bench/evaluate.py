@@ -11,6 +11,7 @@ A pair counts twice: each of the two is a victim once. Buckets are of measured s
 import argparse
 import itertools
 import json
+import math
 import random
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def victims(kernels, pairs):
 
 def features(row):
     own, other = row["victim"], row["other"]
-    found = [1, row["halves"], min(20, other["alone_us"] / own["alone_us"])]
+    longer = math.log(other["alone_us"] / own["alone_us"])
+    found = [1, row["halves"], longer, 0 if row["halves"] else longer]
     for channel in ("issue", "smem", "l2", "dram"):
         found += [own["use"].get(channel, 0), other["use"].get(channel, 0)]
     return [float(x) for x in found]
@@ -80,11 +82,11 @@ def solve(matrix, vector):
 
 
 def linear(rows):
-    """Weights of ordinary least squares."""
+    """Weights of ordinary least squares, for the logarithm of the slowdown."""
     x = [features(row) for row in rows]
     n = len(x[0])
     square = [[sum(f[i] * f[j] for f in x) + (i == j) * 1e-9 for j in range(n)] for i in range(n)]
-    return solve(square, [sum(f[i] * row["measured"] for f, row in zip(x, rows))
+    return solve(square, [sum(f[i] * math.log(row["measured"]) for f, row in zip(x, rows))
                           for i in range(n)])
 
 
@@ -95,7 +97,7 @@ def methods(fitted):
     return {
         "the estimator (core::steady)": lambda row: row["estimator"],
         "of a moment (core::predict)": lambda row: row["moment"],
-        "linear model": lambda row: sum(w * f for w, f in zip(weights, features(row))),
+        "linear model": lambda row: math.exp(sum(w * f for w, f in zip(weights, features(row)))),
         "always 1.0": lambda row: 1.0,
         "always the mean": lambda row: mean,
     }

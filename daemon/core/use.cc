@@ -10,11 +10,9 @@ namespace {
 // Nsight Compute counts a write to the L2 once more where it crosses between the L2's two halves:
 // 18.9 MB of 12.6 in a kernel that writes each byte once (bench/results/pairs, an H100).
 constexpr double kFabric = 1.5;
-// Two constants, fitted to bench/results/pairs/h100.json.
-// Part of the L2 that holds data of models' kernels: much is there twice, once in each half.
-constexpr double kL2Usable = 0.6;
-// Part of what a kernel reads and writes that is not the same memory.
-constexpr double kNotInPlace = 0.5;
+// Part of the L2 that holds data of models' kernels: some is there twice, once in each half. Fitted
+// to bench/results/pairs/h100.json.
+constexpr double kL2Usable = 0.75;
 
 // What a profiler measures of each channel, and how much of it is the whole.
 struct Measured {
@@ -64,7 +62,7 @@ Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double a
     const double gb_s = (*read + written) / alone_us * 1e3;
     use.dram_cold = static_cast<float>(gb_s / device.dram_gb_s);
     use[Channel::kDram] = use.dram_cold;
-    const double touched_mb = std::max(*read, written) + kNotInPlace * std::min(*read, written);
+    const double touched_mb = *read + written;
     use[Channel::kL2Capacity] = static_cast<float>(touched_mb / (kL2Usable * device.l2_mb));
   }
   if (const auto active = metrics.get("sm_active_pct"); active && shape.blocks != 0) {
