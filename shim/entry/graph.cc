@@ -1,5 +1,5 @@
 // Entry points of executable graphs: they are named and cloned as they are instantiated, launched
-// in turn, and go on without twins once the application changes them.
+// in turn; once the application changes them their twins are made anew, or end.
 #include "shim/admission/gate.h"
 #include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
@@ -44,6 +44,16 @@ template <class Real, class... Arguments>
 CUresult update(Real real, CUgraphExec exec, Arguments... arguments) {
   if (is_initialized()) graph_updated(exec);
   return real(exec, arguments...);
+}
+
+template <class Real, class... Arguments>
+CUresult update_all(Real real, CUgraphExec exec, CUgraph graph, Arguments... arguments) {
+  const Update update = is_initialized() ? graph_updates(exec) : Update{};
+  const CUresult result = real(exec, graph, arguments...);
+  if (update.again && result == CUDA_SUCCESS) {
+    clone_graph(exec, graph, update.flags, update.updates);
+  }
+  return result;
 }
 
 }  // namespace
@@ -95,10 +105,10 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) noexcept {
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node,
                            int* result) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecUpdate), exec, graph, node, result);
+  return update_all(HEDDLE_REAL(cuGraphExecUpdate), exec, graph, node, result);
 }
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept {
-  return update(HEDDLE_REAL(cuGraphExecUpdate_v2), exec, graph, result);
+  return update_all(HEDDLE_REAL(cuGraphExecUpdate_v2), exec, graph, result);
 }
 // What is handed on besides the executable and the node.
 #define HEDDLE_NODE_UPDATE(name, What)                                    \

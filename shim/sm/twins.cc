@@ -16,7 +16,8 @@ namespace {
 constexpr uint32_t kExecs = 256, kProbes = 32;
 constexpr uint32_t kPlaces = 4;      // twins of one executable
 constexpr uint32_t kTwinsMost = 64;  // of the process; a twin takes about what its executable takes
-constexpr int kDepthMost = 8;        // of child graphs
+constexpr uint32_t kUpdatesMost = 16;  // of an executable whose twins are made anew each time
+constexpr int kDepthMost = 8;          // of child graphs
 
 // What a twin is made for, as one word; 0: a free place.
 constexpr uint64_t key_of(uint32_t groups, int priority) {
@@ -39,6 +40,7 @@ struct Twinned {
   std::atomic<bool> wanted{false};  // by a launch, of the helper
   CUgraph clone = nullptr;
   uint64_t flags = 0;
+  uint32_t updates = 0;
   int device = 0;
   Place places[kPlaces];
 };
@@ -205,7 +207,7 @@ bool all_may_move(CUgraph graph, GraphFate& why) {
 
 }  // namespace
 
-void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
+void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updates) {
   const RelaxedCapture relaxed;
   CUcontext context = nullptr;
   CUdevice device = -1;
@@ -225,6 +227,7 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags) {
     if (entry != nullptr) {
       entry->clone = clone;
       entry->flags = flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+      entry->updates = updates;
       entry->device = device;
       entry->used.store(true, std::memory_order_relaxed);
       entry->last.store(nullptr, std::memory_order_relaxed);
@@ -288,23 +291,27 @@ void twin_refused(const Inside& in, CUgraphExec exec) {
   count(in, GraphFate::kRefused);
 }
 
-void graph_updated(CUgraphExec exec) {
-  Twinned* entry = find(exec);
-  if (entry == nullptr) return;
-  {
-    const Held held(lock);
-    destroy_twins(*entry);
-    entry->exec.store(nullptr, std::memory_order_release);
-  }
-  count(GraphFate::kUpdated);
-}
-
 void graph_ends(CUgraphExec exec) {
   Twinned* entry = find(exec);
   if (entry == nullptr) return;
   const Held held(lock);
   destroy_twins(*entry);
   entry->exec.store(nullptr, std::memory_order_release);
+}
+
+void graph_updated(CUgraphExec exec) {
+  if (find(exec) == nullptr) return;
+  graph_ends(exec);
+  count(GraphFate::kUpdated);
+}
+
+Update graph_updates(CUgraphExec exec) {
+  const Twinned* entry = find(exec);
+  if (entry == nullptr) return {};
+  const Update update{entry->updates < kUpdatesMost, entry->flags, entry->updates + 1};
+  graph_ends(exec);
+  if (!update.again) count(GraphFate::kUpdated);
+  return update;
 }
 
 void make_twins() {

@@ -35,13 +35,13 @@ enum class GraphFate : uint8_t {
   kNoClone,      // the driver clones no graph with conditional, allocation or free nodes
   kDevice,       // the device may launch it, or update its nodes
   kCooperative,  // a kernel needs all its blocks at a time
-  kUpdated,      // the application changed it after it was instantiated
+  kUpdated,      // the application changed nodes of it, or all of it too often
   kRefused,      // the driver refused the twin, or its launch
   kFull,         // there is no room for further ones
 };
 
-// `exec` was instantiated from `graph` with these flags, on this thread.
-void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags);
+// `exec` was instantiated from `graph` with these flags, or updated to it so often, on this thread.
+void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updates = 0);
 
 // The twin of `exec` in the partition of these groups (0: all SMs) and at that priority (0: its
 // own). nullptr: there is none, or not yet; the helper is called if there will be one.
@@ -54,8 +54,16 @@ bool may_have_twin(CUgraphExec exec);
 
 // The driver refused to launch a twin of it.
 void twin_refused(const Inside& in, CUgraphExec exec);
-// The application changes the executable, or is about to destroy it.
+// The application is about to change the executable node by node: it goes on without twins.
 void graph_updated(CUgraphExec exec);
+// It is about to update it as a whole. Its twins end, and new ones are made of the other graph:
+// then clone_graph is called with what is told here, unless that happened too often.
+struct Update {
+  bool again = false;
+  uint64_t flags = 0;
+  uint32_t updates = 0;  // with this one
+};
+Update graph_updates(CUgraphExec exec);
 void graph_ends(CUgraphExec exec);
 
 // Helper thread: makes what launches want.

@@ -265,6 +265,11 @@ const Command kCommands[] = {
        return symbol<CUresult(CUgraphExec, CUgraphNode, unsigned)>("cuGraphNodeSetEnabled")(
            kept_graph, nullptr, 0);
      }},
+    {"graph_update_all",
+     [](long) -> int {
+       return symbol<CUresult(CUgraphExec, CUgraph, void*)>("cuGraphExecUpdate_v2")(
+           kept_graph, reinterpret_cast<CUgraph>(kernel("second_kernel")), nullptr);
+     }},
     {"graph_end",
      [](long) -> int { return symbol<CUresult(CUgraphExec)>("cuGraphExecDestroy")(kept_graph); }},
     {"graph_nccl", [](long) { return launch_graph(kernel("ncclDevKernel_AllReduce")); }},

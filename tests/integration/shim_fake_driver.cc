@@ -352,6 +352,7 @@ FAKE CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
   return ++fake_clones, *clone = graph, CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphDestroy(CUgraph) { return --fake_clones, CUDA_SUCCESS; }
+FAKE CUresult cuGraphExecUpdate_v2(CUgraphExec, CUgraph, void*) { return CUDA_SUCCESS; }
 FAKE CUresult cuGraphNodeSetEnabled(CUgraphExec, CUgraphNode, unsigned) { return CUDA_SUCCESS; }
 FAKE CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
   if (params->func != nullptr) return CUDA_SUCCESS;  // then the context is ignored

@@ -153,6 +153,26 @@ TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
   EXPECT_EQ(app("get fake_execs"), "1");
 }
 
+TEST_F(ShimTwins, OfAGraphThatIsUpdatedAsAWholeTwinsAreMadeAnewSoOften) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  for (uint64_t update = 1; update <= 16; ++update) {
+    EXPECT_EQ(app("graph_update_all"), "0");
+    EXPECT_EQ(app("get fake_execs"), "1") << "none of what it was";
+    EXPECT_TRUE(comes_to(app, kLastTwo, 0)) << update;
+    EXPECT_EQ(count(0), update + 1);
+  }
+  EXPECT_EQ(count(4), 0U);
+  EXPECT_EQ(app("graph_update_all"), "0");
+  EXPECT_TRUE(stays(app)) << "it is updated too often";
+  EXPECT_EQ(count(4), 1U);
+  EXPECT_EQ(app("get fake_execs"), "1");
+  EXPECT_EQ(app("get fake_clones"), "0");
+}
+
 TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsNotTriedAgain) {
   Application app(environment());
   start_sized(app);
