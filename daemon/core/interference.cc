@@ -269,8 +269,6 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
-namespace {}  // namespace
-
 Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
                 const DeviceModel& device) {
   Company out;

@@ -19,7 +19,6 @@ constexpr double kStretchMost = 100;   // of who never ends beside the other
 // One of the two, through its launches.
 struct Player {
   Mix mix;
-  LaunchShape shape;
   uint32_t per_sm = 1;  // of its blocks, alone
   bool one_wave = false;
   uint32_t full = 1;      // blocks that are resident at once, alone
@@ -103,13 +102,12 @@ class Play {
   void prepare(size_t i, const Mix& mix) {
     Player& p = players_[i];
     p.mix = mix;
-    p.shape = mix.shape;
     p.per_sm = std::max(1U, company(mix.shape, {}, device_.sm_total, device_).alone);
     uint32_t sms = 0;
     for (const SmClass& c : classes_) sms += c.open[i] ? c.sms : 0;
-    p.full = std::min(p.shape.blocks, p.per_sm * sms);
+    p.full = std::min(p.mix.shape.blocks, p.per_sm * sms);
     p.gap_us = std::min(device_.launch_gap_us, mix.duration_us / 2);
-    const double waves = std::ceil(static_cast<double>(p.shape.blocks) / p.full);
+    const double waves = std::ceil(static_cast<double>(p.mix.shape.blocks) / p.full);
     p.one_wave = waves < 2;
     p.block_us = (mix.duration_us - p.gap_us) / waves;
   }
@@ -153,7 +151,7 @@ class Play {
     for (Player& p : players_) {
       if (p.arrived || p.arrives_us > now_us_ + kMoment_us) continue;
       p.arrived = true;
-      p.waiting = p.shape.blocks;
+      p.waiting = p.mix.shape.blocks;
       p.order = ++launches_;
     }
   }
@@ -172,10 +170,10 @@ class Play {
   }
 
   bool fits(const SmClass& c, size_t i) const {
-    const LaunchShape& other = players_[1 - i].shape;
+    const LaunchShape& other = players_[1 - i].mix.shape;
     const uint32_t held = c.held(i);
     return c.open[i] && held < players_[i].per_sm &&
-           room_beside(players_[i].shape, held, other, c.held(1 - i), device_) > 0;
+           room_beside(players_[i].mix.shape, held, other, c.held(1 - i), device_) > 0;
   }
 
   // One block on each SM of the class that holds least; false: none has room.

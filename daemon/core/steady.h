@@ -18,7 +18,7 @@ struct Steady {
   bool ended = true;  // false: no steady state within the bound; the figures are of what was seen
 };
 
-// Of kernels whose shape and duration are known; others get 1. 10 to 500 µs of CPU time.
+// Of kernels whose shape and duration are known; others get 1. About 2 ms of CPU time.
 Steady steady(const Mix& first, const Mix& second, const DeviceModel& device);
 
 }  // namespace heddle::core
