@@ -12,6 +12,8 @@ namespace {
 constexpr double kUnknownSlowdown = 2;
 // A refund or a charge by one run, in parts of what it takes alone.
 constexpr double kRunMost = 1;
+// A kernel's use is computed anew once its duration has moved by that part.
+constexpr double kUseApart = 0.1;
 
 }  // namespace
 
@@ -24,12 +26,17 @@ void RecentMix::add(const Use* use, const LaunchShape& shape, double us) {
     shape_us_ = us;
     mix_.shape = shape;
   }
-  for (size_t i = 0; use != nullptr && i < kChannels; ++i) {
-    const float now = use->of[i];
-    float& mean = mix_.use.of[i];
-    if (now >= 0) mean = mean < 0 ? now : mean + (now - mean) * static_cast<float>(weight);
+  if (use != nullptr) {
+    const auto add = [&](float& mean, float now) {
+      if (now >= 0) mean = mean < 0 ? now : mean + (now - mean) * static_cast<float>(weight);
+    };
+    for (size_t i = 0; i < kChannels; ++i) add(mix_.use.of[i], use->of[i]);
+    add(mix_.use.dram_cold, use->dram_cold);
+    add(mix_.use.l1_reuse, use->l1_reuse);
+    add(mix_.use.l2_reuse, use->l2_reuse);
+    add(mix_.use.even, use->even);
+    mix_.use.smem_ways = use->smem_ways;
   }
-  if (use != nullptr) mix_.use.smem_ways = use->smem_ways;
   since_us_ += us;
   if (version_ == 0 || since_us_ >= kMemoryUs) {
     since_us_ = 0;
@@ -152,7 +159,7 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
     mixes[1].duration_us = us;
     if (k != nullptr) {
       mixes[1].shape = k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{};
-      if (k->stats->use != nullptr) mixes[1].use = *k->stats->use;
+      if (const Use* use = use_here(*k, us)) mixes[1].use = *use;
     }
     const Prediction p = core::predict(mixes, 0, model);
     const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
@@ -169,8 +176,8 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   if (promises == 0) return;
   const Kernel* k = c.kernel(work.kernel);
   if (k != nullptr) {
-    c.mix.add(k->stats->use.get(), k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{},
-              work.predicted_us);
+    c.mix.add(use_here(*k, work.predicted_us),
+              k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{}, work.predicted_us);
   }
   for (Client* victim : active) {
     if (victim == &c || !victim->account.promised()) continue;
@@ -239,7 +246,19 @@ void Scheduler::State::learn_use(KernelStats& stats, const ipc::KernelMetrics& m
   const Use use = use_of(stats.metrics, model);
   if (!use.any_known()) return;
   stats.use = std::make_unique<Use>(use);
+  stats.use_us = stats.metrics.get("us_profiled") ? KernelStats::kUseProfiled : 0;
   prices = {};
+}
+
+// What it uses, taking `us` here: a profiler's run is longer. nullptr: nobody measured it.
+const Use* Scheduler::State::use_here(const Kernel& k, double us) {
+  KernelStats& s = *k.stats;
+  const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
+  if (apart && us > 0 && k.facts.block_threads != 0) {
+    s.use = std::make_unique<Use>(use_of(s.metrics, shape_of(k), us, model));
+    s.use_us = us;
+  }
+  return s.use.get();
 }
 
 void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use) {
@@ -247,6 +266,7 @@ void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const U
   KernelStats* stats = s.table.kernels.peek(uid, StatsTable::key(task, kernel_id));
   if (stats == nullptr) return;
   stats->use = std::make_unique<Use>(use);
+  stats->use_us = 0;
   s.prices = {};
 }
 

@@ -139,6 +139,9 @@ struct KernelStats {
   uint32_t timed = 0;  // samples of its duration, exclusive or not
   bool profiled = false;
   std::unique_ptr<const Use> use;  // of the GPU's channels; none: nobody measured it
+  // The duration that `use` is of; 0: it is of no certain one.
+  static constexpr double kUseProfiled = -1;  // that of a profiler's run
+  double use_us = 0;
 };
 
 // The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T) that took

@@ -227,6 +227,7 @@ struct Scheduler::State final : Gpu {
   uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
   uint32_t peek_set(const Client&, const Waiting&, uint32_t sm) const;
   void learn_use(KernelStats&, const ipc::KernelMetrics&);
+  const Use* use_here(const Kernel&, double us);
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
   // ---- explain.cc ----

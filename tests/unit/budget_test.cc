@@ -225,6 +225,27 @@ TEST_F(BudgetTest, AHarmlessNeighbourCostsNothing) {
   EXPECT_NEAR(balance(), 20 * 70, 150);
 }
 
+// A profiler's launch is longer than one here, so that here a kernel uses a larger part of the
+// DRAM.
+TEST_F(BudgetTest, AProfiledUseIsTakenToTheDurationHere) {
+  const auto profiled = [&](ClientId client, uint64_t id, double us) {
+    Event e(EventKind::kKernel, now_, client);
+    e.kernel = {};
+    e.kernel.id = id;
+    e.kernel.grid_blocks = 66;
+    e.kernel.block_threads = 256;
+    e.kernel.metrics.set(ipc::metric_of("dram_pct"), 1);
+    e.kernel.metrics.set(ipc::metric_of("us_profiled"), us);
+    e.kernel.metrics.set(ipc::metric_of("dram_read_mb"), 200);  // 2 TB/s in 100 us, 0.1 in 2 ms
+    step(e);
+  };
+  profiled(kNeighbour, 200, 2000);
+  work(20);
+  ask(kNeighbour);
+  done(kNeighbour, 100, Evidence::kMarker);
+  EXPECT_LT(let_go(), 100);
+}
+
 // Nobody measured it: half of its time is charged until runs say better.
 TEST_F(BudgetTest, AnUnknownNeighbourIsChargedHalf) {
   work(20);
