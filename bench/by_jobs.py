@@ -15,7 +15,6 @@ POLICY@mps/JOB is that job with the GPU to itself, held against the same job bar
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -94,33 +93,40 @@ def blocks_of(result, row):
 
 
 def mean_of(blocks, value):
-    found = [value(block) for block in blocks.values()]
-    found = [one for one in found if one is not None]
+    found = [one for one in map(value, blocks.values()) if one is not None]
     return statistics.mean(found) if found else None
 
 
 def against(result, row, bare, latency):
-    """Mean iteration of online jobs, or throughput of offline ones, under `row` ÷ bare: geometric
-    mean of the jobs in a repetition; over repetitions the median and its interval."""
+    """Mean iteration of online jobs, or throughput of offline ones, under `row` ÷ bare: the jobs'
+    mean in a repetition; over repetitions the median and its interval. Who began nothing has a
+    throughput of 0. An online job that nothing came to in the block is left out of it."""
     role = "latency" if latency else "batch"
     names = {job["name"] for job in result["jobs"] if job["role"] == role}
     ours, others = blocks_of(result, row), blocks_of(result, bare)
     ratios = []
     for rep in sorted(ours.keys() & others.keys()):
-        pairs = [(ours[rep]["jobs"][name], others[rep]["jobs"].get(name))
-                 for name in ours[rep]["jobs"] if name in names]
-        if pairs and all(one and one["us"] for pair in pairs for one in pair):
-            value = (lambda job: statistics.mean(job["us"])) if latency else \
-                (lambda job: len(job["us"]) / job["span_s"])
-            ratios.append(math.exp(statistics.mean(
-                math.log(value(mine) / value(other)) for mine, other in pairs)))
+        pairs = [(job, others[rep]["jobs"].get(name, {"us": []}))
+                 for name, job in ours[rep]["jobs"].items() if name in names]
+        if latency:
+            pairs = [pair for pair in pairs if pair[0]["us"] or pair[1]["us"]]
+        whole = all(other["us"] and (mine["us"] or not latency) for mine, other in pairs)
+        if pairs and whole:
+            value = (lambda job: statistics.mean(job["us"])) if latency else rate
+            ratios.append(statistics.mean(value(mine) / value(other) for mine, other in pairs))
     return median_with_interval(ratios)
 
 
+def rate(job):
+    return len(job["us"]) / job["span_s"] if job["us"] else 0
+
+
 def change(found):
+    """Of one repetition there is no interval."""
     if not found:
         return "–"
-    return f"{found['median'] - 1:+.1%} [{found['lo'] - 1:+.1%}, {found['hi'] - 1:+.1%}]"
+    bounds = f" [{found['lo'] - 1:+.1%}, {found['hi'] - 1:+.1%}]" if found["n"] > 1 else ""
+    return f"{found['median'] - 1:+.1%}{bounds}"
 
 
 def cells(result, row, bare):
@@ -148,9 +154,8 @@ def table(folder):
                 continue
             name, _, job = row["name"].partition("/")
             label = name.removesuffix("@mps").replace(SPIN, ", no polling")
-            alone = job or len(result["jobs"]) == 1
             bare = f"alone/{job}@mps" if job else "mps"
-            if alone:
+            if job or len(result["jobs"]) == 1:
                 label += ", alone" + (f": {job}" if job else "")
             lines.append([f"{1 if job else len(result['jobs'])}, {label}",
                           *cells(result, row["name"], bare),
@@ -178,10 +183,7 @@ def parse(arguments):
     add("--block-s", type=float, default=0.6)
     add("--budget-s", type=int, help="of each run: no repetition begins that would end later")
     add("--sim", action="store_true", help="on the simulated GPU: the logic")
-    options = parser.parse_args(arguments)
-    if not options.out and not options.table:
-        parser.error("--out FOLDER or --table FOLDER")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main():
@@ -190,7 +192,7 @@ def main():
         rows = table(options.table)
         print(markdown(rows[0], rows[1:]) if rows else "no results")
         return 0
-    return measure(options)
+    return measure(options) if options.out else "by_jobs.py: --out FOLDER or --table FOLDER"
 
 
 if __name__ == "__main__":

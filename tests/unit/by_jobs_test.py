@@ -75,12 +75,16 @@ class ByJobs(unittest.TestCase):
         rows = self.table(result(PAIR, ["mps", "alone/on1@mps", "mmk@mps/on1"], raw))
         self.assertEqual(len(rows), 2)
         self.assertEqual(rows[1], ["1, mmk, alone: on1", "0", "–", "–", "–",
-                                   "+1.0% [+1.0%, +1.0%]", "–", "1", "abcdef0"])
+                                   "+1.0%", "–", "1", "abcdef0"])
 
-    def test_a_repetition_in_which_a_job_began_nothing_is_left_out(self):
-        raw = [block("mps", 0, {"on1": [100]}), block("mmk@mps", 0, {"on1": []})]
-        rows = self.table(result({"on1": "latency"}, ["mps", "mmk@mps"], raw))
-        self.assertEqual(rows[1][5:8], ["–", "–", "1"])
+    def test_starving_is_not_hidden_and_no_request_is_no_starving(self):
+        raw = [block("mps", 0, {"on1": [100], "on2": [], "off1": [100] * 4}),
+               block("mmk@mps", 0, {"on1": [300], "on2": [], "off1": []})]
+        jobs = PAIR | {"on2": "latency"}
+        rows = self.table(result(jobs, ["mps", "mmk@mps"], raw))
+        self.assertEqual(rows[1][5:8], ["+200.0%", "-100.0%", "1"])
+        raw[1]["jobs"]["on1"]["us"] = []  # it came, and was not begun: there is no mean
+        self.assertEqual(self.table(result(jobs, ["mps", "mmk@mps"], raw))[1][5], "–")
 
     def test_rows_are_in_order_of_n_and_no_result_is_no_table(self):
         two = result(PAIR, ["mmk@mps"], [block("mmk@mps", 0, {"on1": [1]})])
