@@ -15,8 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import by_jobs
 import testbed
-from md import NO_RESULT, RESULTS, markdown
+from md import NO_RESULT, RESULTS, headed, markdown
 
 JOBS = RESULTS / "jobs"
 TABLES = Path(__file__).resolve().parent.parent / "profiles" / "jobs"
@@ -178,6 +179,7 @@ def tables():
             "predict-miso": predict_table("predict-miso"),
             "predict-h100": predict_table("predict-h100"),
             "spots": spots_table(), "testbed": testbed_table(),
+            "by-jobs": headed(by_jobs.table(JOBS / "by_jobs")),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),

@@ -20,7 +20,7 @@ from harness import figures, report  # noqa: E402
 READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promise)/[\w-]+\.json$",
         r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
         *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
-        r"predict\.json$", r"jobs/[\w.-]+\.json$",  # jobs.py
+        r"predict\.json$", r"jobs/(by_jobs/)?[\w.-]+\.json$",  # jobs.py
         r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
         r"(memory|sizes|papers|curves)\.json$", r"pairs/[\w.-]+\.(json|csv)$",
         r"krisp/(profiles/)?[\w.-]+\.(json|toml)$",
