@@ -180,19 +180,22 @@ class Gpu:
     def kernels(self, graph):
         """Of a CUgraph, each kernel in each launch configuration once, with how often it is
         there."""
+        found = {}
+        for kernel in self.kernel_nodes(graph):
+            found.setdefault(kernel.key, kernel).facts["nodes"] += 1
+        return list(found.values())
+
+    def kernel_nodes(self, graph):
+        """Each kernel node of a CUgraph, in the order it was captured in."""
         d, count = self.driver, c_size_t()
         d.call("cuGraphGetNodes", graph, None, byref(count))
         nodes = (c_void_p * count.value)()
         d.call("cuGraphGetNodes", graph, nodes, byref(count))
-        found = {}
         for index in range(count.value):
             kind = c_int()
             d.call("cuGraphNodeGetType", nodes[index], byref(kind))
-            if kind.value != KERNEL_NODE:
-                continue
-            kernel = self.kernel(nodes[index], index)
-            found.setdefault(kernel.key, kernel).facts["nodes"] += 1
-        return list(found.values())
+            if kind.value == KERNEL_NODE:
+                yield self.kernel(nodes[index], index)
 
     def kernel(self, node, index):
         d, params = self.driver, KernelParams()

@@ -38,6 +38,7 @@ ENDS = 5  # launches of each side that a figure comes of, at least
 BESIDE_S, ALONE_S = 0.05, 0.012
 PATIENCE = 6  # times as long until fewer launches must do
 SAVE_S = 5
+PROFILED = 3  # launches of each kernel under ncu
 STUCK = 3  # exit status
 RESTART_S = 60  # less is not worth a new process
 
@@ -150,11 +151,11 @@ class File:
         self.saved = time.monotonic()
 
 
-def measure(bench, file, until):
+def measure(bench, file, until, order):
     """Measures what the file lacks. A pair that the driver refuses is kept with its error."""
     document = file.document
     there = {(p["first"], p["second"], p["setting"]) for p in document["pairs"]}
-    for pair in drawn_pairs(len(bench.kernels), document["seed"]):
+    for pair in order:
         if pair in there:
             continue
         if bench.gpu.clock() > until:
@@ -260,11 +261,15 @@ def prepare(gpu, options, file):
 
 
 def metrics_run(gpu, path):
-    """Runs each kernel of a file three times in a graph, for a profiler that waits for it."""
+    """Runs each kernel of a file in a graph, for a profiler that waits for it."""
     with open(path, encoding="utf-8") as stream:
         document = json.load(stream)
     graphs = capture(dict.fromkeys(k["model"] for k in document["kernels"]), [])
-    runs = [gpu.lift(k, "all", 3, 0) for k in chosen_before(gpu, document, graphs)]
+    return profiled(gpu, chosen_before(gpu, document, graphs))
+
+
+def profiled(gpu, kernels):
+    runs = [gpu.lift(k, "all", PROFILED, 0) for k in kernels]
     gpu.driver.call("cuProfilerStart")
     for run in runs:
         gpu.wait(gpu.launch(run))
@@ -287,13 +292,13 @@ METRICS = ["sm__inst_issued.avg.per_cycle_active"] + [
     "launch__shared_mem_per_block_dynamic"]
 
 
-def collect(path, ncu):
+def collect(path, ncu, program=__file__):
     output = str(pathlib.Path(path).with_suffix(".ncu.csv"))
     words = [ncu, "--csv", "--page=raw", "--print-units=base", "--print-kernel-base=mangled",
              f"--log-file={output}", "--clock-control=none", "--cache-control=none",
              "--graph-profiling=node", "--profile-from-start=off",
-             "--metrics=" + ",".join(METRICS), sys.executable, str(HERE / "pairs.py"),
-             "--metrics-run", path]
+             "--metrics=" + ",".join(METRICS), sys.executable,
+             str(pathlib.Path(program).resolve()), "--metrics-run", path]
     print("pairs: " + " ".join(words), file=sys.stderr)
     try:
         code = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, check=False).returncode
@@ -359,7 +364,7 @@ def run(options, gpu, versions):
         if len(kernels) < 2:
             print("pairs: fewer than two kernels were found", file=sys.stderr)
             return 1
-        measure(Bench(gpu, kernels), file, until)
+        measure(Bench(gpu, kernels), file, until, drawn_pairs(len(kernels), document["seed"]))
         del graphs  # until here: kernels read and write what they hold
     except lifted.Stuck as error:
         file.save()

@@ -20,6 +20,7 @@ import evaluate
 import fikit
 import frontier
 import krisp
+import layer
 import limits
 import mixes
 import paper_tables
@@ -197,7 +198,7 @@ def tables():
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
             "krisp": headed(krisp.table(RESULTS / "krisp")),
             "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
-            "promise": promise_text(), **evaluate.tables()}
+            "promise": promise_text(), "layer": layer.tables(), **evaluate.tables()}
 
 
 def promise_text():
