@@ -1,9 +1,9 @@
 // Where work goes on the ring of groups: pure functions.
 //
 // KRISP (section 4.2) keeps for each compute unit how many kernels it has, and gives a kernel the
-// least loaded units. Here a unit is a group of SMs, and a shader engine a GPC. On an H100 neighbours
-// on the ring are of different GPCs (bench/results/groups.json), so that a set of neighbouring groups
-// is what KRISP calls distributed.
+// least loaded units. Here a unit is a group of SMs, and a shader engine a GPC. On an H100
+// neighbours on the ring are of different GPCs (bench/results/groups.json), so that a set of
+// neighbouring groups is what KRISP calls distributed.
 #pragma once
 
 #include <array>
