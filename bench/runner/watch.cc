@@ -1,15 +1,18 @@
 #include "bench/runner/watch.h"
 
 #include <algorithm>
+#include <map>
 
 namespace heddle::bench {
 namespace {
 
 constexpr const char* kShimThread = "heddle";  // shim/link/helper.cc names it
 
+using Numbers = std::map<std::string, double>;
+
 // The daemon's own counters and those of the scheduler, by their names.
-std::map<std::string, double> counters(const Json& status) {
-  std::map<std::string, double> out;
+Numbers counters(const Json& status) {
+  Numbers out;
   const auto take = [&](const Json& numbers) {
     for (const auto& [key, value] : numbers.items()) {
       if (value.is_number()) out[key] += value.get<double>();
@@ -22,10 +25,47 @@ std::map<std::string, double> counters(const Json& status) {
   return out;
 }
 
+// µs in each hook of each device's policy; nothing if no policy tells of hooks.
+std::optional<Numbers> hooks(const Json& status) {
+  std::optional<Numbers> out;
+  for (const Json& device : status.value("devices", Json::array())) {
+    const Json policy = device.value("policy", Json::object());
+    if (!policy.contains("hooks")) continue;
+    if (!out) out.emplace();
+    for (const Json& hook : policy["hooks"]) {
+      const std::string name = std::to_string(device.value("index", 0)) + hook.value("hook", "");
+      (*out)[name] = hook.value("sum_us", 0.0);
+    }
+  }
+  return out;
+}
+
+// A policy that was loaded meanwhile counts from nothing: the growth is unknown then.
+std::optional<double> hooks_grown_us(const Json& before, const Json& now) {
+  const std::optional<Numbers> first = hooks(before), last = hooks(now);
+  if (!first || !last) return std::nullopt;
+  double grown_us = 0;
+  for (const auto& [name, us] : *first) {
+    if (last->count(name) == 0 || last->at(name) < us) return std::nullopt;
+    grown_us -= us;
+  }
+  for (const auto& [name, us] : *last) grown_us += us;
+  return grown_us;
+}
+
 }  // namespace
 
+Json grown(const Json& before, const Json& now) {
+  Numbers first = counters(before), out;
+  for (const auto& [key, value] : counters(now)) {
+    if (value != first[key]) out[key] = value - first[key];
+  }
+  if (const auto us = hooks_grown_us(before, now)) out["hooks_us"] = *us;
+  return out;
+}
+
 Watch::Watch(Daemon& daemon, std::vector<std::pair<std::string, const Job*>> jobs)
-    : daemon_(daemon), jobs_(std::move(jobs)), counters_(counters(daemon.status())) {
+    : daemon_(daemon), jobs_(std::move(jobs)), before_(daemon.status()) {
   daemon_cpu_s_ = cpu_s(daemon_.pid());
   for (const auto& [name, job] : jobs_) shim_cpu_s_.push_back(cpu_s(job->pid(), kShimThread));
   begin_s_ = monotonic_s();
@@ -52,9 +92,7 @@ void Watch::end(Block& out) {
       out.exceeded_by = bound["exceeded_by"];
     }
   }
-  for (const auto& [key, value] : counters(status)) {
-    if (value != counters_[key]) out.counters[key] = value - counters_[key];
-  }
+  out.counters = grown(before_, status);
   if (out.counters.count("bound_violations") == 0) out.exceeded_us_max = 0;  // of another block
 }
 

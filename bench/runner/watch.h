@@ -1,8 +1,7 @@
-// What a block costs beside its jobs' time: heddled's CPU and counters, the CPU of the shim's
-// thread in each job. For run.cc.
+// What a block costs beside its jobs' time: heddled's CPU and counters, the time of its policy's
+// hooks, the CPU of the shim's thread in each job. For run.cc.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +9,11 @@
 #include "bench/runner/figures.h"
 
 namespace heddle::bench {
+
+// By how much counters grew from one `heddle status --json` to a later one, without those that did
+// not. `hooks_us` is the time in the policy's hooks, and is there even if it is 0. It is left out
+// where no policy tells of hooks, and where another policy took over meanwhile.
+Json grown(const Json& before, const Json& now);
 
 class Watch {
  public:
@@ -22,7 +26,7 @@ class Watch {
  private:
   Daemon& daemon_;
   const std::vector<std::pair<std::string, const Job*>> jobs_;
-  std::map<std::string, double> counters_;
+  const Json before_;  // heddled's status
   std::optional<double> daemon_cpu_s_;
   std::vector<std::optional<double>> shim_cpu_s_;
   double begin_s_ = 0;

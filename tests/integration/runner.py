@@ -191,6 +191,7 @@ class SimulatedGpu(Runner):
         first = result["figures"]["mps+priority"]["jobs"]["service"]
         self.assertLess(first["mean_over_alone"]["value"], shared["mean_over_alone"]["value"])
         self.assertGreater(managed["counters"]["asked"], 0, "the filler asks")
+        self.assertGreater(managed["counters"]["hooks_us"], 0, "the policy is Lua")
         self.assertGreater(managed["jobs"]["filler"]["per_s_over_alone"]["value"], 0)
         idle = result["idle_fraction"]["service"]["untraced"]
         self.assertTrue(0.5 < idle["value"] < 0.95, idle)

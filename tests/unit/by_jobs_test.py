@@ -77,6 +77,18 @@ class ByJobs(unittest.TestCase):
         self.assertEqual(rows[1], ["1, mmk, alone: on1", "0", "–", "–", "–",
                                    "+1.0%", "–", "1", "abcdef0"])
 
+    def test_hooks_are_a_share_of_the_time_of_blocks_that_know_theirs(self):
+        def share(*known):
+            raw = [block("mmk@mps", rep, {"on1": [1]},
+                         counters={"granted": 1} | ({} if us is None else {"hooks_us": us}))
+                   for rep, us in enumerate(known)]
+            return self.table(result({"on1": "latency"}, ["mmk@mps"], raw))[1][4]
+
+        self.assertEqual(share(40_000, 20_000), "1.500%")
+        self.assertEqual(share(40_000, None), "2.000%")  # another policy took over in the second
+        self.assertEqual(share(0, 20_000), "0.500%")  # in the first no hook was called
+        self.assertEqual(share(None), "–")
+
     def test_starving_is_not_hidden_and_no_request_is_no_starving(self):
         raw = [block("mps", 0, {"on1": [100], "on2": [], "off1": [100] * 4}),
                block("mmk@mps", 0, {"on1": [300], "on2": [], "off1": []})]
