@@ -159,6 +159,24 @@ def merged(results):
             "cells": [cell for result in results for cell in result["cells"]]}
 
 
+def beside(result):
+    """A row for each policy and setting, a column for each cell; None if nothing was measured."""
+    cells = [cell for cell in result["cells"] if cell["rows"]]
+    names = dict.fromkeys(name for cell in cells for name in cell["rows"])
+
+    def figures(cell, name):
+        found = of_row(cell, name, result["bar"])
+        if found is None:
+            return "–"
+        mean = "∞" if math.isinf(found["slowdown"]) else three(found["slowdown"])
+        return " · ".join((mean, three(found["p99"]), three(found["be"])))
+
+    header = [f"H's mean · H's p99 · best effort, each ÷ alone; {result['gpu']}, commit "
+              f"{result['commit'][:7]}", *map(title, cells)]
+    return [header, *([f"`{name}`", *(figures(cell, name) for cell in cells)]
+                      for name in names)] if cells else None
+
+
 def text(result):
     """All of a result as Markdown."""
     where = "on the simulated GPU: says nothing of a real one" if result["mode"] == "simulated" \

@@ -198,13 +198,23 @@ def tables():
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
             "krisp": headed(krisp.table(RESULTS / "krisp")),
             "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
-            "promise": promise_text(), "layer": layer.tables(), **evaluate.tables()}
+            "promise": promise_text(), "graphs-beside": graphs_table(), "layer": layer.tables(),
+            **evaluate.tables()}
+
+
+GRAPHS = "h100-graphs.json"  # of bench/results/promise: all jobs are CUDA graphs
 
 
 def promise_text():
-    """Every result of promise.py, one card model each."""
+    """Every other result of promise.py, one card model each."""
     return "\n\n".join(promise_table.text(json.loads(path.read_text()))
-                       for path in sorted((RESULTS / "promise").glob("*.json"))) or NO_RESULT
+                       for path in sorted((RESULTS / "promise").glob("*.json"))
+                       if path.name != GRAPHS) or NO_RESULT
+
+
+def graphs_table():
+    path = RESULTS / "promise" / GRAPHS
+    return headed(promise_table.beside(json.loads(path.read_text())) if path.exists() else None)
 
 
 def replaced(text, found):

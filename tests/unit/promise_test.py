@@ -145,6 +145,17 @@ class Tables(unittest.TestCase):
         absent = cell({"static:8": row(1050, 4)}, victim="third")
         self.assertEqual(promise_table.single_static(result(first, absent))[0], "static:8")
 
+    def test_cells_stand_beside_each_other(self):
+        never = [alone(1000), beside(None, 10), alone(1000)]
+        rows = promise_table.beside(result(
+            cell({"mps": row(1250, 5), "gapfill": row(1050, 1)}),
+            cell({}, victim="not measured"),
+            cell({"mps": never}, victim="other")))
+        self.assertEqual(rows[0][1:], ["net beside train", "other beside train"])
+        self.assertEqual(rows[1:], [["`mps`", "1.25 · 1.25 · 0.500", "∞ · – · 1.00"],
+                                    ["`gapfill`", "1.05 · 1.05 · 0.100", "–"]])
+        self.assertIsNone(promise_table.beside(result(cell({}))))
+
     def test_the_summary_asks_for_all_blocks_and_for_each_cell(self):
         good = cell({"combined": row(1050, 5), "static:8": row(1050, 4)})
         bad = cell({"combined": row(1200, 5)}, victim="other")
