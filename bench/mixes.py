@@ -67,7 +67,7 @@ def table(results):
         simulated = " (simulated)" if result.get("mode") == "simulated" else ""
         lines.append([result["name"] + simulated, *(cell(figures(result, row)) for row in ROWS),
                       {True: "yes", False: "no", None: "–"}[leads], names(better) or "–",
-                      result["sessions"][-1]["commit"]])
+                      result["sessions"][-1]["commit"][:7]])
     if not lines:
         return None
     lines.append(["`combined` leads", *[""] * len(ROWS), f"{led} of {judged}", "", ""])

@@ -239,7 +239,7 @@ class Options(unittest.TestCase):
 
 def mix(**rows):
     """A result of H's p99 over alone and STP of each row."""
-    return {"name": "m", "sessions": [{"commit": "abc"}], "figures": {
+    return {"name": "m", "sessions": [{"commit": "abcdef01"}], "figures": {
         row.replace("_priority", "+priority") if row == "mps_priority" else f"{row}@mps":
             {"jobs": {"H": {"p99_over_alone": {"value": tail}, "mean_over_alone": {"value": 1.25}},
                       "L": {"per_s_over_alone": {"value": stp - 0.8}}}}
@@ -270,7 +270,7 @@ class Mixes(unittest.TestCase):
     def test_the_table_counts_the_mixes_that_have_figures(self):
         rows = mixes.table([mix(combined=(1.1, 1.5), gapfill=(1.2, 1.4)), mix(gapfill=(1.2, 1.4))])
         self.assertEqual(rows[-1][-3], "1 of 1")
-        self.assertEqual(rows[1][1], "1.10 · 1.50")
+        self.assertEqual((rows[1][1], rows[1][-1]), ("1.10 · 1.50", "abcdef0"))
         self.assertEqual(rows[2][1], "–")
         self.assertIsNone(mixes.table([]))
 
