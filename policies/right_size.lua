@@ -7,12 +7,17 @@
 -- lambda_max. It follows the clients' number within settle_ms, so that short pauses change nothing.
 -- A kernel that pays for fewer SMs keeps so many that `overlap` clients share each SM on average:
 -- on an H100 four workers on overlapping halves did more than four on quarters.
+-- With inside = true each part of a CUDA graph gets a size of its own (lib/inside.lua): no curve is
+-- needed, and the first seconds beside others are the search.
+local inside = import "lib/inside"
+
 sm_set.family { placement = "ring" }
 
 local lambda = 0      -- of all kernels now
 local at_work = 0     -- clients, smoothed
 local least = 0       -- SMs that a kernel keeps which is slower on fewer
 local wanted_since = 0
+local total = 0       -- SMs
 
 return policy {
   name = "right_size", api = 1, version = "1.0.0",
@@ -23,6 +28,7 @@ return policy {
                 doc = "clients that share an SM, on average, where kernels pay for fewer SMs" },
     settle_ms = { type = "int", min = 1, max = 10000, default = 50,
                   doc = "a change in who works counts after so long" },
+    inside = { type = "bool", default = false, doc = "parts of a graph have sizes of their own" },
   },
   hooks = {
     client_init = function(c, p) return LEASE, "on as many SMs as its kernels need" end,
@@ -31,12 +37,22 @@ return policy {
 
     kernel_init = function(kn, c, p)
       if lambda == 0 then return nil end
+      if p.inside and kn.block_threads == 0 then
+        return inside.sizes(kn, c, { lambda = lambda, least = least, total = total })
+      end
       local size = kn:size_for(lambda)
       if not size then return nil end
       return math.max(size, math.min(least, kn.right_size))
     end,
 
+    stopping = function(k, p)
+      if p.inside and lambda > 0 and inside.ended(k, p.settle_ms * 1000) then k.client:resize() end
+    end,
+
+    client_exit = function(c) inside.forget(c) end,
+
     tick = function(g, p)
+      total = g.sm_total
       local n = 0
       for c in g:clients() do
         if c.active then n = n + 1 end

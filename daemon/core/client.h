@@ -39,12 +39,15 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has; of a graph: its nodes
   KernelStats* stats = nullptr;
-  uint8_t size = 0;  // groups that the policy keeps its launches to, 0: all
+  uint8_t size = 0;     // groups that the policy keeps its launches to, 0: all
+  uint64_t inside = 0;  // a graph's sizes by node (ipc::size_inside), 0: none
+  bool parted = false;  // the policy sizes its nodes: each launch is timed
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
   uint8_t hinted_measure = 0, hinted_size = 0;
+  uint64_t hinted_inside = 0;
   int hinted_priority = kBuiltinPriority;
 
   uint32_t waves_on(uint32_t sms) const;  // never 0

@@ -6,6 +6,7 @@
 // forgets, the built-in default finds (daemon/core/scheduler.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -179,6 +180,9 @@ struct DispatchVerdict {
 struct KernelVerdict {
   HookResult result = HookResult::kDefault;
   uint32_t sm = 0;  // its launches are kept to so many SMs, 0: to none
+  // Of a graph: its kernel nodes, in parts of equal number, are kept to so many each. Empty: to sm.
+  std::array<uint32_t, ipc::kInsideRuns> inside{};
+  uint32_t parts = 0;
   int launch_priority = kBuiltinPriority;
 };
 

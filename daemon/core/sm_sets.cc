@@ -89,15 +89,24 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   k.policy = policy_number;
   k.size = 0;
+  k.inside = 0;
+  k.parted = false;
   k.launch_priority = kBuiltinPriority;
   if (policy == nullptr || bypass || !policy->hears_kernels()) return;
+  const bool graph = k.facts.block_threads == 0;
   LaunchView v;
-  fill(c, kernel, k.facts.block_threads == 0 ? LaunchKind::kGraph : LaunchKind::kKernel, v);
+  fill(c, kernel, graph ? LaunchKind::kGraph : LaunchKind::kKernel, v);
   const KernelVerdict verdict = policy->kernel_init(*this, v);
   if (faulted(verdict.result) || verdict.result != HookResult::kDecided) return;
   k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.partition);
+  k.parted = graph && verdict.parts > 0;
+  for (uint32_t run = 0; k.parted && run < ipc::kInsideRuns; ++run) {
+    const uint32_t sm = verdict.inside[run * verdict.parts / ipc::kInsideRuns];
+    const uint64_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
+    if (size <= ipc::kInsideSizeMost) k.inside |= size << (4 * run);
+  }
   k.launch_priority = verdict.launch_priority;
-  c.sized |= k.size != 0 || k.launch_priority != kBuiltinPriority;
+  c.sized |= k.size != 0 || k.inside != 0 || k.launch_priority != kBuiltinPriority;
 }
 
 // After a change of the policy. What is left beyond so many hooks in a row is asked about as it is

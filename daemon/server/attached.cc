@@ -230,9 +230,10 @@ bool Client::apply(const core::Decision& d) {
   } else if (d.kernel < ipc::kKernels) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
-    store_changed(hint.special,
-                  ipc::pack_special({d.measure, d.size, d.raised, d.launch_priority}));
-    if (d.size != 0 || d.raised) {  // must be met at each launch
+    if (d.inside != 0) store_changed(control_->inside[d.kernel], d.inside);
+    store_changed(hint.special, ipc::pack_special({d.measure, d.size, d.raised, d.launch_priority,
+                                                   d.inside != 0}));
+    if (d.size != 0 || d.raised || d.inside != 0) {  // must be met at each launch
       set_unobserved(false);
       allow_sparse(false);
     }

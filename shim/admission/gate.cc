@@ -131,8 +131,18 @@ void Turn::move(const Launch& launch) {
 
 // A graph is where its executable was put: another one goes in its place.
 void Turn::choose_twin(const Launch& launch) {
-  if ((partition_ == 0 && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, partition_, priority_);
+  const uint64_t inside = sizes_inside();
+  if ((partition_ == 0 && priority_ == 0 && inside == 0) || quiet_ || !has_lanes(*stream_)) return;
+  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device,
+                  {partition_, priority_, inside});
+}
+
+// Of the graph's parts, where no grant named a size for all of it.
+uint64_t Turn::sizes_inside() const {
+  if (!special_.inside) return 0;
+  const ipc::ControlMemory& control = in_.control();
+  const uint32_t kept = control.windows[stream_->device].partition.load(std::memory_order_relaxed);
+  return partition_ != kept ? 0 : control.inside[kernel_.index].load(std::memory_order_relaxed);
 }
 
 void Turn::twin_refused(CUgraphExec exec) {
@@ -207,7 +217,8 @@ void Turn::admit(const Launch& launch) {
   }
   if (window_us_ == ipc::kWindowLease) [[likely]] {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
-      if (special_.size == 0 && !special_.raised) remember_harmless(launch.handle);
+      if (special_.size == 0 && !special_.raised && !special_.inside)
+        remember_harmless(launch.handle);
     }
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         is_polled(in_.thread().launches)) {

@@ -58,6 +58,8 @@ CUcontext context_of(int device, uint32_t member);
 // The set of `size` groups for a client with these words, within that of its window; that one if
 // there is no such set.
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window);
+// The same within `kept`.
+uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept);
 
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);

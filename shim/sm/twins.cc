@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "ipc/sm_set.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/evidence/watch.h"
@@ -16,19 +17,32 @@ namespace {
 constexpr uint32_t kExecs = 256, kProbes = 32;
 constexpr uint32_t kPlaces = 4;      // twins of one executable
 constexpr uint32_t kTwinsMost = 64;  // of the process; a twin takes about what its executable takes
-constexpr uint32_t kUpdatesMost = 16;  // of an executable whose twins are made anew each time
-constexpr int kDepthMost = 8;          // of child graphs
+constexpr uint32_t kNodesMost = 1 << 16;  // kernel nodes of all of them
+constexpr uint32_t kUpdatesMost = 16;     // of an executable whose twins are made anew each time
+constexpr int kDepthMost = 8;             // of child graphs
 
-// What a twin is made for, as one word; 0: a free place.
-constexpr uint64_t key_of(uint32_t groups, int priority) {
-  return uint64_t{groups} << 8 | static_cast<uint8_t>(-priority) | uint64_t{1} << 40;
+// What a twin is made for besides the sizes inside, as one word; 0: a free place.
+constexpr uint64_t key_of(TwinPlace at) {
+  return uint64_t{at.groups} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
 }
 constexpr uint32_t groups_of(uint64_t key) { return static_cast<uint32_t>(key >> 8); }
 constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
 
 struct Place {
-  std::atomic<uint64_t> key{0};            // set by a launch that wants it
-  std::atomic<CUgraphExec> twin{nullptr};  // set by the helper
+  std::atomic<uint64_t> key{0};                // set by a launch that wants it, after
+  std::atomic<uint64_t> inside{0};             // TwinPlace's
+  std::atomic<CUgraphExec> twin{nullptr};      // set by the helper
+  std::atomic<CUgraphExec> given_up{nullptr};  // by a launch; the helper destroys it
+
+  // What is wanted here; its key is 0 if nothing is.
+  bool is(uint64_t wanted, uint64_t sizes) const {
+    return key.load(std::memory_order_acquire) == wanted &&
+           inside.load(std::memory_order_relaxed) == sizes;
+  }
+  void want(uint64_t wanted, uint64_t sizes) {
+    inside.store(sizes, std::memory_order_relaxed);
+    key.store(wanted, std::memory_order_release);
+  }
 };
 
 struct Twinned {
@@ -41,6 +55,7 @@ struct Twinned {
   CUgraph clone = nullptr;
   uint64_t flags = 0;
   uint32_t updates = 0;
+  uint32_t nodes = 0;  // kernels
   int device = 0;
   Place places[kPlaces];
 };
@@ -49,7 +64,7 @@ constinit Twinned table[kExecs] = {};
 // Held while an entry begins or ends, and by the helper while it makes a twin: an executable that
 // ends meanwhile waits for that, some milliseconds.
 constinit Spin lock;
-constinit uint32_t twins = 0;
+constinit uint32_t twins = 0, twin_nodes = 0;
 constinit std::atomic<bool> any_wanted{false};
 
 uint32_t home_of(CUgraphExec exec) {
@@ -80,15 +95,21 @@ void count(const Inside& in, GraphFate fate) {
 }
 void count(GraphFate fate) { count(Inside(), fate); }
 
-// With the lock held. Its twins run on if they run: the driver keeps what it has begun.
+// With the lock held. One that runs is freed when it is done: the call does not wait.
+void destroy_twin(const Twinned& entry, std::atomic<CUgraphExec>& twin) {
+  const CUgraphExec exec = twin.exchange(nullptr);
+  if (exec == nullptr) return;
+  HEDDLE_REAL(cuGraphExecDestroy)(exec);
+  --twins;
+  twin_nodes -= entry.nodes;
+}
+
+// With the lock held.
 void destroy_twins(Twinned& entry) {
   entry.movable.store(false, std::memory_order_relaxed);
   for (Place& place : entry.places) {
-    const CUgraphExec twin = place.twin.exchange(nullptr);
-    if (twin != nullptr) {
-      HEDDLE_REAL(cuGraphExecDestroy)(twin);
-      --twins;
-    }
+    destroy_twin(entry, place.twin);
+    destroy_twin(entry, place.given_up);
     place.key.store(0, std::memory_order_relaxed);
   }
   if (entry.clone != nullptr) HEDDLE_REAL(cuGraphDestroy)(entry.clone);
@@ -145,11 +166,28 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
   return HEDDLE_REAL(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
 }
 
-CUgraphExec make(const Twinned& entry, uint64_t key, CUcontext context) {
+// The context of each run of nodes; false if one is missing.
+bool find_contexts(const Inside& in, int device, uint32_t groups, uint64_t inside,
+                   CUcontext (&contexts)[ipc::kInsideRuns]) {
+  for (uint32_t run = 0; run < ipc::kInsideRuns; ++run) {
+    const uint32_t size = ipc::size_inside(inside, run, ipc::kInsideRuns);
+    const uint32_t set =
+        size != 0 ? size_set(device, size, in.control().windows[device], groups) : groups;
+    contexts[run] = context_of(device, member_for(device, set));
+    if (contexts[run] == nullptr) return false;
+  }
+  return true;
+}
+
+CUgraphExec make(const Inside& in, const Twinned& entry, uint64_t key, uint64_t inside) {
+  CUcontext contexts[ipc::kInsideRuns];
+  if (!find_contexts(in, entry.device, groups_of(key), inside, contexts)) return nullptr;
   CUgraphExec twin = nullptr;
   const int priority = priority_of(key);
-  const CUresult result =
-      for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
+  uint64_t at = 0;
+  const CUresult result = for_each_kernel(entry.clone, [&](CUgraphNode node) {
+    return put(node, contexts[at++ * ipc::kInsideRuns / entry.nodes], priority);
+  });
   uint64_t flags = entry.flags;
   if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (result != CUDA_SUCCESS ||
@@ -162,20 +200,45 @@ CUgraphExec make(const Twinned& entry, uint64_t key, CUcontext context) {
 // With the lock held.
 void make_wanted(const Inside& in, Twinned& entry, Place& place) {
   const uint64_t key = place.key.load(std::memory_order_acquire);
+  const uint64_t inside = place.inside.load(std::memory_order_relaxed);
   if (key == 0 || place.twin.load(std::memory_order_relaxed) != nullptr) return;
-  if (twins == kTwinsMost) {
+  destroy_twin(entry, place.given_up);
+  if (twins == kTwinsMost || twin_nodes + entry.nodes > kNodesMost) {
     entry.movable.store(false, std::memory_order_relaxed);
     return count(in, GraphFate::kFull);
   }
-  const CUcontext context = context_of(entry.device, groups_of(key));
-  const CUgraphExec twin = context != nullptr ? make(entry, key, context) : nullptr;
+  const CUgraphExec twin = make(in, entry, key, inside);
   if (twin == nullptr) {
     entry.movable.store(false, std::memory_order_relaxed);
     return count(in, GraphFate::kRefused);
   }
   ++twins;
+  twin_nodes += entry.nodes;
   count(in, GraphFate::kTwin);
+  // A launch gave this place to other sizes meanwhile, and called for them.
+  if (!place.is(key, inside)) {
+    std::atomic<CUgraphExec> unwanted{twin};
+    return destroy_twin(entry, unwanted);
+  }
   place.twin.store(twin, std::memory_order_release);
+}
+
+// A place for those sizes where none is free: of a twin that was not launched last. nullptr: there
+// is none, or the helper has yet to destroy what was given up there.
+Place* give_up_place(Twinned& entry) {
+  const CUgraphExec last = entry.last.load(std::memory_order_relaxed);
+  for (Place& place : entry.places) {
+    const CUgraphExec twin = place.twin.load(std::memory_order_acquire);
+    if (twin == nullptr || twin == last || place.inside.load(std::memory_order_relaxed) == 0 ||
+        place.given_up.load(std::memory_order_relaxed) != nullptr) {
+      continue;
+    }
+    place.key.store(0, std::memory_order_relaxed);
+    place.given_up.store(twin, std::memory_order_relaxed);
+    place.twin.store(nullptr, std::memory_order_release);
+    return &place;
+  }
+  return nullptr;
 }
 
 // Room for one more; nullptr: there is none. The lock is held.
@@ -191,9 +254,10 @@ Twinned* begin(CUgraphExec exec) {
   return nullptr;
 }
 
-bool all_may_move(CUgraph graph, GraphFate& why) {
+bool all_may_move(CUgraph graph, GraphFate& why, uint32_t& nodes) {
   why = GraphFate::kNoClone;
   return for_each_kernel(graph, [&](CUgraphNode node) {
+           ++nodes;
            if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) {
              why = GraphFate::kCooperative;
            } else if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) {
@@ -219,7 +283,8 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updat
   CUgraph clone = nullptr;
   if (HEDDLE_REAL(cuGraphClone)(&clone, graph) != CUDA_SUCCESS) return count(GraphFate::kNoClone);
   GraphFate why;
-  const bool movable = all_may_move(clone, why);
+  uint32_t nodes = 0;
+  const bool movable = all_may_move(clone, why, nodes);
   Twinned* entry = nullptr;
   {
     const Held held(lock);
@@ -228,6 +293,7 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updat
       entry->clone = clone;
       entry->flags = flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
       entry->updates = updates;
+      entry->nodes = nodes;
       entry->device = device;
       entry->used.store(true, std::memory_order_relaxed);
       entry->last.store(nullptr, std::memory_order_relaxed);
@@ -241,27 +307,28 @@ void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updat
   count(movable ? GraphFate::kFull : why);
 }
 
-CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority) {
+CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
   Twinned* entry = find(exec);
   if (entry == nullptr || entry->device != device ||
       !entry->movable.load(std::memory_order_relaxed)) {
     return nullptr;
   }
   // Who instantiated it with priorities of its nodes chose them.
-  if ((entry->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0) priority = 0;
-  const uint32_t member = member_for(device, groups);
-  if (member == 0 && priority == 0) return nullptr;
-  const uint64_t key = key_of(member, priority);
+  if ((entry->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0) at.priority = 0;
+  at.groups = member_for(device, at.groups);
+  if (at == TwinPlace{}) return nullptr;
+  const uint64_t key = key_of(at);
+  Place* free = nullptr;
   for (Place& place : entry->places) {
-    uint64_t there = place.key.load(std::memory_order_relaxed);
-    if (there == 0 && place.key.compare_exchange_strong(there, key)) {
-      entry->wanted.store(true, std::memory_order_relaxed);
-      any_wanted.store(true, std::memory_order_release);
-      call_helper();
-      return nullptr;
-    }
-    if (there == key) return place.twin.load(std::memory_order_acquire);
+    if (place.is(key, at.inside)) return place.twin.load(std::memory_order_acquire);
+    if (free == nullptr && place.key.load(std::memory_order_relaxed) == 0) free = &place;
   }
+  if (free == nullptr && at.inside != 0) free = give_up_place(*entry);
+  if (free == nullptr) return nullptr;
+  free->want(key, at.inside);
+  entry->wanted.store(true, std::memory_order_relaxed);
+  any_wanted.store(true, std::memory_order_release);
+  call_helper();
   return nullptr;
 }
 
@@ -360,13 +427,14 @@ void end_twins(int device) {
 
 void forget_twins() {
   lock.forget();
-  twins = 0;
+  twins = twin_nodes = 0;
   for (Twinned& entry : table) {
     entry.exec.store(nullptr, std::memory_order_relaxed);
     entry.clone = nullptr;
     for (Place& place : entry.places) {
       place.key.store(0, std::memory_order_relaxed);
       place.twin.store(nullptr, std::memory_order_relaxed);
+      place.given_up.store(nullptr, std::memory_order_relaxed);
     }
   }
 }

@@ -3,13 +3,15 @@
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
 // with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
 // executable of the same nodes, each kernel's in the context of a partition and at that priority.
+// All nodes have the same partition, or each run of them its own (ipc::size_inside).
 // The twin is launched in the executable's place, into the application's own stream.
 //
 // The application may change or destroy its graph once it is instantiated: it is cloned before that
 // call returns. A launch notes the twin that it wants and goes as it is; the helper thread makes
-// the twin from the clone, and later launches take it. A twin ends with its executable, never
-// before: no launch meets one that is being destroyed. An executable that the application updates
-// goes on without twins.
+// the twin from the clone, and later launches take it. A twin ends with its executable, or where
+// all places are taken and other sizes are wanted inside the graph: the launch that wants them
+// gives up one that was not launched last. So no launch meets one that is being destroyed. An
+// executable that the application updates goes on without twins.
 //
 // The driver orders a launch behind all earlier ones of the same executable, in whatever stream. It
 // does not know that twins are one: the first launch in another stream takes what was launched
@@ -43,9 +45,17 @@ enum class GraphFate : uint8_t {
 // `exec` was instantiated from `graph` with these flags, or updated to it so often, on this thread.
 void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updates = 0);
 
-// The twin of `exec` in the partition of these groups (0: all SMs) and at that priority (0: its
-// own). nullptr: there is none, or not yet; the helper is called if there will be one.
-CUgraphExec twin_of(CUgraphExec exec, int device, uint32_t groups, int priority);
+// Where the nodes of a twin run.
+struct TwinPlace {
+  uint32_t groups = 0;  // the partition, 0: all SMs
+  int priority = 0;     // 0: the nodes' own
+  uint64_t inside = 0;  // sizes within the partition (ipc::size_inside), 0: all of it
+  bool operator==(const TwinPlace&) const = default;
+};
+
+// The twin of `exec` there. nullptr: there is none, or not yet; the helper is called if there will
+// be one.
+CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at);
 // What is launched for `exec` into that stream: `wanted` (nullptr: `exec` itself), or what was
 // launched last. To be asked before every launch of an executable, managed or not.
 CUgraphExec in_order(CUgraphExec exec, StreamRef stream, CUgraphExec wanted);

@@ -251,6 +251,7 @@ const Command kCommands[] = {
     {"per_thread", [](long n) { return launch(first, stream_of(n), true); }},
     {"graph", [](long) { return launch_graph(first); }},
     {"graph_make", [](long) { return make_graph("first_kernel"); }},
+    {"graph_make_many", [](long) { return make_graph("many second_kernel"); }},
     {"graph_make_child", [](long) { return make_graph("child many second_kernel"); }},
     {"graph_make_alloc", [](long) { return make_graph("alloc_node"); }},
     {"graph_make_coop", [](long) { return make_graph("coop_kernel"); }},

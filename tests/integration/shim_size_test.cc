@@ -120,6 +120,67 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   EXPECT_EQ(app("get fake_clones"), "0");
 }
 
+TEST_F(ShimTwins, RunsOfItsNodesHaveSizesOfTheirOwn) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make_many"), "0");
+  const auto moved_to = [&](uint64_t sizes, const char* nodes) {
+    for (int i = 0; i < 8; ++i) daemon_.control().inside[i] = sizes;
+    tell({.inside = true});
+    for (int i = 0; i < 2'000; ++i) {
+      EXPECT_EQ(app("graph_run"), "0");
+      if (app("get fake_graph_moved") == nodes) return true;
+      usleep(1'000);
+    }
+    return false;
+  };
+  EXPECT_TRUE(moved_to(0x2, "94")) << "the first sixteenth of 1 500";
+  EXPECT_EQ(app("get fake_graph_groups"), "0") << "the last node";
+  EXPECT_TRUE(moved_to(0x2000'0000'0000'0000, "93"));
+  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
+  EXPECT_TRUE(moved_to(0x22, "188"));
+  EXPECT_TRUE(moved_to(0x222, "282"));
+  EXPECT_TRUE(moved_to(0x2222, "375")) << "an older one gives up its place";
+  EXPECT_TRUE(moved_to(0x222'2222, "657"));
+  EXPECT_LE(std::stoi(app("get fake_execs")), 6) << "four twins, and one that is given up";
+  tell({});
+  EXPECT_TRUE(comes_to(app, 0, 0)) << "the application's own";
+  EXPECT_EQ(app("graph_end"), "0");
+  EXPECT_EQ(app("get fake_execs"), "0");
+}
+
+TEST_F(ShimTwins, AGrantsSetIsForAllOfTheGraph) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make_many"), "0");
+  for (int i = 0; i < 8; ++i) daemon_.control().inside[i] = 0x2;
+  tell({.inside = true});
+  daemon_.control().windows[0].word = kGate;
+  for (int i = 0; i < 2'000; ++i) {
+    app.send("graph_run");
+    daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kLastTwo);
+    EXPECT_EQ(app.receive(), "0");
+    if (app("get fake_graph_moved") == "1500") break;
+    usleep(1'000);
+  }
+  EXPECT_EQ(app("get fake_graph_moved"), "1500");
+}
+
+TEST_F(ShimTwins, TwinsHaveSoManyNodesInAll) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  for (int i = 0; i < 44; ++i) {  // of 1 500 nodes each: 43 go into 65 536
+    EXPECT_EQ(app("graph_make_many"), "0");
+    for (int n = 0; n < 2'000 && count(0) + count(6) <= static_cast<uint64_t>(i); ++n) {
+      EXPECT_EQ(app("graph_run"), "0");
+      usleep(1'000);
+    }
+  }
+  EXPECT_EQ(count(0), 43U);
+  EXPECT_EQ(count(6), 1U);
+}
+
 TEST_F(ShimTwins, ItsChildrenMoveToo) {
   Application app(environment());
   start_sized(app);

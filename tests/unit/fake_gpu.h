@@ -32,6 +32,7 @@ class FakeGpu : public core::Gpu {
     out.id = id;
     out.name = "app";
     out.priority = static_cast<int>(id % 10);
+    out.active = active;
     return true;
   }
   std::span<const core::ClientId> clients() const override { return ids; }
@@ -83,6 +84,7 @@ class FakeGpu : public core::Gpu {
   core::TimeNs now_ns = 5'000;
   core::GpuView view{0, 132, 132, 0, 0, 10, true};
   double gap = 400;
+  bool active = false;  // all clients
   core::BudgetVerdict budget;
   uint32_t budget_sm = 0;
   std::map<LaunchId, LaunchView> launches;

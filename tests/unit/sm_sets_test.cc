@@ -116,6 +116,7 @@ struct Sizing : Policy {
   bool hears = true;
   uint32_t asked_for = 0;
   int priority = kBuiltinPriority;
+  std::vector<uint32_t> parts;
   DispatchVerdict verdict{};
 
   std::string_view name() const override { return "sizing"; }
@@ -123,7 +124,10 @@ struct Sizing : Policy {
   bool hears_kernels() const override { return hears; }
   KernelVerdict kernel_init(Gpu&, const LaunchView& k) override {
     ++asked_for;
-    return {HookResult::kDecided, static_cast<uint32_t>(8 * k.facts->id), priority};
+    KernelVerdict verdict{.result = HookResult::kDecided, .launch_priority = priority};
+    verdict.sm = parts.empty() ? static_cast<uint32_t>(8 * k.facts->id) : 0;
+    for (const uint32_t sm : parts) verdict.inside[verdict.parts++] = sm;
+    return verdict;
   }
 };
 
@@ -150,7 +154,7 @@ class SmSets : public CoreTest {
     step(e);
   }
   // A kernel that is known to take so long.
-  Decision known_kernel(ClientId id, uint32_t index, uint64_t kernel_id) {
+  Decision known_kernel(ClientId id, uint32_t index, uint64_t kernel_id, bool graph = false) {
     Event p(EventKind::kProfile, now_, id);
     p.profile = {kernel_id, {100, 100, 100, 50}, {}, {}, 0, curve(900, 500, 300, 120)};
     step(p);
@@ -159,7 +163,7 @@ class SmSets : public CoreTest {
     e.kernel.index = index;
     e.kernel.id = kernel_id;
     e.kernel.grid_blocks = 132;
-    e.kernel.block_threads = 128;
+    e.kernel.block_threads = graph ? 0 : 128;
     Decision hint;
     for (const Decision& d : core_->step(e)) {
       if (d.kind == DecisionKind::kHint) hint = d;
@@ -168,6 +172,20 @@ class SmSets : public CoreTest {
   }
   Sizing policy_;
 };
+
+TEST_F(SmSets, PartsOfAGraphAreSixteenRunsOfItsNodes) {
+  use(&policy_);
+  attach_split(1, 0);
+  policy_.parts = {0, 64, 17, 132};
+  const Decision hint = known_kernel(1, 0, 2, true);
+  EXPECT_EQ(hint.inside, 0x0000'2222'8888'0000U) << "of all SMs no group is left out";
+  EXPECT_EQ(hint.size, 0);
+  EXPECT_EQ(hint.measure, 1) << "whoever sizes parts goes by what that changes";
+  policy_.parts = {0};
+  EXPECT_EQ(known_kernel(1, 1, 3, true).measure, 1) << "before the first one is sized, too";
+  policy_.parts = {64};
+  EXPECT_EQ(known_kernel(1, 2, 4).inside, 0U) << "a kernel has none";
+}
 
 TEST_F(SmSets, AKernelsSizeIsToldWithItsFirstHint) {
   use(&policy_);
