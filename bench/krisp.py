@@ -13,6 +13,7 @@ profile sweep`), which half of the policies need. All rows of a table alternate 
 import argparse
 import json
 import math
+import re
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,8 @@ EAGER = 32  # from this batch on: as graphs the GPU is full, and nothing is to b
 LAYOUTS = [f"model_right_size:sms={sms}@mps" for sms in (32, 48, 64, 96)]
 POLICIES = ["mps_default@mps", "static_equal@mps", "model_right_size@mps", "ring_isolated@mps",
             "krisp_o@mps", "krisp_i@mps", "right_size@mps"]
+# A daemon of its own, so that what its search found is there in the next block. Only by --policies.
+INSIDE = "right_size:inside=true,daemon.contended_spin_us=0@mps"
 BASELINES = ["mps", "mps:25"]
 ALONE_S = 2.5  # of iterations at each size of a sweep
 
@@ -136,14 +139,17 @@ def p95(job):
 def table(folder):
     """Throughput ÷ one worker (the worst p95 ÷ alone's) of each model and policy."""
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("*-w*.json"))]
-    rows = [BASELINES, LAYOUTS, POLICIES]
-    lines, products = [], {}
+    rows = [BASELINES, LAYOUTS, POLICIES, [INSIDE]]
+    lines, products, all_found = [], {}, []
     for result in results:
         found = {row: summed(result, row) for group in rows for row in group}
         layouts = [value for row, value in found.items() if row in LAYOUTS and value]
         found["best layout"] = max(layouts) if layouts else None
+        all_found.append(found)
+    columns = [row for row in COLUMNS if any(found.get(row) for found in all_found)]
+    for result, found in zip(results, all_found):
         cells = [result["name"]]
-        for row in COLUMNS:
+        for row in columns:
             value = found.get(row)
             cells.append(f"{value[0]:.2f} ({value[1]:.2f})" if value else "–")
             if value:
@@ -152,10 +158,10 @@ def table(folder):
     if not lines:
         return None
     means = [math.exp(sum(map(math.log, products[row])) / len(products[row]))
-             if len(products.get(row, ())) == len(results) else None for row in COLUMNS]
+             if len(products.get(row, ())) == len(results) else None for row in columns]
     lines.append(["geometric mean", *(f"{mean:.2f}" if mean else "–" for mean in means), ""])
     header = ["× one worker (worst p95 ÷ alone)",
-              *(f"`{row.removesuffix('@mps')}`" for row in COLUMNS), "commit"]
+              *(f"`{row.removesuffix('@mps').split(',')[0]}`" for row in columns), "commit"]
     return [header, *lines]
 
 
@@ -176,7 +182,7 @@ def sizes_table(path):
     return rows
 
 
-COLUMNS = [*BASELINES, "best layout", *POLICIES]
+COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE]
 
 
 def parse():
@@ -193,7 +199,8 @@ def parse():
     add("--models", type=listed(str), default=list(MODELS))
     add("--batches", type=listed(int), default=[1, 8, 32])
     add("--workers", type=listed(int), default=[4])
-    add("--policies", type=listed(str), default=[*LAYOUTS, *POLICIES])
+    add("--policies", type=lambda text: re.split(r"(?<=@mps),", text),
+        default=[*LAYOUTS, *POLICIES])
     add("--baselines", type=listed(str), default=BASELINES)
     add("--repetitions", type=int, default=3)
     add("--block-s", type=float, default=1)

@@ -197,6 +197,8 @@ def tables():
             "papers": headed(paper_tables.table(RESULTS / "papers.json")),
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
             "krisp": headed(krisp.table(RESULTS / "krisp")),
+            "inside": headed(krisp.table(RESULTS / "inside")),
+            "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
             "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
             "promise": promise_text(), "graphs-beside": graphs_table(), "layer": layer.tables(),
             **evaluate.tables()}

@@ -30,7 +30,8 @@ constexpr Entry kHookDocs[] = {
     {"hooks.client_exit", "client_exit(c)", "", "The client is gone."},
     {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority]`",
      "A kernel ID is first seen at a client, or was measured to the end. Of a graph `sm` may be a "
-     "table of 1 to 16 numbers: its kernel nodes, in parts of equal number, have one each (0: all)."},
+     "table of 1 to 16 numbers: its kernel nodes, in parts of equal number, have one each (0: "
+     "all)."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
      "A gated launch asks."},
     {"hooks.dispatch", "dispatch(g, p)",

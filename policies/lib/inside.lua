@@ -1,7 +1,7 @@
 -- inside.lua: how many SMs each part of a CUDA graph gets, found while the graph runs.
 --
--- Coordinate descent on the time of the whole graph. Its kernel nodes are 16 parts. All begin on all
--- SMs. One part after the other is tried on the next smaller size. The part keeps that size if
+-- Coordinate descent on the time of the whole graph. Its kernel nodes are 16 parts. All begin on
+-- all SMs. One part after the other is tried on the next smaller size. The part keeps that size if
 -- time x (1 + lambda x SMs) of the graph fell, where SMs are the mean over the parts, and is tried
 -- on a smaller one. Each trial is the mean of 20 timed launches. Below `least` SMs a part goes only
 -- if the graph takes no longer.

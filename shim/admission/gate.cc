@@ -131,18 +131,11 @@ void Turn::move(const Launch& launch) {
 
 // A graph is where its executable was put: another one goes in its place.
 void Turn::choose_twin(const Launch& launch) {
-  const uint64_t inside = sizes_inside();
+  const uint64_t inside =
+      special_.inside ? sizes_inside(in_, stream_->device, kernel_.index, partition_) : 0;
   if ((partition_ == 0 && priority_ == 0 && inside == 0) || quiet_ || !has_lanes(*stream_)) return;
   twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device,
                   {partition_, priority_, inside});
-}
-
-// Of the graph's parts, where no grant named a size for all of it.
-uint64_t Turn::sizes_inside() const {
-  if (!special_.inside) return 0;
-  const ipc::ControlMemory& control = in_.control();
-  const uint32_t kept = control.windows[stream_->device].partition.load(std::memory_order_relaxed);
-  return partition_ != kept ? 0 : control.inside[kernel_.index].load(std::memory_order_relaxed);
 }
 
 void Turn::twin_refused(CUgraphExec exec) {

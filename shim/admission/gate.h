@@ -106,7 +106,6 @@ class Turn {
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void move(const Launch& launch);
   void choose_twin(const Launch& launch);
-  uint64_t sizes_inside() const;
   void come_back(CUresult result);
   bool wants_marker();
   uint32_t sized_set(const Launch& launch) const;

@@ -61,6 +61,9 @@ uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window);
 // The same within `kept`.
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept);
 
+// Of the parts of a graph that is to run in `partition`: 0 where a grant said so.
+uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition);
+
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);
 

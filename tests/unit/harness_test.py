@@ -22,8 +22,8 @@ READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promis
         *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
         r"predict\.json$", r"jobs/(by_jobs/)?[\w.-]+\.json$",  # jobs.py
         r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
-        r"(memory|sizes|papers|curves|groups)\.json$", r"pairs/[\w.-]+\.(json|csv)$",
-        r"krisp/(profiles/)?[\w.-]+\.(json|toml)$",
+        r"(memory|sizes|sizes-inside|papers|curves|groups)\.json$", r"pairs/[\w.-]+\.(json|csv)$",
+        r"(krisp|inside)/(profiles/)?[\w.-]+\.(json|toml)$",
         r"h100/", r"quickstart\.json$", r"conformance-h200\.txt$"]  # sections of RESULTS.md
 
 
