@@ -10,8 +10,11 @@ namespace {
 
 // Of a kernel, or beside a client, of which nothing is known: both have half of the GPU.
 constexpr double kUnknownSlowdown = 2;
-// A refund or a charge by one run, in parts of what it takes alone.
+// A refund or a charge by one run, in parts of what it takes alone, or as long as others were at
+// work in it: the rest held it up for other reasons.
 constexpr double kRunMost = 1;
+// Whose launches were thought to be free shares in what is added all the same.
+constexpr double kShareLeast = 1 / 16.0;
 // A kernel's use is computed anew once its duration has moved by that part.
 constexpr double kUseApart = 0.1;
 
@@ -51,24 +54,41 @@ void Account::promise(double slowdown_max) {
   last_.slowdown_max = slowdown_max_;
 }
 
-void Account::at_work(double us) {
+void Account::at_work(double us, bool beside) {
+  if (beside) beside_us_ += us;
   balance_us_ = std::min(most_us(), balance_us_ + kAim * (slowdown_max_ - 1) * us);
+}
+
+double LearnedCost::base_us(const Price& predicted) {
+  return std::max(predicted.us, kLeast * predicted.beside_us);
+}
+
+void LearnedCost::add(double base, double cost) {
+  const double keep = kMemory / (kMemory + base);
+  base_ = base_ * keep + base;
+  cost_ = std::max(0.0, cost_ * keep + cost);
+  prior_ *= keep;
+}
+
+double LearnedCost::corrected_us(const Price& predicted) const {
+  return (cost_ * base_us(predicted) + prior_ * predicted.us) / (base_ + prior_);
 }
 
 Price Account::corrected(ClientId neighbour, Price price) const {
   for (const Neighbour& n : neighbours_) {
-    if (n.id == neighbour) price.us *= n.correction.slope();
+    if (n.id == neighbour) price.us = n.cost.corrected_us(price);
   }
   return price;
 }
 
-bool Account::affords(double us) const { return us <= 0 || std::min(us, most_us()) <= balance_us_; }
+bool Account::affords(const Price& price) const {
+  return price.fits_gap() || std::min(price.us, most_us()) <= balance_us_;
+}
 
 void Account::charge(ClientId neighbour, const Price& predicted) {
   const double us = corrected(neighbour, predicted).us;
   balance_us_ -= us;
   charged_us_ += us;
-  predicted_us_ += predicted.us;
   charged_by_[index_of(predicted.channel)] += us;
   Neighbour* place = &neighbours_[0];
   for (Neighbour& n : neighbours_) {
@@ -78,34 +98,48 @@ void Account::charge(ClientId neighbour, const Price& predicted) {
     }
     if (n.used < place->used) place = &n;
   }
-  if (place->id != neighbour) *place = {neighbour, {}, 0, 0};
+  if (place->id != neighbour) {
+    *place = {};
+    place->id = neighbour;
+  }
   place->used = ++uses_;
-  place->predicted_us += predicted.us;
+  place->base_us += LearnedCost::base_us(predicted);
+  place->charged_us += us;
 }
 
-// Of a run that mostly one neighbour was beside it is known whose price was wrong.
-void Account::correct(double took_us, double alone_us) {
+// Who is to blame for what is added to this run: those whose launches went in it; else those of the
+// run before, whose launches it may have found on the GPU.
+void Account::share_out(bool beside) {
+  const auto weight = [](const Neighbour& n) { return n.charged_us + kShareLeast * n.base_us; };
+  double all = 0;
+  for (const Neighbour& n : neighbours_) all += weight(n);
   for (Neighbour& n : neighbours_) {
-    if (n.predicted_us > 0 && n.predicted_us >= kMostly * predicted_us_) {
-      n.correction.add(1 + n.predicted_us / alone_us, took_us / alone_us);
-    }
+    if (all > 0) n.share = weight(n) / all;
+    if (all <= 0 && !beside) n.share = 0;
   }
+}
+
+void Account::correct(double took_us, double alone_us, bool beside) {
   const double most = kRunMost * alone_us;
-  const double added_us = std::clamp(took_us - alone_us, -most, most);
+  const double added_us = std::clamp(took_us - alone_us, -most, std::max(most, beside_us_));
+  share_out(beside);
+  for (Neighbour& n : neighbours_) {
+    if (n.share > 0) n.cost.add(n.base_us / alone_us, n.share * added_us / alone_us);
+  }
   balance_us_ = std::min(most_us(), balance_us_ + charged_us_ - added_us);
 }
 
-void Account::end_run(double took_us, double alone_us) {
+void Account::end_run(double took_us, double alone_us, bool beside) {
   if (!promised()) return;
   if (alone_us > 0) {
-    correct(took_us, alone_us);
+    correct(took_us, alone_us, beside);
     took_us_ += took_us;
     alone_us_ += alone_us;
     ++runs_;
     if (took_us_ >= kBlockUs && runs_ >= kBlockRuns) end_block();
   }
-  charged_us_ = predicted_us_ = 0;
-  for (Neighbour& n : neighbours_) n.predicted_us = 0;
+  charged_us_ = beside_us_ = 0;
+  for (Neighbour& n : neighbours_) n.base_us = n.charged_us = 0;
 }
 
 void Account::end_block() {
@@ -114,7 +148,8 @@ void Account::end_block() {
   if (last_.slowdown > slowdown_max_) {
     ++last_.broken;
     const auto most = std::max_element(charged_by_.begin(), charged_by_.end());
-    last_.channel = static_cast<Channel>(most - charged_by_.begin());
+    last_.channel.reset();
+    if (*most > 0) last_.channel = static_cast<Channel>(most - charged_by_.begin());
   }
   took_us_ = alone_us_ = 0;
   runs_ = 0;
@@ -147,7 +182,7 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
                               uint32_t fence) {
   const double beside_us = std::max(0.0, us - victim.gap_left_us(clock));
   if (beside_us <= 0) return {};
-  if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots};
+  if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
   const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
   PriceCache::Entry& entry = prices.at(key);
   if (entry.key != key) {
@@ -168,7 +203,7 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
       entry.channel = p.binds;
     }
   }
-  return {beside_us * (1 - 1 / entry.slowdown), entry.channel};
+  return {beside_us * (1 - 1 / entry.slowdown), entry.channel, beside_us};
 }
 
 // Work of the client goes to the GPU.
@@ -182,13 +217,13 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   for (Client* victim : active) {
     if (victim == &c || !victim->account.promised()) continue;
     const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence);
-    if (p.us > 0) victim->account.charge(c.id, p);
+    if (!p.fits_gap()) victim->account.charge(c.id, p);
   }
 }
 
 void Scheduler::State::refill_accounts(double us) {
   for (Client* c : active) {
-    if (c->at_work && c->account.promised()) c->account.at_work(us);
+    if (c->at_work && c->account.promised()) c->account.at_work(us, residents > 1);
   }
 }
 
@@ -206,7 +241,7 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
   for (const Client* victim : active) {
     if (victim == w.client || !victim->account.promised()) continue;
     const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence);
-    if (victim->account.affords(victim->account.corrected(w.client->id, p).us)) continue;
+    if (victim->account.affords(victim->account.corrected(w.client->id, p))) continue;
     return {false, victim->id, p.channel};
   }
   return out;

@@ -4,14 +4,16 @@
 // An account refills at kAim x (slowdown_max - 1) of the time that its client is at work: aiming at
 // 1.07 keeps 1.10. Each launch beside it is charged its price when it goes, the part of its time
 // that the client is predicted to lose (interference.h). A run that ended says what was really
-// added (runs.h): the account is put right by the difference, and the price of that neighbour is
+// added (runs.h): the account is put right by the difference, and the prices of its neighbours are
 // corrected. Time-sliced, or where nothing is known of a kernel, prices are guesses until then.
+// A price may be wrong, the account is not: while it is in debt, nothing goes but what fits a gap.
 //
 // Used by the Scheduler alone, inside its calls; nothing here allocates.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "daemon/core/event.h"
 #include "daemon/core/interference.h"
@@ -41,13 +43,36 @@ struct PromiseStatus {
   double balance_us = 0;
   double slowdown = 0;  // measured, of the last block of runs; 0: there was none
   uint64_t blocks = 0, broken = 0;
-  Channel channel = Channel::kSlots;  // that was charged most in the last one that was broken
+  // That was charged most in the last one that was broken; none: nothing was.
+  std::optional<Channel> channel;
 };
 
 // What is added to a client for a neighbour's launch.
 struct Price {
   double us = 0;
   Channel channel = Channel::kSlots;
+  double beside_us = 0;  // of the launch's time: what no gap holds. 0: it fits, and costs nothing
+
+  bool fits_gap() const { return beside_us <= 0; }
+};
+
+// What a neighbour's launches really cost, over what was predicted: of sums, so that what a launch
+// adds to later runs counts as well. (A line fitted to single runs can take all of the cost for its
+// offset: then every launch is free.) What is predicted to cost nothing counts with a small part of
+// its time, or its price could never rise.
+class LearnedCost {
+ public:
+  static double base_us(const Price& predicted);
+  // `base`: of the launches that went in a run, `cost`: what was added to it; in parts of what the
+  // run takes alone.
+  void add(double base, double cost);
+  double corrected_us(const Price& predicted) const;
+
+ private:
+  static constexpr double kPrior = 0.25;  // runs; what is predicted counts so much at first
+  static constexpr double kMemory = 8;    // runs
+  static constexpr double kLeast = 1 / 64.0;
+  double base_ = 0, cost_ = 0, prior_ = kPrior;
 };
 
 class Account {
@@ -58,34 +83,36 @@ class Account {
   // Promises are judged by blocks of so much time and so many runs.
   static constexpr double kBlockUs = 1e6;
   static constexpr uint32_t kBlockRuns = 30;
-  // Of a run's charges, for the neighbour that its correction is for.
-  static constexpr double kMostly = 0.7;
-
   void promise(double slowdown_max);  // 0: nothing; what was saved or owed is forgotten
   bool promised() const { return slowdown_max_ > 0; }
-  void at_work(double us);
+  void at_work(double us, bool beside);  // `beside`: others were, too
   // The price, corrected for that neighbour.
   Price corrected(ClientId neighbour, Price price) const;
-  // A price beyond all that can be saved is paid once that is: else it would never be let go.
-  bool affords(double us) const;
+  // A corrected price. In debt nothing is afforded but what fits a gap, however cheap: its price
+  // may be wrong. One beyond all that can be saved is paid once that is: else it would never be let
+  // go.
+  bool affords(const Price& price) const;
   void charge(ClientId neighbour, const Price& predicted);
-  // A run ended that took `took_us`, and takes `alone_us` alone; 0: that is not known.
-  void end_run(double took_us, double alone_us);
+  // A run ended that took `took_us`, and takes `alone_us` alone; 0: that is not known. `beside`:
+  // others had work in it, be it of launches that were charged to the run before.
+  void end_run(double took_us, double alone_us, bool beside);
   PromiseStatus status() const;
 
  private:
   struct Neighbour {
     ClientId id = 0;
-    Correction correction;
-    double predicted_us = 0;  // of this run, as predicted
-    uint64_t used = 0;        // the least recently used one makes room
+    LearnedCost cost;
+    double base_us = 0, charged_us = 0;  // of this run
+    double share = 0;   // of what is added, by the charges of the last run that had any
+    uint64_t used = 0;  // the least recently used one makes room
   };
   double most_us() const { return kSavedUs * kAim * (slowdown_max_ - 1); }
-  void correct(double took_us, double alone_us);
+  void correct(double took_us, double alone_us, bool beside);
+  void share_out(bool beside);
   void end_block();
 
   double slowdown_max_ = 0, balance_us_ = 0;
-  double charged_us_ = 0, predicted_us_ = 0;  // of this run
+  double charged_us_ = 0, beside_us_ = 0;  // of this run; and while others were at work
   std::array<Neighbour, 8> neighbours_{};
   uint64_t uses_ = 0;
   // Of this block.

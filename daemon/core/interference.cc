@@ -417,24 +417,4 @@ float use_from_probe(Channel channel, double neighbour_use, double stretched,
   return static_cast<float>(low);
 }
 
-void Correction::add(double predicted, double measured) {
-  const double x = predicted - 1;
-  const double residual =
-      std::clamp(measured - 1 - (offset_ + slope_ * x), -kResidualMax, kResidualMax);
-  const double g0 = p00_ + p01_ * x, g1 = p01_ + p11_ * x;
-  const double scale = kForget + g0 + g1 * x;
-  const double k0 = g0 / scale, k1 = g1 / scale;
-  offset_ += k0 * residual;
-  slope_ = std::clamp(slope_ + k1 * residual, 0.0, 8.0);
-  p00_ = std::min(kOffsetMax, (p00_ - k0 * g0) / kForget);
-  p11_ = std::min(kSlopeMax, (p11_ - k1 * g1) / kForget);
-  const double most = std::sqrt(p00_ * p11_);
-  p01_ = std::clamp((p01_ - k0 * g1) / kForget, -most, most);
-  ++count_;
-}
-
-double Correction::apply(double predicted) const {
-  return std::max(1.0, 1 + offset_ + slope_ * (predicted - 1));
-}
-
 }  // namespace heddle::core

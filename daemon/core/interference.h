@@ -183,23 +183,4 @@ Ends together(const Mix& first, const Mix& second, const DeviceModel& device);
 float use_from_probe(Channel channel, double neighbour_use, double stretched,
                      const DeviceModel& device);
 
-// Corrects what is predicted of a victim beside one neighbour by what is measured: recursive least
-// squares with forgetting of (measured - 1) on (1, predicted - 1).
-class Correction {
- public:
-  void add(double predicted, double measured);
-  double apply(double predicted) const;
-  double slope() const { return slope_; }
-  uint32_t count() const { return count_; }
-
- private:
-  static constexpr double kForget = 0.97;
-  static constexpr double kResidualMax = 0.5;  // a longer run was held up by something else
-  static constexpr double kOffsetMax = 50, kSlopeMax = 5000;
-  double offset_ = 0, slope_ = 1;
-  // Their covariance, in units of a run's own variance, (2 %)^2: 5 % and a half.
-  double p00_ = 6, p01_ = 0, p11_ = 600;
-  uint32_t count_ = 0;
-};
-
 }  // namespace heddle::core

@@ -77,7 +77,7 @@ void Scheduler::State::count_run(Client& c, const Work& work) {
 // on its own before, since the last, is a part of what it is slowed down of; but not all of it if
 // it did nothing, for want of requests.
 void Scheduler::State::compare_run(Client& c, TimeNs at) {
-  if (!alone_since(c, c.run_start, c.priority)) return c.account.end_run(0, 0);
+  if (!alone_since(c, c.run_start, c.priority)) return c.account.end_run(0, 0, true);
   const bool alone = alone_since(c, c.run_start, kPriorityLowest);
   const double us = to_us(at - c.run_start);
   const double launching_us = std::min(us, to_us(std::max(TimeNs{0}, c.run_last - c.run_start)));
@@ -88,7 +88,7 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
   const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
   const double alone_us =
       c.runs.add(kind, us, full ? RunComparison::kHeldUp : launching_us, alone, clock);
-  c.account.end_run(us, alone_us);
+  c.account.end_run(us, alone_us, !alone);
   if (alone_us == 0) return;
   RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
   ++sum.count;

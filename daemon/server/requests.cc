@@ -65,13 +65,14 @@ json waits_json(const core::Waits& waits) {
 // What its rule promised, and how it was kept; null: nothing.
 json promise_json(const core::PromiseStatus& promise) {
   if (promise.slowdown_max == 0) return nullptr;
-  const auto channel = core::kChannelNames[core::index_of(promise.channel)];
+  json channel;
+  if (promise.channel) channel = core::kChannelNames[core::index_of(*promise.channel)];
   return {{"slowdown_max", promise.slowdown_max},
           {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
           {"balance_us", promise.balance_us},
           {"blocks", promise.blocks},
           {"broken", promise.broken},
-          {"broken_by", promise.broken > 0 ? json(channel) : json()}};
+          {"broken_by", channel}};
 }
 
 json counters_json(const Client& client) {

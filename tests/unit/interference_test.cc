@@ -373,25 +373,5 @@ TEST(InterferenceTest, TheResourceThatForbidsCompanyIsNamed) {
   EXPECT_EQ(forbids_company({132, 256, 32, 0, 0}, h100()), SlotLimit::kNone);
 }
 
-// Runs that take twice the stretch that was predicted, and two per cent besides.
-TEST(InterferenceTest, MeasuredRunsCorrectThePrediction) {
-  Correction correction;
-  EXPECT_EQ(correction.apply(1.2), 1.2);
-  for (int i = 0; i < 60; ++i) {
-    const double predicted = 1 + 0.01 * (i % 20);
-    correction.add(predicted, 1.02 + 2 * (predicted - 1));
-  }
-  EXPECT_NEAR(correction.apply(1.1), 1.22, 0.01);
-  EXPECT_NEAR(correction.apply(1.0), 1.02, 0.01);
-}
-
-// One wild measurement must not turn the sign, nor blow up.
-TEST(InterferenceTest, ACorrectionStaysWithinReason) {
-  Correction correction;
-  for (const double wild : {50.0, 0.1, 50.0, 0.1}) correction.add(1.1, wild);
-  EXPECT_GE(correction.apply(1.5), 1);
-  EXPECT_LT(correction.apply(1.5), 100);
-}
-
 }  // namespace
 }  // namespace heddle::core
