@@ -176,11 +176,22 @@ LaunchShape Scheduler::State::shape_of(const Kernel& k) {
           f.max_blocks_per_sm};
 }
 
+// What is left of the victim's gap by work of others that is in flight, less `own_us` of it.
+double Scheduler::State::gap_for(const Client& victim, double own_us) const {
+  double left_us = victim.gap_left_us(clock);
+  if (left_us <= 0) return 0;
+  left_us += own_us;
+  for (const Client* c : active) {
+    if (c != &victim) left_us -= c->remaining_us(clock);
+  }
+  return std::max(0.0, left_us);
+}
+
 // What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
 // Time-sliced all of it does, and the way there and back.
 Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t kernel, double us,
-                              uint32_t fence) {
-  const double beside_us = std::max(0.0, us - victim.gap_left_us(clock));
+                              uint32_t fence, double gap_us) {
+  const double beside_us = std::max(0.0, us - gap_us);
   if (beside_us <= 0) return {};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
   const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
@@ -216,7 +227,8 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   }
   for (Client* victim : active) {
     if (victim == &c || !victim->account.promised()) continue;
-    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence);
+    const double gap_us = gap_for(*victim, work.predicted_us);
+    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
     if (!p.fits_gap()) victim->account.charge(c.id, p);
   }
 }
@@ -240,7 +252,8 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
   predict(*w.client, work);
   for (const Client* victim : active) {
     if (victim == w.client || !victim->account.promised()) continue;
-    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence);
+    const double gap_us = gap_for(*victim, 0);
+    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence, gap_us);
     if (victim->account.affords(victim->account.corrected(w.client->id, p))) continue;
     return {false, victim->id, p.channel};
   }
