@@ -60,7 +60,7 @@ void Account::at_work(double us, bool beside) {
 }
 
 double LearnedCost::base_us(const Price& predicted) {
-  return std::max(predicted.us, kLeast * predicted.beside_us);
+  return std::max(predicted.us, kLeast * predicted.time_us);
 }
 
 void LearnedCost::add(double base, double cost) {
@@ -76,13 +76,15 @@ double LearnedCost::corrected_us(const Price& predicted) const {
 
 Price Account::corrected(ClientId neighbour, Price price) const {
   for (const Neighbour& n : neighbours_) {
-    if (n.id == neighbour) price.us = n.cost.corrected_us(price);
+    if (n.id != neighbour || n.in_gaps != price.fits_gap) continue;
+    price.us = n.cost.corrected_us(price);
   }
   return price;
 }
 
 bool Account::affords(const Price& price) const {
-  return price.fits_gap() || std::min(price.us, most_us()) <= balance_us_;
+  if (price.fits_gap && price.us <= kNil * price.time_us) return true;
+  return std::min(price.us, most_us()) <= balance_us_;
 }
 
 void Account::charge(ClientId neighbour, const Price& predicted) {
@@ -92,15 +94,16 @@ void Account::charge(ClientId neighbour, const Price& predicted) {
   charged_by_[index_of(predicted.channel)] += us;
   Neighbour* place = &neighbours_[0];
   for (Neighbour& n : neighbours_) {
-    if (n.id == neighbour) {
+    if (n.id == neighbour && n.in_gaps == predicted.fits_gap) {
       place = &n;
       break;
     }
     if (n.used < place->used) place = &n;
   }
-  if (place->id != neighbour) {
+  if (place->id != neighbour || place->in_gaps != predicted.fits_gap) {
     *place = {};
     place->id = neighbour;
+    place->in_gaps = predicted.fits_gap;
   }
   place->used = ++uses_;
   place->base_us += LearnedCost::base_us(predicted);
@@ -192,7 +195,7 @@ double Scheduler::State::gap_for(const Client& victim, double own_us) const {
 Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t kernel, double us,
                               uint32_t fence, double gap_us) {
   const double beside_us = std::max(0.0, us - gap_us);
-  if (beside_us <= 0) return {};
+  if (beside_us <= 0) return {0, Channel::kSlots, us, true};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
   const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
   PriceCache::Entry& entry = prices.at(key);
@@ -229,7 +232,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
     if (victim == &c || !victim->account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
     const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
-    if (!p.fits_gap()) victim->account.charge(c.id, p);
+    victim->account.charge(c.id, p);
   }
 }
 

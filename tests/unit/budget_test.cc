@@ -39,7 +39,7 @@ TEST(AccountTest, InDebtOnlyWhatFitsAGapIsAfforded) {
   EXPECT_TRUE(account.affords(beside(0)));
   account.charge(kNeighbour, beside(1));
   EXPECT_FALSE(account.affords(beside(0)));
-  EXPECT_TRUE(account.affords({}));
+  EXPECT_TRUE(account.affords({0, Channel::kSlots, 100, true}));
 }
 
 TEST(AccountTest, WithoutAPromiseNothingIsKept) {
