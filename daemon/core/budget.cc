@@ -60,7 +60,7 @@ void Account::at_work(double us, bool beside) {
 }
 
 double LearnedCost::base_us(const Price& predicted) {
-  return std::max(predicted.us, kLeast * predicted.beside_us);
+  return std::max(predicted.us, kLeast * predicted.time_us);
 }
 
 void LearnedCost::add(double base, double cost) {
@@ -76,13 +76,15 @@ double LearnedCost::corrected_us(const Price& predicted) const {
 
 Price Account::corrected(ClientId neighbour, Price price) const {
   for (const Neighbour& n : neighbours_) {
-    if (n.id == neighbour) price.us = n.cost.corrected_us(price);
+    if (n.id != neighbour || n.in_gaps != price.fits_gap) continue;
+    price.us = n.cost.corrected_us(price);
   }
   return price;
 }
 
 bool Account::affords(const Price& price) const {
-  return price.fits_gap() || std::min(price.us, most_us()) <= balance_us_;
+  if (price.fits_gap && price.us <= kNil * price.time_us) return true;
+  return std::min(price.us, most_us()) <= balance_us_;
 }
 
 void Account::charge(ClientId neighbour, const Price& predicted) {
@@ -92,15 +94,16 @@ void Account::charge(ClientId neighbour, const Price& predicted) {
   charged_by_[index_of(predicted.channel)] += us;
   Neighbour* place = &neighbours_[0];
   for (Neighbour& n : neighbours_) {
-    if (n.id == neighbour) {
+    if (n.id == neighbour && n.in_gaps == predicted.fits_gap) {
       place = &n;
       break;
     }
     if (n.used < place->used) place = &n;
   }
-  if (place->id != neighbour) {
+  if (place->id != neighbour || place->in_gaps != predicted.fits_gap) {
     *place = {};
     place->id = neighbour;
+    place->in_gaps = predicted.fits_gap;
   }
   place->used = ++uses_;
   place->base_us += LearnedCost::base_us(predicted);
@@ -176,12 +179,23 @@ LaunchShape Scheduler::State::shape_of(const Kernel& k) {
           f.max_blocks_per_sm};
 }
 
+// What is left of the victim's gap by work of others that is in flight, less `own_us` of it.
+double Scheduler::State::gap_for(const Client& victim, double own_us) const {
+  double left_us = victim.gap_left_us(clock);
+  if (left_us <= 0) return 0;
+  left_us += own_us;
+  for (const Client* c : active) {
+    if (c != &victim) left_us -= c->remaining_us(clock);
+  }
+  return std::max(0.0, left_us);
+}
+
 // What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
 // Time-sliced all of it does, and the way there and back.
 Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t kernel, double us,
-                              uint32_t fence) {
-  const double beside_us = std::max(0.0, us - victim.gap_left_us(clock));
-  if (beside_us <= 0) return {};
+                              uint32_t fence, double gap_us) {
+  const double beside_us = std::max(0.0, us - gap_us);
+  if (beside_us <= 0) return {0, Channel::kSlots, us, true};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
   const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
   PriceCache::Entry& entry = prices.at(key);
@@ -216,8 +230,9 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   }
   for (Client* victim : active) {
     if (victim == &c || !victim->account.promised()) continue;
-    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence);
-    if (!p.fits_gap()) victim->account.charge(c.id, p);
+    const double gap_us = gap_for(*victim, work.predicted_us);
+    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
+    victim->account.charge(c.id, p);
   }
 }
 
@@ -240,7 +255,8 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
   predict(*w.client, work);
   for (const Client* victim : active) {
     if (victim == w.client || !victim->account.promised()) continue;
-    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence);
+    const double gap_us = gap_for(*victim, 0);
+    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence, gap_us);
     if (victim->account.affords(victim->account.corrected(w.client->id, p))) continue;
     return {false, victim->id, p.channel};
   }

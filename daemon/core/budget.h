@@ -6,7 +6,8 @@
 // that the client is predicted to lose (interference.h). A run that ended says what was really
 // added (runs.h): the account is put right by the difference, and the prices of its neighbours are
 // corrected. Time-sliced, or where nothing is known of a kernel, prices are guesses until then.
-// A price may be wrong, the account is not: while it is in debt, nothing goes but what fits a gap.
+// A price may be wrong, the account is not: while it is in debt, nothing goes but what fits a gap,
+// as far as gaps were what they were taken for.
 //
 // Used by the Scheduler alone, inside its calls; nothing here allocates.
 #pragma once
@@ -51,9 +52,8 @@ struct PromiseStatus {
 struct Price {
   double us = 0;
   Channel channel = Channel::kSlots;
-  double beside_us = 0;  // of the launch's time: what no gap holds. 0: it fits, and costs nothing
-
-  bool fits_gap() const { return beside_us <= 0; }
+  double time_us = 0;     // of the launch's own: what no gap holds; all of it if one does
+  bool fits_gap = false;  // predicted to end before its client comes back: it costs nothing
 };
 
 // What a neighbour's launches really cost, over what was predicted: of sums, so that what a launch
@@ -83,14 +83,15 @@ class Account {
   // Promises are judged by blocks of so much time and so many runs.
   static constexpr double kBlockUs = 1e6;
   static constexpr uint32_t kBlockRuns = 30;
+
   void promise(double slowdown_max);  // 0: nothing; what was saved or owed is forgotten
   bool promised() const { return slowdown_max_ > 0; }
   void at_work(double us, bool beside);  // `beside`: others were, too
   // The price, corrected for that neighbour.
   Price corrected(ClientId neighbour, Price price) const;
-  // A corrected price. In debt nothing is afforded but what fits a gap, however cheap: its price
-  // may be wrong. One beyond all that can be saved is paid once that is: else it would never be let
-  // go.
+  // A corrected price. In debt nothing is afforded but what fits a gap and was hardly ever caught
+  // there: any other price may be wrong, however low. One beyond all that can be saved is paid once
+  // that is: else it would never be let go.
   bool affords(const Price& price) const;
   void charge(ClientId neighbour, const Price& predicted);
   // A run ended that took `took_us`, and takes `alone_us` alone; 0: that is not known. `beside`:
@@ -101,19 +102,22 @@ class Account {
  private:
   struct Neighbour {
     ClientId id = 0;
+    bool in_gaps = false;  // its launches that fit gaps have a place of their own
     LearnedCost cost;
     double base_us = 0, charged_us = 0;  // of this run
     double share = 0;   // of what is added, by the charges of the last run that had any
     uint64_t used = 0;  // the least recently used one makes room
   };
+  // Part of its time that what fits a gap may add all the same.
+  static constexpr double kNil = 1 / 64.0;
   double most_us() const { return kSavedUs * kAim * (slowdown_max_ - 1); }
   void correct(double took_us, double alone_us, bool beside);
   void share_out(bool beside);
   void end_block();
 
   double slowdown_max_ = 0, balance_us_ = 0;
-  double charged_us_ = 0, beside_us_ = 0;  // of this run; and while others were at work
-  std::array<Neighbour, 8> neighbours_{};
+  double charged_us_ = 0, beside_us_ = 0;   // of this run: charges, and while others were at work
+  std::array<Neighbour, 16> neighbours_{};  // two of a client at most
   uint64_t uses_ = 0;
   // Of this block.
   double took_us_ = 0, alone_us_ = 0;

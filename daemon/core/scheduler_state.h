@@ -167,7 +167,9 @@ struct Scheduler::State final : Gpu {
   // ---- budget.cc ----
   static constexpr size_t kMixesMax = 16;
   static LaunchShape shape_of(const Kernel&);
-  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, uint32_t fence);
+  double gap_for(const Client& victim, double own_us) const;
+  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, uint32_t fence,
+              double gap_us);
   void charge_promises(Client&, const Work&);
   void refill_accounts(double us);
   BudgetVerdict budget_fits(LaunchId, uint32_t sm) override;

@@ -39,7 +39,7 @@ TEST(AccountTest, InDebtOnlyWhatFitsAGapIsAfforded) {
   EXPECT_TRUE(account.affords(beside(0)));
   account.charge(kNeighbour, beside(1));
   EXPECT_FALSE(account.affords(beside(0)));
-  EXPECT_TRUE(account.affords({}));
+  EXPECT_TRUE(account.affords({0, Channel::kSlots, 100, true}));
 }
 
 TEST(AccountTest, WithoutAPromiseNothingIsKept) {
@@ -349,6 +349,21 @@ TEST_F(BudgetTest, ANeighbourThatLeavesNoSlotIsChargedNearlyAll) {
   work(20);
   EXPECT_LT(let_go(), 20 * 70 / 5);
   EXPECT_EQ(policy_.last.channel, Channel::kSlots);
+}
+
+// Of a gap, what work that is in flight already leaves.
+TEST_F(BudgetTest, AGapHoldsWhatIsInFlightAndOneMoreLaunch) {
+  teach(kNeighbour, 400, 2000);
+  Event e(EventKind::kTerms, now_, kVictim);
+  e.terms = {1, 0, 0, 0, 1.0001f};
+  step(e);
+  teach(kVictim, 1000, 500);
+  now_ -= 490 * kUs;  // its gap has just begun
+  ask(kNeighbour);
+  EXPECT_TRUE(policy_.last.fits);
+  ask(kNeighbour, 1);
+  EXPECT_FALSE(policy_.last.fits);
+  EXPECT_NEAR(balance(), 0, 10) << "the first is free";
 }
 
 TEST_F(BudgetTest, WhatNobodyWasPromisedIsNotCharged) {
