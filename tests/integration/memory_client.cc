@@ -172,9 +172,11 @@ int make_graph(uint64_t bytes, int count, bool kept) {
 }
 
 void fork_child() {
+  const pid_t parent = getpid();
   if (fork() != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (;;) pause();
+  while (getppid() == parent) pause();  // it may have been killed before that
+  _exit(0);
 }
 
 // Random allocations and frees; now and then a child that is there for a moment. How many were
