@@ -96,6 +96,9 @@ struct Special {
   bool raised = false;      // it has a launch priority of its own:
   int launch_priority = 0;  // -5 to 0
   bool inside = false;      // a graph's: its nodes have sizes of their own, in `inside`
+
+  // Its launches are other than the application made them.
+  constexpr bool changes() const { return size != 0 || raised || inside; }
 };
 constexpr uint32_t pack_special(Special s) {
   return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 | uint32_t{s.inside} << 17 |

@@ -231,9 +231,9 @@ bool Client::apply(const core::Decision& d) {
     ipc::KernelHint& hint = control_->kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
     if (d.inside != 0) store_changed(control_->inside[d.kernel], d.inside);
-    store_changed(hint.special, ipc::pack_special({d.measure, d.size, d.raised, d.launch_priority,
-                                                   d.inside != 0}));
-    if (d.size != 0 || d.raised || d.inside != 0) {  // must be met at each launch
+    const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority, d.inside != 0};
+    store_changed(hint.special, ipc::pack_special(special));
+    if (special.changes()) {  // must be met at each launch
       set_unobserved(false);
       allow_sparse(false);
     }

@@ -210,8 +210,7 @@ void Turn::admit(const Launch& launch) {
   }
   if (window_us_ == ipc::kWindowLease) [[likely]] {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
-      if (special_.size == 0 && !special_.raised && !special_.inside)
-        remember_harmless(launch.handle);
+      if (!special_.changes()) remember_harmless(launch.handle);
     }
     if (stream_->pairs_out.load(std::memory_order_relaxed) > 0 &&
         is_polled(in_.thread().launches)) {
@@ -230,10 +229,9 @@ void Turn::admit(const Launch& launch) {
 // Where the launch runs unless a grant says otherwise.
 uint32_t Turn::sized_set(const Launch& launch) const {
   const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
-  if (special_.size != 0 && (graph_ || launch.may_move)) {
-    return size_set(stream_->device, special_.size, window);
-  }
-  return window.partition.load(std::memory_order_relaxed);
+  const uint32_t kept = window.partition.load(std::memory_order_relaxed);
+  if (special_.size == 0 || (!graph_ && !launch.may_move)) return kept;
+  return size_set(stream_->device, special_.size, window, kept);
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has

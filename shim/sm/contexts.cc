@@ -259,10 +259,6 @@ void make_family(CUdevice device, CUcontext primary) {
 
 // ---- launching threads --------------------------------------------------------------------------
 
-uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window) {
-  return size_set(device, size, window, window.partition.load(std::memory_order_relaxed));
-}
-
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept) {
   const uint32_t count = pools[device].count.load(std::memory_order_relaxed);
   if (size >= count) return kept;

@@ -55,10 +55,7 @@ uint32_t member_for(int device, uint32_t groups);
 // Of that member, or with 0 the primary context; nullptr: the driver gives none.
 CUcontext context_of(int device, uint32_t member);
 
-// The set of `size` groups for a client with these words, within that of its window; that one if
-// there is no such set.
-uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window);
-// The same within `kept`.
+// The set of `size` groups within `kept` for a client with these words; `kept` if there is none.
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept);
 
 // Of the parts of a graph that is to run in `partition`: 0 where a grant said so.

@@ -96,10 +96,9 @@ void count(const Inside& in, GraphFate fate) {
 void count(GraphFate fate) { count(Inside(), fate); }
 
 // With the lock held. One that runs is freed when it is done: the call does not wait.
-void destroy_twin(const Twinned& entry, std::atomic<CUgraphExec>& twin) {
-  const CUgraphExec exec = twin.exchange(nullptr);
-  if (exec == nullptr) return;
-  HEDDLE_REAL(cuGraphExecDestroy)(exec);
+void destroy_twin(const Twinned& entry, CUgraphExec twin) {
+  if (twin == nullptr) return;
+  HEDDLE_REAL(cuGraphExecDestroy)(twin);
   --twins;
   twin_nodes -= entry.nodes;
 }
@@ -108,8 +107,8 @@ void destroy_twin(const Twinned& entry, std::atomic<CUgraphExec>& twin) {
 void destroy_twins(Twinned& entry) {
   entry.movable.store(false, std::memory_order_relaxed);
   for (Place& place : entry.places) {
-    destroy_twin(entry, place.twin);
-    destroy_twin(entry, place.given_up);
+    destroy_twin(entry, place.twin.exchange(nullptr));
+    destroy_twin(entry, place.given_up.exchange(nullptr));
     place.key.store(0, std::memory_order_relaxed);
   }
   if (entry.clone != nullptr) HEDDLE_REAL(cuGraphDestroy)(entry.clone);
@@ -202,7 +201,7 @@ void make_wanted(const Inside& in, Twinned& entry, Place& place) {
   const uint64_t key = place.key.load(std::memory_order_acquire);
   const uint64_t inside = place.inside.load(std::memory_order_relaxed);
   if (key == 0 || place.twin.load(std::memory_order_relaxed) != nullptr) return;
-  destroy_twin(entry, place.given_up);
+  destroy_twin(entry, place.given_up.exchange(nullptr));
   if (twins == kTwinsMost || twin_nodes + entry.nodes > kNodesMost) {
     entry.movable.store(false, std::memory_order_relaxed);
     return count(in, GraphFate::kFull);
@@ -216,10 +215,7 @@ void make_wanted(const Inside& in, Twinned& entry, Place& place) {
   twin_nodes += entry.nodes;
   count(in, GraphFate::kTwin);
   // A launch gave this place to other sizes meanwhile, and called for them.
-  if (!place.is(key, inside)) {
-    std::atomic<CUgraphExec> unwanted{twin};
-    return destroy_twin(entry, unwanted);
-  }
+  if (!place.is(key, inside)) return destroy_twin(entry, twin);
   place.twin.store(twin, std::memory_order_release);
 }
 
