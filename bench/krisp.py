@@ -30,8 +30,9 @@ EAGER = 32  # from this batch on: as graphs the GPU is full, and nothing is to b
 LAYOUTS = [f"model_right_size:sms={sms}@mps" for sms in (32, 48, 64, 96)]
 POLICIES = ["mps_default@mps", "static_equal@mps", "model_right_size@mps", "ring_isolated@mps",
             "krisp_o@mps", "krisp_i@mps", "right_size@mps"]
-# A daemon of its own, so that what its search found is there in the next block. Only by --policies.
-INSIDE = "right_size:inside=true,daemon.contended_spin_us=0@mps"
+# Only by --policies. A daemon of its own, so that what its search found is there in the next block.
+INSIDE = "right_size_inside:daemon.contended_spin_us=0@mps"
+INSIDE_BEFORE = "right_size:inside=true,daemon.contended_spin_us=0@mps"  # in 5d1388d's results
 BASELINES = ["mps", "mps:25"]
 ALONE_S = 2.5  # of iterations at each size of a sweep
 
@@ -139,10 +140,10 @@ def p95(job):
 def table(folder):
     """Throughput ÷ one worker (the worst p95 ÷ alone's) of each model and policy."""
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("*-w*.json"))]
-    rows = [BASELINES, LAYOUTS, POLICIES, [INSIDE]]
+    rows = [*BASELINES, *LAYOUTS, *POLICIES, INSIDE, INSIDE_BEFORE]
     lines, products, all_found = [], {}, []
     for result in results:
-        found = {row: summed(result, row) for group in rows for row in group}
+        found = {row: summed(result, row) for row in rows}
         layouts = [value for row, value in found.items() if row in LAYOUTS and value]
         found["best layout"] = max(layouts) if layouts else None
         all_found.append(found)
@@ -161,7 +162,7 @@ def table(folder):
              if len(products.get(row, ())) == len(results) else None for row in columns]
     lines.append(["geometric mean", *(f"{mean:.2f}" if mean else "–" for mean in means), ""])
     header = ["× one worker (worst p95 ÷ alone)",
-              *(f"`{row.removesuffix('@mps').split(',')[0]}`" for row in columns), "commit"]
+              *(f"`{re.sub('[:,]daemon.*|@mps', '', row)}`" for row in columns), "commit"]
     return [header, *lines]
 
 
@@ -182,7 +183,7 @@ def sizes_table(path):
     return rows
 
 
-COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE]
+COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE, INSIDE_BEFORE]
 
 
 def parse():

@@ -1,50 +1,69 @@
 -- inside.lua: how many SMs each part of a CUDA graph gets, found while the graph runs.
 --
 -- Coordinate descent on the time of the whole graph. Its kernel nodes are 16 parts. All begin on
--- all SMs. One part after the other is tried on the next smaller size. The part keeps that size if
--- time x (1 + lambda x SMs) of the graph fell, where SMs are the mean over the parts, and is tried
--- on a smaller one. Each trial is the mean of 20 timed launches. Below `least` SMs a part goes only
--- if the graph takes no longer.
+-- all SMs. First all parts together are tried on the next smaller size: one alone would gain
+-- nothing while its neighbours are everywhere. Then one part after the other is tried on a smaller
+-- size, or else on a larger one. A size is kept if time x (1 + lambda x SMs) of the graph fell,
+-- where SMs are the mean over the parts, and the search goes on that way. Each trial is the mean of
+-- 20 timed launches. Below `least` SMs a part goes only if the graph takes no longer.
 local PARTS, SAMPLES, SAME = 16, 20, 1.003
-local STEPS = { 0, 96, 64, 48, 32, 16 }  -- SMs; 0: all
-local GRAPHS_MOST = 64                   -- of a client; others keep one size
+local ALL, SMALLER, LARGER = 0, 1, -1
+local SIZES = { 96, 64, 48, 32, 16 }  -- SMs, but for all of them
+local GRAPHS_MOST = 64                -- of a client; others keep all SMs
 
 local clients = {}  -- by client's number: { count, of = by kernel ID }
 
 local function mean_sm(s)
   local sum = 0
-  for i = 1, PARTS do
-    local sm = STEPS[s.at[i]]
-    sum = sum + (sm == 0 and s.total or sm)
-  end
+  for i = 1, PARTS do sum = sum + s.steps[s.at[i]] end
   return sum / PARTS
 end
 
 local function begin(want)
   local s = { lambda = want.lambda, least = want.least, total = want.total,
-              at = {}, part = 0, n = 0, sum = 0, since = now_us() }
+              at = {}, part = ALL, way = SMALLER, n = 0, sum = 0, since = now_us(),
+              steps = { want.total } }
   for i = 1, PARTS do s.at[i] = 1 end
+  for i = 1, #SIZES do
+    if SIZES[i] < want.total then s.steps[#s.steps + 1] = SIZES[i] end
+  end
   return s
+end
+
+-- The part that is on trial, or all of them, go `way` from step to step.
+local function move(s, way)
+  for i = 1, PARTS do
+    if s.part == ALL or s.part == i then s.at[i] = s.at[i] + way end
+  end
+end
+
+-- Where all are on trial they have one size.
+local function step_of(s) return s.at[math.max(1, s.part)] end
+
+local function give_up(s)
+  if s.part ~= ALL and s.way == SMALLER and not s.moved then
+    s.way = LARGER
+  else
+    s.part, s.way, s.moved = s.part + 1, SMALLER, false
+  end
 end
 
 -- The next trial; part is above PARTS once there is none.
 local function try_next(s)
-  if s.part <= PARTS and s.at[s.part] == #STEPS then s.part = s.part + 1 end
-  if s.part <= PARTS then s.at[s.part] = s.at[s.part] + 1 end
+  while s.part <= PARTS and not s.steps[step_of(s) + s.way] do give_up(s) end
+  if s.part <= PARTS then move(s, s.way) end
 end
 
 local function judge(s, us)
   local cost = us * (1 + s.lambda * mean_sm(s))
-  if s.part == 0 then                                 -- all on all SMs
-    s.part, s.us, s.cost = 1, us, cost
+  if not s.cost then                                  -- all on all SMs
+    s.us, s.cost = us, cost
+  elseif cost < s.cost and (s.way == LARGER or s.steps[step_of(s)] >= s.least
+                            or us <= s.us * SAME) then
+    s.us, s.cost, s.moved = us, cost, true
   else
-    local free = us <= s.us * SAME
-    if cost < s.cost and (STEPS[s.at[s.part]] >= s.least or free) then
-      s.us, s.cost = us, cost
-    else
-      s.at[s.part] = s.at[s.part] - 1
-      s.part = s.part + 1
-    end
+    move(s, -s.way)
+    give_up(s)
   end
   try_next(s)
 end
@@ -62,7 +81,7 @@ local function sizes(kn, c, want)
   if not s or s.lambda ~= want.lambda or s.least ~= want.least then s = begin(want) end
   own.of[kn.id] = s
   local sms = {}
-  for i = 1, PARTS do sms[i] = STEPS[s.at[i]] end
+  for i = 1, PARTS do sms[i] = s.steps[s.at[i]] end
   return sms
 end
 

@@ -1,4 +1,5 @@
-// Sizes inside a graph, as right_size.lua finds them: a graph whose time is known by its sizes.
+// Sizes inside a graph, as right_size_inside.lua finds them: a graph whose time is known by its
+// sizes.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,18 +18,35 @@ class InsideTest : public PolicyTest {
     gpu_.active = true;
   }
 
-  void load_right_size() {
+  void load_shipped(const std::string& name) {
     const std::filesystem::path folder = HEDDLE_POLICIES;
-    std::ifstream file(folder / "right_size.lua");
+    std::ifstream file(folder / name);
     const std::string body{std::istreambuf_iterator<char>(file), {}};
-    auto loaded = load_policy({body, "right_size.lua", folder}, {{"inside", "true"}}, limits_);
+    auto loaded = load_policy({body, name, folder}, {}, limits_);
     ASSERT_TRUE(loaded) << loaded.error().message;
     policy_ = std::move(*loaded);
     ASSERT_EQ(policy_->init(gpu_), HookResult::kDefault);
+  }
+
+  // Launches until the sizes stay.
+  core::KernelVerdict search() {
+    load_shipped("right_size_inside.lua");
     for (int i = 0; i < 100; ++i) {  // three are at work for longer than settle_ms
       gpu_.now_ns += 1'000'000;
       policy_->tick(gpu_);
     }
+    core::KernelVerdict v = sizes();
+    size_t resized = gpu_.resized.size();
+    for (int launches = 0; launches < 20'000; ++launches) {
+      gpu_.now_ns += 3'000'000;
+      core::LaunchView k = gpu_.launches[7];
+      k.run_us = time_us(v);
+      EXPECT_EQ(policy_->stopping(gpu_, k), HookResult::kDefault) << policy_->last_fault().message;
+      if (gpu_.resized.size() == resized) continue;
+      resized = gpu_.resized.size();
+      v = sizes();
+    }
+    return v;
   }
 
   core::KernelVerdict sizes() {
@@ -37,34 +55,37 @@ class InsideTest : public PolicyTest {
   }
 
   // Of the sizes that the graph has now. Its first half fills half of the SMs, its second all.
-  static double time_us(const core::KernelVerdict& v) {
+  double time_us(const core::KernelVerdict& v) const {
+    const double all = gpu_.view.sm_total;
     double us = 0;
     for (uint32_t part = 0; part < v.parts; ++part) {
-      const double sm = v.inside[part] == 0 ? 132 : v.inside[part];
-      us += 100 * (part < v.parts / 2 ? std::max(1.0, 64 / sm) : 132 / sm);
+      const double sm = v.inside[part];
+      us += 100 * (part < v.parts / 2 ? std::max(1.0, all / 2 / sm) : all / sm);
     }
     return us;
   }
 };
 
 TEST_F(InsideTest, PartsThatNeedFewerSmsGiveThemUp) {
-  load_right_size();
-  int launches = 0;
-  size_t resized = gpu_.resized.size();
-  core::KernelVerdict v = sizes();
+  const core::KernelVerdict v = search();
   ASSERT_EQ(v.parts, 16U);
-  for (; launches < 20'000 && policy_; ++launches) {
-    gpu_.now_ns += 3'000'000;
-    core::LaunchView k = gpu_.launches[7];
-    k.run_us = time_us(v);
-    ASSERT_EQ(policy_->stopping(gpu_, k), HookResult::kDefault) << policy_->last_fault().message;
-    if (gpu_.resized.size() == resized) continue;
-    resized = gpu_.resized.size();
-    v = sizes();
-  }
   for (uint32_t part = 0; part < 16; ++part) {
-    EXPECT_EQ(v.inside[part], part < 8 ? 64U : 0U) << part;
+    EXPECT_EQ(v.inside[part], part < 8 ? 64U : 132U) << part;
   }
+}
+
+TEST_F(InsideTest, ASmallGpuHasTheSizesBelowItsOwn) {
+  gpu_.view.sm_total = 64;
+  const core::KernelVerdict v = search();
+  for (uint32_t part = 0; part < 16; ++part) {
+    EXPECT_EQ(v.inside[part], part < 8 ? 32U : 64U) << part;
+  }
+}
+
+// Whoever hears of each launch's end costs heddled time, and launches alone their short way.
+TEST_F(InsideTest, RightSizeItselfHearsNoLaunch) {
+  load_shipped("right_size.lua");
+  EXPECT_FALSE(policy_->hears_stopping());
 }
 
 TEST_F(InsideTest, ATableHasOneToSixteenSizes) {
