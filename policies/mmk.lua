@@ -9,7 +9,8 @@
 --
 -- Not as printed: line 18 runs offline kernels that do NOT pass the check, `schedule` is never set
 -- to true again, and line 24 adds one online kernel's time however long it waits. The paper prints
--- no DURATION. For less harm to online programs use gapfill.lua, which knows how long gaps are.
+-- no DURATION. What is not in the paper: a launch that goes into a gap lends its thread credit. For
+-- less harm to online programs use gapfill.lua, which knows how long gaps are.
 queue.create("offline")
 sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
@@ -18,8 +19,9 @@ local above, company = import "lib/above", import "lib/company"
 
 local sms = {}  -- by label
 
--- By client: the online kernel time at which it began to wait.
+-- By client: the online kernel time from which on it waits.
 local since = {}
+local LOOK_US = 1000  -- a launch that waits is looked at so often, whatever ends
 
 -- The time, in all, in which programs above the launch had work on the GPU.
 local function online_us(g, k) return now_us() - g:idle_us(k.priority) end
@@ -29,9 +31,9 @@ local function share(g, c)
   return at and at > 0 and at / g.sm_total or c.share
 end
 
-local function run(k)
+local function run(k, credit_us)
   since[k.client.id] = nil
-  return RUN, k
+  return RUN, k, nil, nil, credit_us
 end
 
 return policy {
@@ -65,10 +67,14 @@ return policy {
       if k.priority <= above.top(g) then return run(k) end
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
-        if not g:busy(k.priority) then return run(k) end
+        if not g:busy(k.priority) then return run(k, above.credit(k, g, p.inflight_us)) end
         if p.promises and company.may_join(k) then return run(k) end
       end
-      if now - since[id] > p.duration_us / share(g, k.client) then return run(k) end
+      local wait_us = p.duration_us / share(g, k.client)
+      if now - since[id] > wait_us then
+        since[id] = math.max(since[id] + wait_us, now - LOOK_US)  -- what it was looked at late
+        return RUN, k
+      end
       return IDLE, short and "enough in flight" or "online first"
     end,
   },

@@ -20,6 +20,30 @@ test("an offline launch goes once DURATION of online kernels has passed", functi
   t.near(s:stats("offline").launches, 45, 8, "launches")
 end)
 
+test("a DURATION below a millisecond counts too", function(t)
+  local function granted(us)
+    local s = t.sim { policy = "mmk.lua", params = { duration_us = us }, mps = true }
+    s:client { name = "online", priority = 0 }
+    s:client { name = "offline", priority = 9 }
+    s:loop { client = "online", us = 500, launches = 40, blocks = 66, threads = 1024 }
+    s:loop { client = "offline", us = 20, launches = 10000, blocks = 8, threads = 128, at = 5 }
+    s:run(200000)
+    return s:stats("offline").asks
+  end
+  t.near(granted(250) / granted(1000), 4, 0.6, "asks granted at 250 µs over those at 1000")
+end)
+
+test("credit saves round trips in a gap", function(t)
+  local s = t.sim { policy = "mmk.lua", mps = true }
+  s:client { name = "online", priority = 0 }
+  s:client { name = "offline", priority = 9 }
+  s:loop { client = "online", us = 800, gap_us = 5000 }
+  s:loop { client = "offline", us = 60, launches = 2000 }
+  s:run(200000)
+  t.below(s:stats("offline").asks, s:stats("offline").launches / 2, "asks of offline")
+  t.below(s:stats("online").max_us, 800 + 1000 + 100, "slowest iteration of online")
+end)
+
 test("a smaller MPS limit waits longer", function(t)
   local function launches(share)
     return beside(t, { duration_us = 1500 }, { offline = share }, 200000):stats("offline").launches

@@ -5,6 +5,8 @@
 -- flight then; gapfill.lua looks before it fills.
 queue.create("waiting")
 
+local above = import "lib/above"
+
 return policy {
   name = "priority", api = 1, version = "1.0.0",
   params = {
@@ -13,8 +15,8 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
-      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
-      return queue.insert("waiting", k, k.priority)  -- Q0 is served first
+      if above.has_window(k) then return nil end
+      return queue.insert("waiting", k, k.priority)    -- Q0 is served first
     end,
 
     dispatch = function(g, p)
@@ -25,7 +27,7 @@ return policy {
       if inflight > 0 and inflight + k.predicted_us > p.inflight_us then
         return IDLE, "enough in flight"
       end
-      return RUN, k
+      return RUN, k, nil, nil, above.credit(k, g, p.inflight_us)
     end,
   },
 }

@@ -24,4 +24,12 @@ local function goes_first(k, g, inflight_us_max)
   return false
 end
 
-return { top = top, has_window = has_window, goes_first = goes_first }
+-- Predicted µs that the launch's thread may launch after it without asking: half of what may be in
+-- flight, so that it asks again while the GPU still has work. The core gives less where the gap is
+-- shorter, and none while somebody above is at work or anybody waits.
+local function credit(k, g, inflight_us_max)
+  local left = math.min(inflight_us_max - g.inflight_us, inflight_us_max / 2)
+  return math.max(0, left - k.predicted_us)
+end
+
+return { top = top, has_window = has_window, goes_first = goes_first, credit = credit }
