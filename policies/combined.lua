@@ -2,8 +2,8 @@
 --
 -- Three questions in this order, each from policies/lib, and each says why.
 -- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
--- 2. On how many SMs would it go beside them? On the least at which it takes no longer, where that
---    was measured, so that they have the others (lib/size.lua).
+-- 2. On how many SMs would it go beside them? On fence_sm at most, or on the least at which it
+--    takes no longer, where that was measured, so that they have the others (lib/size.lua).
 -- 3. Can those above afford it there? Their rules' slowdown_max says what they were promised
 --    (lib/company.lua). If not, it waits, and a shorter one may go.
 queue.create("waiting")
@@ -23,8 +23,9 @@ return policy {
   params = {
     inflight_us = { type = "int", min = 20, max = 100000, default = 1000,
                     doc = "most predicted work of less important clients in flight" },
-    fence_sm = { type = "int", min = 0, max = 1024, default = 0,
-                 doc = "most SMs for who joins others, under MPS; 0: as many as it uses" },
+    fence_sm = { type = "int", min = 0, max = 1024, default = 64,
+                 doc = "most SMs for who joins others, under MPS, half of them at most; 0: as many "
+                       .. "as it uses" },
   },
   hooks = {
     enqueue = function(k, p)

@@ -50,7 +50,7 @@ test("the promise is kept, and used", function(t)
 end)
 
 test("who joins others runs on fence_sm SMs at most", function(t)
-  local slower, _, s = beside(t, { fence_sm = 64 })
+  local slower, _, s = beside(t)
   t.below(slower, 1.10, "the promised client takes")
   local joined = 0
   for _, launch in ipairs(s:log()) do
