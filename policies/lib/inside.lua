@@ -2,12 +2,13 @@
 --
 -- Coordinate descent on the time of the whole graph. Its kernel nodes are 16 parts. All begin on
 -- all SMs. First all parts together are tried on the next smaller size: one alone would gain
--- nothing while its neighbours are everywhere. Then one part after the other is tried on a smaller
--- size, or else on a larger one. A size is kept if time x (1 + lambda x SMs) of the graph fell,
--- where SMs are the mean over the parts, and the search goes on that way. Each trial is the mean of
--- 20 timed launches. Below `least` SMs a part goes only if the graph takes no longer.
+-- nothing while its neighbours are everywhere. Then one part after the other is. A size is kept if
+-- time x (1 + lambda x SMs) of the graph fell, where SMs are the mean over the parts, and a smaller
+-- one is tried. Each trial is the mean of 20 timed launches. Below `least` SMs a part goes only if
+-- the graph takes no longer. No part grows again: others search too, and what a time is held
+-- against is older than what they freed.
 local PARTS, SAMPLES, SAME = 16, 20, 1.003
-local ALL, SMALLER, LARGER = 0, 1, -1
+local ALL = 0
 local SIZES = { 96, 64, 48, 32, 16 }  -- SMs, but for all of them
 local GRAPHS_MOST = 64                -- of a client; others keep all SMs
 
@@ -21,7 +22,7 @@ end
 
 local function begin(want)
   local s = { lambda = want.lambda, least = want.least, total = want.total,
-              at = {}, part = ALL, way = SMALLER, n = 0, sum = 0, since = now_us(),
+              at = {}, part = ALL, n = 0, sum = 0, since = now_us(),
               steps = { want.total } }
   for i = 1, PARTS do s.at[i] = 1 end
   for i = 1, #SIZES do
@@ -30,40 +31,31 @@ local function begin(want)
   return s
 end
 
--- The part that is on trial, or all of them, go `way` from step to step.
-local function move(s, way)
+-- The part that is on trial, or all of them, go `steps` sizes down.
+local function move(s, steps)
   for i = 1, PARTS do
-    if s.part == ALL or s.part == i then s.at[i] = s.at[i] + way end
+    if s.part == ALL or s.part == i then s.at[i] = s.at[i] + steps end
   end
 end
 
 -- Where all are on trial they have one size.
 local function step_of(s) return s.at[math.max(1, s.part)] end
 
-local function give_up(s)
-  if s.part ~= ALL and s.way == SMALLER and not s.moved then
-    s.way = LARGER
-  else
-    s.part, s.way, s.moved = s.part + 1, SMALLER, false
-  end
-end
-
 -- The next trial; part is above PARTS once there is none.
 local function try_next(s)
-  while s.part <= PARTS and not s.steps[step_of(s) + s.way] do give_up(s) end
-  if s.part <= PARTS then move(s, s.way) end
+  if s.part <= PARTS and step_of(s) == #s.steps then s.part = s.part + 1 end
+  if s.part <= PARTS then move(s, 1) end
 end
 
 local function judge(s, us)
   local cost = us * (1 + s.lambda * mean_sm(s))
   if not s.cost then                                  -- all on all SMs
     s.us, s.cost = us, cost
-  elseif cost < s.cost and (s.way == LARGER or s.steps[step_of(s)] >= s.least
-                            or us <= s.us * SAME) then
-    s.us, s.cost, s.moved = us, cost, true
+  elseif cost < s.cost and (s.steps[step_of(s)] >= s.least or us <= s.us * SAME) then
+    s.us, s.cost = us, cost
   else
-    move(s, -s.way)
-    give_up(s)
+    move(s, -1)
+    s.part = s.part + 1
   end
   try_next(s)
 end

@@ -70,7 +70,7 @@ TEST_F(InsideTest, PartsThatNeedFewerSmsGiveThemUp) {
   const core::KernelVerdict v = search();
   ASSERT_EQ(v.parts, 16U);
   for (uint32_t part = 0; part < 16; ++part) {
-    EXPECT_EQ(v.inside[part], part < 8 ? 64U : 132U) << part;
+    EXPECT_EQ(v.inside[part], part < 8 ? 64U : 96U) << part;
   }
 }
 
