@@ -134,7 +134,7 @@ def cells(result, row, bare):
     shares = [mean_of(blocks, value) for value in (
         lambda b: b.get("daemon_cpu"),
         lambda b: sum(b["shim_cpu"].values()) if b.get("shim_cpu") else None,
-        lambda b: b["counters"]["hooks_us"] / 1e6 / b["counted_s"]
+        lambda b: max(0, b["counters"]["hooks_us"]) / 1e6 / b["counted_s"]
         if "hooks_us" in b.get("counters", {}) else None)]
     granted = mean_of(blocks, lambda b: b.get("counters", {}).get("granted", 0) / b["counted_s"])
     return [f"{granted:.0f}", *("–" if share is None else f"{share:.3%}" for share in shares),

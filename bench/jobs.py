@@ -168,8 +168,8 @@ def spots_table():
                      "ms under MPS", "difference"], rows)
 
 
-def testbed_table():
-    document = load("testbed")
+def testbed_table(name):
+    document = load(name)
     return testbed.table(document) if document else NO_RESULT
 
 
@@ -178,7 +178,8 @@ def tables():
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
             "predict-miso": predict_table("predict-miso"),
             "predict-h100": predict_table("predict-h100"),
-            "spots": spots_table(), "testbed": testbed_table(),
+            "spots": spots_table(), "testbed": testbed_table("testbed"),
+            "duration": testbed_table("duration"),
             "by-jobs": headed(by_jobs.table(JOBS / "by_jobs")),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),

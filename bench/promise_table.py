@@ -177,6 +177,25 @@ def beside(result):
                       for name in names)] if cells else None
 
 
+FENCES = ("0", "64", "32")
+
+
+def fences(results):
+    """Of `combined` by its fence_sm: a row for each cell. What it is without the parameter is the
+    one of 0 and 64 that the cell does not name."""
+    rows = []
+    for result in results:
+        for cell in result["cells"]:
+            there = {fence: f"combined:fence_sm={fence}" for fence in FENCES}
+            default = "64" if there["0"] in cell["rows"] else "0"
+            found = [of_row(cell, "combined" if fence == default else name, result["bar"])
+                     for fence, name in there.items()]
+            rows.append([title(cell), *(" · ".join(cells_of(of)[:5]) if of else "–"
+                                        for of in found), result["commit"][:7]])
+    return [[f"kept · H's mean · p99 · best effort · STP; {results[0]['gpu']}",
+             *(f"`fence_sm={fence}`" for fence in FENCES), "commit"], *rows] if rows else None
+
+
 def text(result):
     """All of a result as Markdown."""
     where = "on the simulated GPU: says nothing of a real one" if result["mode"] == "simulated" \

@@ -200,7 +200,8 @@ def tables():
             "inside": headed(krisp.table(RESULTS / "inside")),
             "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
             "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
-            "promise": promise_text(), "graphs-beside": graphs_table(), "layer": layer.tables(),
+            "promise": promise_text(), "graphs-beside": graphs_table(),
+            "fences": fences_table(), "layer": layer.tables(),
             **evaluate.tables()}
 
 
@@ -212,7 +213,13 @@ def promise_text():
     fault that was mended since spoiled one of its rows."""
     return "\n\n".join(promise_table.text(json.loads(path.read_text()))
                        for path in sorted((RESULTS / "promise").glob("*.json"))
-                       if path.name not in (GRAPHS, "h100-profiles.json")) or NO_RESULT
+                       if path.name not in (GRAPHS, "h100-profiles.json")
+                       and not path.name.startswith("fence-")) or NO_RESULT
+
+
+def fences_table():
+    paths = sorted((RESULTS / "promise").glob("fence-*.json"))
+    return headed(promise_table.fences([json.loads(path.read_text()) for path in paths]))
 
 
 def graphs_table():

@@ -145,6 +145,15 @@ class Tables(unittest.TestCase):
         absent = cell({"static:8": row(1050, 4)}, victim="third")
         self.assertEqual(promise_table.single_static(result(first, absent))[0], "static:8")
 
+    def test_combined_without_a_fence_is_the_one_that_its_cell_does_not_name(self):
+        before = cell({"combined": row(1050, 1), "combined:fence_sm=64": row(1050, 2)})
+        since = cell({"combined": row(1050, 2), "combined:fence_sm=0": row(1050, 1)})
+        rows = promise_table.fences([result(before), result(since)])
+        self.assertEqual(rows[1], rows[2])
+        self.assertEqual([text.split(" · ")[3] for text in rows[1][1:3]], ["0.100", "0.200"])
+        self.assertEqual(rows[1][3:], ["–", "abc"])
+        self.assertIsNone(promise_table.fences([]))
+
     def test_cells_stand_beside_each_other(self):
         never = [alone(1000), beside(None, 10), alone(1000)]
         rows = promise_table.beside(result(
