@@ -49,6 +49,19 @@ test("the promise is kept, and used", function(t)
   t.ok(launches > 50, "best effort gets something, " .. launches)
 end)
 
+test("a fence_sm of 0 is no limit, and one above half of the GPU is half", function(t)
+  local function most(fence_sm)
+    local _, _, s = beside(t, { fence_sm = fence_sm })
+    local sms = 0
+    for _, launch in ipairs(s:log()) do
+      if launch.client == "be" and launch.at_us > 300000 then sms = math.max(sms, launch.sms) end
+    end
+    return sms
+  end
+  t.eq(most(0), 132, "SMs without a limit")
+  t.below(most(1000), 69, "SMs of one too high")
+end)
+
 test("who joins others runs on fence_sm SMs at most", function(t)
   local slower, _, s = beside(t)
   t.below(slower, 1.10, "the promised client takes")

@@ -3,9 +3,10 @@
 -- The more important program is online, and launches as it likes. An offline launch goes if the
 -- resource check lets it: nothing of a more important program is on the GPU, or all promises can
 -- afford it. Else it waits. What counts is not the clock but the time of online kernels that it has
--- waited through: once that passes DURATION / MPS limit it goes, and counts from nothing again. The
--- limit is the share that `heddle plan` gave the job: of the SMs that `sizes` names for its label,
--- which its launches keep to, or else its rule's share, such as 0.4.
+-- waited through: once that passes DURATION / MPS limit it goes, and counts from nothing again; by
+-- what one launch went late the next goes earlier. The limit is the share that `heddle plan` gave
+-- the job: of the SMs that `sizes` names for its label, which its launches keep to, or else its
+-- rule's share, such as 0.4.
 --
 -- Not as printed: line 18 runs offline kernels that do NOT pass the check, `schedule` is never set
 -- to true again, and line 24 adds one online kernel's time however long it waits. The paper prints
@@ -19,9 +20,10 @@ local above, company = import "lib/above", import "lib/company"
 
 local sms = {}  -- by label
 
--- By client: the online kernel time from which on it waits.
-local since = {}
-local LOOK_US = 1000  -- a launch that waits is looked at so often, whatever ends
+-- By client: the online kernel time at which it began to wait, and by how much of it its last
+-- launch went late. A launch that waits is looked at each ms at least, so it is that late at most.
+local since, late = {}, {}
+local LATE_MOST_US = 1000
 
 -- The time, in all, in which programs above the launch had work on the GPU.
 local function online_us(g, k) return now_us() - g:idle_us(k.priority) end
@@ -31,8 +33,10 @@ local function share(g, c)
   return at and at > 0 and at / g.sm_total or c.share
 end
 
+local function forget(c) since[c.id], late[c.id] = nil, nil end
+
 local function run(k, credit_us)
-  since[k.client.id] = nil
+  forget(k.client)
   return RUN, k, nil, nil, credit_us
 end
 
@@ -52,7 +56,7 @@ return policy {
   hooks = {
     init = function(p) sms = sizes.read(p.sizes) end,
     kernel_init = function(kn, c, p) return sms[c.label] end,
-    client_exit = function(c) since[c.id] = nil end,
+    client_exit = forget,
 
     enqueue = function(k, p)
       if above.has_window(k) then return nil end
@@ -63,16 +67,16 @@ return policy {
       local k = queue.peek("offline")
       if not k then return IDLE, "empty" end
       local id, now = k.client.id, online_us(g, k)
-      since[id] = since[id] or now
+      since[id] = since[id] or now - (late[id] or 0)
       if k.priority <= above.top(g) then return run(k) end
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
         if not g:busy(k.priority) then return run(k, above.credit(k, g, p.inflight_us)) end
         if p.promises and company.may_join(k) then return run(k) end
       end
-      local wait_us = p.duration_us / share(g, k.client)
-      if now - since[id] > wait_us then
-        since[id] = math.max(since[id] + wait_us, now - LOOK_US)  -- what it was looked at late
+      local over_us = now - since[id] - p.duration_us / share(g, k.client)
+      if over_us > 0 then
+        since[id], late[id] = nil, math.min(over_us, LATE_MOST_US)
         return RUN, k
       end
       return IDLE, short and "enough in flight" or "online first"

@@ -33,6 +33,22 @@ test("a DURATION below a millisecond counts too", function(t)
   t.near(granted(250) / granted(1000), 4, 0.6, "asks granted at 250 µs over those at 1000")
 end)
 
+test("a program that paused waits through all of DURATION again", function(t)
+  local s = t.sim { policy = "mmk.lua", params = { duration_us = 20000 }, mps = true }
+  s:client { name = "online", priority = 0 }
+  s:client { name = "offline", priority = 9 }
+  s:loop { client = "online", us = 500, launches = 1000, blocks = 66, threads = 1024 }
+  s:launch { client = "offline", us = 100, blocks = 8, at = 5 }
+  s:launch { client = "offline", us = 100, blocks = 8, at = 100000 }
+  s:run(200000)
+  local at = {}
+  for _, l in ipairs(s:log()) do
+    if l.client == "offline" then at[#at + 1] = l.at_us end
+  end
+  t.near(at[1], 20000, 1500, "the first goes at")
+  t.near(at[2], 120000, 1500, "the second goes at")
+end)
+
 test("credit saves round trips in a gap", function(t)
   local s = t.sim { policy = "mmk.lua", mps = true }
   s:client { name = "online", priority = 0 }

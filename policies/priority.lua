@@ -2,7 +2,7 @@
 --
 -- A launch runs when no more important client has work outstanding, the most important one first.
 -- Gaps are filled whatever their length, so each may delay the important client by what is in
--- flight then; gapfill.lua looks before it fills.
+-- flight then; gapfill.lua looks before it fills. A launch that goes lends its thread credit.
 queue.create("waiting")
 
 local above = import "lib/above"
