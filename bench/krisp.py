@@ -32,7 +32,6 @@ POLICIES = ["mps_default@mps", "static_equal@mps", "model_right_size@mps", "ring
             "krisp_o@mps", "krisp_i@mps", "right_size@mps"]
 # Only by --policies. A daemon of its own, so that what its search found is there in the next block.
 INSIDE = "right_size_inside:daemon.contended_spin_us=0@mps"
-INSIDE_BEFORE = "right_size:inside=true,daemon.contended_spin_us=0@mps"  # in 5d1388d's results
 BASELINES = ["mps", "mps:25"]
 ALONE_S = 2.5  # of iterations at each size of a sweep
 
@@ -140,7 +139,7 @@ def p95(job):
 def table(folder):
     """Throughput ÷ one worker (the worst p95 ÷ alone's) of each model and policy."""
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("*-w*.json"))]
-    rows = [*BASELINES, *LAYOUTS, *POLICIES, INSIDE, INSIDE_BEFORE]
+    rows = [*BASELINES, *LAYOUTS, *POLICIES, INSIDE]
     lines, products, all_found = [], {}, []
     for result in results:
         found = {row: summed(result, row) for row in rows}
@@ -162,7 +161,7 @@ def table(folder):
              if len(products.get(row, ())) == len(results) else None for row in columns]
     lines.append(["geometric mean", *(f"{mean:.2f}" if mean else "–" for mean in means), ""])
     header = ["× one worker (worst p95 ÷ alone)",
-              *(f"`{re.sub('[:,]daemon.*|@mps', '', row)}`" for row in columns), "commit"]
+              *(f"`{re.sub(':daemon.*|@mps', '', row)}`" for row in columns), "commit"]
     return [header, *lines]
 
 
@@ -183,7 +182,7 @@ def sizes_table(path):
     return rows
 
 
-COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE, INSIDE_BEFORE]
+COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE]
 
 
 def parse():
