@@ -272,10 +272,12 @@ ipc::DeviceWindow& Client::window_of(int gpu) {
 
 void Client::windows_changed() {
   leased_ = true;
+  gated_ = false;
   for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
     const ipc::DeviceWindow& window = window_of(std::countr_zero(rest));
-    const uint64_t word = window.word.load(std::memory_order_relaxed);
-    leased_ &= ipc::window_us(word) == ipc::kWindowLease;
+    const uint32_t us = ipc::window_us(window.word.load(std::memory_order_relaxed));
+    leased_ &= us == ipc::kWindowLease;
+    gated_ |= us == ipc::kWindowGate;
   }
   tell_sparse();
 }

@@ -153,6 +153,7 @@ class Client {
   void note_post(uint8_t gpu) { add(posted_to_, gpu); }
   GpuNumbers::Numbers working() const { return posted_to_ != 0 ? posted_to_ : introduced_; }
   bool leased() const { return leased_; }  // launches freely on all that it works on
+  bool gated() const { return gated_; }    // asks for each launch on some of it
 
   // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
   void let_go(std::string reason);
@@ -228,7 +229,7 @@ class Client {
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;
   GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
-  bool leased_ = true;
+  bool leased_ = true, gated_ = false;
   std::string unmanaged_reason_;
 };
 

@@ -299,14 +299,16 @@ bool Engine::at_work(const Client& client, core::TimeNs now) const {
 }
 
 bool Engine::at_ease(core::TimeNs now) const {
-  bool working = false;
+  size_t working = 0;
+  bool leased = true;
   for (const Client* client : polled_) {
     if (client->intake().asking() || client->behind()) return false;
     if (!at_work(*client, now)) continue;
-    if (!client->leased()) return false;
-    working = true;
+    if (client->gated()) return false;
+    ++working;
+    leased &= client->leased();
   }
-  return working;
+  return leased ? working > 0 : working == 1;
 }
 
 void Engine::fall_asleep(core::TimeNs now) {

@@ -121,8 +121,9 @@ class Engine {
   void review(core::TimeNs now);
   core::TimeNs next_review() const { return observation_.next(); }
   const Client* unobserved() const { return unobserved_; }
-  // Nobody asks, and whoever is at work launches freely: what they post changes nobody's fate, so
-  // that it is enough to drain their rings every few ms. False where nobody is at work.
+  // Nobody asks, and all who are at work have leases, or one alone has a window, whose room it
+  // counts itself: what they post changes nobody's fate, so that it is enough to drain their rings
+  // every few ms. False where nobody is at work.
   bool at_ease(core::TimeNs now) const;
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();

@@ -13,6 +13,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "tests/fault/board.h"
@@ -209,12 +210,13 @@ class Mute {
 TEST_F(DaemonTest, ServesOthersBesideAHundredConnectionsThatNeverRead) {
   start();
   FakeClient client(config_.socket, {.priority = 9});
-  Mute mute(config_.socket);
+  const size_t descriptors_before = descriptors();
+  std::optional<Mute> mute(config_.socket);
   uint32_t seq = 0;
   int64_t longest_ns = 0;
   const auto some = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      mute.say();
+      mute->say();
       const auto begin = std::chrono::steady_clock::now();
       client.ask(0, ++seq);
       ASSERT_TRUE(client.wait_granted(0, seq));
@@ -225,10 +227,12 @@ TEST_F(DaemonTest, ServesOthersBesideAHundredConnectionsThatNeverRead) {
   };
   some(50);
   const long kib_before = field("status", "VmRSS:");
-  const size_t descriptors_before = descriptors();
   some(1500);
   EXPECT_LT(field("status", "VmRSS:"), kib_before + 1'024);
-  EXPECT_LT(descriptors(), descriptors_before + 100);
+  mute.reset();
+  // A leak would be thousands; the daemon opens a few of its own meanwhile.
+  EXPECT_TRUE(eventually([&] { return descriptors() < descriptors_before + 10; }))
+      << descriptors() << " after " << descriptors_before;
   EXPECT_LT(longest_ns, 1'000'000'000) << "no ask waited for the starvation bound";
 }
 

@@ -114,6 +114,33 @@ TEST_F(ServerTest, DoesNotPollThoseWhoLaunchFreely) {
   EXPECT_NE(one.control().sleeping, ipc::kWakeOnAsk) << "their completions are waited for";
 }
 
+// Its window is finite only because somebody more important may come: that one wakes the daemon.
+TEST_F(ServerTest, DoesNotPollALoneClientWithAWindow) {
+  start();
+  FakeClient low(config_.socket, {.priority = 9});
+  FakeClient high(config_.socket, {.priority = 0});
+  uint64_t posted = 0;
+  const auto launch = [&] {
+    posted += low.post(0, {});
+    const uint32_t us = low.window();
+    EXPECT_TRUE(us != ipc::kWindowLease && us != ipc::kWindowGate) << us;
+    return low.control().sleeping == ipc::kWakeOnAsk;
+  };
+  ASSERT_TRUE(eventually(launch));
+  int asleep = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    asleep += launch();
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  }
+  EXPECT_GT(asleep, 500);
+  EXPECT_EQ(high.control().sleeping, ipc::kWakeOnAny) << "whatever it does closes the window";
+  low.post(0, {});
+  high.post(0, {});
+  high.ring();
+  EXPECT_TRUE(eventually([&] { return low.window() == ipc::kWindowGate; }));
+  EXPECT_EQ(stats()["posted"], posted + 2) << "what went before is known too";
+}
+
 TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
   start("valve");
   FakeClient launching(config_.socket, {.priority = 0});
