@@ -33,6 +33,10 @@ local function share(g, c)
   return at and at > 0 and at / g.sm_total or c.share
 end
 
+-- Under MPS a launch of lower stream priority would wait on the GPU for online kernels to leave it
+-- SMs, as long as they fill it: one that has waited through DURATION has theirs.
+local function stream_priority(g) return math.min(0, above.top(g) - 5) end
+
 local function forget(c) since[c.id], late[c.id] = nil, nil end
 
 local function run(k, credit_us)
@@ -77,7 +81,7 @@ return policy {
       local over_us = now - since[id] - p.duration_us / share(g, k.client)
       if over_us > 0 then
         since[id], late[id] = nil, math.min(over_us, LATE_MOST_US)
-        return RUN, k
+        return RUN, k, nil, stream_priority(g)
       end
       return IDLE, short and "enough in flight" or "online first"
     end,
