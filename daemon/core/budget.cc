@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "daemon/core/scheduler_state.h"
 
@@ -89,8 +90,11 @@ bool Account::affords(const Price& price) const {
 
 void Account::charge(ClientId neighbour, const Price& predicted) {
   const double us = corrected(neighbour, predicted).us;
+  const double before_us = balance_us_;
   balance_us_ -= us;
-  charged_us_ += us;
+  dearest_us_ = std::max(dearest_us_, us);
+  keep_within();
+  charged_us_ += before_us - balance_us_;
   charged_by_[index_of(predicted.channel)] += us;
   Neighbour* place = &neighbours_[0];
   for (Neighbour& n : neighbours_) {
@@ -129,7 +133,9 @@ void Account::correct(double took_us, double alone_us, bool beside) {
   for (Neighbour& n : neighbours_) {
     if (n.share > 0) n.cost.add(n.base_us / alone_us, n.share * added_us / alone_us);
   }
-  balance_us_ = std::min(most_us(), balance_us_ + charged_us_ - added_us);
+  run_us_ = alone_us;
+  balance_us_ += charged_us_ - added_us;
+  keep_within();
 }
 
 void Account::end_run(double took_us, double alone_us, bool beside) {
@@ -154,6 +160,7 @@ void Account::end_block() {
     last_.channel.reset();
     if (*most > 0) last_.channel = static_cast<Channel>(most - charged_by_.begin());
   }
+  dearest_before_us_ = std::exchange(dearest_us_, 0);
   took_us_ = alone_us_ = 0;
   runs_ = 0;
   charged_by_ = {};
@@ -229,7 +236,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
               k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{}, work.predicted_us);
   }
   for (Client* victim : active) {
-    if (victim == &c || !victim->account.promised()) continue;
+    if (victim->priority >= c.priority || !victim->account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
     const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
     victim->account.charge(c.id, p);
@@ -254,7 +261,7 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
   work.fence = fence;
   predict(*w.client, work);
   for (const Client* victim : active) {
-    if (victim == w.client || !victim->account.promised()) continue;
+    if (victim->priority >= w.client->priority || !victim->account.promised()) continue;
     const double gap_us = gap_for(*victim, 0);
     const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence, gap_us);
     if (victim->account.affords(victim->account.corrected(w.client->id, p))) continue;

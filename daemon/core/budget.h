@@ -12,6 +12,7 @@
 // Used by the Scheduler alone, inside its calls; nothing here allocates.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -111,11 +112,20 @@ class Account {
   // Part of its time that what fits a gap may add all the same.
   static constexpr double kNil = 1 / 64.0;
   double most_us() const { return kSavedUs * kAim * (slowdown_max_ - 1); }
+  // What a block may lose in all: if more is owed it is broken already, and paying more saves none
+  // that comes. And one launch, which is let go at whatever price, and is paid for.
+  double least_us() const {
+    const double block_us = std::max(kBlockUs, kBlockRuns * run_us_);
+    return -((slowdown_max_ - 1) * block_us + std::max(dearest_us_, dearest_before_us_));
+  }
+  void keep_within() { balance_us_ = std::clamp(balance_us_, least_us(), most_us()); }
   void correct(double took_us, double alone_us, bool beside);
   void share_out(bool beside);
   void end_block();
 
   double slowdown_max_ = 0, balance_us_ = 0;
+  double run_us_ = 0;                              // alone
+  double dearest_us_ = 0, dearest_before_us_ = 0;  // launch of this block, and of the one before
   double charged_us_ = 0, beside_us_ = 0;   // of this run: charges, and while others were at work
   std::array<Neighbour, 16> neighbours_{};  // two of a client at most
   uint64_t uses_ = 0;

@@ -77,8 +77,8 @@ void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
 }
 
 void Scheduler::State::refresh_windows() {
-  if (std::exchange(kernels_of, policy_number) != policy_number) init_kernels();
   windows_dirty = false;
+  if (std::exchange(kernels_of, policy_number) != policy_number) init_kernels();
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
   highest_attached = kPriorityCount;
@@ -375,6 +375,7 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   s.decisions.clear();
   s.advance(now);
   s.bypass = on;
+  if (!on) s.kernels_of = 0;  // nobody was asked about those that came meanwhile
   s.refresh_windows();
   s.dispatch();
   return s.decisions;

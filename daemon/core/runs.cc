@@ -48,11 +48,12 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     ++k.beside;
   }
   if (since_ != 0 && ((alone && kind == wanted_) || !comparing(now))) {
-    not_before_ = now + kRest * std::min(now - since_, kPatienceNs);
+    not_before_ = now + kRest * std::min(now - since_, patience_ns_);
     since_ = 0;
   }
   if (since_ == 0 && now >= not_before_ && k.beside >= (k.known() ? k.beside_max : kUnknownMax)) {
     since_ = now;
+    patience_ns_ = std::clamp(static_cast<TimeNs>(3e3 * us), kPatienceNs, kPatienceMostNs);
     wanted_ = kind;
     k.beside = 0;  // it may never come again
   }

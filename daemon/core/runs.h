@@ -36,9 +36,9 @@ class RunComparison {
   // kind whose runs alone agree, twice as many after each, at most so many.
   static constexpr uint32_t kBesideMax = 16, kUnknownMax = 4, kBesideMost = 64;
   static constexpr double kAgree = 0.05;  // of what it takes
-  // What that costs those below: it is waited for this long at most, and then not for so many times
-  // as long as was waited.
-  static constexpr TimeNs kPatienceNs = 100'000'000;
+  // What that costs those below: it is waited for three runs, within these limits, and then not for
+  // so many times as long as was waited. The longer one is below the starvation bound.
+  static constexpr TimeNs kPatienceNs = 100'000'000, kPatienceMostNs = 900'000'000;
   static constexpr int kRest = 15;
 
   static uint64_t kind_of(uint32_t first_kernel, uint32_t launches);
@@ -48,7 +48,7 @@ class RunComparison {
   static constexpr double kHeldUp = -1;
   double add(uint64_t kind, double us, double launching_us, bool alone, TimeNs now);
   // True while a run alone is waited for.
-  bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < kPatienceNs; }
+  bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < patience_ns_; }
 
  private:
   struct Kind {
@@ -61,7 +61,7 @@ class RunComparison {
 
   std::unordered_map<uint64_t, Kind> kinds_;
   uint64_t wanted_ = 0;  // the kind that is waited for
-  TimeNs since_ = 0, not_before_ = 0;
+  TimeNs since_ = 0, not_before_ = 0, patience_ns_ = kPatienceNs;
 };
 
 }  // namespace heddle::core

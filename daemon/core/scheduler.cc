@@ -181,11 +181,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.posted_at = e.at;
   work.kernel = b.kernel;
   work.kind = b.kind;
-  if (b.kernel < c.kernels.size() && c.kernels[b.kernel].stats != nullptr &&
-      c.kernels[b.kernel].policy != policy_number) [[unlikely]] {
-    init_kernel(c, b.kernel);
-    send_hint(c, b.kernel);
-  }
+  ask_about(c, b.kernel);
   work.fence = set_of(c, b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   predict(c, work);
@@ -244,6 +240,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   if (c.queued++ == 0) c.asking_since = e.at;
   ++waiting_count;
   starve_at = std::min(starve_at, e.at + starve_ns());
+  ask_about(c, b.kernel);
   w.by_credit_us = end_credit(c, b.thread);
   take_turn(w);
   enqueue(slot);

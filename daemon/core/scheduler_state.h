@@ -232,6 +232,7 @@ struct Scheduler::State final : Gpu {
   const Use* use_here(const Kernel&, double us);
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
+  void ask_about(Client&, uint32_t kernel);
   // ---- explain.cc ----
   uint16_t reason_of(const DispatchVerdict&);
   void note_held(const DispatchVerdict&, bool by_policy);

@@ -87,7 +87,7 @@ uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t 
 // Asks the policy where the kernel's launches run.
 void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
-  k.policy = policy_number;
+  k.policy = bypass ? 0 : policy_number;
   k.size = 0;
   k.inside = 0;
   k.parted = false;
@@ -109,6 +109,15 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   c.sized |= k.size != 0 || k.inside != 0 || k.launch_priority != kBuiltinPriority;
 }
 
+// Unless the policy that there is now was asked already.
+void Scheduler::State::ask_about(Client& c, uint32_t kernel) {
+  if (kernel >= c.kernels.size() || bypass) return;
+  if (const Kernel& k = c.kernels[kernel]; k.stats != nullptr && k.policy != policy_number) {
+    init_kernel(c, kernel);
+    send_hint(c, kernel);
+  }
+}
+
 // After a change of the policy. What is left beyond so many hooks in a row is asked about as it is
 // launched.
 void Scheduler::State::init_kernels() {
@@ -118,7 +127,11 @@ void Scheduler::State::init_kernels() {
     Client& c = *find(id);
     c.sized = false;
     for (uint32_t i = 0; i < c.kernels.size() && asked < kInARow; ++i) {
-      if (c.kernel(i) == nullptr || c.kernels[i].policy == policy_number) continue;
+      if (c.kernel(i) == nullptr) continue;
+      if (const Kernel& k = c.kernels[i]; k.policy == policy_number) {
+        c.sized |= k.size != 0 || k.inside != 0 || k.launch_priority != kBuiltinPriority;
+        continue;
+      }
       ++asked;
       init_kernel(c, i);
       send_hint(c, i);

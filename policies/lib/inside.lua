@@ -43,7 +43,7 @@ local function step_of(s) return s.at[math.max(1, s.part)] end
 
 -- The next trial; part is above PARTS once there is none.
 local function try_next(s)
-  if s.part <= PARTS and step_of(s) == #s.steps then s.part = s.part + 1 end
+  while s.part <= PARTS and step_of(s) == #s.steps do s.part = s.part + 1 end
   if s.part <= PARTS then move(s, 1) end
 end
 

@@ -66,6 +66,34 @@ TEST(AccountTest, AMeasuredRunPutsTheAccountRight) {
   EXPECT_NEAR(account.status().balance_us, 6'500, 1);
 }
 
+// Of a neighbour that nobody asks the account about: after it the promise is kept again soon.
+TEST(AccountTest, DebtIsNoMoreThanABlockMayLoseAndOneLaunch) {
+  Account account;
+  account.promise(1.10);
+  account.at_work(100'000, false);
+  for (int i = 0; i < 1000; ++i) {
+    account.charge(kNeighbour, beside(500, Channel::kDram));
+    account.end_run(1800, 1000, true);
+  }
+  EXPECT_LT(account.status().balance_us, -100'000);
+  EXPECT_GT(account.status().balance_us, -100'000 - 3000) << "a launch costs 800 here";
+  account.at_work(1.6e6, false);
+  EXPECT_TRUE(account.affords(beside(500, Channel::kDram)));
+}
+
+// It is let go at a full account whatever it costs, and is paid for all the same.
+TEST(AccountTest, ALaunchDearerThanABlockMayLoseIsPaidInFull) {
+  Account account;
+  account.promise(1.10);
+  account.at_work(100'000, false);
+  account.charge(kNeighbour, beside(400'000, Channel::kDram));
+  EXPECT_NEAR(account.status().balance_us, 7'000 - 400'000, 1);
+  account.at_work(410'000, true);
+  account.end_run(410'000, 10'000, true);
+  for (int i = 0; i < 150; ++i) account.end_run(10'000, 10'000, false);
+  EXPECT_LT(account.status().balance_us, -350'000) << "in the next block too";
+}
+
 // A neighbour that costs three times what is predicted is soon charged so.
 TEST(AccountTest, AMeasuredRunCorrectsThePriceOfItsNeighbour) {
   Account account;
@@ -397,6 +425,33 @@ TEST_F(BudgetTest, PoliciesSeeSlowdownsAndWhatIsLeft) {
   ask(kNeighbour, 1);
   EXPECT_GT(policy_.slowdown, 1.1);
   EXPECT_EQ(policy_.dram_left, 0);
+}
+
+// Runs beside equal or more important work say nothing, so that no charge for it would be mended.
+TEST_F(BudgetTest, AMoreImportantClientIsNotCharged) {
+  attach(3, 0);
+  Event e(EventKind::kTerms, now_, kVictim);
+  e.terms = {1, 0, 0, 5, 1.10F};
+  step(e);
+  work(5);
+  const double before = balance();
+  for (int i = 0; i < 100; ++i) {
+    post(3);
+    done(3, 100, Evidence::kMarker);
+  }
+  EXPECT_GE(balance(), before);
+}
+
+TEST_F(BudgetTest, ALessImportantPromiseHoldsNobodyMoreImportant) {
+  Event e(EventKind::kTerms, now_, kNeighbour);
+  e.terms = {1, 0, 0, 5, 0};
+  step(e);
+  e = Event(EventKind::kTerms, now_, kVictim);
+  e.terms = {1, 0, 0, 9, 1.10F};
+  step(e);
+  use(kNeighbour, 200, 0.9F);
+  work(1);
+  EXPECT_EQ(let_go(), 1000);
 }
 
 TEST_F(BudgetTest, AVictimThatLeavesIsNotCharged) {

@@ -358,6 +358,18 @@ TEST(RunComparison, AsksForARunAloneOfTheKindThatHadNone) {
   EXPECT_FALSE(runs.comparing(now + RunComparison::kPatienceNs)) << "it may never come";
 }
 
+// The next run still meets what is in flight, the one after it may be alone.
+TEST(RunComparison, ALongRunIsWaitedForUntilItCanBeAlone) {
+  RunComparison runs;
+  TimeNs now = 0;
+  for (uint32_t i = 0; i < 100 && !runs.comparing(now); ++i) {
+    now += 150'000'000;
+    runs.add(1, 150'000, 0, false, now);
+  }
+  EXPECT_TRUE(runs.comparing(now + 400'000'000));
+  EXPECT_FALSE(runs.comparing(now + RunComparison::kPatienceMostNs));
+}
+
 TEST(RunComparison, AsksTheMoreSeldomTheMoreItsRunsAloneAgree) {
   RunComparison runs;
   TimeNs now = 0;

@@ -56,6 +56,7 @@ class InsideTest : public PolicyTest {
 
   // Of the sizes that the graph has now. Its first half fills half of the SMs, its second all.
   double time_us(const core::KernelVerdict& v) const {
+    if (same_) return 1000;
     const double all = gpu_.view.sm_total;
     double us = 0;
     for (uint32_t part = 0; part < v.parts; ++part) {
@@ -64,6 +65,8 @@ class InsideTest : public PolicyTest {
     }
     return us;
   }
+
+  bool same_ = false;  // however few SMs it has
 };
 
 TEST_F(InsideTest, PartsThatNeedFewerSmsGiveThemUp) {
@@ -72,6 +75,19 @@ TEST_F(InsideTest, PartsThatNeedFewerSmsGiveThemUp) {
   for (uint32_t part = 0; part < 16; ++part) {
     EXPECT_EQ(v.inside[part], part < 8 ? 64U : 96U) << part;
   }
+}
+
+TEST_F(InsideTest, AGraphThatNeedsTheLeastSizeHasIt) {
+  same_ = true;
+  const core::KernelVerdict v = search();
+  ASSERT_EQ(v.parts, 16U);
+  for (uint32_t part = 0; part < 16; ++part) EXPECT_EQ(v.inside[part], 16U) << part;
+}
+
+TEST_F(InsideTest, AGpuOfTheLeastSizeHasNoOther) {
+  gpu_.view.sm_total = 16;
+  const core::KernelVerdict v = search();
+  for (uint32_t part = 0; part < v.parts; ++part) EXPECT_EQ(v.inside[part], 16U) << part;
 }
 
 TEST_F(InsideTest, ASmallGpuHasTheSizesBelowItsOwn) {

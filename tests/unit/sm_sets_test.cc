@@ -1,6 +1,7 @@
 // Which SMs launches run on: KRISP's mask, the curve of a kernel, and what the core makes of them.
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "daemon/core/placement.h"
 #include "daemon/core/right_size.h"
@@ -115,6 +116,9 @@ struct Sizing : Policy {
   SmFamily sets;
   bool hears = true;
   uint32_t asked_for = 0;
+  uint32_t wanted = 0;   // SMs; 0: the kernel's ID in groups
+  ClientId resizes = 0;  // once, in the next tick, or kernel_init
+  bool resizes_in_init = false;
   int priority = kBuiltinPriority;
   std::vector<uint32_t> parts;
   DispatchVerdict verdict{};
@@ -122,10 +126,20 @@ struct Sizing : Policy {
   std::string_view name() const override { return "sizing"; }
   SmFamily family() const override { return sets; }
   bool hears_kernels() const override { return hears; }
-  KernelVerdict kernel_init(Gpu&, const LaunchView& k) override {
+  bool hears_tick() const override { return true; }
+  HookResult tick(Gpu& gpu) override {
+    if (!resizes_in_init) resize(gpu);
+    return HookResult::kDefault;
+  }
+  void resize(Gpu& gpu) {
+    if (const ClientId id = std::exchange(resizes, 0); id != 0) gpu.resize(id);
+  }
+  KernelVerdict kernel_init(Gpu& gpu, const LaunchView& k) override {
     ++asked_for;
+    if (resizes_in_init) resize(gpu);
     KernelVerdict verdict{.result = HookResult::kDecided, .launch_priority = priority};
-    verdict.sm = parts.empty() ? static_cast<uint32_t>(8 * k.facts->id) : 0;
+    const uint32_t sm = wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id);
+    verdict.sm = parts.empty() ? sm : 0;
     for (const uint32_t sm : parts) verdict.inside[verdict.parts++] = sm;
     return verdict;
   }
@@ -230,6 +244,59 @@ TEST_F(SmSets, AnotherPolicyIsAskedAboutEachKernelAndNoneTakesTheSizesBack) {
   }
   EXPECT_TRUE(taken_back);
   EXPECT_FALSE(core_->sized(1));
+}
+
+// Beyond so many in a row, kernels are put to a new policy as they are launched, or asked for.
+TEST_F(SmSets, AKernelThatAsksHasTheNewPolicysSize) {
+  constexpr uint32_t kKernels = 1100;
+  use(&policy_);
+  attach_split(1, 0);
+  attach_split(2, 9);
+  for (uint32_t i = 0; i < kKernels; ++i) known_kernel(2, i, 2);
+  Sizing other;
+  other.wanted = 32;
+  use(&other);
+  ASSERT_LT(other.asked_for, kKernels);
+  Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+  e.launch.kernel = kKernels - 1;
+  step(e);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].partition, 0xf000u);
+}
+
+TEST_F(SmSets, AKernelSeenInBypassIsAskedAboutAfterIt) {
+  use(&policy_);
+  take(core_->set_bypass(true, now_));
+  attach_split(1, 0);
+  known_kernel(1, 0, 2);
+  post(1);
+  EXPECT_EQ(policy_.asked_for, 0u);
+  take(core_->set_bypass(false, now_));
+  EXPECT_EQ(policy_.asked_for, 1u);
+  EXPECT_TRUE(core_->sized(1));
+}
+
+TEST_F(SmSets, ResizingOneClientLeavesAnotherSized) {
+  use(&policy_);
+  attach_split(1, 0);
+  attach_split(2, 0);
+  known_kernel(1, 0, 2);
+  known_kernel(2, 0, 2);
+  post(1);
+  policy_.resizes = 1;
+  tick(kMs);
+  EXPECT_EQ(policy_.asked_for, 3u);
+  EXPECT_TRUE(core_->sized(1) && core_->sized(2));
+}
+
+TEST_F(SmSets, AResizeInKernelInitIsHeardAtTheNextEvent) {
+  attach_split(1, 0);
+  known_kernel(1, 0, 2);
+  policy_.resizes = 1;
+  policy_.resizes_in_init = true;
+  use(&policy_);
+  tick(kMs);
+  EXPECT_EQ(policy_.asked_for, 2u);
 }
 
 TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
