@@ -39,7 +39,7 @@ return policy {
       local id, now = c.id, now_us() - k.wait_us
       local slo_us = (c.slo_ms > 0 and c.slo_ms or p.default_ms) * 1000
       local paused = now - (asked[id] or -math.huge) > p.pause_us and c.inflight_us == 0
-      if paused or now > begun[id] + slo_us then begun[id] = now end
+      if not begun[id] or paused or now > begun[id] + slo_us then begun[id] = now end
       asked[id] = now
       return queue.insert("waiting", k, begun[id] + slo_us)
     end,

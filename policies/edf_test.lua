@@ -63,3 +63,16 @@ test("who has gone leaves nothing behind", function(t)
   local _, faults = s:fault()
   t.eq(faults, 0, "faults")
 end)
+
+test("it may be loaded while launches are in flight", function(t)
+  local s = t.sim { mps = false }
+  for i, name in ipairs { "a", "b" } do
+    s:client { name = name, priority = 5, slo_ms = 50 * i }
+    s:loop { client = name, us = 500, launches = 40, gap_us = 1000, blocks = 264 }
+  end
+  s:run(20300)
+  s:reload { policy = "edf.lua" }
+  s:run(200000)
+  local message, faults = s:fault()
+  t.eq(faults, 0, message)
+end)

@@ -52,7 +52,11 @@ return policy {
                 doc = "under MPS: longest that a launch waits for whoever has had less" },
   },
   hooks = {
-    client_init = function(c, p) return GATE end,
+    client_init = function(c, p)
+      local q = c.priority
+      set_account(c, served[q])
+      return GATE
+    end,
     client_active = function(c, p) return GATE end,
     client_idle = function(c, p) return GATE end,
     client_exit = function(c) base[c.id], leftover[c.id] = nil, nil end,

@@ -183,3 +183,22 @@ test("the most important of those that wait goes first", function(t)
   local log = s:log()
   t.eq(log[2].client .. " " .. log[3].client, "q5 q7", "the second and third to run")
 end)
+
+for _, mps in ipairs { true, false } do
+  local name = "time before it was loaded is not held against a client"
+  test(name .. ", mps=" .. tostring(mps), function(t)
+    local s = t.sim { mps = mps, policy = "fair.lua" }
+    s:client { name = "old" }
+    s:loop { client = "old", us = 500, launches = 20, blocks = 264 }
+    s:run(5000000)
+    s:client { name = "new" }
+    for _ = 1, 3 do
+      s:loop { client = "new", us = 500, launches = 20, blocks = 264, at = 5000000 }
+    end
+    s:run(1000000)
+    local old, new = s:stats("old").gpu_us, s:stats("new").gpu_us
+    s:reload { policy = "fair.lua" }
+    s:run(1000000)
+    t.near((s:stats("old").gpu_us - old) / (s:stats("new").gpu_us - new), 1, 0.1, "old over new")
+  end)
+end

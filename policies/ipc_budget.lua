@@ -7,6 +7,9 @@
 -- Clients without a promise hold nobody back: give latency-critical ones a rule with slowdown_max.
 queue.create("waiting")
 
+-- Shorter launches overtake one that has waited for less than so many times its length.
+local OVERTAKEN = 8
+
 local above, company = import "lib/above", import "lib/company"
 
 -- True, and on how many SMs (nil: on all); or false and why not.
@@ -42,7 +45,10 @@ return policy {
       local fits, sm = try(k, g, p)
       if fits then return RUN, k, sm end
       local short = queue.best_fit("waiting", k.predicted_us / 2)
-      if short and try(short, g, p) then return RUN, short end
+      if short and k.wait_us < OVERTAKEN * k.predicted_us then
+        local short_fits, on = try(short, g, p)
+        if short_fits then return RUN, short, on end
+      end
       return IDLE, sm                                  -- the reason
     end,
   },

@@ -91,3 +91,19 @@ test("nobody above: it goes at once", function(t)
   s:launch { client = "be", us = 3000, at = 5 }
   s:at(20):expect { running = "be" }
 end)
+
+test("shorter launches do not overtake a long one for ever", function(t)
+  local s = t.sim { policy = "ipc_budget.lua" }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "long", priority = 5 }
+  s:client { name = "short", priority = 9 }
+  s:loop { client = "long", us = 3000, blocks = 66, count = 8 }
+  s:loop { client = "short", us = 600, blocks = 66, count = 8, at = 30000 }
+  s:run(60000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 264, at = 60000 }
+  s:run(200000)
+  s:loop { client = "long", us = 3000, blocks = 66 }
+  s:loop { client = "short", us = 600, blocks = 66 }
+  s:run(2000000)
+  t.ok(s:stats("long").launches > 8 + 30, s:stats("long").launches - 8 .. " launches of long")
+end)

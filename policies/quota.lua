@@ -69,7 +69,7 @@ local function inflight(g, priority)
   for c in g:clients() do
     if c.inflight_us > 0 then
       if c.priority < priority then return math.huge end
-      us = us + c.inflight_us
+      if c.window_us == 0 then us = us + c.inflight_us end  -- others wait for nobody
     end
   end
   return us

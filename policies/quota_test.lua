@@ -78,3 +78,14 @@ test("work in flight is limited", function(t)
   end
   s:at(60):expect { waiting = { "c3", "c4" }, reason = "enough in flight" }
 end)
+
+test("a label is served beside an equal without a quota", function(t)
+  local s = t.sim { policy = "quota.lua", params = { quotas = "train=50" } }
+  s:client { name = "free", priority = 5 }
+  s:client { name = "train", label = "train", priority = 5 }
+  s:loop { client = "free", us = 400, launches = 1000, gap_us = 5000, blocks = 264 }
+  s:loop { client = "train", us = 400, launches = 20, gap_us = 1000, blocks = 264 }
+  s:run(2000000)
+  local train, free = s:stats("train").launches, s:stats("free").launches
+  t.ok(train > free / 2, train .. " of train, " .. free)
+end)
