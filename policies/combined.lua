@@ -8,9 +8,6 @@
 --    (lib/company.lua). If not, it waits, and a shorter one may go.
 queue.create("waiting")
 
--- Shorter launches overtake one that has waited for less than so many times its length.
-local OVERTAKEN = 8
-
 local above, size, company = import "lib/above", import "lib/size", import "lib/company"
 
 -- How many SMs (nil: all), or false and why not.
@@ -44,8 +41,8 @@ return policy {
       if why then return IDLE, why end
       local fits, sm = place(k, g, p)
       if fits then return RUN, k, sm end
-      local short = queue.best_fit("waiting", k.predicted_us / 2)
-      if short and k.wait_us < OVERTAKEN * k.predicted_us then
+      local short = company.shorter("waiting", k)
+      if short then
         local short_fits, on = place(short, g, p)
         if short_fits then return RUN, short, on end
       end

@@ -7,9 +7,6 @@
 -- Clients without a promise hold nobody back: give latency-critical ones a rule with slowdown_max.
 queue.create("waiting")
 
--- Shorter launches overtake one that has waited for less than so many times its length.
-local OVERTAKEN = 8
-
 local above, company = import "lib/above", import "lib/company"
 
 -- True, and on how many SMs (nil: on all); or false and why not.
@@ -44,8 +41,8 @@ return policy {
       if why then return IDLE, why end
       local fits, sm = try(k, g, p)
       if fits then return RUN, k, sm end
-      local short = queue.best_fit("waiting", k.predicted_us / 2)
-      if short and k.wait_us < OVERTAKEN * k.predicted_us then
+      local short = company.shorter("waiting", k)
+      if short then
         local short_fits, on = try(short, g, p)
         if short_fits then return RUN, short, on end
       end

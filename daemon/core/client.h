@@ -51,6 +51,8 @@ struct Kernel {
   int hinted_priority = kBuiltinPriority;
 
   uint32_t waves_on(uint32_t sms) const;  // never 0
+  // The policy has said something of its launches.
+  bool sized() const { return size != 0 || inside != 0 || launch_priority != kBuiltinPriority; }
 };
 
 // One launch that is on the device, or on its way there.

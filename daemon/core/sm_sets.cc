@@ -106,7 +106,7 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
     if (size <= ipc::kInsideSizeMost) k.inside |= size << (4 * run);
   }
   k.launch_priority = verdict.launch_priority;
-  c.sized |= k.size != 0 || k.inside != 0 || k.launch_priority != kBuiltinPriority;
+  c.sized |= k.sized();
 }
 
 // Unless the policy that there is now was asked already.
@@ -129,7 +129,7 @@ void Scheduler::State::init_kernels() {
     for (uint32_t i = 0; i < c.kernels.size() && asked < kInARow; ++i) {
       if (c.kernel(i) == nullptr) continue;
       if (const Kernel& k = c.kernels[i]; k.policy == policy_number) {
-        c.sized |= k.size != 0 || k.inside != 0 || k.launch_priority != kBuiltinPriority;
+        c.sized |= k.sized();
         continue;
       }
       ++asked;

@@ -1,4 +1,5 @@
--- company.lua: whether a launch may join those on the GPU, by the budgets of their promises.
+-- company.lua: whether a launch may join those on the GPU, by the budgets of their promises, and
+-- which goes instead of one that may not.
 
 -- True if all promises can afford the launch on `sm` SMs (nil: on all), else false and a reason
 -- that names the channel: "interference: dram".
@@ -8,4 +9,12 @@ local function may_join(k, sm)
   return false, "interference: " .. channel
 end
 
-return { may_join = may_join }
+-- A launch of the queue of at most half the length of `k`, its head, that may overtake it; nil if
+-- there is none, or if k has waited for so many times its length. Else shorter ones starve it.
+local OVERTAKEN = 8
+local function shorter(name, k)
+  if k.wait_us >= OVERTAKEN * k.predicted_us then return nil end
+  return queue.best_fit(name, k.predicted_us / 2)
+end
+
+return { may_join = may_join, shorter = shorter }
