@@ -26,6 +26,7 @@ inline constexpr CUresult kCaptureUnmatched = static_cast<CUresult>(903);
 inline constexpr CUresult kCaptureUnjoined = static_cast<CUresult>(904);
 inline constexpr CUresult kCapturedEvent = static_cast<CUresult>(907);
 inline constexpr CUresult kCaptureWrongThread = static_cast<CUresult>(908);
+inline constexpr CUresult kUpdateRefused = static_cast<CUresult>(910);
 
 // A device address = kDeviceBase + heap offset: no host mapping, so that following one crashes.
 inline constexpr CUdeviceptr kDeviceBase = 0x700000000000;
@@ -97,6 +98,7 @@ struct Module {  // and library
 struct Node {
   static constexpr uint32_t kTag = 0x4e6f6431;
   uint32_t tag = kTag;
+  uint64_t id = 0;  // the same in every copy of its graph
   Command command;
   int priority = 0;  // of a kernel: its launch's, else that of its stream
   // Of a kernel only: what cuGraphKernelNodeGetParams_v2 answers.
@@ -117,6 +119,9 @@ struct Graph {
   uint32_t tag = kTag;
   bool executable = false;
   bool node_priorities = false;
+  // Of an executable: the end of its last launch, which the next one follows in whatever stream.
+  uint16_t last_slot = 0;
+  uint64_t last_seq = 0;
   // In the order of capture, which is a topological one: a launch runs them one after the other.
   std::deque<Node> nodes;  // a node stays where it is: its address is its handle
 };

@@ -40,7 +40,9 @@ CUresult check_legacy(Context* context) {
 CUresult capture_node(Stream* stream, const Command& command) {
   Capture* capture = stream->capture;
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  capture->nodes.emplace_back().command = command;
+  Node& node = capture->nodes.emplace_back();
+  node.id = driver().next_id++;
+  node.command = command;
   auto& unjoined = capture->unjoined;
   const bool fork = stream != capture->origin;
   if (fork && std::find(unjoined.begin(), unjoined.end(), stream) == unjoined.end()) {
@@ -173,12 +175,20 @@ CUresult instantiate(CUgraphExec* executable, CUgraph handle, unsigned long long
 
 CUresult launch(CUgraphExec handle, CUstream stream_handle, NullStream null) {
   HEDDLE_SIM_CALL(call);
-  const Graph* graph = live<Graph>(handle);
+  Graph* graph = live<Graph>(handle);
   if (graph == nullptr || !graph->executable) return CUDA_ERROR_INVALID_VALUE;
   CUresult error;
   Stream* stream = find_stream(call, stream_handle, null, error);
   if (stream == nullptr) return error;
   error = reserve_for(*graph);
+  const bool captured = stream->capture != nullptr;
+  if (error == CUDA_SUCCESS && !captured && graph->last_slot != stream->slot &&
+      driver().link.done(graph->last_slot) < graph->last_seq) {
+    Command behind;
+    behind.after_stream = graph->last_slot;
+    behind.after_seq = graph->last_seq;
+    error = issue(call, stream, behind);
+  }
   if (error != CUDA_SUCCESS) return error;
   for (const Node& node : graph->nodes) {
     if (node.memory != 0) continue;
@@ -188,6 +198,9 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, NullStream null) {
     error = issue(call, stream, command);
     if (error != CUDA_SUCCESS) return error;
   }
+  if (captured) return CUDA_SUCCESS;
+  graph->last_slot = stream->slot;
+  graph->last_seq = stream->issued;
   return CUDA_SUCCESS;
 }
 

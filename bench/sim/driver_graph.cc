@@ -28,6 +28,27 @@ Node* kernel_node(CUgraphNode handle) {
   return node != nullptr && node->function != nullptr ? node : nullptr;
 }
 
+// As the documentation has it: the same nodes in the same order, or the executable stays as it was.
+CUresult update(CUgraphExec handle, CUgraph from_handle) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  const Graph* from = live<Graph>(from_handle);
+  if (graph == nullptr || !graph->executable || from == nullptr || from->executable) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool alike = std::equal(graph->nodes.begin(), graph->nodes.end(), from->nodes.begin(),
+                                from->nodes.end(), [](const Node& a, const Node& b) {
+                                  return type_of(a) == type_of(b) && a.memory == b.memory;
+                                });
+  if (!alike) return kUpdateRefused;
+  for (size_t i = 0; i < from->nodes.size(); ++i) {
+    const uint64_t id = graph->nodes[i].id;
+    graph->nodes[i] = from->nodes[i];
+    graph->nodes[i].id = id;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 }  // namespace heddle::sim
 
@@ -103,4 +124,25 @@ HEDDLE_SIM_API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaun
   if (id != CU_LAUNCH_ATTRIBUTE_PRIORITY) return unsupported("cuGraphKernelNodeSetAttribute");
   node->priority = value->priority;
   return CUDA_SUCCESS;
+}
+
+HEDDLE_SIM_API CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode*, int*) {
+  return update(exec, graph);
+}
+HEDDLE_SIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void*) {
+  return update(exec, graph);
+}
+
+HEDDLE_SIM_API CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
+                                                          const void* params) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  const Node* wanted = kernel_node(node);  // of the graph that it was instantiated from
+  if (graph == nullptr || !graph->executable || wanted == nullptr || params == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto found = std::find_if(graph->nodes.begin(), graph->nodes.end(),
+                                  [&](const Node& own) { return own.id == wanted->id; });
+  if (found == graph->nodes.end()) return CUDA_ERROR_INVALID_VALUE;
+  return change_node(*found, *static_cast<const CUDA_KERNEL_NODE_PARAMS_v2*>(params));
 }
