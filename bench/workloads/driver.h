@@ -70,6 +70,10 @@ namespace heddle::workloads {
   X(cuLaunchKernelEx, (const CUlaunchConfig*, CUfunction, void**, void**))                        \
   X(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, unsigned long long))                     \
   X(cuGraphLaunch, (CUgraphExec, CUstream))                                                       \
+  X(cuGraphGetNodes, (CUgraph, CUgraphNode*, size_t*))                                            \
+  X(cuGraphKernelNodeGetParams_v2, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v2*))                    \
+  X(cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, void*))                                          \
+  X(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec, CUgraphNode, const void*))                   \
   X(cuGraphExecDestroy, (CUgraphExec))                                                            \
   X(cuGraphDestroy, (CUgraph))                                                                    \
   X(cuGetErrorName, (CUresult, const char**))                                                     \

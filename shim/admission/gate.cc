@@ -139,8 +139,8 @@ void Turn::choose_twin(const Launch& launch) {
 }
 
 void Turn::twin_refused(CUgraphExec exec) {
+  shim::twin_refused(in_, exec, twin_);
   twin_ = nullptr;
-  shim::twin_refused(in_, exec);
 }
 
 void Turn::stay() {

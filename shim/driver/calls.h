@@ -103,6 +103,8 @@ CUresult cuStreamQuery(CUstream stream) noexcept;
 CUresult cuStreamQuery_ptsz(CUstream stream) noexcept;
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) noexcept;
 CUresult cuStreamGetPriority(CUstream stream, int* priority) noexcept;
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) noexcept;
+CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) noexcept;
 CUresult cuStreamDestroy(CUstream stream) noexcept;
 CUresult cuStreamDestroy_v2(CUstream stream) noexcept;
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) noexcept;

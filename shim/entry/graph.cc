@@ -14,14 +14,19 @@ CUresult launch_graph(CUgraphExec exec, CUstream stream) {
   const auto real = kPerThread ? HEDDLE_REAL(cuGraphLaunch_ptsz) : HEDDLE_REAL(cuGraphLaunch);
   const StreamRef ref{stream, kPerThread};
   if (!graph_fits(exec)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (goes_unobserved(exec)) return real(in_order(exec, ref, nullptr), stream);
-  Launch launch{ref, exec, {}};
-  launch.graph = true;
-  Turn turn(launch);
-  const CUgraphExec chosen = in_order(exec, ref, turn.twin());
-  CUresult result = real(chosen, stream);
-  if (result != CUDA_SUCCESS && chosen != exec) {
-    result = real(exec, stream);
+  InOrder order(exec, ref);
+  const auto launch = [&](CUgraphExec chosen) {
+    order.before();
+    return order.behind(real(chosen, stream), chosen);
+  };
+  if (goes_unobserved(exec)) return launch(exec);
+  Launch wanted{ref, exec, {}};
+  wanted.graph = true;
+  Turn turn(wanted);
+  const CUgraphExec twin = turn.twin();
+  CUresult result = launch(twin != nullptr ? twin : exec);
+  if (result != CUDA_SUCCESS && twin != nullptr) {
+    result = launch(exec);
     if (result == CUDA_SUCCESS) turn.twin_refused(exec);
   }
   return turn.launched(result);
@@ -31,7 +36,7 @@ CUresult instantiated(CUresult result, const CUgraphExec* exec, CUgraph graph, u
   if (result != CUDA_SUCCESS || exec == nullptr || !is_initialized()) return result;
   note_graph(*exec, graph);
   name_graph(*exec, graph);
-  clone_graph(*exec, graph, flags);
+  graph_instantiated(*exec, graph, flags);
   return result;
 }
 
@@ -42,17 +47,15 @@ uint64_t flags_of(const void* params) {
 
 template <class Real, class... Arguments>
 CUresult update(Real real, CUgraphExec exec, Arguments... arguments) {
-  if (is_initialized()) graph_updated(exec);
-  return real(exec, arguments...);
+  const CUresult result = real(exec, arguments...);
+  if (result == CUDA_SUCCESS && is_initialized()) graph_changed(exec);
+  return result;
 }
 
 template <class Real, class... Arguments>
 CUresult update_all(Real real, CUgraphExec exec, CUgraph graph, Arguments... arguments) {
-  const Update update = is_initialized() ? graph_updates(exec) : Update{};
   const CUresult result = real(exec, graph, arguments...);
-  if (update.again && result == CUDA_SUCCESS) {
-    clone_graph(exec, graph, update.flags, update.updates);
-  }
+  if (result == CUDA_SUCCESS && is_initialized()) graph_updated(exec, graph);
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "shim/sm/contexts.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -43,8 +42,6 @@ constexpr int64_t kLaneRestMinNs = 10'000'000;
 constexpr int64_t kLaneRestMaxNs = 10'000'000'000;
 
 constinit bool enough_queues = false;  // written once, before the first context
-
-constexpr int64_t kBackPatienceNs = 1'000'000'000;
 
 unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
   CUdevResource all{};
@@ -106,18 +103,6 @@ bool has_tie(Tie& tie, CUcontext primary) {
   return made;
 }
 
-bool record(CUevent event, StreamRef stream) {
-  const auto real =
-      stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
-  return real(event, stream.handle) == CUDA_SUCCESS;
-}
-
-bool await(StreamRef stream, CUevent event) {
-  const auto real =
-      stream.per_thread ? HEDDLE_REAL(cuStreamWaitEvent_ptsz) : HEDDLE_REAL(cuStreamWaitEvent);
-  return real(stream.handle, event, 0) == CUDA_SUCCESS;
-}
-
 // ---- making -------------------------------------------------------------------------------------
 
 // Of `count` groups, what a client with these words is to have: the smaller ones first.
@@ -161,16 +146,6 @@ CUgreenCtx make_context(CUdevice device, const CUdevResource (&groups)[kGroups],
   return context;
 }
 
-// Until its work is done, or for so long: without a call that waits in the driver, which would
-// never return if that work waited for this thread's next launch.
-void look_until_done(CUstream stream) {
-  const timespec pause{0, 20'000};
-  for (const int64_t until = now_ns() + kBackPatienceNs; now_ns() < until;) {
-    if (HEDDLE_REAL(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY) return;
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
-  }
-}
-
 void await_lanes(const StreamSlot& slot) {
   for (const auto& lane : slot.lanes) {
     const CUstream stream = lane.load(std::memory_order_relaxed);
@@ -179,6 +154,18 @@ void await_lanes(const StreamSlot& slot) {
 }
 
 }  // namespace
+
+bool record(CUevent event, StreamRef stream) {
+  const auto real =
+      stream.per_thread ? HEDDLE_REAL(cuEventRecord_ptsz) : HEDDLE_REAL(cuEventRecord);
+  return real(event, stream.handle) == CUDA_SUCCESS;
+}
+
+bool await(StreamRef stream, CUevent event) {
+  const auto real =
+      stream.per_thread ? HEDDLE_REAL(cuStreamWaitEvent_ptsz) : HEDDLE_REAL(cuStreamWaitEvent);
+  return real(stream.handle, event, 0) == CUDA_SUCCESS;
+}
 
 bool primary_is_active(CUdevice device) {
   unsigned flags = 0;
@@ -327,7 +314,7 @@ bool Detour::back() {
   HEDDLE_FAULT_POINT("detour: back, not awaited");
   if (recorded && await(from_, out_)) return true;
   rest_lanes(slot_);
-  look_until_done(lane_);
+  look_until([&] { return HEDDLE_REAL(cuStreamQuery)(lane_) != CUDA_ERROR_NOT_READY; });
   return false;
 }
 

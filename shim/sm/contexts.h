@@ -23,6 +23,8 @@
 // there is no family: CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets.
 #pragma once
 
+#include <time.h>
+
 #include <span>
 
 #include "shim/evidence/streams.h"
@@ -63,6 +65,21 @@ uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t pa
 
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);
+
+// Events that tie streams together; false: the driver refused.
+bool record(CUevent event, StreamRef stream);
+bool await(StreamRef stream, CUevent event);
+
+// Where a tie failed: looks until `done`, for a second at most. Without a call that waits in the
+// driver, which would never return if that work waited for this thread's next launch.
+template <class Done>
+void look_until(Done&& done) {
+  constexpr int64_t kPatienceNs = 1'000'000'000;
+  const timespec pause{0, 20'000};
+  for (const int64_t until = now_ns() + kPatienceNs; now_ns() < until && !done();) {
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+  }
+}
 
 // A launch's way into a partition and back. On the caller's thread, without a lock. Captures wait
 // until it is over (EventPermit), and so does the end of the primary context.

@@ -6,17 +6,17 @@
 // All nodes have the same partition, or each run of them its own (ipc::size_inside).
 // The twin is launched in the executable's place, into the application's own stream.
 //
-// The application may change or destroy its graph once it is instantiated: it is cloned before that
-// call returns. A launch notes the twin that it wants and goes as it is; the helper thread makes
-// the twin from the clone, and later launches take it. A twin ends with its executable, or where
-// all places are taken and other sizes are wanted inside the graph: the launch that wants them
-// gives up one that was not launched last. So no launch meets one that is being destroyed. An
-// executable that the application updates goes on without twins.
+// twins.cc is what a launch and an update do, twin_maker.cc what the helper thread does, and
+// twin_table.h what they share. The application may change or destroy its graph once it is
+// instantiated: it is cloned before that call returns. A launch notes the twin that it wants and
+// goes as it is. The helper makes the twin from the clone, and later launches take it. A twin ends
+// with its executable, with an update of it, or when the helper gives it up for another one.
 //
 // The driver orders a launch behind all earlier ones of the same executable, in whatever stream. It
-// does not know that twins are one: the first launch in another stream takes what was launched
-// last, and only the next one in that stream may be another. (Not so after an update: who updates
-// an executable while it runs, and then launches it into another stream, must order that himself.)
+// does not know that twins are one. So an executable that has twins has an event, recorded behind
+// each of its launches, and a launch into another stream waits for it. Streams are told apart by
+// their IDs, which are never used again. A launch takes a twin only if the launch before it has the
+// event behind it. Updates leave the event as it is.
 //
 // Only where the device has a family (contexts.h). CUDA wants the uses of one executable one at a
 // time, so that what is said of it here is only the caller's and the helper's.
@@ -38,12 +38,9 @@ enum class GraphFate : uint8_t {
   kDevice,       // the device may launch it, or update its nodes
   kCooperative,  // a kernel needs all its blocks at a time
   kUpdated,      // the application changed nodes of it, or all of it too often
-  kRefused,      // the driver refused the twin, or its launch
-  kFull,         // there is no room for further ones
+  kRefused,      // the driver refused a twin, or its launch
+  kFull,         // there was no room for a further one
 };
-
-// `exec` was instantiated from `graph` with these flags, or updated to it so often, on this thread.
-void clone_graph(CUgraphExec exec, CUgraph graph, uint64_t flags, uint32_t updates = 0);
 
 // Where the nodes of a twin run.
 struct TwinPlace {
@@ -53,28 +50,45 @@ struct TwinPlace {
   bool operator==(const TwinPlace&) const = default;
 };
 
-// The twin of `exec` there. nullptr: there is none, or not yet; the helper is called if there will
-// be one.
-CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at);
-// What is launched for `exec` into that stream: `wanted` (nullptr: `exec` itself), or what was
-// launched last. To be asked before every launch of an executable, managed or not.
-CUgraphExec in_order(CUgraphExec exec, StreamRef stream, CUgraphExec wanted);
-// Whether there may be one. A launch that asks says so.
-bool may_have_twin(CUgraphExec exec);
-
-// The driver refused to launch a twin of it.
-void twin_refused(const Inside& in, CUgraphExec exec);
-// The application is about to change the executable node by node: it goes on without twins.
-void graph_updated(CUgraphExec exec);
-// It is about to update it as a whole. Its twins end, and new ones are made of the other graph:
-// then clone_graph is called with what is told here, unless that happened too often.
-struct Update {
-  bool again = false;
-  uint64_t flags = 0;
-  uint32_t updates = 0;  // with this one
-};
-Update graph_updates(CUgraphExec exec);
+// `exec` was instantiated from `graph` with these flags.
+void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
+// The driver updated it to `graph` as a whole. Its twins end, and new ones are made of that graph
+// unless that happens too often.
+void graph_updated(CUgraphExec exec, CUgraph graph);
+// The driver changed nodes of it one by one: it goes on without twins.
+void graph_changed(CUgraphExec exec);
+// The application is about to destroy it.
 void graph_ends(CUgraphExec exec);
+
+// Whether there may be twins of it. A launch that asks says so.
+bool may_have_twin(CUgraphExec exec);
+// Its twin there. nullptr: there is none, or not yet; the helper is called if there will be one.
+// Between the two ends of an InOrder.
+CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at);
+// The driver refused to launch that twin: it ends, and others are put off for a while.
+void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin);
+
+// Around a launch of an executable, managed or not, from before its twin is looked for.
+struct Twinned;
+class InOrder {
+ public:
+  InOrder(CUgraphExec exec, StreamRef stream);
+  ~InOrder();
+  InOrder(const InOrder&) = delete;
+  InOrder& operator=(const InOrder&) = delete;
+
+  // The stream waits for the executable's earlier launches. Just before each call to the driver.
+  void before();
+  // The driver said `result` of launching `chosen`, the executable or its twin. Returns it.
+  CUresult behind(CUresult result, CUgraphExec chosen);
+
+ private:
+  bool follows() const;
+
+  Twinned* const entry_;  // nullptr: there is nothing to do
+  const CUgraphExec exec_;
+  const StreamRef stream_;
+};
 
 // Helper thread: makes what launches want.
 void make_twins();

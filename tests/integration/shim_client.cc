@@ -256,7 +256,8 @@ const Command kCommands[] = {
     {"graph_make_alloc", [](long) { return make_graph("alloc_node"); }},
     {"graph_make_coop", [](long) { return make_graph("coop_kernel"); }},
     {"graph_make_device", [](long) { return make_graph("first_kernel", 4); }},
-    {"graph_make_raised", [](long) { return make_graph("first_kernel", 8); }},
+    {"graph_make_by_node", [](long) { return make_graph("first_kernel", 8); }},
+    {"graph_make_raised", [](long) { return make_graph("raised_kernel", 8); }},
     {"graph_run",
      [](long n) -> int {
        return symbol<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch")(kept_graph, stream_of(n));

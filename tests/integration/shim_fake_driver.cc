@@ -93,10 +93,13 @@ FAKE std::atomic<int> fake_lane_deaf;       // so many records on one fail
 FAKE std::atomic<int> fake_lane_syncs;      // one was waited for
 FAKE std::atomic<int> fake_lane_looks;      // asked whether it is done
 FAKE std::atomic<int> fake_tie;             // the last event that a lane waited for
+FAKE std::atomic<int> fake_stream_lives;    // another one: each handle is another stream's
+FAKE std::atomic<int> fake_stream_looks;    // any stream was asked whether it is done
 FAKE std::atomic<int> fake_duration_us;     // between any two events
 FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
 FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
-std::atomic<int> fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0};
+std::atomic<int> fake_stream_lives{0}, fake_stream_looks{0}, fake_duration_us{250},
+    fake_spinning{0}, fake_no_lane{0};
 std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
     fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
 
@@ -180,7 +183,16 @@ FAKE CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* context) {
   const bool green = is_lane(stream) || (number >= kGreenStreams && number < kLanes);
   return *context = reinterpret_cast<CUgreenCtx>(green ? number : 0), CUDA_SUCCESS;
 }
+FAKE CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  *id =
+      reinterpret_cast<uint64_t>(stream) + 1'000'000ULL * static_cast<unsigned>(fake_stream_lives);
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) {
+  return cuStreamGetId(stream, id);
+}
 FAKE CUresult cuStreamQuery(CUstream stream) {
+  ++fake_stream_looks;
   fake_lane_looks += is_lane(stream);
   return unsafe(), CUDA_SUCCESS;
 }
@@ -367,8 +379,11 @@ FAKE CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID,
                                             const CUlaunchAttributeValue* value) {
   return node_priority = value->priority, CUDA_SUCCESS;
 }
-FAKE CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID,
+FAKE CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID id,
                                             CUlaunchAttributeValue* value) {
+  if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+    return value->priority = after("raised", node) != nullptr ? -1 : 0, CUDA_SUCCESS;
+  }
   return value->cooperative = after("coop", node) != nullptr, CUDA_SUCCESS;
 }
 // A Green Context's handle is its groups.

@@ -166,19 +166,35 @@ TEST_F(ShimTwins, AGrantsSetIsForAllOfTheGraph) {
   EXPECT_EQ(app("get fake_graph_moved"), "1500");
 }
 
-TEST_F(ShimTwins, TwinsHaveSoManyNodesInAll) {
+TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
   Application app(environment());
   start_sized(app);
   tell({.size = 2});
-  for (int i = 0; i < 44; ++i) {  // of 1 500 nodes each: 43 go into 65 536
-    EXPECT_EQ(app("graph_make_many"), "0");
-    for (int n = 0; n < 2'000 && count(0) + count(6) <= static_cast<uint64_t>(i); ++n) {
+  const auto launch_until = [&](auto done) {
+    for (int n = 0; n < 20'000 && !done(); ++n) {
       EXPECT_EQ(app("graph_run"), "0");
       usleep(1'000);
     }
+    return done();
+  };
+  for (uint64_t i = 1; i <= 44; ++i) {  // of 1 500 nodes each: 43 go into 65 536
+    EXPECT_EQ(app("graph_make_many"), "0");
+    EXPECT_TRUE(launch_until([&] { return count(0) + count(6) == i; })) << i;
   }
   EXPECT_EQ(count(0), 43U);
   EXPECT_EQ(count(6), 1U);
+  EXPECT_TRUE(launch_until([&] { return count(0) == 44; })) << "the first was idle for long";
+  EXPECT_EQ(app("get fake_execs"), "87") << "44 executables, and one twin fewer";
+}
+
+TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(app("graph_make"), "0");
+    EXPECT_TRUE(comes_to(app, kLastTwo, 0)) << i;
+  }
 }
 
 TEST_F(ShimTwins, ItsChildrenMoveToo) {
@@ -214,7 +230,7 @@ TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
   EXPECT_EQ(app("get fake_execs"), "1");
 }
 
-TEST_F(ShimTwins, OfAGraphThatIsUpdatedAsAWholeTwinsAreMadeAnewSoOften) {
+TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
   Application app(environment());
   start_sized(app);
   tell({.size = 2});
@@ -227,14 +243,25 @@ TEST_F(ShimTwins, OfAGraphThatIsUpdatedAsAWholeTwinsAreMadeAnewSoOften) {
     EXPECT_EQ(count(0), update + 1);
   }
   EXPECT_EQ(count(4), 0U);
-  EXPECT_EQ(app("graph_update_all"), "0");
-  EXPECT_TRUE(stays(app)) << "it is updated too often";
-  EXPECT_EQ(count(4), 1U);
-  EXPECT_EQ(app("get fake_execs"), "1");
-  EXPECT_EQ(app("get fake_clones"), "0");
 }
 
-TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsNotTriedAgain) {
+TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  for (int i = 0; i < 1'000 && count(4) == 0; ++i) EXPECT_EQ(app("graph_update_all"), "0");
+  EXPECT_EQ(count(4), 1U);
+  EXPECT_TRUE(stays(app)) << "it is updated too often";
+  EXPECT_EQ(app("get fake_clones"), "0");
+  for (int i = 0; i < 3'000 && app("get fake_clones") == "0"; ++i) {
+    EXPECT_EQ(app("graph_update_all"), "0");
+    usleep(1'000);
+  }
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+}
+
+TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
   Application app(environment());
   start_sized(app);
   tell({.size = 2});
@@ -244,27 +271,69 @@ TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsNotTriedAgain) {
   EXPECT_EQ(app("graph_run"), "0");
   EXPECT_EQ(app("get fake_graph_groups"), "0");
   app("set fake_no_twin 0");
+  EXPECT_EQ(app("get fake_execs"), "1");
   EXPECT_TRUE(stays(app));
   EXPECT_EQ(count(5), 1U);
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
 }
 
-// The driver orders launches of one executable in any streams; of a twin it does not know that.
-TEST_F(ShimTwins, TheFirstLaunchInAnotherStreamTakesWhatWasLaunchedLast) {
+TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
   Application app(environment());
   start_sized(app);
   tell({.size = 2});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
-  tell({});
-  const auto groups = [&](const char* launch) {
-    EXPECT_EQ(app(launch), "0");
-    return app("get fake_graph_groups");
-  };
-  EXPECT_EQ(groups("graph_run 64"), std::to_string(kLastTwo)) << "behind the one before it";
-  EXPECT_EQ(groups("graph_run 64"), "0");
+  tell({.size = 2, .raised = true, .launch_priority = -5});
+  EXPECT_TRUE(comes_to(app, kLastTwo, -5));
+  app("set fake_no_twin 1");
+  EXPECT_EQ(app("graph_run"), "0");
+  app("set fake_no_twin 0");
+  EXPECT_EQ(count(5), 1U);
   tell({.size = 2});
-  EXPECT_EQ(groups("graph_run 72"), "0");
-  EXPECT_EQ(groups("graph_run 72"), std::to_string(kLastTwo));
+  EXPECT_EQ(app("graph_run"), "0");
+  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo)) << "at once";
+}
+
+// The driver orders launches of one executable in any streams; of a twin it does not know that.
+TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  const auto told = [&](const char* launch) {
+    app("ops");
+    EXPECT_EQ(app(launch), "0");
+    return app("ops");
+  };
+  EXPECT_EQ(told("graph_run 64"), "wait 64,launch 64,record 64,");
+  EXPECT_EQ(told("graph_run 64"), "launch 64,record 64,") << "the stream orders them";
+  tell({});
+  EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "the executable itself";
+  app("set fake_stream_lives 1");
+  EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "another one's handle by now";
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_update_all"), "0");
+  EXPECT_EQ(told("graph_run 64"), "wait 64,launch 64,record 64,") << "an update changes no order";
+  EXPECT_EQ(app("graph_update"), "0");
+  EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "nor do nodes of it";
+}
+
+TEST_F(ShimTwins, WhereNoEventIsBehindATwinTheThreadLooksUntilItIsDone) {
+  Application app(environment());
+  start_sized(app);
+  tell({.size = 2});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  const int looks = std::stoi(app("get fake_stream_looks"));
+  app("set fake_event_errors 1");
+  EXPECT_EQ(app("graph_run"), "0");
+  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
+  EXPECT_EQ(app("get fake_stream_looks"), std::to_string(looks + 1));
+  EXPECT_EQ(app("graph_run"), "0");
+  EXPECT_EQ(app("get fake_graph_groups"), "0") << "nothing says what is before it";
+  EXPECT_EQ(app("graph_run"), "0");
+  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
 }
 
 TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
@@ -274,6 +343,15 @@ TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
   tell({.raised = true, .launch_priority = -5});
   EXPECT_TRUE(stays(app));
   EXPECT_EQ(app("get fake_execs"), "1");
+}
+
+// PyTorch instantiates so.
+TEST_F(ShimTwins, AGraphThatIsToUseItsNodesPrioritiesAndHasNoneIsRaised) {
+  Application app(environment());
+  start_sized(app);
+  EXPECT_EQ(app("graph_make_by_node"), "0");
+  tell({.raised = true, .launch_priority = -5});
+  EXPECT_TRUE(comes_to(app, 0, -5));
 }
 
 TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {

@@ -1,0 +1,97 @@
+// The executables that may have twins, as launches and the helper share them.
+#pragma once
+
+#include <atomic>
+
+#include "shim/link/spin.h"
+#include "shim/sm/twins.h"
+
+namespace heddle::shim {
+
+// What a twin is made for besides the sizes inside, as one word; 0: nothing.
+constexpr uint64_t key_of(TwinPlace at) {
+  return uint64_t{at.groups} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
+}
+constexpr uint32_t groups_of(uint64_t key) { return static_cast<uint32_t>(key >> 8); }
+constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
+
+// A twin and what it was made for. Written by the helper, and by whoever ends the executable.
+struct TwinSlot {
+  std::atomic<uint64_t> key{0};  // 0: free
+  std::atomic<uint64_t> inside{0};
+  std::atomic<CUgraphExec> twin{nullptr};
+  std::atomic<int64_t> used_ns{0};  // when a launch took it last
+
+  bool is(uint64_t wanted, uint64_t sizes) const {
+    return key.load(std::memory_order_acquire) == wanted &&
+           inside.load(std::memory_order_relaxed) == sizes;
+  }
+};
+
+struct Twinned {
+  static constexpr uint32_t kTwins = 4;
+
+  std::atomic<CUgraphExec> exec{nullptr};  // nullptr: free
+  std::atomic<bool> used{false};           // it was taken before: who looks for another goes on
+  std::atomic<GraphFate> fate{GraphFate::kTwin};  // kTwin: it may have some
+  std::atomic<uint32_t> launching{0};             // meanwhile the helper gives up none of its twins
+  // What a launch wants, of the helper.
+  std::atomic<bool> wanted{false};
+  std::atomic<uint64_t> wanted_key{0}, wanted_inside{0};
+  // After a refusal: when the next may be tried, and how long that was put off for.
+  std::atomic<int64_t> again_ns{0};
+  int64_t rest_ns = 0;
+  // Behind the last launch. Made with the first twin, kept until the executable ends.
+  std::atomic<CUevent> tail{nullptr};
+  // Whoever launches: the tail was recorded behind the last launch, into the stream of this ID.
+  bool has_tail = false;
+  uint64_t tail_stream = 0;
+  TwinSlot twins[kTwins];
+  CUgraph clone = nullptr;
+  uint64_t flags = 0;
+  bool own_priorities = false;  // the application gave nodes one
+  uint32_t nodes = 0;           // kernels
+  int device = 0;
+  // Clones that updates may still make, and when that was reckoned.
+  uint32_t clones_left = 0;
+  int64_t clones_ns = 0;
+};
+
+inline constexpr uint32_t kTwinned = 1024;
+extern constinit Twinned twinned[kTwinned];
+// Held while an entry begins, changes or ends, and by the helper while it makes a twin: an
+// executable that ends meanwhile waits for that, some milliseconds.
+extern constinit Spin twins_lock;
+// Of all entries; with the lock held.
+extern constinit uint32_t twins_made, twin_nodes;
+extern constinit std::atomic<bool> twins_wanted;
+
+// nullptr: it has no entry. Any thread.
+Twinned* find_twinned(CUgraphExec exec);
+
+// A free entry for one that has none; nullptr: there is no room. With the lock held.
+Twinned* free_twinned(CUgraphExec exec);
+
+void count(const Inside& in, GraphFate fate);
+inline void count(GraphFate fate) { count(Inside(), fate); }
+
+// With the lock held. A twin that runs is freed when it is done: the call does not wait.
+void end_twin(const Twinned& entry, TwinSlot& slot);
+// All of its twins, and the clone.
+void end_clone(Twinned& entry);
+// After a refusal or for want of room; counted the first time.
+void put_off(const Inside& in, Twinned& entry, GraphFate why);
+
+// Visits the kernel nodes of the graph and of its children, until one visit fails.
+inline constexpr int kGraphDepthMost = 8;
+CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode node, void* data), void* data,
+                       int depth = 0);
+template <class Visit>
+CUresult for_each_kernel(CUgraph graph, Visit&& visit) {
+  const auto call = [](CUgraphNode node, void* data) {
+    return (*static_cast<std::remove_reference_t<Visit>*>(data))(node);
+  };
+  return visit_kernels(graph, call, &visit);
+}
+
+}  // namespace heddle::shim
