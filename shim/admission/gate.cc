@@ -51,6 +51,13 @@ constexpr int64_t kWorthNs = 100'000;
 
 constinit std::atomic<bool> has_peers{false};
 
+// The short ways of a launch hold no turn.
+void begin_detours(StreamSlot& stream) {
+  if (stream.detoured.load(std::memory_order_relaxed)) return;
+  stream.detoured.store(true, std::memory_order_seq_cst);
+  any_detours.store(true, std::memory_order_seq_cst);
+}
+
 bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
   return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;
@@ -77,6 +84,10 @@ constinit KernelSet unraised;
     }
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
+  if (partition_ != 0 && !graph_) [[unlikely]]
+    begin_detours(*stream_);
+  if (stream_->detoured.load(std::memory_order_relaxed)) [[unlikely]]
+    turn_.emplace(stream_->turn);
   if (graph_) {
     choose_twin(launch);
   } else if (partition_ != 0) [[unlikely]] {
@@ -478,7 +489,7 @@ void note_signal(StreamRef stream) {
 
 void note_peer() { has_peers.store(true, std::memory_order_relaxed); }
 
-void note_activity(StreamRef ref, wire::Kind kind) {
+Activity::Activity(StreamRef ref, wire::Kind kind) {
   Inside in;
   if (!in || (anything_captures() && stream_captures(ref))) return;
   StreamSlot& stream = stream_slot(in, ref);
@@ -490,6 +501,7 @@ void note_activity(StreamRef ref, wire::Kind kind) {
   fields.kind = kind;
   fields.device = static_cast<uint8_t>(stream.device);
   in.post(fields);
+  if (stream.detoured.load(std::memory_order_relaxed)) turn_.emplace(stream.turn);
 }
 
 }  // namespace heddle::shim

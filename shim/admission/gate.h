@@ -121,6 +121,7 @@ class Turn {
   int priority_ = 0;
   uint32_t partition_ = 0;
   ipc::Special special_;
+  std::optional<Held> turn_;  // at a stream whose launches make detours
   std::optional<Detour> detour_;
   CUgraphExec twin_ = nullptr;
   // What follows is set when the launch has its admission.
@@ -144,7 +145,13 @@ void note_signal(StreamRef stream);
 // that wait for each other.
 void note_peer();
 
-// A copy or memset was submitted to `stream`: recorded, never held back. Called before the driver.
-void note_activity(StreamRef stream, wire::Kind kind);
+// Around the submission of a copy or memset to `stream`: recorded, never held back.
+class Activity {
+ public:
+  Activity(StreamRef stream, wire::Kind kind);
+
+ private:
+  std::optional<Held> turn_;
+};
 
 }  // namespace heddle::shim

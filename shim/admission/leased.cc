@@ -11,7 +11,8 @@ namespace heddle::shim {
   ipc::ring_prefetch(thread.block->ring_head, thread.block->ring);
   StreamSlot* const stream = known_stream(thread, ref_);
   if (kernel.index >= ipc::kKernels || stream == nullptr ||
-      static_cast<uint32_t>(stream->device) >= ipc::kDevices || anything_captures()) {
+      static_cast<uint32_t>(stream->device) >= ipc::kDevices || anything_captures() ||
+      stream->detoured.load(std::memory_order_relaxed)) {
     return false;
   }
   const ipc::ControlMemory& control = in_.control();

@@ -46,7 +46,10 @@ class Untold {
   [[gnu::always_inline]] Untold(void* handle, const ipc::LaunchShape& shape) {
     const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
     const uint32_t wait = waits();
-    if (word == 0 || !telling.has_room(wait) || anything_captures()) return;
+    if (word == 0 || !telling.has_room(wait) || anything_captures() ||
+        any_detours.load(std::memory_order_relaxed)) {
+      return;
+    }
     const int64_t at_ns = now_ns();
     if (!telling.may_skip(at_ns, wait)) return;
     const KernelRef kernel = known_kernel(handle, shape);

@@ -18,6 +18,7 @@
 
 #include "ipc/fault.h"
 #include "ipc/layout.h"
+#include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
 
 namespace heddle::shim {
@@ -51,7 +52,7 @@ inline bool is_harmless(const void* handle) {
 inline bool goes_unobserved(const void* handle) {
   if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return true;
   if (word_page.header.unobserved.load(std::memory_order_relaxed) == 0) return false;
-  if (!is_harmless(handle)) return false;
+  if (!is_harmless(handle) || any_detours.load(std::memory_order_relaxed)) return false;
   ++unobserved_launches;
   HEDDLE_FAULT_POINT("unobserved: counted, not launched");
   return true;

@@ -10,7 +10,7 @@ using heddle::wire::Kind;
 #define HEDDLE_ACTIVITY(name, kind, per_thread, stream, parameters, arguments) \
   CUresult name parameters noexcept;                                           \
   CUresult name parameters noexcept {                                          \
-    note_activity({stream, per_thread}, kind);                                 \
+    const Activity activity({stream, per_thread}, kind);                       \
     return HEDDLE_REAL(name) arguments;                                        \
   }
 #define HEDDLE_ASYNC(name, kind, parameters, arguments)             \

@@ -241,16 +241,16 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
   }
 // A small copy from the host travels with the commands and returns before its turn has come: it is
 // activity, and no evidence.
-#define HEDDLE_COPY_FROM_HOST(name, per_thread)                            \
-  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept;  \
-  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept { \
-    constexpr size_t kInlineBytes = 64 * 1024;                             \
-    if (bytes <= kInlineBytes) {                                           \
-      note_activity({nullptr, per_thread}, heddle::wire::Kind::COPY);      \
-      return HEDDLE_REAL(name)(to, from, bytes);                           \
-    }                                                                      \
-    Wait wait(StreamRef{nullptr, per_thread});                             \
-    return wait.returned(HEDDLE_REAL(name)(to, from, bytes));              \
+#define HEDDLE_COPY_FROM_HOST(name, per_thread)                                 \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept;       \
+  CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept {      \
+    constexpr size_t kInlineBytes = 64 * 1024;                                  \
+    if (bytes <= kInlineBytes) {                                                \
+      const Activity activity({nullptr, per_thread}, heddle::wire::Kind::COPY); \
+      return HEDDLE_REAL(name)(to, from, bytes);                                \
+    }                                                                           \
+    Wait wait(StreamRef{nullptr, per_thread});                                  \
+    return wait.returned(HEDDLE_REAL(name)(to, from, bytes));                   \
   }
 #pragma GCC visibility push(default)
 HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2, false)

@@ -9,6 +9,7 @@ namespace heddle::shim {
 
 constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64] = {};
 constinit Counts counts;
+constinit std::atomic<bool> any_detours{false};
 
 namespace {
 
@@ -190,6 +191,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);
   slot.next_rest = 0;
+  slot.detoured.store(false, std::memory_order_relaxed);
   // What is known of one that shares holds for all: it is taken anew at each of their launches.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
@@ -300,6 +302,8 @@ void forget_streams() {
     StreamSlot& slot = slots[place];
     keys[place].store(kFreeKey, std::memory_order_relaxed);
     slot.events.forget();
+    slot.turn.forget();
+    slot.detoured.store(false, std::memory_order_relaxed);
     for (Marker& marker : slot.markers) marker = {};
     for (Pair& pair : slot.pairs) {
       pair.begin = pair.end = nullptr;

@@ -72,6 +72,11 @@ struct alignas(64) StreamSlot {
   std::atomic<CUstream> lanes[kLanes] = {};
   std::atomic<int64_t> lanes_again_ns{0}, lanes_rest_ns{0};
 
+  // A launch of it made a detour (contexts.h). From then on whoever puts work into it holds `turn`:
+  // a detour is several calls, and work that came between them would overlap with its launch.
+  std::atomic<bool> detoured{false};
+  Spin turn;
+
   Spin events;  // guards what follows; only ever tried on the launch path
   // After an error of an event: so many chances to place one are let pass, each time twice as many.
   std::atomic<uint32_t> rest{0};
@@ -81,6 +86,9 @@ struct alignas(64) StreamSlot {
   Marker markers[kMarkers];
   Pair pairs[kPairs];
 };
+
+// Some stream of the process is `detoured`.
+extern constinit std::atomic<bool> any_detours;
 
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
 StreamSlot& stream_slot(Inside& in, StreamRef stream);

@@ -280,6 +280,11 @@ const Command kCommands[] = {
     {"graph_plain", [](long) { return launch_graph(kernel("child many second_kernel")); }},
     {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
     {"attributes", [](long n) { return launch_with_attributes(first, stream_of(n)); }},
+    {"memset",
+     [](long n) -> int {
+       return symbol<CUresult(CUdeviceptr, unsigned char, size_t, CUstream)>("cuMemsetD8Async")(
+           0, 0, 0, stream_of(n));
+     }},
     {"coop", [](long n) { return launch_cooperative(first, stream_of(n)); }},
     {"access", [](long n) { return set_access(static_cast<int>(n)); }},
     {"multi", [](long) { return launch_on_two_devices(first); }},

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -91,6 +92,8 @@ FAKE std::atomic<int> fake_lane_priority;   // of the last one
 FAKE std::atomic<int> fake_lane_refuses;    // so many launches into one fail
 FAKE std::atomic<int> fake_lane_deaf;       // so many records on one fail
 FAKE std::atomic<int> fake_lane_syncs;      // one was waited for
+FAKE std::atomic<int> fake_lane_pause_ms;   // a launch into one takes so long
+FAKE std::atomic<int> fake_lane_pauses;     // launches that do so now
 FAKE std::atomic<int> fake_lane_looks;      // asked whether it is done
 FAKE std::atomic<int> fake_tie;             // the last event that a lane waited for
 FAKE std::atomic<int> fake_stream_lives;    // another one: each handle is another stream's
@@ -98,8 +101,8 @@ FAKE std::atomic<int> fake_stream_looks;    // any stream was asked whether it i
 FAKE std::atomic<int> fake_duration_us;     // between any two events
 FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
 FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
-std::atomic<int> fake_stream_lives{0}, fake_stream_looks{0}, fake_duration_us{250},
-    fake_spinning{0}, fake_no_lane{0};
+std::atomic<int> fake_lane_pause_ms{0}, fake_lane_pauses{0}, fake_stream_lives{0},
+    fake_stream_looks{0}, fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0};
 std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
     fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
 
@@ -312,6 +315,11 @@ static CUresult launch(CUstream stream) {
   pthread_mutex_lock(&creating);
   pthread_mutex_unlock(&creating);
   note("launch", stream);
+  if (is_lane(stream) && fake_lane_pause_ms > 0) {
+    ++fake_lane_pauses;
+    usleep(static_cast<useconds_t>(fake_lane_pause_ms) * 1'000);
+    --fake_lane_pauses;
+  }
   if (is_lane(stream) && fake_lane_refuses > 0 && fake_lane_refuses-- > 0) {
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
@@ -420,6 +428,9 @@ FAKE CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   fake_graph_moved = place.moved.load();
   fake_graph_priority = place.priority.load();
   return launch(stream);
+}
+FAKE CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream stream) {
+  return note("memset", stream), CUDA_SUCCESS;
 }
 FAKE CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned,
                                         unsigned, unsigned, unsigned, CUstream stream, void**) {

@@ -79,6 +79,25 @@ TEST_F(ShimPartition, EachThreadTiesWithEventsOfItsOwn) {
   EXPECT_EQ(app("get fake_tie"), tie);
 }
 
+// What came between would overlap with the launch: the stream waits for that only at the end.
+TEST_F(ShimPartition, NoOtherThreadPutsWorkIntoAStreamAmidADetour) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = lane_of(app);
+  for (const char* beside : {"launch 64", "coop 64", "memset 64"}) {
+    EXPECT_EQ(app(beside), "0");  // known by now
+    app("ops");
+    app("set fake_lane_pause_ms 50");
+    app.send("@launch 64");
+    while (app("get fake_lane_pauses") == "0") {
+    }
+    app("set fake_lane_pause_ms 0");
+    EXPECT_EQ(app(beside), "0");
+    EXPECT_EQ(app("result"), "0");
+    EXPECT_EQ(app("ops").find(detour(lane, "64")), 0u) << beside;
+  }
+}
+
 TEST_F(ShimPartition, WithoutAPartitionNothingIsMade) {
   Application app(environment());
   start(app, kLease);
