@@ -5,16 +5,15 @@
 namespace heddle::core {
 
 uint32_t Kernel::waves_on(uint32_t sms) const {
-  if (facts.block_threads == 0)
-    return std::max(1u, facts.grid_blocks);  // a graph's nodes, one after the other
+  if (is_graph()) return 1;
   const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms);
   return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 
-double Outstanding::longest_wave_us() const {
+double Outstanding::longest_hold_us() const {
   double longest = 0;
   for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.wave_us);
+    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.hold_us);
   }
   return longest;
 }

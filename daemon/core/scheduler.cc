@@ -144,7 +144,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
                    work.posted_at);
   c.last_kernel = work.kernel;
   c.longest_us = std::max(c.longest_us, work.predicted_us);
-  c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
+  c.longest_hold_us = std::max(c.longest_hold_us, work.hold_us);
   count_run(c, work);
   charge_promises(c, work);
   c.gap_synchronized = false;

@@ -126,6 +126,7 @@ struct Scheduler::State final : Gpu {
   void settle_all(Client* own);
   double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
+  double stretch(const Client&, const Kernel&, double whole_us, uint32_t fence) const;
   Client* find(ClientId);
 
   // ---- completion.cc ----
