@@ -124,7 +124,7 @@ struct LaunchBody {
   uint16_t thread;
   LaunchKind kind;
   Admission admission;
-  bool unmovable;       // kAsked: it runs on all SMs that its client has, whatever the grant says
+  bool unmovable;       // it runs on all SMs, whatever its kernel's size or the grant says
   uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h)
 };
 

@@ -184,6 +184,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   ask_about(c, b.kernel);
   work.fence = set_of(c, b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
+  if (b.unmovable) work.fence = 0;
   predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
   work.stream = b.stream;

@@ -50,8 +50,8 @@ uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
 
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
 uint32_t Scheduler::State::peek_set(const Client& c, const Waiting& w, uint32_t sm) const {
-  const uint32_t size =
-      w.fenceable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.partition) : 0;
+  if (!w.fenceable()) return 0;
+  const uint32_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
   if (size == 0) return c.kept;
   return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
 }

@@ -106,7 +106,11 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(stays(app)) << "nobody asked for anything";
   tell({.size = 2});
+  records(wire::Kind::GRAPH);
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  const auto told = records(wire::Kind::GRAPH);
+  EXPECT_TRUE(told.front().unmovable) << "its twin was yet to be made";
+  EXPECT_FALSE(told.back().unmovable);
   tell({.size = 2, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   tell({.raised = true, .launch_priority = -5});

@@ -248,6 +248,16 @@ TEST_F(SmSets, WhatTakesLongerInItsSetTakesLessOnAllSms) {
   EXPECT_NEAR(core_->outlook(1, now_, 0).duration_us, 200, 1) << "of its curve, on 4 groups";
 }
 
+TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 4);
+  Event e = launch(EventKind::kPosted, 1, Admission::kLease);
+  e.launch.unmovable = true;
+  step(e);
+  EXPECT_NEAR(outstanding_us(), 100, 1);
+}
+
 TEST_F(SmSets, AGrantWithoutASizeHasTheKernels) {
   use(&policy_);
   attach_split(1, 0);
@@ -345,6 +355,14 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   EXPECT_EQ(window_[1].partition, 0x00ffu);
   EXPECT_EQ(window_[2].partition, 0xff00u);
   EXPECT_TRUE(core_->sized(2));
+  now_ += 20 * kUs;
+  done(1);
+  curve_ = {};
+  known_kernel(1, 0, 13);
+  Event stays = launch(EventKind::kAsked, 1, Admission::kAsk);
+  stays.launch.unmovable = true;
+  step(stays);
+  EXPECT_NEAR(outstanding_us(), 100, 1) << "a grant cannot move it either";
   now_ += 10 * kMs;
   done(1);
   tick(now_ + 100 * kMs);
