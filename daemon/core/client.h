@@ -99,6 +99,8 @@ class Outstanding {
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
+  // Launch `seq` of `stream`, if it is there, has no fence after all.
+  void unfence(uint16_t stream, uint64_t seq);
   // Removes the oldest of all that was posted at or before `until`.
   bool take_oldest(TimeNs until, Work& out);
 
@@ -114,6 +116,9 @@ class Outstanding {
     bool used = false;
   };
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
+  // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
+  uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
+  void end_fence(const Work& work);
 
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;

@@ -30,7 +30,8 @@ enum class EventKind : uint16_t {
   kKernel,      // body: kernel; a kernel ID is first seen at a client
   kPosted,      // body: launch; it was launched (or is about to be) without asking
   kAsked,       // body: launch; thread `thread` waits for a grant of `ask_seq`
-  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself
+  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself, or
+                // (kAsk, `unmovable`) it launched as it was granted, but for the SM set
   kWaiting,     // body: done.stream; a thread entered a synchronizing call
   kCompleted,   // body: done
   kStreamEnd,   // body: done.stream

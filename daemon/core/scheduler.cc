@@ -252,8 +252,9 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
   if (const uint32_t slot = find_ask(c, e.launch); slot != kNoSlot) {
     ++stats.withdrawn;
     release(slot);
-  } else {
-    ++stats.crossed;  // granted in the meantime: its work is in flight already
+  } else {  // granted in the meantime: its work is in flight already
+    if (e.launch.admission != Admission::kAsk) ++stats.crossed;
+    if (e.launch.unmovable) c.outstanding.unfence(e.launch.stream, e.launch.stream_seq);
   }
 }
 

@@ -33,9 +33,7 @@ struct Waiting {
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
 
-  bool fenceable() const {
-    return kind == LaunchKind::kKernel && !unmovable && client->groups.count > 1;
-  }
+  bool fenceable() const { return !unmovable && client->groups.count > 1; }
 };
 
 // How it is known that work is done: by its predicted end alone; by evidence that came later; or by

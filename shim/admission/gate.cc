@@ -358,6 +358,9 @@ void Turn::ask(const Launch& launch) {
     ipc::slot_close(block, ask_seq_);
     in_.count(admission);
     place(launch);
+    if (fields.unmovable || partition_ == 0 || is_placed()) return;
+    fields.unmovable = true;  // after all: its twin is yet to be made, or its lane rests
+    in_.post(fields);
   } else {
     ipc::slot_withdraw(block, ask_seq_);
     if (admission == Admission::SELF_STALE && fails_closed()) return in_.leave();
