@@ -57,7 +57,8 @@ struct Record {
   evidence @9 :Evidence;
   durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured;
                            # launch: predicted time of what of `untold` is still on the device
-  unmovable @11 :Bool;     # ask: it runs on all SMs that the client has, whatever the grant says
+  unmovable @11 :Bool;     # ask, launch: it runs on all SMs, whatever SM set it is to have. After a
+                           # grant (admission `ask`, with askSeq): it ran there all the same
   mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record
   untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last
 }

@@ -36,13 +36,13 @@ double Scheduler::State::fenced_us(const Client& c) const {
 // granted, its credit included; whoever has a window, that and one launch more, or one in each of
 // its free streams, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
-  double sum_us = 0, wave_us = 0;
+  double sum_us = 0, hold_us = 0;
   for (const Client* other : active_below(c.priority)) {
     const bool gated = other->window_us == kWindowGated;
     if (goes_first(c, *other)) {
-      const double in_flight_us = other->outstanding.longest_wave_us();
-      wave_us =
-          std::max({wave_us, gated ? other->credit_us : other->longest_wave_us, in_flight_us});
+      const double in_flight_us = other->outstanding.longest_hold_us();
+      hold_us =
+          std::max({hold_us, gated ? other->credit_us : other->longest_hold_us, in_flight_us});
     } else if (other->leased()) {
       return kUnlimitedUs;
     } else {
@@ -53,7 +53,7 @@ double Scheduler::State::bound_us(const Client& c) const {
       sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
     }
   }
-  const double in_the_way_us = sum_us + wave_us;
+  const double in_the_way_us = sum_us + hold_us;
   return in_the_way_us > 0 ? in_the_way_us + config.switch_us + kNoticeUs : 0;
 }
 
@@ -98,7 +98,7 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
     if (goes_first(*above, c)) {
       const double began_us = lasted_us - static_cast<double>(measured_us);  // after the gap's end
       const bool ran = looked && measured_us > 0 && began_us <= kNoticeUs;
-      if ((done_before >= gap.at && !ran) || work.wave_us < work.predicted_us) continue;
+      if ((done_before >= gap.at && !ran) || work.hold_us < work.predicted_us) continue;
       if (work.posted_at + to_ns(kReachUs + config.switch_us) > gap.at) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     } else if (!config.mps) {

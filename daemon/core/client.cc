@@ -5,16 +5,15 @@
 namespace heddle::core {
 
 uint32_t Kernel::waves_on(uint32_t sms) const {
-  if (facts.block_threads == 0)
-    return std::max(1u, facts.grid_blocks);  // a graph's nodes, one after the other
+  if (is_graph()) return 1;
   const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms);
   return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 
-double Outstanding::longest_wave_us() const {
+double Outstanding::longest_hold_us() const {
   double longest = 0;
   for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.wave_us);
+    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.hold_us);
   }
   return longest;
 }
@@ -65,12 +64,15 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   node.next = free_;
   free_ = n;
   predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
-  if (node.work.fence != 0) {
-    fenced_us_ -= node.work.predicted_us;
-    count_groups(node.work.fence, ~0U);
-    if (--fenced_ == 0) fenced_us_ = fence_ = 0;
-  }
+  end_fence(node.work);
   return node.work;
+}
+
+void Outstanding::end_fence(const Work& work) {
+  if (work.fence == 0) return;
+  fenced_us_ -= work.predicted_us;
+  count_groups(work.fence, ~0U);
+  if (--fenced_ == 0) fenced_us_ = fence_ = 0;
 }
 
 void Outstanding::count_groups(uint32_t set, uint32_t by) {
@@ -85,15 +87,27 @@ bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
   return true;
 }
 
+uint32_t Outstanding::find(uint16_t stream, uint64_t seq, uint32_t& before) const {
+  before = kNone;
+  uint32_t n = stream < streams_.size() ? streams_[stream].head : kNone;
+  for (; n != kNone && nodes_[n].work.seq != seq; n = nodes_[n].stream_next) before = n;
+  return n;
+}
+
 bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
-  if (stream >= streams_.size()) return false;
-  uint32_t before = kNone;
-  for (uint32_t n = streams_[stream].head; n != kNone; before = n, n = nodes_[n].stream_next) {
-    if (nodes_[n].work.seq != seq) continue;
-    out = remove(n, before);
-    return true;
-  }
-  return false;
+  uint32_t before;
+  const uint32_t n = find(stream, seq, before);
+  if (n == kNone) return false;
+  out = remove(n, before);
+  return true;
+}
+
+void Outstanding::unfence(uint16_t stream, uint64_t seq) {
+  uint32_t before;
+  const uint32_t n = find(stream, seq, before);
+  if (n == kNone) return;
+  end_fence(nodes_[n].work);
+  nodes_[n].work.fence = 0;
 }
 
 bool Outstanding::take_oldest(TimeNs until, Work& out) {

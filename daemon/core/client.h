@@ -37,7 +37,7 @@ inline constexpr TimeNs kClaimedNs = 2'000'000'000;
 // A kernel ID at a client.
 struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
-  uint32_t waves = 1;        // of its blocks on the SMs that its client has; of a graph: its nodes
+  uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
   uint8_t size = 0;     // groups that the policy keeps its launches to, 0: all
   uint64_t inside = 0;  // a graph's sizes by node (ipc::size_inside), 0: none
@@ -50,7 +50,8 @@ struct Kernel {
   uint64_t hinted_inside = 0;
   int hinted_priority = kBuiltinPriority;
 
-  uint32_t waves_on(uint32_t sms) const;  // never 0
+  bool is_graph() const { return facts.block_threads == 0; }
+  uint32_t waves_on(uint32_t sms) const;  // never 0; of a graph 1
   // The policy has said something of its launches.
   bool sized() const { return size != 0 || inside != 0 || launch_priority != kBuiltinPriority; }
 };
@@ -61,7 +62,7 @@ struct Work {
   TimeNs posted_at = 0;
   double predicted_us = 0;
   double waited_us = 0;
-  double wave_us = 0;  // of predicted_us: one wave of its blocks
+  double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
   Context before;      // what its client had launched
   uint32_t fence = 0;  // the groups that the policy kept it to, 0: none
   uint32_t kernel = kUnknownKernel;
@@ -90,7 +91,7 @@ class Outstanding {
   double fenced_us() const { return fenced_us_; }
   uint32_t fence() const { return fence_; }
   const GroupLoad& load() const { return load_; }
-  double longest_wave_us() const;  // of those that are not fenced
+  double longest_hold_us() const;  // of those that are not fenced
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
@@ -98,6 +99,8 @@ class Outstanding {
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
+  // Launch `seq` of `stream`, if it is there, has no fence after all.
+  void unfence(uint16_t stream, uint64_t seq);
   // Removes the oldest of all that was posted at or before `until`.
   bool take_oldest(TimeNs until, Work& out);
 
@@ -113,6 +116,9 @@ class Outstanding {
     bool used = false;
   };
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
+  // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
+  uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
+  void end_fence(const Work& work);
 
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
@@ -230,7 +236,7 @@ struct Client {
   TimeNs asking_since = 0;  // and since when there are any
   std::vector<Granted> by_thread;
   std::vector<uint32_t> asks;  // by thread: where its ask waits, kNoAsk: it has none
-  double longest_us = 0, longest_wave_us = 0;  // that it ever launched, as predicted
+  double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
 
   // When all that is outstanding is predicted to be done, as if it ran one after the other.
   TimeNs busy_until = 0;

@@ -221,7 +221,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   c.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
-  work.fence = d.partition;
+  work.fence = w.unmovable ? 0 : d.partition;
   work.granted = true;
   predict(c, work);
   c.gap_open = false;

@@ -30,7 +30,8 @@ enum class EventKind : uint16_t {
   kKernel,      // body: kernel; a kernel ID is first seen at a client
   kPosted,      // body: launch; it was launched (or is about to be) without asking
   kAsked,       // body: launch; thread `thread` waits for a grant of `ask_seq`
-  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself
+  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself, or
+                // (kAsk, `unmovable`) it launched as it was granted, but for the SM set
   kWaiting,     // body: done.stream; a thread entered a synchronizing call
   kCompleted,   // body: done
   kStreamEnd,   // body: done.stream
@@ -124,7 +125,7 @@ struct LaunchBody {
   uint16_t thread;
   LaunchKind kind;
   Admission admission;
-  bool unmovable;       // kAsked: it runs on all SMs that its client has, whatever the grant says
+  bool unmovable;       // it runs on all SMs, whatever its kernel's size or the grant says
   uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h)
 };
 

@@ -19,7 +19,7 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
     v.metrics = &k->stats->metrics;
     v.launches = k->stats->launches;
     v.groups = &c.groups;
-    v.wave_us = v.predicted_us / k->waves;
+    v.wave_us = v.predicted_us / (k->is_graph() ? std::max(1u, k->facts.grid_blocks) : k->waves);
     v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
     v.profiled = k->stats->profiled;
     v.gap_after_us = k->stats->gap_synchronized.low_us();

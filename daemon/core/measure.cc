@@ -94,8 +94,8 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
-  if (work.fence != 0) {  // it took more waves there than on all that its client has
-    s.duration.infer(us * k->waves / k->waves_on(c.groups.sms_of(work.fence)));
+  if (work.fence != 0) {  // it took longer there than on all that its client has
+    s.duration.infer(us / stretch(c, *k, predict(c, work.kernel), work.fence));
     ++s.timed;
     return send_hint(c, work.kernel);
   }

@@ -46,7 +46,7 @@ struct LaunchView {
   uint64_t launches = 0;             // of its kernel ID, by its task
   double predicted_us = 0;           // the default estimate while not learned
   double mean_us = 0;                // the same of all launches of its kernel ID (DurationEstimate)
-  double wave_us = 0;                // predicted time of one wave of blocks: predicted_us / waves
+  double wave_us = 0;                // predicted time of one wave of blocks, or of the mean node
   double p90_us = 0;                 // of those, as measured, 0 if they were not
   bool profiled = false;             // measured to the end
   bool fenceable = false;            // a size in SMs means something for it

@@ -144,7 +144,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
                    work.posted_at);
   c.last_kernel = work.kernel;
   c.longest_us = std::max(c.longest_us, work.predicted_us);
-  c.longest_wave_us = std::max(c.longest_wave_us, work.wave_us);
+  c.longest_hold_us = std::max(c.longest_hold_us, work.hold_us);
   count_run(c, work);
   charge_promises(c, work);
   c.gap_synchronized = false;
@@ -184,6 +184,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   ask_about(c, b.kernel);
   work.fence = set_of(c, b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
+  if (b.unmovable) work.fence = 0;
   predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
   work.stream = b.stream;
@@ -251,8 +252,9 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
   if (const uint32_t slot = find_ask(c, e.launch); slot != kNoSlot) {
     ++stats.withdrawn;
     release(slot);
-  } else {
-    ++stats.crossed;  // granted in the meantime: its work is in flight already
+  } else {  // granted in the meantime: its work is in flight already
+    if (e.launch.admission != Admission::kAsk) ++stats.crossed;
+    if (e.launch.unmovable) c.outstanding.unfence(e.launch.stream, e.launch.stream_seq);
   }
 }
 

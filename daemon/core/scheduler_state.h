@@ -33,9 +33,7 @@ struct Waiting {
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
 
-  bool fenceable() const {
-    return kind == LaunchKind::kKernel && !unmovable && client->groups.count > 1;
-  }
+  bool fenceable() const { return !unmovable && client->groups.count > 1; }
 };
 
 // How it is known that work is done: by its predicted end alone; by evidence that came later; or by
@@ -126,6 +124,7 @@ struct Scheduler::State final : Gpu {
   void settle_all(Client* own);
   double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
+  double stretch(const Client&, const Kernel&, double whole_us, uint32_t fence) const;
   Client* find(ClientId);
 
   // ---- completion.cc ----

@@ -50,8 +50,8 @@ uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
 
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
 uint32_t Scheduler::State::peek_set(const Client& c, const Waiting& w, uint32_t sm) const {
-  const uint32_t size =
-      w.fenceable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.partition) : 0;
+  if (!w.fenceable()) return 0;
+  const uint32_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
   if (size == 0) return c.kept;
   return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
 }
@@ -93,7 +93,7 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   k.parted = false;
   k.launch_priority = kBuiltinPriority;
   if (policy == nullptr || bypass || !policy->hears_kernels()) return;
-  const bool graph = k.facts.block_threads == 0;
+  const bool graph = k.is_graph();
   LaunchView v;
   fill(c, kernel, graph ? LaunchKind::kGraph : LaunchKind::kKernel, v);
   const KernelVerdict verdict = policy->kernel_init(*this, v);
@@ -139,18 +139,25 @@ void Scheduler::State::init_kernels() {
   }
 }
 
-// How long the launch takes in its set. By the kernel's curve if it was measured; else its blocks
-// come in more waves there, each as long as before. All of a graph counts as one.
+// How many times longer the kernel takes in a set than the `whole_us` on all that its client has.
+// By its curve if it was measured; else its blocks come in more waves there, each as long as
+// before, and a graph takes as long as anywhere.
+double Scheduler::State::stretch(const Client& c, const Kernel& k, double whole_us,
+                                 uint32_t fence) const {
+  if (fence == 0) return 1;
+  const auto n = static_cast<uint32_t>(std::popcount(fence));
+  const double us = us_on_groups(k.stats->metrics, whole_us, c.groups, n);
+  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(c.groups.sms_of(fence))) / k.waves;
+}
+
+// How long the launch takes in its set.
 void Scheduler::State::predict(const Client& c, Work& work) const {
-  work.predicted_us = work.wave_us = predict(c, work.kernel);
+  work.predicted_us = work.hold_us = predict(c, work.kernel);
   work.before = c.context;
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
-  if (work.kind != LaunchKind::kGraph) work.wave_us /= k->waves;
-  if (work.fence == 0) return;
-  const auto n = static_cast<uint32_t>(std::popcount(work.fence));
-  const double us = us_on_groups(k->stats->metrics, work.predicted_us, c.groups, n);
-  work.predicted_us = us > 0 ? us : work.wave_us * k->waves_on(c.groups.sms_of(work.fence));
+  work.hold_us /= k->waves;
+  work.predicted_us *= stretch(c, *k, work.predicted_us, work.fence);
 }
 
 bool Scheduler::State::resize(ClientId id) {

@@ -128,6 +128,11 @@ void Intake::take_launch(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   Thread& thread = threads_[claim.thread];
   end_wait(thread);
+  if (f.admission == wire::Admission::ASK) {  // it was granted, and says what came of that
+    if (f.ask_seq == 0 || f.ask_seq != thread.granted || !f.unmovable) return;
+    fill_launch(emit(core::EventKind::kWithdrawn, claim), claim, known);
+    return;
+  }
   if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
   uint64_t& last = (*thread.posted)[f.stream];
   // Streams beyond the last slot share it, so that their counts interleave.
@@ -140,8 +145,7 @@ void Intake::take_launch(const Claim& claim, bool known) {
   if (f.ask_seq != 0 && f.ask_seq == thread.granted) {
     // In flight since the grant. If the thread had stopped waiting, the two crossed.
     if (!ran_by_itself(f.admission)) return;
-    core::Event& crossed = emit(core::EventKind::kWithdrawn, claim);
-    fill_launch(crossed, claim, known);
+    fill_launch(emit(core::EventKind::kWithdrawn, claim), claim, known);
     return;
   }
   if (f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);

@@ -84,15 +84,6 @@ constinit KernelSet unraised;
     }
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
-  if (partition_ != 0 && !graph_) [[unlikely]]
-    begin_detours(*stream_);
-  if (stream_->detoured.load(std::memory_order_relaxed)) [[unlikely]]
-    turn_.emplace(stream_->turn);
-  if (graph_) {
-    choose_twin(launch);
-  } else if (partition_ != 0) [[unlikely]] {
-    move(launch);
-  }
   const uint32_t count = ++in_.thread().launches;
   if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
@@ -136,8 +127,20 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 // Into its partition, where that can be.
-void Turn::move(const Launch& launch) {
-  if (may_move(launch)) detour_.emplace(in_, *stream_, ref_, partition_);
+[[gnu::always_inline]] inline void Turn::place(const Launch& launch) {
+  if (partition_ != 0 && !graph_) [[unlikely]]
+    begin_detours(*stream_);
+  if (stream_->detoured.load(std::memory_order_relaxed)) [[unlikely]]
+    turn_.emplace(stream_->turn);
+  if (graph_) {
+    choose_twin(launch);
+  } else if (partition_ != 0 && may_move(launch)) [[unlikely]] {
+    detour_.emplace(in_, *stream_, ref_, partition_);
+  }
+}
+
+bool Turn::is_placed() const {
+  return lane() != nullptr || (twin_ != nullptr && member_for(stream_->device, partition_) != 0);
 }
 
 // A graph is where its executable was put: another one goes in its place.
@@ -187,7 +190,7 @@ void Turn::admit(const Launch& launch) {
   const Admission admission = decide(launch);
   if (admission == Admission::ASK) [[unlikely]]
     return ask(launch);
-  post(admission);
+  post(admission, launch);
 }
 
 // How the launch may go without asking; ASK: it may not.
@@ -309,14 +312,17 @@ ipc::RecordFields Turn::record(Admission admission) {
   return fields;
 }
 
-[[gnu::hot]] void Turn::post(Admission admission) {
+[[gnu::hot]] void Turn::post(Admission admission, const Launch& launch) {
   if (admission == Admission::LEASE || admission == Admission::WINDOW) {
     priority_ =
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
     if (special_.raised) priority_ = special_.launch_priority;
   }
   if (reach_.seq == 0) take_number();
+  place(launch);
   ipc::RecordFields fields = record(admission);
+  if ((partition_ | special_.size) != 0) [[unlikely]]
+    fields.unmovable = !is_placed();
   if (admission == Admission::LEASE) {
     tell_launch(in_, before_, fields);
   } else {
@@ -333,7 +339,9 @@ Admission Turn::exempt() {
 }
 
 void Turn::ask(const Launch& launch) {
-  if (!fails_closed() && is_stale(in_.control(), now_ns())) return post(Admission::SELF_STALE);
+  if (!fails_closed() && is_stale(in_.control(), now_ns())) {
+    return post(Admission::SELF_STALE, launch);
+  }
   ThreadSlot& thread = in_.thread();
   // What runs before this launch is what the daemon waits to hear about.
   place_marker(in_, *stream_, ref_);
@@ -360,10 +368,14 @@ void Turn::ask(const Launch& launch) {
     use_grant(ipc::slot_grant(in_.grant()));
     ipc::slot_close(block, ask_seq_);
     in_.count(admission);
+    place(launch);
+    if (fields.unmovable || partition_ == 0 || is_placed()) return;
+    fields.unmovable = true;  // after all: its twin is yet to be made, or its lane rests
+    in_.post(fields);
   } else {
     ipc::slot_withdraw(block, ask_seq_);
     if (admission == Admission::SELF_STALE && fails_closed()) return in_.leave();
-    post(admission);
+    post(admission, launch);
   }
 }
 

@@ -93,7 +93,7 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
-  void post(wire::Admission admission);
+  void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
   void ask(const Launch& launch);
@@ -104,7 +104,8 @@ class Turn {
   bool wants_measure(uint32_t count) const;
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
-  void move(const Launch& launch);
+  void place(const Launch& launch);
+  bool is_placed() const;  // in its partition
   void choose_twin(const Launch& launch);
   void come_back(CUresult result);
   bool wants_marker();

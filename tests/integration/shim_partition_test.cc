@@ -151,6 +151,33 @@ TEST_F(ShimPartition, AnAskSaysWhatCannotMove) {
   EXPECT_TRUE(unmovable("coop 64", 0, 0)) << "there is credit, but for the partition";
 }
 
+TEST_F(ShimPartition, ARecordSaysWhatStayed) {
+  Application app(environment());
+  start_partitioned(app);
+  lane_of(app);
+  const auto stayed = [&](const std::string& launch) {
+    daemon_.records();
+    EXPECT_EQ(app(launch), "0");
+    for (const ipc::RecordFields& record : daemon_.records()) {
+      if (record.kind <= wire::Kind::GRAPH) return record.unmovable;
+    }
+    ADD_FAILURE() << "no record of " << launch;
+    return false;
+  };
+  EXPECT_FALSE(stayed("launch 64"));
+  EXPECT_TRUE(stayed("coop 64"));
+  EXPECT_TRUE(stayed("graph")) << "it has no twin";
+  app("set fake_no_lane 1");
+  EXPECT_TRUE(stayed("launch 80")) << "its lane could not be made";
+  app("set fake_no_lane 0");
+  daemon_.control().windows[0].partition = 0;
+  EXPECT_FALSE(stayed("coop 64")) << "it has no SM set";
+  for (int i = 0; i < 8; ++i) {
+    daemon_.control().kernels[i].special = ipc::pack_special({.size = 1});
+  }
+  EXPECT_TRUE(stayed("coop 64")) << "its kernel has";
+}
+
 // cuGreenCtxCreate waits for kernels that run, and launches wait behind it: a program whose kernel
 // waits for another thread's launch would hang.
 TEST_F(ShimPartition, NoContextIsMadeWhileAKernelRuns) {

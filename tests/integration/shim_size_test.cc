@@ -106,7 +106,11 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(stays(app)) << "nobody asked for anything";
   tell({.size = 2});
+  records(wire::Kind::GRAPH);
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  const auto told = records(wire::Kind::GRAPH);
+  EXPECT_TRUE(told.front().unmovable) << "its twin was yet to be made";
+  EXPECT_FALSE(told.back().unmovable);
   tell({.size = 2, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   tell({.raised = true, .launch_priority = -5});
@@ -365,7 +369,14 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
     EXPECT_FALSE(ask.unmovable);
     daemon_.grant(ask, 0, -3, 0, kLastTwo);
     EXPECT_EQ(app.receive(), "0");
-    if (app("get fake_graph_groups") == std::to_string(kLastTwo)) break;
+    const bool moved = app("get fake_graph_groups") == std::to_string(kLastTwo);
+    const auto told = records(wire::Kind::GRAPH);
+    ASSERT_EQ(told.size(), moved ? 0u : 1u) << "only what stayed says so";
+    if (moved) break;
+    EXPECT_TRUE(told[0].unmovable);
+    EXPECT_EQ(told[0].admission, wire::Admission::ASK);
+    EXPECT_EQ(told[0].ask_seq, ask.ask_seq);
+    EXPECT_EQ(told[0].stream_seq, ask.stream_seq);
     usleep(1'000);
   }
   EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));

@@ -236,6 +236,20 @@ TEST_F(BoundTest, UnderMpsAWaveIsInTheWayOfWhoGoesFirst) {
   EXPECT_EQ(important().gaps_exceeded, 0u);
 }
 
+// Which of its nodes is the longest is not known.
+TEST_F(BoundTest, UnderMpsAllOfAGraphIsInTheWayOfWhoGoesFirst) {
+  begin_mps();
+  Event e(EventKind::kKernel, now_, 2);
+  e.kernel = {};
+  e.kernel.id = 23;
+  e.kernel.grid_blocks = 100;
+  step(e);
+  ask(2);
+  now_ += 30 * kUs;
+  post(1);
+  EXPECT_NEAR(important().added_us_max, kDefaultUs + 10 + 70, 1);
+}
+
 TEST_F(BoundTest, NoLaunchPriorityPutsAnybodyFirstWhereTheGpuIsTimeSliced) {
   policy_.launch_priority = -5;
   begin();

@@ -189,19 +189,53 @@ TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
   EXPECT_EQ(core_->stats().unfenced, 1u);
 }
 
-TEST_F(GapTest, WhatCannotMoveIsNotFenced) {
+TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
   begin();
-  EXPECT_NE(granted_partition(24), 0u);
-  EXPECT_TRUE(policy_.asked.fenceable);
-  for (const bool graph : {true, false}) {
-    Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
-    e.launch.kind = graph ? LaunchKind::kGraph : LaunchKind::kKernel;
-    e.launch.unmovable = !graph;
-    step(e);
-    EXPECT_EQ(grants_.back().partition, 0u);
-    EXPECT_FALSE(policy_.asked.fenceable);
+  policy_.verdict.sm = 24;
+  for (const LaunchKind kind : {LaunchKind::kKernel, LaunchKind::kGraph}) {
+    for (const bool unmovable : {false, true}) {
+      Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+      e.launch.kind = kind;
+      e.launch.unmovable = unmovable;
+      step(e);
+      EXPECT_EQ(grants_.back().partition == 0, unmovable);
+      EXPECT_EQ(policy_.asked.fenceable, !unmovable);
+    }
   }
+  EXPECT_EQ(core_->stats().fenced, 2u);
   EXPECT_EQ(core_->stats().unfenced, 2u);
+}
+
+TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
+  begin_mps();
+  granted_partition(24);
+  Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
+  stayed.launch.stream_seq = --stream_seq_[2];
+  stayed.launch.ask_seq = 1;
+  stayed.launch.unmovable = true;
+  step(stayed);
+  EXPECT_EQ(core_->stats().crossed, 0u) << "its grant was used";
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(policy_.gpu.fenced_us, 0);
+  now_ += 90 * kUs;
+  seen(90);
+  EXPECT_TRUE(core_->outlook(2, now_, 0).duration_timed) << "on all SMs";
+  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
+}
+
+TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoFence) {
+  begin_mps();
+  policy_.verdict.credit_us = 1000;
+  granted_partition(24);
+  Event e = launch(EventKind::kPosted, 2, Admission::kCredit);
+  e.launch.unmovable = true;
+  step(e);
+  policy_.open = false;
+  ask(2, 1);
+  EXPECT_NEAR(policy_.gpu.inflight_us, 6 * kDefaultUs, 1);
+  EXPECT_NEAR(policy_.gpu.fenced_us, 5 * kDefaultUs, 1) << "what was granted alone";
 }
 
 }  // namespace

@@ -295,6 +295,21 @@ TEST_F(IntakeTest, AGrantThatCrossedATimeOutCountsOnce) {
   EXPECT_EQ(kinds(self), Kinds{K::kWithdrawn}) << "in flight since the grant";
 }
 
+TEST_F(IntakeTest, AGrantedLaunchThatCouldNotMoveSaysSo) {
+  kinds(ask(1, 1));
+  intake_.granted(0);
+  Claim stayed = launch(1);
+  stayed.fields.ask_seq = 1;
+  stayed.fields.admission = wire::Admission::ASK;
+  EXPECT_EQ(kinds(stayed), Kinds{}) << "as it was granted";
+  stayed.fields.unmovable = true;
+  EXPECT_EQ(kinds(stayed), Kinds{K::kWithdrawn});
+  kinds(ask(2, 2));
+  intake_.granted(0);
+  EXPECT_EQ(kinds(stayed), Kinds{}) << "too late, and no other launch";
+  EXPECT_EQ(intake_.malformed(), 0u);
+}
+
 TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
   kinds(ask(1, 1));
   EXPECT_EQ(kinds(ask(2, 2)), (Kinds{K::kWithdrawn, K::kAsked}));

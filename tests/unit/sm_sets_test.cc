@@ -122,6 +122,7 @@ struct Sizing : Policy {
   int priority = kBuiltinPriority;
   std::vector<uint32_t> parts;
   DispatchVerdict verdict{};
+  double wave_us = 0;  // of the kernel that it was asked about
 
   std::string_view name() const override { return "sizing"; }
   SmFamily family() const override { return sets; }
@@ -136,6 +137,7 @@ struct Sizing : Policy {
   }
   KernelVerdict kernel_init(Gpu& gpu, const LaunchView& k) override {
     ++asked_for;
+    wave_us = k.wave_us;
     if (resizes_in_init) resize(gpu);
     KernelVerdict verdict{.result = HookResult::kDecided, .launch_priority = priority};
     const uint32_t sm = wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id);
@@ -170,7 +172,7 @@ class SmSets : public CoreTest {
   // A kernel that is known to take so long.
   Decision known_kernel(ClientId id, uint32_t index, uint64_t kernel_id, bool graph = false) {
     Event p(EventKind::kProfile, now_, id);
-    p.profile = {kernel_id, {100, 100, 100, 50}, {}, {}, 0, curve(900, 500, 300, 120)};
+    p.profile = {kernel_id, duration_, {}, {}, 0, curve_};
     step(p);
     Event e(EventKind::kKernel, now_, id);
     e.kernel = {};
@@ -184,7 +186,11 @@ class SmSets : public CoreTest {
     }
     return hint;
   }
+  double outstanding_us() const { return core_->clients().front().outstanding_us; }
+
   Sizing policy_;
+  Summary duration_{100, 100, 100, 50};
+  ipc::KernelMetrics curve_ = curve(900, 500, 300, 120);
 };
 
 TEST_F(SmSets, PartsOfAGraphAreSixteenRunsOfItsNodes) {
@@ -215,7 +221,41 @@ TEST_F(SmSets, LaunchesThatDoNotAskArePredictedOnTheirSms) {
   attach_split(1, 0);
   known_kernel(1, 0, 4);
   post(1);
-  EXPECT_NEAR(core_->clients().front().outstanding_us, 300, 1) << "of its curve, on 4 groups";
+  EXPECT_NEAR(outstanding_us(), 300, 1) << "of its curve, on 4 groups";
+}
+
+TEST_F(SmSets, AGraphTakesAsLongInItsSetAsItsCurveSaysOrAsAnywhere) {
+  for (const bool measured : {true, false}) {
+    reset({});
+    use(&policy_);
+    attach_split(1, 0);
+    if (!measured) curve_ = {};
+    known_kernel(1, 0, 4, true);
+    EXPECT_NEAR(policy_.wave_us, 100.0 / 132, 0.01) << "its mean node";
+    post(1);
+    EXPECT_NEAR(outstanding_us(), measured ? 300 : 100, 1);
+  }
+}
+
+TEST_F(SmSets, WhatTakesLongerInItsSetTakesLessOnAllSms) {
+  duration_ = {};
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 4, true);
+  post(1);
+  now_ += kMs;
+  done(1, 600);
+  EXPECT_NEAR(core_->outlook(1, now_, 0).duration_us, 200, 1) << "of its curve, on 4 groups";
+}
+
+TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 4);
+  Event e = launch(EventKind::kPosted, 1, Admission::kLease);
+  e.launch.unmovable = true;
+  step(e);
+  EXPECT_NEAR(outstanding_us(), 100, 1);
 }
 
 TEST_F(SmSets, AGrantWithoutASizeHasTheKernels) {
@@ -315,6 +355,14 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   EXPECT_EQ(window_[1].partition, 0x00ffu);
   EXPECT_EQ(window_[2].partition, 0xff00u);
   EXPECT_TRUE(core_->sized(2));
+  now_ += 20 * kUs;
+  done(1);
+  curve_ = {};
+  known_kernel(1, 0, 13);
+  Event stays = launch(EventKind::kAsked, 1, Admission::kAsk);
+  stays.launch.unmovable = true;
+  step(stays);
+  EXPECT_NEAR(outstanding_us(), 100, 1) << "a grant cannot move it either";
   now_ += 10 * kMs;
   done(1);
   tick(now_ + 100 * kMs);
