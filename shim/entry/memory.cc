@@ -4,6 +4,7 @@
 // other APIs, and what contexts and modules take for themselves (shim/MEMORY_LIMITS.md).
 #include <algorithm>
 
+#include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
@@ -14,6 +15,7 @@ namespace heddle::shim {
 namespace {
 
 constexpr int kNoDevice = -1;
+constexpr int kFileHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 // The calling thread's; none where there is no context, or no account: before the first cuInit, in
 // a forked child, bypassed.
@@ -325,7 +327,27 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) noexcept {
 }
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) noexcept {
   const CUresult result = HEDDLE_REAL(cuMemRetainAllocationHandle)(handle, at);
-  if (result == CUDA_SUCCESS && is_initialized()) retain_handle(*handle);
+  if (result == CUDA_SUCCESS && is_initialized()) {
+    retain_handle(*handle, reinterpret_cast<uint64_t>(at));
+  }
+  return result;
+}
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle, int type,
+                                      unsigned long long flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemExportToShareableHandle)(out, handle, type, flags);
+  if (result != CUDA_SUCCESS) return result;
+  note_peer();
+  if (is_initialized() && type == kFileHandle) export_handle(handle, *static_cast<int*>(out));
+  return result;
+}
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from,
+                                        int type) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemImportFromShareableHandle)(handle, from, type);
+  if (result != CUDA_SUCCESS) return result;
+  note_peer();
+  if (is_initialized() && type == kFileHandle) {
+    import_handle(*handle, static_cast<int>(reinterpret_cast<intptr_t>(from)));
+  }
   return result;
 }
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,

@@ -291,9 +291,19 @@ void hold_physical(uint64_t handle, int device, uint64_t bytes) {
   physical.create(handle, device, bytes);
 }
 
-void retain_handle(uint64_t handle) {
+void retain_handle(uint64_t handle, uint64_t at) {
   const Held held(lock);
-  physical.retain(handle);
+  physical.retain(handle, at);
+}
+
+void export_handle(uint64_t handle, int file) {
+  const Held held(lock);
+  physical.export_as(handle, file);
+}
+
+void import_handle(uint64_t handle, int file) {
+  const Held held(lock);
+  physical.import_from(handle, file);
 }
 
 void release_handle(uint64_t handle) {

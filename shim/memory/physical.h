@@ -18,7 +18,11 @@ class PhysicalMemory {
 
   // Where there is no room to note it, it counts no more.
   void create(uint64_t handle, int device, uint64_t bytes);
-  void retain(uint64_t handle);
+  // Its driver's answer for an address that is mapped, which may be a new handle.
+  void retain(uint64_t handle, uint64_t at);
+  void export_as(uint64_t handle, int file);
+  // From a file that this process exported it names the same memory; other files are of others'.
+  void import_from(uint64_t handle, int file);
   void release(uint64_t handle);
   void map(uint64_t handle, uint64_t at, uint64_t bytes);
   // Whole mappings, one behind the other, as the driver demands.
@@ -26,6 +30,8 @@ class PhysicalMemory {
 
  private:
   Holding* find(Holds kind, uint64_t key);
+  bool name(uint64_t handle, uint64_t number);
+  void drop_references(uint64_t number, uint32_t count);
   void end_if_unused(Holding* physical);
 
   HoldingTable& table_;
