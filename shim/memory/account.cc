@@ -427,7 +427,7 @@ void forget_memory() {
     one.beside_graphs.store(0, std::memory_order_relaxed);
     one.limit.store(0, std::memory_order_relaxed);
   }
-  forget_graphs();
+  forget_reserved();
   table.clear();
   session = nullptr;
 }

@@ -202,6 +202,40 @@ TEST_F(MemoryLimit, PhysicalMemoryCountsOnceAndAsLongAsItIsHeld) {
   expect_held(0, "nothing again");
 }
 
+// As the driver does before it says that memory is out.
+TEST_F(MemoryLimit, WhatPoolsKeepUnusedIsGivenBackBeforeAnythingIsRefused) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  const auto keep = [&](char pool) {
+    const std::string slot = app->alloc(pool, 200 * kMiB);
+    EXPECT_EQ((*app)("free " + slot), "0");
+    EXPECT_EQ(app->number("driver"), 200 * kMiB) << pool;
+  };
+  keep('s');
+  EXPECT_EQ(app->alloc('m', 200 * kMiB), "0");
+  EXPECT_EQ(app->number("driver"), 200 * kMiB);
+  EXPECT_EQ((*app)("free 0"), "0");
+  keep('s');
+  keep('f');  // beside what the first pool keeps
+  EXPECT_EQ(app->alloc('v', 200 * kMiB), "0");
+  EXPECT_EQ(app->alloc('m', 100 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("free 0"), "0");
+  keep('f');
+  EXPECT_EQ((*app)("graph " + std::to_string(200 * kMiB) + " 1 0"), "0");
+  EXPECT_EQ((*app)("launch 0"), "0") << "beside what a pool keeps";
+}
+
+// A pool that one thread destroys is not asked by another what it reserves, nor counted for ever.
+TEST_F(MemoryLimit, PoolsMayEndWhileAllAreLookedAt) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  EXPECT_EQ((*app)("pools 3000"), "0");
+  EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver"));
+  EXPECT_EQ(app->alloc('m', 256 * kMiB), "0");
+}
+
 // A graph's memory is taken at its launch, and stays for the next.
 TEST_F(MemoryLimit, RefusesTheLaunchOfAGraphThatNeedsMore) {
   limit("64MiB");
