@@ -28,6 +28,9 @@ inline constexpr CUresult kCapturedEvent = static_cast<CUresult>(907);
 inline constexpr CUresult kCaptureWrongThread = static_cast<CUresult>(908);
 inline constexpr CUresult kUpdateRefused = static_cast<CUresult>(910);
 
+// Of cuMemCreate, and of what a pool reserves.
+inline constexpr uint64_t kGranularity = uint64_t{2} << 20;
+
 // A device address = kDeviceBase + heap offset: no host mapping, so that following one crashes.
 inline constexpr CUdeviceptr kDeviceBase = 0x700000000000;
 
@@ -57,6 +60,13 @@ struct Stream {
   uint64_t id = 0;
   Capture* capture = nullptr;
   const Green* green = nullptr;  // its kernels run on that one's SMs
+};
+
+struct Pool {
+  static constexpr uint32_t kTag = 0x506f6f31;
+  uint32_t tag = kTag;
+  bool destroyed = false;  // goes with its last allocation
+  uint64_t used = 0, reserved = 0;
 };
 
 struct Green {
@@ -171,17 +181,24 @@ struct Driver {
   std::vector<uint32_t> free_timings;
   // Heap: allocations by offset, and copies' staging with the work that uses it.
   std::map<uint64_t, uint64_t> allocations;
-  // Device memory, counted for itself: by address or handle. What has a context goes with it.
+  // Device memory, counted for itself: by address or number. What has a context goes with it.
   struct DeviceMemory {
     uint64_t bytes = 0;
     Context* context = nullptr;
-    uint32_t handles = 0;   // of cuMemCreate: that name it,
+    uint32_t handles = 0;   // of cuMemCreate: references to handles that name it,
     uint32_t mappings = 0;  // and that map it
   };
   std::map<uint64_t, DeviceMemory> device_memory;
-  std::map<CUdeviceptr, std::pair<uint64_t, uint64_t>> mappings;  // address: bytes, handle
-  uint64_t pool_used = 0, pool_reserved = 0;
-  uint64_t graphs_reserved = 0;  // for nodes that allocate; all graphs use it in turn
+  struct PhysicalHandle {
+    uint64_t memory = 0;  // in device_memory
+    uint32_t references = 0;
+  };
+  std::map<CUmemGenericAllocationHandle, PhysicalHandle> handles;
+  std::map<CUdeviceptr, std::pair<uint64_t, uint64_t>> mappings;  // address: bytes, memory
+  std::vector<Pool*> pools;                                       // the first is the device's own
+  Pool* current_pool = nullptr;
+  std::map<CUdeviceptr, Pool*> pooled;  // what was allocated from one
+  uint64_t graphs_reserved = 0;         // for nodes that allocate; all graphs use it in turn
   struct Staged {
     uint16_t slot;
     uint64_t seq;
@@ -251,13 +268,16 @@ uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
 // Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
 uint64_t locate(CUdeviceptr address, uint64_t bytes);
 uint64_t device_bytes();  // that this process holds on the device
-bool has_room(uint64_t bytes);
 // What nodes that allocate have at once at most is reserved, if it is not.
 CUresult reserve_for(const Graph& graph);
 void release_context_memory(Context* context);
 // Device memory of the heap, and what was of it is free again.
 CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes);
 CUresult free_device(Call& call, CUdeviceptr address);
+
+// --- driver_pool.cc ---
+bool has_room(uint64_t bytes);                           // with what pools keep and do not use
+void give_to_pool(CUdeviceptr address, uint64_t bytes);  // it is free; if it was from one
 
 // --- driver_device.cc: all with the lock held ---
 Context* retain_primary();  // nullptr if there is no room for one

@@ -115,7 +115,7 @@ CUresult reserve(uint64_t bytes, uint64_t& offset) {
   if (error != CUDA_SUCCESS) return error;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   release_staging();
-  if (bytes > kHeapBytes - std::min(kHeapBytes, device_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!has_room(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   offset = allocate(bytes);
   return offset == kNoHeap ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -163,7 +163,8 @@ uint64_t locate(CUdeviceptr address, uint64_t bytes) {
 }
 
 uint64_t device_bytes() {
-  uint64_t all = driver().pool_reserved + driver().graphs_reserved;
+  uint64_t all = driver().graphs_reserved;
+  for (const Pool* pool : driver().pools) all += pool->reserved;
   for (const auto& [key, memory] : driver().device_memory) all += memory.bytes;
   return all;
 }
@@ -180,9 +181,13 @@ CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes) {
 }
 
 CUresult free_device(Call& call, CUdeviceptr address) {
+  const auto allocation = driver().allocations.find(address - kDeviceBase);
+  const uint64_t bytes = allocation != driver().allocations.end() ? allocation->second : 0;
   const CUresult error = release(call, kDeviceBase, address);
-  if (error == CUDA_SUCCESS) driver().device_memory.erase(address);
-  return error;
+  if (error != CUDA_SUCCESS) return error;
+  driver().device_memory.erase(address);
+  give_to_pool(address, bytes);
+  return CUDA_SUCCESS;
 }
 
 void release_context_memory(Context* context) {

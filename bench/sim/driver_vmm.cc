@@ -1,5 +1,8 @@
 // Device memory that is only counted: nothing of ours reads or writes it. VMM handles and mappings,
-// arrays, the default pool.
+// arrays, what graphs reserve.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "bench/sim/driver.h"
@@ -7,19 +10,34 @@
 namespace heddle::sim {
 namespace {
 
-constexpr uint64_t kGranularity = uint64_t{2} << 20;  // of cuMemCreate, and of what a pool reserves
 constexpr CUdeviceptr kReservedBase = 0x600000000000;
-constexpr uint64_t kFirstHandle = 0x1000;  // handles are small numbers, used again
+constexpr uint64_t kFirstNumber = 0x1000;  // small numbers, used again
 
-uint64_t free_handle() {
-  uint64_t handle = kFirstHandle;
-  while (driver().device_memory.count(handle) != 0) ++handle;
+template <class Map>
+uint64_t free_number(const Map& map) {
+  uint64_t number = kFirstNumber;
+  while (map.count(number) != 0) ++number;
+  return number;
+}
+
+// A handle of its own: none that names the memory already, and none that did.
+CUmemGenericAllocationHandle name_memory(uint64_t memory) {
+  const CUmemGenericAllocationHandle handle = free_number(driver().handles);
+  driver().handles[handle] = {memory, 1};
+  ++driver().device_memory[memory].handles;
   return handle;
 }
 
-void end_if_unused(uint64_t handle) {
-  const auto at = driver().device_memory.find(handle);
+void end_if_unused(uint64_t memory) {
+  const auto at = driver().device_memory.find(memory);
   if (at->second.handles == 0 && at->second.mappings == 0) driver().device_memory.erase(at);
+}
+
+bool overlaps_mapping(CUdeviceptr at, size_t bytes) {
+  const auto next = driver().mappings.lower_bound(at + bytes);
+  if (next == driver().mappings.begin()) return false;
+  const auto last = std::prev(next);
+  return last->first + last->second.first > at;
 }
 
 // An array is one handle, and lives in its context.
@@ -28,9 +46,9 @@ CUresult create_array(CUarray* out, uint64_t bytes) {
   if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (!has_room(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t handle = free_handle();
-  driver().device_memory[handle] = {bytes, call.context(), 1};
-  *out = reinterpret_cast<CUarray>(handle);
+  const uint64_t number = free_number(driver().device_memory);
+  driver().device_memory[number] = {bytes, call.context(), 1};
+  *out = reinterpret_cast<CUarray>(number);
   return CUDA_SUCCESS;
 }
 
@@ -41,61 +59,7 @@ uint64_t elements(uint64_t width, uint64_t height, uint64_t depth, unsigned chan
 // Floats are all that our programs have in arrays.
 bool is_float(int format) { return format == 0x20; }
 
-CUresult capture_memory(Stream* stream, CUdeviceptr address, uint64_t bytes, bool frees) {
-  const CUresult error = capture_node(stream, {});
-  if (error != CUDA_SUCCESS) return error;
-  Node& node = stream->capture->nodes.back();
-  node.memory = address;
-  node.bytes = bytes;
-  node.frees = frees;
-  return CUDA_SUCCESS;
-}
-
-CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream handle, NullStream null) {
-  HEDDLE_SIM_CALL(call);
-  CUresult error;
-  Stream* stream = find_stream(call, handle, null, error);
-  if (stream == nullptr) return error;
-  Driver& d = driver();
-  if (stream->capture != nullptr) {
-    // An address at once, memory at the launch.
-    error = allocate_device(call, out, bytes);
-    if (error != CUDA_SUCCESS) return error;
-    d.device_memory.erase(*out);
-    return capture_memory(stream, *out, bytes, false);
-  }
-  const uint64_t used = d.pool_used + bytes;
-  const uint64_t reserved =
-      std::max(d.pool_reserved, (used + kGranularity - 1) / kGranularity * kGranularity);
-  if (!has_room(reserved - d.pool_reserved)) return CUDA_ERROR_OUT_OF_MEMORY;
-  error = allocate_device(call, out, bytes);
-  if (error != CUDA_SUCCESS) return error;
-  d.device_memory.erase(*out);  // it counts with the pool
-  d.pool_used = used;
-  d.pool_reserved = reserved;
-  return CUDA_SUCCESS;
-}
-
-CUresult free_async(CUdeviceptr address, CUstream handle, NullStream null) {
-  HEDDLE_SIM_CALL(call);
-  CUresult error;
-  Stream* stream = find_stream(call, handle, null, error);
-  if (stream == nullptr) return error;
-  if (stream->capture != nullptr) return capture_memory(stream, address, 0, true);
-  const auto allocation = driver().allocations.find(address - kDeviceBase);
-  if (allocation == driver().allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-  const uint64_t bytes = allocation->second;
-  error = free_device(call, address);
-  if (error == CUDA_SUCCESS) driver().pool_used -= bytes;
-  return error;
-}
-
 }  // namespace
-
-bool has_room(uint64_t bytes) {
-  const uint64_t used = device_bytes();
-  return used <= kHeapBytes && bytes <= kHeapBytes - used;
-}
 
 CUresult reserve_for(const Graph& graph) {
   std::map<CUdeviceptr, uint64_t> live;
@@ -143,27 +107,53 @@ HEDDLE_SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t by
   const bool here = what->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (here && what->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
   if (here && !has_room(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  *out = free_handle();
-  driver().device_memory[*out] = {here ? bytes : 0, nullptr, 1};
+  const uint64_t number = free_number(driver().device_memory);
+  driver().device_memory[number] = {here ? bytes : 0};
+  *out = name_memory(number);
   return CUDA_SUCCESS;
 }
-// A handle that is still mapped keeps its number, unlike the real driver's.
 HEDDLE_SIM_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   HEDDLE_SIM_CALL(call);
-  const auto at = driver().device_memory.find(handle);
-  if (at == driver().device_memory.end() || at->second.handles == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  --at->second.handles;
-  end_if_unused(handle);
+  const auto at = driver().handles.find(handle);
+  if (at == driver().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t memory = at->second.memory;
+  if (--at->second.references == 0) driver().handles.erase(at);
+  --driver().device_memory[memory].handles;
+  end_if_unused(memory);
   return CUDA_SUCCESS;
 }
+// Any address of a mapping will do.
 HEDDLE_SIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* at) {
   HEDDLE_SIM_CALL(call);
-  const auto mapping = driver().mappings.find(reinterpret_cast<CUdeviceptr>(at));
-  if (mapping == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-  *out = mapping->second.second;
-  ++driver().device_memory[*out].handles;
+  const auto address = reinterpret_cast<CUdeviceptr>(at);
+  if (!overlaps_mapping(address, 1)) return CUDA_ERROR_INVALID_VALUE;
+  *out = name_memory(std::prev(driver().mappings.upper_bound(address))->second.second);
+  return CUDA_SUCCESS;
+}
+// The file holds the number of the memory: only the process that made it can import it here.
+HEDDLE_SIM_API CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
+                                                     int type, unsigned long long) {
+  HEDDLE_SIM_CALL(call);
+  const auto at = driver().handles.find(handle);
+  if (out == nullptr || at == driver().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (type != 1) return unsupported("cuMemExportToShareableHandle");
+  const int file = memfd_create("heddle-sim-memory", MFD_CLOEXEC);
+  const uint64_t memory = at->second.memory;
+  if (file < 0 || write(file, &memory, sizeof memory) != sizeof memory) return CUDA_ERROR_UNKNOWN;
+  *static_cast<int*>(out) = file;
+  return CUDA_SUCCESS;
+}
+HEDDLE_SIM_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out,
+                                                       void* from, int type) {
+  HEDDLE_SIM_CALL(call);
+  if (type != 1) return unsupported("cuMemImportFromShareableHandle");
+  const int file = static_cast<int>(reinterpret_cast<intptr_t>(from));
+  uint64_t memory = 0;
+  if (pread(file, &memory, sizeof memory, 0) != sizeof memory ||
+      driver().device_memory.count(memory) == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *out = name_memory(memory);
   return CUDA_SUCCESS;
 }
 HEDDLE_SIM_API CUresult cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr,
@@ -178,23 +168,28 @@ HEDDLE_SIM_API CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCC
 HEDDLE_SIM_API CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t,
                                  CUmemGenericAllocationHandle handle, unsigned long long) {
   HEDDLE_SIM_CALL(call);
-  const auto memory = driver().device_memory.find(handle);
-  if (memory == driver().device_memory.end() || driver().mappings.count(at) != 0) {
+  const auto names = driver().handles.find(handle);
+  if (names == driver().handles.end() || bytes == 0 || overlaps_mapping(at, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  ++memory->second.mappings;
-  driver().mappings[at] = {bytes, handle};
+  ++driver().device_memory[names->second.memory].mappings;
+  driver().mappings[at] = {bytes, names->second.memory};
   return CUDA_SUCCESS;
 }
 HEDDLE_SIM_API CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
   HEDDLE_SIM_CALL(call);
-  for (const CUdeviceptr end = at + bytes; at < end;) {
-    const auto mapping = driver().mappings.find(at);
-    if (mapping == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-    const auto [length, handle] = mapping->second;
-    driver().mappings.erase(mapping);
-    --driver().device_memory[handle].mappings;
-    end_if_unused(handle);
+  // Whole mappings, one behind the other, or nothing.
+  const CUdeviceptr end = at + bytes;
+  const auto& mappings = driver().mappings;
+  CUdeviceptr next = at;
+  for (auto it = mappings.find(at); next < end && it != mappings.end() && it->first == next; ++it) {
+    next += it->second.first;
+  }
+  if (bytes == 0 || next != end) return CUDA_ERROR_INVALID_VALUE;
+  while (at < end) {
+    const auto [length, memory] = driver().mappings.extract(at).mapped();
+    --driver().device_memory[memory].mappings;
+    end_if_unused(memory);
     at += length;
   }
   return CUDA_SUCCESS;
@@ -221,44 +216,6 @@ HEDDLE_SIM_API CUresult cuArrayDestroy(CUarray array) {
   return driver().device_memory.erase(reinterpret_cast<uint64_t>(array)) != 0
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_HANDLE;
-}
-
-HEDDLE_SIM_API CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, CUstream stream) {
-  return allocate_async(out, bytes, stream, NullStream::kLegacy);
-}
-HEDDLE_SIM_API CUresult cuMemAllocAsync_ptsz(CUdeviceptr* out, size_t bytes, CUstream stream) {
-  return allocate_async(out, bytes, stream, NullStream::kPerThread);
-}
-HEDDLE_SIM_API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  return free_async(address, stream, NullStream::kLegacy);
-}
-HEDDLE_SIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
-  return free_async(address, stream, NullStream::kPerThread);
-}
-HEDDLE_SIM_API CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
-  *out = reinterpret_cast<CUmemoryPool>(&driver().pool_used);
-  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-HEDDLE_SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {
-  return cuDeviceGetMemPool(out, device);
-}
-HEDDLE_SIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute which,
-                                              void* value) {
-  HEDDLE_SIM_CALL(call);
-  if (which != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT && which != CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
-    return unsupported("cuMemPoolGetAttribute");
-  }
-  *static_cast<uint64_t*>(value) =
-      which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? driver().pool_used : driver().pool_reserved;
-  return CUDA_SUCCESS;
-}
-HEDDLE_SIM_API CUresult cuMemPoolTrimTo(CUmemoryPool, size_t keep) {
-  HEDDLE_SIM_CALL(call);
-  Driver& d = driver();
-  const uint64_t least = std::max<uint64_t>(d.pool_used, keep);
-  d.pool_reserved =
-      std::min(d.pool_reserved, (least + kGranularity - 1) / kGranularity * kGranularity);
-  return CUDA_SUCCESS;
 }
 
 HEDDLE_SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute which,

@@ -40,6 +40,19 @@ uint64_t bytes_of(const ipc::MemoryAmount& amount, const json& gpus) {
   return totals.size() == 1 ? amount.of(*totals.begin()) : 0;
 }
 
+// MPS counts the context too (552 MiB on an H100), its stacks, and an own export that is imported
+// again once more: it has room for that, and refuses nothing that the shim allows. No more than a
+// GPU has, as far as that is known.
+uint64_t mps_mib(const std::string& limit, const json& gpus) {
+  constexpr uint64_t kRoomMib = 2048;
+  const auto amount = ipc::parse_memory(limit);
+  const uint64_t mib = amount ? bytes_of(*amount, gpus) >> 20 : 0;
+  if (mib == 0) return 0;
+  uint64_t most = 0;
+  for (const json& gpu : gpus) most = std::max(most, gpu.value("memory", uint64_t{0}) >> 20);
+  return most != 0 ? std::min(mib + kRoomMib, most) : mib + kRoomMib;
+}
+
 std::string value_of(uint64_t mib, size_t devices) {
   std::string text;
   for (size_t i = 0; i < devices; ++i) {
@@ -87,8 +100,7 @@ MemoryHold hold_memory(const MemorySetting& setting) {
   size_t devices = std::max<size_t>(gpus.size(), 1);  // a program that uses GPUs has a device 0
   if (!setting.mps_visible.empty()) devices = count_visible(setting.mps_visible, devices);
   if (setting.visible != nullptr) devices = count_visible(setting.visible, devices);
-  const auto amount = ipc::parse_memory(setting.limit);
-  const uint64_t mib = amount ? bytes_of(*amount, gpus) >> 20 : 0;
+  const uint64_t mib = mps_mib(setting.limit, gpus);
   if (mib == 0 || devices == 0) {
     hold.why = devices == 0 ? "not by MPS: the program sees no GPU"
                             : "not by MPS: what part of a GPU has how many MiB is not known; "

@@ -21,7 +21,7 @@ struct MemorySetting {
 
 struct MemoryHold {
   std::string by;         // shim, mps, "shim and mps" or none, as `heddle ps --json` has it
-  std::string mps_limit;  // to be set for the program; "": nothing
+  std::string mps_limit;  // to be set for the program, with room for its context; "": nothing
   std::string why;        // said beside `by`; may be ""
 };
 

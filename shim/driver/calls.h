@@ -144,6 +144,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
                      unsigned long long flags) noexcept;
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) noexcept;
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) noexcept;
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle, int type,
+                                      unsigned long long flags) noexcept;
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from, int type) noexcept;
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) noexcept;
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) noexcept;

@@ -4,6 +4,7 @@
 // other APIs, and what contexts and modules take for themselves (shim/MEMORY_LIMITS.md).
 #include <algorithm>
 
+#include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
@@ -14,6 +15,7 @@ namespace heddle::shim {
 namespace {
 
 constexpr int kNoDevice = -1;
+constexpr int kFileHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 // The calling thread's; none where there is no context, or no account: before the first cuInit, in
 // a forked child, bypassed.
@@ -37,18 +39,10 @@ CUcontext current_context() {
   return context;
 }
 
-// That of cuMemAllocAsync; null: the device has none.
-CUmemoryPool pool_of(int device) {
-  const RelaxedCapture relaxed;
-  CUmemoryPool pool = nullptr;
-  HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device);
-  return pool;
-}
-
 bool claim(int device, uint64_t bytes) {
   settle_graphs(device);
   if (claim_memory(device, bytes)) return true;
-  if (settle_pools(device) && claim_memory(device, bytes)) return true;
+  if (trim_pools(device) && claim_memory(device, bytes)) return true;
   count_refused_memory(device);
   return false;
 }
@@ -155,16 +149,6 @@ uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
   return bytes;
 }
 
-// What lies free in the pool costs nothing new.
-bool has_room(CUmemoryPool pool, uint64_t bytes) {
-  const RelaxedCapture relaxed;
-  uint64_t reserved = 0, used = 0;
-  const auto get = HEDDLE_REAL(cuMemPoolGetAttribute);
-  return get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) == CUDA_SUCCESS &&
-         get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS && reserved > used &&
-         reserved - used >= bytes;
-}
-
 // Pools count by what they reserve; where the driver does not tell, each allocation counts.
 template <class Real>
 CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, StreamRef stream,
@@ -175,8 +159,7 @@ CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, S
     graphs_allocate.store(true, std::memory_order_relaxed);
     return real();
   }
-  if (pool == nullptr) pool = pool_of(device);
-  const uint64_t claimed = pool != nullptr && has_room(pool, bytes) ? 0 : bytes;
+  const uint64_t claimed = pool_has_room(pool, device, bytes) ? 0 : bytes;
   if (claimed != 0 && !claim(device, claimed)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = real();
   const bool settled = settle_pool(pool, device);
@@ -193,7 +176,7 @@ CUresult free_in_order(CUdeviceptr at, Real&& real) {
   const CUresult result = release(Holds::kPointer, at, real);
   const int device = result == CUDA_SUCCESS ? current_device() : kNoDevice;
   if (device == kNoDevice) return result;
-  settle_pool(pool_of(device), device);
+  settle_pool(nullptr, device);
   return result;
 }
 
@@ -325,7 +308,27 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) noexcept {
 }
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) noexcept {
   const CUresult result = HEDDLE_REAL(cuMemRetainAllocationHandle)(handle, at);
-  if (result == CUDA_SUCCESS && is_initialized()) retain_handle(*handle);
+  if (result == CUDA_SUCCESS && is_initialized()) {
+    retain_handle(*handle, reinterpret_cast<uint64_t>(at));
+  }
+  return result;
+}
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle, int type,
+                                      unsigned long long flags) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemExportToShareableHandle)(out, handle, type, flags);
+  if (result != CUDA_SUCCESS) return result;
+  note_peer();
+  if (is_initialized() && type == kFileHandle) export_handle(handle, *static_cast<int*>(out));
+  return result;
+}
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from,
+                                        int type) noexcept {
+  const CUresult result = HEDDLE_REAL(cuMemImportFromShareableHandle)(handle, from, type);
+  if (result != CUDA_SUCCESS) return result;
+  note_peer();
+  if (is_initialized() && type == kFileHandle) {
+    import_handle(*handle, static_cast<int>(reinterpret_cast<intptr_t>(from)));
+  }
   return result;
 }
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
@@ -373,6 +376,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) noexcept {
   return result;
 }
 CUresult cuMemPoolDestroy(CUmemoryPool pool) noexcept {
+  const PoolsHeld alone;
   return release(Holds::kPool, pool, [&] { return HEDDLE_REAL(cuMemPoolDestroy)(pool); });
 }
 

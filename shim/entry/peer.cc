@@ -1,5 +1,5 @@
 // What says that others wait for this process on the GPU: streams that write values or signal
-// semaphores, and memory that is shared with other processes and devices.
+// semaphores, and memory that is shared with other processes and devices (memory.cc has the rest).
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 
@@ -52,8 +52,6 @@ HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const vo
 HEDDLE_PEER(cuIpcGetMemHandle, (void* handle, CUdeviceptr at), (handle, at))
 HEDDLE_PEER(cuIpcOpenMemHandle, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
 HEDDLE_PEER(cuIpcOpenMemHandle_v2, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))
-HEDDLE_PEER(cuMemExportToShareableHandle, (void* out, unsigned long long handle, int type, unsigned long long flags), (out, handle, type, flags))
-HEDDLE_PEER(cuMemImportFromShareableHandle, (void* handle, void* from, int type), (handle, from, type))
 HEDDLE_PEER(cuMemPoolExportToShareableHandle, (void* out, void* pool, int type, unsigned long long flags), (out, pool, type, flags))
 HEDDLE_PEER(cuMemPoolImportFromShareableHandle, (void* pool, void* from, int type, unsigned long long flags), (pool, from, type, flags))
 HEDDLE_PEER(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))

@@ -11,6 +11,7 @@
 #include "shim/driver/driver.h"
 #include "shim/link/inside.h"
 #include "shim/link/spin.h"
+#include "shim/memory/physical.h"
 #include "shim/memory/reserved.h"
 
 namespace heddle::shim {
@@ -44,7 +45,6 @@ constinit Account accounts[ipc::kDevices];
 constinit HoldingTable table{};
 constinit Session* session = nullptr;
 constinit uint32_t questions = 0;
-constinit uint64_t physicals = 0;
 
 bool has_account(int device) { return device >= 0 && device < static_cast<int>(ipc::kDevices); }
 
@@ -69,6 +69,8 @@ void uncount(int device, uint64_t bytes) {
   account.used -= std::min(account.used, bytes);
   tell_used(device);
 }
+
+constinit PhysicalMemory physical{table, uncount};
 
 uint64_t limit_of(int device) {
   const ipc::DeviceWindow* window = window_of(device);
@@ -286,76 +288,37 @@ void put_memory_back(const Holding& holding) {
 void hold_physical(uint64_t handle, int device, uint64_t bytes) {
   if (!has_account(device)) return;
   const Held held(lock);
-  const uint64_t number = ++physicals;
-  Holding* names = table.add(Holds::kHandle, handle);
-  if (names != nullptr) names->owner = number;
-  Holding* physical = names != nullptr ? table.add(Holds::kPhysical, number) : nullptr;
-  if (physical == nullptr) {
-    if (names != nullptr) table.remove(table.find(Holds::kHandle, handle));
-    return uncount(device, bytes);
-  }
-  physical->device = static_cast<uint8_t>(device);
-  physical->bytes = bytes;
-  physical->handles = 1;
+  physical.create(handle, device, bytes);
 }
 
-namespace {
-
-// With the lock held.
-Holding* physical_of(Holds kind, uint64_t key) {
-  const Holding* names = table.find(kind, key);
-  return names != nullptr ? table.find(Holds::kPhysical, names->owner) : nullptr;
-}
-
-void end_if_unused(Holding* physical) {
-  if (physical->handles != 0 || physical->mappings != 0) return;
-  uncount(physical->device, physical->bytes);
-  table.remove(physical);
-}
-
-}  // namespace
-
-void retain_handle(uint64_t handle) {
+void retain_handle(uint64_t handle, uint64_t at) {
   const Held held(lock);
-  if (Holding* physical = physical_of(Holds::kHandle, handle)) ++physical->handles;
+  physical.retain(handle, at);
+}
+
+void export_handle(uint64_t handle, int file) {
+  const Held held(lock);
+  physical.export_as(handle, file);
+}
+
+void import_handle(uint64_t handle, int file) {
+  const Held held(lock);
+  physical.import_from(handle, file);
 }
 
 void release_handle(uint64_t handle) {
   const Held held(lock);
-  Holding* physical = physical_of(Holds::kHandle, handle);
-  if (physical == nullptr) return;
-  const uint64_t number = physical->key;
-  if (--physical->handles == 0) table.remove(table.find(Holds::kHandle, handle));
-  end_if_unused(table.find(Holds::kPhysical, number));
+  physical.release(handle);
 }
 
 void map_handle(uint64_t handle, uint64_t at, uint64_t bytes) {
   const Held held(lock);
-  Holding* physical = physical_of(Holds::kHandle, handle);
-  if (physical == nullptr) return;
-  const uint64_t number = physical->key;
-  Holding* mapping = table.add(Holds::kMapping, at);
-  if (mapping == nullptr) return;
-  mapping->bytes = bytes;
-  mapping->owner = number;
-  ++table.find(Holds::kPhysical, number)->mappings;
+  physical.map(handle, at, bytes);
 }
 
-// Whole mappings, one behind the other, as the driver demands.
 void unmap_range(uint64_t at, uint64_t bytes) {
   const Held held(lock);
-  const uint64_t end = at + bytes;
-  while (at < end) {
-    Holding* mapping = table.find(Holds::kMapping, at);
-    if (mapping == nullptr || mapping->bytes == 0) return;
-    const uint64_t number = mapping->owner;
-    at += mapping->bytes;
-    table.remove(mapping);
-    Holding* physical = table.find(Holds::kPhysical, number);
-    if (physical == nullptr) continue;
-    --physical->mappings;
-    end_if_unused(physical);
-  }
+  physical.unmap(at, bytes);
 }
 
 // ---- reserved sizes ----
@@ -464,7 +427,7 @@ void forget_memory() {
     one.beside_graphs.store(0, std::memory_order_relaxed);
     one.limit.store(0, std::memory_order_relaxed);
   }
-  forget_graphs();
+  forget_reserved();
   table.clear();
   session = nullptr;
 }

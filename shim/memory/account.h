@@ -34,7 +34,10 @@ void put_memory_back(const Holding& holding);
 
 // VMM: what cuMemCreate made stays as long as a handle names it or an address maps it.
 void hold_physical(uint64_t handle, int device, uint64_t bytes);
-void retain_handle(uint64_t handle);
+void retain_handle(uint64_t handle, uint64_t at);  // the driver gave it for a mapped address
+void export_handle(uint64_t handle, int file);
+// Of a file that this process exported, it names the same memory; of others' it is not counted.
+void import_handle(uint64_t handle, int file);
 void release_handle(uint64_t handle);
 void map_handle(uint64_t handle, uint64_t at, uint64_t bytes);
 void unmap_range(uint64_t at, uint64_t bytes);

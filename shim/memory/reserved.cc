@@ -25,24 +25,61 @@ void settle_graphs(int device) {
   }
 }
 
-bool settle_pool(CUmemoryPool pool, int device) {
-  const RelaxedCapture relaxed;
+namespace {
+
+constinit Spin pools_lock;
+
+// ---- with it held ----
+
+CUmemoryPool pool_or_current(CUmemoryPool pool, int device) {
+  if (pool == nullptr) HEDDLE_REAL(cuDeviceGetMemPool)(&pool, device);
+  return pool;
+}
+
+bool read_pool(CUmemoryPool pool, CUmemPool_attribute what, uint64_t& value) {
+  return pool != nullptr && HEDDLE_REAL(cuMemPoolGetAttribute)(pool, what, &value) == CUDA_SUCCESS;
+}
+
+bool settle(CUmemoryPool pool, int device) {
   uint64_t reserved = 0;
-  if (pool == nullptr ||
-      HEDDLE_REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
-          CUDA_SUCCESS) {
-    return false;
-  }
+  if (!read_pool(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserved)) return false;
   settle_reserved(Holds::kPool, reinterpret_cast<uint64_t>(pool), device, reserved);
   return true;
 }
 
-bool settle_pools(int device) {
-  constexpr size_t kPools = 64;
+}  // namespace
+
+PoolsHeld::PoolsHeld() { pools_lock.lock(); }
+PoolsHeld::~PoolsHeld() { pools_lock.unlock(); }
+
+bool settle_pool(CUmemoryPool pool, int device) {
+  const Held held(pools_lock);
+  const RelaxedCapture relaxed;
+  return settle(pool_or_current(pool, device), device);
+}
+
+bool trim_pools(int device) {
+  constexpr size_t kPools = 256;
   uint64_t pools[kPools];
+  const Held held(pools_lock);
+  const RelaxedCapture relaxed;
   const size_t count = pools_of(device, pools, kPools);
-  for (size_t i = 0; i < count; ++i) settle_pool(reinterpret_cast<CUmemoryPool>(pools[i]), device);
+  for (size_t i = 0; i < count; ++i) {
+    const auto pool = reinterpret_cast<CUmemoryPool>(pools[i]);
+    HEDDLE_REAL(cuMemPoolTrimTo)(pool, 0);
+    settle(pool, device);
+  }
   return count > 0;
+}
+
+bool pool_has_room(CUmemoryPool pool, int device, uint64_t bytes) {
+  const Held held(pools_lock);
+  const RelaxedCapture relaxed;
+  pool = pool_or_current(pool, device);
+  uint64_t reserved = 0, used = 0;
+  return read_pool(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserved) &&
+         read_pool(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, used) && reserved > used &&
+         reserved - used >= bytes;
 }
 
 namespace {
@@ -140,8 +177,9 @@ void note_graph(CUgraphExec exec, CUgraph graph) {
   }
 }
 
-void forget_graphs() {
+void forget_reserved() {
   noting.forget();
+  pools_lock.forget();
   for (Place& place : places) place.exec.store(0, std::memory_order_relaxed);
 }
 
@@ -153,7 +191,7 @@ bool noted_graph_fits(CUgraphExec exec) {
   if (fits_beside_graphs(device, bytes)) return true;
   // About to be refused: what the driver gave back meanwhile is looked at, with locks.
   settle_graphs(device);
-  settle_pools(device);
+  trim_pools(device);
   if (fits_beside_graphs(device, bytes)) return true;
   count_refused_memory(device);
   return false;

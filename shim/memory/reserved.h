@@ -15,14 +15,27 @@ namespace heddle::shim {
 extern constinit std::atomic<bool> graphs_allocate;
 
 void settle_graphs(int device);  // a negative one: nothing
+
+// Pools. One that is null is the device's current one.
+// While one stands no other thread asks a pool anything: so none is asked once it is destroyed.
+class PoolsHeld {
+ public:
+  PoolsHeld();
+  ~PoolsHeld();
+  PoolsHeld(const PoolsHeld&) = delete;
+  PoolsHeld& operator=(const PoolsHeld&) = delete;
+};
 // False where the driver does not say what the pool reserves.
 bool settle_pool(CUmemoryPool pool, int device);
-// Pools shrink when the driver likes: looked at before anything is refused. False: there are none.
-bool settle_pools(int device);
+// Before anything is refused: what they keep and do not use is given back, as the driver does by
+// itself before it says that memory is out. Waits for no kernel. False: there are none.
+bool trim_pools(int device);
+// What lies free in the pool costs nothing new.
+bool pool_has_room(CUmemoryPool pool, int device, uint64_t bytes);
 
 void note_graph(CUgraphExec exec, CUgraph graph);  // it was made of that
 void drop_graph(CUgraphExec exec);
-void forget_graphs();  // in a forked child
+void forget_reserved();  // in a forked child
 
 bool noted_graph_fits(CUgraphExec exec);
 // False: its launch would pass the limit. Costs one load where no graph allocates.

@@ -13,8 +13,9 @@ enum class Holds : uint8_t {
   kNothing,   // a free place
   kPointer,   // cuMemAlloc and its like: freed by address, and with its context
   kArray,     // freed by handle, and with its context
-  kHandle,    // cuMemCreate: names a kPhysical
+  kHandle,    // cuMemCreate and its like: names a kPhysical
   kMapping,   // an address at which a kPhysical is mapped
+  kExport,    // a file that a kPhysical was exported as
   kPhysical,  // what a cuMemCreate made, by a number of its own: handles are used again while
               // what they named is still mapped
   kPool,      // a pool by its reserved size
@@ -24,11 +25,11 @@ enum class Holds : uint8_t {
 struct Holding {
   Holds kind = Holds::kNothing;
   uint8_t device = 0;
-  uint32_t handles = 0;   // kPhysical: that name it,
-  uint32_t mappings = 0;  // and that map it
+  uint32_t handles = 0;   // references: of a kHandle, and to a kPhysical by all its handles
+  uint32_t mappings = 0;  // of a kPhysical
   uint64_t key = 0;
   uint64_t bytes = 0;
-  uint64_t owner = 0;  // the context; of kHandle and kMapping the key of the kPhysical
+  uint64_t owner = 0;  // the context; of kHandle, kMapping and kExport the key of the kPhysical
 };
 
 class HoldingTable {

@@ -106,7 +106,8 @@ class Detour {
   CUevent out_ = nullptr;
 };
 
-// The stream of the slot ends: its lanes are destroyed, or forgotten if their context is `gone`.
+// The stream of the slot ends: its lanes are left to the next, or forgotten if their context is
+// `gone`.
 void end_lanes(StreamSlot& slot, bool gone);
 
 // The device's primary context is about to go: its Green Contexts, which keep it, go first. No

@@ -47,7 +47,7 @@ constexpr Point kShimPoints[] = {
     {"detour: launched, not back", 15, Scene::kParts},
     {"detour: back, not awaited", 15, Scene::kParts},
     {"lane: made, not known", 2, Scene::kParts},
-    {"lane: forgotten, not destroyed", 1, Scene::kParts},
+    {"lane: forgotten, not left", 1, Scene::kParts},
 };
 
 constexpr Point kDaemonPoints[] = {

@@ -1,7 +1,8 @@
 // A program that allocates device memory as it is told, one line each, and answers with the result:
 // `alloc KIND BYTES` (slot, or -code), `free SLOT`, `info` (free total), `total`, `driver` (bytes,
 // by the driver's own count), `fork` (a child that lives as long), `random SEED COUNT MOST`,
-// `reset`.
+// `reset`; `create BYTES`, `import HANDLE`, `retain MAPPING` (handle, or -code), `release HANDLE`,
+// `map HANDLE` (mapping), `unmap MAPPING`; `pools ROUNDS`.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +20,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/driver/driver_api.h"
@@ -71,6 +74,15 @@ CUresult make_vmm(Slot& slot) {
   return result == CUDA_SUCCESS ? release(slot.handle) : result;
 }
 
+CUmemoryPool make_pool() {
+  static auto create = CALL(cuMemPoolCreate, (CUmemoryPool*, const CUmemPoolProps*));
+  CUmemPoolProps what{};
+  what.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  create(&pool, &what);
+  return pool;
+}
+
 CUresult make(Slot& slot) {
   switch (slot.kind) {
     case 'm':
@@ -95,6 +107,12 @@ CUresult make(Slot& slot) {
     case 's':
       static auto async = CALL(cuMemAllocAsync, (CUdeviceptr*, size_t, CUstream));
       return async(&slot.at, slot.bytes, nullptr);
+    case 'f': {
+      static auto from =
+          CALL(cuMemAllocFromPoolAsync, (CUdeviceptr*, size_t, CUmemoryPool, CUstream));
+      static const CUmemoryPool pool = make_pool();
+      return from(&slot.at, slot.bytes, pool, nullptr);
+    }
     case 't':
       static auto async_ptsz = CALL(cuMemAllocAsync_ptsz, (CUdeviceptr*, size_t, CUstream));
       return async_ptsz(&slot.at, slot.bytes, nullptr);
@@ -111,6 +129,7 @@ CUresult end(const Slot& slot) {
     case 'a':
       static auto destroy = CALL(cuArrayDestroy, (CUarray));
       return destroy(slot.array);
+    case 'f':
     case 's':
     case 't':
       static auto async = CALL(cuMemFreeAsync, (CUdeviceptr, CUstream));
@@ -169,6 +188,109 @@ int make_graph(uint64_t bytes, int count, bool kept) {
   if (result != CUDA_SUCCESS) return -static_cast<int>(result);
   graphs.push_back(exec);
   return static_cast<int>(graphs.size() - 1);
+}
+
+// ---- handles and mappings, by number ----
+
+std::vector<CUmemGenericAllocationHandle> handles;
+std::vector<CUdeviceptr> mappings;
+uint64_t physical_bytes = 0;  // of what was created last
+
+int made(CUresult result, CUmemGenericAllocationHandle handle) {
+  if (result != CUDA_SUCCESS) return -static_cast<int>(result);
+  handles.push_back(handle);
+  return static_cast<int>(handles.size() - 1);
+}
+
+int create_physical(uint64_t bytes) {
+  CUmemAllocationProp what{};
+  what.type = what.requestedHandleTypes = 1;
+  what.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  physical_bytes = bytes;
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result =
+      CALL(cuMemCreate, (CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
+                         unsigned long long))(&handle, bytes, &what, 0);
+  return made(result, handle);
+}
+
+// Out by a file and in again.
+int import_own(CUmemGenericAllocationHandle from) {
+  int file = -1;
+  CUresult result = CALL(cuMemExportToShareableHandle, (void*, CUmemGenericAllocationHandle, int,
+                                                        unsigned long long))(&file, from, 1, 0);
+  if (result != CUDA_SUCCESS) return -static_cast<int>(result);
+  CUmemGenericAllocationHandle handle = 0;
+  result = CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle*, void*, int))(
+      &handle, reinterpret_cast<void*>(static_cast<intptr_t>(file)), 1);
+  close(file);
+  return made(result, handle);
+}
+
+int map_physical(CUmemGenericAllocationHandle handle) {
+  CUdeviceptr at = 0;
+  CALL(cuMemAddressReserve, (CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long))
+  (&at, physical_bytes, 0, 0, 0);
+  const CUresult result = CALL(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                                          unsigned long long))(at, physical_bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS) return -static_cast<int>(result);
+  mappings.push_back(at);
+  return static_cast<int>(mappings.size() - 1);
+}
+
+// By an address in its middle.
+int retain_mapped(CUdeviceptr at) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle*, void*))(
+      &handle, reinterpret_cast<void*>(at + physical_bytes / 2));
+  return made(result, handle);
+}
+
+// What the command is not: -1000.
+int physical_work(const std::string& command, uint64_t which) {
+  if (command == "create") return create_physical(which);
+  if (command == "import") return import_own(handles.at(which));
+  if (command == "map") return map_physical(handles.at(which));
+  if (command == "retain") return retain_mapped(mappings.at(which));
+  if (command == "release") {
+    return static_cast<int>(CALL(cuMemRelease, (CUmemGenericAllocationHandle))(handles.at(which)));
+  }
+  if (command == "unmap") {
+    return static_cast<int>(
+        CALL(cuMemUnmap, (CUdeviceptr, size_t))(mappings.at(which), physical_bytes));
+  }
+  return -1000;
+}
+
+// One thread makes pools, uses and destroys them; this one allocates too much meanwhile, so that
+// what all pools reserve is looked at.
+CUresult churn_pools(int rounds) {
+  CUcontext context = nullptr;
+  CALL(cuCtxGetCurrent, (CUcontext*))(&context);
+  std::atomic<bool> done{false};
+  std::atomic<int> error{CUDA_SUCCESS};
+  std::thread other([&] {
+    CALL(cuCtxSetCurrent, (CUcontext))(context);
+    const auto destroy = CALL(cuMemPoolDestroy, (CUmemoryPool));
+    const auto from = CALL(cuMemAllocFromPoolAsync, (CUdeviceptr*, size_t, CUmemoryPool, CUstream));
+    const auto free = CALL(cuMemFreeAsync, (CUdeviceptr, CUstream));
+    for (int i = 0; i < rounds && error == CUDA_SUCCESS; ++i) {
+      const CUmemoryPool pool = make_pool();
+      CUdeviceptr at = 0;
+      CUresult result = from(&at, kBlock, pool, nullptr);
+      if (result == CUDA_SUCCESS) result = free(at, nullptr);
+      if (result == CUDA_SUCCESS) result = destroy(pool);
+      error = result;
+    }
+    done = true;
+  });
+  const auto alloc = CALL(cuMemAlloc_v2, (CUdeviceptr*, size_t));
+  while (!done) {
+    CUdeviceptr at = 0;
+    if (alloc(&at, uint64_t{1} << 40) == CUDA_SUCCESS) error = CUDA_ERROR_UNKNOWN;
+  }
+  other.join();
+  return static_cast<CUresult>(error.load());
 }
 
 void fork_child() {
@@ -280,11 +402,19 @@ std::string answer(const std::string& line) {
     in >> count;
     return time_pairs(count);
   }
+  if (command == "pools") {
+    int rounds = 0;
+    in >> rounds;
+    return std::to_string(churn_pools(rounds));
+  }
   if (command == "reset") {
     slots.clear();
     return std::to_string(CALL(cuDevicePrimaryCtxReset_v2, (CUdevice))(0));
   }
-  return "no such command";
+  uint64_t which = 0;
+  in >> which;
+  const int result = physical_work(command, which);
+  return result != -1000 ? std::to_string(result) : "no such command";
 }
 
 }  // namespace

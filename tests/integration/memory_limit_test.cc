@@ -162,6 +162,80 @@ TEST_F(MemoryLimit, CountsEveryWayToMemory) {
   }
 }
 
+// Physical memory counts once, for as long as a handle or a mapping holds it: handles that were
+// retained by an address or came back through a file, too.
+TEST_F(MemoryLimit, PhysicalMemoryCountsOnceAndAsLongAsItIsHeld) {
+  limit("512MiB");
+  start();
+  auto app = program();
+  const auto expect_held = [&](uint64_t bytes, const char* what) {
+    EXPECT_EQ(app->number("driver"), bytes) << what;
+    EXPECT_EQ(row(*app).at("memory_bytes"), bytes) << what;
+  };
+  const uint64_t bytes = 64 * kMiB;
+  const std::string create = "create " + std::to_string(bytes);
+  EXPECT_EQ((*app)(create), "0");
+  EXPECT_EQ((*app)("map 0"), "0");
+  EXPECT_EQ((*app)("map 0"), "1");
+  EXPECT_EQ((*app)("retain 1"), "1");
+  expect_held(bytes, "mapped twice, and named twice");
+  EXPECT_EQ((*app)("release 0"), "0");
+  EXPECT_EQ((*app)("release 1"), "0");
+  EXPECT_EQ((*app)("unmap 0"), "0");
+  expect_held(bytes, "one mapping");
+  EXPECT_EQ((*app)("retain 1"), "2");
+  EXPECT_EQ((*app)("unmap 1"), "0");
+  expect_held(bytes, "only a handle that was retained by an address");
+  EXPECT_EQ(app->alloc('m', 449 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("release 2"), "0");
+  expect_held(0, "nothing");
+
+  EXPECT_EQ((*app)(create), "3");
+  EXPECT_EQ((*app)("import 3"), "4");
+  expect_held(bytes, "its own export");
+  EXPECT_EQ((*app)("release 3"), "0");
+  expect_held(bytes, "only a handle that was imported");
+  EXPECT_EQ((*app)("map 4"), "2");
+  EXPECT_EQ((*app)("release 4"), "0");
+  expect_held(bytes, "only a mapping of what was imported");
+  EXPECT_EQ((*app)("unmap 2"), "0");
+  expect_held(0, "nothing again");
+}
+
+// As the driver does before it says that memory is out.
+TEST_F(MemoryLimit, WhatPoolsKeepUnusedIsGivenBackBeforeAnythingIsRefused) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  const auto keep = [&](char pool) {
+    const std::string slot = app->alloc(pool, 200 * kMiB);
+    EXPECT_EQ((*app)("free " + slot), "0");
+    EXPECT_EQ(app->number("driver"), 200 * kMiB) << pool;
+  };
+  keep('s');
+  EXPECT_EQ(app->alloc('m', 200 * kMiB), "0");
+  EXPECT_EQ(app->number("driver"), 200 * kMiB);
+  EXPECT_EQ((*app)("free 0"), "0");
+  keep('s');
+  keep('f');  // beside what the first pool keeps
+  EXPECT_EQ(app->alloc('v', 200 * kMiB), "0");
+  EXPECT_EQ(app->alloc('m', 100 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("free 0"), "0");
+  keep('f');
+  EXPECT_EQ((*app)("graph " + std::to_string(200 * kMiB) + " 1 0"), "0");
+  EXPECT_EQ((*app)("launch 0"), "0") << "beside what a pool keeps";
+}
+
+// A pool that one thread destroys is not asked by another what it reserves, nor counted for ever.
+TEST_F(MemoryLimit, PoolsMayEndWhileAllAreLookedAt) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  EXPECT_EQ((*app)("pools 3000"), "0");
+  EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver"));
+  EXPECT_EQ(app->alloc('m', 256 * kMiB), "0");
+}
+
 // A graph's memory is taken at its launch, and stays for the next.
 TEST_F(MemoryLimit, RefusesTheLaunchOfAGraphThatNeedsMore) {
   limit("64MiB");

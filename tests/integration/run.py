@@ -90,14 +90,14 @@ def check_memory(where):
         expect(f"held by {held}\n" in done.stderr + "\n", done.stderr)
 
     told("shim", "", CUDA_MPS_PIPE_DIRECTORY=str(where.folder / "none"))
-    told(f"shim and mps: {mine}=0=20480M", "0=20480M", **there)
+    told(f"shim and mps: {mine}=0=22528M", "0=22528M", **there)
     told(f"shim and mps: {mine}=0=5G, which was set before", "0=5G", **there, **{mine: "0=5G"})
     quarter = [word.replace("20GiB", "25%") for word in tell]
-    told(f"shim and mps: {mine}=0=20480M", "0=20480M", quarter, **there)
+    told(f"shim and mps: {mine}=0=22528M", "0=22528M", quarter, **there)
     quiet = run(where, "run", "-q", *tell[1:], **there)
-    expect(quiet.stdout == "0=20480M\n" and quiet.stderr == "", quiet)
+    expect(quiet.stdout == "0=22528M\n" and quiet.stderr == "", quiet)
     where.stop_daemon()
-    told(f"mps: {mine}=0=20480M", "0=20480M", **there)
+    told(f"mps: {mine}=0=22528M", "0=22528M", **there)
 
 
 def check_sanitized(where):

@@ -87,6 +87,8 @@ std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing
 
 FAKE std::atomic<int> fake_green_contexts;  // alive
 FAKE std::atomic<int> fake_lanes;           // their streams, alive
+FAKE std::atomic<int> fake_lanes_made;      // in all
+FAKE std::atomic<int> fake_lane_busy;       // nonzero: what is in one is not done
 FAKE std::atomic<int> fake_groups;          // of the last one
 FAKE std::atomic<int> fake_lane_priority;   // of the last one
 FAKE std::atomic<int> fake_lane_refuses;    // so many launches into one fail
@@ -103,6 +105,7 @@ FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
 FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
 std::atomic<int> fake_lane_pause_ms{0}, fake_lane_pauses{0}, fake_stream_lives{0},
     fake_stream_looks{0}, fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0};
+std::atomic<int> fake_lanes_made{0}, fake_lane_busy{0};
 std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
     fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
 
@@ -197,7 +200,8 @@ FAKE CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) {
 FAKE CUresult cuStreamQuery(CUstream stream) {
   ++fake_stream_looks;
   fake_lane_looks += is_lane(stream);
-  return unsafe(), CUDA_SUCCESS;
+  unsafe();
+  return is_lane(stream) && fake_lane_busy != 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 FAKE CUresult cuStreamSynchronize(CUstream stream) {
   fake_lane_syncs += is_lane(stream);
@@ -304,11 +308,11 @@ FAKE CUresult cuGreenCtxDestroy(CUgreenCtx) {
   return --fake_green_contexts, CUDA_SUCCESS;
 }
 FAKE CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx, unsigned, int priority) {
-  static std::atomic<uint64_t> made{0};
   if (fake_no_lane > 0 && fake_no_lane-- > 0) return CUDA_ERROR_OUT_OF_MEMORY;
   fake_lane_priority = priority;
   ++fake_lanes;
-  return *out = reinterpret_cast<CUstream>(kLanes + 8 * made++), CUDA_SUCCESS;
+  const auto number = static_cast<uint64_t>(fake_lanes_made++);
+  return *out = reinterpret_cast<CUstream>(kLanes + 8 * number), CUDA_SUCCESS;
 }
 
 static CUresult launch(CUstream stream) {

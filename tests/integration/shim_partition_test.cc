@@ -379,14 +379,40 @@ TEST_F(ShimPartition, AnotherContextsStreamsStay) {
   EXPECT_EQ(app("get fake_lanes"), "1");
 }
 
-TEST_F(ShimPartition, AStreamsLaneEndsWithIt) {
+// Drivers do not give back all memory of a Green Context's stream.
+TEST_F(ShimPartition, StreamsThatComeAndGoShareTheLanesOfThoseThatWereThereAtOnce) {
   Application app(environment());
   start_partitioned(app);
-  lane_of(app);
-  EXPECT_EQ(app("get fake_lanes"), "1");
+  for (int wave = 0; wave < 20; ++wave) {
+    for (const char* stream : {"64", "72", "80"}) lane_of(app, std::string("launch ") + stream);
+    for (const char* stream : {"64", "72", "80"}) app(std::string("destroy ") + stream);
+  }
+  EXPECT_EQ(app("get fake_lanes_made"), "3");
+  EXPECT_EQ(partitioned(), 60u);
+  app("release");
+  EXPECT_EQ(app("get fake_lanes"), "0") << "they end with their context";
+  EXPECT_EQ(app("get fake_green_contexts"), "0");
+}
+
+// What runs in it may wait for the new stream.
+TEST_F(ShimPartition, ALaneWithWorkOfTheStreamBeforeServesNoOther) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = lane_of(app);
+  app("set fake_lane_busy 1");
   app("destroy 64");
-  EXPECT_EQ(app("get fake_lanes"), "0");
-  lane_of(app);
+  EXPECT_NE(lane_of(app), lane);
+  app("set fake_lane_busy 0");
+  EXPECT_EQ(lane_of(app, "launch 72"), lane);
+}
+
+TEST_F(ShimPartition, ALaneServesStreamsOfItsPriority) {
+  Application app(environment());
+  start_partitioned(app);
+  const std::string lane = lane_of(app);
+  app("destroy 64");
+  EXPECT_NE(lane_of(app, "launch 0"), lane) << "the default stream's is another";
+  EXPECT_EQ(lane_of(app), lane);
 }
 
 TEST_F(ShimPartition, TheLastReleaseEndsThePrimaryContextAllTheSame) {

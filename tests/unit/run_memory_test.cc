@@ -26,12 +26,22 @@ MemorySetting under_mps(const std::string& limit) {
 
 TEST(RunMemory, MpsIsToldTheLimitInMebibytesOfEachDevice) {
   MemorySetting setting = under_mps("20GiB");
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=20480M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=22528M");
   EXPECT_EQ(hold_memory(setting).by, "shim and mps");
   setting.nvml = gpus_of({80, 80});
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=20480M,1=20480M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=22528M,1=22528M");
   setting.limit = "1.5GiB";
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=1536M,1=1536M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=3584M,1=3584M");
+}
+
+// MPS counts the context as well: a limit below its size would leave the program none.
+TEST(RunMemory, MpsLeavesRoomForTheContextAndHasNoMoreThanTheGpu) {
+  MemorySetting setting = under_mps("128MiB");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=2176M");
+  for (const char* limit : {"79GiB", "100%"}) {
+    setting.limit = limit;
+    EXPECT_EQ(hold_memory(setting).mps_limit, "0=81920M");
+  }
 }
 
 TEST(RunMemory, WithoutMpsTheShimHoldsItAlone) {
@@ -50,7 +60,7 @@ TEST(RunMemory, MpsHoldsItWhereNoDaemonAnswers) {
   MemorySetting setting = under_mps("20GiB");
   setting.daemon = false;
   EXPECT_EQ(hold_memory(setting).by, "mps");
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=20480M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=22528M");
 }
 
 TEST(RunMemory, AValueOfTheUserStays) {
@@ -76,9 +86,9 @@ TEST(RunMemory, NamesOnlyDevicesThatTheProgramSees) {
   }
   setting.visible = nullptr;
   setting.mps_visible = "1,2";
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=1024M,1=1024M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=3072M,1=3072M");
   setting.visible = "1";  // counted as the MPS server shows them
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=1024M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=3072M");
   setting.visible = "2";
   EXPECT_EQ(hold_memory(setting).mps_limit, "");
 }
@@ -86,12 +96,12 @@ TEST(RunMemory, NamesOnlyDevicesThatTheProgramSees) {
 TEST(RunMemory, WithoutNvmlTheFirstDeviceIsNamed) {
   MemorySetting setting = under_mps("1GiB");
   setting.nvml = {{"error", "libnvidia-ml.so.1: not found"}};
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=1024M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=3072M");
 }
 
 TEST(RunMemory, APercentageIsOfGpusThatAreAlike) {
   MemorySetting setting = under_mps("25%");
-  EXPECT_EQ(hold_memory(setting).mps_limit, "0=20480M");
+  EXPECT_EQ(hold_memory(setting).mps_limit, "0=22528M");
   for (const json& unlike : {gpus_of({80, 40}), gpus_of({0}), json(nullptr)}) {
     setting.nvml = unlike;
     EXPECT_EQ(hold_memory(setting).mps_limit, "");
