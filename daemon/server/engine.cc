@@ -292,6 +292,7 @@ void Engine::heartbeat(core::TimeNs now) {
   check_probation(now);
   check_shadow();
   check_stalls();
+  check_promises(now);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

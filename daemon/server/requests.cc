@@ -65,14 +65,13 @@ json waits_json(const core::Waits& waits) {
 // What its rule promised, and how it was kept; null: nothing.
 json promise_json(const core::PromiseStatus& promise) {
   if (promise.slowdown_max == 0) return nullptr;
-  json channel;
-  if (promise.channel) channel = core::kChannelNames[core::index_of(*promise.channel)];
+  const std::string_view channel = channel_text(promise);
   return {{"slowdown_max", promise.slowdown_max},
           {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
           {"balance_us", promise.balance_us},
           {"blocks", promise.blocks},
           {"broken", promise.broken},
-          {"broken_by", channel}};
+          {"broken_by", channel.empty() ? json() : json(channel)}};
 }
 
 json counters_json(const Client& client) {
@@ -181,7 +180,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
     for (const core::ClientStatus& status : scheduler->clients()) {
       const auto it = clients.find(status.view.id);
       if (it == clients.end()) continue;
-      ClientOnDevice row{status, status.view.queued};
+      ClientOnDevice row(status);
       std::string group;
       const core::ClientId id = status.view.id;
       add_memory(row, group, *engine.clients().at(id),
@@ -219,12 +218,13 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
           {"truncated", truncated}};
 }
 
-// Of each client whom others may hold up.
+// Of each client whom others may hold up, or who was promised something.
 json bounds_json(const core::Scheduler& scheduler) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.clients()) {
-    if (status.added_us_max == 0 || bounds.size() == kBoundsMost) continue;
-    const json counted = metrics_json(kClientDeviceMetrics, {status, 0});
+    const bool promised = status.promise.slowdown_max > 0;
+    if ((status.added_us_max == 0 && !promised) || bounds.size() == kBoundsMost) continue;
+    const json counted = metrics_json(kClientDeviceMetrics, ClientOnDevice(status));
     json bound{{"client", status.view.id}};
     for (const char* key : {"added_us_max", "gaps_filled", "gaps_exceeded"}) {
       bound[key] = counted.at(key);
