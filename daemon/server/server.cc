@@ -109,6 +109,7 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
 Server::Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
                int doorbells, int timer)
     : config_(config),
+      configured_(config.policy),
       store_(store),
       log_(log),
       listener_(listener),
