@@ -133,15 +133,16 @@ void Engine::check_promises(core::TimeNs now) {
     const std::vector<core::ClientStatus> clients = device.scheduler->clients();
     for (const core::ClientStatus* client : device.broken_promises.untold(clients, now)) {
       const core::PromiseStatus& promise = client->promise;
-      log_.warning("promise_broken", {{"client", client->view.id},
-                                      {"label", client->label},
-                                      {"device", device.scheduler->config().device},
-                                      {"policy", generation_.name},
-                                      {"promised", promise.slowdown_max},
-                                      {"slowdown", promise.slowdown},
-                                      {"blocks", promise.blocks},
-                                      {"broken", promise.broken},
-                                      {"by", channel_text(promise)}});
+      log_.warning(kSomeClient, "promise_broken",
+                   {{"client", client->view.id},
+                    {"label", client->label},
+                    {"device", device.scheduler->config().device},
+                    {"policy", generation_.name},
+                    {"promised", promise.slowdown_max},
+                    {"slowdown", promise.slowdown},
+                    {"blocks", promise.blocks},
+                    {"broken", promise.broken},
+                    {"by", channel_text(promise)}});
     }
   }
 }
