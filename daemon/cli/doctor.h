@@ -17,7 +17,9 @@ struct Finding {
   std::string remedy;  // "" unless kWarn or kError
 };
 
-std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but limits on memory
+std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but what follows
+std::vector<Finding> examine_memory(const nlohmann::json& facts);
+std::vector<Finding> examine_promises(const nlohmann::json& ps);
 // Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
 std::vector<Finding> examine(const nlohmann::json& facts);
 

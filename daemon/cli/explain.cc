@@ -91,6 +91,11 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << client.at("pid") << ", " << client.at("priority_text").get<std::string>() << ", GPU "
         << device.at("device") << ": " << device.at("granted") << " grants, " << device.at("waited")
         << " of them after a wait\n";
+    for (const json& own : client.value("devices", json::array())) {
+      const std::string promise = promise_text(own);
+      if (own.at("device") == device.at("device") && !promise.empty())
+        out << "  " << promise << '\n';
+    }
     for (const json& wait : device.at("now")) print_now(out, wait, device);
     if (device.at("now").empty()) out << "  waits for nothing now\n";
     for (const json& wait : device.at("past")) print_past(out, wait, device);

@@ -47,6 +47,28 @@ std::string added_text(const json& device) {
          device.at("gaps_filled").dump() + " over" + by;
 }
 
+std::string promise_text(const json& device) {
+  const json promise = device.value("promise", json());
+  if (promise.is_null()) return "";
+  char text[128];
+  if (promise.at("slowdown").is_null()) {
+    snprintf(text, sizeof text, "promise %.2f: no block has ended yet",
+             promise.at("slowdown_max").get<double>());
+    return text;
+  }
+  snprintf(text, sizeof text, "promise %.2f: now %.2f, %.0f of %.0f blocks broken",
+           promise.at("slowdown_max").get<double>(), promise.at("slowdown").get<double>(),
+           promise.at("broken").get<double>(), promise.at("blocks").get<double>());
+  const json& by = promise.at("broken_by");
+  return text + (by.is_null() ? "" : ", by " + printable(by));
+}
+
+bool promise_broken_now(const json& device) {
+  const json promise = device.value("promise", json());
+  return !promise.is_null() && !promise.at("slowdown").is_null() &&
+         promise.at("slowdown") > promise.at("slowdown_max");
+}
+
 namespace {
 
 // Who kept the device from launches until the starvation bound let them go.
@@ -259,8 +281,11 @@ void print_status(std::ostream& out, const json& answer) {
         << device.at("sm_total") << " SMs, " << device.at("waiting") << " waiting\n";
     print_counters(out, server::kDeviceMetrics, s);
     for (const json& bound : device.value("bounds", json::array())) {
-      out << "  client " << bound.at("client") << ": others may add to one of its gaps "
-          << added_text(bound) << '\n';
+      const std::string who = "  client " + bound.at("client").dump() + ": ";
+      if (bound.at("added_us_max") != 0)
+        out << who << "others may add to one of its gaps " << added_text(bound) << '\n';
+      if (const std::string promise = promise_text(bound); !promise.empty())
+        out << who << promise << '\n';
     }
     print_stalls(out, device.value("stalls", json::object()));
     const std::string fault = device.at("policy").value("fault", "");

@@ -25,6 +25,11 @@ std::string added_text(const nlohmann::json& device);
 // The same: GiB that it uses, or its group of that group's limit.
 std::string memory_text(const nlohmann::json& device);
 
+// Its promise and how it is kept: "promise 1.10: now 1.25, 6 of 6 blocks broken, by slots"; "": it
+// has none, or an older daemon does not say. And whether the last block broke it.
+std::string promise_text(const nlohmann::json& device);
+bool promise_broken_now(const nlohmann::json& device);
+
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);
 // Of a rule whose user or group is not known: status's config.unresolved.

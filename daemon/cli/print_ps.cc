@@ -119,6 +119,9 @@ void print_notes(std::ostream& out, const json& client) {
     if (device.value("gaps_exceeded", json(0)) != 0) {
       out << who << "others may add to one of its gaps " << added_text(device) << '\n';
     }
+    if (const std::string promise = promise_text(device); !promise.empty()) {
+      out << who << promise << '\n';
+    }
     if (device.value("memory_refused", 0.0) > 0) {
       out << who << count_text(device.at("memory_refused"))
           << " allocations refused by its limit\n";

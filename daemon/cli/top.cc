@@ -95,6 +95,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"memory_limit_bytes", device.value("memory_limit_bytes", json(0))},
           {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
           {"sms", client.value("partition", 0u) != 0 ? client.value("sm_count", json()) : json()},
+          {"promise", device.value("promise", json())},
           {"managed", client.at("managed")},
           {"active", device.at("active")},
           {"runs_now", device.value("outstanding_us", 0.0) > 0}};
@@ -191,6 +192,14 @@ std::string heading(const json& top) {
                 " % busy, " + gpu.at("waiting").dump() + " waiting, " +
                 fixed("%.0f", gpu.at("grants_per_s")) + " grants/s (built-in " +
                 fixed("%.0f", gpu.at("builtin_per_s")) + "), starved " + gpu.at("starved").dump());
+  }
+  for (const json& row : top.at("clients")) {
+    if (!promise_broken_now(row)) continue;
+    json promise = row.at("promise");
+    promise["broken_by"] = nullptr;
+    text += cut(promise_text({{"promise", promise}}) + ": pid " + row.at("pid").dump() + ' ' +
+                printable(row.at("label")));
+    break;  // the others' are in heddle ps
   }
   return text;
 }

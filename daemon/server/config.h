@@ -64,6 +64,8 @@ struct PolicySettings {
   bool watch = true;
   // Parameters of the policy as `name=value` pairs, checked by the policy.
   std::vector<std::pair<std::string, std::string>> params;
+
+  bool operator==(const PolicySettings&) const = default;
 };
 
 struct ProfileSettings {

@@ -44,8 +44,25 @@ void Server::take_config(Result<Config> fresh) {
                             {"clients_changed", changed},
                             {"needs_restart", restarts},
                             {"policy", fresh->policy.name}});
-  if (source_.configured) source_.configured(*fresh);
-  load_policy(fresh->policy.name);
+  take_policy_settings(*fresh);
+}
+
+// What was loaded live, a trial and a candidate end by a change of [policy] only, not by one of a
+// rule. What could not be loaded from an unchanged one is tried again.
+void Server::take_policy_settings(const Config& fresh) {
+  const Generation& running = engine_.generation();
+  const bool failed =
+      !engine_.policy_error().empty() && (running.by.how.empty() || running.by.how == "config");
+  if (fresh.policy == configured_ && !failed) {
+    log_.info("policy_kept", {{"policy", running.name},
+                              {"generation", running.number},
+                              {"how", running.by.how},
+                              {"why", "[policy] has not changed"}});
+    return;
+  }
+  configured_ = fresh.policy;
+  if (source_.configured) source_.configured(fresh);
+  load_policy(fresh.policy.name);
 }
 
 // Returns how many of those who are attached have other terms by these.

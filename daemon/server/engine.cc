@@ -94,9 +94,9 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
 
 void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now) {
   ++counters_.let_go;
-  log_.warning(
-      "client_let_go",
-      {{"client", client.identity().id}, {"pid", client.identity().pid}, {"reason", reason}});
+  const Identity& who = client.identity();
+  log_.warning({who.uid, who.privileged}, "client_let_go",
+               {{"client", who.id}, {"pid", who.pid}, {"reason", reason}});
   client.let_go(reason);
   remove_from_devices(client, now);
 }
@@ -225,9 +225,10 @@ void Engine::begin_on(Client& client, const core::Event& event) {
 void Engine::note_malformed(Client& client, uint64_t before) {
   ++counters_.malformed;
   if (before == 0) {
-    log_.warning("client_malformed", {{"client", client.identity().id},
-                                      {"pid", client.identity().pid},
-                                      {"hint", "counted from now on, see heddle ps"}});
+    const Identity& who = client.identity();
+    log_.warning(
+        {who.uid, who.privileged}, "client_malformed",
+        {{"client", who.id}, {"pid", who.pid}, {"hint", "counted from now on, see heddle ps"}});
   }
   if (client.intake().malformed() >= kMalformedMax) {
     let_go(client, "too many impossible records; restart the program", batch_.back().at);
@@ -292,6 +293,7 @@ void Engine::heartbeat(core::TimeNs now) {
   check_probation(now);
   check_shadow();
   check_stalls();
+  check_promises(now);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

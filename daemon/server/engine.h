@@ -23,6 +23,7 @@
 #include "daemon/server/policy_source.h"
 #include "daemon/server/probation.h"
 #include "daemon/server/profile_store.h"
+#include "daemon/server/promises.h"
 #include "daemon/trace/ring.h"
 
 namespace heddle::server {
@@ -62,6 +63,7 @@ class Engine {
     GpuId gpu{};
     bool sm_total_known = false;  // a privileged client said it, not just who came first
     core::Stats before;           // what was counted when the policy came
+    BrokenPromises broken_promises;
     core::TimeNs told_stall = std::numeric_limits<core::TimeNs>::min() / 2;  // in the log
   };
 
@@ -197,6 +199,7 @@ class Engine {
   void start_shadow(Device& device, core::TimeNs now);
   void check_shadow();
   void check_stalls();  // explain.cc
+  void check_promises(core::TimeNs now);
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
   bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                   core::TimeNs now);

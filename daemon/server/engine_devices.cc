@@ -28,7 +28,8 @@ void Engine::set_mode(bool mps, core::TimeNs now) {
   if (config_.gpu_mode != GpuMode::kAuto || mps == mps_) return;
   observe_each(now);
   mps_ = mps;
-  log_.info("mode", {{"mode", mps_ ? "mps" : "timeslice"}, {"switch_us", switch_us()}});
+  log_.info(kSomeClient, "mode",
+            {{"mode", mps_ ? "mps" : "timeslice"}, {"switch_us", switch_us()}});
   for (Device& device : devices_) {
     if (!device.scheduler) continue;
     const std::span<const core::Decision> decisions =
@@ -79,7 +80,7 @@ core::Scheduler& Engine::device(uint8_t index, const Identity& identity, core::T
   device.scheduler = std::make_unique<core::Scheduler>(config);
   use_gpu_model(*device.scheduler, installed_gpu_models(), profiles_.gpu(), log_);
   device.scheduler->set_on_broken([this](const core::Broken& broken) { note_broken(broken); });
-  log_.info("gpu_learned",
+  log_.info(kSomeClient, "gpu_learned",
             {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
   start_policy(device, now);

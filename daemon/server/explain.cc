@@ -1,5 +1,7 @@
 #include "daemon/server/explain.h"
 
+#include <algorithm>
+
 namespace heddle::server {
 namespace {
 
@@ -83,6 +85,10 @@ json explain_json(const Engine& engine, core::ClientId id) {
   return {{"client", id}, {"devices", std::move(devices)}};
 }
 
+std::string_view channel_text(const core::PromiseStatus& promise) {
+  return promise.channel ? core::kChannelNames[core::index_of(*promise.channel)] : "";
+}
+
 const char* stall_text(core::Staller by) {
   constexpr const char* kBy[] = {"nobody", "policy", "client", "gpu"};
   return kBy[static_cast<size_t>(by)];
@@ -116,6 +122,28 @@ void Engine::check_stalls() {
                            {"waited", last.waited},
                            {"waited_ms", static_cast<int64_t>(last.waited_us / 1e3)},
                            {"stalled_ms", static_cast<int64_t>(last.stalled_us / 1e3)}});
+  }
+}
+
+void Engine::check_promises(core::TimeNs now) {
+  const auto promised = [](const Client* c) { return c->identity().terms.slowdown_max > 0; };
+  if (std::none_of(polled_.begin(), polled_.end(), promised)) return;
+  for (Device& device : devices_) {
+    if (!device.scheduler || now < device.broken_promises.next()) continue;
+    const std::vector<core::ClientStatus> clients = device.scheduler->clients();
+    for (const core::ClientStatus* client : device.broken_promises.untold(clients, now)) {
+      const core::PromiseStatus& promise = client->promise;
+      log_.warning(kSomeClient, "promise_broken",
+                   {{"client", client->view.id},
+                    {"label", client->label},
+                    {"device", device.scheduler->config().device},
+                    {"policy", generation_.name},
+                    {"promised", promise.slowdown_max},
+                    {"slowdown", promise.slowdown},
+                    {"blocks", promise.blocks},
+                    {"broken", promise.broken},
+                    {"by", channel_text(promise)}});
+    }
   }
 }
 

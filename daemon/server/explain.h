@@ -8,6 +8,8 @@
 namespace heddle::server {
 
 const char* decider_text(core::Decider decider);
+// What was charged most in the last block that broke the promise; "": nothing was.
+std::string_view channel_text(const core::PromiseStatus& promise);
 
 // {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
 // null if there is no such client.

@@ -16,10 +16,10 @@ void use_gpu_model(core::Scheduler& scheduler, const std::string& directory, con
                    Log& log) {
   Result<core::DeviceModel> model = profiles::find_gpu_model(directory, gpu);
   if (!model) {
-    log.info("gpu_model_unknown", {{"gpu", gpu}, {"reason", model.error().message}});
+    log.info(kSomeClient, "gpu_model_unknown", {{"gpu", gpu}, {"reason", model.error().message}});
     return;
   }
-  log.info("gpu_model", {{"gpu", gpu}, {"model", model->gpu}});
+  log.info(kSomeClient, "gpu_model", {{"gpu", gpu}, {"model", model->gpu}});
   scheduler.set_device_model(*model);
 }
 

@@ -3,6 +3,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -25,6 +26,11 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
       break;
   }
   return spdlog::level::off;
+}
+
+int64_t steady_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -70,9 +76,31 @@ Log::Log(LogLevel least)
   logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e level=%l %v");
 }
 
-Log::~Log() { writer_->stop(); }
+Log::~Log() {
+  end_window();
+  writer_->stop();
+}
 
 uint64_t Log::lost() const { return writer_->lost(); }
+
+bool Log::admits(LogLevel level, Causer by, std::string_view event) {
+  if (!logger_->should_log(to_spdlog(level))) return false;
+  tell_left_out();
+  return limit_.admits(by, event, steady_ns());
+}
+
+void Log::tell_left_out() {
+  if (limit_.due(steady_ns())) end_window();
+}
+
+void Log::end_window() {
+  for (const auto& [by, left_out] : limit_.take()) {
+    warning("lines_left_out", {{"uid", by == kSomeClient ? -1 : int64_t{by.uid}},
+                               {"privileged", by.privileged},
+                               {"more", left_out.more},
+                               {"last", left_out.event}});
+  }
+}
 
 void Log::write(LogLevel level, std::string_view event, Fields fields) {
   if (!logger_->should_log(to_spdlog(level))) return;

@@ -1,7 +1,8 @@
 // Structured logs: one event a line, `level=info event=client_attached pid=7 ...`. Levels say who
 // must read them: error: the administrator must act; warning: should look; info: what happened;
 // debug: for who develops heddle. Nothing on the launch path logs, and who logs never waits: a
-// thread of its own writes the lines, and what it cannot write in time is dropped and counted.
+// thread of its own writes the lines, and what it cannot write in time is dropped and counted. So
+// is what one user's programs cause too often.
 #pragma once
 
 #include <concepts>
@@ -11,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <variant>
+
+#include "daemon/server/log_limit.h"
 
 namespace spdlog {
 class logger;
@@ -54,16 +57,31 @@ class Log {
     write(LogLevel::kWarning, event, fields);
   }
   void error(std::string_view event, Fields fields = {}) { write(LogLevel::kError, event, fields); }
+  // The same of what a client can cause as often as it likes: its user has so many lines in ten
+  // seconds (log_limit.h). What is beyond is counted, and told by tell_left_out().
+  void info(Causer by, std::string_view event, Fields fields) {
+    if (admits(LogLevel::kInfo, by, event)) info(event, fields);
+  }
+  void warning(Causer by, std::string_view event, Fields fields) {
+    if (admits(LogLevel::kWarning, by, event)) warning(event, fields);
+  }
+
+  // To be called now and then, while it says that anything was left out.
+  bool left_out() const { return limit_.left_out(); }
+  void tell_left_out();
 
   // Lines that found the buffer full so far; a line says so too, once there is room.
   uint64_t lost() const;
 
  private:
   void write(LogLevel level, std::string_view event, Fields fields);
+  bool admits(LogLevel level, Causer by, std::string_view event);
+  void end_window();
 
   const std::shared_ptr<LogWriter> writer_;
   std::unique_ptr<spdlog::logger> logger_;
   uint64_t told_lost_ = 0;
+  LogLimit limit_;
 };
 
 // `text` as it stands if it needs no quoting, else in double quotes with escapes.

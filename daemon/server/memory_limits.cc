@@ -34,7 +34,7 @@ void Server::set_memory_limits(Client& client) {
   const core::ClientId id = client.identity().id;
   const std::vector<Membership> limits = memberships_of(client.identity());
   if (!limits.empty() && !client.identity().counts_memory) {
-    log_.warning("memory_not_limited",
+    log_.warning({client.identity().uid, client.identity().privileged}, "memory_not_limited",
                  {{"client", id},
                   {"limit", limits.front().group},
                   {"hint", "its shim is older than limits; start the program again"}});

@@ -40,7 +40,18 @@ struct ClientCounts {
 };
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
+  ClientOnDevice() = default;
+  explicit ClientOnDevice(const core::ClientStatus& status)
+      : core::ClientStatus(status),
+        queued(view.queued),
+        promise_slowdown_max(promise.slowdown_max),
+        promise_slowdown(promise.slowdown),
+        promise_blocks(promise.blocks),
+        promise_broken(promise.broken) {}
+
   uint32_t queued = 0;
+  double promise_slowdown_max = 0, promise_slowdown = 0;
+  uint64_t promise_blocks = 0, promise_broken = 0;
   uint64_t memory_bytes = 0, memory_limit_bytes = 0, memory_group_bytes = 0, memory_refused = 0;
 };
 
@@ -168,6 +179,16 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
      &ClientOnDevice::gaps_filled},
     {{"gaps_exceeded", "", "Its gaps whose stated bound was exceeded", kCounter},
      &ClientOnDevice::gaps_exceeded},
+    {{"promise_slowdown_max", "", "Most that others may slow its runs, as promised; 0: nothing is",
+      kGauge},
+     &ClientOnDevice::promise_slowdown_max},
+    {{"promise_slowdown", "",
+      "How much others slowed the last block of its runs; 0: none has ended", kGauge},
+     &ClientOnDevice::promise_slowdown},
+    {{"promise_blocks", "", "Blocks of runs that its promise was judged by", kCounter},
+     &ClientOnDevice::promise_blocks},
+    {{"promise_broken", "", "Blocks of runs in which its promise was broken", kCounter},
+     &ClientOnDevice::promise_broken},
     {{"memory_bytes", "", "Device memory that the client has allocated", kGauge},
      &ClientOnDevice::memory_bytes},
     {{"memory_limit_bytes", "", "Limit on the device memory of its group; 0: none", kGauge},

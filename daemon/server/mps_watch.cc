@@ -139,7 +139,7 @@ void MpsWatch::tell(const MpsState& before) {
   for (const MpsProcess& process : state_.waiting) {
     waiting.insert(process.pid);
     if (told_.count(process.pid) != 0) continue;
-    log_.warning("mps_client_waits",
+    log_.warning({process.uid, false}, "mps_client_waits",
                  {{"pid", process.pid},
                   {"uid", process.uid},
                   {"served_uid", state_.servers.front().uid},

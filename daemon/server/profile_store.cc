@@ -74,7 +74,7 @@ void ProfileStore::read_all() {
 }
 
 void ProfileStore::refuse(const char* event, const std::string& error) {
-  log_.warning(event, {{"error", error}});
+  log_.warning(kSomeClient, event, {{"error", error}});
   if (errors_.size() < kErrorsMax) errors_.push_back(error);
 }
 

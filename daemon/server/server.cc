@@ -109,6 +109,7 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
 Server::Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
                int doorbells, int timer)
     : config_(config),
+      configured_(config.policy),
       store_(store),
       log_(log),
       listener_(listener),
@@ -265,6 +266,7 @@ bool Server::spin(core::TimeNs now) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
     check_promotion();
+    log_.tell_left_out();
     show_memory();
     engine_.collect_profiles();
     save_profiles();
@@ -296,7 +298,8 @@ void Server::nap(core::TimeNs now) {
     if (engine_.unobserved() != nullptr) {
       until = std::min(engine_.next_deadline(), engine_.next_review());
     }
-    if (!engine_.clients().empty() || profiles_.unsaved()) until = std::min(until, next_heartbeat_);
+    if (!engine_.clients().empty() || profiles_.unsaved() || log_.left_out())
+      until = std::min(until, next_heartbeat_);
     // An absolute time; 0 disarms.
     itimerspec when{};
     if (until != std::numeric_limits<core::TimeNs>::max()) {

@@ -58,7 +58,8 @@ class Server {
     std::function<void(const Config&)> configured;
   };
   // SIGTERM and SIGINT stop the server. SIGHUP: rules, and what they give at once (Client), and
-  // [policy] are what the configuration says now; without a source nothing happens.
+  // [policy] if that has changed are what the configuration says now; without a source nothing
+  // happens.
   void handle_signals(ConfigSource source = {});
 
   const std::string& socket_path() const { return facts_.socket; }
@@ -137,6 +138,7 @@ class Server {
   void load_policy(const std::string& name);
   void reread_config();
   void take_config(Result<Config> fresh);
+  void take_policy_settings(const Config& fresh);
   size_t take_rules(std::vector<Rule> rules);
   void resolve_names();
   void change_policy(Find find, std::function<void(Result<Prepared>)> then);
@@ -160,6 +162,7 @@ class Server {
   void on_directory_event(const std::string& directory, const std::string& name);
 
   const Config config_;
+  PolicySettings configured_;  // what was last made of [policy]
   PolicyStore& store_;
   Log& log_;
   std::vector<Rule> rules_;  // changed by jobs only, between their work

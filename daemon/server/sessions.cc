@@ -165,9 +165,10 @@ bool Server::receive(Connection& connection) {
     if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
     if (!connection.complained) {
       connection.complained = true;
-      log_.warning("message_malformed", {{"pid", connection.peer.pid},
-                                         {"uid", connection.peer.uid},
-                                         {"error", message.error().message}});
+      log_.warning({connection.peer.uid, connection.privileged}, "message_malformed",
+                   {{"pid", connection.peer.pid},
+                    {"uid", connection.peer.uid},
+                    {"error", message.error().message}});
     }
     if (connection.client == 0) return false;
   }
@@ -201,7 +202,7 @@ void Server::refuse(Connection& connection, const std::string& reason) {
   // A shim asks again every few seconds: a line each time would tell nothing new.
   if (refused_.size() >= kClientsMax) refused_.clear();
   if (!refused_.insert_or_assign(connection.peer.pid, reason).second) return;
-  log_.warning("client_refused",
+  log_.warning({connection.peer.uid, connection.privileged}, "client_refused",
                {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", reason}});
 }
 
@@ -313,24 +314,26 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                                [this, id] { process_gone(id); });
   }
   processes_.emplace(id, std::move(process));
-  log_.info("client_attached", {{"client", id},
-                                {"pid", client.identity().pid},
-                                {"uid", client.identity().uid},
-                                {"exe", client.identity().exe},
-                                {"cgroup", client.identity().cgroup},
-                                {"label", client.identity().label},
-                                {"priority", client.identity().priority},
-                                {"rule", client.identity().rule},
-                                {"sms", client.identity().sms}});
+  const Causer causer{client.identity().uid, client.identity().privileged};
+  log_.info(causer, "client_attached",
+            {{"client", id},
+             {"pid", client.identity().pid},
+             {"uid", client.identity().uid},
+             {"exe", client.identity().exe},
+             {"cgroup", client.identity().cgroup},
+             {"label", client.identity().label},
+             {"priority", client.identity().priority},
+             {"rule", client.identity().rule},
+             {"sms", client.identity().sms}});
   if (const uint32_t devices = client.identity().device_count;
       std::popcount(client.visible()) < static_cast<int>(devices)) {
-    log_.warning("devices_not_managed",
+    log_.warning(causer, "devices_not_managed",
                  {{"client", id},
                   {"devices", devices - static_cast<uint32_t>(std::popcount(client.visible()))},
                   {"hint", "others have all numbers of GPUs, or their user has half of them"}});
   }
   if (!client.identity().terms.sms.empty() && client.identity().partition == 0) {
-    log_.warning("client_not_partitioned",
+    log_.warning(causer, "client_not_partitioned",
                  {{"client", id},
                   {"sms", client.identity().terms.sms},
                   {"hint", "its driver has no Green Contexts: 12.4 or newer is needed"}});
@@ -455,6 +458,10 @@ void Server::process_gone(core::ClientId id) {
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   const int connection = process->second->connection;
+  Causer causer = kSomeClient;
+  if (const Client* client = engine_.find(id)) {
+    causer = {client->identity().uid, client->identity().privileged};
+  }
   epoll_ctl(doorbells_.get(), EPOLL_CTL_DEL, process->second->doorbell.get(), nullptr);
   processes_.erase(process);
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
@@ -467,7 +474,7 @@ void Server::process_gone(core::ClientId id) {
     hang_up(std::move(it->second->fd));
     connections_.erase(it);
   }
-  log_.info("client_gone", {{"client", id}});
+  log_.info(causer, "client_gone", {{"client", id}});
 }
 
 }  // namespace heddle::server

@@ -1,7 +1,9 @@
 // What makes the server look at its policies again.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -126,6 +128,45 @@ TEST_F(ServerTest, WhatWasLoadedForAWhileRevertsUnlessItIsKept) {
   ASSERT_TRUE(ask(back).ok);
   EXPECT_EQ(status()["policy"]["name"], "builtin");
   EXPECT_GE(ask_daemon(Request::Kind::kPolicyHistory)["generations"].size(), 7u);
+}
+
+// A reload of the service for a rule is no order about the policy.
+TEST_F(ServerTest, AHangupForARuleKeepsTheTrialUntilThePolicyTableChanges) {
+  std::atomic<bool> rule{false}, other_policy{false};
+  auto made = server::Server::make(config_, *store_, log_);
+  ASSERT_TRUE(made) << made.error().message;
+  server_ = std::move(*made);
+  server_->handle_signals({[&]() -> Result<server::Config> {
+                             server::Config fresh = config_;
+                             if (rule) fresh.rules.emplace_back();
+                             if (other_policy) fresh.policy.params.emplace_back("a", "1");
+                             return fresh;
+                           },
+                           {}});
+  thread_ = std::thread([this] { server_->run(); });
+  Request order;
+  order.kind = Request::Kind::kPolicyLoad;
+  order.policy = "valve";
+  order.for_s = 600;
+  ASSERT_TRUE(request(config_.socket, order).ok);
+  order.kind = Request::Kind::kPolicyShadow;
+  ASSERT_TRUE(request(config_.socket, order).ok);
+  rule = true;
+  ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+  ASSERT_TRUE(eventually([&] { return status()["config"]["rules"] == 1; }));
+  ask_daemon(Request::Kind::kPolicyList);  // jobs are carried out in their order
+  json policy = status()["policy"];
+  EXPECT_EQ(policy["name"], "valve");
+  EXPECT_TRUE(policy["trial"].is_object()) << policy;
+  Request beside;
+  beside.kind = Request::Kind::kPolicyPromote;
+  beside.slowdown_max = 1.2;
+  beside.for_s = 600;
+  EXPECT_TRUE(request(config_.socket, beside).ok) << "the candidate has ended";
+  other_policy = true;
+  ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+  EXPECT_TRUE(eventually([&] { return status()["policy"]["name"] == "builtin"; }));
+  EXPECT_EQ(status()["policy"]["loaded_by"]["how"], "config");
 }
 
 // Beside another, then live until its first fault; or until it is quarantined as it meets what

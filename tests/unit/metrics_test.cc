@@ -76,6 +76,15 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
                        {"sm_total", 132},
                        {"waiting", 2},
                        {"policy", json::object()},
+                       {"bounds",
+                        {{{"client", 4},
+                          {"added_us_max", 0},
+                          {"promise",
+                           {{"slowdown_max", 1.1},
+                            {"slowdown", 1.2467},
+                            {"blocks", 6},
+                            {"broken", 6},
+                            {"broken_by", "slots"}}}}}},
                        {"stats", counted}}}}};
   std::ostringstream out;
   cli::print_status(out, status);
@@ -83,6 +92,10 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
   EXPECT_NE(text.find("device 0  GPU-1, 132 SMs, 2 waiting\n"), text.npos) << text;
   EXPECT_NE(text.find("bound violations 1000000"), text.npos) << text;
   EXPECT_EQ(text.find("crossed"), text.npos) << text;
+  EXPECT_NE(text.find("  client 4: promise 1.10: now 1.25, 6 of 6 blocks broken, by slots\n"),
+            text.npos)
+      << text;
+  EXPECT_EQ(text.find("may add"), text.npos) << "nothing is less important than client 4";
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
 }
@@ -99,6 +112,8 @@ json client_json(const std::string& label, const std::string& cgroup) {
   server::ClientOnDevice on;
   on.gpu_us = 2.5e6;
   on.added_us_max = core::kUnlimitedUs;
+  on.promise_slowdown = 1.25;
+  on.promise_broken = 6;
   json device = server::metrics_json(server::kClientDeviceMetrics, on);
   device.update({{"device", 0},
                  {"active", true},
@@ -166,6 +181,8 @@ TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
   const std::string on = who + ",gpu_uuid=\"GPU-1\"";
   EXPECT_TRUE(has_line(page, "heddle_client_gpu_seconds_total" + on + "} 2.5"));
   EXPECT_TRUE(has_line(page, "heddle_client_added_max_seconds" + on + "} +Inf"));
+  EXPECT_TRUE(has_line(page, "heddle_client_promise_slowdown" + on + "} 1.25"));
+  EXPECT_TRUE(has_line(page, "heddle_client_promise_broken_total" + on + "} 6"));
   EXPECT_TRUE(has_line(page, "heddle_client_window_seconds" + on + "} +Inf"));
   // Cumulative: 1 up to 1 us, 3 up to 4 and beyond.
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"1e-06\"} 1"));

@@ -1,6 +1,8 @@
 // heddle policy diff's lines, and who heddle explain means.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "daemon/cli/explain.h"
 #include "daemon/cli/policy_history.h"
 
@@ -36,6 +38,35 @@ TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {
   EXPECT_EQ(client_meant(ps, "api"), 1u);
   EXPECT_EQ(client_meant(ps, "train"), 0u) << "two have it";
   EXPECT_EQ(client_meant(ps, "nobody"), 0u);
+}
+
+TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
+  const json promise{{"slowdown_max", 1.1},
+                     {"slowdown", 1.2467},
+                     {"blocks", 6},
+                     {"broken", 6},
+                     {"broken_by", "l2"}};
+  const json client{
+      {"id", 1},
+      {"pid", 2},
+      {"label", "api"},
+      {"priority_text", "Q0"},
+      {"devices", {{{"device", 3}, {"promise", promise}}, {{"device", 4}, {"promise", nullptr}}}}};
+  const auto told = [&](int device) {
+    const json answer{{"devices",
+                       {{{"device", device},
+                         {"granted", 0},
+                         {"waited", 0},
+                         {"now", json::array()},
+                         {"past", json::array()}}}}};
+    std::ostringstream out;
+    print_explanation(out, client, answer);
+    return out.str();
+  };
+  EXPECT_NE(told(3).find("  promise 1.10: now 1.25, 6 of 6 blocks broken, by l2\n"),
+            std::string::npos)
+      << told(3);
+  EXPECT_EQ(told(4).find("promise"), std::string::npos);
 }
 
 }  // namespace

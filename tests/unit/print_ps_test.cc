@@ -86,6 +86,31 @@ TEST(Ps, WhatDoesNotFitIsToldBelow) {
   }
 }
 
+json promise(const json& slowdown, int blocks, int broken, const json& by) {
+  return {{"slowdown_max", 1.1},
+          {"slowdown", slowdown},
+          {"blocks", blocks},
+          {"broken", broken},
+          {"broken_by", by}};
+}
+
+TEST(Ps, APromiseHasALineThatSaysHowItIsKept) {
+  json one = json::array({client(5)});
+  const auto line = [&](const json& told) {
+    one[0]["devices"][0]["promise"] = told;
+    return printed(one);
+  };
+  const std::string broken = line(promise(1.2467, 6, 5, "slots"));
+  EXPECT_NE(broken.find("client 5: promise 1.10: now 1.25, 5 of 6 blocks broken, by slots\n"),
+            broken.npos)
+      << broken;
+  const std::string kept = line(promise(1.02, 6, 0, nullptr));
+  EXPECT_NE(kept.find("client 5: promise 1.10: now 1.02, 0 of 6 blocks broken\n"), kept.npos);
+  const std::string young = line(promise(nullptr, 0, 0, nullptr));
+  EXPECT_NE(young.find("client 5: promise 1.10: no block has ended yet\n"), young.npos) << young;
+  EXPECT_EQ(line(nullptr).find("promise"), kept.npos);
+}
+
 TEST(Ps, AClientThatUsesNoGpuYetIsListed) {
   json one = client(7);
   one["devices"] = json::array();

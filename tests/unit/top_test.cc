@@ -84,6 +84,23 @@ TEST(Top, WhoeverIsNewOrBeganAnewHasNoNegativeRates) {
   EXPECT_EQ(top["gpus"][0]["grants_per_s"], 0);
 }
 
+TEST(Top, NamesWhosePromiseIsBrokenNow) {
+  json kept = client(1, 0, "api", 1, 1, {}), broken = client(2, 0, std::string(90, 'x'), 1, 1, {});
+  kept["devices"][0]["promise"] = {
+      {"slowdown_max", 1.1}, {"slowdown", 1.0}, {"blocks", 9}, {"broken", 2}, {"broken_by", ""}};
+  broken["devices"][0]["promise"] = {
+      {"slowdown_max", 1.1}, {"slowdown", 1.2467}, {"blocks", 6}, {"broken", 6}, {"broken_by", ""}};
+  const TopSample now = sample(1, {kept, broken}, 0);
+  const json top = top_between(now, now);
+  EXPECT_EQ(top["clients"][1]["promise"]["broken"], 6);
+  const std::string text = top_text(top, "gpu", 24);
+  EXPECT_NE(text.find("\npromise 1.10: now 1.25, 6 of 6 blocks broken: pid 1002 xxx"), text.npos)
+      << text;
+  EXPECT_EQ(text.find("pid 1001"), text.npos) << "it is kept now";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
 TEST(Top, SortsAndFitsEightyColumnsAndTheLinesThereAre) {
   std::vector<json> many;
   for (int i = 1; i <= 40; ++i) {

@@ -1,0 +1,191 @@
+#include "daemon/server/ps.h"
+
+#include <algorithm>
+#include <map>
+
+#include "daemon/server/explain.h"
+#include "daemon/server/metrics.h"
+#include "daemon/server/rules.h"
+#include "daemon/server/shadows.h"
+
+namespace heddle::server {
+namespace {
+
+using nlohmann::json;
+
+// The histogram's buckets, without the empty ones at its end (core/waits.h has their bounds).
+json waits_json(const core::Waits& waits) {
+  const core::Waits::Counts& counts = waits.counts();
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), [](uint64_t n) { return n != 0; });
+  return {{"counts", std::vector<uint64_t>(counts.begin(), last.base())},
+          {"sum_us", waits.sum_us()},
+          {"p50_us", core::quantile_us(counts, 0.5)},
+          {"p99_us", core::quantile_us(counts, 0.99)}};
+}
+
+json counters_json(const Client& client) {
+  const ClientCounts counts = counts_of(client);
+  json all = metrics_json(kClientMetrics, counts);
+  all["self"] = metrics_json(kSelfMetrics, counts);
+  return all;
+}
+
+const char* mode_text(GpuMode mode) {
+  return mode == GpuMode::kMps ? "mps" : mode == GpuMode::kTimeslice ? "timeslice" : "unknown";
+}
+
+// Which limit holds its device memory, by whose hand, and how near it is.
+const char* memory_mechanism(const Identity& who) {
+  const bool meant = !who.terms.memory.empty() || !who.memory_asked.empty();
+  const bool shim = meant && who.counts_memory;
+  if (who.mps_memory_limit) return shim ? "shim and mps" : "mps";
+  return shim ? "shim" : "none";
+}
+
+json client_json(const Client& client, const ServerFacts& facts, bool unobserved,
+                 const Reader& reader) {
+  const Identity& who = client.identity();
+  const bool owned = reader.owns(who);
+  const auto owners = [owned](const std::string& text) {
+    return owned ? text.substr(0, kTextMax) : "";
+  };
+  json all = terms_json(who.terms);
+  all.update({{"id", who.id},
+              {"pid", who.pid},
+              {"uid", who.uid},
+              {"exe", owners(who.exe)},
+              {"cgroup", owners(who.cgroup)},
+              {"unseen", who.unseen},
+              {"label", owners(who.label)},
+              {"command", reader.local ? owners(who.command) : ""},
+              {"hidden", !owned},
+              {"priority", who.priority},
+              {"priority_text", priority_text(who.priority)},
+              {"rule", who.rule},
+              {"partition", who.partition},
+              {"sm_count", who.sms},
+              {"memory_asked", who.memory_asked},
+              {"memory_by", memory_mechanism(who)},
+              {"mode", mode_text(mode_of(who, facts.config->gpu_mode, facts.mps->state()))},
+              {"managed", client.managed() && !client.refused},
+              {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
+              {"connected", client.connected},
+              {"unobserved", unobserved},
+              {"sparse", client.sparse()},
+              {"driver_version", who.driver_version},
+              {"counters", counters_json(client)},
+              {"devices", json::array()}});
+  return all;
+}
+
+using MemoryViews = std::map<std::pair<core::ClientId, uint32_t>, MemoryAccounts::View>;
+
+void add_memory(ClientOnDevice& row, std::string& group, const Client& client, uint32_t device,
+                const MemoryViews& views) {
+  if (device >= ipc::kDevices) return;
+  row.memory_bytes = memory_used(client, device);
+  row.memory_refused = memory_refused(client, device);
+  const auto view = views.find({client.identity().id, device});
+  if (view == views.end()) return;
+  row.memory_limit_bytes = view->second.limit;
+  row.memory_group_bytes = view->second.limit > 0 ? view->second.others + row.memory_bytes : 0;
+  group = view->second.group;
+}
+
+}  // namespace
+
+std::string dump(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json terms_json(const Terms& terms) {
+  json window = nullptr;  // no limit
+  if (terms.window_us != core::kWindowLeased) window = terms.window_us;
+  json slo = nullptr;
+  if (terms.slo_ms > 0) slo = terms.slo_ms;
+  return {{"share", terms.share},
+          {"slo_ms", slo},
+          {"slowdown_max", terms.slowdown_max > 0 ? json(terms.slowdown_max) : json()},
+          {"window_max_us", window},
+          {"fail", terms.fail_closed ? "closed" : "open"},
+          {"sms", terms.sms},
+          {"memory", terms.memory}};
+}
+
+json promise_json(const core::PromiseStatus& promise) {
+  if (promise.slowdown_max == 0) return nullptr;
+  const std::string_view channel = channel_text(promise);
+  return {{"slowdown_max", promise.slowdown_max},
+          {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
+          {"balance_us", promise.balance_us},
+          {"blocks", promise.blocks},
+          {"broken", promise.broken},
+          {"broken_by", channel.empty() ? json() : json(channel)}};
+}
+
+json bound_json(const core::ClientStatus& status) {
+  const core::Violation& worst = status.worst;
+  json by;  // null: none was longer
+  if (worst.by != 0) {
+    by = {{"client", worst.by},
+          {"kernel", status.worst_kernel},
+          {"lasted_us", worst.lasted_us},
+          {"bound_us", worst.bound_us},
+          {"before_us", worst.before_us},
+          {"predicted_us", worst.predicted_us},
+          {"measured_us", worst.measured_us}};
+  }
+  return {{"exceeded_us_max", worst.over_us()}, {"exceeded_by", by}};
+}
+
+json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader) {
+  const MemoryViews views = facts.memory->views();
+  std::map<core::ClientId, json> clients;
+  for (const auto& [id, client] : engine.clients()) {
+    clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), reader);
+  }
+  for (size_t index = 0; index < engine.devices().size(); ++index) {
+    const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
+    if (scheduler == nullptr) continue;
+    for (const core::ClientStatus& status : scheduler->clients()) {
+      const auto it = clients.find(status.view.id);
+      if (it == clients.end()) continue;
+      ClientOnDevice row(status);
+      std::string group;
+      const core::ClientId id = status.view.id;
+      add_memory(row, group, *engine.clients().at(id),
+                 facts.memory->device_on(id, static_cast<uint8_t>(index)), views);
+      json device = metrics_json(kClientDeviceMetrics, row);
+      device.update(
+          {{"device", index},
+           {"memory_limited_as", reader.owns(engine.clients().at(id)->identity()) ? group : ""},
+           {"active", status.view.active},
+           {"window", window_json(status.view.window_us)},
+           {"profiled", status.profiled},
+           {"waits", waits_json(status.waits)},
+           {"promise", promise_json(status.promise)},
+           {"measure_runs", scheduler->config().measure_runs}});
+      device.update(bound_json(status));
+      it->second["devices"].push_back(std::move(device));
+    }
+  }
+  // Whoever asks who is attached needs all of them, however many are described.
+  json pids = json::array();
+  for (const auto& [id, client] : engine.clients()) {
+    if (client->identity().pid != 0) pids.push_back(client->identity().pid);
+  }
+  json list = json::array();
+  size_t bytes = dump(pids).size();
+  for (auto& [id, client] : clients) {
+    bytes += dump(client).size() + 1;
+    if (bytes > kDocumentMax) break;
+    list.push_back(std::move(client));
+  }
+  const bool truncated = list.size() < clients.size();
+  return {{"clients", std::move(list)},
+          {"pids", std::move(pids)},
+          {"total", clients.size()},
+          {"truncated", truncated}};
+}
+
+}  // namespace heddle::server

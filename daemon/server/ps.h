@@ -1,0 +1,39 @@
+// What is told of clients: `heddle ps`, and what other answers say as it does.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "daemon/server/origin.h"
+#include "daemon/server/requests.h"
+#include "ipc/limits.h"
+
+namespace heddle::server {
+
+// Room in a reply for the message around the document.
+inline constexpr size_t kDocumentMax = ipc::kReplyBytes - 1024;
+
+inline constexpr size_t kTextMax = 256;  // of what `heddle ps` shows of a path or a command
+
+// Text that clients chose may be any bytes; JSON has only UTF-8.
+std::string dump(const nlohmann::json& document);
+
+// What a process is, and for whom it works, is its user's and the administrator's to know; a
+// container sees no command line but its own. Arguments may hold secrets.
+struct Reader {
+  explicit Reader(const Asker& asker)
+      : uid(asker.peer.uid), local(is_local(asker.peer)), all(is_privileged(asker.peer)) {}
+  bool owns(const Identity& who) const { return all || (uid == who.uid && uid != 0); }
+
+  uid_t uid;
+  bool local, all;
+};
+
+nlohmann::json terms_json(const Terms& terms);
+// What its rule promised, and how it was kept; null: nothing.
+nlohmann::json promise_json(const core::PromiseStatus& promise);
+// How long others may hold up one of its gaps, and how often it was longer.
+nlohmann::json bound_json(const core::ClientStatus& status);
+nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader);
+
+}  // namespace heddle::server
