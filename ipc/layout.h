@@ -163,6 +163,7 @@ struct ClientMemory {
         green_streams;  // of Green Contexts that the application made: never moved
     // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h).
     std::atomic<uint64_t> graphs;
+    std::atomic<uint64_t> twin_launches;  // of `launches`, graphs that ran as their twin
   } counters;
   ThreadBlock threads[kThreads];
 };

@@ -31,6 +31,7 @@ ClientCounts counts_of(const Client& client) {
   counts.partitioned = read(memory.counters.partitioned);
   counts.unpartitioned = read(memory.counters.unpartitioned);
   counts.green_streams = read(memory.counters.green_streams);
+  counts.twin_launches = read(memory.counters.twin_launches);
   // In the order of shim/sm/twins.h.
   const uint64_t graphs = read(memory.counters.graphs);
   uint64_t* const fates[] = {&counts.graph_twins,    &counts.graphs_not_cloned,

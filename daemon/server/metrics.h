@@ -35,8 +35,8 @@ struct ClientCounts {
   uint64_t dropped = 0, marker_errors = 0, partitioned = 0, unpartitioned = 0, green_streams = 0;
   uint64_t malformed = 0;
   // Executable graphs (shim/sm/twins.h).
-  uint64_t graph_twins = 0, graphs_not_cloned = 0, graphs_device = 0, graphs_cooperative = 0,
-           graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
+  uint64_t graph_twins = 0, twin_launches = 0, graphs_not_cloned = 0, graphs_device = 0,
+           graphs_cooperative = 0, graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
 };
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
@@ -128,10 +128,13 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
     {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::partitioned},
     {{"unpartitioned", "", "Launches that were to be kept on some SMs and were not", kCounter},
      &ClientCounts::unpartitioned},
-    {{"green_streams", "", "Streams made for kernels that are kept on some SMs", kCounter},
+    {{"green_streams", "", "Streams of Green Contexts that the program made; never moved",
+      kCounter},
      &ClientCounts::green_streams},
     {{"graph_twins", "", "Graphs made again for some SMs or a priority, 255 at most", kCounter},
      &ClientCounts::graph_twins},
+    {{"twin_launches", "", "Launches of graphs that ran as made again", kCounter},
+     &ClientCounts::twin_launches},
     {{"graphs_not_cloned", "", "Graphs kept as they are: conditional, allocation or free nodes",
       kCounter},
      &ClientCounts::graphs_not_cloned},

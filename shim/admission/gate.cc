@@ -432,6 +432,7 @@ Admission Turn::wait(uint32_t seq) {
     in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
     return result;
   }
+  if (twin_ != nullptr) in_.count_twin_launch();
   const bool contended = in_.contended();
   const bool free = window_us_ == ipc::kWindowLease && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);

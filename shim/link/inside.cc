@@ -207,6 +207,10 @@ void Inside::count_partition(bool into) {
   (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
 }
 
+void Inside::count_twin_launch() {
+  session_->client->counters.twin_launches.fetch_add(1, std::memory_order_relaxed);
+}
+
 void Inside::count_graph(unsigned fate) const {
   std::atomic<uint64_t>& graphs = session_->client->counters.graphs;
   uint64_t now = graphs.load(std::memory_order_relaxed);

@@ -158,6 +158,7 @@ class Inside {
   void count_green_stream();  // of a Green Context that the application made
   // Counts one launch of a client with a partition: into it, or not.
   void count_partition(bool into);
+  void count_twin_launch();
   // One executable graph, by what became of it: a byte of Counters::graphs.
   void count_graph(unsigned fate) const;
 

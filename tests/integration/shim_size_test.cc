@@ -287,6 +287,7 @@ TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
   tell({.size = 2});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  EXPECT_EQ(daemon_.client().counters.twin_launches, 1U);
   tell({.size = 2, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   app("set fake_no_twin 1");
