@@ -105,6 +105,7 @@ struct Attach {
   memory @14 :Text;         # HEDDLE_MEMORY, the limit that it asks for; may be empty
   run @15 :Text;            # HEDDLE_RUN: processes with the same one share that limit
   mpsMemoryLimit @16 :Bool; # CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is set where it runs
+  hintsByDevice @17 :Bool;  # it reads ControlMemory::hints of each device
 }
 
 struct RegisterKernel {

@@ -81,7 +81,7 @@ struct alignas(64) GrantSlot {
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
 };
 
-// What the launch path knows of a kernel. Index = the client's kernel index.
+// What the launch path knows of a kernel on one device.
 struct KernelHint {
   std::atomic<float> predicted_us;  // 0: not learned yet
   // pack_special: 0 of a kernel that is like all others, so that one look tells. A shim that knows
@@ -109,6 +109,12 @@ constexpr Special unpack_special(uint32_t word) {
           static_cast<int8_t>(word >> 24), (word >> 17 & 1) != 0};
 }
 
+// By the client's kernel index.
+struct DeviceHints {
+  KernelHint kernels[kKernels];
+  std::atomic<uint64_t> inside[kKernels];  // size_inside, written before its `special` says so
+};
+
 struct ControlMemory {
   struct alignas(64) Header {
     uint32_t magic;
@@ -125,10 +131,11 @@ struct ControlMemory {
   std::atomic<uint32_t> naps;                  // this nap's number; 0: of a daemon without any
   DeviceWindow windows[kDevices];
   GrantSlot grants[kThreads];
-  KernelHint kernels[kKernels];
-  // By kernel index (size_inside), written before its `special` says so.
-  std::atomic<uint64_t> inside[kKernels];
+  // By device. Older daemons, whose memory ends behind the first, and older shims (Attach's
+  // hintsByDevice), have those of all devices in the first.
+  DeviceHints hints[kDevices];
 };
+inline constexpr size_t kControlBytesLeast = offsetof(ControlMemory, hints) + sizeof(DeviceHints);
 
 enum class AskState : uint32_t { kIdle = 0, kAsked = 1, kSelf = 2 };
 

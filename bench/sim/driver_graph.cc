@@ -116,6 +116,16 @@ HEDDLE_SIM_API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
   return change_node(*node, *params);
 }
 
+HEDDLE_SIM_API CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUlaunchAttributeID id,
+                                                      CUlaunchAttributeValue* out) {
+  HEDDLE_SIM_CALL(call);
+  const Node* node = kernel_node(handle);
+  if (node == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = {};  // it is not cooperative, nor may the device update it
+  if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) out->priority = node->priority;
+  return CUDA_SUCCESS;
+}
+
 HEDDLE_SIM_API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID id,
                                                       const CUlaunchAttributeValue* value) {
   HEDDLE_SIM_CALL(call);

@@ -228,9 +228,10 @@ bool Client::apply(const core::Decision& d) {
     windows_changed();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
-    ipc::KernelHint& hint = control_->kernels[d.kernel];
+    ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device_of(d.device) : 0];
+    ipc::KernelHint& hint = hints.kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
-    if (d.inside != 0) store_changed(control_->inside[d.kernel], d.inside);
+    if (d.inside != 0) store_changed(hints.inside[d.kernel], d.inside);
     const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority, d.inside != 0};
     store_changed(hint.special, ipc::pack_special(special));
     if (special.changes()) {  // must be met at each launch
@@ -263,12 +264,12 @@ GpuNumbers::Numbers Client::visible() const {
   return all;
 }
 
-// That of the client's own device.
-ipc::DeviceWindow& Client::window_of(int gpu) {
+size_t Client::device_of(int gpu) const {
   const auto& gpus = identity_.gpus;
-  const auto device = std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin();
-  return control_->windows[device];
+  return static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin());
 }
+
+ipc::DeviceWindow& Client::window_of(int gpu) { return control_->windows[device_of(gpu)]; }
 
 void Client::windows_changed() {
   leased_ = true;

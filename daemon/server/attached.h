@@ -71,6 +71,7 @@ struct Identity {
   std::string memory_asked;         // the limit that it asks for itself, "": none
   std::string run;                  // processes of its user with the same one share that
   bool mps_memory_limit = false;    // MPS holds it to one of its own
+  bool hints_by_device = false;     // its shim reads those of each device
   bool counts_memory = false;       // its shim does; an older one keeps to no limit
 };
 
@@ -178,6 +179,7 @@ class Client {
     all |= GpuNumbers::Numbers{1} << gpu;
     windows_changed();
   }
+  size_t device_of(int gpu) const;  // the client's own number of it
   ipc::DeviceWindow& window_of(int gpu);
   uint32_t partition_of(const core::Decision& decision) const;
   void windows_changed();

@@ -34,6 +34,7 @@ struct AttachMessage {
   std::string memory;
   std::string run;
   bool mps_memory_limit = false;
+  bool hints_by_device = false;
   bool counts_memory = false;  // it says what its devices have
 };
 

@@ -262,6 +262,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.memory_asked = message.memory;
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
+  identity.hints_by_device = message.hints_by_device;
   identity.counts_memory = message.counts_memory;
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Applicant applicant{origin, identity.label, message.priority, message.sms};

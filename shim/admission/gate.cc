@@ -181,7 +181,7 @@ void Turn::give_up() {
 // The daemon has not timed this kernel, or wants it timed again.
 bool Turn::wants_measure(uint32_t count) const {
   if (kernel_.index >= ipc::kKernels) return false;
-  const ipc::KernelHint& hint = in_.control().kernels[kernel_.index];
+  const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
   return hint.predicted_us.load(std::memory_order_relaxed) == 0 ||
          is_drawn(count, special_.measure);
 }
@@ -197,14 +197,13 @@ void Turn::admit(const Launch& launch) {
 [[gnu::hot]] Admission Turn::decide(const Launch& launch) {
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
-  predicted_us_ = kernel_.index < ipc::kKernels
-                      ? control.kernels[kernel_.index].predicted_us.load(std::memory_order_relaxed)
-                      : 0;
-  if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
+  predicted_us_ = 0;
   if (kernel_.index < ipc::kKernels) {
-    special_ =
-        ipc::unpack_special(control.kernels[kernel_.index].special.load(std::memory_order_relaxed));
+    const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
+    predicted_us_ = hint.predicted_us.load(std::memory_order_relaxed);
+    special_ = ipc::unpack_special(hint.special.load(std::memory_order_relaxed));
   }
+  if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);

@@ -17,7 +17,7 @@ namespace heddle::shim {
   }
   const ipc::ControlMemory& control = in_.control();
   const ipc::DeviceWindow& window = control.windows[stream->device];
-  const ipc::KernelHint& hint = control.kernels[kernel.index];
+  const ipc::KernelHint& hint = in_.hints(stream->device).kernels[kernel.index];
   const uint64_t word = window.word.load(std::memory_order_acquire);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   // What a Turn sees to.

@@ -11,7 +11,7 @@ constinit __thread uint32_t last_kernel = ipc::kNoKernel;
 uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFields& record) {
   const uint32_t wait = waits(), untold = telling.untold(), kernel = record.kernel;
   const auto at_ns = static_cast<int64_t>(record.at_ns);
-  const auto* hints = in.control().kernels;
+  const auto* hints = in.hints(record.device).kernels;
   const auto predicted_ns = [&](uint32_t of) {
     const float us =
         of < ipc::kKernels ? hints[of].predicted_us.load(std::memory_order_relaxed) : 0;

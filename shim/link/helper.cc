@@ -91,9 +91,15 @@ int move_up(int fd) {
   return up;
 }
 
-void* map(int fd, size_t bytes, int protection) {
+// 0: there is none.
+size_t size_of(int fd) {
   struct stat file;
-  if (fd < 0 || fstat(fd, &file) != 0 || static_cast<size_t>(file.st_size) < bytes) return nullptr;
+  return fd >= 0 && fstat(fd, &file) == 0 ? static_cast<size_t>(file.st_size) : 0;
+}
+
+// `least` of its bytes must be there.
+void* map(int fd, size_t least, size_t bytes, int protection) {
+  if (size_of(fd) < least) return nullptr;
   void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return nullptr;
   madvise(memory, bytes, MADV_DONTFORK);  // a child has no business in it
@@ -152,10 +158,11 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   const ssize_t size =
       ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
   if (size == static_cast<ssize_t>(sizeof answer) && same_protocol(answer) && answer.managed != 0) {
-    session.control =
-        static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
+    session.control = static_cast<const ipc::ControlMemory*>(
+        map(fds[0], ipc::kControlBytesLeast, sizeof(ipc::ControlMemory), PROT_READ));
+    session.hinted_devices = size_of(fds[0]) < sizeof(ipc::ControlMemory) ? 1 : ipc::kDevices;
     session.client = static_cast<ipc::ClientMemory*>(
-        map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
+        map(fds[1], sizeof(ipc::ClientMemory), sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);

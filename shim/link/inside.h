@@ -147,6 +147,11 @@ class Inside {
   }
   // Adds what this thread has counted, and launched unobserved, to what `heddle ps` shows.
   void report_launches();
+  // Of kernels on the device.
+  const ipc::DeviceHints& hints(int device) const {
+    const auto index = static_cast<uint32_t>(device);
+    return control().hints[index < session_->hinted_devices ? index : 0];
+  }
   // Somebody less important waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
   // False while this client launches on the device without ever asking.

@@ -296,9 +296,8 @@ uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, ui
 }
 
 uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition) {
-  const ipc::ControlMemory& control = in.control();
-  const uint32_t kept = control.windows[device].partition.load(std::memory_order_relaxed);
-  return partition == kept ? control.inside[kernel].load(std::memory_order_relaxed) : 0;
+  const uint32_t kept = in.control().windows[device].partition.load(std::memory_order_relaxed);
+  return partition == kept ? in.hints(device).inside[kernel].load(std::memory_order_relaxed) : 0;
 }
 
 bool has_family(int device, CUcontext context) {

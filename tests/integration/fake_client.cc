@@ -115,6 +115,7 @@ void FakeClient::send_attach() {
   attach.setDriverVersion(options_.driver_version);
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
+  attach.setHintsByDevice(options_.hints_by_device);
   std::string ids;
   for (const char gpu : options_.gpus) ids.append(ipc::kGpuIdBytes, gpu);
   attach.setGpuIds({reinterpret_cast<const kj::byte*>(ids.data()), ids.size()});

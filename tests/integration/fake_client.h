@@ -29,7 +29,8 @@ class FakeClient {
     uint32_t driver_version = 0;  // CUDA's; 0: it does not say
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
-    bool mps = false;    // an MPS control daemon's socket is there
+    bool hints_by_device = true;
+    bool mps = false;  // an MPS control daemon's socket is there
     // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
     bool first_build = false;
   };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`heddle run --sms` on the simulated GPU: a program computes the same on some SMs as on all, alone
 and gated; two programs on ranges that meet never share an SM; what is asked for is told; a program
-whose kernels wait for each other's launches ends: partition.py RANKS."""
+whose kernels wait for each other's launches ends; a gated graph is fenced: partition.py RANKS."""
 
 import json
 import pathlib
@@ -13,9 +13,12 @@ sys.path.insert(0, str(ROOT / "examples/quickstart"))
 import stage  # noqa: E402  (the folder is known only now)
 
 PROGRAM = ROOT / "tests/gpu/programs/sim_order.py"
+GRAPH = ROOT / "tests/gpu/programs/sim_graph.py"
+NODES = 4  # of its graph
 LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an H200
 FENCE = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
 FENCE_OF_LOW = 24
+FENCE_OF_GAPFILL = 68  # of 64
 HANGS_SECONDS = 20  # it takes some tenths of a second
 
 FENCES = """
@@ -60,13 +63,13 @@ def expect(condition, what):
 class Running:
     """The program under `heddle run`, or bare."""
 
-    def __init__(self, where, label, *words):
+    def __init__(self, where, label, *words, program=PROGRAM):
         shim = [stage.HEDDLE, "run", "--sim", "--quiet", "--label", label, *words, "--"]
         env = where.env | {"HEDDLE_MATRIX_PACE_MS": "10", "HEDDLE_LABEL": label}
         if not words:
             env["LD_LIBRARY_PATH"] = str(stage.SIM)
         self.process = subprocess.Popen(
-            [*(shim if words else []), sys.executable, PROGRAM], env=env, text=True,
+            [*(shim if words else []), sys.executable, program], env=env, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def result(self):
@@ -177,6 +180,33 @@ def check_sizes(where):
            (told["counters"], sms.count(SIZE)))
 
 
+def check_graphs(where):
+    """By grant: a gated graph is on the fence that its policy chose, once its twin is there."""
+    where.stop_daemon()
+    where.next_gpu("graphs")
+    where.start_daemon("gapfill")
+    where.heddle("policy", "set", "gapfill", "slowdown_pct=0")  # fenced, and nothing tried
+    bare = Running(where, "bare", program=GRAPH)
+    wanted = bare.result()
+    bare.end()
+    latency = where.start_demo("latency", "graphs", 7, 4, 0, True)
+    one = Running(where, "graph", "--class", "batch", program=GRAPH)
+    found = one.result()
+    expect(found == wanted, (found, wanted))
+    told = client(where, "graph")
+    one.end()
+    latency.finish()
+    stats = where.heddle("status")["devices"][0]["stats"]
+    expect(stats["fenced"] > 20 and stats["unfenced"] == 0, stats)
+    counters = told["counters"]
+    expect(counters["graph_twins"] == 1, counters)
+    # The first ones go as they are, until the twin is made.
+    expect(counters["partitioned"] > 0.7 * stats["fenced"], (counters, stats))
+    sms = [kernel["sms"] for kernel in where.kernels(["graph"])["graph"]]
+    expect(set(sms) <= {FENCE_OF_GAPFILL, 132}, set(sms))
+    expect(sms.count(FENCE_OF_GAPFILL) == NODES * counters["partitioned"], (counters, len(sms)))
+
+
 def check_waiting_kernels(where, ranks):
     """Kernels that run until another thread's launch has come, under a policy that fences."""
     where.stop_daemon()
@@ -202,6 +232,7 @@ def main():
         check(where)
         check_fences(where)
         check_sizes(where)
+        check_graphs(where)
         check_waiting_kernels(where, sys.argv[1])
     finally:
         where.close()

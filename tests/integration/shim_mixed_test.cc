@@ -38,6 +38,20 @@ TEST_F(ShimMixed, AnOlderDaemonIsToldOfEachLaunchInWhatItReads) {
   EXPECT_EQ(launches, 200u);
 }
 
+TEST_F(ShimMixed, AnOlderDaemonsHintsAreForAllDevices) {
+  daemon_.control_bytes = ipc::kControlBytesLeast;
+  start(app_, kLease);
+  ipc::KernelHint& hint = daemon_.control().hints[0].kernels[0];
+  hint.predicted_us = 10;
+  hint.special = ipc::pack_special({.raised = true, .launch_priority = -2});
+  for (const char* launch : {"launch 64", "launch 4096"}) {
+    EXPECT_EQ(app_(launch), "0");
+    EXPECT_EQ(app_("get fake_priority"), "-2");
+    app_("context 2");
+  }
+  EXPECT_EQ(daemon_.records().back().device, 1);
+}
+
 TEST_F(ShimMixed, AnOlderDaemonHoldsAndGrants) {
   start(app_, kGate);
   app_.send("launch");

@@ -173,7 +173,7 @@ TEST_F(ShimPartition, ARecordSaysWhatStayed) {
   daemon_.control().windows[0].partition = 0;
   EXPECT_FALSE(stayed("coop 64")) << "it has no SM set";
   for (int i = 0; i < 8; ++i) {
-    daemon_.control().kernels[i].special = ipc::pack_special({.size = 1});
+    daemon_.control().hints[0].kernels[i].special = ipc::pack_special({.size = 1});
   }
   EXPECT_TRUE(stayed("coop 64")) << "its kernel has";
 }
@@ -256,7 +256,7 @@ TEST_F(ShimPartition, NoCallOfOursEndsACaptureThatWeDoNotSee) {
     daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kPartition);
     ASSERT_EQ(app.receive(), "0");
   }
-  daemon_.control().kernels[0].predicted_us = 0;  // timed by a pair of events
+  daemon_.control().hints[0].kernels[0].predicted_us = 0;  // timed by a pair of events
   daemon_.control().windows[0].word = kLease;
   app("again 100");
   EXPECT_GT(std::stoi(app("get fake_event_calls")), 0);

@@ -44,8 +44,8 @@ void receive_message(int socket, Read&& read) {
 }
 
 template <class Memory>
-Memory* make(const char* name, int& fd) {
-  fd = ipc::make_memory(name, sizeof(Memory));
+Memory* make(const char* name, int& fd, size_t bytes = sizeof(Memory)) {
+  fd = ipc::make_memory(name, bytes);
   void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<Memory*>(memory);
 }
@@ -92,7 +92,7 @@ int FakeDaemon::receive_attach() {
 void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   receive_attach();
   int fds[3];
-  control_ = make<ipc::ControlMemory>("control", fds[0]);
+  control_ = make<ipc::ControlMemory>("control", fds[0], control_bytes);
   client_ = make<ipc::ClientMemory>("client", fds[1]);
   fds[2] = doorbell_;
   ASSERT_NE(control_, nullptr);

@@ -47,6 +47,7 @@ class FakeDaemon {
   uint64_t rings(int timeout_ms = 0);  // of the doorbell since the last call
   bool rung(int timeout_ms = 0) { return rings(timeout_ms) != 0; }
 
+  size_t control_bytes = sizeof(ipc::ControlMemory);  // an older daemon's are fewer
   std::string command, label, sms;
   int priority = -2;
   bool mps = false;
@@ -106,7 +107,9 @@ class Shim : public ::testing::Test {
   }
   // Makes kernels known, so that none is measured.
   void predict(float us) {
-    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].predicted_us = us;
+    for (ipc::DeviceHints& hints : std::span(daemon_.control().hints, 2)) {
+      for (int i = 0; i < 8; ++i) hints.kernels[i].predicted_us = us;
+    }
   }
   std::vector<ipc::RecordFields> records(wire::Kind kind) {
     std::vector<ipc::RecordFields> some;

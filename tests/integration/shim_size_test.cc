@@ -21,7 +21,8 @@ class ShimSize : public Shim {
     app("set fake_noting 1");
   }
   void tell(ipc::Special special) {
-    for (int i = 0; i < 8; ++i) daemon_.control().kernels[i].special = ipc::pack_special(special);
+    for (int i = 0; i < 8; ++i)
+      daemon_.control().hints[0].kernels[i].special = ipc::pack_special(special);
   }
   static bool moved(Application& app, const std::string& launch) {
     app("ops");
@@ -129,7 +130,7 @@ TEST_F(ShimTwins, RunsOfItsNodesHaveSizesOfTheirOwn) {
   start_sized(app);
   EXPECT_EQ(app("graph_make_many"), "0");
   const auto moved_to = [&](uint64_t sizes, const char* nodes) {
-    for (int i = 0; i < 8; ++i) daemon_.control().inside[i] = sizes;
+    for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = sizes;
     tell({.inside = true});
     for (int i = 0; i < 2'000; ++i) {
       EXPECT_EQ(app("graph_run"), "0");
@@ -157,7 +158,7 @@ TEST_F(ShimTwins, AGrantsSetIsForAllOfTheGraph) {
   Application app(environment());
   start_sized(app);
   EXPECT_EQ(app("graph_make_many"), "0");
-  for (int i = 0; i < 8; ++i) daemon_.control().inside[i] = 0x2;
+  for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = 0x2;
   tell({.inside = true});
   daemon_.control().windows[0].word = kGate;
   for (int i = 0; i < 2'000; ++i) {
@@ -405,6 +406,22 @@ TEST_F(ShimSize, AKernelsOwnPriorityComesBeforeItsWindows) {
   tell({});
   EXPECT_EQ(app("launch 64"), "0");
   EXPECT_EQ(app("get fake_priority"), "-5");
+}
+
+TEST_F(ShimSize, AKernelIsOnEachDeviceAsThatDevicesHintsSay) {
+  Application app(environment());
+  start_sized(app);
+  for (int device = 0; device < 2; ++device) {
+    ipc::KernelHint& hint = daemon_.control().hints[device].kernels[0];
+    hint.predicted_us = 10;
+    hint.special = ipc::pack_special({.raised = true, .launch_priority = -2 - device});
+  }
+  EXPECT_EQ(app("launch 64"), "0");
+  EXPECT_EQ(app("get fake_priority"), "-2");
+  app("context 2");
+  EXPECT_EQ(app("launch 4096"), "0");
+  EXPECT_EQ(app("get fake_priority"), "-3");
+  EXPECT_EQ(daemon_.records().back().device, 1);
 }
 
 TEST_F(ShimSize, ASizeThatNoSetOfTheProcessHasLeavesTheLaunchWhereItIs) {

@@ -81,4 +81,5 @@ def main():
                    gpu.launches)
 
 
-main()
+if __name__ == "__main__":
+    main()
