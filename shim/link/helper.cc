@@ -224,6 +224,7 @@ Attach attach(Session& session) {
     log_line("the daemon's memory cannot be mapped; launching unmanaged");
     ok = false;
   }
+  if (ok) tell_memory_used(*session.client);
   if (!ok || !tell_kernels(session)) {
     forget_word();
     close_session(session);

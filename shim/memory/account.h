@@ -64,9 +64,11 @@ MemoryView view_memory(int device);
 
 void gather_memory(AttachFacts& facts);     // at the first cuInit
 void tell_memory_held(AttachFacts& facts);  // in what it sends to attach
-void memory_attached(Session& session);     // it is current from now on,
-void memory_detached();                     // and not any more
-void give_back_memory();                    // the daemon wants what is granted and not used
-void forget_memory();                       // in a forked child
+// As soon as its memory is mapped: what is only said and not seen in use is not believed for long.
+void tell_memory_used(ipc::ClientMemory& client);
+void memory_attached(Session& session);  // it is current from now on,
+void memory_detached();                  // and not any more
+void give_back_memory();                 // the daemon wants what is granted and not used
+void forget_memory();                    // in a forked child
 
 }  // namespace heddle::shim

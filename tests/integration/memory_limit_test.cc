@@ -313,6 +313,21 @@ TEST_F(MemoryLimit, KilledProcessGivesBackAtOnce) {
   eventually("its part is free", [&] { return two->alloc('m', 256 * kMiB) == "0"; });
 }
 
+// What it was granted and does not use cannot be given back by it.
+TEST_F(MemoryLimit, StoppedProcessHoldsWhatItUsesAndNoMore) {
+  limit("256MiB");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  ASSERT_EQ(kill(one->pid(), SIGSTOP), 0);
+  int how = 0;
+  ASSERT_EQ(waitpid(one->pid(), &how, WUNTRACED), one->pid());
+  EXPECT_EQ(two->alloc('m', 157 * kMiB), kOutOfMemory);
+  EXPECT_EQ(two->alloc('m', 156 * kMiB), "0");
+  ASSERT_EQ(kill(one->pid(), SIGCONT), 0);
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory) << "what it was granted before it was stopped";
+}
+
 TEST_F(MemoryLimit, ForkCountsOnce) {
   limit("256MiB");
   start();
