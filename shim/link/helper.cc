@@ -304,11 +304,6 @@ Session* free_session() {
   return nullptr;
 }
 
-void announce_tried() {
-  guard().tried.store(1, std::memory_order_release);
-  ipc::futex_wake(&guard().tried);
-}
-
 void* helper_main(void*) {
   make_watch_descriptor();
   can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
@@ -316,7 +311,8 @@ void* helper_main(void*) {
     if (watch_descriptor() < 0) make_watch_descriptor();
     Session* session = free_session();
     const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
-    announce_tried();
+    guard().tried.store(1, std::memory_order_release);
+    ipc::futex_wake(&guard().tried);
     if (attached == Attach::kLive) {
       attend(*session);
       retire(*session);
