@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ipc/memory.h"
 #include "ipc/socket.h"
@@ -270,7 +271,29 @@ void hold_memory(Holds kind, uint64_t key, CUcontext context, int device, uint64
   if (holding->bytes != 0) uncount(holding->device, holding->bytes);  // its end was not seen
   holding->device = static_cast<uint8_t>(device);
   holding->bytes = bytes;
+  holding->pooled = 0;
   holding->owner = reinterpret_cast<uint64_t>(context);
+}
+
+void hold_pooled(uint64_t at, CUmemoryPool pool, int device, uint64_t bytes) {
+  if (!has_account(device)) return;
+  hold_memory(Holds::kPointer, at, nullptr, device, 0);
+  const Held held(lock);
+  if (Holding* holding = table.find(Holds::kPointer, at)) {
+    holding->owner = reinterpret_cast<uint64_t>(pool);
+    holding->pooled = bytes;
+  }
+}
+
+void count_pooled(CUmemoryPool pool) {
+  const Held held(lock);
+  table.for_each([&](Holding& holding) {
+    if (holding.pooled == 0 || holding.owner != reinterpret_cast<uint64_t>(pool)) return;
+    holding.bytes = std::exchange(holding.pooled, 0);
+    holding.owner = 0;
+    accounts[holding.device].used += holding.bytes;
+    tell_used(holding.device);
+  });
 }
 
 bool take_memory(Holds kind, uint64_t key, Holding& out) {

@@ -104,6 +104,23 @@ TEST_F(MemoryLimit, WhatPoolsKeepUnusedIsGivenBackBeforeAnythingIsRefused) {
   EXPECT_EQ((*app)("launch 0"), "0") << "beside what a pool keeps";
 }
 
+// The driver keeps it until the last allocation from it is freed.
+TEST_F(MemoryLimit, DestroyedPoolCountsWhatIsStillAllocatedFromIt) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  EXPECT_EQ(app->alloc('f', 50 * kMiB), "0");
+  EXPECT_EQ(app->alloc('f', 150 * kMiB), "1");
+  EXPECT_EQ((*app)("free 0"), "0");
+  EXPECT_EQ((*app)("drop_pool"), "0");
+  EXPECT_EQ(app->number("driver"), 150 * kMiB);
+  EXPECT_EQ(row(*app).at("memory_bytes"), 150 * kMiB);
+  EXPECT_EQ(app->alloc('m', 107 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("free 1"), "0");
+  EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver"));
+  EXPECT_EQ(app->alloc('m', 256 * kMiB), "0");
+}
+
 // A pool that one thread destroys is not asked by another what it reserves, nor counted for ever.
 TEST_F(MemoryLimit, PoolsMayEndWhileAllAreLookedAt) {
   limit("256MiB");
