@@ -59,14 +59,21 @@ void MemoryAccounts::join(core::ClientId id, const DeviceMap& gpus, const Bytes&
 void MemoryAccounts::set_limits(core::ClientId id, std::vector<Membership> limits) {
   const auto member = members_.find(id);
   if (member == members_.end()) return;
-  // Whom nothing held asked for nothing.
-  if (member->second.limits.empty()) {
-    for (uint32_t device = 0; device < ipc::kDevices; ++device) {
-      member->second.granted[device] = std::max(member->second.granted[device], used_(id, device));
-    }
-  }
+  const bool was_free = member->second.limits.empty();
   member->second.limits = std::move(limits);
   if (member->second.limits.empty()) member->second.granted = {};
+  if (!was_free) return;
+  for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+    for (const Membership& limit : member->second.limits) {
+      const uint64_t most = limit.limit.of(member->second.total[device]);
+      uint64_t& granted = member->second.granted[device];
+      if (most != 0) granted = std::min(granted, most);
+    }
+  }
+}
+
+uint64_t MemoryAccounts::held(core::ClientId id, const Member& member, uint32_t device) const {
+  return std::max(member.granted[device], used_(id, device));
 }
 
 template <class Visit>
@@ -83,11 +90,11 @@ void MemoryAccounts::for_each_other(core::ClientId id, const std::string& group,
   }
 }
 
-uint64_t MemoryAccounts::granted_to_others(core::ClientId id, const std::string& group,
-                                           uint8_t gpu) const {
+uint64_t MemoryAccounts::held_by_others(core::ClientId id, const std::string& group,
+                                        uint8_t gpu) const {
   uint64_t all = 0;
-  for_each_other(id, group, gpu, [&](core::ClientId, const Member& member, uint32_t device) {
-    all = sum(all, sum(member.granted[device], context_));
+  for_each_other(id, group, gpu, [&](core::ClientId other, const Member& member, uint32_t device) {
+    all = sum(all, sum(held(other, member, device), context_));
   });
   return all;
 }
@@ -103,7 +110,7 @@ ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint
   for (const Membership& limit : member.limits) {
     const uint64_t most = limit.limit.of(member.total[device]);
     if (most == 0) continue;  // a part of what is not known
-    const uint64_t free = less(less(most, context_), granted_to_others(id, limit.group, gpu));
+    const uint64_t free = less(less(most, context_), held_by_others(id, limit.group, gpu));
     uint64_t slack = 0;
     for_each_other(id, limit.group, gpu, [&](core::ClientId other, const Member& m, uint32_t d) {
       slack = sum(slack, less(m.granted[d], used_(other, d)));
@@ -112,6 +119,7 @@ ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint
     room_soon = std::min(room_soon, sum(free, slack));
     chunk = std::min(chunk, ipc::memory_chunk(most));
   }
+  member.asked[device] = 0;
   uint64_t& granted = member.granted[device];
   if (bytes <= granted) return ipc::kMemoryGranted;
   if (bytes <= room) {
@@ -126,16 +134,28 @@ void MemoryAccounts::release(core::ClientId id, uint32_t device, uint64_t bytes)
   if (it == members_.end() || device >= ipc::kDevices) return;
   uint64_t& granted = it->second.granted[device];
   granted = std::min(granted, bytes);
+  it->second.asked[device] = 0;
 }
 
-std::vector<core::ClientId> MemoryAccounts::with_slack(core::ClientId id, uint32_t device) const {
-  std::vector<core::ClientId> all;
+bool MemoryAccounts::ask_back(core::ClientId id, uint32_t device, core::TimeNs now) {
+  Member& member = members_.at(id);
+  core::TimeNs& asked = member.asked[device];
+  if (asked == 0) asked = now;
+  if (now - asked < kGiveBackNs) return false;
+  member.granted[device] = std::min(member.granted[device], used_(id, device));
+  asked = 0;
+  return true;
+}
+
+std::vector<std::pair<core::ClientId, uint32_t>> MemoryAccounts::with_slack(core::ClientId id,
+                                                                            uint32_t device) const {
+  std::vector<std::pair<core::ClientId, uint32_t>> all;
   const auto it = members_.find(id);
   if (it == members_.end() || device >= ipc::kDevices) return all;
   for (const Membership& limit : it->second.limits) {
     for_each_other(id, limit.group, it->second.gpus[device],
                    [&](core::ClientId other, const Member& member, uint32_t d) {
-                     if (member.granted[d] > used_(other, d)) all.push_back(other);
+                     if (member.granted[d] > used_(other, d)) all.emplace_back(other, d);
                    });
   }
   return all;

@@ -2,7 +2,9 @@
 //
 // A group is everybody whom one limit holds together, on each GPU apart. Its account is the sum of
 // what its members were granted; a member uses at most that. What a process was granted is free
-// again when it ends. No clock and no socket: the server brings questions and carries answers.
+// again when it ends. What it does not use it must give back when it is asked: else it is taken,
+// so that none keeps what it only claims. No clock and no socket: the server brings questions and
+// the time, and carries answers.
 #pragma once
 
 #include <array>
@@ -35,6 +37,8 @@ std::vector<Membership> memberships_of(const Identity& who);
 
 class MemoryAccounts {
  public:
+  // Longer than a shim takes to give back, and less than the one that asks waits.
+  static constexpr core::TimeNs kGiveBackNs = 120'000'000;
   using Bytes = std::array<uint64_t, ipc::kDevices>;  // by the client's devices
   // What a client uses of what it was granted, by its own count: read for listings, and to know
   // whom to ask for what is left.
@@ -42,7 +46,7 @@ class MemoryAccounts {
   // `context`: what each process counts beside its allocations, for its context and modules.
   MemoryAccounts(uint64_t context, UsedBy used) : context_(context), used_(std::move(used)) {}
 
-  // What it says that it holds is granted, whatever the limits: it has it.
+  // What it says that it holds is granted, up to its limit: it may have it.
   void join(core::ClientId id, const DeviceMap& gpus, const Bytes& total, const Bytes& held);
   // Other limits: nothing is taken away by them.
   void set_limits(core::ClientId id, std::vector<Membership> limits);
@@ -51,8 +55,12 @@ class MemoryAccounts {
   // The client will hold `bytes` in all; or, `release`, keeps to that from now on.
   ipc::MemoryVerdict need(core::ClientId id, uint32_t device, uint64_t bytes);
   void release(core::ClientId id, uint32_t device, uint64_t bytes);
-  // Others with whom it shares a limit, and who have been granted more than they use.
-  std::vector<core::ClientId> with_slack(core::ClientId id, uint32_t device) const;
+  // Others with whom it shares a limit, and who have been granted more than they use there.
+  std::vector<std::pair<core::ClientId, uint32_t>> with_slack(core::ClientId id,
+                                                              uint32_t device) const;
+  // One of those is asked for what it does not use. True: it was, for kGiveBackNs, and that is
+  // taken; its shim must see that before anybody else is granted it.
+  bool ask_back(core::ClientId id, uint32_t device, core::TimeNs now);
 
   struct View {
     uint64_t granted = 0;
@@ -78,15 +86,18 @@ class MemoryAccounts {
   struct Member {
     DeviceMap gpus{};
     Bytes total{}, granted{};
+    std::array<core::TimeNs, ipc::kDevices> asked{};  // since when; 0: it gave back
     std::vector<Membership> limits;
   };
+  // What counts of it: it may use more than it was granted, as graphs and pools grow by themselves.
+  uint64_t held(core::ClientId id, const Member& member, uint32_t device) const;
   // Calls `visit(id, member, device)` for each other of the group on that GPU.
   template <class Visit>
   void for_each_other(core::ClientId id, const std::string& group, uint8_t gpu,
                       Visit&& visit) const;
   template <class Others>
   static View view_of(const Member& member, uint32_t device, Others&& others);
-  uint64_t granted_to_others(core::ClientId id, const std::string& group, uint8_t gpu) const;
+  uint64_t held_by_others(core::ClientId id, const std::string& group, uint8_t gpu) const;
 
   const uint64_t context_;
   const UsedBy used_;

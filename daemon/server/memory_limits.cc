@@ -68,12 +68,21 @@ void Server::on_memory_need(Client& client, const MemoryNeed& need) {
     return show_memory(client, need.device, memory_.view(id, need.device));
   }
   const ipc::MemoryVerdict verdict = memory_.need(id, need.device, need.bytes);
-  if (verdict == ipc::kMemoryRetry) {
-    for (const core::ClientId other : memory_.with_slack(id, need.device)) want_back(other);
-  }
+  if (verdict == ipc::kMemoryRetry) ask_others(id, need.device);
   show_memory(client, need.device, memory_.view(id, need.device));
   window.memory_verdict.store(verdict, std::memory_order_relaxed);
   window.memory_answered.store(need.number, std::memory_order_release);
+}
+
+// It asks again in a moment; what was taken for it, the others' shims see before.
+void Server::ask_others(core::ClientId id, uint32_t device) {
+  for (const auto& [other, its] : memory_.with_slack(id, device)) {
+    if (!memory_.ask_back(other, its, monotonic_now())) {
+      want_back(other);
+    } else if (Client* client = engine_.find(other)) {
+      show_memory(*client, its, memory_.view(other, its));
+    }
+  }
 }
 
 // Any packet tells it (shim/link/helper.cc). One that does not fit is sent with the next question.

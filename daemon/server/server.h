@@ -132,6 +132,7 @@ class Server {
   void on_memory_need(Client& client, const MemoryNeed& need);
   void show_memory(Client& client, uint32_t device, const MemoryAccounts::View& view);
   void show_memory();
+  void ask_others(core::ClientId id, uint32_t device);
   void want_back(core::ClientId id);
   void process_gone(core::ClientId id);
   using Find = std::function<std::optional<Result<Generation>>()>;

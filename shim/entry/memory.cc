@@ -162,12 +162,13 @@ CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, S
   const uint64_t claimed = pool_has_room(pool, device, bytes) ? 0 : bytes;
   if (claimed != 0 && !claim(device, claimed)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = real();
-  const bool settled = settle_pool(pool, device);
-  if (settled || result != CUDA_SUCCESS) {
-    unclaim_memory(device, claimed);
-  } else {
+  const CUmemoryPool settled = settle_pool(pool, device);
+  if (settled == nullptr && result == CUDA_SUCCESS) {
     hold_memory(Holds::kPointer, *at, current_context(), device, claimed);
+    return result;
   }
+  if (result == CUDA_SUCCESS) hold_pooled(*at, settled, device, bytes);
+  unclaim_memory(device, claimed);
   return result;
 }
 
@@ -377,7 +378,11 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) noexcept {
 }
 CUresult cuMemPoolDestroy(CUmemoryPool pool) noexcept {
   const PoolsHeld alone;
-  return release(Holds::kPool, pool, [&] { return HEDDLE_REAL(cuMemPoolDestroy)(pool); });
+  return release(Holds::kPool, pool, [&] {
+    const CUresult result = HEDDLE_REAL(cuMemPoolDestroy)(pool);
+    if (result == CUDA_SUCCESS && is_initialized()) count_pooled(pool);
+    return result;
+  });
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) noexcept {

@@ -231,6 +231,7 @@ Attach attach(Session& session) {
     log_line("the daemon's memory cannot be mapped; launching unmanaged");
     ok = false;
   }
+  if (ok) tell_memory_used(*session.client);
   if (!ok || !tell_kernels(session)) {
     forget_word();
     close_session(session);
@@ -310,11 +311,6 @@ Session* free_session() {
   return nullptr;
 }
 
-void announce_tried() {
-  guard().tried.store(1, std::memory_order_release);
-  ipc::futex_wake(&guard().tried);
-}
-
 void* helper_main(void*) {
   make_watch_descriptor();
   can_unmap = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
@@ -322,7 +318,8 @@ void* helper_main(void*) {
     if (watch_descriptor() < 0) make_watch_descriptor();
     Session* session = free_session();
     const Attach attached = session != nullptr ? attach(*session) : Attach::kFailed;
-    announce_tried();
+    guard().tried.store(1, std::memory_order_release);
+    ipc::futex_wake(&guard().tried);
     if (attached == Attach::kLive) {
       attend(*session);
       retire(*session);

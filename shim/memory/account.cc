@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ipc/memory.h"
 #include "ipc/socket.h"
@@ -81,13 +82,21 @@ uint64_t limit_of(int device) {
   return accounts[device].limit;
 }
 
+// The daemon takes what it asked for and was not given in time, as when this process was stopped.
+uint64_t granted_of(int device) {
+  uint64_t& granted = accounts[device].granted;
+  if (const ipc::DeviceWindow* window = window_of(device)) {
+    granted = std::min(granted, window->memory_granted.load(std::memory_order_relaxed));
+  }
+  return granted;
+}
+
 bool fits(int device, uint64_t bytes) {
   const uint64_t limit = limit_of(device);
   if (limit == 0) return true;
-  const Account& account = accounts[device];
-  const uint64_t after = account.used + bytes;
+  const uint64_t after = accounts[device].used + bytes;
   if (after > limit || after < bytes) return false;
-  return after <= account.granted || (session == nullptr && !fails_closed());
+  return after <= granted_of(device) || (session == nullptr && !fails_closed());
 }
 
 // Sends a question; its number, or 0 if it could not be sent.
@@ -262,7 +271,29 @@ void hold_memory(Holds kind, uint64_t key, CUcontext context, int device, uint64
   if (holding->bytes != 0) uncount(holding->device, holding->bytes);  // its end was not seen
   holding->device = static_cast<uint8_t>(device);
   holding->bytes = bytes;
+  holding->pooled = 0;
   holding->owner = reinterpret_cast<uint64_t>(context);
+}
+
+void hold_pooled(uint64_t at, CUmemoryPool pool, int device, uint64_t bytes) {
+  if (!has_account(device)) return;
+  hold_memory(Holds::kPointer, at, nullptr, device, 0);
+  const Held held(lock);
+  if (Holding* holding = table.find(Holds::kPointer, at)) {
+    holding->owner = reinterpret_cast<uint64_t>(pool);
+    holding->pooled = bytes;
+  }
+}
+
+void count_pooled(CUmemoryPool pool) {
+  const Held held(lock);
+  table.for_each([&](Holding& holding) {
+    if (holding.pooled == 0 || holding.owner != reinterpret_cast<uint64_t>(pool)) return;
+    holding.bytes = std::exchange(holding.pooled, 0);
+    holding.owner = 0;
+    accounts[holding.device].used += holding.bytes;
+    tell_used(holding.device);
+  });
 }
 
 bool take_memory(Holds kind, uint64_t key, Holding& out) {
@@ -397,6 +428,13 @@ void gather_memory(AttachFacts& facts) {
 void tell_memory_held(AttachFacts& facts) {
   const Held held(lock);
   for (size_t i = 0; i < facts.gpu_id_count; ++i) facts.memory_held[i] = accounts[i].used;
+}
+
+void tell_memory_used(ipc::ClientMemory& client) {
+  const Held held(lock);
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    client.threads[device].memory_used.store(accounts[device].used, std::memory_order_relaxed);
+  }
 }
 
 void memory_attached(Session& current) {

@@ -27,6 +27,10 @@ void count_refused_memory(int device);
 
 // What was claimed is this now. Where there is no room to note it, it is counted no more.
 void hold_memory(Holds kind, uint64_t key, CUcontext context, int device, uint64_t bytes);
+// It came from a pool, whose reserved size counts.
+void hold_pooled(uint64_t at, CUmemoryPool pool, int device, uint64_t bytes);
+// The pool is no more: what is left of it counts for itself.
+void count_pooled(CUmemoryPool pool);
 // It is about to be freed: taken out, and still counted. False: it is not known.
 bool take_memory(Holds kind, uint64_t key, Holding& out);
 // The driver did not free it after all.
@@ -64,9 +68,11 @@ MemoryView view_memory(int device);
 
 void gather_memory(AttachFacts& facts);     // at the first cuInit
 void tell_memory_held(AttachFacts& facts);  // in what it sends to attach
-void memory_attached(Session& session);     // it is current from now on,
-void memory_detached();                     // and not any more
-void give_back_memory();                    // the daemon wants what is granted and not used
-void forget_memory();                       // in a forked child
+// As soon as its memory is mapped: what is only said and not seen in use is not believed for long.
+void tell_memory_used(ipc::ClientMemory& client);
+void memory_attached(Session& session);  // it is current from now on,
+void memory_detached();                  // and not any more
+void give_back_memory();                 // the daemon wants what is granted and not used
+void forget_memory();                    // in a forked child
 
 }  // namespace heddle::shim

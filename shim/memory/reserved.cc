@@ -52,10 +52,11 @@ bool settle(CUmemoryPool pool, int device) {
 PoolsHeld::PoolsHeld() { pools_lock.lock(); }
 PoolsHeld::~PoolsHeld() { pools_lock.unlock(); }
 
-bool settle_pool(CUmemoryPool pool, int device) {
+CUmemoryPool settle_pool(CUmemoryPool pool, int device) {
   const Held held(pools_lock);
   const RelaxedCapture relaxed;
-  return settle(pool_or_current(pool, device), device);
+  pool = pool_or_current(pool, device);
+  return settle(pool, device) ? pool : nullptr;
 }
 
 bool trim_pools(int device) {

@@ -25,8 +25,8 @@ class PoolsHeld {
   PoolsHeld(const PoolsHeld&) = delete;
   PoolsHeld& operator=(const PoolsHeld&) = delete;
 };
-// False where the driver does not say what the pool reserves.
-bool settle_pool(CUmemoryPool pool, int device);
+// That pool; null where the driver does not say what it reserves.
+CUmemoryPool settle_pool(CUmemoryPool pool, int device);
 // Before anything is refused: what they keep and do not use is given back, as the driver does by
 // itself before it says that memory is out. Waits for no kernel. False: there are none.
 bool trim_pools(int device);

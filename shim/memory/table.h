@@ -29,7 +29,8 @@ struct Holding {
   uint32_t mappings = 0;  // of a kPhysical
   uint64_t key = 0;
   uint64_t bytes = 0;
-  uint64_t owner = 0;  // the context; of kHandle, kMapping and kExport the key of the kPhysical
+  uint64_t pooled = 0;  // of a kPointer: bytes that count with its pool, which is the owner
+  uint64_t owner = 0;   // the context; of kHandle, kMapping and kExport the key of the kPhysical
 };
 
 class HoldingTable {

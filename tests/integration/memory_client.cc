@@ -2,7 +2,7 @@
 // `alloc KIND BYTES` (slot, or -code), `free SLOT`, `info` (free total), `total`, `driver` (bytes,
 // by the driver's own count), `fork` (a child that lives as long), `random SEED COUNT MOST`,
 // `reset`; `create BYTES`, `import HANDLE`, `retain MAPPING` (handle, or -code), `release HANDLE`,
-// `map HANDLE` (mapping), `unmap MAPPING`; `pools ROUNDS`.
+// `map HANDLE` (mapping), `unmap MAPPING`; `pools ROUNDS`, `drop_pool`.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -21,6 +21,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shim/driver/driver_api.h"
@@ -83,6 +84,8 @@ CUmemoryPool make_pool() {
   return pool;
 }
 
+CUmemoryPool own_pool = nullptr;
+
 CUresult make(Slot& slot) {
   switch (slot.kind) {
     case 'm':
@@ -110,8 +113,8 @@ CUresult make(Slot& slot) {
     case 'f': {
       static auto from =
           CALL(cuMemAllocFromPoolAsync, (CUdeviceptr*, size_t, CUmemoryPool, CUstream));
-      static const CUmemoryPool pool = make_pool();
-      return from(&slot.at, slot.bytes, pool, nullptr);
+      if (own_pool == nullptr) own_pool = make_pool();
+      return from(&slot.at, slot.bytes, own_pool, nullptr);
     }
     case 't':
       static auto async_ptsz = CALL(cuMemAllocAsync_ptsz, (CUdeviceptr*, size_t, CUstream));
@@ -406,6 +409,9 @@ std::string answer(const std::string& line) {
     int rounds = 0;
     in >> rounds;
     return std::to_string(churn_pools(rounds));
+  }
+  if (command == "drop_pool") {
+    return std::to_string(CALL(cuMemPoolDestroy, (CUmemoryPool))(std::exchange(own_pool, nullptr)));
   }
   if (command == "reset") {
     slots.clear();

@@ -1,134 +1,12 @@
 // Limits on device memory, end to end: the real shim and the real server, on the simulated driver,
 // which counts by itself.
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <random>
 
-#include "tests/integration/server_setting.h"
-
-extern char** environ;
+#include "tests/integration/memory_setting.h"
 
 namespace heddle::testing {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr const char* kOutOfMemory = "-2";
-
-class Program {
- public:
-  explicit Program(std::vector<std::string> environment) {
-    int in[2], out[2];
-    EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      environment.emplace_back(*variable);
-    }
-    std::vector<char*> all;
-    for (std::string& variable : environment) all.push_back(variable.data());
-    all.push_back(nullptr);
-    char program[] = HEDDLE_MEMORY_CLIENT;
-    char* argv[] = {program, nullptr};
-    EXPECT_EQ(posix_spawn(&pid_, program, &actions, nullptr, argv, all.data()), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    in_ = in[1];
-    out_ = fdopen(out[0], "r");
-    EXPECT_EQ(receive(), "0");
-  }
-  ~Program() {
-    kill();
-    close(in_);
-    fclose(out_);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  void send(const std::string& line) {
-    const std::string text = line + '\n';
-    EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  std::string receive() {
-    char line[256] = {};
-    if (fgets(line, sizeof line, out_) == nullptr) return "gone";
-    return std::string(line, strcspn(line, "\n"));
-  }
-  std::string operator()(const std::string& line) {
-    send(line);
-    return receive();
-  }
-  std::string alloc(char kind, uint64_t bytes) {
-    return (*this)(std::string("alloc ") + kind + ' ' + std::to_string(bytes));
-  }
-  uint64_t number(const std::string& line) { return std::stoull((*this)(line)); }
-  void kill() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = -1;
-  int in_ = -1;
-  FILE* out_ = nullptr;
-};
-
-class MemoryLimit : public ServerTest {
- protected:
-  void limit(const std::string& memory, server::MemoryPer per = server::MemoryPer::kRule,
-             bool closed = false) {
-    server::Rule rule;
-    rule.name = "team";
-    rule.label = "team*";
-    rule.terms.memory = memory;
-    rule.terms.memory_per = per;
-    rule.terms.fail_closed = closed;
-    config_.rules = {rule};
-  }
-  std::unique_ptr<Program> program(const std::string& label = "team",
-                                   std::vector<std::string> more = {}) {
-    std::vector<std::string> environment{
-        "LD_PRELOAD=" HEDDLE_SHIM, "HEDDLE_REAL_LIBCUDA=" HEDDLE_SIM_DRIVER,
-        "HEDDLE_SOCKET=" + config_.socket, "HEDDLE_SIM_SOCKET=" + directory_ + "/gpu",
-        "HEDDLE_LABEL=" + label};
-    environment.insert(environment.end(), more.begin(), more.end());
-    return std::make_unique<Program>(environment);
-  }
-  // What the daemon knows of a process on its GPU; null: nothing yet.
-  json row(const Program& of) {
-    for (const json& client : ps()) {
-      if (client.at("pid") == of.pid() && !client.at("devices").empty()) {
-        return client.at("devices").at(0);
-      }
-    }
-    return nullptr;
-  }
-  // Holds within 10 s, or fails.
-  template <class Condition>
-  void eventually(const char* what, Condition&& condition) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!condition()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << what;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  }
-  void restart() {
-    stop();
-    start();
-  }
-};
 
 TEST_F(MemoryLimit, HoldsOverTwoProcessesOfOneRule) {
   limit("256MiB");
@@ -226,6 +104,23 @@ TEST_F(MemoryLimit, WhatPoolsKeepUnusedIsGivenBackBeforeAnythingIsRefused) {
   EXPECT_EQ((*app)("launch 0"), "0") << "beside what a pool keeps";
 }
 
+// The driver keeps it until the last allocation from it is freed.
+TEST_F(MemoryLimit, DestroyedPoolCountsWhatIsStillAllocatedFromIt) {
+  limit("256MiB");
+  start();
+  auto app = program();
+  EXPECT_EQ(app->alloc('f', 50 * kMiB), "0");
+  EXPECT_EQ(app->alloc('f', 150 * kMiB), "1");
+  EXPECT_EQ((*app)("free 0"), "0");
+  EXPECT_EQ((*app)("drop_pool"), "0");
+  EXPECT_EQ(app->number("driver"), 150 * kMiB);
+  EXPECT_EQ(row(*app).at("memory_bytes"), 150 * kMiB);
+  EXPECT_EQ(app->alloc('m', 107 * kMiB), kOutOfMemory);
+  EXPECT_EQ((*app)("free 1"), "0");
+  EXPECT_EQ(row(*app).at("memory_bytes"), app->number("driver"));
+  EXPECT_EQ(app->alloc('m', 256 * kMiB), "0");
+}
+
 // A pool that one thread destroys is not asked by another what it reserves, nor counted for ever.
 TEST_F(MemoryLimit, PoolsMayEndWhileAllAreLookedAt) {
   limit("256MiB");
@@ -311,6 +206,21 @@ TEST_F(MemoryLimit, KilledProcessGivesBackAtOnce) {
   EXPECT_EQ(two->alloc('m', kMiB), kOutOfMemory);
   one->kill();
   eventually("its part is free", [&] { return two->alloc('m', 256 * kMiB) == "0"; });
+}
+
+// What it was granted and does not use cannot be given back by it.
+TEST_F(MemoryLimit, StoppedProcessHoldsWhatItUsesAndNoMore) {
+  limit("256MiB");
+  start();
+  auto one = program(), two = program();
+  EXPECT_EQ(one->alloc('m', 100 * kMiB), "0");
+  ASSERT_EQ(kill(one->pid(), SIGSTOP), 0);
+  int how = 0;
+  ASSERT_EQ(waitpid(one->pid(), &how, WUNTRACED), one->pid());
+  EXPECT_EQ(two->alloc('m', 157 * kMiB), kOutOfMemory);
+  EXPECT_EQ(two->alloc('m', 156 * kMiB), "0");
+  ASSERT_EQ(kill(one->pid(), SIGCONT), 0);
+  EXPECT_EQ(one->alloc('m', 1), kOutOfMemory) << "what it was granted before it was stopped";
 }
 
 TEST_F(MemoryLimit, ForkCountsOnce) {

@@ -91,6 +91,14 @@ class Memory : public ::testing::Test {
     return verdict;
   }
   void give_back(core::ClientId id) { accounts_.release(id, 0, used_[id]); }
+  // Those with slack beside `id` are asked for it; how many did not give it back in time.
+  int ask_others(core::ClientId id, core::TimeNs now) {
+    int taken = 0;
+    for (const auto& [other, device] : accounts_.with_slack(id, 0)) {
+      taken += accounts_.ask_back(other, device, now) ? 1 : 0;
+    }
+    return taken;
+  }
 
   std::map<core::ClientId, uint64_t> used_;
   MemoryAccounts accounts_{
@@ -135,9 +143,49 @@ TEST_F(Memory, WhatOthersDoNotUseIsAskedFor) {
   EXPECT_EQ(allocate(1, 500 * kMiB), ipc::kMemoryGranted);
   used_[1] = 100 * kMiB;  // freed, and kept
   EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryRetry);
-  EXPECT_EQ(accounts_.with_slack(2, 0), std::vector<core::ClientId>{1});
+  EXPECT_EQ(accounts_.with_slack(2, 0).at(0).first, 1u);
   give_back(1);
   EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryGranted);
+}
+
+TEST_F(Memory, WhatIsAskedForAndNotGivenBackInTimeIsTaken) {
+  join(1);
+  join(2);
+  EXPECT_EQ(allocate(1, 500 * kMiB), ipc::kMemoryGranted);
+  used_[1] = 100 * kMiB;
+  EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryRetry);
+  const core::TimeNs begin = 7'000'000'000;
+  EXPECT_EQ(ask_others(2, begin), 0);
+  EXPECT_EQ(ask_others(2, begin + MemoryAccounts::kGiveBackNs - 1), 0);
+  EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryRetry);
+  EXPECT_EQ(ask_others(2, begin + MemoryAccounts::kGiveBackNs), 1);
+  EXPECT_EQ(accounts_.view(1, 0).granted, 100 * kMiB);
+  EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryGranted);
+}
+
+// At an attach a client may say anything; the shim of one that holds memory shows it at once.
+TEST_F(Memory, AClaimAtTheAttachIsBoundedAndNeedsToBeUsed) {
+  join(1, uint64_t{1} << 47);
+  join(2);
+  EXPECT_EQ(accounts_.groups().at(0).granted, kGiB);
+  used_[1] = 0;
+  EXPECT_EQ(allocate(2, kGiB), ipc::kMemoryRetry);
+  EXPECT_EQ(ask_others(2, 1), 0);
+  EXPECT_EQ(ask_others(2, 1 + MemoryAccounts::kGiveBackNs), 1);
+  EXPECT_EQ(allocate(2, kGiB), ipc::kMemoryGranted);
+  join(3, 300 * kMiB);
+  used_[2] = 800 * kMiB;
+  EXPECT_EQ(ask_others(3, 1), 0);
+  EXPECT_EQ(ask_others(3, 1 + MemoryAccounts::kGiveBackNs), 1);
+  EXPECT_EQ(allocate(2, kMiB), ipc::kMemoryRefused) << "800 and 300 are in use";
+}
+
+// A shim counts what its graphs and pools have grown by before it asks.
+TEST_F(Memory, WhatIsUsedCountsWhateverWasGranted) {
+  join(1);
+  join(2);
+  used_[1] = 900 * kMiB;
+  EXPECT_EQ(allocate(2, 200 * kMiB), ipc::kMemoryRefused);
 }
 
 TEST_F(Memory, WhoEndsGivesBack) {
