@@ -195,8 +195,8 @@ class Policy {
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
 
-  // Takes what `before`, whose place it is about to take, keeps for its successors. False: that is
-  // of another form; `before` stays.
+  // Copies what `before`, whose place it may take, keeps for its successors. False: that is of
+  // another form; `before` stays. It may stay all the same, and must find what it left.
   virtual bool take_over(Policy& before) {
     (void)before;
     return true;

@@ -1,5 +1,6 @@
 // Hooks around a policy's life and launches, and the maps that outlive a generation.
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -129,6 +130,15 @@ TEST(PolicyMap, AHashIsFullAndAnLruForgetsTheOldest) {
   EXPECT_NE(lru.find(30), nullptr) << "there was room";
 }
 
+// As doubles, whole numbers differ in a few of their upper bits alone.
+TEST(PolicyMap, KeysOfAnyStrideAreSpreadOverTheBuckets) {
+  for (const double stride : {1.0, 8.0, 256.0, 65'536.0, 0.125, 1e9}) {
+    Map map({MapForm::Kind::kHash, MapForm::Key::kNumber, 4096, false});
+    for (int i = 0; i < 4096; ++i) map.set(std::bit_cast<uint64_t>(i * stride), i);
+    EXPECT_LT(map.longest_chain(), 16u) << "stride " << stride;
+  }
+}
+
 // Against a plain list, whatever the order of what is done.
 TEST(PolicyMap, IsWhatAListWouldBe) {
   Map map({MapForm::Kind::kLru, MapForm::Key::kNumber, 16, false});
@@ -203,6 +213,23 @@ TEST_F(PolicyTest, KeptMapsGoOverToTheNextGeneration) {
                   "local kept = map.hash('kept', { key = 'string', max = 9, reload = 'keep' })"));
   EXPECT_FALSE(policy_->take_over(*before));
   expect_fault("error", "test.lua: map 'kept' is kept over reloads, and of another form");
+}
+
+TEST_F(PolicyTest, AGenerationWritesIntoNoKeptMapOfAnother) {
+  const std::string map = "local m = map.lru('m', { max = 8, reload = 'keep' })";
+  const std::string told = "dispatch = function(g) return IDLE, m:get(1) .. ' ' .. m:len() end, ";
+  load(with_hooks(told + "init = function() m:set(1, 1) end, exit = function() m:set(1, -1) end",
+                  map));
+  auto next = load_policy(
+      text(with_hooks(told + "init = function() m:set(1, m:get(1) + 1) m:set(2, 2) end", map)));
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_TRUE((*next)->take_over(*policy_));
+  (*next)->init(gpu_);
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "1 1") << "its successor may be refused yet";
+  policy_->exit(gpu_, core::Ending::kReplaced);
+  (*next)->dispatch(gpu_);
+  EXPECT_EQ((*next)->last_reason(), "2 2");
 }
 
 TEST_F(PolicyTest, MapsWithoutSenseAreRefused) {
