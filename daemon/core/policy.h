@@ -186,8 +186,7 @@ struct KernelVerdict {
   int launch_priority = kBuiltinPriority;
 };
 
-// Why a policy's time is over. A replaced one is started again where another device refused its
-// successor.
+// Why a policy's time is over.
 enum class Ending : uint8_t { kReplaced, kFaulted };
 
 class Policy {

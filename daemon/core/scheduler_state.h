@@ -84,6 +84,7 @@ struct Scheduler::State final : Gpu {
   uint32_t policy_number = 1;      // another one with every change of the policy,
   uint32_t kernels_of = 1;         // and whose sizes kernels have
   std::vector<Queue> queues;
+  std::vector<Queue> started_queues;  // of a policy that only started
   std::deque<TimeNs> faults;
   bool quarantined = false;
   std::array<Decision, kLastDecisions> recent{};  // a ring of grants

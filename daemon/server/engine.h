@@ -198,8 +198,8 @@ class Engine {
   void check_shadow();
   void check_stalls();  // explain.cc
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
-  bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
-                  core::TimeNs now);
+  void adopt_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
+                    core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
   trace::PolicyRecord policy_record(uint8_t device, const core::Policy* policy,
                                     const Generation& generation, core::TimeNs now) const;
