@@ -215,15 +215,16 @@ bool Client::apply(const core::Decision& d) {
     return true;
   }
   if (d.kind == core::DecisionKind::kWindow) {
-    ipc::DeviceWindow& window = window_of(d.device);
-    window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
-    window.partition.store(partition_of(d), std::memory_order_relaxed);
+    ipc::DeviceWindow* const window = window_of(d.device);
+    if (window == nullptr) return false;
+    window->launch_priority.store(d.launch_priority, std::memory_order_relaxed);
+    window->partition.store(partition_of(d), std::memory_order_relaxed);
     if (identity_.fenceable) {
-      window.ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
-      window.fence_sizes.store(d.sizes, std::memory_order_relaxed);
+      window->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
+      window->fence_sizes.store(d.sizes, std::memory_order_relaxed);
     }
-    window.free_streams.store(d.free_streams, std::memory_order_relaxed);
-    window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    window->free_streams.store(d.free_streams, std::memory_order_relaxed);
+    window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
     windows_changed();
     refused = d.managed == 0;
@@ -264,18 +265,19 @@ GpuNumbers::Numbers Client::visible() const {
 }
 
 // That of the client's own device.
-ipc::DeviceWindow& Client::window_of(int gpu) {
+ipc::DeviceWindow* Client::window_of(int gpu) {
   const auto& gpus = identity_.gpus;
-  const auto device = std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin();
-  return control_->windows[device];
+  const auto* const device = std::find(gpus.begin(), gpus.end(), gpu);
+  return device != gpus.end() ? &control_->windows[device - gpus.begin()] : nullptr;
 }
 
 void Client::windows_changed() {
   leased_ = true;
   gated_ = false;
   for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
-    const ipc::DeviceWindow& window = window_of(std::countr_zero(rest));
-    const uint32_t us = ipc::window_us(window.word.load(std::memory_order_relaxed));
+    const ipc::DeviceWindow* const window = window_of(std::countr_zero(rest));
+    if (window == nullptr) continue;
+    const uint32_t us = ipc::window_us(window->word.load(std::memory_order_relaxed));
     leased_ &= us == ipc::kWindowLease;
     gated_ |= us == ipc::kWindowGate;
   }
@@ -313,9 +315,9 @@ void Client::allow_sparse(bool on) {
 void Client::tell_sparse() {
   uint32_t word = 0;
   if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
-    const ipc::DeviceWindow& window = window_of(std::countr_zero(working()));
-    if (window.partition.load(std::memory_order_relaxed) == 0) {
-      word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
+    const ipc::DeviceWindow* const window = window_of(std::countr_zero(working()));
+    if (window != nullptr && window->partition.load(std::memory_order_relaxed) == 0) {
+      word = ipc::pack_sparse(window->launch_priority.load(std::memory_order_relaxed));
     }
   }
   if (word != 0 && !sparse()) HEDDLE_FAULT_POINT("daemon: rows allowed, not told");

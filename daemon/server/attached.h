@@ -178,7 +178,7 @@ class Client {
     all |= GpuNumbers::Numbers{1} << gpu;
     windows_changed();
   }
-  ipc::DeviceWindow& window_of(int gpu);
+  ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
   uint32_t partition_of(const core::Decision& decision) const;
   void windows_changed();
   void tell_sparse();
