@@ -15,10 +15,11 @@
 queue.create("offline")
 sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
-local sizes = import "lib/sizes"
+local labels = import "lib/labels"
 local above, company = import "lib/above", import "lib/company"
 
-local sms = {}  -- by label
+local SIZES = { name = "sizes", unit = "SMS", example = "api=64,embed=32", most = 1024,
+                whole = true }
 
 -- By client: the online kernel time at which it began to wait, and by how much of it its last
 -- launch went late. A launch that waits is looked at each ms at least, so it is that late at most.
@@ -29,7 +30,7 @@ local LATE_MOST_US = 1000
 local function online_us(g, k) return now_us() - g:idle_us(k.priority) end
 
 local function share(g, c)
-  local at = sms[c.label]
+  local at = labels.of(c.label)
   return at and at > 0 and at / g.sm_total or c.share
 end
 
@@ -58,8 +59,12 @@ return policy {
               doc = "SMs of each label, as api=64,embed=32; 0: all of them" },
   },
   hooks = {
-    init = function(p) sms = sizes.read(p.sizes) end,
-    kernel_init = function(kn, c, p) return sms[c.label] end,
+    init = function(p) labels.read(SIZES, p.sizes) end,
+    client_init = function(c, p) labels.meet(c) end,
+    kernel_init = function(kn, c, p)
+      labels.check(c)
+      return labels.of(c.label)
+    end,
     client_exit = forget,
 
     enqueue = function(k, p)

@@ -31,6 +31,7 @@ class FakeGpu : public core::Gpu {
     out = {};
     out.id = id;
     out.name = "app";
+    out.label = label;
     out.priority = static_cast<int>(id % 10);
     out.active = active;
     return true;
@@ -85,6 +86,7 @@ class FakeGpu : public core::Gpu {
   core::GpuView view{0, 132, 132, 0, 0, 10, true};
   double gap = 400;
   bool active = false;  // all clients
+  std::string label;    // the same
   core::BudgetVerdict budget;
   uint32_t budget_sm = 0;
   std::map<LaunchId, LaunchView> launches;
