@@ -133,7 +133,8 @@ class Gpu {
   // them.
   virtual QueueId queue_create(std::string_view name) = 0;  // the same name gives the same queue
   virtual bool queue_insert(QueueId, LaunchId, double key) = 0;  // false: stale
-  virtual LaunchId queue_peek(QueueId) const = 0;                // 0: empty
+  // In that place of its order, from 0. 0: there are fewer.
+  virtual LaunchId queue_peek(QueueId, size_t place = 0) const = 0;
   // Lowest key first; among equal keys the longest predicted time that fits (FIKIT's BestPrioFit).
   // Nothing fits whose client has fenced work in flight: it would begin when that ends.
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;

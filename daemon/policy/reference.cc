@@ -164,7 +164,8 @@ constexpr Entry kFunctionDocs[] = {
     {"queue.create", "queue.create(name)", "", "at the top level"},
     {"queue.insert", "queue.insert(name, k, key)", "Verdict",
      "the least key first; among equal keys clients of one priority in turn, by their share"},
-    {"queue.peek", "queue.peek(name)", "Launch?", "the first; nil if it is empty"},
+    {"queue.peek", "queue.peek(name, place)", "Launch?",
+     "the first, or that in the place of its order; nil if there are fewer"},
     {"queue.best_fit", "queue.best_fit(name, us)", "Launch?",
      "the least key, and among equals the longest predicted time that fits; none of a client "
      "with a fenced launch in flight"},

@@ -137,9 +137,9 @@ function queue.create(name) end
 ---@return Verdict
 function queue.insert(name, k, key) end
 
---- the first; nil if it is empty
+--- the first, or that in the place of its order; nil if there are fewer
 ---@return Launch?
-function queue.peek(name) end
+function queue.peek(name, place) end
 
 --- the least key, and among equals the longest predicted time that fits; none of a client with a fenced launch in flight
 ---@return Launch?

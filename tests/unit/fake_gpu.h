@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -59,8 +60,9 @@ class FakeGpu : public core::Gpu {
     queues[q].emplace(key, id);
     return true;
   }
-  LaunchId queue_peek(core::QueueId q) const override {
-    return queues[q].empty() ? 0 : queues[q].begin()->second;
+  LaunchId queue_peek(core::QueueId q, size_t place) const override {
+    return place < queues[q].size() ? std::next(queues[q].begin(), static_cast<long>(place))->second
+                                    : 0;
   }
   LaunchId queue_best_fit(core::QueueId q, double us) const override {
     for (const auto& [key, id] : queues[q]) {
