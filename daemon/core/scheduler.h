@@ -204,8 +204,9 @@ class Scheduler {
   // Whoever kept the device from a launch until the starvation bound let it go.
   const Stall& last_stall() const;
   const StallCounts& stalls() const;
-  // Of all runs that ended and can be compared (runs.h).
-  RunTimes run_times() const;
+  // Of the runs that can be compared (runs.h) of clients above somebody who is active. Without what
+  // lay before them.
+  RunTimes runs_above() const;
   // A policy, or a candidate, must hear of each launch.
   bool hears_launches() const;
   // The measurement stage of the client's task is over.

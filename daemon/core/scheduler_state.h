@@ -63,6 +63,7 @@ struct Scheduler::State final : Gpu {
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
   std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
+  RunTimes runs_above;                             // Scheduler's
   double part_us = 0;      // a clock: of n clients that are resident, each has a part of 1/n
   uint32_t residents = 0;  // so many are
   double unused_us = 0;    // what was left of the parts of others
