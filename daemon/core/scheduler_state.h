@@ -174,6 +174,8 @@ struct Scheduler::State final : Gpu {
               double gap_us);
   void charge_promises(Client&, const Work&);
   void refill_accounts(double us);
+  BudgetVerdict promises_afford(const Client& by, uint32_t kernel, double us, uint32_t fence);
+  uint32_t runs_on(const Client&) const;
   BudgetVerdict budget_fits(LaunchId, uint32_t sm) override;
   double slowdown(ClientId) override;
   double channel_left(Channel) const override;
