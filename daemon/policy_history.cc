@@ -141,8 +141,7 @@ json FilePolicyStore::describe_ended(const core::Policy& instance) const {
   if (policy == nullptr) return all;
   json maps = json::array();
   for (const policy::Maps::Named& map : policy->maps().all()) {
-    maps.push_back(
-        {{"name", map.name}, {"entries", map.map->size()}, {"max", map.map->form().max}});
+    maps.push_back({{"name", map.name}, {"entries", map.map.size()}, {"max", map.map.form().max}});
   }
   all.update({{"traceback", policy->last_fault().traceback}, {"maps", std::move(maps)}});
   return all;

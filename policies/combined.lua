@@ -3,7 +3,8 @@
 -- Three questions in this order, each from policies/lib, and each says why.
 -- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
 -- 2. On how many SMs would it go beside them? On fence_sm at most, or on the least at which it
---    takes no longer, where that was measured, so that they have the others (lib/size.lua).
+--    takes no longer, where that was measured, so that they have the others (lib/size.lua). On all
+--    of them where it is predicted to end before anybody above has work again.
 -- 3. Can those above afford it there? Their rules' slowdown_max says what they were promised
 --    (lib/company.lua). If not, it waits, and a shorter one may go.
 queue.create("waiting")
@@ -12,7 +13,8 @@ local above, size, company = import "lib/above", import "lib/size", import "lib/
 
 -- How many SMs (nil: all), or false and why not.
 local function place(k, g, p)
-  local sm = size.of(k, g, p.fence_sm)
+  local beside = g.inflight_us + k.predicted_us > g:gap_us(k.priority)
+  local sm = beside and size.of(k, g, p.fence_sm) or nil
   local fits, why = company.may_join(k, sm)
   if fits then return true, sm end
   return false, why

@@ -91,3 +91,18 @@ test("shorter launches do not overtake a long one for ever", function(t)
   s:run(2000000)
   t.ok(s:stats("long").launches > 8 + 30, s:stats("long").launches - 8 .. " launches of long")
 end)
+
+test("in a gap that holds it a launch has all SMs", function(t)
+  local s = three(t)
+  s:loop { client = "lc", us = 500, gap_us = 5000, blocks = 264 }
+  s:loop { client = "be", us = 300, blocks = 264, at = 50000 }
+  s:run(200000)
+  local lc_end, all, fenced = 0, 0, 0
+  for _, l in ipairs(s:log()) do
+    if l.client == "lc" then lc_end = l.end_us end
+    if l.client == "be" and l.at_us > math.max(80000, lc_end) and l.at_us < lc_end + 3000 then
+      if l.sms == 132 then all = all + 1 else fenced = fenced + 1 end
+    end
+  end
+  t.ok(all > 50 and fenced == 0, all .. " on all SMs, " .. fenced .. " fenced")
+end)

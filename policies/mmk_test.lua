@@ -149,3 +149,17 @@ test("an offline program runs on its label's SMs, and waits by that share", func
   t.eq(on_half.online, 132, "SMs of the program without a size")
   t.near(all / half, 132 / 64, 0.4, "launches at share 1 over those at 64 SMs")
 end)
+
+test("programs that wait at the same time wait through the same online kernels", function(t)
+  local alone = beside(t, { duration_us = 5000 }, { a = 1 }, 200000):stats("a").launches
+  local s = beside(t, { duration_us = 5000 }, { a = 1, b = 1, c = 1, d = 1 }, 200000)
+  for _, name in ipairs { "a", "b", "c", "d" } do
+    t.near(s:stats(name).launches, alone, 8, "launches of " .. name)
+  end
+end)
+
+test("a program that waits for long holds up none that waits for less", function(t)
+  local s = beside(t, { duration_us = 5000 }, { slow = 0.05, fast = 1 }, 200000)
+  t.near(s:stats("fast").launches, 45, 8, "launches of the one with a share of 1")
+  t.below(s:stats("slow").launches, 15, "launches of the other")
+end)

@@ -5,7 +5,8 @@
 -- sm_threshold SMs and is of the other kind: one bound by compute, one by memory. A kernel of which
 -- one use is known and neither passes bound_pct, or whose uses nobody measured, is of the unknown
 -- kind and goes beside any, as in the paper. So much predicted time below it may be in flight as is
--- duration_pct of the length of its runs alone; then the next launch waits for the ones before it.
+-- duration_pct of the length of its runs alone; then the next launch waits for the ones before it,
+-- and nobody overtakes it. One that must not join by its kind holds up nobody behind it.
 --
 -- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
 -- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
@@ -13,9 +14,10 @@ queue.create("best_effort")
 
 local above = import "lib/above"
 
--- The last launch of the most important program, and the mean of its runs alone.
+local LOOK_AT = 32                            -- launches that wait: each may be of another kind
+
+-- The last launch of the most important program.
 local running = { kind = nil, priority = math.huge }
-local run_us = 0
 
 local function kind_of(kn, bound_pct)
   local compute = math.max(kn.fma_pct or 0, kn.fp64_pct or 0, kn.tensor_pct or 0)
@@ -31,12 +33,22 @@ local function sms_of(k)
   return math.ceil(k.grid_blocks / per_sm)
 end
 
+local function forget(c)
+  if c.priority == running.priority then running.priority = math.huge end
+end
+
 local function joins(k, g, p)
   local most = p.sm_threshold > 0 and p.sm_threshold or g.sm_total
   if sms_of(k) >= most then return false, "needs too many SMs" end
   local own = kind_of(k.kernel, p.bound_pct)
   if own and own == running.kind then return false, "both are bound by " .. own end
   return true
+end
+
+-- The mean of the runs above the launch, alone.
+local function run_us(g, priority)
+  local count, _, alone_us, pauses_us = g:runs(priority)
+  return count > 0 and (alone_us - pauses_us) / count or 0
 end
 
 return policy {
@@ -56,9 +68,8 @@ return policy {
       end
     end,
 
-    client_idle = function(c, p)
-      if c.priority == running.priority then running.priority = math.huge end
-    end,
+    client_idle = forget,
+    client_exit = forget,
 
     enqueue = function(k, p)
       if above.has_window(k) then return nil end
@@ -69,14 +80,15 @@ return policy {
       local k = queue.peek("best_effort")
       if not k then return IDLE, "empty" end
       if k.priority <= above.top(g) or not g:busy(k.priority) then return RUN, k end
-      local count, _, alone = g:runs(k.priority)
-      if count > 0 then run_us = alone / count end
-      local most = run_us * p.duration_pct / 100
-      if g.inflight_us > 0 and g.inflight_us + k.predicted_us > most then
-        return IDLE, "enough in flight"
-      end
+      local most_us = run_us(g, k.priority) * p.duration_pct / 100 - g.inflight_us
+      if g.inflight_us > 0 and k.predicted_us > most_us then return IDLE, "enough in flight" end
       local may, why = joins(k, g, p)
       if may then return RUN, k end
+      for place = 2, math.min(queue.len("best_effort"), LOOK_AT) do
+        local other = queue.peek("best_effort", place)
+        local short = g.inflight_us == 0 or other.predicted_us <= most_us
+        if short and joins(other, g, p) then return RUN, other end
+      end
       return IDLE, why
     end,
   },

@@ -61,3 +61,55 @@ test("alone it runs at once", function(t)
   s:launch { client = "be", us = 50 }
   s:at(40):expect { running = "be" }
 end)
+
+test("a critical program that was killed is forgotten", function(t)
+  local s = t.sim { policy = "orion.lua", mps = true }
+  s:client { name = "killed", priority = 0 }
+  s:client { name = "hp", priority = 5 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "killed", us = 500, launches = 40, blocks = 66, kernel = "k", metrics = memory }
+  s:run(50000)
+  s:remove("killed")
+  s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = compute }
+  s:loop { client = "be", us = 50, blocks = 32, kernel = "b", metrics = memory, at = 100000 }
+  s:run(400000)
+  t.ok(s:stats("be").launches > 300, s:stats("be").launches .. " beside the other kind")
+end)
+
+test("a launch that must not join holds up none behind it", function(t)
+  local function of(first)
+    local s = t.sim { policy = "orion.lua", mps = true }
+    s:client { name = "hp", priority = 0 }
+    s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = compute }
+    s:client { name = "first", priority = 8 }
+    s:loop { client = "first", us = 50, blocks = 32, kernel = "f", metrics = first, at = 50000 }
+    s:client { name = "other", priority = 9 }
+    s:loop { client = "other", us = 50, blocks = 32, kernel = "o", metrics = memory, at = 50000 }
+    s:run(400000)
+    return s:stats("other").launches
+  end
+  local behind, beside_it = of(compute), of(memory)
+  t.ok(behind > beside_it / 2, behind .. " behind one of its kind, " .. beside_it .. " else")
+end)
+
+test("the pause before a critical run is no part of it", function(t)
+  local s = t.sim { policy = "orion.lua", mps = true, params = { duration_pct = 15 } }
+  s:client { name = "hp", priority = 0 }
+  s:loop { client = "hp", us = 5000, gap_us = 5000, blocks = 66, kernel = "h", metrics = compute }
+  for _, name in ipairs { "a", "b" } do
+    s:client { name = name, priority = 9 }
+    s:loop { client = name, us = 600, blocks = 32, kernel = name, metrics = memory, at = 100000 }
+  end
+  s:run(400000)
+  local hp_end, be_end, beside, most = 0, 0, 0, 0
+  for _, l in ipairs(s:log()) do
+    if l.client == "hp" then
+      hp_end = l.end_us
+    elseif l.at_us > 150000 and l.at_us > hp_end - 4000 and l.at_us < hp_end - 700 then
+      beside = beside + 1
+      if l.at_us < be_end then most = most + 1 end
+      be_end = l.end_us
+    end
+  end
+  t.ok(beside > 50 and most == 0, most .. " of " .. beside .. " beside another: 15 % of 5 ms is 750")
+end)

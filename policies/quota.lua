@@ -11,30 +11,19 @@
 queue.create("ready")
 queue.create("spent")
 
-local floor, find, sub = math.floor, string.find, string.sub
-local quota_us, base, gone = {}, {}, {}       -- by label; by client; by label, of those that left
+local labels = import "lib/labels"
+
+local QUOTAS = { name = "quotas", unit = "SECONDS", example = "train=20,notebook=5", most = 1e9 }
+
+local floor = math.floor
+local base, gone = {}, {}                     -- by client; by label, of those that left
 local period = -1
 local fallback_us = math.huge                 -- of labels that are not named
 
--- "train=20,notebook=5"
-local function read_quotas(text)
-  local at = 1
-  for _ = 1, 256 do
-    if at > #text then return end
-    local comma = find(text, ",", at, true) or #text + 1
-    local one = sub(text, at, comma - 1)
-    local equals = find(one, "=", 1, true)
-    local seconds = equals and tonumber(sub(one, equals + 1))
-    if not seconds or equals == 1 or not (seconds >= 0) then
-      error("quotas: '" .. one .. "' is not LABEL=SECONDS; write train=20,notebook=5")
-    end
-    quota_us[sub(one, 1, equals - 1)] = seconds * 1e6
-    at = comma + 1
-  end
-  error("quotas: over 256 labels")
+local function limit(label)
+  local seconds = labels.of(label)
+  return seconds and seconds * 1e6 or fallback_us
 end
-
-local function limit(label) return quota_us[label] or fallback_us end
 
 -- Of a client in this period: what it had and, as predicted, what it has on the GPU.
 local function used_by(c)
@@ -91,11 +80,17 @@ return policy {
   },
   hooks = {
     init = function(p)
-      read_quotas(p.quotas)
+      labels.read(QUOTAS, p.quotas)
       if p.default_s > 0 then fallback_us = p.default_s * 1e6 end
     end,
-    client_init = function(c, p) return window(c) end,
-    client_active = function(c, p) return window(c) end,
+    client_init = function(c, p)
+      labels.meet(c)
+      return window(c)
+    end,
+    client_active = function(c, p)
+      labels.check(c)
+      return window(c)
+    end,
     client_idle = function(c, p) return window(c) end,
     client_exit = function(c)
       local label = c.label
@@ -106,6 +101,7 @@ return policy {
     enqueue = function(k, p)
       local c = k.client
       if c.window_us > 0 then return nil end  -- its own window holds it: the built-in's
+      labels.check(c)
       used_by(c)
       return queue.insert("ready", k, k.priority)
     end,

@@ -6,9 +6,10 @@
 -- policy's sets: start it again. For a size for each kernel use right_size.lua.
 sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
-local sizes = import "lib/sizes"
+local labels = import "lib/labels"
 
-local sms = {}  -- by label
+local SIZES = { name = "sizes", unit = "SMS", example = "api=64,embed=32", most = 1024,
+                whole = true }
 
 return policy {
   name = "shares", api = 1, version = "1.0.0",
@@ -17,10 +18,16 @@ return policy {
               doc = "SMs of each label, as api=64,embed=32; 0: all of them" },
   },
   hooks = {
-    init = function(p) sms = sizes.read(p.sizes) end,
-    client_init = function(c, p) return LEASE, "on its label's SMs" end,
+    init = function(p) labels.read(SIZES, p.sizes) end,
+    client_init = function(c, p)
+      labels.meet(c)
+      return LEASE, "on its label's SMs"
+    end,
     client_active = function(c, p) return LEASE, "on its label's SMs" end,
     client_idle = function(c, p) return LEASE, "on its label's SMs" end,
-    kernel_init = function(kn, c, p) return sms[c.label] end,
+    kernel_init = function(kn, c, p)
+      labels.check(c)
+      return labels.of(c.label)
+    end,
   },
 }

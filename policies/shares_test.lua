@@ -48,3 +48,12 @@ test("a change holds from the next launches on, and 0 gives all back", function(
   s:run(20000)
   t.eq(last_of(s).api, 132, "SMs after it was given all")
 end)
+
+test("blanks around labels and numbers mean nothing", function(t)
+  local s = sim(t, " api = 64 , embed= 32 ")
+  for _, name in ipairs { "api", "embed" } do s:loop { client = name, us = 500, count = 10 } end
+  s:run(100000)
+  local sms = last_of(s)
+  t.eq(sms.api, 64, "SMs of api")
+  t.eq(sms.embed, 32, "SMs of embed")
+end)

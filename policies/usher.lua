@@ -14,6 +14,8 @@ queue.create("m_heavy")
 local above = import "lib/above"
 
 local UNKNOWN_PCT = 100
+local LOOK_AT = 32   -- launches that wait, in the order of their turns
+local OVERTAKEN = 8  -- times its length that one waits which its equals alone keep out
 
 -- Client ID -> launches in flight, and what the last of them uses.
 local at_work = {}
@@ -27,11 +29,13 @@ local function use_of(kn)
   return kn.occupancy_pct or UNKNOWN_PCT, kn.dram_pct or UNKNOWN_PCT
 end
 
--- What the others have in flight: their number, and the sums of compute and memory.
-local function beside(k)
+-- What the others have in flight, or those above alone: their number, and the sums of compute and
+-- memory.
+local function beside(k, above_alone)
   local count, compute, memory = 0, 0, 0
   for id, work in pairs(at_work) do
-    if id ~= k.client.id and work.launches > 0 then
+    local counts = not above_alone or work.priority < k.priority
+    if counts and id ~= k.client.id and work.launches > 0 then
       count = count + 1
       compute, memory = compute + work.compute, memory + work.memory
     end
@@ -39,8 +43,8 @@ local function beside(k)
   return count, compute, memory
 end
 
-local function joins(k, p)
-  local count, compute, memory = beside(k)
+local function joins(k, p, above_alone)
+  local count, compute, memory = beside(k, above_alone)
   if count == 0 then return true end
   local own_compute, own_memory = use_of(k.kernel)
   if own_compute + compute >= p.sum_pct then return false, "compute is full" end
@@ -48,17 +52,11 @@ local function joins(k, p)
   return true
 end
 
--- The two first that wait, in the order in which they are tried.
-local function first_two()
-  local c, m = queue.peek("c_heavy"), queue.peek("m_heavy")
-  if not c or not m then return c or m, nil end
-  if c.priority ~= m.priority then
-    if c.priority < m.priority then return c, m end
-    return m, c
-  end
+-- Of two that wait, one C-heavy, one M-heavy, true if the first is tried first.
+local function before(c, m)
+  if c.priority ~= m.priority then return c.priority < m.priority end
   local _, compute, memory = beside(c)
-  if compute > memory then return m, c end
-  return c, m
+  return compute <= memory
 end
 
 return policy {
@@ -72,6 +70,7 @@ return policy {
       local work = work_of(k.client.id)
       work.launches = work.launches + 1
       work.compute, work.memory = use_of(k.kernel)
+      work.priority = k.priority
     end,
 
     stopping = function(k, p)
@@ -89,12 +88,24 @@ return policy {
     end,
 
     dispatch = function(g, p)
-      local first, second = first_two()
-      if not first then return IDLE, "empty" end
-      local may, why = joins(first, p)
-      if may then return RUN, first end
-      if second and joins(second, p) then return RUN, second end
-      return IDLE, why
+      local why
+      local at_c, at_m = 1, 1
+      for _ = 1, LOOK_AT do
+        local c, m = queue.peek("c_heavy", at_c), queue.peek("m_heavy", at_m)
+        if not c and not m then break end
+        local k
+        if not m or c and before(c, m) then
+          k, at_c = c, at_c + 1
+        else
+          k, at_m = m, at_m + 1
+        end
+        local may, full = joins(k, p)
+        if may then return RUN, k end
+        why = why or full                              -- of the first
+        local patient = k.wait_us < OVERTAKEN * k.predicted_us
+        if not patient and joins(k, p, true) then break end  -- its equals will have ended
+      end
+      return IDLE, why or "empty"
     end,
   },
 }

@@ -80,3 +80,31 @@ test("alone it runs at once", function(t)
   s:launch { client = "be", us = 50 }
   s:at(40):expect { running = "be" }
 end)
+
+test("a kernel that must wait holds up none behind it", function(t)
+  local s = t.sim { policy = "usher.lua", mps = true }
+  s:client { name = "hp", priority = 0 }
+  s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = light }
+  s:client { name = "unknown", priority = 8 }
+  s:loop { client = "unknown", us = 50, blocks = 32, kernel = "u", at = 50000 }
+  s:client { name = "light", priority = 9 }
+  s:loop { client = "light", us = 50, blocks = 32, kernel = "l", metrics = light, at = 50000 }
+  s:run(400000)
+  t.ok(s:stats("light").launches > 1000, s:stats("light").launches .. " launches")
+end)
+
+test("one that its equals keep out is not overtaken for ever", function(t)
+  local s = t.sim { policy = "usher.lua", mps = true, starvation_us = 1e7 }
+  s:client { name = "hp", priority = 0 }
+  s:loop { client = "hp", us = 500, launches = 4000, blocks = 66, kernel = "h", metrics = light }
+  for _, name in ipairs { "a", "b", "c" } do
+    s:client { name = name, priority = 9 }
+    s:loop { client = name, us = 200, blocks = 16, kernel = "s",
+             metrics = { occupancy_pct = 30, dram_pct = 1 }, at = 50000 }
+  end
+  s:client { name = "large", priority = 9 }
+  s:loop { client = "large", us = 200, blocks = 32, kernel = "l",
+           metrics = { occupancy_pct = 80, dram_pct = 1 }, at = 50000 }
+  s:run(400000)
+  t.ok(s:stats("large").launches > 50, s:stats("large").launches .. " launches")
+end)

@@ -175,6 +175,7 @@ PromiseStatus Account::status() const {
 PriceCache::Entry& PriceCache::at(const Key& key) {
   uint64_t hash = key.victim * 0x9e3779b97f4a7c15u;
   hash = (hash ^ key.neighbour ^ uint64_t{key.kernel} << 32 ^ key.fence) * 0x9e3779b97f4a7c15u;
+  hash = (hash ^ key.victims) * 0x9e3779b97f4a7c15u;
   return entries_[hash >> 55];
 }
 
@@ -204,13 +205,14 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
   const double beside_us = std::max(0.0, us - gap_us);
   if (beside_us <= 0) return {0, Channel::kSlots, us, true};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
-  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version()};
+  const uint32_t victims = runs_on(victim);
+  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version(), victims};
   PriceCache::Entry& entry = prices.at(key);
   if (entry.key != key) {
     entry = {key, kUnknownSlowdown, Channel::kSlots};
     const Kernel* k = by.kernel(kernel);
     Mix mixes[] = {victim.mix.mix(), {}};
-    mixes[0].sms = victim.partition;
+    mixes[0].sms = victims;
     mixes[1].sms = fence != 0 ? fence : by.partition;
     mixes[1].duration_us = us;
     if (k != nullptr) {
@@ -249,25 +251,36 @@ void Scheduler::State::refill_accounts(double us) {
   }
 }
 
+// Whether all promises above the client can afford a launch of it that is predicted to take `us`.
+BudgetVerdict Scheduler::State::promises_afford(const Client& by, uint32_t kernel, double us,
+                                                uint32_t fence) {
+  if (promises == 0) return {};
+  for (const Client* victim : active_above(by.priority)) {
+    if (!victim->account.promised()) continue;
+    const Price p = price(*victim, by, kernel, us, fence, gap_for(*victim, 0));
+    if (victim->account.affords(victim->account.corrected(by.id, p))) continue;
+    return {false, victim->id, p.channel};
+  }
+  return {};
+}
+
 BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
-  BudgetVerdict out;
   const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot || promises == 0) return out;
+  if (slot == kNoSlot || promises == 0) return {};
   const Waiting& w = waiting[slot];
-  const uint32_t fence = sm != 0 ? peek_set(*w.client, w, sm) : 0;
   Work work;
   work.kernel = w.kernel;
   work.kind = w.kind;
-  work.fence = fence;
+  const bool own_size = sm == 0 && w.fenceable();
+  work.fence = own_size ? set_of(*w.client, w.kernel) : peek_set(*w.client, w, sm);
   predict(*w.client, work);
-  for (const Client* victim : active) {
-    if (victim->priority >= w.client->priority || !victim->account.promised()) continue;
-    const double gap_us = gap_for(*victim, 0);
-    const Price p = price(*victim, *w.client, w.kernel, work.predicted_us, fence, gap_us);
-    if (victim->account.affords(victim->account.corrected(w.client->id, p))) continue;
-    return {false, victim->id, p.channel};
-  }
-  return out;
+  return promises_afford(*w.client, w.kernel, work.predicted_us, work.fence);
+}
+
+// The SMs of what the client has in flight, or else of what it launched last.
+uint32_t Scheduler::State::runs_on(const Client& c) const {
+  const uint32_t set = c.outstanding.empty() ? set_of(c, c.last_kernel) : c.outstanding.fence();
+  return set != 0 ? set : c.partition;
 }
 
 // By the mixes of all that are at work.
@@ -277,12 +290,11 @@ double Scheduler::State::slowdown(ClientId id) {
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
   mixes[count] = victim->mix.mix();
-  mixes[count++].sms = victim->partition;
+  mixes[count++].sms = runs_on(*victim);
   for (const Client* c : active) {
     if (c == victim || !c->at_work || count == mixes.size()) continue;
     mixes[count] = c->mix.mix();
-    const uint32_t fence = c->outstanding.fence();
-    mixes[count++].sms = fence != 0 ? fence : c->partition;
+    mixes[count++].sms = runs_on(*c);
   }
   return core::predict({mixes.data(), count}, 0, model).slowdown;
 }

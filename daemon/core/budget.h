@@ -142,6 +142,7 @@ class PriceCache {
   struct Key {
     ClientId victim = 0, neighbour = 0;
     uint32_t kernel = 0, fence = 0, version = 0;
+    uint32_t victims = 0;  // set
     bool operator==(const Key&) const = default;
   };
   struct Entry {

@@ -1,6 +1,7 @@
 // Credit: predicted time beyond a granted launch that its thread may launch without asking.
 //
-// It is for what is left of a gap while nobody else asks for it. It ends with its client's epoch,
+// It is for what is left of a gap while nobody else asks for it, as far as the promises above can
+// afford a launch of that length. It ends with its client's epoch,
 // which the shim compares before each launch: when anybody more important has work again, when what
 // is left of the gap would not hold it any more, when anybody waits, and with every change of the
 // window. What was launched by then is in flight, as any grant is.
@@ -24,6 +25,7 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
   if (us <= 0 || c.window_us != kWindowGated || waiting_count > 0 || busy(c.priority)) return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.busy_until - clock));
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.priority) - before_us)));
+  if (!promises_afford(c, kUnknownKernel, us, granted.fence).fits) return 0;
   granted.credit_us = us;
   c.credit_us += us;
   credit_out |= us > 0;

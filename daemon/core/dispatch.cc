@@ -334,19 +334,33 @@ void Scheduler::State::starve() {
   }
 }
 
+bool Scheduler::start_policy(Policy& next, TimeNs now) {
+  State& s = *state_;
+  s.advance(now);
+  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.policy;
+  if (live != nullptr && !next.take_over(*live)) return false;
+  s.started_queues.clear();
+  std::swap(s.queues, s.started_queues);
+  const bool ok = next.init(s) != HookResult::kFault;
+  std::swap(s.queues, s.started_queues);
+  return ok;
+}
+
 std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
+  ok = next == nullptr || start_policy(*next, now);
+  if (ok) return adopt_policy(next, now);
+  state_->decisions.clear();
+  return state_->decisions;
+}
+
+std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   State& s = *state_;
   s.decisions.clear();
   end_shadow("another policy became the live one");
   s.advance(now);
-  std::vector<Queue> old_queues = std::exchange(s.queues, {});
-  ok = next == nullptr ||
-       ((s.policy == nullptr || next->take_over(*s.policy)) && next->init(s) != HookResult::kFault);
-  if (!ok) {
-    s.queues = std::move(old_queues);
-    return s.decisions;
-  }
   if (s.policy != nullptr) s.policy->exit(s, Ending::kReplaced);
+  s.queues = std::exchange(s.started_queues, {});
+  if (next == nullptr) s.queues.clear();
   s.policy = next;
   ++s.policy_number;
   s.reasons.forget_policy();

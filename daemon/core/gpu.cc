@@ -131,8 +131,8 @@ bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
   return true;
 }
 
-LaunchId Scheduler::State::queue_peek(QueueId queue) const {
-  return queue < queues.size() ? queues[queue].peek() : 0;
+LaunchId Scheduler::State::queue_peek(QueueId queue, size_t place) const {
+  return queue < queues.size() ? queues[queue].peek(place) : 0;
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {

@@ -133,7 +133,8 @@ class Gpu {
   // them.
   virtual QueueId queue_create(std::string_view name) = 0;  // the same name gives the same queue
   virtual bool queue_insert(QueueId, LaunchId, double key) = 0;  // false: stale
-  virtual LaunchId queue_peek(QueueId) const = 0;                // 0: empty
+  // In that place of its order, from 0. 0: there are fewer.
+  virtual LaunchId queue_peek(QueueId, size_t place = 0) const = 0;
   // Lowest key first; among equal keys the longest predicted time that fits (FIKIT's BestPrioFit).
   // Nothing fits whose client has fenced work in flight: it would begin when that ends.
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
@@ -186,8 +187,7 @@ struct KernelVerdict {
   int launch_priority = kBuiltinPriority;
 };
 
-// Why a policy's time is over. A replaced one is started again where another device refused its
-// successor.
+// Why a policy's time is over.
 enum class Ending : uint8_t { kReplaced, kFaulted };
 
 class Policy {
@@ -195,8 +195,8 @@ class Policy {
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
 
-  // Takes what `before`, whose place it is about to take, keeps for its successors. False: that is
-  // of another form; `before` stays.
+  // Copies what `before`, whose place it may take, keeps for its successors. False: that is of
+  // another form; `before` stays. It may stay all the same, and must find what it left.
   virtual bool take_over(Policy& before) {
     (void)before;
     return true;

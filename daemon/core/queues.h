@@ -21,7 +21,7 @@ class Queue {
   size_t size() const { return entries_.size(); }
   void insert(LaunchId launch, double key, double turn_us, uint64_t arrival, double predicted_us);
   bool remove(LaunchId launch);
-  LaunchId peek() const { return entries_.empty() ? 0 : entries_.front().launch; }
+  LaunchId peek(size_t place) const { return place < entries_.size() ? entries_[place].launch : 0; }
 
   // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits and is `ready`,
   // by its LaunchId, and there the longest predicted time.

@@ -91,11 +91,17 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
       c.runs.add(kind, us, full ? RunComparison::kHeldUp : launching_us, alone, clock);
   c.account.end_run(us, alone_us, !alone);
   if (alone_us == 0) return;
+  if (!active_below(c.priority).empty()) {
+    ++runs_above.count;
+    runs_above.took_us += us;
+    runs_above.alone_us += alone_us;
+  }
   RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
   ++sum.count;
   const double before_us = std::min(apart_us, alone_us);
   sum.took_us += before_us + us;
   sum.alone_us += before_us + alone_us;
+  sum.pauses_us += before_us;
 }
 
 RunTimes Scheduler::State::runs(int priority) const {
@@ -105,11 +111,12 @@ RunTimes Scheduler::State::runs(int priority) const {
     all.count += sum.count;
     all.took_us += sum.took_us;
     all.alone_us += sum.alone_us;
+    all.pauses_us += sum.pauses_us;
   }
   return all;
 }
 
-RunTimes Scheduler::run_times() const { return state_->runs(kPriorityCount); }
+RunTimes Scheduler::runs_above() const { return state_->runs_above; }
 
 bool Scheduler::State::comparing(int priority) const {
   const auto above = active_above(priority);

@@ -25,6 +25,7 @@ namespace heddle::core {
 struct RunTimes {
   uint64_t count = 0;
   double took_us = 0, alone_us = 0;
+  double pauses_us = 0;  // of either, what lay before
 };
 
 class RunComparison {

@@ -145,10 +145,15 @@ class Scheduler {
   // Handles one event, then dispatches. The decisions stay valid until the next call.
   std::span<const Decision> step(const Event& event);
 
+  // Takes over what the policy keeps, and calls init. False: `next` will not, or faulted. Either
+  // way nothing changes before adopt_policy, so that other devices may refuse.
+  bool start_policy(Policy& next, TimeNs now);
   // Swaps the policy between two decisions: waiting launches move, what is in flight ends under
-  // whoever granted it. nullptr: the built-in default. The policy must outlive its use. If init
-  // faults the running policy stays and `ok` is false.
-  std::span<const Decision> set_policy(Policy* policy, TimeNs now, bool& ok);
+  // whoever granted it. `next` was started last; nullptr: the built-in default. It must outlive its
+  // use.
+  std::span<const Decision> adopt_policy(Policy* next, TimeNs now);
+  // Both; `ok` is false, and the running policy stays, if `next` does not start.
+  std::span<const Decision> set_policy(Policy* next, TimeNs now, bool& ok);
 
   // Asks `candidate` beside the policy from now on, which changes no decision; until end_shadow,
   // the candidate's first fault, or the policy's end. Both must outlive its use. False: it
@@ -199,8 +204,9 @@ class Scheduler {
   // Whoever kept the device from a launch until the starvation bound let it go.
   const Stall& last_stall() const;
   const StallCounts& stalls() const;
-  // Of all runs that ended and can be compared (runs.h).
-  RunTimes run_times() const;
+  // Of the runs that can be compared (runs.h) of clients above somebody who is active. Without what
+  // lay before them.
+  RunTimes runs_above() const;
   // A policy, or a candidate, must hear of each launch.
   bool hears_launches() const;
   // The measurement stage of the client's task is over.

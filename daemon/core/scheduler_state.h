@@ -61,6 +61,7 @@ struct Scheduler::State final : Gpu {
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
   std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
+  RunTimes runs_above;                             // Scheduler's
   double part_us = 0;      // a clock: of n clients that are resident, each has a part of 1/n
   uint32_t residents = 0;  // so many are
   double unused_us = 0;    // what was left of the parts of others
@@ -82,6 +83,7 @@ struct Scheduler::State final : Gpu {
   uint32_t policy_number = 1;      // another one with every change of the policy,
   uint32_t kernels_of = 1;         // and whose sizes kernels have
   std::vector<Queue> queues;
+  std::vector<Queue> started_queues;  // of a policy that only started
   std::deque<TimeNs> faults;
   bool quarantined = false;
   std::array<Decision, kLastDecisions> recent{};  // a ring of grants
@@ -171,6 +173,8 @@ struct Scheduler::State final : Gpu {
               double gap_us);
   void charge_promises(Client&, const Work&);
   void refill_accounts(double us);
+  BudgetVerdict promises_afford(const Client& by, uint32_t kernel, double us, uint32_t fence);
+  uint32_t runs_on(const Client&) const;
   BudgetVerdict budget_fits(LaunchId, uint32_t sm) override;
   double slowdown(ClientId) override;
   double channel_left(Channel) const override;
@@ -258,7 +262,7 @@ struct Scheduler::State final : Gpu {
   bool comparing(int priority) const override;
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;
-  LaunchId queue_peek(QueueId) const override;
+  LaunchId queue_peek(QueueId, size_t place) const override;
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId) const override;
   bool set_window(ClientId, uint32_t window_us, double for_us) override;

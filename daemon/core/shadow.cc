@@ -346,8 +346,8 @@ bool Scheduler::Shadow::queue_insert(QueueId queue, LaunchId id, double key) {
   return true;
 }
 
-LaunchId Scheduler::Shadow::queue_peek(QueueId queue) const {
-  return queue < queues_.size() ? queues_[queue].peek() : 0;
+LaunchId Scheduler::Shadow::queue_peek(QueueId queue, size_t place) const {
+  return queue < queues_.size() ? queues_[queue].peek(place) : 0;
 }
 
 LaunchId Scheduler::Shadow::queue_best_fit(QueueId queue, double us) const {

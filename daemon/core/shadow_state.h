@@ -72,7 +72,7 @@ struct Scheduler::Shadow final : Policy, Gpu {
   double channel_left(Channel channel) const override { return s_.channel_left(channel); }
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;
-  LaunchId queue_peek(QueueId) const override;
+  LaunchId queue_peek(QueueId, size_t place) const override;
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId) const override;
   bool set_window(ClientId, uint32_t window_us, double for_us) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <numeric>
 
@@ -48,9 +49,12 @@ double predict(std::vector<Assigned>& shares, const SliceProfile& slice, const E
   return sum;
 }
 
-std::string text(const char* format, double a, double b) {
+__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
   char line[160];
-  snprintf(line, sizeof line, format, a, b);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line, sizeof line, format, args);
+  va_end(args);
   return line;
 }
 
@@ -206,7 +210,7 @@ Plan plan(std::span<const PlannedJob> jobs, const GpuModel& gpu, const Estimate&
   }
   for (size_t job : best.waiting) {
     best.why.push_back(jobs[job].name +
-                       text(": waits, no slice has %.1f GiB free%.0s", jobs[job].memory_gib, 0));
+                       text(": waits, no slice has %.1f GiB free", jobs[job].memory_gib));
   }
   return best;
 }

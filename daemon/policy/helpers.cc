@@ -83,7 +83,12 @@ int push_launch_or_nil(lua_State* L, Session& s, core::LaunchId id) {
 int queue_peek(lua_State* L) {
   Session& s = Session::of(L);
   core::Gpu& gpu = check_gpu(L, s, "queue.peek");
-  return push_launch_or_nil(L, s, gpu.queue_peek(check_queue(L, s, "queue.peek").id));
+  const QueueName& queue = check_queue(L, s, "queue.peek");
+  const double place = luaL_optnumber(L, 2, 1);
+  if (!(place >= 1 && place <= UINT32_MAX)) {
+    return luaL_error(L, "queue.peek: places are from 1");
+  }
+  return push_launch_or_nil(L, s, gpu.queue_peek(queue.id, static_cast<size_t>(place) - 1));
 }
 
 int queue_best_fit(lua_State* L) {

@@ -238,7 +238,6 @@ void LuaPolicy::record(std::string_view kind, std::string message, std::string t
 
 // ---- hooks ------------------------------------------------------------------------------------
 
-// What it wrote meanwhile stays, should it fail to start after all.
 bool LuaPolicy::take_over(core::Policy& before) {
   auto* old = dynamic_cast<LuaPolicy*>(&before);
   if (old == nullptr || old->declaration_.name != declaration_.name) return true;

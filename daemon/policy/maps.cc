@@ -1,7 +1,13 @@
 #include "daemon/policy/maps.h"
 
+#ifndef XXH_INLINE_ALL
+#define XXH_INLINE_ALL
+#endif
+#include <xxhash.h>
+
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace heddle::policy {
 
@@ -11,8 +17,9 @@ Map::Map(const MapForm& form) : form_(form), entries_(form.max) {
   for (uint32_t at = form.max; at-- > 0; free_ = at) entries_[at].chain = free_;
 }
 
+// A number's bits differ from another's in a few places alone: a multiplication mixes too little.
 uint32_t& Map::bucket(uint64_t key) {
-  return buckets_[(key * 0x9e3779b97f4a7c15u >> 32) & (buckets_.size() - 1)];
+  return buckets_[XXH3_64bits(&key, sizeof key) & (buckets_.size() - 1)];
 }
 
 uint32_t Map::place(uint64_t key) {
@@ -81,34 +88,40 @@ bool Map::erase(uint64_t key) {
   return false;
 }
 
+uint32_t Map::longest_chain() const {
+  uint32_t longest = 0;
+  for (uint32_t at : buckets_) {
+    uint32_t length = 0;
+    for (; at != kNone; at = entries_[at].chain) ++length;
+    longest = std::max(longest, length);
+  }
+  return longest;
+}
+
 int Maps::add(std::string_view name, const MapForm& form) {
   const auto same = [&](const Named& map) { return map.name == name; };
   if (std::any_of(all_.begin(), all_.end(), same)) return -1;
-  all_.push_back({std::string(name), std::make_shared<Map>(form)});
+  all_.push_back({std::string(name), Map(form)});
   entries_ += form.max;
   return static_cast<int>(all_.size()) - 1;
 }
 
 std::string Maps::take_over(const Maps& before) {
-  const auto kept = [&](const Named& mine) -> const std::shared_ptr<Map>* {
-    for (const Named& old : before.all_) {
-      if (old.name == mine.name && old.map->form().keep && mine.map->form().keep) return &old.map;
-    }
-    return nullptr;
-  };
-  for (const Named& mine : all_) {
-    const auto* old = kept(mine);
-    if (old != nullptr && !((*old)->form() == mine.map->form())) return mine.name;
-  }
+  std::vector<std::pair<Map*, const Map*>> kept;
   for (Named& mine : all_) {
-    if (const auto* old = kept(mine)) mine.map = *old;
+    for (const Named& old : before.all_) {
+      if (old.name != mine.name || !old.map.form().keep || !mine.map.form().keep) continue;
+      if (!(old.map.form() == mine.map.form())) return mine.name;
+      kept.emplace_back(&mine.map, &old.map);
+    }
   }
+  for (const auto& [mine, old] : kept) *mine = *old;
   return {};
 }
 
 void Maps::forget(core::ClientId client) {
-  for (const Named& named : all_) {
-    if (named.map->form().key == MapForm::Key::kClient) named.map->erase(client);
+  for (Named& named : all_) {
+    if (named.map.form().key == MapForm::Key::kClient) named.map.erase(client);
   }
 }
 

@@ -1,10 +1,9 @@
 // Maps: what a policy remembers outside Lua. Typed and bounded; their memory is taken when they are
-// made, so that a hook call allocates nothing. Those with `keep` go over to the generation that
-// takes the policy's place. A client's entries go with the client.
+// made, so that a hook call allocates nothing. The generation that takes the policy's place begins
+// with what those with `keep` have. A client's entries go with the client.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +32,7 @@ class Map {
   const double* find(uint64_t key);      // nullptr: there is none. In an lru it is the newest now
   bool set(uint64_t key, double value);  // false: full
   bool erase(uint64_t key);
+  uint32_t longest_chain() const;  // entries of one bucket; for tests
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -48,7 +48,7 @@ class Map {
   void link(uint32_t at);  // as the newest
   void unlink(uint32_t at);
 
-  const MapForm form_;
+  MapForm form_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> buckets_;  // a power of two
   uint32_t free_ = kNone, newest_ = kNone, oldest_ = kNone;
@@ -60,15 +60,16 @@ class Maps {
  public:
   struct Named {
     std::string name;
-    std::shared_ptr<Map> map;  // of the generation before as well, while both live
+    Map map;
   };
   // The map's number, or -1 if there is one of that name.
   int add(std::string_view name, const MapForm& form);
-  Map& at(size_t number) { return *all_[number].map; }
+  Map& at(size_t number) { return all_[number].map; }
   const std::vector<Named>& all() const { return all_; }
   uint32_t entries() const { return entries_; }  // there is room for
 
-  // Shares what `before` keeps. Returns the name of the first map that has another form there.
+  // Copies what `before` keeps, which goes on with its own. Returns the name of the first map that
+  // has another form there; then nothing was copied.
   std::string take_over(const Maps& before);
   void forget(core::ClientId client);
 

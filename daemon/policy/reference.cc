@@ -142,9 +142,9 @@ constexpr Entry kGpuDocs[] = {
     {"g.busy", "g:busy(priority)", "boolean", "a client above has work outstanding"},
     {"g.idle_us", "g:idle_us(priority)", "number",
      "µs in all that those above have left to others; take differences"},
-    {"g.runs", "g:runs(priority)", "number, number, number",
-     "runs of those above that ended, µs that they took, µs that the same take alone; take "
-     "differences"},
+    {"g.runs", "g:runs(priority)", "number, number, number, number",
+     "runs of those above that ended, µs that they took with the pauses before them, µs that the "
+     "same take alone, µs of pauses in either; take differences"},
     {"g.comparing", "g:comparing(priority)", "boolean",
      "one of those above is to be left alone, so that its time alone is known"},
     {"g.clients", "g:clients()", "fun(): Client", "for `for c in g:clients() do`"},
@@ -164,7 +164,8 @@ constexpr Entry kFunctionDocs[] = {
     {"queue.create", "queue.create(name)", "", "at the top level"},
     {"queue.insert", "queue.insert(name, k, key)", "Verdict",
      "the least key first; among equal keys clients of one priority in turn, by their share"},
-    {"queue.peek", "queue.peek(name)", "Launch?", "the first; nil if it is empty"},
+    {"queue.peek", "queue.peek(name, place)", "Launch?",
+     "the first, or that in the place of its order; nil if there are fewer"},
     {"queue.best_fit", "queue.best_fit(name, us)", "Launch?",
      "the least key, and among equals the longest predicted time that fits; none of a client "
      "with a fenced launch in flight"},

@@ -215,20 +215,23 @@ bool Client::apply(const core::Decision& d) {
     return true;
   }
   if (d.kind == core::DecisionKind::kWindow) {
-    ipc::DeviceWindow& window = window_of(d.device);
-    window.launch_priority.store(d.launch_priority, std::memory_order_relaxed);
-    window.partition.store(partition_of(d), std::memory_order_relaxed);
+    ipc::DeviceWindow* const window = window_of(d.device);
+    if (window == nullptr) return false;
+    window->launch_priority.store(d.launch_priority, std::memory_order_relaxed);
+    window->partition.store(partition_of(d), std::memory_order_relaxed);
     if (identity_.fenceable) {
-      window.ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
-      window.fence_sizes.store(d.sizes, std::memory_order_relaxed);
+      window->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
+      window->fence_sizes.store(d.sizes, std::memory_order_relaxed);
     }
-    window.free_streams.store(d.free_streams, std::memory_order_relaxed);
-    window.word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    window->free_streams.store(d.free_streams, std::memory_order_relaxed);
+    window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
     windows_changed();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
-    ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device_of(d.device) : 0];
+    const size_t device = device_of(d.device);
+    if (device == identity_.gpus.size()) return false;
+    ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device : 0];
     ipc::KernelHint& hint = hints.kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
     if (d.inside != 0) store_changed(hints.inside[d.kernel], d.inside);
@@ -269,14 +272,18 @@ size_t Client::device_of(int gpu) const {
   return static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin());
 }
 
-ipc::DeviceWindow& Client::window_of(int gpu) { return control_->windows[device_of(gpu)]; }
+ipc::DeviceWindow* Client::window_of(int gpu) {
+  const size_t device = device_of(gpu);
+  return device < identity_.gpus.size() ? &control_->windows[device] : nullptr;
+}
 
 void Client::windows_changed() {
   leased_ = true;
   gated_ = false;
   for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
-    const ipc::DeviceWindow& window = window_of(std::countr_zero(rest));
-    const uint32_t us = ipc::window_us(window.word.load(std::memory_order_relaxed));
+    const ipc::DeviceWindow* const window = window_of(std::countr_zero(rest));
+    if (window == nullptr) continue;
+    const uint32_t us = ipc::window_us(window->word.load(std::memory_order_relaxed));
     leased_ &= us == ipc::kWindowLease;
     gated_ |= us == ipc::kWindowGate;
   }
@@ -314,9 +321,9 @@ void Client::allow_sparse(bool on) {
 void Client::tell_sparse() {
   uint32_t word = 0;
   if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
-    const ipc::DeviceWindow& window = window_of(std::countr_zero(working()));
-    if (window.partition.load(std::memory_order_relaxed) == 0) {
-      word = ipc::pack_sparse(window.launch_priority.load(std::memory_order_relaxed));
+    const ipc::DeviceWindow* const window = window_of(std::countr_zero(working()));
+    if (window != nullptr && window->partition.load(std::memory_order_relaxed) == 0) {
+      word = ipc::pack_sparse(window->launch_priority.load(std::memory_order_relaxed));
     }
   }
   if (word != 0 && !sparse()) HEDDLE_FAULT_POINT("daemon: rows allowed, not told");

@@ -155,7 +155,7 @@ class Engine {
   bool shadow_running() const { return shadow_ && shadow_end_.empty(); }
   const std::optional<Generation>& shadow() const { return shadow_; }  // the last one
   nlohmann::json shadow_json() const;  // what it found so far, also once it has ended; null: none
-  core::RunTimes run_times() const;    // of all clients, on all devices
+  core::RunTimes runs_above() const;   // Scheduler's, on all devices
   // The last generation was rolled back: why, for `heddle status`.
   void note_rollback(const std::string& why) { policy_error_ = why; }
   void set_bypass(bool on, core::TimeNs now);
@@ -201,8 +201,8 @@ class Engine {
   void check_stalls();  // explain.cc
   void check_promises(core::TimeNs now);
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
-  bool set_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
-                  core::TimeNs now);
+  void adopt_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
+                    core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
   trace::PolicyRecord policy_record(uint8_t device, const core::Policy* policy,
                                     const Generation& generation, core::TimeNs now) const;

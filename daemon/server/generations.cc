@@ -54,15 +54,13 @@ Result<void> Engine::policy_failed(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-bool Engine::set_policy(core::Scheduler& scheduler, core::Policy* policy,
-                        const Generation& generation, core::TimeNs now) {
-  bool ok = true;
-  const std::span<const core::Decision> decisions = scheduler.set_policy(policy, now, ok);
-  if (ok && recorder_ != nullptr) {
+void Engine::adopt_policy(core::Scheduler& scheduler, core::Policy* policy,
+                          const Generation& generation, core::TimeNs now) {
+  const std::span<const core::Decision> decisions = scheduler.adopt_policy(policy, now);
+  if (recorder_ != nullptr) {
     recorder_->policy(policy_record(scheduler.config().device, policy, generation, now));
   }
   apply(decisions);
-  return ok;
 }
 
 std::string Engine::init_failure(const Generation& generation, const core::Policy& policy) const {
@@ -80,10 +78,9 @@ void Engine::start_policy(Device& device, core::TimeNs now) {
   } else {
     policy = generation_.make();  // of what was read then
   }
-  bool ok = policy.has_value();
-  if (ok && *policy) ok = set_policy(*device.scheduler, policy->get(), generation_, now);
-  if (ok) {
+  if (policy && (!*policy || device.scheduler->start_policy(**policy, now))) {
     device.policy = std::move(*policy);
+    if (device.policy) adopt_policy(*device.scheduler, device.policy.get(), generation_, now);
   } else {
     policy_error_ = policy ? init_failure(generation_, **policy) : policy.error().message;
     log_.error("policy_failed",
@@ -156,7 +153,8 @@ Result<void> Engine::adopt(Prepared fresh, core::TimeNs now) {
 
 Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
   observe_each(now);
-  // All instances before any swap: what cannot be made must not leave devices of two minds.
+  // All instances are made and started before any swap: what fails must not leave devices of two
+  // minds, nor need a way back.
   while (fresh.generation.make && fresh.instances.size() < instances_wanted() - 1) {
     Result<std::unique_ptr<core::Policy>> made =
         fresh.generation.make();  // a device came meanwhile
@@ -172,20 +170,17 @@ Result<void> Engine::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
     policies[i] = std::move(fresh.instances.back());
     fresh.instances.pop_back();
   }
-  end_shadow(fresh.generation.by.how == "promote" ? "promoted" : "another generation went live");
   for (size_t i = 0; i < devices_.size(); ++i) {
-    if (!devices_[i].scheduler) continue;
-    if (set_policy(*devices_[i].scheduler, policies[i].get(), fresh.generation, now)) continue;
-    for (size_t done = 0; done < i; ++done) {  // back to what ran: it was accepted once
-      if (!devices_[done].scheduler) continue;
-      set_policy(*devices_[done].scheduler, devices_[done].policy.get(), generation_, now);
-    }
+    if (!policies[i] || devices_[i].scheduler->start_policy(*policies[i], now)) continue;
     return policy_failed({init_failure(fresh.generation, *policies[i]) + "; on device " +
                           std::to_string(i) + ", the running policy stays"});
   }
+  end_shadow(fresh.generation.by.how == "promote" ? "promoted" : "another generation went live");
   for (size_t i = 0; i < devices_.size(); ++i) {
-    devices_[i].policy = std::move(policies[i]);
-    devices_[i].before = before[i];
+    Device& device = devices_[i];
+    if (device.scheduler) adopt_policy(*device.scheduler, policies[i].get(), fresh.generation, now);
+    device.policy = std::move(policies[i]);
+    device.before = before[i];
   }
   generation_ = std::move(fresh.generation);
   spare_ = std::move(fresh.instances);

@@ -25,7 +25,7 @@ std::string how_text(const Request& request) {
 
 double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine) {
   constexpr uint64_t kRunsMin = 20;
-  const core::RunTimes now = engine.run_times();
+  const core::RunTimes now = engine.runs_above();
   const double alone_us = now.alone_us - trial.before.alone_us;
   if (now.count < trial.before.count + kRunsMin || alone_us <= 0) return 0;
   return (now.took_us - trial.before.took_us) / alone_us;
@@ -99,7 +99,7 @@ void Server::order_policy(Connection& connection, const Request& request) {
                      [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
   }
   const bool loads = request.kind == Request::Kind::kPolicyLoad;
-  change_policy(finder(request), [this, loads, reply, request, runs = engine_.run_times(),
+  change_policy(finder(request), [this, loads, reply, request, runs = engine_.runs_above(),
                                   by = LoadedBy{how_text(request), connection.peer.uid,
                                                 connection.peer.pid}](Result<Prepared> found) {
     const uint64_t before = engine_.generation().number;

@@ -148,11 +148,11 @@ json Engine::shadow_json() const {
           {"devices", std::move(devices)}};
 }
 
-core::RunTimes Engine::run_times() const {
+core::RunTimes Engine::runs_above() const {
   core::RunTimes all;
   for (const Device& device : devices_) {
     if (!device.scheduler) continue;
-    const core::RunTimes of = device.scheduler->run_times();
+    const core::RunTimes of = device.scheduler->runs_above();
     all.count += of.count;
     all.took_us += of.took_us;
     all.alone_us += of.alone_us;

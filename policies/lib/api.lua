@@ -102,7 +102,7 @@
 ---@field gap_length_us fun(self: Gpu, priority): number # the same from the gap's start
 ---@field busy fun(self: Gpu, priority): boolean # a client above has work outstanding
 ---@field idle_us fun(self: Gpu, priority): number # µs in all that those above have left to others; take differences
----@field runs fun(self: Gpu, priority): number, number, number # runs of those above that ended, µs that they took, µs that the same take alone; take differences
+---@field runs fun(self: Gpu, priority): number, number, number, number # runs of those above that ended, µs that they took with the pauses before them, µs that the same take alone, µs of pauses in either; take differences
 ---@field comparing fun(self: Gpu, priority): boolean # one of those above is to be left alone, so that its time alone is known
 ---@field clients fun(self: Gpu): fun(): Client # for `for c in g:clients() do`
 
@@ -137,9 +137,9 @@ function queue.create(name) end
 ---@return Verdict
 function queue.insert(name, k, key) end
 
---- the first; nil if it is empty
+--- the first, or that in the place of its order; nil if there are fewer
 ---@return Launch?
-function queue.peek(name) end
+function queue.peek(name, place) end
 
 --- the least key, and among equals the longest predicted time that fits; none of a client with a fenced launch in flight
 ---@return Launch?

@@ -148,6 +148,31 @@ TEST_F(GpusTest, TheNextGpuOfANumberHasASchedulerOfItsOwn) {
   EXPECT_EQ(stats()["posted"], 0);
 }
 
+// What starts on the first of two GPUs alone runs on neither; nor is there a way back that fails.
+TEST_F(GpusTest, APolicyThatDoesNotStartOnTheSecondGpuChangesNothingOnTheFirst) {
+  start("valve");
+  FakeClient one(config_.socket, {.priority = 0, .gpus = "a"});
+  FakeClient two(config_.socket, {.priority = 0, .gpus = "b"});
+  one.ask(0, 1);
+  two.ask(0, 1);
+  ASSERT_TRUE(eventually([&] {
+    const json devices = status()["devices"];
+    return devices.size() == 2 && devices[0]["waiting"] == 1 && devices[1]["waiting"] == 1;
+  }));
+  const json before = status()["policy"]["generation"];
+  valve_.starts = 1;
+  const json loaded = load("valve");
+  EXPECT_FALSE(loaded["ok"]);
+  EXPECT_EQ(loaded["error"],
+            "valve: init failed: it is faulty; on device 1, the running policy stays");
+  EXPECT_EQ(valve_.starts, -1) << "nobody was started anew";
+  EXPECT_EQ(status()["policy"]["generation"], before);
+  EXPECT_FALSE(one.granted(0, 1)) << "it holds what it held";
+  valve_.open = true;
+  EXPECT_TRUE(one.wait_granted(0, 1));
+  EXPECT_TRUE(two.wait_granted(0, 1));
+}
+
 // Device 0 is where it was introduced; it launches nothing there.
 TEST_F(GpusTest, WhoWorksOnItsSecondDeviceAloneNeedNotTellOfEachLaunch) {
   config_.unobserved = false;

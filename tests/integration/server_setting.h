@@ -31,6 +31,7 @@ struct Valve {
   std::array<std::atomic<int>, 16> order{};
   std::atomic<bool> faulty{false}, stuck{false};  // at each ask, in init
   std::atomic<int> faults{0};                     // at so many asks
+  std::atomic<int> starts{1'000'000};             // so many inits more do not fail
 };
 
 class ValvePolicy : public core::Policy {
@@ -38,7 +39,8 @@ class ValvePolicy : public core::Policy {
   explicit ValvePolicy(Valve& valve) : valve_(valve) {}
   std::string_view name() const override { return "valve"; }
   core::HookResult init(core::Gpu&) override {
-    return valve_.stuck ? core::HookResult::kFault : core::HookResult::kDefault;
+    const bool starts = !valve_.stuck && valve_.starts-- > 0;
+    return starts ? core::HookResult::kDefault : core::HookResult::kFault;
   }
   core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::kWindowGated};

@@ -29,6 +29,30 @@ TEST_F(GapTest, CreditEndsWhenSomebodyAboveLaunches) {
   EXPECT_EQ(core_->stats().late, 1u);
 }
 
+// What fits gaps is free until it is seen to hold up the runs behind them.
+TEST_F(GapTest, NoCreditIsGivenThatAPromiseAboveCannotAfford) {
+  begin_mps();
+  policy_.verdict.credit_us = 300;
+  const auto credit_under = [&](float slowdown_max) {
+    Event e(EventKind::kTerms, now_, 1);
+    e.terms = {1, 0, 0, 0, slowdown_max};
+    step(e);
+    for (int i = 0; i < 20; ++i) {
+      ask(2);
+      now_ += 1400 * kUs;
+      post(1);
+      now_ += kMs;  // 500 us alone
+      done(1, 1000);
+      done(2, 50);
+      now_ += 100 * kUs;
+    }
+    return grants_.back().credit_us;
+  };
+  EXPECT_EQ(credit_under(0), 300u);
+  EXPECT_EQ(credit_under(1.01F), 0u);
+  EXPECT_EQ(grants_.size(), 40u) << "this policy looks at no budget";
+}
+
 TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
   begin();
   policy_.verdict.credit_us = 300;

@@ -13,12 +13,16 @@ namespace {
 struct LifePolicy : Policy {
   std::vector<std::string> said;
   std::vector<LaunchView> begun;
-  bool updates = true, faulty = false, stays = true;
+  bool updates = true, faulty = false, stays = true, starts = true;
 
   std::string_view name() const override { return "life"; }
   bool take_over(Policy& before) override {
     said.push_back("after " + std::string(before.name()));
     return stays;
+  }
+  HookResult init(Gpu& g) override {
+    g.queue_create("q");
+    return starts ? HookResult::kDefault : HookResult::kFault;
   }
   std::string dump(Gpu& g) override {
     return "queued " + std::to_string(g.queue_len(g.queue_create("q")));
@@ -85,6 +89,27 @@ TEST_F(PolicyLifeTest, IsToldThatAnotherTakesItsPlace) {
   EXPECT_EQ(next.said, (std::vector<std::string>{"after life", "after life"}));
   EXPECT_TRUE(use(nullptr));
   EXPECT_EQ(next.said.back(), "replaced");
+}
+
+// As where another device refuses the successor.
+TEST_F(PolicyLifeTest, ASuccessorThatOnlyStartedChangesNothing) {
+  ASSERT_TRUE(use(&policy_));
+  attach(1, 0);
+  attach(2, 9);
+  post(1);
+  ask(2);
+  LifePolicy candidate, next;
+  ASSERT_TRUE(core_->begin_shadow(candidate, {}, now_));
+  const std::vector<std::string> said = policy_.said;
+  EXPECT_TRUE(core_->start_policy(next, now_));
+  EXPECT_EQ(next.said, std::vector<std::string>{"after life"}) << "not after what stands before it";
+  EXPECT_EQ(policy_.said, said);
+  EXPECT_TRUE(core_->shadow().has_value() && !core_->shadow_is_over());
+  EXPECT_EQ(core_->waiting(), 1U);
+  next.starts = false;
+  EXPECT_FALSE(core_->start_policy(next, now_));
+  EXPECT_TRUE(use(nullptr));
+  EXPECT_EQ(policy_.said.back(), "replaced");
 }
 
 TEST_F(PolicyLifeTest, LeavesItsLastWordsWhenItFaults) {

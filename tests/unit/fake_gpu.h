@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ class FakeGpu : public core::Gpu {
     out = {};
     out.id = id;
     out.name = "app";
+    out.label = label;
     out.priority = static_cast<int>(id % 10);
     out.active = active;
     return true;
@@ -58,8 +60,9 @@ class FakeGpu : public core::Gpu {
     queues[q].emplace(key, id);
     return true;
   }
-  LaunchId queue_peek(core::QueueId q) const override {
-    return queues[q].empty() ? 0 : queues[q].begin()->second;
+  LaunchId queue_peek(core::QueueId q, size_t place) const override {
+    return place < queues[q].size() ? std::next(queues[q].begin(), static_cast<long>(place))->second
+                                    : 0;
   }
   LaunchId queue_best_fit(core::QueueId q, double us) const override {
     for (const auto& [key, id] : queues[q]) {
@@ -85,6 +88,7 @@ class FakeGpu : public core::Gpu {
   core::GpuView view{0, 132, 132, 0, 0, 10, true};
   double gap = 400;
   bool active = false;  // all clients
+  std::string label;    // the same
   core::BudgetVerdict budget;
   uint32_t budget_sm = 0;
   std::map<LaunchId, LaunchView> launches;

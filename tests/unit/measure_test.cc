@@ -259,6 +259,32 @@ class RunWitness : public Policy {
   RunTimes runs;
 };
 
+TEST_F(MeasureTest, RunsOfThoseAboveAreToldWithoutTheirPausesToo) {
+  attach(1, 0);
+  attach(2, 9);
+  kernel(1, 0, 77);
+  teach(1, 300, 700);
+  EXPECT_EQ(core_->runs_above().count, 0u) << "nobody below has work";
+  RunWitness witness;
+  bool ok = false;
+  take(core_->set_policy(&witness, now_, ok));
+  ask(2);
+  const RunTimes before = witness.runs;
+  EXPECT_NEAR((before.alone_us - before.pauses_us) / static_cast<double>(before.count), 300, 5);
+  EXPECT_NEAR(before.pauses_us / static_cast<double>(before.count), 300, 10) << "of 700";
+  for (int i = 0; i < 4; ++i) {
+    post(1);
+    now_ += 450 * kUs;
+    done(1, 450);
+    done(2, 50);
+    now_ += 700 * kUs;
+    ask(2);
+  }
+  const RunTimes above = core_->runs_above();
+  EXPECT_EQ(above.count, 4u);
+  EXPECT_NEAR(above.took_us / above.alone_us, 1.5, 0.02);
+}
+
 // The driver queues so many launches, and then the host launches as fast as the GPU runs them.
 TEST_F(MeasureTest, AHostThatAFullQueueHoldsUpIsSlowedDownByTheGpu) {
   attach(1, 0);

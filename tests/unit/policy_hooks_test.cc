@@ -1,5 +1,6 @@
 // Hooks around a policy's life and launches, and the maps that outlive a generation.
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -87,6 +88,65 @@ TEST_F(PolicyTest, RunningHearsOfALaunchWithoutAHandle) {
   EXPECT_FALSE(policy_->hears_running());
 }
 
+// ---- lib/labels.lua ---------------------------------------------------------------------------
+
+class LabelsTest : public PolicyTest {
+ protected:
+  // Why the parameter refuses the load; "" if it does not.
+  std::string refused(const std::string& policy, const std::string& param, const char* value) {
+    auto loaded = load_policy_file(std::string(HEDDLE_POLICIES) + "/" + policy, {{param, value}});
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    policy_ = std::move(*loaded);
+    policy_->init(gpu_);
+    return policy_->last_fault().message;
+  }
+};
+
+TEST_F(LabelsTest, WhatIsNoLabelAndNumberRefusesTheLoadAndIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"api=64, embed", "sizes: entry 2, 'embed', is not LABEL=SMS; write api=64,embed=32"},
+      {"api 64", "entry 1, 'api 64', is not"},
+      {"=64", "entry 1, '=64', is not"},
+      {"api=64,", "entry 2, '', is not"},
+      {"api=64,,b=1", "entry 2, '', is not"},
+      {"api=6 4", "entry 1, 'api=6 4', is not"},
+      {"api=-1", "entry 1, 'api=-1', is not from 0 to 1024"},
+      {"api=inf", "is not from 0 to 1024"},
+      {"api=1.5", "is no whole number"},
+      {"api=64, api =32", "entry 2, 'api =32', names its label again"},
+  };
+  for (const auto& [value, message] : cases) {
+    for (const char* policy : {"shares.lua", "mmk.lua"}) {
+      expect_contains(refused(policy, "sizes", value), message);
+    }
+  }
+  expect_contains(refused("quota.lua", "quotas", "train=x"),
+                  "quotas: entry 1, 'train=x', is not LABEL=SECONDS; write train=20,notebook=5");
+  EXPECT_EQ(refused("quota.lua", "quotas", " train = 1.5 ,b=0"), "");
+  EXPECT_EQ(refused("shares.lua", "sizes", "  "), "");
+}
+
+TEST_F(LabelsTest, ALabelWithoutAClientIsToldOnceSomebodyElseComes) {
+  EXPECT_EQ(refused("shares.lua", "sizes", "api=64,embd=32"), "");
+  LaunchView kernel;
+  const auto come = [&](core::ClientId id, const char* label) {
+    gpu_.label = label;
+    policy_->client_init(gpu_, id);
+    kernel.client = id;
+    policy_->kernel_init(gpu_, kernel);
+  };
+  come(1, "api");
+  EXPECT_EQ(policy_->trace_lines().size(), 0U) << "it may come yet";
+  come(2, "embed");
+  come(3, "embed");
+  ASSERT_EQ(policy_->trace_lines().size(), 1U);
+  EXPECT_EQ(policy_->trace_lines()[0],
+            "sizes: no client has had the label 'embd' so far, and 'embed' is not named");
+  come(2, "embd");
+  come(3, "other");
+  EXPECT_EQ(policy_->trace_lines().size(), 1U);
+}
+
 // ---- the reference ----------------------------------------------------------------------------
 
 std::string file(const std::string& name) {
@@ -127,6 +187,15 @@ TEST(PolicyMap, AHashIsFullAndAnLruForgetsTheOldest) {
   EXPECT_TRUE(lru.erase(40));
   EXPECT_TRUE(lru.set(50, 1));
   EXPECT_NE(lru.find(30), nullptr) << "there was room";
+}
+
+// As doubles, whole numbers differ in a few of their upper bits alone.
+TEST(PolicyMap, KeysOfAnyStrideAreSpreadOverTheBuckets) {
+  for (const double stride : {1.0, 8.0, 256.0, 65'536.0, 0.125, 1e9}) {
+    Map map({MapForm::Kind::kHash, MapForm::Key::kNumber, 4096, false});
+    for (int i = 0; i < 4096; ++i) map.set(std::bit_cast<uint64_t>(i * stride), i);
+    EXPECT_LT(map.longest_chain(), 16u) << "stride " << stride;
+  }
 }
 
 // Against a plain list, whatever the order of what is done.
@@ -203,6 +272,23 @@ TEST_F(PolicyTest, KeptMapsGoOverToTheNextGeneration) {
                   "local kept = map.hash('kept', { key = 'string', max = 9, reload = 'keep' })"));
   EXPECT_FALSE(policy_->take_over(*before));
   expect_fault("error", "test.lua: map 'kept' is kept over reloads, and of another form");
+}
+
+TEST_F(PolicyTest, AGenerationWritesIntoNoKeptMapOfAnother) {
+  const std::string map = "local m = map.lru('m', { max = 8, reload = 'keep' })";
+  const std::string told = "dispatch = function(g) return IDLE, m:get(1) .. ' ' .. m:len() end, ";
+  load(with_hooks(told + "init = function() m:set(1, 1) end, exit = function() m:set(1, -1) end",
+                  map));
+  auto next = load_policy(
+      text(with_hooks(told + "init = function() m:set(1, m:get(1) + 1) m:set(2, 2) end", map)));
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_TRUE((*next)->take_over(*policy_));
+  (*next)->init(gpu_);
+  policy_->dispatch(gpu_);
+  EXPECT_EQ(policy_->last_reason(), "1 1") << "its successor may be refused yet";
+  policy_->exit(gpu_, core::Ending::kReplaced);
+  (*next)->dispatch(gpu_);
+  EXPECT_EQ((*next)->last_reason(), "2 2");
 }
 
 TEST_F(PolicyTest, MapsWithoutSenseAreRefused) {

@@ -149,9 +149,10 @@ TEST_F(PolicyTest, ObjectsAreReadOnly) {
 }
 
 TEST_F(PolicyTest, AnObjectOfTheWrongKindIsAnError) {
-  for (const char* body : {"g.gap_us(p, 1)", "queue.insert('q', g, 1)", "queue.insert('q', p, 1)",
-                           "g.gap_us(1, 1)", "g.clients(nil)", "queue.peek('r')", "queue.peek(g)",
-                           "queue.insert('q', nil, 0/0)", "queue.best_fit('q', 0/0)"}) {
+  for (const char* body :
+       {"g.gap_us(p, 1)", "queue.insert('q', g, 1)", "queue.insert('q', p, 1)", "g.gap_us(1, 1)",
+        "g.clients(nil)", "queue.peek('r')", "queue.peek(g)", "queue.peek('q', 0)",
+        "queue.insert('q', nil, 0/0)", "queue.best_fit('q', 0/0)"}) {
     EXPECT_EQ(dispatch(body, "queue.create('q')").result, HookResult::kFault) << body;
   }
 }

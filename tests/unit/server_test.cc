@@ -370,6 +370,30 @@ TEST(ClientMemory, HasNoMoreAsksOpenThanItsShare) {
   EXPECT_FALSE(client.behind());
 }
 
+TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
+  Identity identity;
+  identity.id = 1;
+  identity.gpus.fill(kNoGpu);
+  identity.gpus[0] = 3;
+  auto made = Client::make(identity);
+  ASSERT_TRUE(made) << made.error().message;
+  Client& client = **made;
+  const auto bytes = [&] {
+    return std::string(reinterpret_cast<const char*>(&client.control()), sizeof client.control());
+  };
+  core::Decision d;
+  d.kind = core::DecisionKind::kWindow;
+  d.epoch = 7;
+  d.launch_priority = -3;
+  const std::string before = bytes();
+  d.device = 5;
+  client.apply(d);
+  EXPECT_TRUE(bytes() == before);
+  d.device = 3;
+  client.apply(d);
+  EXPECT_EQ(ipc::window_epoch(client.control().windows[0].word.load()), 7u);
+}
+
 // How many sleep on the word: moved away and back, they sleep on.
 long sleepers_on(const std::atomic<uint32_t>& word) {
   static uint32_t aside = 0;

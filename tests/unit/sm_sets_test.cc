@@ -123,7 +123,15 @@ struct Sizing : Policy {
   std::vector<uint32_t> parts;
   DispatchVerdict verdict{};
   double wave_us = 0;  // of the kernel that it was asked about
+  // What the budget says of the launch that asks, on the SMs of its kernel and on so many.
+  LaunchId waiting = 0;
+  bool fits = false, fits_on_32 = false;
 
+  EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
+    fits = gpu.budget_fits(id, 0).fits;
+    fits_on_32 = gpu.budget_fits(id, 32).fits;
+    return {};
+  }
   std::string_view name() const override { return "sizing"; }
   SmFamily family() const override { return sets; }
   bool hears_kernels() const override { return hears; }
@@ -256,6 +264,38 @@ TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
   e.launch.unmovable = true;
   step(e);
   EXPECT_NEAR(outstanding_us(), 100, 1);
+}
+
+// Four groups each, that do not meet; the neighbour's blocks would leave no room on all SMs.
+TEST_F(SmSets, NeighboursArePricedOnTheSmsThatTheyRunOn) {
+  policy_.sets.placement = SmFamily::Placement::kRing;
+  use(&policy_);
+  for (const ClientId id : {1, 2}) {
+    attach_split(id, id == 1 ? 0 : 9);
+    known_kernel(id, 0, 4);
+  }
+  Event e(EventKind::kTerms, now_, 1);
+  e.terms = {1, 0, 0, 0, 1.10F};
+  step(e);
+  e = Event(EventKind::kKernel, now_, 2);
+  e.kernel = {};
+  e.kernel.id = 4;
+  e.kernel.grid_blocks = 264;
+  e.kernel.block_threads = 1024;
+  step(e);
+  for (const ClientId id : {1, 2}) {
+    Use dram;
+    dram[Channel::kDram] = 0;
+    core_->set_use(0, id, 4, dram);
+  }
+  post(1);
+  ask(2);
+  EXPECT_TRUE(policy_.fits_on_32);
+  EXPECT_TRUE(policy_.fits);
+  policy_.wanted = 132;
+  use(&policy_);
+  ask(2, 1);
+  EXPECT_FALSE(policy_.fits) << "on all of them";
 }
 
 TEST_F(SmSets, AGrantWithoutASizeHasTheKernels) {
