@@ -93,8 +93,9 @@ int show(const Options& options, Answer answer, Printer print) {
 }
 
 int query(const Options& options, const Request& request, Printer print) {
-  Answer answer = ask(options.socket, request);
-  if (answer.code == kOk && request.kind == Request::Kind::kPs) {
+  const bool lists = request.kind == Request::Kind::kPs;
+  Answer answer = lists ? ask_ps(options.socket) : ask(options.socket, request);
+  if (answer.code == kOk && lists) {
     // Whoever is not on a list that was cut may be attached all the same.
     answer.json["unattached"] = knows_all_pids(answer.json)
                                     ? probe_holders(attached_pids(answer.json))["processes"]

@@ -209,8 +209,7 @@ std::string page_now(const std::string& socket) {
   server::Request request;
   request.kind = server::Request::Kind::kStatus;
   const Answer status = ask(socket, request);
-  request.kind = server::Request::Kind::kPs;
-  const Answer ps = status.code == kOk ? ask(socket, request) : status;
+  const Answer ps = status.code == kOk ? ask_ps(socket) : status;
   if (ps.code != kOk) return prometheus_down();
   try {
     return prometheus_text(status.json, ps.json);
