@@ -124,6 +124,12 @@ TEST(Ps, OnesOwnAndTheMostImportantComeFirst) {
   EXPECT_NE(order[3], text.npos) << text;
 }
 
+TEST(Ps, AFewBytesAreAThousandthOfAGiB) {
+  EXPECT_EQ(memory_text({{"memory_bytes", 8}}), "0.001");
+  EXPECT_EQ(memory_text({{"memory_bytes", 0}, {"memory_limit_bytes", 2.0 * (1 << 30)}}), "0/2");
+  EXPECT_EQ(memory_text({{"memory_bytes", 1.5 * (1 << 30)}}), "1.5");
+}
+
 TEST(Ps, AClientThatUsesNoGpuYetIsListed) {
   json one = client(7);
   one["devices"] = json::array();
