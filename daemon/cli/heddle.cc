@@ -1,6 +1,5 @@
 // The heddle command line. Exit codes: daemon/cli/daemon.h, and `heddle --help`.
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 #include <string_view>
 
@@ -424,10 +423,7 @@ void add_policy(CLI::App& app, Options& o) {
     Request request;
     request.kind = Request::Kind::kPolicyLoad;
     request.for_s = o.for_s;
-    // The daemon has another working directory.
-    request.policy = o.policy.find('/') == std::string::npos
-                         ? o.policy
-                         : std::filesystem::absolute(o.policy).string();
+    request.policy = policy_named(o.policy);
     o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
   });
   CLI::App* set = policy->add_subcommand(

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 
 #include "daemon/cli/daemon.h"
@@ -68,12 +67,7 @@ int shadow(const ShadowOptions& options, const std::string& socket, bool as_json
   if (options.file.empty() && !options.stop) return show_shadow(socket, as_json);
   Request request;
   request.kind = options.stop ? Request::Kind::kPolicyShadowStop : Request::Kind::kPolicyShadow;
-  if (!options.file.empty()) {
-    request.policy =
-        options.file.find('/') == std::string::npos && !std::filesystem::exists(options.file)
-            ? options.file
-            : std::filesystem::absolute(options.file).string();
-  }
+  request.policy = policy_named(options.file);
   const Answer answer = ask(socket, request);
   if (answer.code != kOk) return show_error(as_json, answer);
   if (options.stop) return show_shadow(socket, as_json);
