@@ -118,7 +118,7 @@ Answer ask_for_document(const std::string& socket, server::Request::Kind kind) {
 
 void write_json(const nlohmann::json& document) {
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  std::cout << document.dump(2, ' ', false, kReplace) << '\n';
+  std::cout << document.dump(2, ' ', true, kReplace) << '\n';
 }
 
 int show_error(bool as_json, const Answer& answer) {

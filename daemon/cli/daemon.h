@@ -41,7 +41,8 @@ Answer ask_ps(const std::string& socket);
 // The same where the answer is a document in a memory, which becomes its `json`.
 Answer ask_for_document(const std::string& socket, server::Request::Kind kind);
 
-// On standard output. Names of programs and files may be any bytes; JSON has only UTF-8.
+// On standard output, in ASCII: names of programs and files may be any bytes, a terminal obeys some
+// characters beyond it, and JSON can escape them all.
 void write_json(const nlohmann::json& document);
 
 // Says it on standard error, as JSON on standard output too if wanted; returns the exit status.

@@ -245,7 +245,7 @@ int save(const ProfileOptions& options, Profile profile) {
     return failed(options, saved.error().message + "; name another file");
   }
   if (options.as_json) {
-    std::cout << to_json(profile).dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    write_json(to_json(profile));
   } else {
     std::cout << printable(options.output) << ": " << profile.task.kernels.size() << " kernels, "
               << profile.task.runs << " runs\n";

@@ -141,7 +141,7 @@ int trace_show(const TraceOptions& options) {
                     {"decisions", timeline->decisions.size()},
                     {"clients", clients}};
   if (options.as_json) {
-    std::cout << all.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    write_json(all);
     return kOk;
   }
   std::cout << options.file << ": heddle " << h.heddle << ", " << h.gpu << ", driver " << h.driver
@@ -150,7 +150,7 @@ int trace_show(const TraceOptions& options) {
             << std::llround(seconds * 1e3) << " ms, " << timeline->decisions.size()
             << " decisions\n";
   for (const json& p : policies) {
-    std::cout << "policy " << p["name"].get<std::string>() << ' ' << p["params"].dump() << '\n';
+    std::cout << "policy " << printable(p["name"]) << ' ' << printable(p["params"].dump()) << '\n';
   }
   for (const json& c : clients) print_client(std::cout, c);
   return kOk;
