@@ -10,6 +10,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/plan/jobs.h"
 #include "daemon/plan/judges.h"
+#include "daemon/cli/seconds.h"
 #include "daemon/plan/partition.h"
 
 namespace heddle::cli {
@@ -295,17 +296,16 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
   sub->add_option("--offline", o.offline, "offline jobs (400)")->check(CLI::Range(0, 100'000));
   sub->add_option("--gpus", o.gpus, "(8)")->check(CLI::Range(1, 1000));
   sub->add_option("--interval", o.interval_s, "mean seconds between arrivals for each GPU (40)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(between(0.001, 1e6));
   sub->add_option("--seed", o.seed, "the first (1)");
   sub->add_option("--seeds", o.seeds, "how many traces (5)")->check(CLI::Range(1, 1000));
   sub->add_option("--error", o.error_pct, "policies know the truth, off by so many percent")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(between(0, 100))
       ->excludes(sub->add_flag("--estimator", o.estimator,
                                "policies ask the interference estimator, not the forest"));
-  sub->add_option("--mig-s", o.mig_s, "seconds to make other slices (4)")
-      ->check(CLI::NonNegativeNumber);
+  sub->add_option("--mig-s", o.mig_s, "seconds to make other slices (4)")->check(between(0, 1e6));
   sub->add_option("--checkpoint-s", o.checkpoint_s, "seconds to restart a job (2)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e6));
   sub->callback([&] { exit_code = plan_simulate(o, as_json); });
 }
 

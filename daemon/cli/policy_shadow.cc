@@ -143,11 +143,11 @@ void add_policy_shadow(CLI::App& policy, ShadowOptions& options, const std::stri
   promote
       ->add_option("--slowdown", options.slowdown_max,
                    "back if runs take so many times what they take alone (1.2)")
-      ->check(CLI::Range(1.001, 100.0));
+      ->check(between(1.001, 100));
   promote->add_option("--watch", options.watch_s, "for so long; then it stays (10m)")
       ->transform(as_seconds())
-      ->check(CLI::Range(0.1, 30 * 86400.0));
-  promote->add_option("--wait", options.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
+      ->check(between(0.1, 30 * kDayS));
+  promote->add_option("--wait", options.wait_s, "as for load")->check(between(0, 3600));
   promote->callback([&] {
     Request request;
     request.kind = Request::Kind::kPolicyPromote;
