@@ -6,11 +6,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/seconds.h"
 #include "daemon/plan/jobs.h"
 #include "daemon/plan/judges.h"
-#include "daemon/cli/seconds.h"
 #include "daemon/plan/partition.h"
 
 namespace heddle::cli {
@@ -55,10 +57,11 @@ int train(const PlanOptions& o, bool as_json) {
   const auto table = plan::read_jobs(o.data);
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
-  std::ofstream out(o.output);
+  std::ostringstream out;
   plan::train(examples, plan::features_for(*table), plan::Learner::kForest, o.seed).write(out);
-  out.close();
-  if (!out) return problem(as_json, o.output + ": cannot be written; check path and space");
+  if (const auto written = replace_file(o.output, out.str(), 0644); !written) {
+    return problem(as_json, written.error().message + "; check path and space");
+  }
   if (as_json) {
     write_json({{"file", o.output}, {"source", table->source}, {"samples", examples.size()}});
   } else {
