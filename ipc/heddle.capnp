@@ -179,6 +179,7 @@ struct Request {
       slowdown @25 :Float64;     # times what they take alone,
       seconds @26 :Float64;      # within so long
     }
+    psAfter @27 :UInt64;         # ps, of the clients with a higher number only
   }
 }
 

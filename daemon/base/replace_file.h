@@ -15,13 +15,27 @@
 
 namespace heddle {
 
-// The error names the file and what the system says; what follows from it is for the caller to add.
-inline Result<void> replace_file(const std::string& path, std::string_view text, mode_t mode) {
-  const std::string fresh = path + ".new";
+// Opens a new file `fresh` that is to be renamed to `path`. What lies there is replaced, a link
+// that somebody laid too, but no pipe or device.
+inline Result<int> open_beside(const std::string& path, const std::string& fresh, mode_t mode) {
+  struct stat there {};
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode)) {
+    return fail(path + ": there is something else than a file");
+  }
   unlink(fresh.c_str());  // an old one, or a link that somebody laid there
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   const int fd = open(fresh.c_str(), flags, mode);
-  bool written = fd >= 0;
+  if (fd < 0) return fail(path + ": " + strerror(errno));
+  return fd;
+}
+
+// The error names the file and what the system says; what follows from it is for the caller to add.
+inline Result<void> replace_file(const std::string& path, std::string_view text, mode_t mode) {
+  const std::string fresh = path + ".new";
+  const Result<int> opened = open_beside(path, fresh, mode);
+  if (!opened) return fail(opened.error().message);
+  const int fd = *opened;
+  bool written = true;
   while (written && !text.empty()) {
     const ssize_t count = write(fd, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
@@ -30,10 +44,10 @@ inline Result<void> replace_file(const std::string& path, std::string_view text,
   }
   written = written && fsync(fd) == 0;
   int error = errno;
-  if (fd >= 0) close(fd);
+  close(fd);
   if (written && rename(fresh.c_str(), path.c_str()) == 0) return {};
   if (written) error = errno;
-  if (fd >= 0) unlink(fresh.c_str());
+  unlink(fresh.c_str());
   return fail(path + ": " + strerror(error));
 }
 

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <vector>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/elf.h"
 #include "daemon/cli/preload.h"
@@ -93,18 +94,12 @@ int complain(const std::string& what) {
   return kFailed;
 }
 
-// Whoever reads `path` meanwhile sees the old file or the new one.
-int replace_file(const std::string& path, const std::string& text) {
+int write(const std::string& path, const std::string& text) {
   std::error_code made;
   if (fs::path(path).has_parent_path()) fs::create_directories(fs::path(path).parent_path(), made);
-  const std::string fresh = path + ".new";
-  std::ofstream file(fresh);
-  if (!(file << text) || !file.flush() || rename(fresh.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(fresh.c_str());
-    return complain(path + ": " + strerror(error) + "; CDI directories are /etc/cdi and /run/cdi");
-  }
-  return kOk;
+  const Result<void> written = replace_file(path, text, 0644);
+  if (written) return kOk;
+  return complain(written.error().message + "; CDI directories are /etc/cdi and /run/cdi");
 }
 
 // The pipe directory of the MPS that the daemon manages, "" if there is none, or no daemon.
@@ -206,7 +201,7 @@ int run_cdi(const std::string& named, const std::string& output) {
   const json specification = cdi_specification(fs::read_symlink("/proc/self/exe", error),
                                                library_directory(), socket, mps_pipes(socket));
   const std::string text = specification.dump(2) + "\n";
-  if (!output.empty()) return replace_file(output, text);
+  if (!output.empty()) return write(output, text);
   std::cout << text;
   return kOk;
 }

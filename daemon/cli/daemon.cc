@@ -79,6 +79,24 @@ Answer ask(const std::string& socket, const server::Request& request, int& conne
   return exchange(fd, path, request, memory, patience_ms);
 }
 
+Answer ask_ps(const std::string& socket) {
+  constexpr int kPiecesMost = 256;  // of a daemon's 1 024 clients a piece has about a hundred
+  server::Request request;
+  request.kind = server::Request::Kind::kPs;
+  Answer answer = ask(socket, request);
+  for (int i = 0; i < kPiecesMost && answer.code == kOk; ++i) {
+    nlohmann::json& clients = answer.json.at("clients");
+    if (!answer.json.value("truncated", false) || clients.empty()) break;
+    request.client = clients.back().at("id");
+    Answer more = ask(socket, request);
+    if (more.code != kOk) break;  // an older daemon: `truncated` says that there are more
+    for (nlohmann::json& client : more.json.at("clients")) clients.push_back(std::move(client));
+    more.json["clients"] = std::move(clients);
+    answer.json = std::move(more.json);
+  }
+  return answer;
+}
+
 Answer ask_for_document(const std::string& socket, server::Request::Kind kind) {
   server::Request request;
   request.kind = kind;
@@ -100,7 +118,7 @@ Answer ask_for_document(const std::string& socket, server::Request::Kind kind) {
 
 void write_json(const nlohmann::json& document) {
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  std::cout << document.dump(2, ' ', false, kReplace) << '\n';
+  std::cout << document.dump(2, ' ', true, kReplace) << '\n';
 }
 
 int show_error(bool as_json, const Answer& answer) {

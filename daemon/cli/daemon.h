@@ -35,10 +35,14 @@ Answer ask(const std::string& socket, const server::Request& request, int patien
 Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory,
            int patience_ms = kAnswerMs);
 
+// Every client, in as many pieces as it takes; `truncated` where an older daemon has but one.
+Answer ask_ps(const std::string& socket);
+
 // The same where the answer is a document in a memory, which becomes its `json`.
 Answer ask_for_document(const std::string& socket, server::Request::Kind kind);
 
-// On standard output. Names of programs and files may be any bytes; JSON has only UTF-8.
+// On standard output, in ASCII: names of programs and files may be any bytes, a terminal obeys some
+// characters beyond it, and JSON can escape them all.
 void write_json(const nlohmann::json& document);
 
 // Says it on standard error, as JSON on standard output too if wanted; returns the exit status.

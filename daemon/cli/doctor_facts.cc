@@ -28,8 +28,7 @@ json gather_facts(const std::string& named) {
   for (const int fd : {connection, memory, daemon.pidfd}) {
     if (fd >= 0) close(fd);
   }
-  request.kind = server::Request::Kind::kPs;
-  const Answer ps = status.code == kOk ? ask(path, request) : status;
+  const Answer ps = status.code == kOk ? ask_ps(path) : status;
 
   json facts = probe_gpu();
   facts["daemon"] = {{"code", ps.code}, {"error", ps.error}};

@@ -60,8 +60,7 @@ int run_doctor(const std::string& socket, bool as_json) {
     if (!f.remedy.empty()) std::cout << std::string(20, ' ') << "-> " << f.remedy << '\n';
   }
   if (as_json) {
-    const json document = {{"findings", all}, {"failed", failed}, {"facts", facts}};
-    std::cout << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    write_json({{"findings", all}, {"failed", failed}, {"facts", facts}});
   }
   return failed ? kFailed : kOk;
 }

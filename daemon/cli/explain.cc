@@ -103,10 +103,9 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
 }
 
 int explain(const std::string& socket, const std::string& who, bool as_json) {
-  server::Request request;
-  request.kind = server::Request::Kind::kPs;
-  const Answer ps = ask(socket, request);
+  const Answer ps = ask_ps(socket);
   if (ps.code != kOk) return show_error(as_json, ps);
+  server::Request request;
   request.kind = server::Request::Kind::kExplain;
   request.client = client_meant(ps.json, who);
   if (request.client == 0) {

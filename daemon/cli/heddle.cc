@@ -1,6 +1,5 @@
 // The heddle command line. Exit codes: daemon/cli/daemon.h, and `heddle --help`.
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 #include <string_view>
 
@@ -93,8 +92,9 @@ int show(const Options& options, Answer answer, Printer print) {
 }
 
 int query(const Options& options, const Request& request, Printer print) {
-  Answer answer = ask(options.socket, request);
-  if (answer.code == kOk && request.kind == Request::Kind::kPs) {
+  const bool lists = request.kind == Request::Kind::kPs;
+  Answer answer = lists ? ask_ps(options.socket) : ask(options.socket, request);
+  if (answer.code == kOk && lists) {
     // Whoever is not on a list that was cut may be attached all the same.
     answer.json["unattached"] = knows_all_pids(answer.json)
                                     ? probe_holders(attached_pids(answer.json))["processes"]
@@ -200,7 +200,7 @@ void add_watching(CLI::App& app, Options& o) {
   CLI::App* top = app.add_subcommand("top", "Who has the GPU now: shares, launches, waits");
   top->add_flag("--once", o.top.once, "print it once, of one interval");
   top->add_option("--interval", o.top.interval_s, "seconds between two looks (1)")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(between(0.1, 3600));
   top->add_option("--sort", o.top.sort, "gpu, priority or wait; keys g, p and w change it")
       ->check(CLI::IsMember({"gpu", "priority", "wait"}));
   top->callback([&o] {
@@ -248,7 +248,7 @@ void add_traces(CLI::App& app, Options& o) {
       "record", "Write what the scheduler sees and decides into FILE, until Ctrl-C");
   rec->add_option("file", o.record.file, "the trace; what is there is replaced")->required();
   rec->add_option("--seconds", o.record.seconds, "end by itself after so long")
-      ->check(CLI::PositiveNumber);
+      ->check(between(0.001, 30 * kDayS));
   rec->callback([&o] {
     o.record.socket = o.socket;
     o.record.as_json = o.as_json;
@@ -280,7 +280,7 @@ void add_traces(CLI::App& app, Options& o) {
   });
   CLI::App* cut = add("cut", "Its first seconds as a trace of their own", trace_cut);
   cut->add_option("out", o.trace.out, "the new trace; what is there is replaced")->required();
-  cut->add_option("--seconds", o.trace.seconds, "how many")->check(CLI::PositiveNumber)->required();
+  cut->add_option("--seconds", o.trace.seconds, "how many")->check(between(1e-6, 1e9))->required();
   cut->add_option("--client", o.trace.client,
                   "only what this client (show names them) did and got");
   for (CLI::App* sub : trace->get_subcommands({})) sub->fallthrough();
@@ -297,7 +297,7 @@ void add_sweep(CLI::App& profile, Options& o) {
   command->add_option("--runs", o.sweep.runs, "runs that are measured at each size (20)")
       ->check(CLI::Range(10, 1000));
   command->add_option("--timeout", o.sweep.timeout_s, "seconds for a run at one size (300)")
-      ->check(CLI::Range(1.0, 86'400.0));
+      ->check(between(1, kDayS));
   command->add_option("--output", o.sweep.output, "the directory for the profiles (.)")
       ->check(CLI::ExistingDirectory);
   command->add_flag("--sim", o.run.sim, "on the simulated GPU");
@@ -339,9 +339,9 @@ void add_profiles(CLI::App& app, Options& o) {
       add("diff", "What two profiles say differently; exit 1 if anything", profile_diff);
   diff->add_option("profiles", p.paths, "A and B")->required()->expected(2);
   diff->add_option("--within", p.within_pct, "means so many percent apart are alike (10)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e6));
   diff->add_option("--least-us", p.least_us, "and so are means so many microseconds apart (1)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e9));
   CLI::App* merge = add("merge",
                         "One profile of several of one task, GPU and driver: of each "
                         "kernel what has more samples",
@@ -354,7 +354,7 @@ void add_profiles(CLI::App& app, Options& o) {
                         profile_prune);
   prune->add_option("paths", p.paths, "files or directories")->required();
   prune->add_option("--days", p.days, "profiles measured longer ago; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e6));
   prune->add_option("--samples", p.samples, "kernels with fewer samples")
       ->check(CLI::PositiveNumber);
   prune->add_flag("--dry-run", p.dry_run, "only say what would be removed");
@@ -375,7 +375,7 @@ void add_policy_history(CLI::App& policy, Options& o) {
       "rollback", "Back to what ran before, until its file is saved again or heddled restarts");
   rollback->add_option("generation", o.generation, "a number of the history; none: the last other")
       ->check(CLI::PositiveNumber);
-  rollback->add_option("--wait", o.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
+  rollback->add_option("--wait", o.wait_s, "as for load")->check(between(0, 3600));
   rollback->callback([&o] {
     Request request;
     request.kind = Request::Kind::kPolicyRollback;
@@ -414,19 +414,16 @@ void add_policy(CLI::App& app, Options& o) {
       policy->add_subcommand("load", "Make a policy live until heddled restarts; builtin unloads");
   load->add_option("policy", o.policy, "a name of the policy directory, or a path")->required();
   load->add_option("--wait", o.wait_s, "seconds that its first decisions are waited for (1)")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(between(0, 3600));
   load->add_option("--for", o.for_s,
                    "and back to what runs now after so long (90s, 10m, 8h), unless policy keep")
       ->transform(as_seconds())
-      ->check(CLI::Range(0.1, 30 * 86400.0));
+      ->check(between(0.1, 30 * kDayS));
   load->callback([&o] {
     Request request;
     request.kind = Request::Kind::kPolicyLoad;
     request.for_s = o.for_s;
-    // The daemon has another working directory.
-    request.policy = o.policy.find('/') == std::string::npos
-                         ? o.policy
-                         : std::filesystem::absolute(o.policy).string();
+    request.policy = policy_named(o.policy);
     o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
   });
   CLI::App* set = policy->add_subcommand(
@@ -435,7 +432,7 @@ void add_policy(CLI::App& app, Options& o) {
   set->add_option("params", o.params, "NAME=VALUE; with --reset NAME");
   set->add_flag("--reset", o.reset,
                 "these, or all, are as the file and the configuration have them");
-  set->add_option("--wait", o.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
+  set->add_option("--wait", o.wait_s, "as for load")->check(between(0, 3600));
   set->callback([&o] { o.exit_code = set_params(o); });
   CLI::App* test = policy->add_subcommand("test", "Run the tests beside policies; needs no daemon");
   test->add_option("paths", o.tests, "test files, policies or directories");

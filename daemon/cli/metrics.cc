@@ -1,6 +1,5 @@
 #include "daemon/cli/metrics.h"
 
-#include <ctype.h>
 #include <grp.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/print.h"
 #include "daemon/policy/hook_times.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/page_server.h"
@@ -24,22 +24,14 @@ namespace {
 using nlohmann::json;
 using Labels = std::vector<std::pair<const char*, std::string>>;
 
-// Their values may be any bytes that a program chose.
+// Their values may be any bytes that a program chose, and the page may be read on a terminal.
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += iscntrl(static_cast<unsigned char>(c)) != 0 ? '?' : c;
-    }
+  for (const char c : text.empty() ? "" : printable(text)) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c;
   }
-  // Neither Prometheus nor JSON takes what is not UTF-8.
-  return json::parse(json(out).dump(-1, ' ', false, json::error_handler_t::replace))
-      .get<std::string>();
+  return out;
 }
 
 std::string labels_text(const Labels& labels) {
@@ -209,8 +201,7 @@ std::string page_now(const std::string& socket) {
   server::Request request;
   request.kind = server::Request::Kind::kStatus;
   const Answer status = ask(socket, request);
-  request.kind = server::Request::Kind::kPs;
-  const Answer ps = status.code == kOk ? ask(socket, request) : status;
+  const Answer ps = status.code == kOk ? ask_ps(socket) : status;
   if (ps.code != kOk) return prometheus_down();
   try {
     return prometheus_text(status.json, ps.json);

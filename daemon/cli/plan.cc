@@ -6,8 +6,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/seconds.h"
 #include "daemon/plan/jobs.h"
 #include "daemon/plan/judges.h"
 #include "daemon/plan/partition.h"
@@ -54,10 +57,11 @@ int train(const PlanOptions& o, bool as_json) {
   const auto table = plan::read_jobs(o.data);
   if (!table) return problem(as_json, table.error().message);
   const auto examples = plan::examples(*table);
-  std::ofstream out(o.output);
+  std::ostringstream out;
   plan::train(examples, plan::features_for(*table), plan::Learner::kForest, o.seed).write(out);
-  out.close();
-  if (!out) return problem(as_json, o.output + ": cannot be written; check path and space");
+  if (const auto written = replace_file(o.output, out.str(), 0644); !written) {
+    return problem(as_json, written.error().message + "; check path and space");
+  }
   if (as_json) {
     write_json({{"file", o.output}, {"source", table->source}, {"samples", examples.size()}});
   } else {
@@ -295,17 +299,16 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
   sub->add_option("--offline", o.offline, "offline jobs (400)")->check(CLI::Range(0, 100'000));
   sub->add_option("--gpus", o.gpus, "(8)")->check(CLI::Range(1, 1000));
   sub->add_option("--interval", o.interval_s, "mean seconds between arrivals for each GPU (40)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(between(0.001, 1e6));
   sub->add_option("--seed", o.seed, "the first (1)");
   sub->add_option("--seeds", o.seeds, "how many traces (5)")->check(CLI::Range(1, 1000));
   sub->add_option("--error", o.error_pct, "policies know the truth, off by so many percent")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(between(0, 100))
       ->excludes(sub->add_flag("--estimator", o.estimator,
                                "policies ask the interference estimator, not the forest"));
-  sub->add_option("--mig-s", o.mig_s, "seconds to make other slices (4)")
-      ->check(CLI::NonNegativeNumber);
+  sub->add_option("--mig-s", o.mig_s, "seconds to make other slices (4)")->check(between(0, 1e6));
   sub->add_option("--checkpoint-s", o.checkpoint_s, "seconds to restart a job (2)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e6));
   sub->callback([&] { exit_code = plan_simulate(o, as_json); });
 }
 

@@ -34,9 +34,9 @@ constexpr std::string_view kEnd = "# End of `heddle plan jobs --apply --rules`."
 
 Answer failed(const std::string& what) { return {kFailed, "plan: " + what, {}}; }
 
-Answer ask_status(const std::string& socket, server::Request::Kind kind) {
+Answer ask_status(const std::string& socket) {
   server::Request request;
-  request.kind = kind;
+  request.kind = server::Request::Kind::kStatus;
   return ask(socket, request);
 }
 
@@ -215,7 +215,7 @@ Answer reload(const std::string& socket, const json& status) {
   }
   while (Clock::now() - begin < std::chrono::seconds(5)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    Answer now = ask_status(socket, server::Request::Kind::kStatus);
+    Answer now = ask_status(socket);
     if (now.code != kOk) return now;
     const std::chrono::duration<double> since = Clock::now() - begin;
     const json& config = now.json.at("config");
@@ -251,7 +251,7 @@ Answer apply_rules(const std::string& socket, const json& status, const std::str
 int plan_apply(const PlanOptions& o, const std::string& socket, const ApplyPlan& what,
                bool as_json) {
   const json& plan = what.plan;
-  Answer status = ask_status(socket, server::Request::Kind::kStatus);
+  Answer status = ask_status(socket);
   if (what.layout.size() > 1 && !o.allow_mig) {
     return show_error(as_json, failed("this plan has slices: leave out --layout, or let them be "
                                       "made by --allow-mig"));
@@ -297,7 +297,7 @@ int plan_apply(const PlanOptions& o, const std::string& socket, const ApplyPlan&
     }
   }
   if (answer.code != kOk) return show_error(as_json, answer);
-  const Answer ps = ask_status(socket, server::Request::Kind::kPs);
+  const Answer ps = ask_ps(socket);
   if (ps.code != kOk) return show_error(as_json, ps);
   say_when(ps.json,
            o.rules ? "when it is started again; its share at once" : "from its next launch on",

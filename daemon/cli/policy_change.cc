@@ -1,6 +1,7 @@
 #include "daemon/cli/policy_change.h"
 
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -47,6 +48,13 @@ std::string quarantined(const json& policy, const std::string& hash) {
 }
 
 }  // namespace
+
+std::string policy_named(const std::string& word) {
+  namespace fs = std::filesystem;
+  const bool path =
+      word.find('/') != std::string::npos || (word.ends_with(".lua") && fs::exists(word));
+  return path ? fs::absolute(word).string() : word;
+}
 
 int change_policy(const PolicyChange& change) {
   using Clock = std::chrono::steady_clock;

@@ -15,6 +15,10 @@ struct PolicyChange {
   bool as_json = false;
 };
 
+// What the daemon, which has another working directory, takes for `word`: a name of the policy
+// directory as it is; of a path, or a .lua file that is here, the whole path.
+std::string policy_named(const std::string& word);
+
 // An exit status: 1 too if the policy was quarantined meanwhile.
 int change_policy(const PolicyChange& change);
 

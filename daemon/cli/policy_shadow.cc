@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 
 #include "daemon/cli/daemon.h"
@@ -68,12 +67,7 @@ int shadow(const ShadowOptions& options, const std::string& socket, bool as_json
   if (options.file.empty() && !options.stop) return show_shadow(socket, as_json);
   Request request;
   request.kind = options.stop ? Request::Kind::kPolicyShadowStop : Request::Kind::kPolicyShadow;
-  if (!options.file.empty()) {
-    request.policy =
-        options.file.find('/') == std::string::npos && !std::filesystem::exists(options.file)
-            ? options.file
-            : std::filesystem::absolute(options.file).string();
-  }
+  request.policy = policy_named(options.file);
   const Answer answer = ask(socket, request);
   if (answer.code != kOk) return show_error(as_json, answer);
   if (options.stop) return show_shadow(socket, as_json);
@@ -149,11 +143,11 @@ void add_policy_shadow(CLI::App& policy, ShadowOptions& options, const std::stri
   promote
       ->add_option("--slowdown", options.slowdown_max,
                    "back if runs take so many times what they take alone (1.2)")
-      ->check(CLI::Range(1.001, 100.0));
+      ->check(between(1.001, 100));
   promote->add_option("--watch", options.watch_s, "for so long; then it stays (10m)")
       ->transform(as_seconds())
-      ->check(CLI::Range(0.1, 30 * 86400.0));
-  promote->add_option("--wait", options.wait_s, "as for load")->check(CLI::Range(0.0, 3600.0));
+      ->check(between(0.1, 30 * kDayS));
+  promote->add_option("--wait", options.wait_s, "as for load")->check(between(0, 3600));
   promote->callback([&] {
     Request request;
     request.kind = Request::Kind::kPolicyPromote;

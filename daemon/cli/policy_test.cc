@@ -91,7 +91,7 @@ int run_policy_tests(const std::vector<std::string>& paths, const std::string& o
   }
   if (json) {
     std::printf("%s\n", nlohmann::json{{"tests", out}, {"failed", failed}}
-                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .dump(2, ' ', true, nlohmann::json::error_handler_t::replace)
                             .c_str());
   } else {
     std::printf("%zu tests, %zu failed%s\n", ran, failed,

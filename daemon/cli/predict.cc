@@ -103,9 +103,7 @@ int trace_predict(const TraceOptions& options) {
   }
   all.name = "all";
   if (options.as_json) {
-    std::cout << json{{"tasks", tasks}, {"all", figures(all)}}.dump(2, ' ', false,
-                                                                    json::error_handler_t::replace)
-              << '\n';
+    write_json({{"tasks", tasks}, {"all", figures(all)}});
     return kOk;
   }
   for (const json& t : tasks) print(std::cout, t);

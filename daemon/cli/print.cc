@@ -197,13 +197,14 @@ std::string memory_text(const json& device) {
   const double used = device.value("memory_bytes", 0.0);
   const double limit = device.value("memory_limit_bytes", 0.0);
   if (used == 0 && limit == 0) return "-";
-  constexpr double kGib = 1 << 30;
-  char text[48];
-  snprintf(text, sizeof text, "%.3g", used / kGib);
-  if (limit == 0) return text;
-  snprintf(text, sizeof text, "%.3g/%.3g", device.value("memory_group_bytes", 0.0) / kGib,
-           limit / kGib);
-  return text;
+  const auto gib = [](double bytes) {
+    constexpr double kGib = 1 << 30;
+    char text[32];
+    snprintf(text, sizeof text, "%.3g", std::max(bytes / kGib, bytes > 0 ? 0.001 : 0));
+    return std::string(text);
+  };
+  if (limit == 0) return gib(used);
+  return gib(device.value("memory_group_bytes", 0.0)) + '/' + gib(limit);
 }
 
 void print_mps(std::ostream& out, const json& mps) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "daemon/cli/print.h"
@@ -146,18 +147,27 @@ void print_modes(std::ostream& out, const json& clients) {
 }  // namespace
 
 void print_ps(std::ostream& out, const json& answer) {
+  json clients = answer.at("clients");
+  std::sort(clients.begin(), clients.end(), [](const json& a, const json& b) {
+    const auto rank = [](const json& client) {
+      return std::tuple(client.value("hidden", false), client.at("priority").get<int>(),
+                        client.at("id").get<uint64_t>());
+    };
+    return rank(a) < rank(b);
+  });
   std::vector<Row> rows{{"ID", "PID", "PRI", "NAME", "LABEL", "GPU", "WIN us", "WAIT", "LAUNCH",
                          "ASKED", "GPU s", "ADD ms", "MEM GiB", "PROF", "RULE", "STATE"}};
-  for (const json& client : answer.at("clients")) {
+  for (const json& client : clients) {
     json devices = client.at("devices");
     if (devices.empty()) devices.push_back(nowhere());
     for (const json& device : devices) rows.push_back(row_of(client, device));
   }
   print_table(out, rows, 1);
-  if (answer.at("truncated"))
-    out << "(more clients than one answer holds: " << answer.at("total") << ")\n";
-  print_modes(out, answer.at("clients"));
-  for (const json& client : answer.at("clients")) print_notes(out, client);
+  if (answer.at("truncated") == true) {
+    out << "(of " << answer.at("total") << " clients: this heddled tells of no more; restart it)\n";
+  }
+  print_modes(out, clients);
+  for (const json& client : clients) print_notes(out, client);
   for (const json& process : answer.at("unattached")) {
     out << "not attached, and so not held back: pid " << process.at("pid") << ' '
         << printable(process.at("exe")) << "; start it with heddle run\n";

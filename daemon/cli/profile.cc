@@ -156,9 +156,7 @@ Result<uint64_t> pick(const std::map<uint64_t, std::string>& labels, const std::
 }
 
 Answer ask_profile(const ProfileOptions& options, Result<Profile>& profile) {
-  Request request;
-  request.kind = Request::Kind::kPs;
-  Answer answer = ask(options.socket, request);
+  Answer answer = ask_ps(options.socket);
   if (answer.code != kOk) return answer;
   std::map<uint64_t, std::string> labels;
   for (const json& client : answer.json["clients"]) {
@@ -166,6 +164,7 @@ Answer ask_profile(const ProfileOptions& options, Result<Profile>& profile) {
   }
   const Result<uint64_t> id = pick(labels, options.client);
   if (!id) return {kFailed, id.error().message, {}};
+  Request request;
   request.kind = Request::Kind::kProfile;
   request.client = *id;
   int connection = -1, memory = -1;
@@ -246,7 +245,7 @@ int save(const ProfileOptions& options, Profile profile) {
     return failed(options, saved.error().message + "; name another file");
   }
   if (options.as_json) {
-    std::cout << to_json(profile).dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    write_json(to_json(profile));
   } else {
     std::cout << printable(options.output) << ": " << profile.task.kernels.size() << " kernels, "
               << profile.task.runs << " runs\n";

@@ -16,6 +16,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/profile_ncu.h"
+#include "daemon/cli/seconds.h"
 #include "profiles/gpu_model.h"
 
 namespace heddle::cli {
@@ -389,11 +390,11 @@ void add_probe(CLI::App& profile, ProbeOptions& options, const std::vector<std::
   sub->add_option("--program", options.microbenchmark,
                   "interference.cu as it was built (libexec/heddle/workloads/interference)");
   sub->add_option("--seconds", options.seconds, "of each block, beside and alone (1)")
-      ->check(CLI::Range(0.1, 60.0));
+      ->check(between(0.1, 60));
   sub->add_option("--runs", options.runs, "runs that are measured before (20)")
       ->check(CLI::Range(10, 1000));
   sub->add_option("--timeout", options.timeout_s, "seconds for those (120)")
-      ->check(CLI::Range(1.0, 86'400.0));
+      ->check(between(1, kDayS));
   sub->add_option("--output", options.output, "the directory for the profile (.)")
       ->check(CLI::ExistingDirectory);
   sub->add_flag("--sim", options.program.sim, "on the simulated GPU");

@@ -1,16 +1,15 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <iostream>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/base/utc_text.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
@@ -51,7 +50,7 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
-trace::Header header_of(const json& answer, const json& nvml) {
+trace::Header header_of(const json& answer, const json& ps, const json& nvml) {
   trace::Header header;
   header.heddle = answer.value("version", "unknown");
   header.mode = answer.value("mode", "unknown");
@@ -66,7 +65,7 @@ trace::Header header_of(const json& answer, const json& nvml) {
     header.gpu = gpu;
     header.driver = known.value("driver", header.driver);
   }
-  for (const json& client : answer.value("ps", json::object()).value("clients", json::array())) {
+  for (const json& client : ps.value("clients", json::array())) {
     header.clients.push_back({{"id", client["id"]},
                               {"label", client["label"]},
                               {"exe", client["exe"]},
@@ -117,14 +116,19 @@ int record(const RecordOptions& options) {
   Closed connection, memory;
   const Answer answer = ask(options.socket, request, connection.fd, memory.fd);
   if (answer.code != kOk) return show_error(options.as_json, answer);
-  const Closed file{open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-  if (file.fd < 0) {
+  const Answer ps = ask_ps(options.socket);
+  if (ps.code != kOk) return show_error(options.as_json, ps);
+  // It names programs and kernels of all users: no file, link or pipe of somebody else's gets them.
+  const std::string fresh = options.file + ".new";
+  const Result<int> opened = open_beside(options.file, fresh, 0600);
+  if (!opened) return failed(options, kFailed, opened.error().message + "; name another FILE");
+  const Closed file{*opened};
+  if (rename(fresh.c_str(), options.file.c_str()) != 0) {
+    const int error = errno;
+    unlink(fresh.c_str());
     return failed(options, kFailed,
-                  options.file + ": cannot be written: " + strerror(errno) + "; name another FILE");
+                  options.file + ": cannot be written: " + strerror(error) + "; name another FILE");
   }
-  // It names programs and kernels of all users.
-  struct stat info {};
-  if (fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode)) fchmod(file.fd, 0600);
   void* mapped =
       mmap(nullptr, sizeof(trace::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
   if (mapped == MAP_FAILED) {
@@ -132,14 +136,14 @@ int record(const RecordOptions& options) {
                   "record: the daemon sent no memory; use the heddle of its release");
   }
   auto& ring = *static_cast<trace::Ring*>(mapped);
-  if (!write_all(file.fd, trace::Encoder::header(header_of(answer.json, nvml))) ||
+  if (!write_all(file.fd, trace::Encoder::header(header_of(answer.json, ps.json, nvml))) ||
       !copy(ring, connection.fd, file.fd, options.seconds)) {
     return failed(options, kFailed,
                   options.file + ": cannot be written: " + strerror(errno) + "; make room");
   }
   const uint64_t records = ring.records.load(), lost = ring.dropped.load();
   if (options.as_json) {
-    std::cout << json{{"file", options.file}, {"records", records}, {"lost", lost}}.dump(2) << '\n';
+    write_json({{"file", options.file}, {"records", records}, {"lost", lost}});
   } else {
     std::cout << options.file << ": " << records << " records";
     if (lost > 0) std::cout << ", " << lost << " lost: the disk was too slow";

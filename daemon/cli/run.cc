@@ -102,6 +102,16 @@ void ask_daemon(const RunOptions& options) {
             << (hold.why.empty() ? "" : ": " + printable(hold.why)) << '\n';
 }
 
+// Such a program's cuInit fails, and does not say what is missing.
+void tell_of_no_driver(const RunOptions& options) {
+  if (options.sim || options.quiet || options.as_json) return;
+  if (!inherited("HEDDLE_REAL_LIBCUDA").empty()) return;
+  for (const char* device : {"/dev/nvidiactl", "/dev/dxg"}) {
+    if (access(device, F_OK) == 0) return;
+  }
+  std::cerr << "heddle: no CUDA driver here (no /dev/nvidiactl); heddle run --sim tries without\n";
+}
+
 // What would make the loader ignore the shim, or end the program, is found here: preloading fails
 // with a line on standard error and an unmanaged program at best.
 int check_preload(const RunOptions& options, const fs::path& shim) {
@@ -130,6 +140,7 @@ int run(const RunOptions& options) {
   const fs::path shim = shim_path();
   if (const int code = check_preload(options, shim); code != kOk) return code;
   ask_daemon(options);
+  tell_of_no_driver(options);
 
   prepend("LD_PRELOAD", preload_path().string());
   prepend("LD_LIBRARY_PATH", directory.string());

@@ -208,8 +208,7 @@ std::optional<TopSample> sample(const TopOptions& options, Answer& failed) {
   server::Request request;
   request.kind = server::Request::Kind::kStatus;
   Answer status = ask(options.socket, request);
-  request.kind = server::Request::Kind::kPs;
-  Answer ps = status.code == kOk ? ask(options.socket, request) : status;
+  Answer ps = status.code == kOk ? ask_ps(options.socket) : status;
   if (ps.code != kOk) {
     failed = ps;
     return std::nullopt;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <vector>
 
+#include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/trace/encoder.h"
@@ -20,6 +20,13 @@ using nlohmann::json;
 
 int failed(const TraceOptions& options, const std::string& what) {
   return show_error(options.as_json, {kFailed, what, {}});
+}
+
+int write(const TraceOptions& options, const std::string& file, const std::string& text) {
+  if (const Result<void> written = replace_file(file, text, 0644); !written) {
+    return failed(options, written.error().message + "; name another file");
+  }
+  return kOk;
 }
 
 // What there is of a trace that broke off is shown all the same.
@@ -141,7 +148,7 @@ int trace_show(const TraceOptions& options) {
                     {"decisions", timeline->decisions.size()},
                     {"clients", clients}};
   if (options.as_json) {
-    std::cout << all.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    write_json(all);
     return kOk;
   }
   std::cout << options.file << ": heddle " << h.heddle << ", " << h.gpu << ", driver " << h.driver
@@ -150,7 +157,7 @@ int trace_show(const TraceOptions& options) {
             << std::llround(seconds * 1e3) << " ms, " << timeline->decisions.size()
             << " decisions\n";
   for (const json& p : policies) {
-    std::cout << "policy " << p["name"].get<std::string>() << ' ' << p["params"].dump() << '\n';
+    std::cout << "policy " << printable(p["name"]) << ' ' << printable(p["params"].dump()) << '\n';
   }
   for (const json& c : clients) print_client(std::cout, c);
   return kOk;
@@ -159,12 +166,9 @@ int trace_show(const TraceOptions& options) {
 int trace_export(const TraceOptions& options) {
   const Result<trace::Timeline> timeline = read(options.file);
   if (!timeline) return failed(options, timeline.error().message);
-  std::ofstream out(options.perfetto);
-  out << trace::chrome_trace(*timeline).dump(-1, ' ', false, json::error_handler_t::replace)
-      << '\n';
-  out.close();
-  if (!out) return failed(options, options.perfetto + ": cannot be written; name another file");
-  return kOk;
+  return write(
+      options, options.perfetto,
+      trace::chrome_trace(*timeline).dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
 }
 
 int trace_replay(const TraceOptions& options) {
@@ -177,14 +181,12 @@ int trace_cut(const TraceOptions& options) {
   Result<trace::Reader> reader = trace::Reader::open(options.file);
   if (!reader) return failed(options, reader.error().message);
   reader->allow_truncated();
-  std::ofstream out(options.out, std::ios::binary);
+  std::string out = trace::Encoder::header(reader->header());
   trace::Encoder encoder;
-  const auto write = [&](std::span<const std::byte> bytes) {
-    out.write(reinterpret_cast<const char*>(bytes.data()),
-              static_cast<std::streamsize>(bytes.size()));
+  const auto add = [&](std::span<const std::byte> bytes) {
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     encoder.kept();
   };
-  out << trace::Encoder::header(reader->header());
   uint64_t records = 0;
   core::TimeNs from = 0;
   trace::Record record;
@@ -200,14 +202,12 @@ int trace_cut(const TraceOptions& options) {
     }
     if (options.client != 0 && client_of(record).value_or(options.client) != options.client)
       continue;
-    write(encoder.record(record));
+    add(encoder.record(record));
     ++records;
   }
   warn_of(*reader);
-  write(encoder.end(records, reader->lost()));
-  out.close();
-  if (!out) return failed(options, options.out + ": cannot be written; name another file");
-  return kOk;
+  add(encoder.end(records, reader->lost()));
+  return write(options, options.out, out);
 }
 
 }  // namespace heddle::cli

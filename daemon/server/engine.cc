@@ -294,6 +294,7 @@ void Engine::heartbeat(core::TimeNs now) {
   check_shadow();
   check_stalls();
   check_promises(now);
+  check_refused(now);
 }
 
 bool Engine::at_work(const Client& client, core::TimeNs now) const {

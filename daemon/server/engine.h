@@ -23,7 +23,7 @@
 #include "daemon/server/policy_source.h"
 #include "daemon/server/probation.h"
 #include "daemon/server/profile_store.h"
-#include "daemon/server/promises.h"
+#include "daemon/server/untold.h"
 #include "daemon/trace/ring.h"
 
 namespace heddle::server {
@@ -63,7 +63,7 @@ class Engine {
     GpuId gpu{};
     bool sm_total_known = false;  // a privileged client said it, not just who came first
     core::Stats before;           // what was counted when the policy came
-    BrokenPromises broken_promises;
+    Untold broken_promises;
     core::TimeNs told_stall = std::numeric_limits<core::TimeNs>::min() / 2;  // in the log
   };
 
@@ -200,6 +200,7 @@ class Engine {
   void check_shadow();
   void check_stalls();  // explain.cc
   void check_promises(core::TimeNs now);
+  void check_refused(core::TimeNs now);  // allocations
   std::string init_failure(const Generation& generation, const core::Policy& policy) const;
   void adopt_policy(core::Scheduler& scheduler, core::Policy* policy, const Generation& generation,
                     core::TimeNs now);
@@ -264,6 +265,7 @@ class Engine {
   bool alone_ = false;          // there is one client at most, and has been for a while
   core::TimeNs shared_at_ = 0;  // when there last were more, or the daemon began
 
+  Untold refused_;
   Observation observation_;
   Client* unobserved_ = nullptr;
 

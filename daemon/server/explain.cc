@@ -1,6 +1,9 @@
 #include "daemon/server/explain.h"
 
 #include <algorithm>
+#include <map>
+
+#include "daemon/server/memory.h"
 
 namespace heddle::server {
 namespace {
@@ -130,12 +133,20 @@ void Engine::check_promises(core::TimeNs now) {
   if (std::none_of(polled_.begin(), polled_.end(), promised)) return;
   for (Device& device : devices_) {
     if (!device.scheduler || now < device.broken_promises.next()) continue;
-    const std::vector<core::ClientStatus> clients = device.scheduler->clients();
-    for (const core::ClientStatus* client : device.broken_promises.untold(clients, now)) {
-      const core::PromiseStatus& promise = client->promise;
-      log_.warning(kSomeClient, "promise_broken",
-                   {{"client", client->view.id},
-                    {"label", client->label},
+    std::map<core::ClientId, core::PromiseStatus> promises;
+    Untold::Counts broken;
+    for (const core::ClientStatus& client : device.scheduler->clients()) {
+      promises[client.view.id] = client.promise;
+      broken[client.view.id] = client.promise.broken;
+    }
+    for (const core::ClientId id : device.broken_promises.grown(std::move(broken), now)) {
+      const Client* client = find(id);
+      if (client == nullptr) continue;
+      const core::PromiseStatus& promise = promises[id];
+      log_.warning({client->identity().uid, client->identity().privileged}, "promise_broken",
+                   {{"client", id},
+                    {"pid", client->identity().pid},
+                    {"label", client->identity().label},
                     {"device", device.scheduler->config().device},
                     {"policy", generation_.name},
                     {"promised", promise.slowdown_max},
@@ -144,6 +155,28 @@ void Engine::check_promises(core::TimeNs now) {
                     {"broken", promise.broken},
                     {"by", channel_text(promise)}});
     }
+  }
+}
+
+// The shim refuses, and counts.
+void Engine::check_refused(core::TimeNs now) {
+  if (now < refused_.next()) return;
+  Untold::Counts counts;
+  for (const Client* client : polled_) {
+    for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+      counts[client->identity().id] += memory_refused(*client, device);
+    }
+  }
+  const Untold::Counts refused = counts;
+  for (const core::ClientId id : refused_.grown(std::move(counts), now)) {
+    const Identity& who = find(id)->identity();
+    log_.warning({who.uid, who.privileged}, "memory_refused",
+                 {{"client", id},
+                  {"pid", who.pid},
+                  {"label", who.label},
+                  {"allocations", refused.at(id)},
+                  {"limit", who.terms.memory.empty() ? who.memory_asked : who.terms.memory},
+                  {"hint", "heddle ps says what it has of its limit"}});
   }
 }
 

@@ -98,6 +98,10 @@ Result<Message> decode_request(wire::Request::Reader in) {
     case wire::Request::PS:
       out.kind = Request::Kind::kPs;
       break;
+    case wire::Request::PS_AFTER:
+      out.kind = Request::Kind::kPs;
+      out.client = in.getPsAfter();
+      break;
     case wire::Request::STATUS:
       out.kind = Request::Kind::kStatus;
       break;
@@ -231,7 +235,7 @@ std::vector<std::byte> to_bytes(capnp::MessageBuilder& message) {
 void fill_request(wire::Request::Builder out, const Request& in) {
   switch (in.kind) {
     case Request::Kind::kPs:
-      return out.setPs();
+      return in.client == 0 ? out.setPs() : out.setPsAfter(in.client);
     case Request::Kind::kStatus:
       return out.setStatus();
     case Request::Kind::kPolicyList:

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
+#include <map>
 #include <vector>
 
 #include "daemon/server/handles.h"
@@ -14,7 +14,7 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kHeadMax = 8 * 1024;   // of a request: Prometheus sends a few hundred bytes
-constexpr size_t kConnectionsMax = 64;  // at a time; more are closed unheard
+constexpr size_t kConnectionsMax = 64;  // at a time; the oldest makes room
 constexpr uint64_t kPatienceMs = 10'000;
 constexpr int kBacklog = 64;
 
@@ -107,7 +107,7 @@ struct PageServer::State {
     uv_tcp_t tcp{};
     uv_write_t write{};
     State* state = nullptr;
-    uint64_t since_ms = 0;
+    uint64_t number = 0, since_ms = 0;
     std::string head, answer;
     char buffer[2048];
     bool answered = false;
@@ -120,7 +120,7 @@ struct PageServer::State {
     listener.data = this;
   }
   ~State() {
-    for (Connection* connection : connections) close(*connection);
+    while (!connections.empty()) close(*connections.begin()->second);
     uv_close(reinterpret_cast<uv_handle_t*>(&listener), nullptr);
     patience.reset();
     stopper.reset();
@@ -132,11 +132,8 @@ struct PageServer::State {
   static void close(Connection& connection) {
     auto* handle = reinterpret_cast<uv_handle_t*>(&connection.tcp);
     if (uv_is_closing(handle) != 0) return;
-    uv_close(handle, [](uv_handle_t* closed) {
-      auto* gone = static_cast<Connection*>(closed->data);
-      gone->state->connections.erase(gone);
-      delete gone;
-    });
+    connection.state->connections.erase(connection.number);
+    uv_close(handle, [](uv_handle_t* closed) { delete static_cast<Connection*>(closed->data); });
   }
 
   void accept() {
@@ -146,12 +143,12 @@ struct PageServer::State {
     uv_tcp_init(&loop, &c.tcp);
     c.tcp.data = &c;
     c.since_ms = uv_now(&loop);
-    connections.insert(owned.release());
-    const bool room = connections.size() <= kConnectionsMax;
+    c.number = ++last_number;
+    connections.emplace(c.number, owned.release());
     auto* stream = reinterpret_cast<uv_stream_t*>(&c.tcp);
-    if (uv_accept(reinterpret_cast<uv_stream_t*>(&listener), stream) != 0 || !room) {
-      return close(c);
-    }
+    if (uv_accept(reinterpret_cast<uv_stream_t*>(&listener), stream) != 0) return close(c);
+    // A scrape is done in milliseconds: who has a place for long only holds it.
+    if (connections.size() > kConnectionsMax) close(*connections.begin()->second);
     uv_read_start(
         stream,
         [](uv_handle_t* handle, size_t, uv_buf_t* into) {
@@ -193,8 +190,9 @@ struct PageServer::State {
   }
 
   void end_the_slow() {
-    for (Connection* connection : connections) {
-      if (uv_now(&loop) - connection->since_ms >= kPatienceMs) close(*connection);
+    while (!connections.empty() &&
+           uv_now(&loop) - connections.begin()->second->since_ms >= kPatienceMs) {
+      close(*connections.begin()->second);
     }
     patience->start(1'000);
   }
@@ -203,7 +201,8 @@ struct PageServer::State {
   const std::function<std::string()> page;
   uv_loop_t loop{};
   uv_tcp_t listener{};
-  std::set<Connection*> connections;
+  std::map<uint64_t, Connection*> connections;  // those that are open, the oldest first
+  uint64_t last_number = 0;
   std::unique_ptr<Timer> patience;
   std::unique_ptr<Handle<uv_async_t>> stopper;
   std::vector<std::unique_ptr<SignalWatch>> signals;

@@ -92,6 +92,24 @@ void add_memory(ClientOnDevice& row, std::string& group, const Client& client, u
   group = view->second.group;
 }
 
+json on_device_json(const Client& client, uint32_t index, const core::ClientStatus& status,
+                    const ServerFacts& facts, bool owned, const MemoryViews& views) {
+  ClientOnDevice row(status);
+  std::string group;
+  const core::ClientId id = status.view.id;
+  add_memory(row, group, client, facts.memory->device_on(id, static_cast<uint8_t>(index)), views);
+  json device = metrics_json(kClientDeviceMetrics, row);
+  device.update({{"device", index},
+                 {"memory_limited_as", owned ? group : ""},
+                 {"active", status.view.active},
+                 {"window", window_json(status.view.window_us)},
+                 {"profiled", status.profiled},
+                 {"waits", waits_json(status.waits)},
+                 {"promise", promise_json(status.promise)}});
+  device.update(bound_json(status));
+  return device;
+}
+
 }  // namespace
 
 std::string dump(const json& document) {
@@ -138,53 +156,44 @@ json bound_json(const core::ClientStatus& status) {
   return {{"exceeded_us_max", worst.over_us()}, {"exceeded_by", by}};
 }
 
-json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader) {
-  const MemoryViews views = facts.memory->views();
-  std::map<core::ClientId, json> clients;
-  for (const auto& [id, client] : engine.clients()) {
-    clients[id] = client_json(*client, facts, client.get() == engine.unobserved(), reader);
-  }
-  for (size_t index = 0; index < engine.devices().size(); ++index) {
-    const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
-    if (scheduler == nullptr) continue;
-    for (const core::ClientStatus& status : scheduler->clients()) {
-      const auto it = clients.find(status.view.id);
-      if (it == clients.end()) continue;
-      ClientOnDevice row(status);
-      std::string group;
-      const core::ClientId id = status.view.id;
-      add_memory(row, group, *engine.clients().at(id),
-                 facts.memory->device_on(id, static_cast<uint8_t>(index)), views);
-      json device = metrics_json(kClientDeviceMetrics, row);
-      device.update(
-          {{"device", index},
-           {"memory_limited_as", reader.owns(engine.clients().at(id)->identity()) ? group : ""},
-           {"active", status.view.active},
-           {"window", window_json(status.view.window_us)},
-           {"profiled", status.profiled},
-           {"waits", waits_json(status.waits)},
-           {"promise", promise_json(status.promise)},
-           {"measure_runs", scheduler->config().measure_runs}});
-      device.update(bound_json(status));
-      it->second["devices"].push_back(std::move(device));
-    }
-  }
+json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,
+             core::ClientId after, size_t room) {
   // Whoever asks who is attached needs all of them, however many are described.
   json pids = json::array();
+  std::map<core::ClientId, const Client*> clients;
   for (const auto& [id, client] : engine.clients()) {
     if (client->identity().pid != 0) pids.push_back(client->identity().pid);
+    if (id > after) clients[id] = client.get();
+  }
+  const MemoryViews views = facts.memory->views();
+  std::multimap<core::ClientId, std::pair<uint32_t, core::ClientStatus>> statuses;
+  for (uint32_t index = 0; index < engine.devices().size(); ++index) {
+    const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
+    if (scheduler == nullptr) continue;
+    for (core::ClientStatus& status : scheduler->clients()) {
+      const core::ClientId id = status.view.id;
+      statuses.emplace(id, std::pair(index, std::move(status)));
+    }
   }
   json list = json::array();
   size_t bytes = dump(pids).size();
-  for (auto& [id, client] : clients) {
-    bytes += dump(client).size() + 1;
-    if (bytes > kDocumentMax) break;
-    list.push_back(std::move(client));
+  for (const auto& [id, client] : clients) {
+    json one = client_json(*client, facts, client == engine.unobserved(), reader);
+    for (auto [it, end] = statuses.equal_range(id); it != end; ++it) {
+      const auto& [index, status] = it->second;
+      one["devices"].push_back(
+          on_device_json(*client, index, status, facts, reader.owns(client->identity()), views));
+      one["devices"].back()["measure_runs"] =
+          engine.devices()[index].scheduler->config().measure_runs;
+    }
+    bytes += dump(one).size() + 1;
+    if (bytes > room) break;
+    list.push_back(std::move(one));
   }
   const bool truncated = list.size() < clients.size();
   return {{"clients", std::move(list)},
           {"pids", std::move(pids)},
-          {"total", clients.size()},
+          {"total", engine.clients().size()},
           {"truncated", truncated}};
 }
 

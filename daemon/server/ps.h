@@ -34,6 +34,9 @@ nlohmann::json terms_json(const Terms& terms);
 nlohmann::json promise_json(const core::PromiseStatus& promise);
 // How long others may hold up one of its gaps, and how often it was longer.
 nlohmann::json bound_json(const core::ClientStatus& status);
-nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader);
+// Clients whose numbers are above `after`, in their order, as many as have room in so many bytes:
+// `truncated` says that there are more. No turn of the loop describes a whole crowd.
+nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,
+                       core::ClientId after, size_t room);
 
 }  // namespace heddle::server

@@ -234,7 +234,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
   if (changes && !is_privileged(asker.peer)) return refusal();
   switch (request.kind) {
     case Kind::kPs:
-      return done(ps_json(engine, facts, Reader(asker)));
+      return done(ps_json(engine, facts, Reader(asker), request.client, kDocumentMax));
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles, is_privileged(asker.peer)));
     case Kind::kBypass:
@@ -245,7 +245,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       return done({{"version", HEDDLE_VERSION},
                    {"profiles", profiles.status()},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
-                   {"ps", ps_json(engine, facts, Reader(asker))}});
+                   {"ps", ps_json(engine, facts, Reader(asker), 0, kDocumentMax / 2)}});
     case Kind::kProfile:  // the server makes these
     case Kind::kPolicyList:
     case Kind::kPolicyLoad:

@@ -3,6 +3,7 @@
 decides the same when it is replayed; who may not, and what cannot be, is told in one line."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -54,6 +55,7 @@ def check(where):
     told = heddle(where, "trace", "replay", trace, code=2).stderr
     assert "heddle replay --trace" in told, told
     check_candidates(where, trace)
+    check_places(where)
 
     scored = json.loads(heddle(where, "trace", "predict", trace, "--json").stdout)
     assert {t["launches"] for t in scored["tasks"]} == {c["launches"] for c in shown["clients"]}
@@ -86,6 +88,26 @@ def check(where):
     heddle(where, "trace", "cut", cut, other, "--seconds", 99)
     assert heddle(where, "trace", "show", other).stderr == "", "it has an end now"
     other.unlink()
+
+
+def check_places(where):
+    """A trace names programs of all users: it takes the place of a link, and waits for no pipe."""
+    aim, link, pipe = (where.folder / name for name in ("aim", "link.trace", "pipe"))
+    aim.write_text("somebody's")
+    for left in (link, pipe):
+        left.unlink(missing_ok=True)
+    link.symlink_to(aim)
+    heddle(where, "record", link, "--seconds", 0.1)
+    assert aim.read_text() == "somebody's" and not link.is_symlink(), "the link was followed"
+    heddle(where, "trace", "cut", link, aim, "--seconds", 1)
+    os.mkfifo(pipe)
+    told = heddle(where, "record", pipe, "--seconds", 0.1, code=1).stderr
+    assert told.count("\n") == 1 and "something else than a file" in told, told
+    told = heddle(where, "trace", "cut", link, pipe, "--seconds", 1, code=1).stderr
+    assert "something else than a file" in told, told
+    pipe.unlink()
+    for never in ("nan", "inf", "-1", "1e300"):
+        heddle(where, "record", link, f"--seconds={never}", code=2)
 
 
 def check_candidates(where, trace):

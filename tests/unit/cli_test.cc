@@ -3,21 +3,50 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <fstream>
 #include <random>
 
+#include "daemon/cli/daemon.h"
 #include "daemon/cli/elf.h"
 #include "daemon/cli/policy_test.h"
 #include "daemon/cli/preload.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/probe.h"
+#include "daemon/cli/seconds.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+TEST(Print, JsonIsAsciiAndLosesNothing) {
+  ::testing::internal::CaptureStdout();
+  write_json({{"label", "evil\u009b31m\u202e"}});
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  for (const unsigned char c : text) EXPECT_LT(c, 0x80) << text;
+  EXPECT_EQ(nlohmann::json::parse(text)["label"], "evil\u009b31m\u202e");
+}
+
+TEST(Options, ANumberIsBetweenItsBounds) {
+  CLI::App app;
+  double seconds = 0;
+  app.add_option("--seconds", seconds)->transform(as_seconds())->check(between(0.1, 60));
+  const auto takes = [&](const std::string& text) {
+    try {
+      app.parse("--seconds=" + text);
+      return true;
+    } catch (const CLI::ParseError&) {
+      return false;
+    }
+  };
+  for (const char* bad : {"nan", "-nan", "inf", "-inf", "-1", "0", "61", "1e300", "2m", "x", ""}) {
+    EXPECT_FALSE(takes(bad)) << bad << " was taken for " << seconds;
+  }
+  for (const char* good : {"0.1", "60", "1m", "5s", "1e1"}) EXPECT_TRUE(takes(good)) << good;
+}
 
 TEST(Print, ATerminalIsSentNothingThatItObeys) {
   EXPECT_EQ(printable("a b"), "a b");

@@ -211,7 +211,15 @@ TEST(Prometheus, EachMetricHasOneHeadAndStandsTogether) {
 TEST(Prometheus, LabelsOfProgramsCannotBreakAPage) {
   const std::string page = page_of("a\"} 1\nfake 2\\\x01\xff");
   EXPECT_EQ(page.find("\nfake"), page.npos) << page;
-  EXPECT_NE(page.find("label=\"a\\\"} 1\\nfake 2\\\\?\xef\xbf\xbd\""), page.npos) << page;
+  EXPECT_NE(page.find("label=\"a\\\"} 1?fake 2\\\\??\""), page.npos) << page;
+  EXPECT_NE(page_of("").find("label=\"\""), page.npos);
+}
+
+// A C1 control character, and one that turns the direction of what follows.
+TEST(Prometheus, LabelsOfProgramsObeyNoTerminal) {
+  const std::string page = page_of("evil\u009b31m\u202e");
+  EXPECT_EQ(page.find("\u009b"), page.npos) << page;
+  EXPECT_EQ(page.find("\u202e"), page.npos) << page;
 }
 
 TEST(Prometheus, CgroupsNameContainersAndPods) {

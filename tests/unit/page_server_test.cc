@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace heddle::server {
 namespace {
@@ -98,6 +99,18 @@ TEST_F(PageServerTest, WhoeverSaysNothingHoldsNobodyUp) {
   ASSERT_GT(send(half, rest.data(), rest.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(read_all(half).starts_with("HTTP/1.1 200 "));
   close(silent);
+}
+
+TEST_F(PageServerTest, WhoeverHoldsAllPlacesMakesRoom) {
+  std::vector<int> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(connect_to());
+    ASSERT_GT(send(silent.back(), "GET /met", 8, MSG_NOSIGNAL), 0);
+  }
+  EXPECT_TRUE(ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200 "));
+  char byte = 0;
+  EXPECT_LE(recv(silent.front(), &byte, 1, 0), 0) << "the oldest was ended";
+  for (const int fd : silent) close(fd);
 }
 
 TEST_F(PageServerTest, EndsWhoeverTalksTooMuch) {

@@ -1,9 +1,13 @@
 // heddle policy diff's lines, and who heddle explain means.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "daemon/cli/explain.h"
+#include "daemon/cli/policy_change.h"
 #include "daemon/cli/policy_history.h"
 
 namespace heddle::cli {
@@ -25,6 +29,22 @@ TEST(LineDiff, ShowsWhatChangedWithWhatIsAround) {
             "@@ line 1\n 1\n-2\n 3\n 4\n 5\n@@ line 17\n 17\n 18\n 19\n-20\n+twenty\n 21\n 22\n "
             "23\n");
   EXPECT_NE(line_diff("a", "a\n"), "") << "the end of the last line is a difference";
+}
+
+TEST(PolicyWord, ALuaFileThatIsHereIsAPath) {
+  char name[] = "/tmp/heddle-test-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const std::filesystem::path before = std::filesystem::current_path(), here = name;
+  std::filesystem::current_path(here);
+  std::ofstream("mine.lua") << "return policy {}";
+  std::filesystem::create_directory("priority");
+  EXPECT_EQ(policy_named("mine.lua"), here / "mine.lua");
+  EXPECT_EQ(policy_named("./other.lua"), here / "./other.lua");
+  EXPECT_EQ(policy_named("other.lua"), "other.lua") << "the daemon says that there is none";
+  EXPECT_EQ(policy_named("priority"), "priority");
+  EXPECT_EQ(policy_named(""), "");
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(here);
 }
 
 TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {

@@ -1,6 +1,8 @@
 // heddle ps: that it fits its columns, says its units, and leaves nothing out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "daemon/cli/print.h"
@@ -109,6 +111,23 @@ TEST(Ps, APromiseHasALineThatSaysHowItIsKept) {
   const std::string young = line(promise(nullptr, 0, 0, nullptr));
   EXPECT_NE(young.find("client 5: promise 1.10: no block has ended yet\n"), young.npos) << young;
   EXPECT_EQ(line(nullptr).find("promise"), kept.npos);
+}
+
+TEST(Ps, OnesOwnAndTheMostImportantComeFirst) {
+  json clients = json::array({client(1), client(2), client(3), client(4)});
+  clients[0]["hidden"] = clients[1]["hidden"] = true;
+  clients[0]["priority"] = clients[2]["priority"] = 9;
+  const std::string text = printed(clients);
+  const size_t order[] = {text.find("\n4 "), text.find("\n3 "), text.find("\n2 "),
+                          text.find("\n1 ")};
+  EXPECT_TRUE(std::is_sorted(std::begin(order), std::end(order))) << text;
+  EXPECT_NE(order[3], text.npos) << text;
+}
+
+TEST(Ps, AFewBytesAreAThousandthOfAGiB) {
+  EXPECT_EQ(memory_text({{"memory_bytes", 8}}), "0.001");
+  EXPECT_EQ(memory_text({{"memory_bytes", 0}, {"memory_limit_bytes", 2.0 * (1 << 30)}}), "0/2");
+  EXPECT_EQ(memory_text({{"memory_bytes", 1.5 * (1 << 30)}}), "1.5");
 }
 
 TEST(Ps, AClientThatUsesNoGpuYetIsListed) {
