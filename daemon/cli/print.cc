@@ -209,6 +209,14 @@ void print_mps(std::ostream& out, const json& mps) {
   if (mps.at("error") != "") out << "  problem: " << printable(mps.at("error")) << '\n';
 }
 
+void print_refusals(std::ostream& out, const json& refusals) {
+  if (refusals.value("count", 0) == 0) return;
+  const std::string last = refusals.at("last");
+  out << "refused   " << refusals.at("count") << " connections, the last "
+      << std::llround(refusals.at("last_s_ago").get<double>()) << " s ago"
+      << (last.empty() ? "" : ": " + printable(last)) << '\n';
+}
+
 // The limits on device memory that hold somebody now.
 void print_memory(std::ostream& out, const json& groups) {
   const auto gib = [](const json& bytes) {
@@ -251,6 +259,7 @@ void print_status(std::ostream& out, const json& answer) {
   }
   out << "bypass    " << (answer.at("bypass") ? "on: every gate is open" : "off") << '\n'
       << "clients   " << answer.at("clients") << '\n';
+  print_refusals(out, answer.value("refusals", json::object()));
   print_memory(out, answer.value("memory", json::array()));
   for (const json& device : answer.at("devices")) {
     const json& s = device.at("stats");
