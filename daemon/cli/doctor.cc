@@ -407,6 +407,9 @@ class Examination {
             "restart the program");
         ++bypasses;
       }
+      if (client.value("clock_ahead_s", 0.0) != 0) {
+        add(Level::kNone, "client", who + ": " + clock_text(client) + " (a time namespace)");
+      }
       for (const auto& [reason, remedy] : kRemedies) {
         const uint64_t count = client.at("counters").at("self").value(reason, uint64_t{0});
         if (count == 0) continue;

@@ -170,6 +170,14 @@ std::string rule_text(const json& grade) {
   return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
 }
 
+std::string clock_text(const json& client) {
+  const double ahead_s = client.at("clock_ahead_s");
+  char text[96];
+  snprintf(text, sizeof text, "its clock is %.3f s %s heddled's, which heddled allows for",
+           std::abs(ahead_s), ahead_s > 0 ? "ahead of" : "behind");
+  return text;
+}
+
 // Its own, and what its limit has left for nobody: "1.5 GiB (12.0 of 20.0)".
 std::string memory_text(const json& device) {
   const double used = device.value("memory_bytes", 0.0);

@@ -24,6 +24,7 @@ void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces 
 std::string added_text(const nlohmann::json& device);
 // The same: GiB that it uses, or its group of that group's limit.
 std::string memory_text(const nlohmann::json& device);
+std::string clock_text(const nlohmann::json& client);
 
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,13 @@ constexpr int kAcceptedInATurn = 512;
 // A line about refused connections this often; out of descriptors, no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
+
+Clocks clocks_now() {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  return {static_cast<uint64_t>(monotonic_now()),
+          static_cast<uint64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(wall.tv_nsec)};
+}
 
 }  // namespace
 
@@ -306,6 +314,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
   identity.counts_memory = message.counts_memory;
+  identity.tells_clock = message.clocks.monotonic_ns != 0;
+  identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Applicant applicant{origin, identity.label, message.priority, message.sms};
   const Grade grade = server::grade(rules_, geteuid(), applicant);

@@ -61,6 +61,8 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     set_text(facts.memory, ipc::kLabelBytes, [&](unsigned n) { return attach.initMemory(n); });
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
+    attach.setMonotonicNs(facts.monotonic_ns);
+    attach.setWallNs(facts.wall_ns);
   });
 }
 

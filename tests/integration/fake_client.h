@@ -28,8 +28,9 @@ class FakeClient {
     std::string gpus = {};        // a letter each: the GPUs that these are
     uint32_t driver_version = 0;  // CUDA's; 0: it does not say
     std::string sms = {};
-    bool splits = true;  // its driver has Green Contexts
-    bool mps = false;    // an MPS control daemon's socket is there
+    bool splits = true;          // its driver has Green Contexts
+    bool mps = false;            // an MPS control daemon's socket is there
+    int64_t clock_ahead_ns = 0;  // of its time namespace; 0: it does not say what time it is
     // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
     bool first_build = false;
   };

@@ -108,6 +108,13 @@ TEST_F(Doctor, TellsWhoWasRefusedLately) {
   EXPECT_EQ(finding("refused").text, "not there");
 }
 
+TEST_F(Doctor, TellsOfAClockThatIsApart) {
+  facts_["daemon"]["ps"]["clients"][0]["clock_ahead_s"] = -1.5;
+  const auto told = texts("client");
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_NE(told[0].find("its clock is 1.500 s behind heddled's"), std::string::npos) << told[0];
+}
+
 TEST_F(Doctor, WantsADriverOfTheFloor) {
   facts_["driver"]["version"] = 12020;
   EXPECT_TRUE(says("driver", Level::kError, "CUDA 12.2"));
