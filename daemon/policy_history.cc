@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "daemon/base/json.h"
+#include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 #include "daemon/base/utc_text.h"
 #include "daemon/policy_store.h"
@@ -188,8 +189,7 @@ Result<void> FilePolicyStore::remember_past() {
 }
 
 void FilePolicyStore::recall_past() {
-  std::ifstream stream(past_state_);
-  const json rows = json::parse(stream, nullptr, false);
+  const json rows = parse_json(read_file(past_state_, "").value_or(""));
   if (!rows.is_array()) return;
   for (const json& row : rows) {
     Past one;

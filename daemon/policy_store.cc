@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "daemon/base/json.h"
 #include "daemon/base/owners.h"
+#include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 
 namespace heddle {
@@ -386,8 +388,8 @@ std::optional<FilePolicyStore::Content> FilePolicyStore::content_from(const json
 }
 
 void FilePolicyStore::recall_good() {
-  std::ifstream stream(good_state_);
-  std::optional<Content> content = content_from(json::parse(stream, nullptr, false));
+  std::optional<Content> content =
+      content_from(parse_json(read_file(good_state_, "").value_or("")));
   if (!content) return;
   if (Result<server::Generation> good = offer(std::move(*content))) known_.good = std::move(*good);
 }

@@ -5,8 +5,9 @@
 # SOCK_SEQPACKET socket. Launch records (Record) travel through the shared-memory rings of
 # ipc/layout.h as one bare 64-byte segment: a root pointer and up to seven data words.
 #
-# Times are nanoseconds of CLOCK_MONOTONIC, which all processes of one host share. Durations are
-# microseconds where they are predictions.
+# Times are nanoseconds of CLOCK_MONOTONIC as the client reads it, in both directions: all processes
+# of one host share it but those of a time namespace, and the daemon knows how far theirs is apart.
+# Durations are microseconds where they are predictions.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("heddle::wire");
@@ -106,6 +107,8 @@ struct Attach {
   run @15 :Text;            # HEDDLE_RUN: processes with the same one share that limit
   mpsMemoryLimit @16 :Bool; # CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is set where it runs
   hintsByDevice @17 :Bool;  # it reads ControlMemory::hints of each device
+  monotonicNs @18 :UInt64;  # its CLOCK_MONOTONIC when it sent this, ...
+  wallNs @19 :UInt64;       # ... and CLOCK_REALTIME, by which the daemon knows when that was
 }
 
 struct RegisterKernel {

@@ -119,7 +119,7 @@ struct ControlMemory {
   struct alignas(64) Header {
     uint32_t magic;
     uint32_t version;
-    std::atomic<int64_t> heartbeat_ns;    // CLOCK_MONOTONIC, every kHeartbeatPeriodNs
+    std::atomic<int64_t> heartbeat_ns;    // the client's clock, every kHeartbeatPeriodNs
     std::atomic<uint32_t> bypass;         // nonzero: launch freely
     std::atomic<uint32_t> starvation_ms;  // longest wait in an ask
     std::atomic<uint32_t> spin_us;        // how long a waiter polls before it sleeps

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 #include <variant>
 #include <vector>
 
 #include "daemon/base/files.h"
+#include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 
 namespace heddle::profiles {
@@ -151,7 +151,7 @@ Result<DeviceModel> parse_gpu_model(std::string_view text, const std::string& fi
   std::string error;
   try {
     Reader in(file);
-    DeviceModel model = read(toml::parse(text, file), in);
+    DeviceModel model = read(parse_toml(text, file), in);
     if (in.error().empty()) return model;
     error = in.error();
   } catch (const toml::parse_error& e) {
@@ -164,12 +164,8 @@ Result<DeviceModel> parse_gpu_model(std::string_view text, const std::string& fi
 }
 
 Result<DeviceModel> load_gpu_model(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return fail(path + ":1: cannot be read, or is empty; check the path and its permissions");
-  }
-  return parse_gpu_model(std::move(text).str(), path);
+  const auto text = read_file(path, "check the path and its permissions");
+  return text ? parse_gpu_model(*text, path) : tl::unexpected<Error>(text.error());
 }
 
 Result<DeviceModel> find_gpu_model(const std::string& directory, const std::string& gpu) {

@@ -270,7 +270,7 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
 Result<Profile> parse(std::string_view text, const std::string& file) {
   std::string error;
   try {
-    Profile profile = read(toml::parse(text, file), file, error);
+    Profile profile = read(parse_toml(text, file), file, error);
     if (error.empty()) return profile;
   } catch (const toml::parse_error& e) {
     error = file + ":" + std::to_string(std::max<uint32_t>(e.source().begin.line, 1)) + ": " +

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <sstream>
@@ -13,6 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 
 namespace heddle::profiles {
@@ -174,12 +174,8 @@ std::string format(const Profile& p) {
 }
 
 Result<Profile> load(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return fail(path + ":1: cannot be read, or is empty; check the path and its permissions");
-  }
-  return parse(std::move(text).str(), path);
+  const auto text = read_file(path, "check the path and its permissions");
+  return text ? parse(*text, path) : tl::unexpected<Error>(text.error());
 }
 
 Result<void> save(const std::string& path, const Profile& profile) {

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <sstream>
+
+#include "daemon/base/json.h"
+#include "daemon/base/read_file.h"
 
 namespace heddle::bench {
 namespace fs = std::filesystem;
@@ -199,9 +201,9 @@ std::string render(const Json& value, int depth) {
 }
 
 Json read_json(const std::string& path) {
-  std::ifstream file(path);
-  Json json = Json::parse(file, nullptr, false);
-  if (!file || !json.is_object()) refuse(path, "cannot be read as JSON");
+  const auto text = read_file(path, "");
+  Json json = parse_json<Json>(text.value_or(""));
+  if (!json.is_object()) refuse(path, "cannot be read as JSON");
   return json;
 }
 

@@ -11,6 +11,7 @@
 
 #include "bench/scenario/reader.h"
 #include "daemon/base/nearest.h"
+#include "daemon/base/read_file.h"
 
 namespace heddle::scenario {
 namespace {
@@ -198,13 +199,7 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
 }
 
 Result<std::string> contents(const std::string& path) {
-  std::ifstream stream(path);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return fail(path +
-                ": cannot be read; bench/scenarios has some, and bench/README.md the format");
-  }
-  return text.str();
+  return read_file(path, "bench/scenarios has some, and bench/README.md the format");
 }
 
 // What `base` names, if anything, under the keys of `root`; `text` gets that file's behind its own.
@@ -215,7 +210,7 @@ Result<toml::table> merged(toml::table root, const std::string& file, std::strin
       (std::filesystem::path(file).parent_path() / base.value_or("")).lexically_normal();
   const auto more = contents(path);
   if (!more) return fail(file + ": base: " + more.error().message);
-  toml::table out = toml::parse(*more, path);
+  toml::table out = parse_toml(*more, path);
   if (out.contains("base")) return fail(path + ": is a base and has one; one is enough");
   root.erase("base");
   for (auto&& [key, node] : root) {
@@ -233,7 +228,7 @@ Result<Scenario> parse(std::string text, const std::string& file) {
   scenario.file = file;
   std::string error;
   try {
-    const auto root = merged(toml::parse(text, file), file, text);
+    const auto root = merged(parse_toml(text, file), file, text);
     if (!root) return fail(root.error().message);
     read(*root, file, error, scenario);
   } catch (const toml::parse_error& e) {

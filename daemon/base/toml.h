@@ -2,6 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/base/nesting.h"
 
 // Its parser asserts what damaged text does not keep, and then looks for it and says so.
 #include <toml++/impl/preprocessor.h>
@@ -16,3 +21,17 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #endif
 #include <toml++/toml.h>
+
+namespace heddle {
+
+// What all TOML goes through. Throws toml::parse_error, also for what is deeper than it can be.
+inline toml::table parse_toml(std::string_view text, const std::string& file) {
+  if (const uint32_t line = nests_too_deep(text); line != 0) {
+    throw toml::parse_error("nests too deep; no file of heddle's does",
+                            toml::source_position{line, 1},
+                            std::make_shared<const std::string>(file));
+  }
+  return toml::parse(text, file);
+}
+
+}  // namespace heddle

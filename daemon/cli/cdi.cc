@@ -15,6 +15,8 @@
 #include <iostream>
 #include <vector>
 
+#include "daemon/base/json.h"
+#include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/elf.h"
@@ -248,11 +250,11 @@ int run_cdi_hook(std::istream& in) {
   std::string obstacle = "its bundle has no config.json that names a root";
   std::string container;
   try {
-    const json state = json::parse(in, nullptr, false);
+    const json state = parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
     container = text_of(state, "id");
     const fs::path bundle = text_of(state, "bundle");
-    std::ifstream file(bundle / "config.json");
-    const json config = json::parse(file, nullptr, false);
+    const auto text = read_file(bundle / "config.json", "");
+    const json config = text ? parse_json(*text) : json();
     const json root_of = config.is_object() ? config.value("root", json()) : json();
     const std::string root = text_of(root_of, "path");
     if (!root.empty()) obstacle = preload_in(bundle / root, shim_path());

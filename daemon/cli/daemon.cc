@@ -10,6 +10,7 @@
 #include <iostream>
 #include <vector>
 
+#include "daemon/base/json.h"
 #include "ipc/limits.h"
 #include "ipc/socket.h"
 
@@ -46,7 +47,7 @@ Answer exchange(int fd, const std::string& path, const server::Request& request,
   const Result<server::Reply> reply =
       server::decode_reply({buffer.data(), static_cast<size_t>(length)});
   if (!reply) return {kFailed, path + ": " + reply.error().message, {}};
-  const nlohmann::json document = nlohmann::json::parse(reply->json, nullptr, false);
+  const nlohmann::json document = parse_json(reply->json);
   if (document.is_discarded()) return {kFailed, path + ": the answer is no JSON", {}};
   if (reply->ok) return {kOk, "", document};
   const bool refused = document.value("code", "") == "refused";
@@ -107,8 +108,7 @@ Answer ask_for_document(const std::string& socket, server::Request::Kind kind) {
   if (memory >= 0 && fstat(memory, &size) == 0) {
     std::string text(static_cast<size_t>(size.st_size), 0);
     const ssize_t got = pread(memory, text.data(), text.size(), 0);
-    answer.json = nlohmann::json::parse(
-        text.substr(0, static_cast<size_t>(std::max<ssize_t>(0, got))), nullptr, false);
+    answer.json = parse_json(text.substr(0, static_cast<size_t>(std::max<ssize_t>(0, got))));
   }
   if (memory >= 0) close(memory);
   if (answer.code == kOk && !answer.json.is_object())

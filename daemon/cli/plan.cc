@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/seconds.h"
@@ -139,8 +140,9 @@ int predict(const PlanOptions& o, bool as_json) {
 // What the planner predicts by: a saved forest, or one that is learned now.
 Result<plan::Predictor> predictor_of(const PlanOptions& o, const std::optional<plan::JobTable>& t) {
   if (!o.predictor.empty()) {
-    std::ifstream in(o.predictor);
-    if (!in) return fail(o.predictor + ": cannot be read; write it with `heddle plan train`");
+    const auto text = read_file(o.predictor, "write it with `heddle plan train`");
+    if (!text) return tl::unexpected<Error>(text.error());
+    std::istringstream in(*text);
     return plan::Predictor::read(in, o.predictor);
   }
   if (!t) return fail("nothing to predict by; give --data DIR, or --predictor FILE");

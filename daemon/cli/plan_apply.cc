@@ -13,9 +13,9 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
+#include "daemon/base/read_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/mig_apply.h"
 #include "daemon/cli/plan.h"
@@ -161,13 +161,6 @@ int show_slices(const json& plan, const json& made, bool as_json) {
 
 // ---- rules ----
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) return fail(path + ": cannot be read; run this as heddled's user");
-  return text.str();
-}
-
 // Renamed over the old one, so that nobody reads half of it.
 Result<void> write_file(const std::string& path, const std::string& text) {
   std::error_code error;
@@ -233,7 +226,7 @@ Answer apply_rules(const std::string& socket, const json& status, const std::str
         "heddled has no configuration file; start it with --config FILE, or apply "
         "without --rules");
   }
-  const auto before = read_file(file);
+  const auto before = read_file(file, "run this as heddled's user");
   if (!before) return failed(before.error().message);
   const std::string after = with_rules(*before, rules);
   if (auto done = write_file(file, after); !done) return failed(done.error().message);

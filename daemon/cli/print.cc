@@ -192,6 +192,14 @@ std::string rule_text(const json& grade) {
   return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
 }
 
+std::string clock_text(const json& client) {
+  const double ahead_s = client.at("clock_ahead_s");
+  char text[96];
+  snprintf(text, sizeof text, "its clock is %.3f s %s heddled's, which heddled allows for",
+           std::abs(ahead_s), ahead_s > 0 ? "ahead of" : "behind");
+  return text;
+}
+
 // Its own, and what its limit has left for nobody: "1.5 GiB (12.0 of 20.0)".
 std::string memory_text(const json& device) {
   const double used = device.value("memory_bytes", 0.0);
@@ -230,6 +238,14 @@ void print_mps(std::ostream& out, const json& mps) {
     out << "  it is in heddled's cgroup: who ends that ends MPS and its clients\n";
   }
   if (mps.at("error") != "") out << "  problem: " << printable(mps.at("error")) << '\n';
+}
+
+void print_refusals(std::ostream& out, const json& refusals) {
+  if (refusals.value("count", 0) == 0) return;
+  const std::string last = refusals.at("last");
+  out << "refused   " << refusals.at("count") << " connections, the last "
+      << std::llround(refusals.at("last_s_ago").get<double>()) << " s ago"
+      << (last.empty() ? "" : ": " + printable(last)) << '\n';
 }
 
 // The limits on device memory that hold somebody now.
@@ -274,6 +290,7 @@ void print_status(std::ostream& out, const json& answer) {
   }
   out << "bypass    " << (answer.at("bypass") ? "on: every gate is open" : "off") << '\n'
       << "clients   " << answer.at("clients") << '\n';
+  print_refusals(out, answer.value("refusals", json::object()));
   print_memory(out, answer.value("memory", json::array()));
   for (const json& device : answer.at("devices")) {
     const json& s = device.at("stats");

@@ -108,6 +108,7 @@ void print_notes(std::ostream& out, const json& client) {
   if (client.at("unseen") != "") {
     out << who << "rules cannot go by its " << printable(client.at("unseen")) << '\n';
   }
+  if (client.value("clock_ahead_s", 0.0) != 0) out << who << clock_text(client) << '\n';
   if (client.at("managed") == false) {
     out << who << "unmanaged: " << printable(client.at("reason")) << '\n';
   }

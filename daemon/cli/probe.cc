@@ -18,6 +18,7 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/base/json.h"
 #include "daemon/cli/preload.h"
 
 namespace heddle::cli {
@@ -287,7 +288,7 @@ json probe_gpu() {
     // Not waited for: inside of a driver that hangs it does not even die. Init will have it.
     waitpid(child, nullptr, WNOHANG);
   }
-  out = json::parse(text, nullptr, false);
+  out = parse_json(text);
   if (!out.is_object()) {
     const char* why =
         length == 0 ? "the driver ended the process that asked it" : "the driver does not answer";

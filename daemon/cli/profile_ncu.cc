@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include "daemon/base/read_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/preload.h"
 #include "daemon/cli/print.h"
@@ -100,13 +100,9 @@ void leave_heddle_and_mps() {
 }  // namespace
 
 int profile_import_ncu(const NcuOptions& options) {
-  std::ifstream stream(options.report, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return failed(options, options.report + ": cannot be read, or is empty; check the path");
-  }
-  const Result<profiles::NcuReport> report =
-      profiles::parse_ncu(std::move(text).str(), options.report);
+  const Result<std::string> text = read_file(options.report, "check the path", kReportMost);
+  if (!text) return failed(options, text.error().message);
+  const Result<profiles::NcuReport> report = profiles::parse_ncu(*text, options.report);
   if (!report) return failed(options, report.error().message);
   if (options.as_json) {
     json kernels = json::array();

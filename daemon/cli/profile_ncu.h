@@ -12,6 +12,8 @@
 
 namespace heddle::cli {
 
+inline constexpr size_t kReportMost = 1 << 30;  // bytes; a launch is a line for each metric
+
 struct NcuOptions {
   std::string report;                     // import-ncu: what ncu --csv wrote
   std::string into;                       // import-ncu: a profile that gets the metrics

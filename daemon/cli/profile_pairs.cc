@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
+#include "daemon/base/json.h"
+#include "daemon/base/read_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
 #include "daemon/cli/profile_ncu.h"
@@ -17,15 +18,6 @@ namespace heddle::cli {
 namespace {
 
 using nlohmann::json;
-
-Result<std::string> contents(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
-  if (!stream || text.empty()) {
-    return fail(path + ": cannot be read, or is empty; check the path");
-  }
-  return text;
-}
 
 // The kernels of a result, with what was measured of each in the report.
 std::vector<core::Mix> mixes_of(const json& document, const profiles::NcuReport& report,
@@ -112,14 +104,15 @@ int profile_predict_pairs(const NcuOptions& options) {
   const auto refused = [&](const std::string& why) {
     return show_error(options.as_json, {kFailed, why, {}});
   };
-  const Result<std::string> pairs = contents(options.pairs), text = contents(options.report);
+  const Result<std::string> pairs = read_file(options.pairs, "check the path"),
+                            text = read_file(options.report, "check the path", kReportMost);
   if (!pairs) return refused(pairs.error().message);
   if (!text) return refused(text.error().message);
   const Result<profiles::NcuReport> report = profiles::parse_ncu(*text, options.report);
   if (!report) return refused(report.error().message);
   json all;
   try {
-    const json document = json::parse(*pairs);
+    const json document = parse_json(*pairs);
     const Result<core::DeviceModel> device =
         options.gpu_model.empty()
             ? profiles::find_gpu_model(gpu_models_directory(), document.value("gpu", ""))

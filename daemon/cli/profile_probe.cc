@@ -12,6 +12,7 @@
 #include <map>
 #include <sstream>
 
+#include "daemon/base/json.h"
 #include "daemon/cli/child.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/print.h"
@@ -82,7 +83,7 @@ class Microbenchmark {
  private:
   json hear(double patience_s) {
     const auto line = child_.hear(patience_s);
-    json said = json::parse(line.value_or(""), nullptr, false);
+    json said = parse_json(line.value_or(""));
     if (said.is_object()) return said;
     const std::string told = last_line(log_);
     fail(line             ? "said " + printable(*line)

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 #include <sstream>
 
+#include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 
 namespace heddle::plan {
@@ -111,7 +111,7 @@ Result<std::vector<JobEntry>> parse_job_set(const std::string& text, const std::
   std::vector<JobEntry> jobs;
   std::set<std::string> names;
   try {
-    const toml::table root = toml::parse(text);
+    const toml::table root = parse_toml(text, file);
     for (const auto& [key, node] : root) {
       if (key.str() != "job") {
         reader.problem(key.source(),
@@ -139,11 +139,8 @@ Result<std::vector<JobEntry>> parse_job_set(const std::string& text, const std::
 }
 
 Result<std::vector<JobEntry>> read_job_set(const std::string& file, const JobTable* table) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return fail(file + ": cannot be read; check the path");
-  return parse_job_set(text.str(), file, table);
+  const auto text = read_file(file, "check the path");
+  return text ? parse_job_set(*text, file, table) : tl::unexpected<Error>(text.error());
 }
 
 }  // namespace heddle::plan

@@ -4,10 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "daemon/base/files.h"
+#include "daemon/base/read_file.h"
 #include "daemon/plan/mig.h"
 
 namespace heddle::plan {
@@ -43,9 +43,11 @@ std::vector<std::string> split(const std::string& line) {
 // The rows below a header that must be this one. Every cell from `numbers` on is a number >= 0.
 Result<std::vector<Row>> read_csv(const std::string& path, const std::string& header,
                                   size_t numbers) {
-  std::ifstream file(path);
+  const auto text = read_file(path, kRemedy + 2);
+  if (!text) return tl::unexpected<Error>(text.error());
+  std::istringstream file(*text);
   std::string line;
-  if (!std::getline(file, line)) return fail(path + ": cannot be read, or is empty" + kRemedy);
+  if (!std::getline(file, line)) return fail(path + ": is empty" + kRemedy);
   const std::vector<std::string> columns = split(line);
   if (columns != split(header)) return fail(path + ":1: the header must be " + header + kRemedy);
   std::vector<Row> rows;

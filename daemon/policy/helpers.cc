@@ -1,14 +1,10 @@
 // The functions that policies may call.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 
 #include "daemon/base/nearest.h"
+#include "daemon/base/read_file.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::policy {
@@ -255,25 +251,8 @@ void add_trace(Session& s, std::string_view line) {
   if (s.log) s.log(line);
 }
 
-// Whatever lies there: a pipe is not waited for, and a large file is not read to its end.
 Result<std::string> read_source(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return fail(path + ": cannot be read; check that it exists and who owns it");
-  struct stat file;
-  const bool regular = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
-  std::string text(kSourceBytes + 1, '\0');
-  size_t length = 0;
-  while (regular && length < text.size()) {
-    const ssize_t count = ::read(fd, text.data() + length, text.size() - length);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    length += static_cast<size_t>(count);
-  }
-  close(fd);
-  if (!regular) return fail(path + ": no regular file; a policy is a page of Lua");
-  text.resize(length);
-  if (text.size() > kSourceBytes) return fail(path + ": over 256 KiB; a policy is a page of Lua");
-  return text;
+  return read_file(path, "check that it exists and who owns it; a policy is a page of Lua", kSourceBytes);
 }
 
 void open_helpers(lua_State* L, Session& s) {

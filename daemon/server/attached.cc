@@ -166,13 +166,24 @@ bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim
     Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
     if (!ipc::read_record(copy, claim.fields)) return false;
     cursor.ask = seq;
-    claim.at = plausible_time(claim.fields.at_ns, floor_of(thread), now);
+    claim.at = date(claim, now);
   }
   const uint32_t open = intake_.open_ask(thread);
   if (open != 0 && ipc::slot_withdrawn(block, open)) {
     claims.push_back({Claim::Source::kWithdrawal, thread, open, now});
   }
   return !posted(thread) || drain_ring(thread, now, claims);
+}
+
+core::TimeNs Client::date(const Claim& claim, core::TimeNs now) {
+  const uint64_t at_ns = claim.fields.at_ns;
+  if (!identity_.tells_clock && at_ns <= INT64_MAX / 2) {
+    // Of the clock of an older shim it is known that it is no less ahead than its records.
+    const core::TimeNs ahead = static_cast<core::TimeNs>(at_ns) - now;
+    if (ahead > kStampNs) identity_.clock_ahead = std::max(identity_.clock_ahead, ahead);
+  }
+  return plausible_time(at_ns - static_cast<uint64_t>(identity_.clock_ahead),
+                        floor_of(claim.thread), now);
 }
 
 bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
@@ -185,7 +196,7 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
         claims.push_back({Claim::Source::kRecord, thread});
         Claim& claim = claims.back();
         sound &= ipc::read_record(copy, claim.fields);
-        claim.at = plausible_time(claim.fields.at_ns, floor_of(thread), now);
+        claim.at = date(claim, now);
         cursor.last_at = claim.at;
       },
       room_);
@@ -210,6 +221,7 @@ bool Client::apply(const core::Decision& d) {
   if (d.kind == core::DecisionKind::kGrant) {
     if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
+    granted_at_ = d.at;
     ipc::slot_answer(control_->grants[d.thread], d.ask_seq,
                      {d.credit_us, d.epoch, partition_of(d), d.launch_priority});
     return true;
@@ -291,7 +303,7 @@ void Client::windows_changed() {
 }
 
 void Client::heartbeat(core::TimeNs now) {
-  control_->header.heartbeat_ns.store(now, std::memory_order_release);
+  control_->header.heartbeat_ns.store(now + identity_.clock_ahead, std::memory_order_release);
 }
 
 void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }

@@ -73,6 +73,8 @@ struct Identity {
   bool mps_memory_limit = false;    // MPS holds it to one of its own
   bool hints_by_device = false;     // its shim reads those of each device
   bool counts_memory = false;       // its shim does; an older one keeps to no limit
+  bool tells_clock = false;         // its shim does, ...
+  core::TimeNs clock_ahead = 0;     // ... so that this is known: of its clock, before the daemon's
 };
 
 class Client {
@@ -201,13 +203,14 @@ class Client {
     return head != cursors_[thread].ring;
   }
   bool drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
-  // What the thread wrote last, or, as nothing was unread then, when all was read last.
+  // When the client says that it happened, on the daemon's clock.
+  core::TimeNs date(const Claim& claim, core::TimeNs now);
+  // What the thread wrote last, or, as nothing was unread then, when all was read last. And what is
+  // read after a grant counts from then on: nothing that was granted is done before.
   core::TimeNs floor_of(uint16_t thread) const {
-    return std::max(cursors_[thread].last_at, read_all_at_ - kStampNs);
+    return std::max({cursors_[thread].last_at, read_all_at_ - kStampNs, granted_at_});
   }
-  // From a record's time stamp to the record, at most.
-  static constexpr core::TimeNs kStampNs = 50'000'000;
-  core::TimeNs read_all_at_ = 0;
+  core::TimeNs read_all_at_ = 0, granted_at_ = 0;
   uint64_t untold_taken_ = 0;
   uint32_t naps_ = 0;
   Share share_;

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 #include <tuple>
 
+#include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 #include "ipc/memory.h"
 #include "ipc/sm_set.h"
@@ -450,7 +450,7 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
   Config config;
   config.file = file;
   try {
-    const toml::table root = toml::parse(text, file);
+    const toml::table root = parse_toml(text, file);
     const std::string error = read_all(root, file, config);
     if (!error.empty()) return fail(error);
   } catch (const toml::parse_error& error) {
@@ -461,14 +461,8 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 }
 
 Result<Config> load_config(const std::string& file) {
-  std::ifstream stream(file);
-  std::ostringstream text;
-  // To copy nothing is a failure of `text`.
-  const bool empty = stream.peek() == std::ifstream::traits_type::eof() && stream.eof();
-  if (!empty && !(stream && text << stream.rdbuf())) {
-    return fail(file + ": cannot be read; check the path given to --config and its permissions");
-  }
-  return parse_config(text.str(), file);
+  const auto text = read_file(file, "check the path given to --config and its permissions");
+  return text ? parse_config(*text, file) : tl::unexpected<Error>(text.error());
 }
 
 }  // namespace heddle::server

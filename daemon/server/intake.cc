@@ -1,7 +1,8 @@
 #include "daemon/server/intake.h"
 
 #include <algorithm>
-#include <memory>
+#include <cstdlib>
+#include <limits>
 
 #include "ipc/fault.h"
 #include "ipc/sparse.h"
@@ -24,6 +25,19 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
   const core::TimeNs oldest = std::max(floor, now - kClaimAgeMax);
   if (at_ns >= static_cast<uint64_t>(now)) return now;
   return std::clamp(static_cast<core::TimeNs>(at_ns), std::min(oldest, now), now);
+}
+
+core::TimeNs clock_ahead(const Clocks& client, const Clocks& daemon) {
+  constexpr core::TimeNs kAgeMost = 2'000'000'000;  // then the shim has given up
+  constexpr core::TimeNs kMost = std::numeric_limits<core::TimeNs>::max() / 4;
+  if (client.monotonic_ns == 0) return 0;
+  const auto apart = [=](uint64_t a, uint64_t b) {
+    return std::clamp(static_cast<core::TimeNs>(a - b), -kMost, kMost);
+  };
+  const core::TimeNs age = apart(daemon.wall_ns, client.wall_ns);
+  core::TimeNs ahead = apart(client.monotonic_ns, daemon.monotonic_ns);
+  if (age > 0 && age <= kAgeMost) ahead += age;  // else the wall clock was set meanwhile
+  return std::abs(ahead) > kStampNs ? ahead : 0;
 }
 
 core::Event& Intake::emit(core::EventKind kind, const Claim& claim) {

@@ -12,6 +12,7 @@
 
 #include "daemon/core/event.h"
 #include "daemon/server/gpus.h"
+#include "daemon/server/messages.h"
 #include "ipc/limits.h"
 #include "ipc/record.h"
 
@@ -36,6 +37,14 @@ inline constexpr core::TimeNs kClaimAgeMax = 1'000'000'000;
 // When the client says it happened, as far as that is possible: not in the future, not before
 // `floor` (what the same thread said last), not absurdly long ago.
 core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now);
+
+// How far the CLOCK_MONOTONIC of a client that sent `client` is ahead of the daemon's, who reads
+// `daemon` now: 0, unless the client is in a time namespace. That leaves the wall clock alone,
+// which so tells how old the message is.
+core::TimeNs clock_ahead(const Clocks& client, const Clocks& daemon);
+
+// From a record's time stamp to the record, or between two clocks that are the same, at most.
+inline constexpr core::TimeNs kStampNs = 50'000'000;
 
 class Intake {
  public:

@@ -61,6 +61,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
     std::memcpy(&out.gpu_ids[i], ids.begin() + i * ipc::kGpuIdBytes, ipc::kGpuIdBytes);
   }
   decode_memory(in, out);
+  out.clocks = {in.getMonotonicNs(), in.getWallNs()};
   return out;
 }
 

@@ -17,6 +17,11 @@
 
 namespace heddle::server {
 
+// CLOCK_MONOTONIC and CLOCK_REALTIME at one moment; zeros: not told.
+struct Clocks {
+  uint64_t monotonic_ns = 0, wall_ns = 0;
+};
+
 struct AttachMessage {
   uint32_t protocol_version = 0;
   std::string label;
@@ -36,6 +41,7 @@ struct AttachMessage {
   bool mps_memory_limit = false;
   bool hints_by_device = false;
   bool counts_memory = false;  // it says what its devices have
+  Clocks clocks;
 };
 
 struct MemoryNeed {

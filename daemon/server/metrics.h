@@ -15,7 +15,7 @@ namespace heddle::server {
 
 // What has rows below, each where its JSON is: of status `counters`, ...
 struct DaemonCounts : EngineCounters {
-  uint64_t connections = 0, log_lines_lost = 0, naps = 0;
+  uint64_t connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
 };
 // ... of status `policy`,
 struct PolicyCounts {
@@ -69,6 +69,8 @@ inline constexpr Metric<DaemonCounts> kDaemonMetrics[] = {
     {{"let_go", "", "Clients detached because their memory made no sense", kCounter},
      &DaemonCounts::let_go},
     {{"connections", "", "Connections that were accepted", kCounter}, &DaemonCounts::connections},
+    {{"refused", "", "Connections and clients that got no place", kCounter},
+     &DaemonCounts::refused},
     {{"log_lines_lost", "", "Lines that the log could not take", kCounter},
      &DaemonCounts::log_lines_lost},
     {{"naps", "", "Times that the daemon's loop slept", kCounter}, &DaemonCounts::naps},

@@ -77,6 +77,13 @@ std::vector<gid_t> groups_of(int socket, gid_t effective) {
   return all;
 }
 
+// The process that the number was read of may have ended, and the number be another's by now.
+bool is_another(const ipc::Peer& peer, const std::string& process) {
+  return peer.by_number && owner_of(process) != peer.uid;
+}
+
+std::string directory_of(const ipc::Peer& peer) { return "/proc/" + std::to_string(peer.pid); }
+
 }  // namespace
 
 // A process has a number in its own PID namespace and in each around it; /proc lists them from ours
@@ -91,7 +98,7 @@ bool is_local(const ipc::Peer& peer) {
   };
   std::string found;
   if (peer.pidfd >= 0) found = numbers("/proc/self/fdinfo/" + std::to_string(peer.pidfd));
-  if (found.empty()) found = numbers("/proc/" + std::to_string(peer.pid) + "/status");
+  if (found.empty()) found = numbers(directory_of(peer) + "/status");
   std::istringstream words(found);
   pid_t outermost = 0, inner = 0;
   return words >> outermost && outermost == peer.pid && !(words >> inner);
@@ -123,6 +130,14 @@ std::vector<std::string> cgroup_paths(const std::string& text) {
   return paths;
 }
 
+Container container_of(const ipc::Peer& peer) {
+  Container unseen{peer.uid, "", ""};
+  if (peer.pid == 0) return unseen;
+  const std::string process = directory_of(peer);
+  Container container{peer.uid, link_target(process + "/ns/pid"), contents(process + "/cgroup")};
+  return has_ended(peer.pidfd) || is_another(peer, process) ? unseen : container;
+}
+
 Origin origin_of(int socket, const ipc::Peer& peer) {
   Origin origin;
   origin.pid = peer.pid;
@@ -137,14 +152,14 @@ Origin origin_of(int socket, const ipc::Peer& peer) {
     note("executable and cgroup: the process is outside the daemon's PID namespace");
     return origin;
   }
-  const std::string process = "/proc/" + std::to_string(peer.pid);
+  const std::string process = directory_of(peer);
   origin.exe = executable(process);
   origin.cgroups = cgroup_paths(contents(process + "/cgroup"));
   if (has_ended(peer.pidfd)) {
     origin.exe.clear();
     origin.cgroups.clear();
     note("executable and cgroup: the process has ended");
-  } else if (peer.by_number && owner_of(process) != peer.uid) {
+  } else if (is_another(peer, process)) {
     origin.exe.clear();
     origin.cgroups.clear();
     note("executable and cgroup: its number is another user's process");

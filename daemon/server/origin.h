@@ -26,6 +26,15 @@ struct Origin {
 // another's by now, are dropped. `socket` is the connection that `peer` was taken from.
 Origin origin_of(int socket, const ipc::Peer& peer);
 
+// Who shares what a user may take of places: his processes of one PID namespace and of the same
+// cgroups. Those of which neither is seen are together.
+struct Container {
+  uid_t uid = 0;
+  std::string pid_namespace, cgroups;  // "": not seen
+  bool operator==(const Container&) const = default;
+};
+Container container_of(const ipc::Peer& peer);
+
 // False without a pidfd (-1): nothing is known then.
 bool has_ended(int pidfd);
 

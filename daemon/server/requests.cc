@@ -116,6 +116,13 @@ json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named)
   return all;
 }
 
+// Who was refused, and why, may tell of other users' programs.
+json refusals_json(core::TimeNs now, const ServerFacts::Refusals& refused, bool named) {
+  return {{"count", refused.count},
+          {"last", named ? refused.last : ""},
+          {"last_s_ago", static_cast<double>(now - refused.at) / 1e9}};
+}
+
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();
@@ -136,9 +143,11 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"profiles", profiles.status()},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
+          {"refusals", refusals_json(now, facts.refused, named)},
           {"memory", memory_json(engine, *facts.memory, named)},
-          {"counters", metrics_json(kDaemonMetrics, {engine.counters(), facts.connections,
-                                                     facts.log->lost(), facts.naps})}};
+          {"counters",
+           metrics_json(kDaemonMetrics, {engine.counters(), facts.connections, facts.refused.count,
+                                         facts.log->lost(), facts.naps})}};
 }
 
 // What a program that starts now must know of a managed MPS: its pipe directory, "" if there is

@@ -20,6 +20,13 @@ struct ServerFacts {
   core::TimeNs started_at = 0;
   uint64_t naps = 0;
   uint64_t connections = 0;
+  // Connections and clients that got no place, and what was told of the newest.
+  struct Refusals {
+    uint64_t count = 0;
+    std::string last;
+    core::TimeNs at = 0;
+  };
+  Refusals refused;
   const Config* config = nullptr;  // as it was at the start
   const std::vector<Rule>* rules = nullptr;
   core::TimeNs config_read_at = 0;

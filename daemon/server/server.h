@@ -29,6 +29,7 @@
 #include "daemon/server/memory.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
+#include "daemon/server/origin.h"
 #include "daemon/server/policy_source.h"
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
@@ -78,6 +79,8 @@ class Server {
     Descriptor fd;
     ipc::Peer peer;
     Descriptor pidfd;
+    Container container;        // of the unprivileged
+    core::TimeNs since = 0;     // when it was accepted
     core::ClientId client = 0;  // 0 until it attaches
     uint64_t serial = 0;        // descriptors are used again
     bool privileged = false;
@@ -109,8 +112,10 @@ class Server {
   void listen();
   void accept_all();
   bool has_place(const Connection& connection);
+  bool make_room(const std::function<bool(const Connection&)>& among);
   void turn_away(int error);
   void tell_refusal(const std::string& error, const char* hint);
+  void note_refusal(const std::string& error);
   void on_readable(int fd);
   bool receive(Connection& connection);  // false: the peer is gone, served, or talks nonsense
   void on_message(Connection& connection, Message message);

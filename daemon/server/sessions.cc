@@ -1,9 +1,11 @@
 // Who connects, what they say, and when they are gone.
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,8 +30,10 @@ constexpr size_t kConnectionsMax = 2 * kClientsMax;
 
 // One user cannot take every place; the privileged may.
 constexpr size_t kShareOfUser = 2;
-// Who asks, or has not said yet what it wants. `heddle` is done in milliseconds.
-constexpr size_t kUnattachedOfUser = 64;
+// Of a user's container: who asks, or has not said yet what it wants. `heddle` is done in
+// milliseconds, and a shim attaches at once: who says nothing for so long gives way to others.
+constexpr size_t kUnattachedOfContainer = 64;
+constexpr core::TimeNs kSilentNs = 2'000'000'000;
 // Places that only the privileged may take.
 constexpr size_t kPlacesKept = 64;
 // Taken in a turn: all who knock, so that the privileged wait behind few.
@@ -38,6 +42,13 @@ constexpr int kAcceptedInATurn = 512;
 // A line about refused connections this often; out of descriptors, no ear for so long.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
+
+Clocks clocks_now() {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  return {static_cast<uint64_t>(monotonic_now()),
+          static_cast<uint64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(wall.tv_nsec)};
+}
 
 }  // namespace
 
@@ -57,6 +68,8 @@ void Server::accept_all() {
     }
     connection->pidfd = Descriptor(connection->peer.pidfd);
     connection->privileged = is_privileged(connection->peer);
+    if (!connection->privileged) connection->container = container_of(connection->peer);
+    connection->since = monotonic_now();
     if (!has_place(*connection)) {
       hang_up(std::move(fd));
       continue;
@@ -71,30 +84,67 @@ void Server::accept_all() {
 }
 
 bool Server::has_place(const Connection& connection) {
+  const uid_t uid = connection.peer.uid;
+  const auto anybody = [](const Connection&) { return true; };
+  const auto user = [&](const Connection& other) { return other.peer.uid == uid; };
+  const auto container = [&](const Connection& other) {
+    return other.client == 0 && other.container == connection.container;
+  };
+  size_t of_user = 0, of_container = 0;
+  for (const auto& [fd, other] : connections_) {
+    of_user += user(*other) ? 1 : 0;
+    of_container += container(*other) ? 1 : 0;
+  }
   const size_t places = kConnectionsMax - (connection.privileged ? 0 : kPlacesKept);
-  if (connections_.size() >= places) {
+  if (connections_.size() >= places && !make_room(anybody)) {
     tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
                  "end some programs");
     return false;
   }
   if (connection.privileged) return true;
-  size_t all = 0, unattached = 0;
-  for (const auto& [fd, other] : connections_) {
-    if (other->peer.uid != connection.peer.uid) continue;
-    ++all;
-    unattached += other->client == 0 ? 1 : 0;
+  const std::string who = "user " + std::to_string(uid);
+  if (of_user >= kConnectionsMax / kShareOfUser && !make_room(user)) {
+    tell_refusal(who + " has half of all connections", "end some of that user's programs");
+    return false;
   }
-  if (all < kConnectionsMax / kShareOfUser && unattached < kUnattachedOfUser) return true;
-  tell_refusal("user " + std::to_string(connection.peer.uid) + " has too many connections",
-               "end some of that user's programs");
+  if (of_container < kUnattachedOfContainer || make_room(container)) return true;
+  tell_refusal(who + " has too many connections that do not attach, in the container of pid " +
+                   std::to_string(connection.peer.pid),
+               "end programs there");
   return false;
 }
 
-// Whose connection is refused finds it closed: only the log says why.
+// Ends the connection that has said nothing for longest. False if all have lately, or do now.
+bool Server::make_room(const std::function<bool(const Connection&)>& among) {
+  const core::TimeNs now = monotonic_now();
+  const Connection* silent = nullptr;
+  for (const auto& [fd, other] : connections_) {
+    const bool says_nothing = other->client == 0 && !other->privileged && !other->waits;
+    if (!says_nothing || now - other->since < kSilentNs || !among(*other)) continue;
+    if (silent == nullptr || other->serial < silent->serial) silent = other.get();
+  }
+  if (silent == nullptr) return false;
+  pollfd unread{silent->fd.get(), POLLIN, 0};
+  if (poll(&unread, 1, 0) != 0) return false;
+  tell_refusal("pid " + std::to_string(silent->peer.pid) + " of user " +
+                   std::to_string(silent->peer.uid) + " kept a connection and said nothing",
+               "end that program");
+  disconnect(silent->fd.get());
+  return true;
+}
+
+// Whose connection is refused finds it closed: the log and `heddle status` say why.
 void Server::tell_refusal(const std::string& error, const char* hint) {
+  note_refusal(error);
   if (monotonic_now() - last_refusal_ < kRefusalLineNs) return;
   last_refusal_ = monotonic_now();
   log_.error("connection_refused", {{"error", error}, {"hint", hint}});
+}
+
+void Server::note_refusal(const std::string& error) {
+  ++facts_.refused.count;
+  facts_.refused.last = error;
+  facts_.refused.at = monotonic_now();
 }
 
 // Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
@@ -199,6 +249,8 @@ void Server::refuse(Connection& connection, const std::string& reason) {
   // A peer that does not read its answer stays unmanaged as well.
   (void)ipc::send_packet(connection.fd.get(),
                          std::as_bytes(std::span<const ipc::Attached>(&answer, 1)));
+  note_refusal("pid " + std::to_string(connection.peer.pid) + " of user " +
+               std::to_string(connection.peer.uid) + ": " + reason);
   // A shim asks again every few seconds: a line each time would tell nothing new.
   if (refused_.size() >= kClientsMax) refused_.clear();
   if (!refused_.insert_or_assign(connection.peer.pid, reason).second) return;
@@ -264,6 +316,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.mps_memory_limit = message.mps_memory_limit;
   identity.hints_by_device = message.hints_by_device;
   identity.counts_memory = message.counts_memory;
+  identity.tells_clock = message.clocks.monotonic_ns != 0;
+  identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Applicant applicant{origin, identity.label, message.priority, message.sms};
   const Grade grade = server::grade(rules_, geteuid(), applicant);

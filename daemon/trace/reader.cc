@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <sstream>
 #include <string_view>
+
+#include "daemon/base/json.h"
+#include "daemon/base/read_file.h"
 
 namespace heddle::trace {
 namespace {
@@ -270,12 +271,9 @@ tl::unexpected<Error> Reader::problem(const std::string& what) const {
 }
 
 Result<Reader> Reader::open(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (!file || !(bytes << file.rdbuf())) {
-    return fail(path + ": cannot be read, or is empty; heddle record writes traces");
-  }
-  return from_bytes(std::move(bytes).str(), path);
+  constexpr size_t kTraceMost = size_t{2} << 30;  // it is read into memory
+  auto bytes = read_file(path, "heddle record writes traces", kTraceMost);
+  return bytes ? from_bytes(std::move(*bytes), path) : tl::unexpected<Error>(bytes.error());
 }
 
 Result<Reader> Reader::from_bytes(std::string bytes, std::string name) {
@@ -307,9 +305,7 @@ Result<void> Reader::read_header() {
     return problem("truncated inside the header; record it again");
   }
   at_byte_ = kFixed;
-  const json j =
-      json::parse(bytes_.begin() + kFixed, bytes_.begin() + kFixed + static_cast<ptrdiff_t>(length),
-                  nullptr, false);
+  const json j = parse_json(std::string_view(bytes_).substr(kFixed, length));
   try {
     header_.heddle = j.at("heddle").get<std::string>();
     header_.gpu = j.at("gpu").get<std::string>();
@@ -360,7 +356,7 @@ Result<bool> Reader::next(Record& out) {
     d.device = device;
     read_decision(in, d);
   } else if (kind == kDevice || kind == kPolicy) {
-    const json j = json::parse(in.text(), nullptr, false);
+    const json j = parse_json(in.text());
     if (!j.is_object()) return problem("a record that is not JSON; record it again");
     try {
       if (kind == kDevice) {

@@ -62,6 +62,8 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
     attach.setHintsByDevice(true);
+    attach.setMonotonicNs(facts.monotonic_ns);
+    attach.setWallNs(facts.wall_ns);
   });
 }
 

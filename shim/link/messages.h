@@ -33,6 +33,7 @@ struct AttachFacts {
   std::string_view memory;
   std::string_view run;
   bool mps_memory_limit = false;
+  uint64_t monotonic_ns = 0, wall_ns = 0;  // now
 };
 
 struct MemoryNeed {

@@ -67,9 +67,9 @@ void on_driver_initialized();
 // so, and in a forked child.
 inline bool fails_closed() { return guard().fail_closed.load(std::memory_order_relaxed) != 0; }
 
-inline int64_t now_ns() {
+inline int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 

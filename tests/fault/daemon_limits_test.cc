@@ -1,5 +1,6 @@
 // The daemon at the limits of what it takes: who comes beyond them is told, and those who are in
 // notice nothing.
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <memory>
@@ -142,6 +143,74 @@ TEST_F(DaemonTest, LeavesPlacesForOthersWhenOneUserTakesAllHeCan) {
   EXPECT_NE(std::string(greedy.back()->attached().reason).find("half"), std::string::npos);
   FakeClient other(config_.socket, {});
   EXPECT_EQ(other.attached().managed, 1u);
+}
+
+// Of one user, who keep connections and say nothing.
+class Silent : public DaemonTest {
+ protected:
+  static constexpr int kOfContainer = 64;
+  static constexpr uid_t kUser = 65'534;
+
+  void SetUp() override {
+    DaemonTest::SetUp();
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, for a second user";
+    start();
+  }
+  void TearDown() override {
+    if (keeper_ > 0) {
+      kill(keeper_, SIGKILL);
+      waitpid(keeper_, nullptr, 0);
+    }
+    DaemonTest::TearDown();
+  }
+  // They are all accepted when this returns.
+  void keep(bool in_container) {
+    keeper_ = fork();
+    if (keeper_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      // Who made the namespace is not of it: its child is, and ends with it.
+      if (in_container && (unshare(CLONE_NEWPID) != 0 || fork() != 0)) pause();
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (setuid(kUser) != 0) _exit(1);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (int i = 0; i < kOfContainer; ++i) (void)ipc::connect_socket(config_.socket.c_str(), 100);
+      while (true) pause();
+    }
+    ASSERT_TRUE(eventually([&] { return connections() >= kOfContainer; }));
+  }
+  // Each has a pidfd, and nothing else has.
+  int connections() const {
+    int count = 0;
+    for (const fs::directory_entry& fd :
+         fs::directory_iterator("/proc/" + std::to_string(pid_) + "/fd")) {
+      std::error_code closed;
+      count += fs::read_symlink(fd, closed).string().find("pidfd") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  }
+  bool attaches() {
+    try {
+      return FakeClient(config_.socket, {.uid = kUser}).attached().managed != 0;
+    } catch (const std::runtime_error&) {  // hung up on
+      return false;
+    }
+  }
+
+  pid_t keeper_ = -1;
+};
+
+TEST_F(Silent, AContainerShutsOutNoOtherOfItsUser) {
+  keep(true);
+  EXPECT_TRUE(attaches());
+}
+
+TEST_F(Silent, WhoSaysNothingGivesWayWhereItsShareIsFull) {
+  keep(false);
+  ASSERT_TRUE(eventually([&] { return attaches(); }));
+  EXPECT_GT(status()["refusals"]["count"], 0);
+  EXPECT_NE(status()["refusals"]["last"].get<std::string>().find("pid " + std::to_string(keeper_)),
+            std::string::npos)
+      << status()["refusals"];
 }
 
 }  // namespace

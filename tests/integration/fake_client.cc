@@ -26,9 +26,9 @@ namespace {
 
 constexpr int kTimeoutMs = 10'000;
 
-int64_t now_ns() {
+int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
@@ -116,6 +116,11 @@ void FakeClient::send_attach() {
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
   attach.setHintsByDevice(options_.hints_by_device);
+  if (options_.clock_ahead_ns != 0) {
+    set_clock(options_.clock_ahead_ns);
+    attach.setMonotonicNs(static_cast<uint64_t>(now_ns() + ahead_ns_));
+    attach.setWallNs(static_cast<uint64_t>(now_ns(CLOCK_REALTIME)));
+  }
   std::string ids;
   for (const char gpu : options_.gpus) ids.append(ipc::kGpuIdBytes, gpu);
   attach.setGpuIds({reinterpret_cast<const kj::byte*>(ids.data()), ids.size()});

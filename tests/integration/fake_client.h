@@ -30,7 +30,8 @@ class FakeClient {
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
     bool hints_by_device = true;
-    bool mps = false;  // an MPS control daemon's socket is there
+    bool mps = false;            // an MPS control daemon's socket is there
+    int64_t clock_ahead_ns = 0;  // of its time namespace; 0: it does not say what time it is
     // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
     bool first_build = false;
   };

@@ -213,7 +213,7 @@ class SimulatedGpu(Runner):
                 ('policies = ["gapfil"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
                  "no policy 'gapfil'; did you mean 'gapfill'?"),
                 ('policies = ["./p.lua"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
-                 "scenario.toml: ./p.lua: ./p.lua: cannot be read; check that it exists"),
+                 "scenario.toml: ./p.lua: ./p.lua: cannot be read: No such file"),
                 ('policies = ["gapfill:gap=3"]\n[[job]]\nname = "a"\ncommand = ["x"]\n',
                  "scenario.toml: gapfill:gap=3: gapfill: no parameter 'gap'; there are: "),
                 ('[[job]]\nname = "a"\ncommand = ["x"]\n[job.sim]\ntrace = "t"\n',

@@ -317,6 +317,19 @@ TEST_F(ServerTest, AConnectionAsksOnce) {
   EXPECT_EQ(answers, 1);
 }
 
+TEST_F(ServerTest, AllowsForTheClockOfATimeNamespaceAndShowsIt) {
+  start();
+  for (const int64_t ahead_ns : {-3'600'000'000'000, 5'000'000'000}) {
+    FakeClient client(config_.socket, {.clock_ahead_ns = ahead_ns});
+    EXPECT_NEAR(ps().at(0)["clock_ahead_s"].get<double>(), static_cast<double>(ahead_ns) / 1e9, 1);
+    const int64_t now = server::monotonic_now() + ahead_ns;
+    EXPECT_NEAR(static_cast<double>(client.control().header.heartbeat_ns.load()),
+                static_cast<double>(now), 5e8);
+    client.kill_process();
+    ASSERT_TRUE(eventually([&] { return ps().empty(); }));
+  }
+}
+
 TEST_F(ServerTest, SurvivesGarbageFromHostileClients) {
   start();
   const unsigned seed = std::random_device{}();

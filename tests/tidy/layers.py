@@ -44,7 +44,7 @@ BORROWED = {
     r"cuda(_runtime)?(_api)?\.h": ["bench/workloads"],
     r"spdlog/.*|fmt/.*": ["daemon/server", "daemon/cli", "daemon"],
     r"toml\+\+/.*": ["daemon/base", "daemon/plan", "daemon/server", "daemon"],
-    r"nlohmann/.*": ["daemon/trace", "daemon/server", "daemon/cli", "daemon", "bench"],
+    r"nlohmann/.*": ["daemon/base", "daemon/trace", "daemon/server", "daemon/cli", "daemon", "bench"],
     r"CLI/.*": ["daemon/cli", "daemon", "bench"],
     r"tl/expected\.hpp": ["daemon/base"],
     r"xxhash\.h": ["ipc", "daemon/server", "daemon/policy"],

@@ -77,11 +77,13 @@ TEST(Ps, FitsAHundredAndTwentyColumnsAndSaysItsUnits) {
 TEST(Ps, WhatDoesNotFitIsToldBelow) {
   json one = json::array();
   one.push_back(client(5));
+  one[0]["clock_ahead_s"] = 3'600.25;
   const std::string text = printed(one);
   for (const std::string& note :
        {std::string("client 5: launches that waited for no grant: starved 3\n"),
         "client 5: rule " + std::string(30, 'r') + " (share 2, fail closed)\n",
         std::string("client 5: others may add to one of its gaps <= 123.46 ms, 3 of 50 over by"),
+        std::string("client 5: its clock is 3600.250 s ahead of heddled's"),
         std::string("client 5: 7 allocations refused by its limit\n"), std::string("mode: mps\n"),
         std::string(" 123.5G 100M ")}) {
     EXPECT_NE(text.find(note), text.npos) << note << "not in\n" << text;
