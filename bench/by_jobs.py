@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from harness.figures import median_with_interval
-from md import markdown
+from md import computed, markdown, read
 
 ROOT = Path(__file__).resolve().parents[1]
 ONLINE = (("resnet18", 32), ("mobilenet_v2", 64))  # of bench/testbed.py, the shortest
@@ -129,7 +129,8 @@ def change(found):
     return f"{found['median'] - 1:+.1%}{bounds}"
 
 
-def cells(result, row, bare):
+def figures(result, row, bare):
+    """Decisions a second and shares of the time, each against bare, and how many blocks."""
     blocks = blocks_of(result, row)
     shares = [mean_of(blocks, value) for value in (
         lambda b: b.get("daemon_cpu"),
@@ -137,29 +138,33 @@ def cells(result, row, bare):
         lambda b: max(0, b["counters"]["hooks_us"]) / 1e6 / b["counted_s"]
         if "hooks_us" in b.get("counters", {}) else None)]
     granted = mean_of(blocks, lambda b: b.get("counters", {}).get("granted", 0) / b["counted_s"])
-    return [f"{granted:.0f}", *("–" if share is None else f"{share:.3%}" for share in shares),
-            change(against(result, row, bare, True)), change(against(result, row, bare, False))]
+    return blocks and [granted, shares, against(result, row, bare, True),
+                       against(result, row, bare, False), len(blocks)]
 
 
 def table(folder):
     """None without results."""
-    results = sorted((json.loads(path.read_text()) for path in folder.glob("n*.json")),
+    results = sorted((read(path) for path in folder.glob("n*.json")),
                      key=lambda result: len(result["jobs"]))
     if not results:
         return None
     lines = []
     for result in results:
         for row in result["rows"]:
-            if "policy" not in row or not blocks_of(result, row["name"]):
+            if "policy" not in row:
                 continue
             name, _, job = row["name"].partition("/")
             label = name.removesuffix("@mps").replace(SPIN, ", no polling")
             bare = f"alone/{job}@mps" if job else "mps"
             if job or len(result["jobs"]) == 1:
                 label += ", alone" + (f": {job}" if job else "")
-            lines.append([f"{1 if job else len(result['jobs'])}, {label}",
-                          *cells(result, row["name"], bare),
-                          str(len(blocks_of(result, row["name"]))),
+            found = computed(result, row["name"], lambda: figures(result, row["name"], bare))
+            if not found:
+                continue
+            granted, shares, online, offline, count = found
+            lines.append([f"{1 if job else len(result['jobs'])}, {label}", f"{granted:.0f}",
+                          *("–" if share is None else f"{share:.3%}" for share in shares),
+                          change(online), change(offline), str(count),
                           result["sessions"][0]["commit"][:7]])
     return [[f"{results[0]['gpu']}: jobs, policy", "decisions a second",
              "heddled's CPU ÷ time", "shim threads' CPU ÷ time", "in hooks ÷ time",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The interference estimator against pairs that were measured:
-results/pairs/h100.json, which its constants were fitted to, and h100-2.json, of other kernels.
+"""The interference estimator against pairs that were measured (`heddle-bench pairs`, metrics in
+NAME.ncu.csv): those that its constants were fitted to, and others, of other kernels.
 
-    evaluate.py --run [--heddle dist/bin/heddle]   writes results/pairs/evaluation.json, no GPU
-    evaluate.py --table                            prints it; bench/table.py has it as `estimator`
+    evaluate.py --run FITTED.json OTHERS.json    writes results/pairs/evaluation.json, no GPU
+    evaluate.py --table                          prints it; bench/table.py has it as `estimator`
 
 A pair counts twice: each of the two is a victim once. Buckets are of measured slowdown.
 """
@@ -17,19 +17,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from md import NO_RESULT, RESULTS, markdown
+from md import NO_RESULT, RESULTS, markdown, read
 
 PAIRS = RESULTS / "pairs"
-FITTED, HELD_OUT = "h100", "h100-2"
 BUCKETS = ((0, 1.1), (1.1, 1.5), (1.5, 1e9))
 SAFE = 1.1  # a victim that is slowed less is no victim
 BOUND_PCT = 60  # policies/orion.lua
 DRAWS, CANDIDATES, SEED = 200, 20, 27
 
 
-def heddle_says(heddle, name):
+def heddle_says(heddle, source):
     """A result's pairs with what is predicted, and its kernels with their metrics."""
-    source, report = PAIRS / f"{name}.json", PAIRS / f"{name}.ncu.csv"
+    report = source.with_suffix(".ncu.csv")
     model = RESULTS.parents[1] / "profiles/gpu/nvidia-h100.toml"
 
     def answer(*words):
@@ -177,16 +176,17 @@ def choice(pairs):
             "tau_p10": taus[DRAWS // 10], "gain": sum(gains) / DRAWS}
 
 
-def evaluate(heddle):
-    data = {name: heddle_says(heddle, name) for name in (FITTED, HELD_OUT)}
+def evaluate(heddle, paths):
+    data = {path.stem: heddle_says(heddle, path) for path in paths}
+    fitted, held_out = data
     rows = {name: list(victims(*of)) for name, of in data.items()}
-    found = {"benchmark": "estimator", "mode": "computed", "fitted": FITTED, "held_out": HELD_OUT,
-             "sets": {}}
+    found = {"benchmark": "estimator", "mode": "computed", "fitted": fitted,
+             "held_out": held_out, "sets": {}}
     for name, of in rows.items():
         together = [row for row in of if not row["halves"]]
         found["sets"][name] = {
             "victims": len(of),
-            "methods": {m: bucket_rows(of, f) for m, f in methods(rows[FITTED]).items()},
+            "methods": {m: bucket_rows(of, f) for m, f in methods(rows[fitted]).items()},
             "rules": {r: rule_row(together, f) for r, f in RULES.items()},
             "choice": {setting: choice([p for p in data[name][1] if p["setting"] == setting])
                        for setting in ("all", "halves")}}
@@ -199,7 +199,7 @@ def tables():
     path = PAIRS / "evaluation.json"
     if not path.exists():
         return dict.fromkeys(("estimator", "rules", "choice"), NO_RESULT)
-    found = json.loads(path.read_text())
+    found = read(path)
     held = found["sets"][found["held_out"]]
     cells = []
     for method, buckets in held["methods"].items():
@@ -228,12 +228,13 @@ def tables():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true", help="compute, and keep the result")
+    parser.add_argument("--run", nargs=2, type=Path, metavar="FILE",
+                        help="compute, and keep the result")
     parser.add_argument("--table", action="store_true", help="print the tables")
     parser.add_argument("--heddle", default=RESULTS.parents[1] / "dist/bin/heddle")
     options = parser.parse_args()
     if options.run:
-        found = evaluate(options.heddle)
+        found = evaluate(options.heddle, options.run)
         (PAIRS / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
     if options.table:
         print("\n\n".join(tables().values()))

@@ -1,15 +1,14 @@
 """What FIKIT's evaluation (4.5) asks of a series, beyond each result's own table."""
 
-import json
 import statistics
 
-from md import RESULTS, three
+from md import RESULTS, computed, results_in, three
 
 RULERS = ("fikit", "gapfill@mps")
 
 
 def results(series):
-    return [json.loads(path.read_text()) for path in sorted((RESULTS / series).glob("*.json"))]
+    return results_in(RESULTS / series)
 
 
 def figure(result, row, job, name):
@@ -31,7 +30,7 @@ def by_repetition(result, row, job, name):
     return found
 
 
-def ratio(result, row, over, job, name):
+def ratio(result, row, job, name, over):
     """As `expect` has it: taken within a repetition, the median over them."""
     mine, theirs = (by_repetition(result, of, job, name) for of in (row, over))
     each = [mine[rep] / theirs[rep] for rep in mine if theirs.get(rep)]
@@ -61,8 +60,8 @@ def title(row, job, name, over):
 
 def said(result, series):
     """What a result says of each column."""
-    return [ratio(result, row, over, job, name) if over else figure(result, row, job, name)
-            for row, job, name, over in MEASURED[series]]
+    return [computed(result, title(*column), lambda: ratio(result, *column))
+            if column[-1] else figure(result, *column[:-1]) for column in MEASURED[series]]
 
 
 def written(value):
@@ -95,6 +94,16 @@ def between_tokens(series):
 UNCOUNTED = {"72d2e95", "c83a9a8", "b251113"}
 
 
+def bound(result, row):
+    """Of a row's blocks: what was stated at most, gaps, and those that exceeded it, by how much."""
+    blocks = [block for block in result["raw"] if block["row"] == row]
+    exceeded, gaps = (sum(block["counters"].get(of, 0) for block in blocks)
+                      for of in ("bound_violations", "gaps_filled"))
+    stated, by = (max((us for block in blocks if (us := block.get(key))), default=None)
+                  for key in ("added_us_max", "exceeded_us_max"))
+    return stated and [stated, gaps, exceeded, by]
+
+
 def bounds(*series):
     """The bound per gap, as it was stated; how many gaps ended with something in the way, how many
     of those exceeded it, and by how much at most, as far as that was counted."""
@@ -102,15 +111,11 @@ def bounds(*series):
              "by at most, µs"]]
     for result in (of for name in series for of in results(name)):
         for row in (*RULERS, "fikit@mps"):
-            blocks = [block for block in result["raw"] if block["row"] == row]
-            exceeded, gaps = (sum(block["counters"].get(of, 0) for block in blocks)
-                              for of in ("bound_violations", "gaps_filled"))
-            stated, by = ([us for block in blocks if (us := block.get(key))]
-                          for key in ("added_us_max", "exceeded_us_max"))
+            found = computed(result, f"bound of {row}", lambda: bound(result, row))
             commit = result["sessions"][-1]["commit"]
-            if stated and commit not in UNCOUNTED:
-                rows.append([result["name"], f"`{row}`", commit, three(max(stated)),
-                             f"{gaps:.0f}", f"{exceeded:.0f}",
-                             f"{exceeded / gaps:.2%}" if gaps else "–",
-                             three(max(by)) if by else "–"])
+            if found and commit not in UNCOUNTED:
+                stated, gaps, exceeded, by = found
+                rows.append([result["name"], f"`{row}`", commit, three(stated), f"{gaps:.0f}",
+                             f"{exceeded:.0f}", f"{exceeded / gaps:.2%}" if gaps else "–",
+                             three(by)])
     return rows

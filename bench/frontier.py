@@ -2,7 +2,7 @@
 priority, thread percentages and splits. The goal: nowhere 2 % less, and 10 % more at 1.05, 1.1 and
 1.2."""
 
-import json
+from md import results_in
 
 SLOWDOWNS = (1.05, 1.1, 1.2)
 STATIC = ("mps+priority", "mps:", "split:")
@@ -42,7 +42,7 @@ def row_of(result, slowdown_of):
 
 def rows(folder, slowdown_of=of_means):
     """One a scenario, with the header first; None if there are no results."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found = results_in(folder)
     if not found:
         return None
     header = ["best effort, `gapfill` against the best static setting",

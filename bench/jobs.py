@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Job results: runs `heddle plan predict` and `simulate`, and makes the tables of JOBS.md.
 
-    jobs.py --run [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU)
+    jobs.py --run [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU;
+                                               keep.py makes them small)
     jobs.py --write bench/JOBS.md              replaces its tables by those of the results
     jobs.py --check bench/JOBS.md              1 if that would change it
 
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import by_jobs
 import testbed
-from md import NO_RESULT, RESULTS, headed, markdown
+from md import NO_RESULT, RESULTS, headed, markdown, read
 
 JOBS = RESULTS / "jobs"
 TABLES = Path(__file__).resolve().parent.parent / "profiles" / "jobs"
@@ -73,7 +74,7 @@ def run(heddle, only):
 
 def load(name):
     path = JOBS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return read(path) if path.exists() else None
 
 
 def predict_table(name):

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from md import markdown
+from md import computed, markdown, read, results_in
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
@@ -138,13 +138,14 @@ def p95(job):
 
 def table(folder):
     """Throughput ÷ one worker (the worst p95 ÷ alone's) of each model and policy."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*-w*.json"))]
+    results = results_in(folder)
     rows = [*BASELINES, *LAYOUTS, *POLICIES, INSIDE]
     lines, products, all_found = [], {}, []
     for result in results:
-        found = {row: summed(result, row) for row in rows}
+        found = {row: computed(result, f"summed {row}", lambda: summed(result, row))
+                 for row in rows}
         layouts = [value for row, value in found.items() if row in LAYOUTS and value]
-        found["best layout"] = max(layouts) if layouts else None
+        found["best layout"] = max(layouts, default=None)
         all_found.append(found)
     columns = [row for row in COLUMNS if any(found.get(row) for found in all_found)]
     for result, found in zip(results, all_found):
@@ -167,7 +168,7 @@ def table(folder):
 
 def sizes_table(path):
     """Of tests/gpu/sizes.py: outputs, and what an iteration takes while sizes change."""
-    document = json.loads(path.read_text())
+    document = read(path)
     rows = [["outputs against bare", "µs bare", "µs leased, sizes that change", "bit-equal",
              "twins", "launches on a set", "as it is", "commit"]]
     for name, row in document["rows"].items():

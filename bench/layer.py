@@ -27,7 +27,7 @@ from pathlib import Path
 
 import lifted
 import pairs
-from md import NO_RESULT, RESULTS, markdown
+from md import NO_RESULT, RESULTS, markdown, read
 
 SHORTEST_US = 5
 GPU_MODEL = RESULTS.parents[1] / "profiles/gpu/nvidia-h100.toml"
@@ -213,7 +213,7 @@ def table(path):
     predicted = path.with_suffix(".predicted.json")
     if not predicted.exists():
         return NO_RESULT
-    document, found = json.loads(path.read_text()), json.loads(predicted.read_text())
+    document, found = read(path), read(predicted)
     kernels, total = document["kernels"], sum(us for _, us in document["whole"])
 
     def by_pair(rows):

@@ -1,10 +1,9 @@
 """Tables of MEMORY.md: what heddle counts against NVML, what a limit costs, what other teams notice
 (tests/gpu/memory.py)."""
 
-import json
 import statistics
 
-from md import RESULTS
+from md import RESULTS, computed, read
 
 WAYS = {"driver": "`cuMemAlloc`", "vmm": "`cuMemCreate`", "torch": "PyTorch",
         "torch_expandable": "PyTorch, expandable segments", "graph": "PyTorch, graphs' pools",
@@ -12,7 +11,7 @@ WAYS = {"driver": "`cuMemAlloc`", "vmm": "`cuMemCreate`", "torch": "PyTorch",
 
 
 def document():
-    return json.loads((RESULTS / "memory.json").read_text())
+    return read(RESULTS / "memory.json")
 
 
 def counts():
@@ -46,6 +45,13 @@ def cost():
     return rows
 
 
+def turns(team):
+    """How many, those refused, and the median and 99th percentile of the others."""
+    taken = sorted(team["us"])
+    times = [statistics.median(taken), taken[len(taken) * 99 // 100]] if taken else []
+    return [len(taken) + team["refused"], team["refused"], *times]
+
+
 def teams():
     labels = {"alone": "alone", "limited": "the other has used up its limit and asks on",
               "unlimited": "no limits: the other has used up the GPU"}
@@ -54,9 +60,7 @@ def teams():
     for name, of in document()["sharing"].items():
         for condition, label in labels.items():
             team = of["teams"][condition]["team"]
-            taken = sorted(team["us"])
-            times = ([f"{statistics.median(taken):.0f}", f"{taken[len(taken) * 99 // 100]:.0f}"]
-                     if taken else ["–", "–"])
-            rows.append([f"{name}: {label}", str(len(taken) + team["refused"]),
-                         str(team["refused"]), *times])
+            found = computed(team, "turns", lambda: turns(team))
+            cells = [f"{x:.0f}" for x in found]
+            rows.append([f"{name}: {label}", *cells, *["–"] * (4 - len(cells))])
     return rows

@@ -7,12 +7,35 @@ RESULTS = Path(__file__).resolve().parent / "results"
 NO_RESULT = "No result file yet."
 
 
+def watched(path, document):
+    """keep.py puts its own here, which sees what is read."""
+    return document
+
+
+def read(path):
+    """A result file."""
+    return watched(path, json.loads(path.read_text()))
+
+
+def results_in(folder):
+    """Those of a folder, by their names."""
+    return [read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def computed(result, name, figure):
+    """A figure that needs samples. A raw result has those; a kept one has the figure (keep.py)."""
+    kept = result.setdefault("kept", {})
+    if name not in kept:
+        kept[name] = figure()
+    return kept[name]
+
+
 def load(stem):
     """Result files stem*.json, oldest first; timelines and such are no result files. Simulated
     figures never reach these tables."""
     found = []
     for path in sorted(RESULTS.glob(f"{stem}*.json")):
-        document = json.loads(path.read_text())
+        document = read(path)
         if "benchmark" in document and document.get("mode") != "simulated":
             found.append((path.name, document))
     return sorted(found, key=lambda item: item[1]["date"])

@@ -10,11 +10,10 @@ lower p99 of H; EQUAL says how near is equal. Who is better on one without being
 is named.
 """
 
-import json
 import sys
 from pathlib import Path
 
-from md import markdown, three
+from md import markdown, read, three
 
 OURS = "combined@mps"
 ROWS = (OURS, "ipc_budget@mps", "fikit@mps", "krisp_i@mps", "gapfill@mps", "priority@mps", "mps",
@@ -75,16 +74,12 @@ def table(results):
              "`combined` leads", "better on one, no worse on the other", "commit"], *lines]
 
 
-def read(paths):
-    return [json.loads(Path(path).read_text()) for path in sorted(paths)]
-
-
 def main(arguments):
     if not arguments or arguments[0].startswith("-"):
         print(__doc__.strip())
         return 0 if arguments in (["-h"], ["--help"]) else 2
     try:
-        rows = table(read(arguments))
+        rows = table([read(Path(name)) for name in sorted(arguments)])
     except (OSError, ValueError, KeyError) as error:
         print(f"mixes.py: {error!r}: give results of heddle-bench run --json", file=sys.stderr)
         return 1

@@ -17,9 +17,10 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import interference
-from md import markdown
+from md import markdown, read
 
 LOW, HIGH = ",sms=0-63", ",sms=64-131"
 CONFINED = "issue,ilp=4,blocks=132"
@@ -142,8 +143,7 @@ def torch_row(row, options):
 
 def table(path):
     """Of the rows that are still defined as they were measured."""
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
+    document = read(path)
     now = {row[:5] for row in ROWS}
     rows = [["table", "row", "", "the paper", "ours", "apart"]]
     for r in document["rows"]:
@@ -163,7 +163,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
-    parser.add_argument("--table")
+    parser.add_argument("--table", type=Path)
     parser.add_argument("--program", help="what interference.cu was built to")
     parser.add_argument("--seconds", type=float, default=0.15)
     parser.add_argument("--repetitions", type=int, default=3)

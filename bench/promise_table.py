@@ -201,8 +201,8 @@ def text(result):
     where = "on the simulated GPU: says nothing of a real one" if result["mode"] == "simulated" \
         else f"on {result['gpu']}"
     measured = [cell for cell in result["cells"] if cell["rows"]]
-    result = {**result, "cells": measured}
     parts = [f"Promise of {result['slowdown_max']:g}, {where}, commit {result['commit']}"]
+    result = {"bar": result["bar"], "cells": measured}
     rows = summary(result)
     if not rows:
         return parts[0] + "\n\nNo row was measured yet; --resume goes on."

@@ -3,10 +3,10 @@ speed by half within milliseconds the mean of a few blocks says little; the firs
 of the latency job's iterations, of a row over the bare process alone, is less wide. And where such
 a host makes best effort now faster, now slower, a task differs less from the next than from all."""
 
-import json
 import statistics
 
 from harness import figures
+from md import computed, results_in
 
 ROWS = ("fikit@mps", "gapfill@mps")
 ALONE = "alone/H@mps"
@@ -34,20 +34,19 @@ def pairs_of(result):
     return {row: both for row, both in pairs.items() if both}
 
 
-def of_rows(result):
-    return {row: slowdown(both) for row, both in pairs_of(result).items()}
+def slowdowns(result):
+    """By row, with the 95 % interval."""
+    return {row: [slowdown(both), *figures.interval(both, slowdown, ROUNDS)]
+            for row, both in pairs_of(result).items()}
 
 
-def cells(result, names):
+def cells(result):
     """By row: the slowdown with its 95 % interval, and best effort's rate over alone."""
     found = {}
-    for row, both in pairs_of(result).items():
-        if row not in names:
-            continue
-        lo, hi = figures.interval(both, slowdown, ROUNDS)
+    for row, (took, lo, hi) in computed(result, "slowdowns", lambda: slowdowns(result)).items():
         rate = result["figures"][row]["jobs"].get("L", {}).get("per_s_over_alone", {}).get("value")
         best_effort = f", L {rate:.2f}" if rate else ""
-        found[row] = f"{slowdown(both):.2f} [{lo:.2f}, {hi:.2f}]{best_effort}"
+        found[row] = f"{took:.2f} [{lo:.2f}, {hi:.2f}]{best_effort}"
     return found
 
 
@@ -56,13 +55,12 @@ def rows(folders, names=None):
     the rows of `names`, or of all in the order of the results'."""
     found, commits = {}, []
     for folder in folders:
-        for path in sorted(folder.glob("*.json")):
-            result = json.loads(path.read_text())
+        for result in results_in(folder):
             names = names or [row["name"] for row in result["rows"]
                               if not row["name"].startswith("alone/")]
             commit = result["sessions"][-1]["commit"]
             commits += [commit] * (commit not in commits)
-            found.setdefault(result["name"], {})[commit] = cells(result, names)
+            found.setdefault(result["name"], {})[commit] = cells(result)
     columns = [(row, commit) for row in names for commit in commits]
     header = ["first quartile of H ÷ alone [95 %]",
               *(f"`{row.removesuffix('@mps')}`, {commit}" for row, commit in columns)]
@@ -80,16 +78,21 @@ def from_one_to_the_next(times):
     return (statistics.fmean(squares) / 2) ** 0.5 / statistics.fmean(times)
 
 
+def spreads(result, row):
+    """Of L's tasks in all blocks of the row; within one: median, least, most; from task to task."""
+    blocks = [block["jobs"]["L"]["us"] for block in result["raw"] if block["row"] == row]
+    each = [spread(times) for times in blocks]
+    return [spread(sum(blocks, [])), statistics.median(each), min(each), max(each),
+            statistics.median(map(from_one_to_the_next, blocks))]
+
+
 def steady(folder, row="gapfill@mps"):
     """How steady best effort's tasks are: of all blocks, within one, and from task to task."""
     header = [f"CV of L's tasks, `{row.removesuffix('@mps')}`", "all blocks",
               "within a block: median [all]", "from one task to the next"]
     found = []
-    for path in sorted(folder.glob("*.json")):
-        result = json.loads(path.read_text())
-        blocks = [block["jobs"]["L"]["us"] for block in result["raw"] if block["row"] == row]
-        each = [spread(times) for times in blocks]
-        found.append([result["name"].removesuffix("_steady"), f"{spread(sum(blocks, [])):.2f}",
-                      f"{statistics.median(each):.2f} [{min(each):.2f}, {max(each):.2f}]",
-                      f"{statistics.median(map(from_one_to_the_next, blocks)):.2f}"])
+    for result in results_in(folder):
+        whole, median, lo, hi, following = computed(result, "spreads", lambda: spreads(result, row))
+        found.append([result["name"].removesuffix("_steady"), f"{whole:.2f}",
+                      f"{median:.2f} [{lo:.2f}, {hi:.2f}]", f"{following:.2f}"])
     return [header, *found] if found else None

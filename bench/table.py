@@ -11,7 +11,6 @@ name. `pairs-again` is of pairs_again/, `bounds` of that and first/, `preload` o
 """
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
@@ -26,7 +25,7 @@ import mixes
 import paper_tables
 import promise_table
 import quartiles
-from md import NO_RESULT, RESULTS, headed, interval, load, markdown, percent, three
+from md import NO_RESULT, RESULTS, headed, interval, load, markdown, read, results_in, three
 
 def overhead_table():
     """Each service and policy from the newest file that has it."""
@@ -54,7 +53,7 @@ MICRO_FILES = {"micro.json": "simulated driver, 2 cores",
 
 
 def micro_table():
-    found = {of: json.loads((RESULTS / name).read_text())
+    found = {of: read(RESULTS / name)
              for name, of in MICRO_FILES.items() if (RESULTS / name).exists()}
     figures = sorted({key for of in found.values() for key in of if key.endswith(
         ("_ns", "_us_p50", "_us_p99", "_over_1", "_per_s"))})
@@ -66,7 +65,7 @@ def micro_table():
 
 def stage_table():
     rows = []
-    for document in (json.loads((RESULTS / name).read_text())
+    for document in (read(RESULTS / name)
                      for name in ("stage.json", "stage-busy.json", "stage-keypointrcnn.json")):
         rows += [[f"{name}: {phase}", f"{of[phase]['off_us']:.0f}", interval(of[phase]["typical"]),
                   interval(of[phase]["mean"]), str(of[phase]["pairs"]), document["commit"]]
@@ -163,7 +162,7 @@ def blast_table():
 
 def predict_table(name):
     """What `heddle trace predict` said of recordings, all of them in the last row."""
-    document = json.loads((RESULTS / name).read_text())
+    document = read(RESULTS / name)
 
     def share(of, key, few):
         return "–" if of[key] is None or not of[few] else f"{of[key]:.0%}"
@@ -199,7 +198,7 @@ def tables():
             "krisp": headed(krisp.table(RESULTS / "krisp")),
             "inside": headed(krisp.table(RESULTS / "inside")),
             "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
-            "mixes": headed(mixes.table(mixes.read((RESULTS / "mixes").glob("*.json")))),
+            "mixes": headed(mixes.table(results_in(RESULTS / "mixes"))),
             "promise": promise_text(), "graphs-beside": graphs_table(),
             "fences": fences_table(), "layer": layer.tables(),
             **evaluate.tables()}
@@ -209,22 +208,20 @@ GRAPHS = "h100-graphs.json"  # of bench/results/promise: all jobs are CUDA graph
 
 
 def promise_text():
-    """Every other result of promise.py, one card model each. h100-profiles.json is told in words: a
-    fault that was mended since spoiled one of its rows."""
-    return "\n\n".join(promise_table.text(json.loads(path.read_text()))
+    """Every other result of promise.py, one card model each."""
+    return "\n\n".join(promise_table.text(read(path))
                        for path in sorted((RESULTS / "promise").glob("*.json"))
-                       if path.name not in (GRAPHS, "h100-profiles.json")
-                       and not path.name.startswith("fence-")) or NO_RESULT
+                       if path.name != GRAPHS and not path.name.startswith("fence-")) or NO_RESULT
 
 
 def fences_table():
     paths = sorted((RESULTS / "promise").glob("fence-*.json"))
-    return headed(promise_table.fences([json.loads(path.read_text()) for path in paths]))
+    return headed(promise_table.fences([read(path) for path in paths]))
 
 
 def graphs_table():
     path = RESULTS / "promise" / GRAPHS
-    return headed(promise_table.beside(json.loads(path.read_text())) if path.exists() else None)
+    return headed(promise_table.beside(read(path)) if path.exists() else None)
 
 
 def replaced(text, found):

@@ -9,7 +9,7 @@ namespace {
 
 // How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1, wholly, as it does
 // microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
-// bench/results/pairs/h100.json.
+// 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
 constexpr double kElsewhere = 0.4;
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;

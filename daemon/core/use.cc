@@ -8,10 +8,10 @@ namespace heddle::core {
 namespace {
 
 // Nsight Compute counts a write to the L2 once more where it crosses between the L2's two halves:
-// 18.9 MB of 12.6 in a kernel that writes each byte once (bench/results/pairs, an H100).
+// 18.9 MB of 12.6 in a kernel that writes each byte once (an H100).
 constexpr double kFabric = 1.5;
 // Part of the L2 that holds data of models' kernels: some is there twice, once in each half. Fitted
-// to bench/results/pairs/h100.json.
+// to 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
 constexpr double kL2Usable = 0.75;
 
 // What a profiler measures of each channel, and how much of it is the whole.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shape of the tree: entries, lengths, READMEs, names of places that do not belong here.
+"""Shape of the tree: entries, lengths, sizes of results, READMEs, names that do not belong here.
 
 With --format: clang-format leaves every C++ file as it is (skipped unless it is version 14).
 """
@@ -28,6 +28,10 @@ LONG_FILES = {
 }
 # Longer READMEs: the policy guide is a reference.
 LONG_READMES = {"policies/README.md"}
+
+# What is measured stays as far as a table needs it.
+RESULTS = "bench/results"
+RESULT_BYTES_MAX, RESULTS_BYTES_MAX = 50_000, 300_000
 
 FORMATTED = (".h", ".cc")  # clang-format sees to their columns
 SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
@@ -73,8 +77,19 @@ def entries():
             yield f"{name}/: has no README.md"
 
 
+def results():
+    sizes = {path: (tree.ROOT / path).stat().st_size for path in tree.files()
+             if str(path).startswith(RESULTS)}
+    for path, size in sizes.items():
+        if size > RESULT_BYTES_MAX:
+            yield f"{path}: {size} bytes, at most {RESULT_BYTES_MAX}; bench/keep.py makes it small"
+    if sum(sizes.values()) > RESULTS_BYTES_MAX:
+        yield (f"{RESULTS}: {sum(sizes.values())} bytes in all, at most {RESULTS_BYTES_MAX}; let a "
+               "result go that no table needs")
+
+
 def shape():
-    problems = list(entries())
+    problems = [*entries(), *results()]
     for path in tree.files():
         try:
             text = (tree.ROOT / path).read_text()

@@ -1,7 +1,6 @@
 """bench/harness, timeline.py, table.py and its parts, without processes: python3 -m unittest."""
 
 import json
-import re
 import sys
 import unittest
 from pathlib import Path
@@ -10,21 +9,21 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import fikit  # noqa: E402
+import keep  # noqa: E402
+import md  # noqa: E402
 import quartiles  # noqa: E402
 import table  # noqa: E402
 import timeline  # noqa: E402
 from harness import figures, report  # noqa: E402
 
 
-# By whom a result is read: bench/table.py, but for the last two lines.
-READ = [r"(pairs_again|frontier|preempt|ratio|steady|first|services|mixes|promise)/[\w-]+\.json$",
-        r"(overhead|matrix|nccl|samples|blast_radius)[\w-]*\.json$",
-        *(f"{name}$" for name in table.MICRO_FILES), r"stage(-busy|-keypointrcnn)?\.json$",
-        r"predict\.json$", r"jobs/(by_jobs/)?[\w.-]+\.json$",  # jobs.py
-        r"predict-others\.json$", r"instructions\.json$",  # trace_predict_test, instructions.py
-        r"(memory|sizes|sizes-inside|papers|curves|groups)\.json$", r"pairs/[\w.-]+\.(json|csv)$",
-        r"(krisp|inside)/(profiles/)?[\w.-]+\.(json|toml)$",
-        r"h100/", r"quickstart\.json$", r"conformance-h200\.txt$"]  # sections of RESULTS.md
+# Results that no table reads: of tests (trace_predict_test, instructions.py), of sentences, and
+# curves of kernels that policies may be given again.
+OF_TESTS = {"predict-others.json", "instructions.json"}
+OF_SENTENCES = {"h100/partitions.json", "h100/resnet101.json", "groups.json",
+                "conformance-h200.txt"}
+# Of a table, and a test reads more of it.
+OF_BOTH = {"predict.json"}
 
 
 class Harness(unittest.TestCase):
@@ -84,12 +83,24 @@ class Harness(unittest.TestCase):
                          [["on the H200", "`fikit`: H mean ÷ `timeslice`",
                            "`fikit`: L mean ÷ `mps`", "commit"], ["x", "0.333", "–", "abc"]])
 
-    def test_every_result_is_read_by_a_table_or_a_test(self):
-        read = re.compile("|".join(READ))
-        unread = [str(path.relative_to(BENCH / "results"))
-                  for path in (BENCH / "results").rglob("*") if path.is_file()
-                  and not read.match(str(path.relative_to(BENCH / "results")))]
-        self.assertEqual(unread, [])
+    def test_results_hold_what_tables_read_and_no_more(self):
+        paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
+                 and path.suffix != ".toml"  # swept curves
+                 and str(path.relative_to(md.RESULTS)) not in OF_TESTS | OF_SENTENCES | OF_BOTH]
+        for path, document in keep.kept(paths).items():
+            with self.subTest(path.name):
+                self.assertEqual(json.loads(path.read_text()), document, f"bench/keep.py {path}")
+
+    def test_a_kept_result_has_its_figures_instead_of_samples(self):
+        raw = {"us": [1, 2, 3], "per_s": 1 / 3, "command": "x", "row": {"a": 1, "b": 2}, "n": {}}
+        once = keep.Seen(raw)
+        self.assertEqual(md.computed(once, "mean", lambda: sum(once["us"]) / 3), 2)
+        again = keep.Seen({**raw, "kept": {"mean": 2}})
+        self.assertEqual(md.computed(again, "mean", self.fail), 2)
+        self.assertEqual((again["per_s"], again["row"].get("b"), "n" in again, again.get("no")),
+                         (1 / 3, 2, True, None))
+        self.assertEqual(keep.pruned(again), {"per_s": 0.33333333, "row": {"b": 2}, "n": {},
+                                              "kept": {"mean": 2}})
 
     def test_table_replaces_only_between_its_markers(self):
         text = "a\n<!-- table:x:begin -->\nold\n<!-- table:x:end -->\nb\n"

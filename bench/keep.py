@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Makes results small: of each file in results/ what the tables read of it stays, and no more.
+
+    keep.py bench/results/steady/alexnet.json ...    rewrites them; the tables stay as they are
+
+Figures that need samples are computed (md.py) and stay instead of them. Who measures again puts the
+raw result there, sees that the tables are right, and calls this.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import jobs
+import md
+import table
+from harness import report
+
+WHENCE = {"mode", "gpu", "date", "commit"}  # stay where no table shows them, too
+
+
+class Seen(dict):
+    """Notes its keys that are read. What is in it is seen too."""
+
+    def __init__(self, of):
+        super().__init__((key, seen(value)) for key, value in of.items())
+        self.keys_read = set()
+
+    def __getitem__(self, key):
+        self.keys_read.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        self.keys_read.add(key)
+        return super().__contains__(key)
+
+    def get(self, key, default=None):
+        return self[key] if key in self else default
+
+    def setdefault(self, key, default):
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __iter__(self):
+        self.keys_read.update(super().keys())
+        return super().__iter__()
+
+    def keys(self):
+        return list(self)
+
+    def values(self):
+        return [self[key] for key in self]
+
+    def items(self):
+        return [(key, self[key]) for key in self]
+
+
+def seen(value):
+    if isinstance(value, dict):
+        return Seen(value)
+    return list(map(seen, value)) if isinstance(value, list) else value
+
+
+def pruned(value):
+    if isinstance(value, Seen):
+        return {key: pruned(dict.__getitem__(value, key)) for key in dict.keys(value)
+                if key in value.keys_read}
+    if isinstance(value, list):
+        return list(map(pruned, value))
+    return float(f"{value:.8g}") if isinstance(value, float) else value
+
+
+def energy(result):
+    """What each block of a row took: no table has it yet, and measuring it again takes a GPU."""
+    if "raw" not in result:
+        return {key: result[key] for key in ("block_s", "energy_j") if key in result}
+    found = {}
+    for block in result["raw"]:
+        if "energy_j" in block:
+            found.setdefault(block["row"], []).append(round(block["energy_j"], 1))
+    return {"block_s": result["block_s"], "energy_j": found} if found else {}
+
+
+def all_tables(documents):
+    """The tables, with these documents in the place of their files."""
+    def watched(path, document):
+        return documents.get(path.resolve(), document)
+    md.watched, before = watched, md.watched
+    try:
+        return table.tables() | jobs.tables()
+    finally:
+        md.watched = before
+
+
+def kept(paths):
+    """{path: what is to be kept of it}"""
+    documents = {path.resolve(): json.loads(path.read_text()) for path in paths}
+    wanted = all_tables(documents)  # which fills in what is computed
+    watched = {path: Seen(document) for path, document in documents.items()}
+    for document in watched.values():
+        document.keys_read |= WHENCE
+    all_tables(watched)
+    small = {path: pruned(document) for path, document in watched.items()}
+    for path, document in small.items():
+        if document.keys() <= WHENCE:
+            raise ValueError(f"{path}: no table reads it; see table.py for the names that are read")
+        document |= energy(documents[path])
+    if all_tables(small) != wanted:
+        raise ValueError("the tables would change; a table reads what Seen does not notice")
+    return small
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", type=Path)
+    try:
+        for path, document in kept(parser.parse_args().results).items():
+            report.write(document, path)
+    except (OSError, ValueError) as error:
+        sys.exit(f"keep.py: {error}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
