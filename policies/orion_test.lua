@@ -111,5 +111,5 @@ test("the pause before a critical run is no part of it", function(t)
       be_end = l.end_us
     end
   end
-  t.ok(beside > 50 and most == 0, most .. " of " .. beside .. " beside another: 15 % of 5 ms is 750")
+  t.ok(beside > 50 and most == 0, most .. " of " .. beside .. " join another; 15 % is 750 us")
 end)

@@ -97,9 +97,9 @@ test("one that its equals keep out is not overtaken for ever", function(t)
   local s = t.sim { policy = "usher.lua", mps = true, starvation_us = 1e7 }
   s:client { name = "hp", priority = 0 }
   s:loop { client = "hp", us = 500, launches = 4000, blocks = 66, kernel = "h", metrics = light }
-  for _, name in ipairs { "a", "b", "c" } do
+  for i, name in ipairs { "a", "b", "c" } do          -- some of them are always at work
     s:client { name = name, priority = 9 }
-    s:loop { client = name, us = 200, blocks = 16, kernel = "s",
+    s:loop { client = name, us = 170 + 30 * i, blocks = 16, kernel = name,
              metrics = { occupancy_pct = 30, dram_pct = 1 }, at = 50000 }
   end
   s:client { name = "large", priority = 9 }
