@@ -119,7 +119,6 @@ ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint
     room_soon = std::min(room_soon, sum(free, slack));
     chunk = std::min(chunk, ipc::memory_chunk(most));
   }
-  member.asked[device] = 0;
   uint64_t& granted = member.granted[device];
   if (bytes <= granted) return ipc::kMemoryGranted;
   if (bytes <= room) {
@@ -134,7 +133,7 @@ void MemoryAccounts::release(core::ClientId id, uint32_t device, uint64_t bytes)
   if (it == members_.end() || device >= ipc::kDevices) return;
   uint64_t& granted = it->second.granted[device];
   granted = std::min(granted, bytes);
-  it->second.asked[device] = 0;
+  if (granted <= used_(id, device)) it->second.asked[device] = 0;
 }
 
 bool MemoryAccounts::ask_back(core::ClientId id, uint32_t device, core::TimeNs now) {

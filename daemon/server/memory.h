@@ -46,7 +46,8 @@ class MemoryAccounts {
   // `context`: what each process counts beside its allocations, for its context and modules.
   MemoryAccounts(uint64_t context, UsedBy used) : context_(context), used_(std::move(used)) {}
 
-  // What it says that it holds is granted, up to its limit: it may have it.
+  // What it says that it holds is granted, up to its limit. What it uses beyond counts all the
+  // same.
   void join(core::ClientId id, const DeviceMap& gpus, const Bytes& total, const Bytes& held);
   // Other limits: nothing is taken away by them.
   void set_limits(core::ClientId id, std::vector<Membership> limits);
@@ -86,7 +87,7 @@ class MemoryAccounts {
   struct Member {
     DeviceMap gpus{};
     Bytes total{}, granted{};
-    std::array<core::TimeNs, ipc::kDevices> asked{};  // since when; 0: it gave back
+    std::array<core::TimeNs, ipc::kDevices> asked{};  // since when; 0: it gave all back
     std::vector<Membership> limits;
   };
   // What counts of it: it may use more than it was granted, as graphs and pools grow by themselves.
