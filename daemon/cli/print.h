@@ -31,7 +31,7 @@ std::string clock_text(const nlohmann::json& client);
 std::string promise_text(const nlohmann::json& device);
 bool promise_broken_now(const nlohmann::json& device);
 
-// Those whom who looks may see whole come first, and of these the most important.
+// Clients that the reader may see in full come first, and of these the most important.
 void print_ps(std::ostream& out, const nlohmann::json& answer);
 void print_mps(std::ostream& out, const nlohmann::json& answer);
 // Of a rule whose user or group is not known: status's config.unresolved.

@@ -150,7 +150,7 @@ void Engine::check_promises(core::TimeNs now) {
                     {"device", device.scheduler->config().device},
                     {"policy", generation_.name},
                     {"promised", promise.slowdown_max},
-                    {"slowdown", promise.slowdown},
+                    {"now", promise.slowdown},
                     {"blocks", promise.blocks},
                     {"broken", promise.broken},
                     {"by", channel_text(promise)}});

@@ -2,6 +2,7 @@
 // unit and meaning. The daemon writes its answers from it, the command line prints by it.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
@@ -44,7 +45,7 @@ struct ClientOnDevice : core::ClientStatus {
   explicit ClientOnDevice(const core::ClientStatus& status)
       : core::ClientStatus(status),
         queued(view.queued),
-        promise_slowdown_max(promise.slowdown_max),
+        promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // it was a float
         promise_slowdown(promise.slowdown),
         promise_blocks(promise.blocks),
         promise_broken(promise.broken) {}

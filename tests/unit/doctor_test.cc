@@ -149,22 +149,6 @@ TEST_F(Doctor, IsOfUseWithoutAGpu) {
   EXPECT_EQ(finding("daemon").level, Level::kOk);
 }
 
-TEST_F(Doctor, NamesTheClientWhosePromiseIsBroken) {
-  json& ps = facts_["daemon"]["ps"];
-  EXPECT_EQ(finding("promise").text, "not there") << "nothing was promised";
-  json promise = {{"slowdown_max", 1.1},
-                  {"slowdown", 1.2467},
-                  {"blocks", 6},
-                  {"broken", 5},
-                  {"broken_by", "slots"}};
-  ps["clients"][0]["devices"] = {{{"device", 0}, {"promise", promise}}};
-  EXPECT_TRUE(says("promise", Level::kWarn,
-                   "client 1 (pid 42, a): promise 1.10: now 1.25, 5 of 6 blocks broken, by slots"));
-  promise["slowdown"] = 1.05;
-  ps["clients"][0]["devices"] = {{{"device", 0}, {"promise", promise}}};
-  EXPECT_TRUE(says("promise", Level::kOk, "all 1 promises are kept now"));
-}
-
 TEST_F(Doctor, AnExclusiveGpuNeedsMps) {
   facts_["nvml"]["gpus"][0]["compute_mode"] = 3;
   EXPECT_TRUE(says("gpu", Level::kError, "Exclusive"));

@@ -1,0 +1,41 @@
+// What `heddle doctor` says of promises.
+#include <gtest/gtest.h>
+
+#include "daemon/cli/doctor.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+// The findings where client 1 has such a promise.
+std::vector<Finding> of(const json& promise) {
+  return examine_promises({{"clients",
+                            {{{"id", 1},
+                              {"pid", 42},
+                              {"label", "api"},
+                              {"devices", {{{"device", 0}, {"promise", promise}}}}}}}});
+}
+
+TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
+  EXPECT_TRUE(of(nullptr).empty()) << "nothing was promised";
+  json promise = {{"slowdown_max", 1.1},
+                  {"slowdown", 1.2467},
+                  {"blocks", 6},
+                  {"broken", 5},
+                  {"broken_by", "slots"}};
+  const std::vector<Finding> broken = of(promise);
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_EQ(broken[0].level, Finding::Level::kWarn);
+  EXPECT_EQ(broken[0].text,
+            "client 1 (pid 42, api): promise 1.10: now 1.25, 5 of 6 blocks broken, by slots");
+  EXPECT_NE(broken[0].remedy, "");
+  promise["slowdown"] = 1.05;
+  const std::vector<Finding> kept = of(promise);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].level, Finding::Level::kOk);
+  EXPECT_EQ(kept[0].text, "all 1 promises are kept now");
+}
+
+}  // namespace
+}  // namespace heddle::cli
