@@ -17,7 +17,8 @@ struct Finding {
   std::string remedy;  // "" unless kWarn or kError
 };
 
-std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but limits on memory
+std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but limits on memory, and
+void examine_containers(const nlohmann::json& facts, std::vector<Finding>& findings);
 // Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
 std::vector<Finding> examine(const nlohmann::json& facts);
 

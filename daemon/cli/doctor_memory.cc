@@ -136,6 +136,7 @@ class Memory {
 std::vector<Finding> examine(const json& facts) {
   std::vector<Finding> findings = examine_host(facts);
   try {
+    examine_containers(facts, findings);
     Memory(facts, findings).run();
   } catch (const json::exception&) {
     // What a daemon of another release does not say is told once, above.

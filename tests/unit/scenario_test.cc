@@ -149,8 +149,9 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        "in "
        "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise"},
       {"base = \"gone.toml\"\n",
-       ": base: dir/gone.toml: cannot be read; bench/scenarios has some, and bench/README.md the "
-       "format"},
+       ": base: dir/gone.toml: cannot be read: No such file or directory; bench/scenarios has "
+       "some, "
+       "and bench/README.md the format"},
       {"%[arrivals]\nb = \"open 3\"\n", ":5: unknown key arrivals.b; did you mean 'a'?"},
       {"baselines = [\"timeslices\"]\n%",
        ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
