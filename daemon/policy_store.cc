@@ -388,8 +388,7 @@ std::optional<FilePolicyStore::Content> FilePolicyStore::content_from(const json
 }
 
 void FilePolicyStore::recall_good() {
-  std::optional<Content> content =
-      content_from(parse_json(read_file(good_state_, "").value_or("")));
+  auto content = content_from(parse_json(read_file(good_state_, "").value_or("")));
   if (!content) return;
   if (Result<server::Generation> good = offer(std::move(*content))) known_.good = std::move(*good);
 }

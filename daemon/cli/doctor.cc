@@ -64,8 +64,7 @@ class Examination {
       look(check);
     }
     if (status_ != nullptr) {
-      for (const auto check : {&E::configuration, &E::policy, &E::refusals, &E::clients})
-        look(check);
+      for (const auto check : {&E::configuration, &E::policy, &E::clients}) look(check);
     }
     for (const auto check : {&E::unattached, &E::environment}) look(check);
     return std::move(findings_);
@@ -380,18 +379,6 @@ class Examination {
         "heddle status shows the last fault");
   }
 
-  void refusals() {
-    constexpr double kRecentS = 600;
-    const json refused = status_->value("refusals", json::object());  // an older daemon has none
-    if (refused.value("count", 0) == 0 || refused.at("last_s_ago") > kRecentS) return;
-    const std::string last = refused.at("last");
-    add(Level::kWarn, "refused",
-        refused.at("count").dump() +
-            " times heddled had no place for a program, which then is not held back" +
-            (last.empty() ? "" : "; the last: " + printable(last)),
-        last.empty() ? "root's heddle doctor says who" : "end the programs that hold the places");
-  }
-
   void clients() {
     static const std::map<std::string, std::string> kRemedies = {
         {"pool", "more threads launch than a process has slots: 64"},
@@ -406,9 +393,6 @@ class Examination {
         add(Level::kWarn, "client", who + " is not managed: " + printable(client.at("reason")),
             "restart the program");
         ++bypasses;
-      }
-      if (client.value("clock_ahead_s", 0.0) != 0) {
-        add(Level::kNone, "client", who + ": " + clock_text(client) + " (a time namespace)");
       }
       for (const auto& [reason, remedy] : kRemedies) {
         const uint64_t count = client.at("counters").at("self").value(reason, uint64_t{0});

@@ -35,6 +35,7 @@ std::vector<Finding> examine(const json& facts) {
       // What a daemon of another release does not say is told once, above.
     }
   };
+  add(examine_containers, facts);
   add(examine_memory, facts);
   const json& daemon = facts.at("daemon");
   if (daemon.at("code") == kOk) add(examine_promises, daemon.at("ps"));

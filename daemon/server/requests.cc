@@ -116,13 +116,6 @@ json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named)
   return all;
 }
 
-// Who was refused, and why, may tell of other users' programs.
-json refusals_json(core::TimeNs now, const ServerFacts::Refusals& refused, bool named) {
-  return {{"count", refused.count},
-          {"last", named ? refused.last : ""},
-          {"last_s_ago", static_cast<double>(now - refused.at) / 1e9}};
-}
-
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();

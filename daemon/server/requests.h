@@ -58,6 +58,10 @@ struct Asker {
 // here.
 nlohmann::json mps_json(const MpsWatch& mps);
 
+// {count, last, last_s_ago}. Who was refused, and why, may tell of other users' programs: only
+// where they may be `named`.
+nlohmann::json refusals_json(core::TimeNs now, const ServerFacts::Refusals& refused, bool named);
+
 // How much longer runs took than alone since the promotion; 0: too few to say.
 double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine);
 // {back_to, left_s, promoted, slowdown_max, slowdown}; null: what runs does not for a while only.

@@ -66,6 +66,11 @@ class Server {
   const std::string& socket_path() const { return facts_.socket; }
 
  private:
+  // Each client costs about 100 KiB and three descriptors; each connection one or two.
+  static constexpr size_t kClientsMax = 1'024, kConnectionsMax = 2 * kClientsMax;
+  // One user cannot take every place; the privileged may.
+  static constexpr size_t kShareOfUser = 2;
+
   // A libuv loop that outlives all handles.
   struct Loop {
     Loop() { uv_loop_init(&loop); }

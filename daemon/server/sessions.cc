@@ -1,6 +1,4 @@
 // Who connects, what they say, and when they are gone.
-#include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -24,25 +22,6 @@ namespace {
 // the others.
 constexpr int kPacketsInARow = 64;
 
-// Each client costs about 100 KiB and three descriptors; each connection one or two.
-constexpr size_t kClientsMax = 1'024;
-constexpr size_t kConnectionsMax = 2 * kClientsMax;
-
-// One user cannot take every place; the privileged may.
-constexpr size_t kShareOfUser = 2;
-// Of a user's container: who asks, or has not said yet what it wants. `heddle` is done in
-// milliseconds, and a shim attaches at once: who says nothing for so long gives way to others.
-constexpr size_t kUnattachedOfContainer = 64;
-constexpr core::TimeNs kSilentNs = 2'000'000'000;
-// Places that only the privileged may take.
-constexpr size_t kPlacesKept = 64;
-// Taken in a turn: all who knock, so that the privileged wait behind few.
-constexpr int kAcceptedInATurn = 512;
-
-// A line about refused connections this often; out of descriptors, no ear for so long.
-constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
-constexpr uint64_t kDeafMs = 100;
-
 Clocks clocks_now() {
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
@@ -51,121 +30,6 @@ Clocks clocks_now() {
 }
 
 }  // namespace
-
-void Server::accept_all() {
-  for (int i = 0; i < kAcceptedInATurn; ++i) {
-    Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.get() < 0) {
-      if (errno == EMFILE || errno == ENFILE) turn_away(errno);
-      return;
-    }
-    HEDDLE_FAULT_POINT("daemon: connection accepted");
-    ++facts_.connections;
-    auto connection = std::make_unique<Connection>();
-    if (ipc::peer_of(fd.get(), connection->peer) != 0) {
-      hang_up(std::move(fd));
-      continue;
-    }
-    connection->pidfd = Descriptor(connection->peer.pidfd);
-    connection->privileged = is_privileged(connection->peer);
-    if (!connection->privileged) connection->container = container_of(connection->peer);
-    connection->since = monotonic_now();
-    if (!has_place(*connection)) {
-      hang_up(std::move(fd));
-      continue;
-    }
-    const int number = fd.get();
-    connection->serial = ++last_serial_;
-    connection->fd = std::move(fd);
-    connection->watch =
-        std::make_unique<FdWatch>(&loop_.loop, number, [this, number] { on_readable(number); });
-    connections_.emplace(number, std::move(connection));
-  }
-}
-
-bool Server::has_place(const Connection& connection) {
-  const uid_t uid = connection.peer.uid;
-  const auto anybody = [](const Connection&) { return true; };
-  const auto user = [&](const Connection& other) { return other.peer.uid == uid; };
-  const auto container = [&](const Connection& other) {
-    return other.client == 0 && other.container == connection.container;
-  };
-  size_t of_user = 0, of_container = 0;
-  for (const auto& [fd, other] : connections_) {
-    of_user += user(*other) ? 1 : 0;
-    of_container += container(*other) ? 1 : 0;
-  }
-  const size_t places = kConnectionsMax - (connection.privileged ? 0 : kPlacesKept);
-  if (connections_.size() >= places && !make_room(anybody)) {
-    tell_refusal("all " + std::to_string(kConnectionsMax) + " connections are taken",
-                 "end some programs");
-    return false;
-  }
-  if (connection.privileged) return true;
-  const std::string who = "user " + std::to_string(uid);
-  if (of_user >= kConnectionsMax / kShareOfUser && !make_room(user)) {
-    tell_refusal(who + " has half of all connections", "end some of that user's programs");
-    return false;
-  }
-  if (of_container < kUnattachedOfContainer || make_room(container)) return true;
-  tell_refusal(who + " has too many connections that do not attach, in the container of pid " +
-                   std::to_string(connection.peer.pid),
-               "end programs there");
-  return false;
-}
-
-// Ends the connection that has said nothing for longest. False if all have lately, or do now.
-bool Server::make_room(const std::function<bool(const Connection&)>& among) {
-  const core::TimeNs now = monotonic_now();
-  const Connection* silent = nullptr;
-  for (const auto& [fd, other] : connections_) {
-    const bool says_nothing = other->client == 0 && !other->privileged && !other->waits;
-    if (!says_nothing || now - other->since < kSilentNs || !among(*other)) continue;
-    if (silent == nullptr || other->serial < silent->serial) silent = other.get();
-  }
-  if (silent == nullptr) return false;
-  pollfd unread{silent->fd.get(), POLLIN, 0};
-  if (poll(&unread, 1, 0) != 0) return false;
-  tell_refusal("pid " + std::to_string(silent->peer.pid) + " of user " +
-                   std::to_string(silent->peer.uid) + " kept a connection and said nothing",
-               "end that program");
-  disconnect(silent->fd.get());
-  return true;
-}
-
-// Whose connection is refused finds it closed: the log and `heddle status` say why.
-void Server::tell_refusal(const std::string& error, const char* hint) {
-  note_refusal(error);
-  if (monotonic_now() - last_refusal_ < kRefusalLineNs) return;
-  last_refusal_ = monotonic_now();
-  log_.error("connection_refused", {{"error", error}, {"hint", hint}});
-}
-
-void Server::note_refusal(const std::string& error) {
-  ++facts_.refused.count;
-  facts_.refused.last = error;
-  facts_.refused.at = monotonic_now();
-}
-
-// Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
-// readable and the loop never sleep. Where the spare could not be had again, nobody is listened to
-// for a while.
-void Server::turn_away(int error) {
-  tell_refusal(strerror(error), "raise the limit on open files");
-  if (spare_.get() >= 0) {
-    spare_ = Descriptor();
-    hang_up(Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
-  }
-  spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (spare_.get() >= 0) return;
-  accepting_.reset();
-  listen_again_->start(kDeafMs);
-}
-
-void Server::listen() {
-  if (spare_.get() < 0) spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  accepting_ = std::make_unique<FdWatch>(&loop_.loop, listener_.get(), [this] { accept_all(); });
-}
 
 void Server::on_readable(int fd) {
   beat();

@@ -135,8 +135,6 @@ int connect_daemon() {
 bool send_attach(int socket) {
   Packet packet;
   tell_memory_held(attach_facts);
-  attach_facts.monotonic_ns = static_cast<uint64_t>(now_ns());
-  attach_facts.wall_ns = static_cast<uint64_t>(now_ns(CLOCK_REALTIME));
   build_attach(packet, attach_facts);
   return ipc::send_packet(socket, packet.span()) == 0;
 }

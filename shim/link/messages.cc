@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ipc/heddle.capnp.h"
+#include "shim/link/session.h"
 
 namespace heddle::shim {
 namespace {
@@ -62,8 +63,8 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
     attach.setHintsByDevice(true);
-    attach.setMonotonicNs(facts.monotonic_ns);
-    attach.setWallNs(facts.wall_ns);
+    attach.setMonotonicNs(static_cast<uint64_t>(now_ns()));
+    attach.setWallNs(static_cast<uint64_t>(now_ns(CLOCK_REALTIME)));
   });
 }
 

@@ -33,7 +33,6 @@ struct AttachFacts {
   std::string_view memory;
   std::string_view run;
   bool mps_memory_limit = false;
-  uint64_t monotonic_ns = 0, wall_ns = 0;  // now
 };
 
 struct MemoryNeed {
@@ -61,7 +60,7 @@ struct alignas(8) Packet {
   std::span<const std::byte> span() const { return {bytes, size}; }
 };
 
-void build_attach(Packet& packet, const AttachFacts& facts);
+void build_attach(Packet& packet, const AttachFacts& facts);  // and what time it is
 void build_kernel(Packet& packet, const KernelFacts& facts);
 void build_need(Packet& packet, const MemoryNeed& need);
 

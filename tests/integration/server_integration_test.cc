@@ -319,15 +319,10 @@ TEST_F(ServerTest, AConnectionAsksOnce) {
 
 TEST_F(ServerTest, AllowsForTheClockOfATimeNamespaceAndShowsIt) {
   start();
-  for (const int64_t ahead_ns : {-3'600'000'000'000, 5'000'000'000}) {
-    FakeClient client(config_.socket, {.clock_ahead_ns = ahead_ns});
-    EXPECT_NEAR(ps().at(0)["clock_ahead_s"].get<double>(), static_cast<double>(ahead_ns) / 1e9, 1);
-    const int64_t now = server::monotonic_now() + ahead_ns;
-    EXPECT_NEAR(static_cast<double>(client.control().header.heartbeat_ns.load()),
-                static_cast<double>(now), 5e8);
-    client.kill_process();
-    ASSERT_TRUE(eventually([&] { return ps().empty(); }));
-  }
+  FakeClient client(config_.socket, {.clock_ahead_ns = -3'600'000'000'000});
+  EXPECT_NEAR(ps().at(0)["clock_ahead_s"].get<double>(), -3'600, 1);
+  EXPECT_NEAR(static_cast<double>(client.control().header.heartbeat_ns.load()) / 1e9,
+              static_cast<double>(server::monotonic_now()) / 1e9 - 3'600, 1);
 }
 
 TEST_F(ServerTest, SurvivesGarbageFromHostileClients) {

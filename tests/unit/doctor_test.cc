@@ -97,24 +97,6 @@ TEST_F(Doctor, EveryComplaintHasARemedy) {
   EXPECT_EQ(complaints, 5);
 }
 
-TEST_F(Doctor, TellsWhoWasRefusedLately) {
-  json& refusals = facts_["daemon"]["status"]["refusals"];
-  refusals = {{"count", 3}, {"last", "pid 7 of user 0 kept"}, {"last_s_ago", 12.5}};
-  EXPECT_TRUE(says("refused", Level::kWarn, "3 times heddled had no place"));
-  EXPECT_TRUE(says("refused", Level::kWarn, "pid 7 of user 0"));
-  refusals["last"] = "";  // of an unprivileged asker
-  EXPECT_NE(finding("refused").remedy, "");
-  refusals["last_s_ago"] = 3'600;
-  EXPECT_EQ(finding("refused").text, "not there");
-}
-
-TEST_F(Doctor, TellsOfAClockThatIsApart) {
-  facts_["daemon"]["ps"]["clients"][0]["clock_ahead_s"] = -1.5;
-  const auto told = texts("client");
-  ASSERT_EQ(told.size(), 2u);
-  EXPECT_NE(told[0].find("its clock is 1.500 s behind heddled's"), std::string::npos) << told[0];
-}
-
 TEST_F(Doctor, WantsADriverOfTheFloor) {
   facts_["driver"]["version"] = 12020;
   EXPECT_TRUE(says("driver", Level::kError, "CUDA 12.2"));

@@ -1,0 +1,42 @@
+// heddle doctor: whom heddled had no place for, and whose clock is another.
+#include <gtest/gtest.h>
+
+#include "daemon/cli/doctor.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+std::vector<Finding> examined(const json& refusals, double clock_ahead_s) {
+  json status = json::object();
+  if (!refusals.is_null()) status["refusals"] = refusals;
+  const json client = {{"id", 4}, {"clock_ahead_s", clock_ahead_s}};
+  return examine_containers(
+      {{"daemon", {{"status", status}, {"ps", {{"clients", json::array({client})}}}}}});
+}
+
+TEST(DoctorContainers, TellsWhoWasRefusedLately) {
+  json refusals = {{"count", 3}, {"last", "pid 7 of user 0 kept"}, {"last_s_ago", 12.5}};
+  auto told = examined(refusals, 0);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].level, Finding::Level::kWarn);
+  EXPECT_NE(told[0].text.find("3 times heddled had no place"), std::string::npos);
+  EXPECT_NE(told[0].text.find("pid 7 of user 0"), std::string::npos);
+  refusals["last"] = "";  // of an unprivileged asker
+  told = examined(refusals, 0);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].remedy, "");
+  refusals["last_s_ago"] = 3'600;
+  EXPECT_TRUE(examined(refusals, 0).empty());
+  EXPECT_TRUE(examined(nullptr, 0).empty()) << "an older daemon";
+}
+
+TEST(DoctorContainers, TellsOfAClockThatIsApart) {
+  const auto told = examined(nullptr, -1.5);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].text.find("client 4: its clock is 1.500 s behind heddled's"), 0u);
+}
+
+}  // namespace
+}  // namespace heddle::cli
