@@ -16,6 +16,7 @@ constexpr uint32_t kNodesMost = 1 << 16;  // kernel nodes of all of them
 // A twin that was launched within this time is not given up for another executable's: a program
 // that goes through more graphs than there is room for would have each made anew in every round.
 constexpr int64_t kIdleNs = 5'000'000'000;
+constexpr int64_t kOwnIdleNs = 1'000'000'000;  // the same for one of the executable's own
 
 // The clone's kernels go to that context, and have that priority.
 CUresult put(CUgraphNode node, CUcontext context, int priority) {
@@ -80,16 +81,14 @@ bool give_up(Twinned& entry, TwinSlot& slot) {
   return free;
 }
 
-// Of the executable's own twins, the one that was launched least recently makes room for another.
-// Sizes inside a graph are searched for, so that these change sooner.
-TwinSlot* find_slot(Twinned& entry, uint64_t inside) {
-  TwinSlot* oldest = nullptr;
+// A free one, else that which was launched least recently.
+TwinSlot& oldest_of(Twinned& entry) {
+  TwinSlot* oldest = entry.twins;
   for (TwinSlot& slot : entry.twins) {
-    if (slot.key.load(std::memory_order_relaxed) == 0) return &slot;
-    if (oldest == nullptr || slot.used_ns < oldest->used_ns) oldest = &slot;
+    if (slot.key.load(std::memory_order_relaxed) == 0) return slot;
+    if (slot.used_ns < oldest->used_ns) oldest = &slot;
   }
-  const bool idle = inside != 0 || now_ns() - oldest->used_ns > kIdleNs;
-  return idle && give_up(entry, *oldest) ? oldest : nullptr;
+  return *oldest;
 }
 
 // Room for so many nodes more in the process; false: all that is there is in use.
@@ -119,18 +118,24 @@ void make_wanted(const Inside& in, Twinned& entry) {
   for (const TwinSlot& slot : entry.twins) {
     if (slot.is(key, inside)) return;
   }
-  TwinSlot* const slot = find_slot(entry, inside);
-  if (slot == nullptr || !make_room(entry.nodes)) return put_off(in, entry, GraphFate::kFull);
+  TwinSlot& slot = oldest_of(entry);
+  if (slot.key.load(std::memory_order_relaxed) != 0) {
+    // Sizes inside a graph are searched for, so that these change sooner.
+    const bool idle = inside != 0 || now_ns() - slot.used_ns > kOwnIdleNs;
+    if (!idle) return put_off(in, entry, GraphFate::kFull);
+    if (!give_up(entry, slot)) return;  // the next launch wants it again
+  }
+  if (!make_room(entry.nodes)) return put_off(in, entry, GraphFate::kFull);
   const CUgraphExec twin = has_tail_event(entry) ? make(in, entry, key, inside) : nullptr;
   if (twin == nullptr) return put_off(in, entry, GraphFate::kRefused);
   ++twins_made;
   twin_nodes += entry.nodes;
   entry.rest_ns = 0;
   count(in, GraphFate::kTwin);
-  slot->used_ns.store(now_ns(), std::memory_order_relaxed);
-  slot->inside.store(inside, std::memory_order_relaxed);
-  slot->twin.store(twin, std::memory_order_relaxed);
-  slot->key.store(key, std::memory_order_release);
+  slot.used_ns.store(now_ns(), std::memory_order_relaxed);
+  slot.inside.store(inside, std::memory_order_relaxed);
+  slot.twin.store(twin, std::memory_order_relaxed);
+  slot.key.store(key, std::memory_order_release);
 }
 
 }  // namespace

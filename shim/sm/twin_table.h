@@ -34,7 +34,7 @@ struct Twinned {
   std::atomic<CUgraphExec> exec{nullptr};  // nullptr: free
   std::atomic<bool> used{false};           // it was taken before: who looks for another goes on
   std::atomic<GraphFate> fate{GraphFate::kTwin};  // kTwin: it may have some
-  std::atomic<uint32_t> launching{0};             // meanwhile the helper gives up none of its twins
+  std::atomic<uint32_t> launching{0};             // a twin; meanwhile the helper gives none up
   // What a launch wants, of the helper.
   std::atomic<bool> wanted{false};
   std::atomic<uint64_t> wanted_key{0}, wanted_inside{0};

@@ -174,8 +174,11 @@ CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
   for (TwinSlot& slot : entry->twins) {
     if (!slot.is(key, at.inside)) continue;
     slot.used_ns.store(now, std::memory_order_relaxed);
+    if (!entry->has_tail) return nullptr;
+    entry->launching.fetch_add(1, std::memory_order_seq_cst);
     const CUgraphExec twin = slot.twin.load(std::memory_order_seq_cst);
-    return entry->has_tail ? twin : nullptr;
+    if (twin == nullptr) entry->launching.fetch_sub(1, std::memory_order_release);
+    return twin;
   }
   if (now < entry->again_ns.load(std::memory_order_relaxed)) return nullptr;
   entry->wanted_inside.store(at.inside, std::memory_order_relaxed);
@@ -200,13 +203,7 @@ void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin) {
 // ---- order --------------------------------------------------------------------------------------
 
 InOrder::InOrder(CUgraphExec exec, StreamRef stream)
-    : entry_(find_twinned(exec)), exec_(exec), stream_(stream) {
-  if (entry_ != nullptr) entry_->launching.fetch_add(1, std::memory_order_seq_cst);
-}
-
-InOrder::~InOrder() {
-  if (entry_ != nullptr) entry_->launching.fetch_sub(1, std::memory_order_release);
-}
+    : entry_(find_twinned(exec)), exec_(exec), stream_(stream) {}
 
 // Nothing is put into a stream that captures.
 bool InOrder::follows() const {
@@ -226,6 +223,7 @@ void InOrder::before() {
 // Where the event cannot be put behind a twin, the calling thread looks until the twin is done:
 // nothing else would tell the next launch.
 CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
+  if (chosen != exec_) entry_->launching.fetch_sub(1, std::memory_order_release);
   if (result != CUDA_SUCCESS || !follows()) return result;
   const RelaxedCapture relaxed;
   entry_->has_tail = record(entry_->tail.load(std::memory_order_relaxed), stream_);

@@ -62,20 +62,17 @@ void graph_ends(CUgraphExec exec);
 
 // Whether there may be twins of it. A launch that asks says so.
 bool may_have_twin(CUgraphExec exec);
-// Its twin there. nullptr: there is none, or not yet; the helper is called if there will be one.
-// Between the two ends of an InOrder.
+// Its twin there, to be launched next: it stays until InOrder::behind. nullptr: there is none, or
+// not yet; the helper is called if there will be one.
 CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at);
 // The driver refused to launch that twin: it ends, and others are put off for a while.
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin);
 
-// Around a launch of an executable, managed or not, from before its twin is looked for.
+// A launch of an executable, managed or not.
 struct Twinned;
 class InOrder {
  public:
   InOrder(CUgraphExec exec, StreamRef stream);
-  ~InOrder();
-  InOrder(const InOrder&) = delete;
-  InOrder& operator=(const InOrder&) = delete;
 
   // The stream waits for the executable's earlier launches. Just before each call to the driver.
   void before();
