@@ -100,10 +100,10 @@ is labelled simulated.
                       stream)";
 
 constexpr const char* kValidateHelp =
-    R"(How far virtual time is from what was measured: REAL.json, of `run` (or of pairs.py, before there
-was `run`), against `virtual` of the same scenarios. Per figure and row: both values and the error;
-per figure: how many rows are within 15 %, and how many of the pairs of rows that really differ by
-more than 5 % the simulation puts in the same order.)";
+    R"(How far virtual time is from what was measured: REAL.json, of `run`, against `virtual` of the same
+scenario. Per figure and row: both values and the error; per figure: how many rows are within 15 %,
+and how many of the pairs of rows that really differ by more than 5 % the simulation puts in the same
+order.)";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
@@ -140,6 +140,8 @@ CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
                        heddle::bench::ScenarioOptions& options) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("scenario", options.scenario)->type_name("SCENARIO")->required();
+  command->add_option("--pair", options.pair, "which of a file that has many: PAIR or PAIR_VARIANT")
+      ->type_name("NAME");
   command->add_option("--policies", options.policies, "instead of the scenario's")
       ->type_name("A,B")
       ->delimiter(',');
@@ -276,11 +278,12 @@ int main(int argc, char** argv) {
   heddle::bench::VirtualOptions simulation;
   CLI::App* virtual_time = add_virtual(app, simulation);
   std::string real;
-  std::vector<std::string> scenarios;
   CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
   validate->add_option("real", real)->type_name("REAL.json")->required();
-  validate->add_option("scenarios", scenarios)->type_name("SCENARIO")->required();
-  validate->add_option("--seed", simulation.seed, "instead of the scenarios'")->type_name("N");
+  validate->add_option("scenario", simulation.scenario)->type_name("SCENARIO")->required();
+  validate->add_option("--pair", simulation.pair, "which of a file that has many")
+      ->type_name("NAME");
+  validate->add_option("--seed", simulation.seed, "instead of the scenario's")->type_name("N");
   validate
       ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
@@ -307,9 +310,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
   simulation.command = run.command;
   try {
-    if (validate->parsed()) {
-      return heddle::bench::print_validation(real, scenarios, simulation);
-    }
+    if (validate->parsed()) return heddle::bench::print_validation(real, simulation);
     if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
     if (runner->parsed() && run.device == "virtual" && !run.plan)
       return run_virtually(*runner, run);

@@ -37,6 +37,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+SCENARIOS = ROOT / "bench/scenarios"
 SERIES = tomllib.loads((Path(__file__).parent / "series.toml").read_text())
 
 # Until one was seen: fifteen PyTorch processes load on 16 cores, warm up and compare their outputs.
@@ -52,8 +53,11 @@ class Scenario:
 
     def __init__(self, name, series, options):
         self.series, self.options = series, options
-        self.file = ROOT / "bench/scenarios" / f"{name}.toml"
+        self.file = SCENARIOS / f"{name}.toml"
         self.name = self.file.stem
+        self.pair = []
+        if not self.file.exists():  # FILE/PAIR
+            self.file, self.pair = self.file.parent.with_suffix(".toml"), ["--pair", self.name]
         self.out = options.out / series
         self.path = self.out / f"{self.name}.json"
         self.plan = json.loads(subprocess.run(self.command("--plan"), text=True, check=True,
@@ -71,7 +75,7 @@ class Scenario:
         return getattr(self.options, key) or SERIES[self.series].get(key)
 
     def command(self, *arguments):
-        words = [self.options.dist / "bin/heddle-bench", "run", self.file,
+        words = [self.options.dist / "bin/heddle-bench", "run", self.file, *self.pair,
                  "--device", self.options.device]
         if self.skips_alone:
             words.append("--skip-alone")
@@ -132,6 +136,14 @@ class Scenario:
             raise KeyboardInterrupt
         self.read()
         return status == 0
+
+
+def names_of(series):
+    """Its scenarios; * stands for each pair of a file."""
+    for name in SERIES[series]["scenarios"]:
+        file, star, _ = name.partition("/*")
+        pairs = tomllib.loads((SCENARIOS / f"{file}.toml").read_text())["pair"] if star else [""]
+        yield from (name.replace("*", pair) for pair in pairs)
 
 
 def run(command):
@@ -201,7 +213,8 @@ def present(series, scenarios, options):
     if options.device == "virtual":
         return
     for scenario in there if options.draw and options.device == "auto" else ():
-        produce([bench, "validate", scenario.path, scenario.file, "--seed", "1"],
+        produce([bench, "validate", scenario.path, scenario.file, *scenario.pair, "--seed",
+                 "1"],
                 out / f"{scenario.name}.validate.md", f"validation of {scenario.name}")
     drawn = produce([bench, "plot", *files, "--out", out / "frontier.svg"], None, "pictures")
     for scenario in there if drawn else ():
@@ -267,7 +280,7 @@ def parse():
         parser.error(f"--out: {found[0]} is there already; --resume goes on with it")
     os.environ.setdefault("HEDDLE_COMMIT", commit())
     scenarios = [Scenario(name, series, options) for series in options.series
-                 for name in SERIES[series]["scenarios"]]
+                 for name in names_of(series)]
     known = [scenario.name for scenario in scenarios]
     for name in options.only:
         if name not in known:

@@ -67,8 +67,7 @@ void Reader::bad(std::string_view key, const std::string& wanted) {
 
 void Reader::problem(const toml::source_region& where, const std::string& what) {
   if (!error_.empty()) return;
-  const std::string& file = where.path ? *where.path : file_;  // what a base has is in its file
-  error_ = file + ":" + std::to_string(where.begin.line) + ": " + what;
+  error_ = file_ + ":" + std::to_string(where.begin.line) + ": " + what;
 }
 
 void Reader::finish() {

@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "bench/scenario/pairs.h"
 #include "bench/scenario/reader.h"
 #include "daemon/base/nearest.h"
 
@@ -207,38 +208,23 @@ Result<std::string> contents(const std::string& path) {
   return text.str();
 }
 
-// What `base` names, if anything, under the keys of `root`; `text` gets that file's behind its own.
-Result<toml::table> merged(toml::table root, const std::string& file, std::string& text) {
-  const auto base = root["base"].value<std::string>();
-  if (!root.contains("base")) return root;
-  const std::string path =
-      (std::filesystem::path(file).parent_path() / base.value_or("")).lexically_normal();
-  const auto more = contents(path);
-  if (!more) return fail(file + ": base: " + more.error().message);
-  toml::table out = toml::parse(*more, path);
-  if (out.contains("base")) return fail(path + ": is a base and has one; one is enough");
-  root.erase("base");
-  for (auto&& [key, node] : root) {
-    node.visit(
-        [&, name = key.str()](auto& value) { out.insert_or_assign(name, std::move(value)); });
-  }
-  text += "\n# base: " + *base + "\n" + *more;
-  return out;
-}
-
 }  // namespace
 
-Result<Scenario> parse(std::string text, const std::string& file) {
+Result<Scenario> parse(std::string text, const std::string& file, const std::string& pair) {
   Scenario scenario;
   scenario.file = file;
   std::string error;
   try {
-    const auto root = merged(toml::parse(text, file), file, text);
-    if (!root) return fail(root.error().message);
-    read(*root, file, error, scenario);
+    toml::table root = toml::parse(text, file);
+    if (root.contains("pair") || !pair.empty()) {
+      error = choose_pair(root, text, file, pair);
+      std::ostringstream alone;
+      alone << root;
+      text = alone.str();
+    }
+    if (error.empty()) read(root, file, error, scenario);
   } catch (const toml::parse_error& e) {
-    const std::string where = e.source().path ? *e.source().path : file;
-    error = where + ":" + std::to_string(e.source().begin.line) + ": " +
+    error = file + ":" + std::to_string(e.source().begin.line) + ": " +
             std::string(e.description()) + "; see bench/README.md for the format";
   }
   if (!error.empty()) return fail(error);
@@ -246,9 +232,9 @@ Result<Scenario> parse(std::string text, const std::string& file) {
   return scenario;
 }
 
-Result<Scenario> load(const std::string& path) {
+Result<Scenario> load(const std::string& path, const std::string& pair) {
   auto text = contents(path);
-  return text ? parse(std::move(*text), path) : fail(text.error().message);
+  return text ? parse(std::move(*text), path, pair) : fail(text.error().message);
 }
 
 std::vector<SimLaunch> launches_of(const SimJob& job) {

@@ -2,8 +2,7 @@
 // read once; the runner, the virtual-time simulator and the tables all take these structs. No
 // process, clock or random number here, and nothing changes after load().
 //
-// `base` names another one in the same folder: its keys hold where the file has none of its own,
-// and [arrivals] gives jobs of it other arrivals.
+// A file may hold many: of those, one is read at a time (pairs.h).
 //
 // Units are in the names; file paths are as written (see resolve()).
 #pragma once
@@ -135,7 +134,7 @@ struct Scenario {
   std::string name;          // the file's stem unless given
   std::string about;         // one sentence
   std::string file;          // where it came from, for messages and relative paths
-  std::string text;          // all of it, as read: kept in results
+  std::string text;          // as read, of a pair what it is of: kept in results
   uint32_t repetitions = 5;  // each: every row once, in a new order
   double block_s = 2;        // length of one block
   bool apart = false;        // the rows without MPS first, then the others: half of the processes
@@ -147,9 +146,10 @@ struct Scenario {
   std::vector<Job> jobs;  // at least one; names are unique
 };
 
-// Reads and checks a file. The error is one line: FILE:LINE: what is wrong, and the remedy.
-Result<Scenario> load(const std::string& path);
-Result<Scenario> parse(std::string text, const std::string& file);
+// Reads and checks a file; `pair` names one of those that it has. The error is one line:
+// FILE:LINE: what is wrong, and the remedy.
+Result<Scenario> load(const std::string& path, const std::string& pair = "");
+Result<Scenario> parse(std::string text, const std::string& file, const std::string& pair = "");
 
 // The items of `policies` and `baselines`, as --policies and --baselines have them too. The error
 // names the item and the remedy; `jobs` is what "split:" and "mps:" must fit.

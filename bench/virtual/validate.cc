@@ -9,69 +9,13 @@
 #include "bench/virtual/outcome.h"
 
 namespace heddle::bench {
-namespace {
 
 using scenario::Role;
 using scenario::Scenario;
 
-// The aim for GPU-bound jobs.
-constexpr double kAim = 0.15;
-// Rows that are closer than this have no order.
-constexpr double kOrdered = 0.05;
-
-const scenario::Job* first(const Scenario& s, Role role) {
-  for (const scenario::Job& job : s.jobs) {
-    if (job.role == role) return &job;
-  }
-  return nullptr;
-}
-
-// "mps/gapfill+client_priority" of bench/pairs.py, which is gone, as `run` calls it; "" for rows
-// that it has not.
-std::string row_name(const std::string& condition, const std::string& hp, const std::string& be) {
-  const size_t slash = condition.find('/');
-  const bool mps = condition.substr(0, slash) == "mps";
-  const std::string what = condition.substr(slash + 1), path = mps ? "@mps" : "";
-  if (what == "alone_hp") return "alone/" + hp + path;
-  if (what == "alone_be") return "alone/" + be + path;
-  if (what == "default") return mps ? "mps" : "timeslice";
-  if (what == "client_priority") return "mps+priority";
-  if (what.ends_with("+client_priority")) {
-    return what.substr(0, what.size() - std::string("+client_priority").size()) + "@mps+priority";
-  }
-  return what + path;
-}
-
-RowFigures of_pairs(const Json& result, const Scenario& s, const std::string& file) {
-  const Json& pairs = result.at("pairs");
-  const scenario::Job *hp = first(s, Role::kLatency), *be = first(s, Role::kBatch);
-  if (!pairs.contains(s.name) || hp == nullptr || be == nullptr) {
-    throw std::runtime_error(file + ": has no pair '" + s.name +
-                             "' of a latency and a batch job; " +
-                             "name a scenario that it measured");
-  }
-  RowFigures out;
-  const Json& conditions = pairs.at(s.name).at("conditions");
-  for (const auto& [name, one] : conditions.items()) {
-    auto& row = out[row_name(name, hp->name, be->name)];
-    const auto take = [&, &one = one](const std::string& metric, const char* key,
-                                      const char* inner) {
-      if (!one.contains(key)) return;
-      row[metric] = inner != nullptr ? one[key].at(inner).template get<double>()
-                                     : one[key].template get<double>();
-    };
-    take(hp->name + " mean ms", "hp_ms", "mean");
-    take(be->name + " / s", "be_per_s", nullptr);
-    if (name.find("/alone_") != std::string::npos) continue;
-    take(hp->name + " mean ÷ alone", "hp_mean_over_alone", "median");
-    take(hp->name + " p99 ÷ alone", "hp_p99_over_alone", "median");
-    take(be->name + " / s ÷ alone", "be_over_alone", "median");
-  }
-  return out;
-}
-
-RowFigures of_run(const Json& result, const Scenario& s, const std::string& file) {
-  if (result.value("name", "") != s.name || !result.contains("figures")) {
+RowFigures figures_of(const Json& result, const Scenario& s, const std::string& file) {
+  if (result.value("benchmark", "") != "scenario" || result.value("name", "") != s.name ||
+      !result.contains("figures")) {
     throw std::runtime_error(file + ": has no figures of scenario '" + s.name +
                              "'; name the one that it measured");
   }
@@ -98,6 +42,11 @@ RowFigures of_run(const Json& result, const Scenario& s, const std::string& file
   }
   return out;
 }
+
+namespace {
+
+constexpr double kAim = 0.15;      // what is hoped for GPU-bound jobs
+constexpr double kOrdered = 0.05;  // rows that are closer have no order
 
 // Lower is better for times, higher for rates.
 bool is_rate(const std::string& metric) { return metric.find(" / s") != std::string::npos; }
@@ -132,14 +81,6 @@ void print_metric(const std::vector<Comparison>& rows) {
 }
 
 }  // namespace
-
-RowFigures figures_of(const Json& result, const Scenario& s, const std::string& file) {
-  const std::string kind = result.value("benchmark", "");
-  if (kind == "pairs") return of_pairs(result, s, file);
-  if (kind == "scenario") return of_run(result, s, file);
-  throw std::runtime_error(file +
-                           ": no result of heddle-bench run, nor of bench/pairs.py before it");
-}
 
 std::vector<Comparison> compare(const RowFigures& real, const RowFigures& simulated) {
   std::vector<Comparison> out;
@@ -178,41 +119,36 @@ Order order_of(const std::vector<Comparison>& rows, double least) {
   return order;
 }
 
-int print_validation(const std::string& real, const std::vector<std::string>& scenarios,
-                     const VirtualOptions& options) {
+int print_validation(const std::string& real, const VirtualOptions& options) {
   const Json measured = read_json(real);
-  for (const std::string& path : scenarios) {
-    const heddle::Result<Scenario> scenario = scenario::load(path);
-    if (!scenario) throw std::runtime_error(scenario.error().message);
-    const RowFigures truth = figures_of(measured, *scenario, real);
-    VirtualOptions simulate = options;
-    simulate.scenario = path;
-    const VirtualRun run = run_virtual(simulate);
-    const std::vector<Comparison> all =
-        compare(truth, of_run(run.result, *scenario, path + " (simulated)"));
-    std::cout << "**" << scenario->name << "**: " << real << " ("
-              << measured.value("mode", "mode unknown") << ", " << measured.value("gpu", "?")
-              << ") against virtual time, seed " << run.result["seed"] << "\n\n"
-              << "| figure | row | real | simulated | error | |\n"
-              << "| --- | --- | ---: | ---: | ---: | --- |\n";
-    for (size_t i = 0; i < all.size();) {
-      size_t end = i;
-      while (end < all.size() && all[end].metric == all[i].metric) ++end;
-      print_metric(
-          {all.begin() + static_cast<ptrdiff_t>(i), all.begin() + static_cast<ptrdiff_t>(end)});
-      i = end;
-    }
-    for (const scenario::Job& job : scenario->jobs) {
-      std::cout << (&job == scenario->jobs.data() ? "\nIn the simulation: " : "; ") << job.name
-                << " is "
-                << (job.sim->trace.empty()
-                        ? "a synthetic stand-in"
-                        : std::filesystem::path(job.sim->trace).filename().string());
-    }
-    std::cout
-        << ".\nInputs: traces, and the rows of a job alone, which made the stand-ins; no other row "
-           "of this result did.\n\n";
+  const heddle::Result<Scenario> scenario = scenario::load(options.scenario, options.pair);
+  if (!scenario) throw std::runtime_error(scenario.error().message);
+  const RowFigures truth = figures_of(measured, *scenario, real);
+  const VirtualRun run = run_virtual(options);
+  const std::vector<Comparison> all =
+      compare(truth, figures_of(run.result, *scenario, options.scenario + " (simulated)"));
+  std::cout << "**" << scenario->name << "**: " << real << " ("
+            << measured.value("mode", "mode unknown") << ", " << measured.value("gpu", "?")
+            << ") against virtual time, seed " << run.result["seed"] << "\n\n"
+            << "| figure | row | real | simulated | error | |\n"
+            << "| --- | --- | ---: | ---: | ---: | --- |\n";
+  for (size_t i = 0; i < all.size();) {
+    size_t end = i;
+    while (end < all.size() && all[end].metric == all[i].metric) ++end;
+    print_metric(
+        {all.begin() + static_cast<ptrdiff_t>(i), all.begin() + static_cast<ptrdiff_t>(end)});
+    i = end;
   }
+  for (const scenario::Job& job : scenario->jobs) {
+    std::cout << (&job == scenario->jobs.data() ? "\nIn the simulation: " : "; ") << job.name
+              << " is "
+              << (job.sim->trace.empty()
+                      ? "a synthetic stand-in"
+                      : std::filesystem::path(job.sim->trace).filename().string());
+  }
+  std::cout
+      << ".\nInputs: traces, and the rows of a job alone, which made the stand-ins; no other row "
+         "of this result did.\n\n";
   return 0;
 }
 

@@ -15,9 +15,7 @@ namespace heddle::bench {
 // "JOB / s ÷ alone". Rows have the names of `heddle-bench run`.
 using RowFigures = std::map<std::string, std::map<std::string, double>>;
 
-// Of a file of `run` or `virtual`, or of pairs.py before there was `run`, whose two sides are the
-// scenario's first latency and first batch job. Throws std::runtime_error if it has nothing about
-// the scenario.
+// Of a file of `run` or `virtual`. Throws std::runtime_error if it has nothing about the scenario.
 RowFigures figures_of(const Json& result, const scenario::Scenario& scenario,
                       const std::string& file);
 
@@ -44,8 +42,7 @@ struct Order {
 };
 Order order_of(const std::vector<Comparison>& one_metric, double least);
 
-// Simulates each scenario with `options` and prints tables; an exit status.
-int print_validation(const std::string& real, const std::vector<std::string>& scenarios,
-                     const VirtualOptions& options);
+// Simulates the scenario of `options` and prints tables; an exit status.
+int print_validation(const std::string& real, const VirtualOptions& options);
 
 }  // namespace heddle::bench

@@ -125,17 +125,18 @@ class Measure(unittest.TestCase):
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_series_is_predicted_in_virtual_time(self):
-        series = ("ratio", "--device", "virtual", "--only", "ratio_1,ratio_10", "--repetitions",
-                  "1", "--block-s", "0.5", "--seed", "1")
+        series = ("ratio", "--device", "virtual", "--only",
+                  "keypointrcnn_ratio_1,keypointrcnn_ratio_10", "--repetitions", "1", "--block-s",
+                  "0.5", "--seed", "1")
         self.call(series=series)
-        result = json.loads((self.folder / "ratio/ratio_10.json").read_text())
+        result = json.loads((self.folder / "ratio/keypointrcnn_ratio_10.json").read_text())
         self.assertEqual((result["mode"], result["sessions"][0]["commit"]), ("simulated", "test"))
         tasks = {job: result["figures"]["fikit"]["jobs"][job]["samples"] for job in "HL"}
         self.assertEqual(tasks["H"], 10 * tasks["L"], "as many as the scenario says")
         met = {e["expected"]: e["met"] for e in result["expect"]}
         self.assertTrue(all(value is not None for value in met.values()), met)
         brief = (self.folder / "ratio/brief.md").read_text()
-        self.assertIn("| ratio_10: L mean |", brief)
+        self.assertIn("| keypointrcnn_ratio_10: L mean |", brief)
         self.assertRegex(brief, r"fikit: L mean / exclusive <= 0.9 \| [01] of 1 \|")
         self.assertIn("0 of 2 scenarios", self.call("--resume", series=series))
 

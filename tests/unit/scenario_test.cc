@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/base/toml.h"
+
 namespace heddle::scenario {
 namespace {
 
@@ -148,9 +150,6 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":1: expect: 'fast enough' must be ROW: FIGURE [/ ROW] <= NUMBER [x idle JOB] (SOURCE), as "
        "in "
        "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise"},
-      {"base = \"gone.toml\"\n",
-       ": base: dir/gone.toml: cannot be read; bench/scenarios has some, and bench/README.md the "
-       "format"},
       {"%[arrivals]\nb = \"open 3\"\n", ":5: unknown key arrivals.b; did you mean 'a'?"},
       {"baselines = [\"timeslices\"]\n%",
        ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
@@ -211,37 +210,79 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
   EXPECT_EQ(error_of("name = \n").rfind("dir/s.toml:1: ", 0), 0U);
 }
 
-TEST(Scenario, ABaseGivesWhatTheFileDoesNotSay) {
-  const std::filesystem::path folder = testing::TempDir() + "base";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "pair.toml")
-      << "about = \"Two.\"\nblock_s = 3\npolicies = [\"fifo\"]\n"
-      << kJob << "slo_ms = 9\n[[job]]\nname = \"b\"\ncommand = [\"y\"]\narrivals = \"poisson 4\"\n";
-  const auto parse_on = [&](const std::string& text) {
-    return parse("base = \"pair.toml\"\n" + text, (folder / "more.toml").string());
-  };
-  const auto s = parse_on("block_s = 4\n[arrivals]\na = \"burst 20 0.5\"\n");
+constexpr const char* kPairs = R"(block_s = 3
+[[job]]
+name = "H"
+role = "latency"
+[[job]]
+name = "L"
+slo_ms = 9
+[pair.two]
+about = "Two."
+block_s = 4
+programs = { H = "x", L = "x" }
+[pair.two_rare]
+programs = { H = "x", L = "y" }
+[variant.rare]
+about = "H is rare."
+block_s = 5
+arrivals = { H = "burst 20 0.5" }
+[program.x]
+command = ["x"]
+slo_ms = 7
+[program.y]
+workload = "w"
+slow_ms = 1
+)";
+
+TEST(Scenario, APairHasWhatTheFileSaysOfAllAndOfIt) {
+  const auto s = parse(kPairs, "f.toml", "two");
   ASSERT_TRUE(s) << s.error().message;
-  EXPECT_EQ(s->name, "more");
+  EXPECT_EQ(s->name, "two");
   EXPECT_EQ(s->about, "Two.");
   EXPECT_EQ(s->block_s, 4);
   ASSERT_EQ(s->jobs.size(), 2U);
-  EXPECT_EQ(s->jobs[0].slo_ms, 9);
-  EXPECT_EQ(s->jobs[0].arrivals.kind, ArrivalKind::kBurst);
-  EXPECT_EQ(s->jobs[0].arrivals.burst, 20U);
-  EXPECT_EQ(s->jobs[0].arrivals.per_s, 0.5);
-  EXPECT_EQ(s->jobs[1].arrivals.kind, ArrivalKind::kPoisson);
-  EXPECT_NE(s->text.find("slo_ms = 9"), std::string::npos) << "a result keeps both texts";
-  const auto bad = parse_on("repetitions = 0\n");
-  ASSERT_FALSE(bad);
-  EXPECT_NE(bad.error().message.find("more.toml:2: repetitions"), std::string::npos)
-      << bad.error().message;
-  std::ofstream(folder / "pair.toml", std::ios::app) << "slow_ms = 1\n";
-  const auto inherited = parse_on("");
-  ASSERT_FALSE(inherited);
-  EXPECT_NE(inherited.error().message.find("pair.toml:12: unknown key job.slow_ms"),
-            std::string::npos)
-      << inherited.error().message;
+  EXPECT_EQ(s->jobs[0].role, Role::kLatency);
+  EXPECT_EQ(s->jobs[0].command, s->jobs[1].command) << "two jobs may run one program";
+  EXPECT_EQ(s->jobs[0].slo_ms, 7);
+  EXPECT_EQ(s->jobs[1].slo_ms, 9) << "what the job says itself";
+  const auto again = parse(s->text, "f.toml");
+  ASSERT_TRUE(again) << "a result keeps the pair alone: " << again.error().message;
+  EXPECT_EQ(again->name, "two");
+}
+
+TEST(Scenario, AVariantChangesAPair) {
+  std::string text = kPairs;
+  text.erase(text.find("[pair.two_rare]"), text.find("[variant") - text.find("[pair.two_rare]"));
+  const auto s = parse(text, "f.toml", "two_rare");
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->name, "two_rare");
+  EXPECT_EQ(s->about, "two: H is rare.");
+  EXPECT_EQ(s->block_s, 5);
+  EXPECT_EQ(s->jobs.at(0).arrivals.kind, ArrivalKind::kBurst);
+  EXPECT_EQ(s->jobs.at(0).command, std::vector<std::string>{"x"});
+}
+
+TEST(Scenario, MistakesInPairsAreNamedWithTheRemedy) {
+  const auto error = [](const std::string& text, const std::string& pair) {
+    const auto s = parse(text, "f.toml", pair);
+    return s ? "" : s.error().message;
+  };
+  const std::string there = "give --pair one of two, two_rare, or PAIR_VARIANT of rare";
+  EXPECT_EQ(error(kPairs, ""), "f.toml: has pairs; " + there);
+  EXPECT_EQ(error(kPairs, "three"), "f.toml: has no pair 'three'; " + there);
+  EXPECT_EQ(error(kPairs, "three_rare"), "f.toml: has no pair 'three_rare'; " + there);
+  EXPECT_EQ(error(kPairs, "two_rare"), "f.toml:23: unknown key job.slow_ms; did you mean 'slo_ms'?")
+      << "the pair of that name goes before the variant, and keys keep their lines";
+  EXPECT_EQ(error(kJob, "two"), "f.toml: has no [pair.NAME]; leave out --pair");
+  const std::string one = std::string(kJob) + "[pair.p]\nprograms = ";
+  EXPECT_EQ(error(one + "3\n", "p"), "f.toml:5: programs: write { JOB = \"PROGRAM\" }");
+  EXPECT_EQ(error(one + "{ a = \"z\" }\n[program.x]\n", "p"),
+            "f.toml:5: programs: no such [program.NAME]; there are: x");
+  EXPECT_EQ(error(one + "{ b = \"x\" }\n[program.x]\n", "p"),
+            "f.toml:5: programs: no [[job]] is called 'b'");
+  EXPECT_EQ(error(std::string(kJob) + "[pair.p]\nblok_s = 1\n", "p"),
+            "f.toml:5: unknown key blok_s; did you mean 'block_s'?");
 }
 
 TEST(Scenario, AnExpectationNamesRowFigureBoundAndSource) {
@@ -271,16 +312,34 @@ TEST(Scenario, AFileThatIsNotThereSaysWhereSomeAre) {
   EXPECT_NE(s.error().message.find("/nonexistent/s.toml: cannot be read"), std::string::npos);
 }
 
+// All pairs of a file, each alone and in all variants; "" of a file without.
+std::vector<std::string> pairs_of(const std::string& path) {
+  const toml::table root = toml::parse_file(path);
+  if (!root.contains("pair")) return {""};
+  std::vector<std::string> out;
+  for (const auto& [pair, node] : *root["pair"].as_table()) {
+    out.emplace_back(pair.str());
+    if (!root.contains("variant")) continue;
+    for (const auto& [variant, other] : *root["variant"].as_table()) {
+      out.push_back(std::string(pair.str()) + "_" + std::string(variant.str()));
+    }
+  }
+  return out;
+}
+
 TEST(Scenario, EveryShippedOneIsRight) {
   size_t count = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(HEDDLE_SCENARIOS)) {
     if (entry.path().extension() != ".toml") continue;
-    const auto s = load(entry.path().string());
-    EXPECT_TRUE(s) << s.error().message;
-    EXPECT_EQ(s ? s->name : "", entry.path().stem()) << "a name of its own hides the file";
-    ++count;
+    for (const std::string& pair : pairs_of(entry.path().string())) {
+      const auto s = load(entry.path().string(), pair);
+      EXPECT_TRUE(s) << s.error().message;
+      EXPECT_EQ(s ? s->name : "", pair.empty() ? entry.path().stem().string() : pair)
+          << "a name of its own hides the file";
+      ++count;
+    }
   }
-  EXPECT_GE(count, 4U);
+  EXPECT_GE(count, 100U);
 }
 
 TEST(Scenario, RecordedArrivalsAreNumbersThatAscend) {

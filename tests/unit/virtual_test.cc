@@ -430,6 +430,7 @@ TEST_F(VirtualTest, ComparesAResultWithASimulation) {
   const auto scenario = scenario::load(options_.scenario);
   ASSERT_TRUE(scenario) << scenario.error().message;
   const RowFigures truth = figures_of(run, *scenario, "real.json");
+  EXPECT_THROW(figures_of(Json::object(), *scenario, "x.json"), std::runtime_error);
   const auto mean_only = [&](const RowFigures& simulated) {
     std::vector<Comparison> all = compare(truth, simulated);
     std::erase_if(all, [](const Comparison& c) { return c.metric != "service mean ms"; });
@@ -451,26 +452,6 @@ TEST_F(VirtualTest, ComparesAResultWithASimulation) {
             1);
   EXPECT_LT(order_of(other, 0.05).alike, order_of(other, 0.05).pairs);
   EXPECT_NE(order_of(other, 0.05).first_other.find("gapfill before"), std::string::npos);
-}
-
-TEST_F(VirtualTest, ReadsWhatPairsMeasured) {
-  std::string pair = kPair;
-  write("name = \"p\"\n" + pair);
-  const auto scenario = scenario::load(options_.scenario);
-  ASSERT_TRUE(scenario) << scenario.error().message;
-  const Json pairs = Json::parse(R"({"benchmark": "pairs", "pairs": {"p": {"conditions": {
-    "mps/alone_hp": {"hp_ms": {"mean": 2.5}, "hp_mean_over_alone": {"median": 1}},
-    "timeslice/default": {"be_per_s": 7},
-    "mps/client_priority": {"hp_mean_over_alone": {"median": 1.5}},
-    "mps/gapfill+client_priority": {"hp_p99_over_alone": {"median": 1.25}},
-    "timeslice/gapfill": {"be_over_alone": {"median": 0.25}}}}}})");
-  const RowFigures expected = {{"alone/service@mps", {{"service mean ms", 2.5}}},
-                               {"timeslice", {{"filler / s", 7}}},
-                               {"mps+priority", {{"service mean ÷ alone", 1.5}}},
-                               {"gapfill@mps+priority", {{"service p99 ÷ alone", 1.25}}},
-                               {"gapfill", {{"filler / s ÷ alone", 0.25}}}};
-  EXPECT_EQ(figures_of(pairs, *scenario, "pairs.json"), expected);
-  EXPECT_THROW(figures_of(Json::object(), *scenario, "x.json"), std::runtime_error);
 }
 
 }  // namespace
