@@ -28,8 +28,8 @@ def best(found, slowdown):
     return max((share for took, share in found if took <= slowdown), default=0)
 
 
-def row_of(result, slowdown_of):
-    slowdowns = slowdown_of(result)
+def row_of(result):
+    slowdowns = of_means(result)
     ours, static = (points(result, slowdowns, rows) for rows in ("gapfill", STATIC))
     cells = [result["name"]]
     for slowdown in SLOWDOWNS:
@@ -40,11 +40,11 @@ def row_of(result, slowdown_of):
     return [*cells, f"{lowest[0]:.2f} at {lowest[1]:.2f}"]
 
 
-def rows(folder, slowdown_of=of_means):
+def rows(folder):
     """One a scenario, with the header first; None if there are no results."""
     found = results_in(folder)
     if not found:
         return None
     header = ["best effort, `gapfill` against the best static setting",
               *(f"H at most {slowdown}" for slowdown in SLOWDOWNS), "lowest ratio, H at"]
-    return [header, *(row_of(result, slowdown_of) for result in found)]
+    return [header, *map(row_of, found)]

@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""Job results: runs `heddle plan predict` and `simulate`, and makes the tables of JOBS.md.
+"""Job results: runs `heddle plan predict` and `simulate`, and has the tables of JOBS.md (table.py).
 
-    jobs.py --run [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU;
-                                               keep.py makes them small)
-    jobs.py --write bench/JOBS.md              replaces its tables by those of the results
-    jobs.py --check bench/JOBS.md              1 if that would change it
+    jobs.py [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU), which
+                                         keep.py makes small
 
 Everything that simulate says is simulated. No figure of it stands in a table without that word.
 """
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -192,25 +189,10 @@ def tables():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true")
     parser.add_argument("--only", default="", help="results whose names begin so")
     parser.add_argument("--heddle", default="dist/bin/heddle")
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--check", type=Path)
     options = parser.parse_args()
-    if options.run:
-        run(options.heddle, options.only)
-    page = options.write or options.check
-    if not page:
-        return 0
-    found = tables()
-    old = page.read_text()
-    new = re.sub(r"(<!-- table:([\w.-]+):begin -->).*?(<!-- table:\2:end -->)",
-                 lambda m: f"{m[1]}\n{found.get(m[2], NO_RESULT)}\n{m[3]}", old, flags=re.DOTALL)
-    if options.write:
-        page.write_text(new)
-        return 0
-    return 1 if new != old else 0
+    run(options.heddle, options.only)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import json
 import sys
 from pathlib import Path
 
-import jobs
 import md
 import table
 from harness import report
@@ -89,7 +88,7 @@ def all_tables(documents):
         return documents.get(path.resolve(), document)
     md.watched, before = watched, md.watched
     try:
-        return table.tables() | jobs.tables()
+        return table.tables()
     finally:
         md.watched = before
 

@@ -8,7 +8,6 @@ import statistics
 from harness import figures
 from md import computed, results_in
 
-ROWS = ("fikit@mps", "gapfill@mps")
 ALONE = "alone/H@mps"
 ROUNDS = 200  # of the bootstrap, over repetitions
 
@@ -50,22 +49,16 @@ def cells(result):
     return found
 
 
-def rows(folders, names=None):
-    """One a scenario, with the header first; of the commits that measured it, the oldest first. Of
-    the rows of `names`, or of all in the order of the results'."""
-    found, commits = {}, []
-    for folder in folders:
-        for result in results_in(folder):
-            names = names or [row["name"] for row in result["rows"]
-                              if not row["name"].startswith("alone/")]
-            commit = result["sessions"][-1]["commit"]
-            commits += [commit] * (commit not in commits)
-            found.setdefault(result["name"], {})[commit] = cells(result)
-    columns = [(row, commit) for row in names for commit in commits]
-    header = ["first quartile of H ÷ alone [95 %]",
-              *(f"`{row.removesuffix('@mps')}`, {commit}" for row, commit in columns)]
-    return [header, *([name, *(of.get(commit, {}).get(row, "–") for row, commit in columns)]
-                      for name, of in found.items())] if found else None
+def rows(folder):
+    """One a scenario, with the header first: all rows of the first result."""
+    results = results_in(folder)
+    if not results:
+        return None
+    names = [row["name"] for row in results[0]["rows"] if not row["name"].startswith("alone/")]
+    commits = ", ".join(dict.fromkeys(of["sessions"][-1]["commit"] for of in results))
+    return [["first quartile of H ÷ alone [95 %]",
+             *(f"`{row.removesuffix('@mps')}`, {commits}" for row in names)],
+            *([of["name"], *(cells(of).get(row, "–") for row in names)] for of in results)]
 
 
 def spread(times):

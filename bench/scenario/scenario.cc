@@ -213,7 +213,9 @@ Result<Scenario> parse(std::string text, const std::string& file, const std::str
     toml::table root = parse_toml(text, file);
     if (root.contains("pair") || !pair.empty()) {
       error = choose_pair(root, text, file, pair);
-      text = (std::ostringstream() << root).str();
+      std::ostringstream alone;
+      alone << root;
+      text = alone.str();
     }
     if (error.empty()) read(root, file, error, scenario);
   } catch (const toml::parse_error& e) {
