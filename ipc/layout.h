@@ -160,6 +160,7 @@ struct ClientMemory {
   struct alignas(64) Counters {
     std::atomic<uint32_t> threads_used;  // high-water mark of ThreadBlocks, at most kThreads
     // For `heddle ps`: read, never believed for a decision.
+    std::atomic<uint32_t> twin_launches;  // of `launches`, graphs that ran as their twin
     std::atomic<uint64_t> launches;  // all but those of `self`
     std::atomic<uint64_t> self[16];  // by Admission: launches that did not wait for a grant
     std::atomic<uint64_t> marker_errors;
@@ -170,7 +171,6 @@ struct ClientMemory {
         green_streams;  // of Green Contexts that the application made: never moved
     // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h).
     std::atomic<uint64_t> graphs;
-    std::atomic<uint64_t> twin_launches;  // of `launches`, graphs that ran as their twin
   } counters;
   ThreadBlock threads[kThreads];
 };
