@@ -18,7 +18,7 @@ import unittest
 
 from runner import BENCH, DIST, ROOT, alive
 
-PAIRS = "keypointrcnn,resnet50"
+PAIRS = "keypointrcnn,resnet50x32"
 SHORT = ("six_pairs", "--device", "sim", "--only", PAIRS, "--scenario-s", "12", "--block-s", "0.1",
          "--repetitions", "1", "--policies", "gapfill@mps,priority@mps", "--baselines",
          "timeslice,mps,mps+priority")
@@ -76,7 +76,7 @@ class Measure(unittest.TestCase):
         self.assertIn("--resume goes on", self.call(status=2))
         first = self.call("--resume", "--budget-s", "8", status=3)
         self.assertIn("2 of 2 scenarios to measure", first)
-        self.assertIn("left for --resume: resnet50", first)
+        self.assertIn("left for --resume: resnet50x32", first)
         last = self.call("--resume")
         self.assertIn("1 of 2 scenarios to measure", last)
         self.check_results(last)
@@ -85,7 +85,7 @@ class Measure(unittest.TestCase):
         self.assertNotIn("to measure", self.call("--draw"))
         self.assertTrue((self.out / "brief.md").exists())
 
-        a, b = self.out / "keypointrcnn.json", self.out / "resnet50.json"
+        a, b = self.out / "keypointrcnn.json", self.out / "resnet50x32.json"
         same = self.bench("agree", a, a)
         self.assertEqual(same.returncode, 0, same.stderr)
         self.assertRegex(same.stdout, r"(\d+) of \1 ratios agree")
@@ -106,7 +106,7 @@ class Measure(unittest.TestCase):
             self.assertIn(f"{name}: 1 repetitions", output)
         brief = (self.out / "brief.md").read_text()
         self.assertIn("| gapfill@mps |", brief)
-        self.assertIn("| keypointrcnn: detector mean |", brief)
+        self.assertIn("| keypointrcnn: H mean |", brief)
         self.assertIn("every figure is simulated", (self.out / "table.md").read_text())
         packed = (self.out / "gapfill@mps.perfetto.json.gz").read_bytes()
         events = json.loads(gzip.decompress(packed))["traceEvents"]
