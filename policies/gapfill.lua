@@ -146,7 +146,7 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.10.1",
+  name = "gapfill", api = 1, version = "1.11.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
                    doc = "most best-effort work in flight, or lent; one longer launch goes alone" },
@@ -200,8 +200,9 @@ return policy {
 
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       local short = mps and k.predicted_us < short_us
-      local fence = mps and few > 0 and a.way == FENCE and k.fenceable and not short
-        and not a.open
+      -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
+      local apart = a.way == FENCE or k.kind == "graph"
+      local fence = mps and few > 0 and apart and k.fenceable and not short and not a.open
       local beside = a.open or mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
       local ahead = fence and fenced or inflight                   -- each has a quantum

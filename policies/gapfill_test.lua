@@ -301,6 +301,25 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
   t.below(on.lc.max_us, 800 * 1.05, "slowest iteration of lc")
 end)
 
+test("a graph that fits no gap is never beside on all SMs", function(t)
+  local s = two(t, { mps = true, params = { fence_sm = 24, overrun_max_us = 100000 } })
+  s:loop { client = "be", us = 5000, blocks = 264, nodes = 100, count = 8 }
+  s:run(60000)
+  s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
+  s:run(40000)
+  local late = #s:log()
+  s:loop { client = "be", us = 5000, blocks = 264, nodes = 100 }
+  s:run(400000)
+  local fenced = 0
+  for i, launch in ipairs(s:log()) do
+    if i > late and launch.client == "be" then
+      t.eq(launch.sms, 28, "SMs of a graph")
+      fenced = fenced + 1
+    end
+  end
+  t.ok(fenced > 3, "graphs on the fence, " .. fenced)
+end)
+
 test("a kernel that would hold the fence for long waits for longer", function(t)
   local on = beside_long_kernels(t, { fence_sm = 24, overrun_max_us = 100 })
   t.below(on.launches, 3, "launches of be")

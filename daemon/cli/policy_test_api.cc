@@ -68,6 +68,7 @@ sim::LaunchSpec read_launch(lua_State* L, int table) {
   spec.us = number_field(L, table, "us", 100);
   spec.blocks = static_cast<uint32_t>(number_field(L, table, "blocks", 132));
   spec.threads = static_cast<uint32_t>(number_field(L, table, "threads", 1024));
+  spec.nodes = static_cast<uint32_t>(number_field(L, table, "nodes", 0));
   lua_getfield(L, table, "metrics");
   if (lua_istable(L, -1)) {
     for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
@@ -230,7 +231,8 @@ const char* client_field(lua_State* L) {
 
 int s_launch(lua_State* L) {
   Simulation& s = check_simulation(L);
-  check_keys(L, 2, {"client", "us", "at", "kernel", "blocks", "threads", "metrics", "sync"});
+  check_keys(L, 2,
+             {"client", "us", "at", "kernel", "blocks", "threads", "nodes", "metrics", "sync"});
   const size_t client = client_of(L, *s.machine, client_field(L));
   const sim::TimeNs at = to_ns(number_field(L, 2, "at", 0));
   s.machine->launch(client, at, read_launch(L, 2), bool_field(L, 2, "sync", false));
@@ -240,8 +242,8 @@ int s_launch(lua_State* L) {
 int s_loop(lua_State* L) {
   Simulation& s = check_simulation(L);
   check_keys(L, 2,
-             {"client", "us", "at", "kernel", "blocks", "threads", "metrics", "launches", "gap_us",
-              "count"});
+             {"client", "us", "at", "kernel", "blocks", "threads", "nodes", "metrics", "launches",
+              "gap_us", "count"});
   const size_t client = client_of(L, *s.machine, client_field(L));
   sim::LoopSpec loop;
   loop.launch = read_launch(L, 2);

@@ -305,8 +305,8 @@ void VirtualMachine::announce(ClientState& c, uint32_t kernel) {
   e.kernel = {};
   e.kernel.index = kernel;
   e.kernel.id = hash(name);
-  e.kernel.grid_blocks = k.spec.blocks;
-  e.kernel.block_threads = k.spec.threads;
+  e.kernel.grid_blocks = k.spec.nodes != 0 ? k.spec.nodes : k.spec.blocks;
+  e.kernel.block_threads = k.spec.nodes != 0 ? 0 : k.spec.threads;
   e.kernel.max_blocks_per_sm = gpu_.blocks_per_sm(shape(k.spec, 0, 1));
   e.kernel.metrics = k.spec.metrics;
   copy_text(e.kernel.name, k.spec.kernel);
@@ -323,6 +323,8 @@ Event VirtualMachine::launch_event(EventKind kind, const Thread& t, uint32_t ker
   e.launch = {};
   e.launch.stream_seq = t.seq + 1;
   e.launch.kernel = kernel;
+  e.launch.kind =
+      c.kernels[kernel].spec.nodes != 0 ? core::LaunchKind::kGraph : core::LaunchKind::kKernel;
   e.launch.epoch = c.epoch;
   e.launch.stream = t.index;
   e.launch.thread = t.index;

@@ -43,6 +43,7 @@ struct LaunchSpec {
   double us = 100;  // of one launch alone, its waves included
   uint32_t blocks = 132;
   uint32_t threads = 1024;
+  uint32_t nodes = 0;            // of a graph, which the GPU runs as one kernel of that shape
   uint32_t registers = 0;        // per thread
   uint32_t shared_bytes = 0;     // per block
   float saturation = 1;          // KernelShape's
