@@ -18,6 +18,7 @@ from pathlib import Path
 import evaluate
 import fikit
 import frontier
+import graphs
 import jobs
 import krisp
 import layer
@@ -201,6 +202,7 @@ def tables():
             "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
             "mixes": headed(mixes.table(results_in(RESULTS / "mixes"))),
             "promise": promise_text(), "graphs-beside": graphs_table(),
+            "graphs-apart": headed(graphs.apart()), "graphs-priority": headed(graphs.priority()),
             "fences": fences_table(), "layer": layer.tables(),
             **evaluate.tables(), **jobs.tables()}
 
