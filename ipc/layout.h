@@ -161,8 +161,8 @@ struct ClientMemory {
     std::atomic<uint32_t> threads_used;  // high-water mark of ThreadBlocks, at most kThreads
     // For `heddle ps`: read, never believed for a decision.
     std::atomic<uint32_t> twin_launches;  // of `launches`, graphs that ran as their twin
-    std::atomic<uint64_t> launches;  // all but those of `self`
-    std::atomic<uint64_t> self[16];  // by Admission: launches that did not wait for a grant
+    std::atomic<uint64_t> launches;       // all but those of `self`
+    std::atomic<uint64_t> self[16];       // by Admission: launches that did not wait for a grant
     std::atomic<uint64_t> marker_errors;
     std::atomic<uint64_t> partitioned;    // launches of a client with a partition: into it,
     std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/DETAILS.md)

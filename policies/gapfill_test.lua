@@ -80,9 +80,8 @@ test("of the kernels that fit the longest goes", function(t)
   s:launch { client = "long", us = 300, at = next_start + 110 }
   s:run(5000)
   local first = false
-  for _, launch in ipairs(s:log()) do
-    local late = launch.at_us > next_start and launch.client ~= "lc"
-    first = first or late and launch.client
+  for _, l in ipairs(s:log()) do
+    first = first or l.at_us > next_start and l.client ~= "lc" and l.client
   end
   t.eq(first, "long", "who went first")
 end)
@@ -273,23 +272,20 @@ test("time-sliced, nothing goes beside others", function(t)
   t.below(beside_a_dense_program(t, false, { floor_pct = 10 }), 40, "launches")
 end)
 
--- Best effort's kernels of 5 ms fit no gap of 1 ms, and are one wave: with fence_sm = 24 they run
--- on 28 SMs (whole groups), for five times as long.
-local function beside_long_kernels(t, params, mps, blocks)
+-- Kernels of 5 ms fit no gap of 1 ms. With fence_sm = 24 they run on 28 SMs, five times as long.
+local function beside_long_kernels(t, params, mps, blocks, nodes)
   params.slowdown_pct = params.slowdown_pct or 0  -- fenced or not, nothing is tried
   local s = two(t, { mps = mps, params = params })
-  s:loop { client = "be", us = 5000, blocks = blocks or 264, count = 8 }
+  s:loop { client = "be", us = 5000, blocks = blocks or 264, nodes = nodes, count = 8 }
   s:run(60000)
   s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
   s:run(40000)
   local late = #s:log()
-  s:loop { client = "be", us = 5000, blocks = blocks or 264 }
+  s:loop { client = "be", us = 5000, blocks = blocks or 264, nodes = nodes }
   s:run(200000)
   local sms, launches = {}, 0
   for i, launch in ipairs(s:log()) do
-    if i > late and launch.client == "be" then
-      sms[launch.sms], launches = true, launches + 1
-    end
+    if i > late and launch.client == "be" then sms[launch.sms], launches = true, launches + 1 end
   end
   return { sms = sms, launches = launches, lc = s:stats("lc") }
 end
@@ -302,22 +298,8 @@ test("a kernel that fits no gap runs on fence_sm SMs, and nobody waits for it", 
 end)
 
 test("a graph that fits no gap is never beside on all SMs", function(t)
-  local s = two(t, { mps = true, params = { fence_sm = 24, overrun_max_us = 100000 } })
-  s:loop { client = "be", us = 5000, blocks = 264, nodes = 100, count = 8 }
-  s:run(60000)
-  s:loop { client = "lc", us = 800, gap_us = 1000, at = 60000 }
-  s:run(40000)
-  local late = #s:log()
-  s:loop { client = "be", us = 5000, blocks = 264, nodes = 100 }
-  s:run(400000)
-  local fenced = 0
-  for i, launch in ipairs(s:log()) do
-    if i > late and launch.client == "be" then
-      t.eq(launch.sms, 28, "SMs of a graph")
-      fenced = fenced + 1
-    end
-  end
-  t.ok(fenced > 3, "graphs on the fence, " .. fenced)
+  local on = beside_long_kernels(t, { fence_sm = 24, slowdown_pct = 4 }, true, nil, 100)
+  t.ok(on.sms[28] and not on.sms[132], "all of them on the fence")
 end)
 
 test("a kernel that would hold the fence for long waits for longer", function(t)
@@ -468,17 +450,15 @@ test("those above that are hardly left to run are heard soon", function(t)
   t.ok(s:stats("lc").iterations - before > 100, "lc " .. s:stats("lc").iterations - before)
 end)
 
--- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: programs of `us` and gaps.
-local function cases(t, programs)
+-- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: jobs of `us` and gaps.
+local function cases(t, all)
   local s = t.sim { policy = "gapfill.lua", mps = false, switch_us = 0 }
-  for _, p in ipairs(programs) do
+  for _, p in ipairs(all) do
     s:client { name = p.name, priority = p.priority }
     s:loop { client = p.name, us = 200, count = 8 }
     s:run(20000)
   end
-  for _, p in ipairs(programs) do
-    s:loop { client = p.name, us = p.us, gap_us = p.gap_us, at = p.at }
-  end
+  for _, p in ipairs(all) do s:loop { client = p.name, us = p.us, gap_us = p.gap_us, at = p.at } end
   return s
 end
 

@@ -4,8 +4,8 @@
 // What core::predict says of a moment holds while both are resident. Here time passes: a launch
 // whose blocks do not all fit keeps later launches out until its last block has found a slot, so
 // kernels of more than one wave take turns, and both periods become one. On an H100 335 of 435
-// drawn pairs of model kernels had equal periods (both on all SMs). Neither paper has this; SoCC 4.2
-// has its first step, the wait for a slot.
+// drawn pairs of model kernels had equal periods (both on all SMs). Neither paper has this;
+// SoCC 4.2 has its first step, the wait for a slot.
 #pragma once
 
 #include "daemon/core/interference.h"

@@ -181,7 +181,7 @@ class Client {
     all |= GpuNumbers::Numbers{1} << gpu;
     windows_changed();
   }
-  size_t device_of(int gpu) const;        // the client's own number of it, past its GPUs: it has none
+  size_t device_of(int gpu) const;  // the client's own number of it, past its GPUs: it has none
   ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
   uint32_t partition_of(const core::Decision& decision) const;
   void windows_changed();

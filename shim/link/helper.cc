@@ -333,18 +333,6 @@ void* helper_main(void*) {
 
 // ---- the first cuInit ---------------------------------------------------------------------------
 
-std::string_view command_line() {
-  static constinit char text[4096];
-  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  const ssize_t size = read(fd, text, sizeof text);
-  close(fd);
-  if (size <= 0) return {};
-  const auto length = static_cast<size_t>(size) - (text[size - 1] == '\0' ? 1 : 0);
-  std::replace(text, text + length, '\0', ' ');
-  return {text, length};
-}
-
 // An MPS control daemon listens in the pipe directory of this process.
 bool mps_runs() {
   const char* directory = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");

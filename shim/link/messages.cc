@@ -1,7 +1,9 @@
 #include "shim/link/messages.h"
 
 #include <capnp/message.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -100,6 +102,18 @@ void build_need(Packet& packet, const MemoryNeed& need) {
     out.setBytes(need.bytes);
     out.setRelease(need.release);
   });
+}
+
+std::string_view command_line() {
+  static constinit char text[4096];
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const ssize_t size = read(fd, text, sizeof text);
+  close(fd);
+  if (size <= 0) return {};
+  const auto length = static_cast<size_t>(size) - (text[size - 1] == '\0' ? 1 : 0);
+  std::replace(text, text + length, '\0', ' ');
+  return {text, length};
 }
 
 }  // namespace heddle::shim

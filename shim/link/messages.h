@@ -60,6 +60,7 @@ struct alignas(8) Packet {
   std::span<const std::byte> span() const { return {bytes, size}; }
 };
 
+std::string_view command_line();  // of this process; one thread at a time
 void build_attach(Packet& packet, const AttachFacts& facts);  // and what time it is
 void build_kernel(Packet& packet, const KernelFacts& facts);
 void build_need(Packet& packet, const MemoryNeed& need);

@@ -1,4 +1,4 @@
-"""A graph that is launched again and again on the simulated GPU, and the word that its nodes step."""
+"""A graph that is launched again and again on the simulated GPU, and the word of its nodes."""
 
 import ctypes
 
