@@ -310,7 +310,8 @@ TEST_F(ShimPartition, WhatMustSeeTheWholeDeviceStays) {
   for (const char* launch : {"graph", "coop 0", "nccl 0"}) {
     app("ops");
     EXPECT_EQ(app(launch), "0");
-    EXPECT_EQ(app("ops"), "launch 0,") << launch;
+    // Behind a graph an event may be recorded, if its twin was made meanwhile.
+    EXPECT_EQ(app("ops").find("launch 0,"), 0u) << launch;
   }
   EXPECT_EQ(unpartitioned(), before + 3);
 }
