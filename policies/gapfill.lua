@@ -11,8 +11,8 @@
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
--- the GPU less. Which it is, is tried; a graph always runs there. And where best effort has all that it can ask for, and those
--- above are no slower than they may be, it need not ask (open_us).
+-- the GPU less. Which it is, is tried; a graph always runs there. And where best effort has all
+-- that it can ask for, and those above are no slower than they may be, it need not ask (open_us).
 queue.create("be")
 
 local min, max = math.min, math.max
