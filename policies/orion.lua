@@ -27,8 +27,9 @@ local function kind_of(kn, bound_pct)
   return nil
 end
 
--- SMs that its blocks fill.
+-- SMs that its blocks fill; of a graph's nothing is known.
 local function sms_of(k)
+  if k.kind == "graph" then return math.huge end
   local per_sm = math.max(1, k.kernel.blocks_per_sm)
   return math.ceil(k.grid_blocks / per_sm)
 end

@@ -3,18 +3,19 @@ local compute = { fma_pct = 80, dram_pct = 10 }
 local memory = { fma_pct = 10, dram_pct = 75 }
 
 -- A latency-critical program whose kernels of 500 µs follow each other, and one launch beside it.
-local function beside(t, hp, be, params)
+local function beside(t, hp, be, params, nodes)
   local s = t.sim { policy = "orion.lua", mps = true, params = params }
   s:client { name = "hp", priority = 0 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = hp }
-  s:loop { client = "be", us = 50, blocks = 32, kernel = "b", metrics = be, at = 50000 }
+  s:loop { client = "be", us = 50, blocks = 32, nodes = nodes, kernel = "b", metrics = be,
+           at = 50000 }
   s:run(400000)
   return s
 end
 
-local function launches(t, hp, be, params)
-  return beside(t, hp, be, params):stats("be").launches
+local function launches(t, hp, be, params, nodes)
+  return beside(t, hp, be, params, nodes):stats("be").launches
 end
 
 test("a kernel goes beside one of the other kind, not of its own", function(t)
@@ -30,6 +31,10 @@ end)
 test("a kernel that needs too many SMs waits for the critical one", function(t)
   t.ok(launches(t, compute, memory, { sm_threshold = 8 }) <
        launches(t, compute, memory) / 10, "8 SMs at most")
+end)
+
+test("a graph waits for the critical one, for it may need all SMs", function(t)
+  t.ok(launches(t, compute, memory, nil, 4) < launches(t, compute, memory) / 10, "a graph")
 end)
 
 test("so much below is in flight as is a part of the critical run", function(t)
