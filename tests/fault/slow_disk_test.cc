@@ -95,13 +95,14 @@ TEST_F(SlowDisk, HoldsUpNoLaunch) {
   const uint64_t before = granted;
   kill(pid_, SIGHUP);
   EXPECT_TRUE(eventually([&] { return granted > before + 1'000; }));
-  // Lines of the log, more than there is room for.
+  // Lines of the log, which nobody reads.
+  const uint64_t quiet = granted;
   for (int i = 0; i < 3'000; ++i) {
     const int fd = ipc::connect_socket(config_.socket.c_str(), 1'000);
     (void)ipc::send_packet(fd, std::as_bytes(std::span("not a message, and logged", 24)));
     close(fd);
   }
-  EXPECT_TRUE(eventually([&] { return status()["counters"]["log_lines_lost"] > 0; })) << status();
+  EXPECT_TRUE(eventually([&] { return granted > quiet + 1'000; }));
   client.request_stop();
   client.join();
   // Half a second, and a shim would take the daemon for dead and let its launches go.
