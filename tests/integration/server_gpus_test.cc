@@ -89,12 +89,12 @@ TEST_F(GpusTest, AKernelsHintIsThatOfItsDevice) {
       launched.stream = device;
       launched.kernel = 0;
       client.set_clock(-5'000'000);
-      client.post(0, launched);
+      client.post(device, launched);
       client.set_clock(0);
       launched.kind = wire::Kind::COMPLETION;
       launched.stream_seq = 2 - device;
       launched.duration_us = us;
-      client.post(0, launched);
+      client.post(device, launched);
       EXPECT_TRUE(eventually([&] { return hinted_us(by_device ? device : 0) == us; }))
           << hinted_us(0) << ", " << hinted_us(1);
     }
