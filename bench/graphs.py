@@ -2,8 +2,8 @@
 """A critical CUDA graph H beside graphs of L, under MPS: H's priority, and L on some of the SMs.
 
 A row of results/graphs is [H's mean ms, H's p99 ms, L's graphs per second], once for each
-alternation. `alone` is of the last alternation: an H100 that has just run L's products clocks lower
-than one that has not.
+alternation. `alone` is of the last alternation: an H100 that has run L's products takes longer from
+then on, without heddle too.
 """
 
 from md import RESULTS, read, three

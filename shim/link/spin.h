@@ -1,6 +1,7 @@
 // A lock for slow paths inside an application: one word, no destructor, nothing to leak at exit.
-// Never taken on the launch path except by a try. A thread that is cancelled while it holds one
-// would leave it taken for ever, so that cancellation waits until it is free.
+// On the launch path it is only ever tried, but for StreamSlot::turn: a stream whose launches make
+// detours has that, and others wait there for the calls of one launch. A thread that is cancelled
+// while it holds one would leave it taken for ever, so that cancellation waits until it is free.
 #pragma once
 
 #include <pthread.h>

@@ -81,8 +81,8 @@ void look_until(Done&& done) {
   }
 }
 
-// A launch's way into a partition and back. On the caller's thread, without a lock. Captures wait
-// until it is over (EventPermit), and so does the end of the primary context.
+// A launch's way into a partition and back. On the caller's thread, who holds the stream's turn.
+// Captures wait until it is over (EventPermit), and so does the end of the primary context.
 class Detour {
  public:
   // Makes the partition's stream wait for `from`. stream() is nullptr if the launch must stay.
