@@ -152,7 +152,7 @@ FITTED = ("issue", "fp64", "tensor", "l2", "dram")
 
 
 def smooth_max(x, sharpness):
-    """daemon/core/interference.cc's."""
+    """daemon/model/interference.cc's."""
     log = sharpness * math.log(x) if x > 0 else -math.inf
     return x if log > 200 else (1 + math.exp(log)) ** (1 / sharpness)
 

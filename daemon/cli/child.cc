@@ -13,7 +13,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/print.h"
+#include "daemon/cli/look/print.h"
 
 extern char** environ;
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "profiles/profile.h"
+#include "daemon/profile/profile.h"
 
 namespace heddle::cli {
 

@@ -18,7 +18,7 @@
 #include <optional>
 
 #include "daemon/core/event.h"
-#include "daemon/core/interference.h"
+#include "daemon/model/interference.h"
 
 namespace heddle::core {
 

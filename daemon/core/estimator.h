@@ -13,8 +13,8 @@
 
 #include "daemon/core/distribution.h"
 #include "daemon/core/event.h"
-#include "daemon/core/interference.h"
 #include "daemon/core/shared_places.h"
+#include "daemon/model/interference.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "daemon/core/sm_groups.h"
+#include "daemon/model/sm_groups.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "daemon/core/sm_groups.h"
+#include "daemon/model/sm_groups.h"
 
 namespace heddle::core {
 

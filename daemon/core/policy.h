@@ -16,9 +16,9 @@
 
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
-#include "daemon/core/interference.h"
 #include "daemon/core/runs.h"
-#include "daemon/core/sm_groups.h"
+#include "daemon/model/interference.h"
+#include "daemon/model/sm_groups.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {

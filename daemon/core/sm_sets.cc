@@ -2,8 +2,8 @@
 // and where a launch that asks is placed (KRISP section 4).
 #include <algorithm>
 
-#include "daemon/core/right_size.h"
 #include "daemon/core/scheduler_state.h"
+#include "daemon/model/right_size.h"
 
 namespace heddle::core {
 

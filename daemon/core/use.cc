@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "daemon/core/interference.h"
+#include "daemon/model/interference.h"
 
 namespace heddle::core {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "daemon/core/interference.h"
+#include "daemon/model/interference.h"
 #include "daemon/plan/random.h"
 
 namespace heddle::plan {

@@ -37,7 +37,7 @@ class ErringJudge : public Judge {
   uint64_t seed_;
 };
 
-// By core/interference: what all use of the SMs over what there is, without any measured company.
+// By model/interference: what all use of the SMs over what there is, without any measured company.
 class EstimatorJudge : public Judge {
  public:
   double pace(std::span<const Tenant> tenants, size_t which, uint32_t compute) override;

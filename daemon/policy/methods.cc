@@ -1,7 +1,7 @@
 // The methods of the objects that hooks see.
 #include <algorithm>
 
-#include "daemon/core/right_size.h"
+#include "daemon/model/right_size.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::policy {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/base/nearest.h"
-#include "daemon/core/right_size.h"
+#include "daemon/model/right_size.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::policy {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "profiles/gpu_model.h"
+#include "daemon/profile/gpu_model.h"
 
 namespace heddle::server {
 

@@ -1,6 +1,6 @@
-// The profiles that the daemon knows (profiles/profile.h): read at its start, found by user and
-// task key when a client attaches, added to as tasks are measured. What one user's programs say is
-// nobody else's; files without a user are an administrator's, are for all, and are left as they
+// The profiles that the daemon knows (daemon/profile/profile.h): read at its start, found by user
+// and task key when a client attaches, added to as tasks are measured. What one user's programs say
+// is nobody else's; files without a user are an administrator's, are for all, and are left as they
 // are. Loop thread only; it reads in its constructor and writes nothing: that is for whoever takes
 // unsaved().
 #pragma once
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/profile/profile.h"
 #include "daemon/server/log.h"
-#include "profiles/profile.h"
 
 namespace heddle::server {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "profiles/profile.h"
+#include "daemon/profile/profile.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::profiles;

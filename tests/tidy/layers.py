@@ -13,18 +13,21 @@ PROJECT = {
     "ipc": [],
     "shim": ["ipc"],
     "daemon/base": [],
-    "daemon/core": ["ipc/kernel_facts.h", "ipc/sm_set.h"],
+    # Pure functions: how kernels slow each other, and how many SMs one needs.
+    "daemon/model": ["ipc/kernel_facts.h", "ipc/sm_set.h"],
+    "daemon/core": ["daemon/model", "ipc/kernel_facts.h", "ipc/sm_set.h"],
     # The GPU model and virtual time; of ipc the shim's rule of which launches are told.
-    "daemon/sim": ["daemon/base", "daemon/core", "daemon/trace", "ipc"],
-    "daemon/policy": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
-    "daemon/trace": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
+    "daemon/sim": ["daemon/base", "daemon/model", "daemon/core", "daemon/trace", "ipc"],
+    "daemon/policy": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
+    "daemon/trace": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
     # Jobs instead of launches: no process, clock or Lua.
-    "daemon/plan": ["daemon/base", "daemon/core"],
+    "daemon/plan": ["daemon/base", "daemon/model", "daemon/core"],
     # The format of profiles: no process, clock or Lua.
-    "profiles": ["daemon/base", "daemon/core", "ipc/kernel_facts.h"],
-    "daemon/server": ["daemon/base", "daemon/core", "daemon/trace", "ipc", "profiles"],
-    "daemon/cli": ["daemon/base", "daemon/core", "daemon/sim", "daemon/policy", "daemon/trace",
-                   "daemon/server", "daemon/plan", "ipc", "profiles"],
+    "daemon/profile": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
+    "daemon/server": ["daemon/base", "daemon/model", "daemon/core", "daemon/profile",
+                      "daemon/trace", "ipc"],
+    "daemon/cli": ["daemon/base", "daemon/model", "daemon/core", "daemon/profile", "daemon/sim",
+                   "daemon/policy", "daemon/trace", "daemon/server", "daemon/plan", "ipc"],
     # What joins them: main.
     "daemon": ["ipc", "daemon/base", "daemon/core", "daemon/policy", "daemon/server"],
     "bench/sim": ["daemon/sim", "shim/driver"],
@@ -32,7 +35,7 @@ PROJECT = {
     # The format: no process, clock or Lua.
     "bench/scenario": ["daemon/base"],
     "bench/virtual": ["daemon", "ipc/sm_set.h", "bench/runner", "bench/scenario"],
-    "bench": ["ipc", "daemon", "profiles", "shim/driver", "bench/scenario", "bench/virtual"],
+    "bench": ["ipc", "daemon", "shim/driver", "bench/scenario", "bench/virtual"],
     "tests": ["ipc", "shim", "daemon", "bench"],
 }
 
@@ -52,7 +55,7 @@ BORROWED = {
     r"benchmark/.*": ["bench"],
 }
 
-# The core is sans-IO: it knows no clock, thread or system call.
+# The core and the model are sans-IO: they know no clock, thread or system call.
 CORE_FORBIDDEN = r"chrono|thread|mutex|condition_variable|future|iostream|fstream|.*\.h"
 
 # The shim may be loaded into set-uid programs, which obey no variable of their caller.
@@ -80,7 +83,7 @@ def problem_with(path, included, quoted):
         if any(included == a or included.startswith(a + "/") for a in PROJECT[folder]):
             return None
         return f"{folder} may not depend on {included}"
-    if folder == "daemon/core" and re.fullmatch(CORE_FORBIDDEN, included):
+    if folder in ("daemon/core", "daemon/model") and re.fullmatch(CORE_FORBIDDEN, included):
         return f"the core is sans-IO: no {included}"
     return None
 

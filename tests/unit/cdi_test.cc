@@ -1,5 +1,5 @@
 // The CDI specification against the rules of CDI 0.3.0, and what the hook does to images.
-#include "daemon/cli/cdi.h"
+#include "daemon/cli/run/cdi.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -9,11 +9,11 @@
 #include <random>
 
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/elf.h"
-#include "daemon/cli/policy_test.h"
-#include "daemon/cli/preload.h"
-#include "daemon/cli/print.h"
-#include "daemon/cli/probe.h"
+#include "daemon/cli/doctor/probe.h"
+#include "daemon/cli/look/print.h"
+#include "daemon/cli/policy/test.h"
+#include "daemon/cli/run/elf.h"
+#include "daemon/cli/run/preload.h"
 #include "daemon/cli/seconds.h"
 #include "tests/unit/made_elf.h"
 

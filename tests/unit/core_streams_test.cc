@@ -1,6 +1,6 @@
 // A window bounds what a client queues, not what its streams run side by side; and the sizes of
 // fences.
-#include "daemon/core/sm_groups.h"
+#include "daemon/model/sm_groups.h"
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {

@@ -1,7 +1,7 @@
 // heddle doctor: whom heddled had no place for, and whose clock is another.
 #include <gtest/gtest.h>
 
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,7 +1,7 @@
 // What `heddle doctor` says of promises.
 #include <gtest/gtest.h>
 
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 namespace heddle::cli {
 namespace {

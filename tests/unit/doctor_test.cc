@@ -1,5 +1,5 @@
 // What `heddle doctor` makes of facts, each made up for its test.
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 #include <gtest/gtest.h>
 

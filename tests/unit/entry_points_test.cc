@@ -1,5 +1,5 @@
 // What a driver has that the shim does not know, by made files and by this system's C library.
-#include "daemon/cli/entry_points.h"
+#include "daemon/cli/run/entry_points.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/cli/elf.h"
+#include "daemon/cli/run/elf.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "profiles/gpu_model.h"
+#include "daemon/profile/gpu_model.h"
 
 namespace heddle::profiles {
 namespace {

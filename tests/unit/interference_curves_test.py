@@ -137,7 +137,7 @@ class CurvesTest(unittest.TestCase):
     def test_every_channel_is_one_of_the_estimators(self):
         sys.path.insert(0, str(SCRIPT.parent))
         import interference  # noqa: E402, from bench/
-        header = (ROOT / "daemon/core/interference.h").read_text(encoding="utf-8")
+        header = (ROOT / "daemon/model/interference.h").read_text(encoding="utf-8")
         for channel in interference.CHANNELS:
             self.assertIn(f'"{channel}"', header)
 

@@ -1,7 +1,7 @@
 // The interference estimator against what two papers measured on an H100 ("SoCC", "Measuring":
-// daemon/core/interference.h). Rows that a constant was fitted to are named `fitted`; the others
+// daemon/model/interference.h). Rows that a constant was fitted to are named `fitted`; the others
 // are held out, and each test prints its rows' errors and bounds those of the held-out ones.
-#include "daemon/core/interference.h"
+#include "daemon/model/interference.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "profiles/gpu_model.h"
+#include "daemon/profile/gpu_model.h"
 
 namespace heddle::core {
 namespace {

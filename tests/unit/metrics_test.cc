@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "daemon/cli/metrics.h"
-#include "daemon/cli/print.h"
+#include "daemon/cli/look/metrics.h"
+#include "daemon/cli/look/print.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // What is read of Nsight Compute's CSV, what is refused, and the command that collects it.
-#include "profiles/ncu.h"
+#include "daemon/profile/ncu.h"
 
 #include <gtest/gtest.h>
 

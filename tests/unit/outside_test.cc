@@ -10,10 +10,10 @@
 #include "daemon/base/json.h"
 #include "daemon/base/read_file.h"
 #include "daemon/plan/jobs.h"
+#include "daemon/profile/gpu_model.h"
+#include "daemon/profile/profile.h"
 #include "daemon/server/config.h"
 #include "daemon/trace/reader.h"
-#include "profiles/gpu_model.h"
-#include "profiles/profile.h"
 
 namespace heddle {
 namespace {

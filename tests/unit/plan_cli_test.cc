@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/plan.h"
+#include "daemon/cli/plan/plan.h"
 #include "daemon/plan/jobs.h"
 
 namespace heddle::cli {

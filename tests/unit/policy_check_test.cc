@@ -1,5 +1,5 @@
 // heddle policy check: errors with file and line, warnings, the tests beside the file.
-#include "daemon/cli/policy_check.h"
+#include "daemon/cli/policy/check.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

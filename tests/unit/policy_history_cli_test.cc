@@ -6,9 +6,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/cli/explain.h"
-#include "daemon/cli/policy_change.h"
-#include "daemon/cli/policy_history.h"
+#include "daemon/cli/look/explain.h"
+#include "daemon/cli/policy/change.h"
+#include "daemon/cli/policy/history.h"
 
 namespace heddle::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/cli/policy_test.h"
+#include "daemon/cli/policy/test.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::cli {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "daemon/cli/print.h"
+#include "daemon/cli/look/print.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,5 +1,5 @@
 // Whom /proc shows to `heddle doctor` and `heddle ps`, in namespaces of the test's own.
-#include "daemon/cli/probe.h"
+#include "daemon/cli/doctor/probe.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "daemon/profile/profile.h"
 #include "daemon/server/log.h"
-#include "profiles/profile.h"
 
 namespace heddle::profiles {
 

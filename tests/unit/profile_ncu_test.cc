@@ -1,6 +1,6 @@
 // heddle profile import-ncu, collect-metrics and show --neighbours, with a program in the place of
 // Nsight Compute.
-#include "daemon/cli/profile_ncu.h"
+#include "daemon/cli/profile/ncu.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,8 +14,8 @@
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/preload.h"
-#include "daemon/cli/profile.h"
+#include "daemon/cli/profile/profile.h"
+#include "daemon/cli/run/preload.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,5 +1,5 @@
 // A probe in a profile: what is measured, what is read and written, and what the core is told.
-#include "daemon/cli/profile_probe.h"
+#include "daemon/cli/profile/probe.h"
 
 #include "daemon/server/profile_store.h"
 #include "tests/unit/profile_made.h"

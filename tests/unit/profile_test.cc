@@ -1,5 +1,5 @@
 // Profiles: written, read, refused by line, merged, compared; the command line.
-#include "profiles/profile.h"
+#include "daemon/profile/profile.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,7 +15,7 @@
 #include <random>
 
 #include "daemon/base/replace_file.h"
-#include "daemon/cli/profile.h"
+#include "daemon/cli/profile/profile.h"
 #include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "daemon/core/placement.h"
-#include "daemon/core/right_size.h"
+#include "daemon/model/right_size.h"
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {

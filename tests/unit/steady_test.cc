@@ -1,5 +1,5 @@
 // core::steady: two kernels that are launched again and again, through the block scheduler.
-#include "daemon/core/steady.h"
+#include "daemon/model/steady.h"
 
 #include <gtest/gtest.h>
 

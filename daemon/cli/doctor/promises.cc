@@ -1,0 +1,33 @@
+// Promises of rules: whom others slow by more than they may.
+#include "daemon/cli/doctor/doctor.h"
+#include "daemon/cli/look/print.h"
+
+namespace heddle::cli {
+
+using nlohmann::json;
+using Level = Finding::Level;
+
+std::vector<Finding> examine_promises(const json& ps) {
+  std::vector<Finding> findings;
+  size_t promises = 0;
+  for (const json& client : ps.at("clients")) {
+    for (const json& device : client.value("devices", json::array())) {
+      const std::string promise = promise_text(device);
+      if (promise.empty()) continue;
+      ++promises;
+      if (!promise_broken_now(device)) continue;
+      findings.push_back({Level::kWarn, "promise",
+                          "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() +
+                              ", " + printable(client.at("label")) + "): " + promise,
+                          "run a policy that keeps promises, such as ipc_budget; under one, keep "
+                          "its neighbours on fewer SMs (sms of their rule)"});
+    }
+  }
+  if (promises > 0 && findings.empty()) {
+    findings.push_back(
+        {Level::kOk, "promise", "all " + std::to_string(promises) + " promises are kept now", ""});
+  }
+  return findings;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,129 @@
+#include "daemon/cli/look/explain.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/look/print.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string duration(const json& us) {
+  if (us.is_string()) return us;  // "not asked", "unlimited"
+  char text[32];
+  const double value = us.get<double>();
+  if (value < 1e3) {
+    snprintf(text, sizeof text, "%.0f us", value);
+  } else if (value < 1e6) {
+    snprintf(text, sizeof text, "%.1f ms", value / 1e3);
+  } else {
+    snprintf(text, sizeof text, "%.1f s", value / 1e6);
+  }
+  return text;
+}
+
+// "gapfill, generation 7", or who it was that spoke.
+std::string speaker(const json& held, const json& device) {
+  if (held.at("by") != "policy") return "the built-in";
+  if (held.at("generation").is_null()) return "an earlier policy";
+  return printable(device.at("policy")) + ", generation " + held.at("generation").dump();
+}
+
+std::string saw(const json& held) {
+  return "gap " + duration(held.at("gap_us")) + ", in flight " + duration(held.at("inflight_us")) +
+         ", " + held.at("waiting").dump() + " waiting";
+}
+
+void print_now(std::ostream& out, const json& wait, const json& device) {
+  out << "  waits now, for " << duration(wait.at("waited_us")) << ": "
+      << printable(wait.at("kernel"));
+  if (wait.at("placed") == true) out << ", in queue " << printable(wait.at("queue"));
+  out << '\n';
+  const json& held = wait.at("held");
+  if (!held.is_null() && held.at("by") == "policy") {
+    const std::string reason = held.at("reason");
+    out << "    " << duration(held.at("us_ago")) << " ago dispatch of " << speaker(held, device)
+        << " said IDLE" << (reason.empty() ? ", without a reason" : ": " + printable(reason))
+        << "\n    it saw: " << saw(held) << '\n';
+  }
+  if (wait.at("placed") == false) {
+    out << "    the built-in serves it: " << printable(wait.at("why")) << '\n';
+  }
+}
+
+void print_past(std::ostream& out, const json& wait, const json& device) {
+  out << "  " << duration(wait.at("us_ago")) << " ago, waited " << duration(wait.at("waited_us"))
+      << ": " << printable(wait.at("kernel")) << '\n';
+  if (const json& held = wait.at("held"); !held.is_null()) {
+    const std::string reason = held.at("reason");
+    out << "    held by " << speaker(held, device)
+        << (reason.empty() ? "" : ": " + printable(reason)) << " (" << saw(held) << ")\n";
+  }
+  const std::string reason = wait.at("reason");
+  out << "    let go by the " << wait.at("let_go_by").get<std::string>()
+      << (reason.empty() ? "" : ": " + printable(reason)) << '\n';
+}
+
+}  // namespace
+
+uint64_t client_meant(const json& ps, const std::string& who) {
+  for (const char* key : {"pid", "id", "label"}) {
+    uint64_t found = 0;
+    int count = 0;
+    for (const json& client : ps.at("clients")) {
+      const json& value = client.at(key);
+      if ((value.is_string() ? value.get<std::string>() : value.dump()) != who) continue;
+      found = client.at("id");
+      ++count;
+    }
+    if (count == 1) return found;
+    if (count > 1) return 0;
+  }
+  return 0;
+}
+
+void print_explanation(std::ostream& out, const json& client, const json& answer) {
+  for (const json& device : answer.at("devices")) {
+    out << "client " << client.at("id") << ' ' << printable(client.at("label")) << ", pid "
+        << client.at("pid") << ", " << client.at("priority_text").get<std::string>() << ", GPU "
+        << device.at("device") << ": " << device.at("granted") << " grants, " << device.at("waited")
+        << " of them after a wait\n";
+    for (const json& own : client.value("devices", json::array())) {
+      const std::string promise = promise_text(own);
+      if (own.at("device") == device.at("device") && !promise.empty())
+        out << "  " << promise << '\n';
+    }
+    for (const json& wait : device.at("now")) print_now(out, wait, device);
+    if (device.at("now").empty()) out << "  waits for nothing now\n";
+    for (const json& wait : device.at("past")) print_past(out, wait, device);
+  }
+}
+
+int explain(const std::string& socket, const std::string& who, bool as_json) {
+  const Answer ps = ask_ps(socket);
+  if (ps.code != kOk) return show_error(as_json, ps);
+  server::Request request;
+  request.kind = server::Request::Kind::kExplain;
+  request.client = client_meant(ps.json, who);
+  if (request.client == 0) {
+    return show_error(as_json, {kFailed,
+                                "explain: '" + printable(who) + "' is not the PID, ID or label " +
+                                    "of one client; see heddle ps",
+                                {}});
+  }
+  const Answer answer = ask(socket, request);
+  if (answer.code != kOk) return show_error(as_json, answer);
+  if (as_json) {
+    write_json(answer.json);
+    return kOk;
+  }
+  const json& clients = ps.json.at("clients");
+  const auto is_it = [&](const json& client) { return client.at("id") == request.client; };
+  print_explanation(std::cout, *std::find_if(clients.begin(), clients.end(), is_it), answer.json);
+  return kOk;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,88 @@
+#include "daemon/cli/policy/change.h"
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "daemon/cli/daemon.h"
+#include "daemon/cli/look/print.h"
+
+namespace heddle::cli {
+namespace {
+
+using nlohmann::json;
+
+// So many without a fault tell as much as a second does.
+constexpr uint64_t kDecisions = 100;
+constexpr std::chrono::milliseconds kLookAgain(20);
+
+std::string last_fault(const json& status) {
+  for (const json& device : status.value("devices", json::array())) {
+    const std::string fault = device.value("policy", json::object()).value("fault", "");
+    if (!fault.empty()) return printable(fault);
+  }
+  return "heddle status shows the last one";
+}
+
+// An older daemon does not say what it has decided since: then all of `wait_s` is waited.
+bool has_decided(const json& status) {
+  const json& policy = status.at("policy");
+  if (policy.value("decisions", uint64_t{0}) >= kDecisions &&
+      policy.value("faults", uint64_t{0}) == 0) {
+    return true;
+  }
+  return status.value("clients", 1) == 0;  // who could launch anything?
+}
+
+// What of the policy with this hash was seen to fail, "" if nothing.
+std::string quarantined(const json& policy, const std::string& hash) {
+  const json faulted = policy.value("faulted", json());
+  if (!faulted.is_object() || faulted.value("hash", "") != hash) return "";
+  const std::string now = policy.value("hash", "");
+  return "policy " + printable(faulted.value("name", "")) +
+         " was quarantined: " + printable(faulted.value("fault", "")) + "; " +
+         (now.empty() ? "the built-in decides" : "the last good generation decides, " + now) +
+         "; mend the file, saving it loads it";
+}
+
+}  // namespace
+
+std::string policy_named(const std::string& word) {
+  namespace fs = std::filesystem;
+  const bool path =
+      word.find('/') != std::string::npos || (word.ends_with(".lua") && fs::exists(word));
+  return path ? fs::absolute(word).string() : word;
+}
+
+int change_policy(const PolicyChange& change) {
+  using Clock = std::chrono::steady_clock;
+  Answer answer = ask(change.socket, change.request);
+  if (answer.code != kOk) return show_error(change.as_json, answer);
+  const std::string hash = answer.json.at("policy").value("hash", "");
+  const auto end = Clock::now() + std::chrono::duration<double>(change.wait_s);
+  while (!hash.empty() && Clock::now() < end) {
+    answer = ask(change.socket, {});
+    if (answer.code != kOk) return show_error(change.as_json, answer);
+    const json& policy = answer.json.at("policy");
+    if (const std::string why = quarantined(policy, hash); !why.empty()) {
+      return show_error(change.as_json, {kFailed, why, {}});
+    }
+    if (policy.value("hash", "") != hash || has_decided(answer.json)) break;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  const json policy = answer.json.at("policy");
+  if (change.as_json) {
+    write_json({{"policy", policy}});
+  } else {
+    print_policy(std::cout, {{"policy", policy}});
+  }
+  if (const uint64_t faults = policy.value("faults", uint64_t{0}); faults > 0) {
+    std::cerr << "heddle: it faulted " << faults
+              << " times, and the built-in decided instead: " << last_fault(answer.json) << '\n';
+  }
+  return kOk;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,484 @@
+#include "daemon/cli/policy/test_api.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace heddle::cli {
+namespace {
+
+using policy::Sandbox;
+
+// ---- reading tables ---------------------------------------------------------------------------
+
+double number_field(lua_State* L, int table, const char* key, double otherwise) {
+  lua_getfield(L, table, key);
+  if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TNUMBER) luaL_error(L, "%s: not a number", key);
+  const double v = lua_isnil(L, -1) ? otherwise : lua_tonumber(L, -1);
+  lua_pop(L, 1);
+  return v;
+}
+
+// Valid as long as the table holds the string.
+const char* text_field(lua_State* L, int table, const char* key, const char* otherwise) {
+  lua_getfield(L, table, key);
+  if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "%s: not a string", key);
+  const char* v = lua_isnil(L, -1) ? otherwise : lua_tostring(L, -1);
+  lua_pop(L, 1);
+  return v;
+}
+
+bool bool_field(lua_State* L, int table, const char* key, bool otherwise) {
+  lua_getfield(L, table, key);
+  const bool v = lua_isnil(L, -1) ? otherwise : lua_toboolean(L, -1) != 0;
+  lua_pop(L, 1);
+  return v;
+}
+
+// A typing mistake in a test must not make it pass.
+void check_keys(lua_State* L, int table, std::initializer_list<const char*> known) {
+  luaL_checktype(L, table, LUA_TTABLE);
+  for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) {
+    const std::string_view key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "a number";
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      luaL_error(L, "unknown key '%s'", key.data());
+    }
+  }
+}
+
+Simulation& check_simulation(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const auto index = static_cast<size_t>(number_field(L, 1, "id", 0)) - 1;
+  auto& all = TestFile::of(L).simulations;
+  if (index >= all.size()) luaL_error(L, "not a simulation; call its methods with a colon");
+  return all[index];
+}
+
+size_t client_of(lua_State* L, const sim::VirtualMachine& machine, const char* name) {
+  for (size_t i = 0; i < machine.clients(); ++i) {
+    if (machine.name(i) == name) return i;
+  }
+  luaL_error(L, "no client '%s'", name);
+  return 0;
+}
+
+sim::LaunchSpec read_launch(lua_State* L, int table) {
+  sim::LaunchSpec spec;
+  spec.kernel = text_field(L, table, "kernel", "kernel");
+  spec.us = number_field(L, table, "us", 100);
+  spec.blocks = static_cast<uint32_t>(number_field(L, table, "blocks", 132));
+  spec.threads = static_cast<uint32_t>(number_field(L, table, "threads", 1024));
+  spec.nodes = static_cast<uint32_t>(number_field(L, table, "nodes", 0));
+  lua_getfield(L, table, "metrics");
+  if (lua_istable(L, -1)) {
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+      const char* key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+      const size_t metric = ipc::metric_of(key);
+      if (metric == ipc::kKernelMetricCount) luaL_error(L, "metrics: no metric '%s'", key);
+      spec.metrics.set(metric, luaL_checknumber(L, -1));
+    }
+  }
+  lua_pop(L, 1);
+  return spec;
+}
+
+sim::TimeNs to_ns(double us) { return static_cast<sim::TimeNs>(us * 1e3); }
+
+void read_params(lua_State* L, int table, policy::ParamValues& params) {
+  params.clear();
+  lua_getfield(L, table, "params");
+  if (lua_istable(L, -1)) {
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+      if (lua_type(L, -2) != LUA_TSTRING) luaL_error(L, "params: keys are names");
+      const char* name = lua_tostring(L, -2);
+      lua_pushvalue(L, -1);
+      params[name] = lua_type(L, -1) == LUA_TBOOLEAN ? lua_toboolean(L, -1) != 0 ? "true" : "false"
+                                                     : luaL_checkstring(L, -1);
+      lua_pop(L, 1);
+    }
+  }
+  lua_pop(L, 1);
+}
+
+// Loads the policy that the table names; without one the built-in decides.
+bool load(TestFile& file, Simulation& s, const char* name) {
+  std::unique_ptr<policy::LuaPolicy> next;
+  if (name != nullptr) {
+    auto loaded = policy::load_policy_file(file.directory + "/" + name, file.params,
+                                           policy::virtual_time_limits());
+    if (!loaded) {
+      file.text = loaded.error().message;
+      return false;
+    }
+    next = std::move(*loaded);
+    const sim::VirtualMachine& machine = *s.machine;
+    for (const std::string& line : next->trace_lines()) file.say_trace(machine, line);
+    next->set_log([&](std::string_view line) { file.say_trace(machine, line); });
+  }
+  if (!s.machine->set_policy(next.get())) {
+    file.text = next->last_fault().message;
+    return false;
+  }
+  s.previous = std::move(s.policy);
+  s.policy = std::move(next);
+  return true;
+}
+
+// ---- t ----------------------------------------------------------------------------------------
+
+int t_sim(lua_State* L) {
+  TestFile& file = TestFile::of(L);
+  check_keys(L, 1, {"sm", "mps", "policy", "params", "starvation_us", "switch_us", "idle_us"});
+  core::Config core;
+  core.mps = bool_field(L, 1, "mps", true);
+  core.sm_total = static_cast<uint32_t>(number_field(L, 1, "sm", 132));
+  core.switch_us = number_field(L, 1, "switch_us", core.mps ? 10 : 70);
+  core.starvation_us = number_field(L, 1, "starvation_us", core.starvation_us);
+  core.idle_us = number_field(L, 1, "idle_us", core.idle_us);
+  sim::GpuConfig gpu;
+  gpu.mode = core.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
+  gpu.sm_count = core.sm_total;
+  const char* name = text_field(L, 1, "policy", nullptr);
+  read_params(L, 1, file.params);
+  Simulation& s = file.simulations.emplace_back();
+  s.machine = std::make_unique<sim::VirtualMachine>(core, gpu);
+  if (!load(file, s, name)) return luaL_error(L, "%s", file.text.c_str());
+  lua_createtable(L, 0, 16);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, file.methods_ref);
+  for (lua_pushnil(L); lua_next(L, -2) != 0;) {
+    lua_pushvalue(L, -2);
+    lua_insert(L, -2);
+    lua_settable(L, -5);
+  }
+  lua_pop(L, 1);
+  lua_pushnumber(L, static_cast<double>(file.simulations.size()));
+  lua_setfield(L, -2, "id");
+  return 1;
+}
+
+// The text of a value, for messages.
+const char* show(lua_State* L, int index, std::string& out) {
+  switch (lua_type(L, index)) {
+    case LUA_TNUMBER:
+    case LUA_TSTRING:
+      lua_pushvalue(L, index);
+      out = lua_tostring(L, -1);
+      lua_pop(L, 1);
+      break;
+    case LUA_TBOOLEAN:
+      out = lua_toboolean(L, index) != 0 ? "true" : "false";
+      break;
+    default:
+      out = luaL_typename(L, index);
+  }
+  return out.c_str();
+}
+
+int t_eq(lua_State* L) {
+  lua_settop(L, 3);
+  if (lua_rawequal(L, 1, 2) != 0) return 0;
+  TestFile& file = TestFile::of(L);
+  return luaL_error(L, "%s is %s, expected %s", luaL_optstring(L, 3, "value"),
+                    show(L, 1, file.text), show(L, 2, file.other));
+}
+
+int t_near(lua_State* L) {
+  const double actual = luaL_checknumber(L, 1), expected = luaL_checknumber(L, 2);
+  if (std::abs(actual - expected) <= luaL_checknumber(L, 3)) return 0;
+  return luaL_error(L, "%s is %f, expected about %f", luaL_optstring(L, 4, "value"), actual,
+                    expected);
+}
+
+int t_below(lua_State* L) {
+  const double actual = luaL_checknumber(L, 1), bound = luaL_checknumber(L, 2);
+  if (actual < bound) return 0;
+  return luaL_error(L, "%s is %f, expected below %f", luaL_optstring(L, 3, "value"), actual, bound);
+}
+
+int t_ok(lua_State* L) {
+  if (lua_toboolean(L, 1) != 0) return 0;
+  return luaL_error(L, "%s", luaL_optstring(L, 2, "expected to hold"));
+}
+
+// ---- s ----------------------------------------------------------------------------------------
+
+int s_client(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  check_keys(L, 2, {"name", "priority", "label", "share", "slo_ms", "slowdown_max"});
+  const char* name = text_field(L, 2, "name", nullptr);
+  if (name == nullptr) return luaL_error(L, "a client needs a name");
+  const double priority = number_field(L, 2, "priority", 5);
+  if (!(priority >= 0 && priority <= 9)) return luaL_error(L, "a priority is 0 to 9");
+  const char* label = text_field(L, 2, "label", "");
+  sim::ClientSpec spec{name, label, static_cast<int>(priority), number_field(L, 2, "share", 1),
+                       number_field(L, 2, "slo_ms", 0)};
+  spec.slowdown_max = number_field(L, 2, "slowdown_max", 0);
+  s.machine->add_client(spec);
+  return 0;
+}
+
+int s_remove(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  s.machine->remove_client(client_of(L, *s.machine, luaL_checkstring(L, 2)));
+  return 0;
+}
+
+const char* client_field(lua_State* L) {
+  const char* name = text_field(L, 2, "client", nullptr);
+  if (name == nullptr) luaL_error(L, "client = \"name\" is missing");
+  return name;
+}
+
+int s_launch(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  check_keys(L, 2,
+             {"client", "us", "at", "kernel", "blocks", "threads", "nodes", "metrics", "sync"});
+  const size_t client = client_of(L, *s.machine, client_field(L));
+  const sim::TimeNs at = to_ns(number_field(L, 2, "at", 0));
+  s.machine->launch(client, at, read_launch(L, 2), bool_field(L, 2, "sync", false));
+  return 0;
+}
+
+int s_loop(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  check_keys(L, 2,
+             {"client", "us", "at", "kernel", "blocks", "threads", "nodes", "metrics", "launches",
+              "gap_us", "count"});
+  const size_t client = client_of(L, *s.machine, client_field(L));
+  sim::LoopSpec loop;
+  loop.launch = read_launch(L, 2);
+  loop.launches = std::max(1u, static_cast<uint32_t>(number_field(L, 2, "launches", 1)));
+  loop.gap_us = number_field(L, 2, "gap_us", 0);
+  loop.count = static_cast<uint64_t>(number_field(L, 2, "count", 0));
+  s.machine->loop(client, to_ns(number_field(L, 2, "at", 0)), loop);
+  return 0;
+}
+
+int s_run(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  s.machine->run_until(s.machine->now() + to_ns(luaL_checknumber(L, 2)));
+  return 0;
+}
+
+// s:at(us) runs to that time and returns { id, expect }.
+int s_at(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  const sim::TimeNs at = to_ns(luaL_checknumber(L, 2));
+  if (at < s.machine->now()) return luaL_error(L, "at: that time has passed");
+  s.machine->run_until(at);
+  lua_createtable(L, 0, 2);
+  lua_getfield(L, 1, "id");
+  lua_setfield(L, -2, "id");
+  lua_rawgeti(L, LUA_REGISTRYINDEX, TestFile::of(L).at_ref);
+  lua_setfield(L, -2, "expect");
+  return 1;
+}
+
+// A name, or a list of names, as "a,b" in alphabetical order.
+void read_names(lua_State* L, int index, std::string& out) {
+  out.clear();
+  if (lua_type(L, index) == LUA_TSTRING) {
+    out = lua_tostring(L, index);
+    return;
+  }
+  std::vector<std::string_view> names;
+  for (int i = 1; i <= static_cast<int>(lua_objlen(L, index)); ++i) {
+    lua_rawgeti(L, index, i);
+    if (lua_type(L, -1) == LUA_TSTRING) names.emplace_back(lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string_view name : names) out.append(out.empty() ? "" : ",").append(name);
+}
+
+void names_of(const sim::VirtualMachine& machine, bool running, std::string& out) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < machine.clients(); ++i) {
+    if (running ? machine.running(i) : machine.waiting(i)) names.emplace_back(machine.name(i));
+  }
+  std::sort(names.begin(), names.end());
+  out.clear();
+  for (const std::string_view name : names) out.append(out.empty() ? "" : ",").append(name);
+}
+
+int at_expect(lua_State* L) {
+  TestFile& file = TestFile::of(L);
+  const Simulation& s = check_simulation(L);
+  check_keys(L, 2, {"running", "waiting", "verdict", "reason"});
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
+    const std::string_view key = lua_tostring(L, -2);
+    if (lua_type(L, -1) != LUA_TSTRING && !lua_istable(L, -1)) {
+      return luaL_error(L, "%s: a name or a list of names", key.data());
+    }
+    read_names(L, lua_gettop(L), file.other);
+    if (key == "running" || key == "waiting") {
+      names_of(*s.machine, key == "running", file.text);
+    } else {
+      file.text = s.policy == nullptr ? ""
+                  : key == "verdict"  ? s.policy->last_verdict()
+                                      : std::string_view(s.policy->last_reason());
+    }
+    if (file.text != file.other) {
+      return luaL_error(L, "at %f us: %s is '%s', expected '%s'",
+                        static_cast<double>(s.machine->now()) / 1e3, key.data(), file.text.c_str(),
+                        file.other.c_str());
+    }
+  }
+  return 0;
+}
+
+void set_number(lua_State* L, const char* key, double v) {
+  lua_pushnumber(L, v);
+  lua_setfield(L, -2, key);
+}
+
+int s_stats(lua_State* L) {
+  const Simulation& s = check_simulation(L);
+  const size_t client = client_of(L, *s.machine, luaL_checkstring(L, 2));
+  const sim::ClientStats stats = s.machine->stats(client);
+  lua_createtable(L, 0, 8);
+  set_number(L, "launches", static_cast<double>(stats.launches));
+  set_number(L, "iterations", static_cast<double>(stats.iterations));
+  set_number(L, "mean_us", stats.mean_us);
+  set_number(L, "p99_us", stats.p99_us);
+  set_number(L, "max_us", stats.max_us);
+  set_number(L, "max_wait_us", stats.max_wait_us);
+  set_number(L, "gpu_us", stats.gpu_us);
+  set_number(L, "asks", static_cast<double>(stats.asks));
+  return 1;
+}
+
+const char* decider_name(const sim::LaunchRecord& r) {
+  constexpr const char* kNames[] = {"policy", "builtin", "starvation", "bypass"};
+  return r.self ? "self" : r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
+}
+
+// Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms, set }.
+int s_log(lua_State* L) {
+  const Simulation& s = check_simulation(L);
+  std::vector<const sim::LaunchRecord*>& order = TestFile::of(L).order;
+  order.clear();
+  for (const sim::LaunchRecord& r : s.machine->launches()) {
+    if (r.started != 0) order.push_back(&r);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return a->started < b->started; });
+  lua_createtable(L, static_cast<int>(order.size()), 0);
+  for (int i = 0; i < static_cast<int>(order.size()); ++i) {
+    const sim::LaunchRecord& r = *order[static_cast<size_t>(i)];
+    lua_createtable(L, 0, 6);
+    set_number(L, "sms", r.sms);
+    set_number(L, "set", r.set);
+    lua_pushstring(L, s.machine->name(r.client).c_str());
+    lua_setfield(L, -2, "client");
+    lua_pushstring(L, r.kernel.c_str());
+    lua_setfield(L, -2, "kernel");
+    lua_pushstring(L, decider_name(r));
+    lua_setfield(L, -2, "by");
+    set_number(L, "at_us", static_cast<double>(r.started) / 1e3);
+    set_number(L, "end_us", static_cast<double>(r.ended) / 1e3);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+int s_set(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  if (s.policy == nullptr) return luaL_error(L, "set: the built-in has no parameters");
+  TestFile& file = TestFile::of(L);
+  {
+    const Result<void> done = s.policy->set_param(luaL_checkstring(L, 2), show(L, 3, file.other));
+    file.text = done ? "" : done.error().message;
+  }
+  return file.text.empty() ? 0 : luaL_error(L, "%s", file.text.c_str());
+}
+
+// s:reload { policy =, params = } swaps the policy; without one the built-in decides.
+int s_reload(lua_State* L) {
+  Simulation& s = check_simulation(L);
+  TestFile& file = TestFile::of(L);
+  check_keys(L, 2, {"policy", "params"});
+  read_params(L, 2, file.params);
+  if (load(file, s, text_field(L, 2, "policy", nullptr))) return 0;
+  return luaL_error(L, "%s", file.text.c_str());
+}
+
+// The last fault's message, nil if there was none, and the count of faults.
+int s_fault(lua_State* L) {
+  const Simulation& s = check_simulation(L);
+  const uint64_t count = s.policy != nullptr ? s.policy->last_fault().count : 0;
+  if (count > 0) {
+    lua_pushstring(L, s.policy->last_fault().message.c_str());
+  } else {
+    lua_pushnil(L);
+  }
+  lua_pushnumber(L, static_cast<double>(count));
+  return 2;
+}
+
+int s_window(lua_State* L) {
+  const Simulation& s = check_simulation(L);
+  const uint32_t us = s.machine->window_us(client_of(L, *s.machine, luaL_checkstring(L, 2)));
+  if (us == core::kWindowLeased) {
+    lua_pushstring(L, "LEASE");
+  } else if (us == core::kWindowGated) {
+    lua_pushstring(L, "GATE");
+  } else {
+    lua_pushnumber(L, us);
+  }
+  return 1;
+}
+
+int add_test(lua_State* L) {
+  TestFile& file = TestFile::of(L);
+  luaL_checkstring(L, 1);
+  luaL_checktype(L, 2, LUA_TFUNCTION);
+  lua_settop(L, 2);
+  const int function = luaL_ref(L, LUA_REGISTRYINDEX);
+  file.tests.emplace_back(lua_tostring(L, 1), function);
+  return 0;
+}
+
+int push_functions(lua_State* L, std::initializer_list<luaL_Reg> functions) {
+  lua_createtable(L, 0, static_cast<int>(functions.size()));
+  for (const luaL_Reg& f : functions) {
+    lua_pushcfunction(L, f.func);
+    lua_setfield(L, -2, f.name);
+  }
+  return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+}  // namespace
+
+int open_test_file(lua_State* L) {
+  TestFile& file = TestFile::of(L);
+  file.t_ref = push_functions(
+      L, {{"sim", t_sim}, {"eq", t_eq}, {"near", t_near}, {"below", t_below}, {"ok", t_ok}});
+  file.methods_ref = push_functions(L, {{"client", s_client},
+                                        {"remove", s_remove},
+                                        {"launch", s_launch},
+                                        {"loop", s_loop},
+                                        {"run", s_run},
+                                        {"at", s_at},
+                                        {"stats", s_stats},
+                                        {"log", s_log},
+                                        {"set", s_set},
+                                        {"reload", s_reload},
+                                        {"fault", s_fault},
+                                        {"window", s_window}});
+  lua_pushcfunction(L, at_expect);
+  file.at_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  Sandbox::push_globals(L);
+  lua_pushcfunction(L, add_test);
+  lua_setfield(L, -2, "test");
+  open_output(L);
+  for (const policy::Verdict* verdict : policy::kVerdicts) {
+    lua_pushstring(L, verdict->name);  // what expect compares
+    lua_setfield(L, -2, verdict->name);
+  }
+  Sandbox::compile(L, *file.source, file.chunk.c_str());
+  lua_call(L, 0, 0);
+  return 0;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,59 @@
+// `heddle profile probe`: a program beside each microbenchmark, where nobody ran a profiler: how
+// much slower each makes the other (SoCC 2025, section 4; bench/workloads/interference.cu).
+#pragma once
+
+#include <CLI/App.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "daemon/cli/run/run.h"
+#include "daemon/profile/profile.h"
+
+namespace heddle::cli {
+
+struct ProbeOptions {
+  RunOptions program;          // its command, and whether it is simulated
+  std::string microbenchmark;  // interference.cu as it was built; "": the installed one
+  std::string channels;        // apart by commas; "": all
+  double seconds = 1;          // of each block, alone and beside
+  uint32_t runs = 20;          // of the measurement stage before
+  double timeout_s = 120;      // for that stage
+  std::string output = ".";    // the directory for the profile
+  bool as_json = false;
+};
+
+// What one level of pressure is: a channel, and a specification of interference.cu.
+struct Pressure {
+  core::Channel channel;
+  std::string spec;
+};
+// Two levels of each channel, of `channels` alone if it names any, weaker first. `unknown`: a name
+// of no channel.
+std::vector<Pressure> pressures(const std::string& channels, std::string& unknown);
+
+// What was measured at one level: rates are the program's launches a second, pressures the
+// microbenchmark's, in its own unit.
+struct Level {
+  Pressure of;
+  double held_alone = 0, held_beside = 0;
+  double rate_before = 0, rate_beside = 0, rate_after = 0;
+};
+// In parts of the most that a microbenchmark of the channel reached alone; of those whose peak is
+// known (issue, fp64) in parts of that.
+std::vector<profiles::Neighbour> neighbours(const std::vector<Level>& levels);
+
+// Measures the microbenchmarks alone, then the program until it has a profile, then the program
+// beside each of them, with a second's block of it alone before and after. Under MPS: without it
+// programs take turns. The program has to launch on, at a steady rate, until the end. Writes the
+// profile, into one that is there. Returns an exit status.
+int profile_probe(const ProbeOptions& options);
+// Adds it to `heddle profile`; `command` is what stands after --.
+void add_probe(CLI::App& profile, ProbeOptions& options, const std::vector<std::string>& command,
+               const bool& as_json, int& exit_code);
+
+// For --json and `heddle profile show`.
+nlohmann::json probe_json(const profiles::Probe& probe);
+std::string probe_text(const profiles::Probe& probe);
+
+}  // namespace heddle::cli

@@ -1,0 +1,420 @@
+#include "daemon/model/interference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace heddle::core {
+namespace {
+
+// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1, wholly, as it does
+// microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
+// 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
+constexpr double kElsewhere = 0.4;
+constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
+constexpr uint32_t kWarp = 32;
+// A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
+// there is room.
+constexpr double kFewWaves = 2;
+// Nothing is stretched further by one channel: the others end, or are taken for stuck.
+constexpr double kStretchMax = 100;
+
+bool is_capacity(Channel c) { return c == Channel::kL1Capacity || c == Channel::kL2Capacity; }
+bool is_of_device(Channel c) {
+  return c == Channel::kL2Capacity || c == Channel::kL2 || c == Channel::kDram;
+}
+
+double smooth_max(double x, double sharpness) {
+  if (x <= 0) return 1;
+  const double log = sharpness * std::log(x);
+  if (log > 200) return x;
+  return std::pow(1 + std::exp(log), 1 / sharpness);
+}
+
+double known(float use) { return std::max(0.0, static_cast<double>(use)); }
+
+// How far a channel binds the kernel alone, as a part of what binds it most.
+double boundness(const Use& use, Channel channel, const DeviceModel& device) {
+  double most = 0;
+  for (size_t i = 0; i < kChannels; ++i) {
+    if (is_capacity(static_cast<Channel>(i))) continue;
+    most = std::max(most, known(use.of[i]) / device.limits[i].capacity);
+  }
+  const size_t own = index_of(channel);
+  return most > 0 ? known(use.of[own]) / device.limits[own].capacity / most : 0;
+}
+
+// Its part of a channel that more is asked of than there is. Issue slots and pipelines go to who is
+// ready: a kernel that waits for memory is ready seldom, and loses to one that never waits
+// (Measuring, Table 3, S5). The shared memory pipeline takes requests in turn, each as long as it
+// has conflicts (SoCC 4.4.1).
+double weight(const Use& use, Channel channel, const DeviceModel& device) {
+  if (channel == Channel::kSmem) return static_cast<double>(use.smem_ways);
+  const double bound = boundness(use, channel, device);
+  return known(use[channel]) * bound * bound;
+}
+
+struct Others {
+  double use = 0, weight = 0;
+  bool known = false;
+};
+
+// What the kernel would take by this channel alone, in parts of its time.
+double bandwidth_time(const Use& use, Channel channel, const Others& others,
+                      const DeviceModel& device) {
+  const double own = known(use[channel]);
+  const double capacity = device.limits[index_of(channel)].capacity;
+  if (own <= 0) return 0;
+  if (is_of_device(channel)) {  // all requests are in one queue
+    const double elsewhere = use.dram_cold >= 0 ? kElsewhere : 1;
+    return std::pow(boundness(use, channel, device), elsewhere) * (own + others.use) / capacity;
+  }
+  const double w = weight(use, channel, device);
+  const double in_turn = others.weight > 0 ? capacity * w / (w + others.weight) : capacity;
+  const double left = capacity - others.use;
+  return own / std::max({left, in_turn, own / kStretchMax});
+}
+
+// Time over the time of all hits. Programs go through their data again and again: what does not fit
+// is gone when it is wanted, so hits end soon after the working sets exceed the cache.
+double capacity_time(double filled, double reuse, double miss_cost, double sharpness) {
+  const double kept = filled <= 0 ? 1 : 1 / (1 + std::pow(filled, sharpness));
+  return 1 + reuse * (miss_cost - 1) * (1 - kept);
+}
+
+// The part of a kernel's data that is gone from the L2 when it wants it, where `filled` is all that
+// its users go through over what it holds.
+double missing(double filled, const DeviceModel& device) {
+  const DeviceModel::Limit& l2 = device.limits[index_of(Channel::kL2Capacity)];
+  if (filled <= 0) return 0;
+  return 1 - 1 / (1 + std::pow(filled / l2.capacity, l2.sharpness));
+}
+
+// What goes through the L2 from one use of a kernel's data to the next, over the L2's size: its
+// own, and of the others' as much as they go through in the time of one of its launches.
+double filled_between(std::span<const Mix> mixes, size_t kernel) {
+  double filled = 0;
+  for (const Mix& m : mixes) {
+    const bool timed = m.duration_us > 0 && mixes[kernel].duration_us > 0;
+    const double part = timed ? std::min(1.0, mixes[kernel].duration_us / m.duration_us) : 1;
+    filled += part * known(m.use[Channel::kL2Capacity]);
+  }
+  return filled;
+}
+
+// Its use where the L2 is filled so far.
+Use use_in_l2(const Use& use, double filled, const DeviceModel& device) {
+  Use now = use;
+  if (use.dram_cold < 0) return now;
+  now[Channel::kDram] = use.dram_cold * static_cast<float>(missing(filled, device));
+  return now;
+}
+
+double stretch(const Use& alone, const Use& use, Channel channel, const Others& others,
+               const DeviceModel& device) {
+  const DeviceModel::Limit& limit = device.limits[index_of(channel)];
+  if (is_capacity(channel)) {
+    const bool l1 = channel == Channel::kL1Capacity;
+    const auto reuse = static_cast<double>(l1 ? use.l1_reuse : use.l2_reuse);
+    const double miss_cost = l1 ? device.l1_miss_cost : device.l2_miss_cost;
+    const double own = known(use[channel]) / limit.capacity;
+    const double all = own + others.use / limit.capacity;
+    return capacity_time(all, reuse, miss_cost, limit.sharpness) /
+           capacity_time(own, reuse, miss_cost, limit.sharpness);
+  }
+  const double with = bandwidth_time(use, channel, others, device);
+  const double without = bandwidth_time(alone, channel, {}, device);
+  return smooth_max(with, limit.sharpness) / smooth_max(without, limit.sharpness);
+}
+
+// ---- block slots ------------------------------------------------------------------------------
+
+struct Room {
+  double threads, registers, smem, blocks;
+};
+
+Room needs(const LaunchShape& s, const DeviceModel& device) {
+  const uint32_t warps = (s.threads + kWarp - 1) / kWarp;
+  const uint32_t by_warp =
+      (s.registers * kWarp + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
+  return {static_cast<double>(warps * kWarp), static_cast<double>(warps * by_warp),
+          static_cast<double>(s.smem_bytes + device.smem_bytes_reserved), 1};
+}
+
+Room room_of(const DeviceModel& d) {
+  return {static_cast<double>(d.threads_per_sm), static_cast<double>(d.registers_per_sm),
+          static_cast<double>(d.smem_bytes_per_sm), static_cast<double>(d.blocks_per_sm)};
+}
+
+uint32_t blocks_in(const Room& room, const LaunchShape& shape, const DeviceModel& device,
+                   SlotLimit& limit) {
+  const Room n = needs(shape, device);
+  double blocks = room.blocks;
+  limit = SlotLimit::kBlocks;
+  const auto at_most = [&](double have, double need, SlotLimit by) {
+    const double fit = need > 0 ? std::floor(have / need) : blocks;
+    if (fit < blocks) blocks = fit, limit = by;
+  };
+  at_most(room.threads, n.threads, SlotLimit::kThreads);
+  at_most(room.registers, n.registers, SlotLimit::kRegisters);
+  at_most(room.smem, n.smem, SlotLimit::kSmem);
+  return static_cast<uint32_t>(std::max(0.0, blocks));
+}
+
+uint32_t blocks_alone(const LaunchShape& s, const DeviceModel& device, SlotLimit& limit) {
+  const uint32_t fit = blocks_in(room_of(device), s, device, limit);
+  return s.blocks_per_sm != 0 ? std::min(fit, s.blocks_per_sm) : fit;
+}
+
+// Blocks of the launch on an SM at once.
+uint32_t blocks_held(const LaunchShape& s, uint32_t sms, const DeviceModel& device) {
+  SlotLimit limit;
+  const uint32_t asked = (s.blocks + sms - 1) / std::max(1U, sms);
+  return std::min(blocks_alone(s, device, limit), asked);
+}
+
+Room left_by(const LaunchShape& s, uint32_t held, const DeviceModel& device) {
+  const Room n = needs(s, device);
+  Room room = room_of(device);
+  room.threads -= n.threads * held;
+  room.registers -= n.registers * held;
+  room.smem -= n.smem * held;
+  room.blocks -= held;
+  return room;
+}
+
+// Groups are taken for equal.
+uint32_t sms_of(const Mix& m, const DeviceModel& device) {
+  if (m.sms == 0) return device.sm_total;
+  return std::max(1U, static_cast<uint32_t>(std::popcount(m.sms)) * device.sm_total /
+                          std::max(1U, device.sm_groups));
+}
+
+// The part of `m`'s SMs that the other may use as well.
+double overlap(const Mix& m, const Mix& other, const DeviceModel& device) {
+  if (other.sms == 0) return 1;
+  const auto groups = static_cast<double>(std::max(1U, device.sm_groups));
+  if (m.sms == 0) return std::popcount(other.sms) / groups;
+  return static_cast<double>(std::popcount(m.sms & other.sms)) / std::popcount(m.sms);
+}
+
+// Its use while it runs alone on its SMs: what was measured on all of them is done by fewer.
+Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
+  Use use = m.use;
+  if (m.sms == 0) return use;
+  const uint32_t blocks = m.shape.blocks != 0 ? m.shape.blocks : device.sm_total;
+  const uint32_t before = std::min(blocks, device.sm_total);
+  const uint32_t now = std::min(blocks, sms_of(m, device));
+  const bool timed = m.whole_us > 0 && m.duration_us > 0;
+  const auto slower = static_cast<float>(timed ? m.whole_us / m.duration_us : 1);
+  const auto more = static_cast<float>(before) / static_cast<float>(now) * slower;
+  if (use.dram_cold > 0) use.dram_cold *= slower;
+  for (size_t i = 0; i < kChannels; ++i) {
+    if (is_capacity(static_cast<Channel>(i))) continue;
+    if (is_of_device(static_cast<Channel>(i))) {
+      if (use.of[i] > 0) use.of[i] *= slower;
+      continue;
+    }
+    const auto most = static_cast<float>(device.limits[i].capacity);
+    if (use.of[i] <= 0) continue;
+    use.of[i] = timed ? use.of[i] * more : std::max(use.of[i], std::min(most, use.of[i] * more));
+  }
+  return use;
+}
+
+struct Slots {
+  double stretch = 1, waits_for_us = 0;
+  SlotLimit limit = SlotLimit::kNone;
+};
+
+// By how much it waits for the other's blocks to end. Let in to none of the slots it wants, it
+// waits for all that the other has launched; to some of them, it takes as many more waves.
+Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
+  Slots out;
+  if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
+  if (overlap(victim, other, device) <= 0) return out;
+  const uint32_t sms = sms_of(victim, device);
+  const Company c = company(victim.shape, other.shape, sms_of(other, device), device);
+  const uint32_t wanted = blocks_held(victim.shape, sms, device);
+  if (wanted == 0 || c.beside >= wanted) return out;
+  out.limit = c.limit;
+  if (c.beside == 0) {
+    out.waits_for_us = other.duration_us;
+    const double own = std::max(victim.duration_us, 1.0);
+    out.stretch = 1 + other.busy * other.duration_us / own;
+  } else {
+    out.stretch = 1 + other.busy * (static_cast<double>(wanted) / c.beside - 1);
+  }
+  return out;
+}
+
+// What those that share the channel with the victim ask of it together. Who waits for the end of
+// another is not beside it.
+Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
+              double& shared) {
+  Others others;
+  for (size_t j = 0; j < mixes.size(); ++j) {
+    const Mix& m = mixes[j];
+    if (j == victim || m.use[channel] < 0) continue;
+    const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
+    if (part <= 0 || slots_beside(mixes[victim], m, device).waits_for_us > 0) continue;
+    const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
+    others.use += known(use[channel]) * m.busy;
+    others.weight += use[channel] > 0 ? weight(use, channel, device) * m.busy : 0;
+    others.known = true;
+    shared = std::max(shared, part);
+  }
+  return others;
+}
+
+}  // namespace
+
+Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+                const DeviceModel& device) {
+  Company out;
+  SlotLimit limit;
+  out.alone = blocks_alone(kernel, device, limit);
+  const Room room = left_by(resident, blocks_held(resident, sms, device), device);
+  out.beside = std::min(out.alone, blocks_in(room, kernel, device, limit));
+  if (out.beside < out.alone) out.limit = limit;
+  return out;
+}
+
+uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
+                     uint32_t others, const DeviceModel& device) {
+  const Room own = needs(kernel, device), its = needs(other, device);
+  Room room = room_of(device);
+  room.threads -= own.threads * held + its.threads * others;
+  room.registers -= own.registers * held + its.registers * others;
+  room.smem -= own.smem * held + its.smem * others;
+  room.blocks -= held + others;
+  SlotLimit limit;
+  return blocks_in(room, kernel, device, limit);
+}
+
+SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
+  if (kernel.threads == 0) return SlotLimit::kNone;
+  const Company c = company(kModestBlock, kernel, device.sm_total, device);
+  return c.beside == 0 ? c.limit : SlotLimit::kNone;
+}
+
+Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device) {
+  Prediction out;
+  const Mix& v = mixes[victim];
+  for (size_t i = 0; i < mixes.size(); ++i) {
+    if (i == victim) continue;
+    const Slots s = slots_beside(v, mixes[i], device);
+    out.by[index_of(Channel::kSlots)] += s.stretch - 1;
+    out.waits_for_us += s.waits_for_us;
+    if (s.limit != SlotLimit::kNone) out.limit = s.limit;
+    out.judged |= v.shape.threads != 0 && mixes[i].shape.threads != 0;
+  }
+  SlotLimit limit;
+  const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
+  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device);
+  const double filled = filled_between(mixes, victim);
+  const Use own = use_on_its_sms(v, device);
+  const Use alone = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
+  const Use crowded = use_in_l2(own, filled, device);
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    if (crowded.of[i] < 0 || (channel == Channel::kL2Capacity && own.dram_cold >= 0)) continue;
+    double shared = 0;  // of its SMs
+    const Others others = beside(mixes, victim, channel, device, shared);
+    if (!others.known) continue;
+    out.judged = true;
+    double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
+    if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
+      const double kept = stretch(alone, alone, channel, others, device);
+      if (by / kept > kept) {  // what was evicted costs more than who else is there
+        out.by[index_of(Channel::kL2Capacity)] = by;
+        continue;
+      }
+    }
+    if (shared < 1 && !few_waves) by = 1 / (1 - shared + shared / by);
+    out.by[i] = by;
+  }
+  double sum = 0;
+  for (size_t i = 0; i < kAllChannels; ++i) {
+    if (out.by[i] > out.by[index_of(out.binds)]) out.binds = static_cast<Channel>(i);
+    if (i < kChannels) sum += std::pow(std::max(0.0, out.by[i] - 1), device.together);
+  }
+  out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
+  if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
+  return out;
+}
+
+double pressed(const Mix& kernel, const DeviceModel& device) {
+  const Use own = use_on_its_sms(kernel, device);
+  const Use use = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
+  double sum = 0;
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    if (is_capacity(channel) || use.of[i] < 0) continue;
+    const double time = bandwidth_time(use, channel, {}, device);
+    sum += std::pow(smooth_max(time, device.limits[i].sharpness) - 1, device.together);
+  }
+  return 1 + std::pow(sum, 1 / device.together);
+}
+
+// A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
+// blocks does so much more, as far as its channels let it.
+double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device) {
+  const uint32_t blocks = kernel.shape.blocks != 0 ? kernel.shape.blocks : device.sm_total;
+  const uint32_t used = std::min(blocks, sms_of(kernel, device));
+  const auto slowest = [&](uint32_t on) { return std::ceil(static_cast<double>(blocks) / on); };
+  const double more = slowest(std::max(1U, sms)) / slowest(std::max(1U, used));
+  if (more <= 1) return 1;
+  double longest = 1;
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    if (is_of_device(channel) || is_capacity(channel) || kernel.use.of[i] < 0) continue;
+    const DeviceModel::Limit& limit = device.limits[i];
+    const double x = known(kernel.use.of[i]) / limit.capacity;
+    longest =
+        std::max(longest, smooth_max(x * more, limit.sharpness) / smooth_max(x, limit.sharpness));
+  }
+  if (kernel.shape.threads == 0) return longest;
+  SlotLimit by;
+  const double fit = std::max(1U, blocks_alone(kernel.shape, device, by));
+  const auto waves = [&](double on) { return std::ceil(static_cast<double>(blocks) / (fit * on)); };
+  return std::max(longest, waves(std::max(1U, sms)) / waves(std::max(1U, used)));
+}
+
+Ends together(const Mix& first, const Mix& second, const DeviceModel& device) {
+  const Mix both[] = {first, second};
+  const Prediction of_first = predict(both, 0, device), of_second = predict(both, 1, device);
+  if (of_second.waits_for_us > 0) {  // launched first, the first was let in first
+    return {first.duration_us, first.duration_us + second.duration_us};
+  }
+  const double slots = of_first.waits_for_us > 0 ? of_first.by[index_of(Channel::kSlots)] - 1 : 0;
+  const double stretch[] = {of_first.slowdown - slots, of_second.slowdown};
+  const double ends[] = {first.duration_us * stretch[0], second.duration_us * stretch[1]};
+  const size_t early = ends[0] <= ends[1] ? 0 : 1, late = 1 - early;
+  const double done = ends[early] / stretch[late];
+  double out[2];
+  out[early] = ends[early];
+  out[late] = ends[early] + (late == 0 ? first : second).duration_us - done;
+  return {out[0], out[1]};
+}
+
+float use_from_probe(Channel channel, double neighbour_use, double stretched,
+                     const DeviceModel& device) {
+  if (is_capacity(channel) || channel == Channel::kSlots || neighbour_use <= 0) return kUnknown;
+  Use neighbour;
+  neighbour[channel] = static_cast<float>(neighbour_use);
+  const auto at = [&](double use) {
+    Use u;
+    u[channel] = static_cast<float>(use);
+    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), true}, device);
+  };
+  double low = 0, high = 1;
+  if (stretched >= at(high)) return 1;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (at(middle) < stretched ? low : high) = middle;
+  }
+  return static_cast<float>(low);
+}
+
+}  // namespace heddle::core
