@@ -1,6 +1,6 @@
 -- krisp_i.lua: every launch asks, and gets as many SMs as its kernel needs where least work is.
 --
--- Typical use: KRISP's own policy (sections 4.2 and 5, "KRISP-I"), for programs that ask for every
+-- Typical use: KRISP's own policy (sections 4.3 and 5, "KRISP-I"), for programs that ask for every
 -- launch. Isolated: a set with others' work is not taken.
 -- There is a smaller one then, but never none.
 -- Each size is there at four positions on the ring of groups. A kernel without a curve

@@ -22,6 +22,23 @@ for _, name in ipairs { "krisp_i", "krisp_o" } do
   end)
 end
 
+-- KRISP's Algorithm 1: of the positions at groups 0, 4, 8 and 12 that with the fewest kernels.
+for _, name in ipairs { "krisp_i", "krisp_o" } do
+  test(name .. ": the second of two clients runs where the first does not", function(t)
+    local s = t.sim { policy = name .. ".lua" }
+    for c, blocks in pairs { a = 64, b = 32 } do
+      s:client { name = c }
+      -- As fast on 8 groups as on all: 4 would make it twice as slow.
+      local half = { us_on_1 = 800, us_on_2 = 400, us_on_4 = 200, us_on_8 = 102, us_on_all = 100 }
+      s:loop { client = c, us = 2000, kernel = c, blocks = blocks, metrics = half, count = 20 }
+    end
+    s:run(40000)
+    local set = {}
+    for _, l in ipairs(s:log()) do set[l.client] = l.set end
+    t.eq(set.a + set.b, 0xffff, "a half of the GPU each")
+  end)
+end
+
 test("krisp_i: who finds no free set gets a smaller one, krisp_o the size it asked for", function(t)
   for _, name in ipairs { "krisp_i", "krisp_o" } do
     local s = t.sim { policy = name .. ".lua" }

@@ -1,6 +1,6 @@
 -- krisp_o.lua: every launch asks, and gets as many SMs as its kernel needs where least work is.
 --
--- Typical use: KRISP's own policy (sections 4.2 and 5, "KRISP-O"), for programs that ask for every
+-- Typical use: KRISP's own policy (sections 4.3 and 5, "KRISP-O"), for programs that ask for every
 -- launch. Oversubscribed: a set is taken whoever works there.
 -- Each size is there at four positions on the ring of groups. A kernel without a curve
 -- (`heddle profile sweep`) runs on all SMs. For programs that must not ask, see right_size.lua.

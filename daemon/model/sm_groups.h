@@ -28,7 +28,7 @@ struct SmFamily {
   Placement placement = Placement::kEnd;
   bool isolated = false;  // kRing: a set is cut where the next active client's begin
   uint8_t positions = 1;  // kLive
-  uint8_t overlap = 0;    // kLive: groups of a set that may have others' work (KRISP 4.2)
+  uint8_t overlap = 0;    // kLive: groups of a set that may have others' work (KRISP 4.3)
 
   bool operator==(const SmFamily&) const = default;
   // Contexts that it needs.

@@ -131,9 +131,24 @@ void family_sizes(lua_State* L, core::SmFamily& family) {
   lua_pop(L, 2);
 }
 
-// sm_set.family { sizes, placement, isolated, positions, overlap }
+// KRISP's distributions over shader engines (section 4.3): the sets that there are give one of
+// them.
+void check_distribution(lua_State* L) {
+  lua_getfield(L, 1, "distribution");
+  const char* name = luaL_optstring(L, -1, "distributed");
+  if (std::string_view(name) != "distributed") {
+    luaL_error(L,
+               "sm_set.family: no distribution \"%s\": sets are neighbours on the ring, which are "
+               "of different GPCs; leave it out, or write \"distributed\"",
+               name);
+  }
+  lua_pop(L, 1);
+}
+
+// sm_set.family { sizes, placement, isolated, positions, overlap, distribution }
 int sm_family(lua_State* L) {
-  constexpr std::string_view kKeys[] = {"sizes", "placement", "isolated", "positions", "overlap"};
+  constexpr std::string_view kKeys[] = {"sizes",     "placement", "isolated",
+                                        "positions", "overlap",   "distribution"};
   constexpr std::string_view kPlacements[] = {"end", "ring", "live"};
   Session& s = Session::of(L);
   if (!s.loading) return luaL_error(L, "sm_set.family belongs to the top level of the file");
@@ -149,6 +164,7 @@ int sm_family(lua_State* L) {
   }
   core::SmFamily family;
   family_sizes(L, family);
+  check_distribution(L);
   lua_getfield(L, 1, "placement");
   const char* placement = luaL_optstring(L, -1, "end");
   const auto found = std::find(std::begin(kPlacements), std::end(kPlacements), placement);

@@ -1,4 +1,5 @@
-// Which SMs launches run on: KRISP's mask, the curve of a kernel, and what the core makes of them.
+// Which SMs launches run on: KRISP's Algorithm 1, the curve of a kernel, and what the core makes of
+// them.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -12,59 +13,49 @@ namespace {
 
 constexpr SmGroups kH100{16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
 
-uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, Spread spread) {
-  return resource_mask(load, 16, 4, wanted, overlap, spread);
+// Of 16 groups: 2, 4 and 8 at four positions each, which begin at groups 0, 4, 8 and 12.
+uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint8_t overlap, uint32_t within = 0) {
+  const SmFamily family{0b1000'1010, SmFamily::Placement::kLive, false, 4, overlap};
+  return resource_mask(load, family, {.anchor = 1, .positions = 4}, wanted, within, 16);
 }
 
-TEST(ResourceMask, ConservedTakesTheFewestEnginesThatHoldIt) {
-  EXPECT_EQ(mask_of({}, 3, 0, Spread::kConserved), 0b0111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kConserved), 0b0111'0111u) << "two engines, evenly filled";
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kPacked), 0b0011'1111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kDistributed), 0b0000'0011'0011'0011u);
-  EXPECT_EQ(mask_of({}, 99, 0, Spread::kConserved), 0xffffu);
-  EXPECT_EQ(mask_of({}, 0, 0, Spread::kConserved), 0u);
+TEST(ResourceMask, OfAnIdleGpuIsTheFirstPosition) {
+  EXPECT_EQ(mask_of({}, 2, 0), 0x0003u);
+  EXPECT_EQ(mask_of({}, 4, 0), 0x000fu);
+  EXPECT_EQ(mask_of({}, 8, 0), 0x00ffu);
 }
 
-TEST(ResourceMask, TakesTheEngineAndTheGroupsWithTheLeastWork) {
+TEST(ResourceMask, IsThePositionWithTheFewestKernels) {
+  const GroupLoad load = {3, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 4, 32), 0x0f00u) << "1 kernel; the others have 3, 2 and 2";
+  EXPECT_EQ(mask_of(load, 8, 32), 0x0ff0u) << "3 kernels; the others have 5, 3 and 5";
+  EXPECT_EQ(mask_of(load, 2, 32), 0x0300u) << "none";
+}
+
+TEST(ResourceMask, OfTheLastPositionGoesAroundTheEnd) {
+  const GroupLoad load = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 8, 0), 0xf00fu);
+}
+
+TEST(ResourceMask, BeyondTheOverlapLimitIsASmallerSet) {
+  const GroupLoad load = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+  EXPECT_EQ(mask_of(load, 4, 2), 0xf000u) << "two of its groups may have kernels";
+  EXPECT_EQ(mask_of(load, 4, 1), 0x3000u);
+  EXPECT_EQ(mask_of(load, 8, 1), 0x3000u);
+}
+
+TEST(ResourceMask, OfAFullGpuIsTheSmallestSetWithTheFewestKernels) {
+  const GroupLoad load = {2, 2, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2};
+  EXPECT_EQ(mask_of(load, 8, 0), 0x0300u) << "never none";
+}
+
+TEST(ResourceMask, KeepsToTheClientsSms) {
   GroupLoad load{};
-  for (size_t i = 0; i < 12; ++i) load[i] = 1;
-  EXPECT_EQ(mask_of(load, 4, 0, Spread::kConserved), 0xf000u);
-  load[12] = 1;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0xe000u);
-}
-
-TEST(ResourceMask, BeyondTheOverlapLimitThereAreFewerThanAskedButNeverNone) {
-  GroupLoad load{};
-  for (size_t i = 1; i < 16; ++i) load[i] = 2;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b1u);
-  EXPECT_EQ(mask_of(load, 3, 1, Spread::kConserved), 0b11u);
-  load[0] = 3;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b10u) << "the one with the least work";
-}
-
-TEST(ResourceMask, EnginesOfUnequalSizeAreFilledToo) {
-  for (uint32_t engines = 1; engines <= 17; ++engines) {
-    for (uint32_t wanted = 1; wanted <= 17; ++wanted) {
-      for (const Spread spread : {Spread::kConserved, Spread::kPacked, Spread::kDistributed}) {
-        const uint32_t mask = resource_mask({}, 17, engines, wanted, 0, spread);
-        EXPECT_EQ(std::popcount(mask), static_cast<int>(wanted)) << engines << ' ' << wanted;
-      }
-    }
-  }
-}
-
-TEST(LeastLoaded, TakesTheFreeSetOfTheSizeElseASmallerOne) {
-  const uint32_t sets[] = {0b0001, 0b0010, 0b0011, 0b1100, 0b1111};
-  GroupLoad load{};
-  load[0] = 1;
-  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b1100u);
-  load[3] = 1;
-  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b0010u) << "fewer than asked";
-  EXPECT_EQ(least_loaded(load, sets, 2, 1), 0b0011u);
-  load[1] = 1;
-  EXPECT_EQ(std::popcount(least_loaded(load, sets, 2, 0)), 1) << "never none";
-  EXPECT_EQ(least_loaded({}, sets, 3, 0), 0b1111u) << "the next larger size";
-  EXPECT_EQ(least_loaded({}, {}, 3, 0), 0u);
+  load[4] = 1;
+  EXPECT_EQ(mask_of(load, 4, 0, 0x00ff), 0x000fu);
+  load[0] = 2;
+  EXPECT_EQ(mask_of(load, 2, 0, 0x00f0), 0x0030u) << "all four begin there: never none";
+  EXPECT_EQ(mask_of(load, 2, 0, 0x0fff), 0x0300u);
 }
 
 TEST(Anchors, LieAsFarApartAsCanBe) {
