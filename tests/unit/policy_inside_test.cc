@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "daemon/policy/files.h"
 #include "tests/unit/policy_fixture.h"
 
 namespace heddle::policy {
@@ -20,7 +21,7 @@ class InsideTest : public PolicyTest {
 
   void load_shipped(const std::string& name) {
     const std::filesystem::path folder = HEDDLE_POLICIES;
-    std::ifstream file(folder / name);
+    std::ifstream file(policy_file(folder / name));
     const std::string body{std::istreambuf_iterator<char>(file), {}};
     auto loaded = load_policy({body, name, folder}, {}, limits_);
     ASSERT_TRUE(loaded) << loaded.error().message;

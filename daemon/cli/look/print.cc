@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/server/metrics.h"
@@ -332,7 +333,11 @@ void print_status(std::ostream& out, const json& answer) {
 
 void print_policies(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"", "POLICY", "VERSION", "PARAMETERS"}};
+  bool papers = false;
   for (const json& policy : answer.at("policies")) {
+    if (!std::exchange(papers, policy.value("papers", false)) && papers) {
+      rows.push_back({"", "PAPERS", "", "their rules, and baselines"});
+    }
     std::string params;
     for (const json& param : policy.value("params", json::array())) {
       if (!params.empty()) params += ' ';

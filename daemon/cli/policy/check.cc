@@ -7,6 +7,7 @@
 #include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/policy/test.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/lua_policy.h"
 
 namespace heddle::cli {
@@ -46,7 +47,8 @@ void run_tests_beside(PolicyCheck& check) {
 
 }  // namespace
 
-PolicyCheck check_policy(const std::string& file) {
+PolicyCheck check_policy(const std::string& named) {
+  const std::string file = policy::policy_file(named);
   PolicyCheck check{file, {}, {}, 0};
   auto loaded = policy::load_policy_file(file);
   if (!loaded) {
