@@ -159,6 +159,12 @@ void print_generation(std::ostream& out, const json& policy) {
 
 }  // namespace
 
+std::string fixed(const char* format, double value) {
+  char text[48];
+  snprintf(text, sizeof text, format, value);
+  return text;
+}
+
 // Clients choose their labels, and a terminal obeys control characters, those from 0x80 to 0x9f
 // among them.
 std::string printable(std::string text) {
