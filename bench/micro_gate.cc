@@ -125,7 +125,7 @@ struct Crowd {
 
   server::Log log{server::LogLevel::kError};
   FilePolicyStore store{{}};  // asked for nothing
-  server::ProfileStore profiles{"", log};
+  server::ProfileStore profiles{"", {}};
   server::Engine engine;
   std::vector<GatedClient> clients;
 };

@@ -202,8 +202,9 @@ int trace(lua_State* L) {
   return 0;
 }
 
-// import "lib/name": a file of the policy directory that returns a table of functions. The text of
-// a file stays in `sources`, which outlives any error raised while it is compiled.
+// import "lib/name": a file beside the policy, or in the folder above, as papers/ has it; it
+// returns a table of functions. The text of a file stays in `sources`, which outlives any error
+// raised while it is compiled.
 bool good_import(std::string_view name) {
   if (name.empty() || name.front() == '/' || name.back() == '/') return false;
   return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_/") == name.npos;
@@ -219,9 +220,11 @@ bool read_import(Session& s, const char* name, std::string& message) {
   } else if (s.sources.size() > kImportsMax) {
     message = "a policy imports at most " + std::to_string(kImportsMax) + " files";
   } else {
-    Result<std::string> text = s.read(s.directory + "/" + name + ".lua");
-    if (text) {
-      s.sources.push_back(std::move(*text));
+    const std::string file = std::string(name) + ".lua";
+    Result<std::string> text = s.read(s.directory + "/" + file);
+    Result<std::string> above = text ? fail("") : s.read(s.directory + "/../" + file);
+    if (text || above) {
+      s.sources.push_back(text ? std::move(*text) : std::move(*above));
       return true;
     }
     message = text.error().message;

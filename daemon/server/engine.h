@@ -16,17 +16,19 @@
 #include <vector>
 
 #include "daemon/core/scheduler.h"
+#include "daemon/profile/store.h"
 #include "daemon/server/attached.h"
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
 #include "daemon/server/observation.h"
 #include "daemon/server/policy_source.h"
 #include "daemon/server/probation.h"
-#include "daemon/server/profile_store.h"
 #include "daemon/server/untold.h"
 #include "daemon/trace/ring.h"
 
 namespace heddle::server {
+
+using profiles::ProfileStore;
 
 struct EngineCounters {
   uint64_t claims = 0;

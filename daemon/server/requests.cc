@@ -116,6 +116,14 @@ json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named)
   return all;
 }
 
+json profiles_json(const profiles::ProfileStore::Status& status) {
+  return {{"directory", status.directory},
+          {"gpu", status.gpu},
+          {"driver", status.driver},
+          {"tasks", status.tasks},
+          {"errors", status.errors}};
+}
+
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();
@@ -133,7 +141,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"bypass", engine.bypass()},
           {"config", config_json(now, facts)},
           {"policy", policy_json(now, facts, engine, store)},
-          {"profiles", profiles.status()},
+          {"profiles", profiles_json(profiles.status())},
           {"devices", std::move(devices)},
           {"clients", engine.clients().size()},
           {"refusals", refusals_json(now, facts.refused, named)},
@@ -245,7 +253,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       return done({{"bypass", engine.bypass()}});
     case Kind::kRecord:  // the server adds the memory
       return done({{"version", HEDDLE_VERSION},
-                   {"profiles", profiles.status()},
+                   {"profiles", profiles_json(profiles.status())},
                    {"mode", engine.mps() ? "mps" : "timeslice"},
                    {"ps", ps_json(engine, facts, Reader(asker), 0, kDocumentMax / 2)}});
     case Kind::kProfile:  // the server makes these

@@ -118,7 +118,10 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       socket_file_(file_at(path, AT_SYMLINK_NOFOLLOW)),
       no_descriptors_(ipc::refuse_descriptors(listener) == 0),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      profiles_(config.profiles.keep ? config.profiles.directory : "", log),
+      profiles_(config.profiles.keep ? config.profiles.directory : "",
+                [this](const char* event, const std::string& error) {
+                  log_.warning(kSomeClient, event, {{"error", error}});
+                }),
       engine_(config, store, profiles_, log),
       memory_(config.context_memory,
               [this](core::ClientId id, uint32_t device) {

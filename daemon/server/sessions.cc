@@ -162,7 +162,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.gpu_name = message.gpu_name;
   const bool known = has_model(driver_gpus_, message.gpu_name);
   if (known || connection.privileged || driver_gpus_.empty()) {
-    profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version),
+    profiles_.learn_gpu(message.gpu_name, profiles::driver_name(message.driver_version),
                         known || connection.privileged);
   }
   identity.id = engine_.next_id();

@@ -224,7 +224,7 @@ TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};
   ::testing::internal::CaptureStderr();
   auto lines = std::make_unique<server::Log>(server::LogLevel::kWarning);
-  server::ProfileStore profiles("", *lines);
+  server::ProfileStore profiles("", {});
   server::Engine engine(config_, *store_, profiles, *lines);
   engine.tick(1);
   EXPECT_FALSE(engine.bypass());

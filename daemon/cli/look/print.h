@@ -12,11 +12,11 @@ namespace heddle::cli {
 // Text of others, made safe for a terminal and never empty.
 std::string printable(std::string text);
 
+// One number by printf's format.
+std::string fixed(const char* format, double value);
+
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
-
-// As printf has it; 47 characters at most.
-std::string fixed(const char* format, double value);
 
 // Columns as wide as their longest cell, so many spaces between.
 using Row = std::vector<std::string>;

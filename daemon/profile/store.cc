@@ -1,4 +1,4 @@
-#include "daemon/server/profile_store.h"
+#include "daemon/profile/store.h"
 
 #include <sys/stat.h>
 #include <time.h>
@@ -11,7 +11,7 @@
 #include "daemon/base/owners.h"
 #include "daemon/base/utc_text.h"
 
-namespace heddle::server {
+namespace heddle::profiles {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,8 +34,8 @@ std::string driver_name(uint32_t cuda_version) {
          std::to_string(cuda_version % 1000 / 10);
 }
 
-ProfileStore::ProfileStore(std::string directory, Log& log)
-    : directory_(std::move(directory)), log_(log) {
+ProfileStore::ProfileStore(std::string directory, Warn warn)
+    : directory_(std::move(directory)), warn_(std::move(warn)) {
   if (directory_.empty()) return;
   std::error_code error;
   const mode_t before = umask(077);
@@ -62,8 +62,7 @@ void ProfileStore::read_all() {
       break;
     }
     const std::string problem = file_problem(file.string(), kFileMost);
-    Result<profiles::Profile> profile =
-        problem.empty() ? profiles::load(file.string()) : fail(problem);
+    Result<Profile> profile = problem.empty() ? load(file.string()) : fail(problem);
     if (profile) {
       read_.push_back(std::move(*profile));
     } else {
@@ -74,7 +73,7 @@ void ProfileStore::read_all() {
 }
 
 void ProfileStore::refuse(const char* event, const std::string& error) {
-  log_.warning(kSomeClient, event, {{"error", error}});
+  warn_(event, error);
   if (errors_.size() < kErrorsMax) errors_.push_back(error);
 }
 
@@ -84,24 +83,24 @@ void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver, 
   if (!gpu_.empty() && (same || trusted_ || !trusted)) {
     trusted_ |= trusted && same;
     if (!same && others_.size() < kErrorsMax && others_.insert(gpu).second) {
-      log_.warning("profiles_of_another_gpu", {{"gpu", gpu}, {"kept", gpu_}});
+      warn_("profiles_of_another_gpu", gpu + "; profiles are kept of " + gpu_);
     }
     return;
   }
-  if (!gpu_.empty()) log_.warning("gpu_corrected", {{"gpu", gpu}, {"said_first", gpu_}});
+  if (!gpu_.empty()) warn_("gpu_corrected", gpu + "; what was said first: " + gpu_);
   gpu_ = gpu;
   driver_ = driver;
   trusted_ = trusted;
-  std::vector<profiles::Profile> all = std::exchange(read_, {});
+  std::vector<Profile> all = std::exchange(read_, {});
   for (auto& [key, profile] : std::exchange(profiles_, {})) all.push_back(std::move(profile));
   held_ = {};
   held_by_.clear();
   unsaved_.clear();
   failed_.clear();
-  for (profiles::Profile& profile : all) {
-    if (Result<void> fits = profiles::fits(profile, gpu_, driver_); !fits) {
+  for (Profile& profile : all) {
+    if (Result<void> fit = fits(profile, gpu_, driver_); !fit) {
       refused_.insert(profile.file);
-      refuse("profile_refused", fits.error().message);
+      refuse("profile_refused", fit.error().message);
       read_.push_back(std::move(profile));
     } else {
       refused_.erase(profile.file);
@@ -111,7 +110,7 @@ void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver, 
 }
 
 // What an older heddled wrote may be of any user's program: its own user's have a use for it.
-void ProfileStore::take(profiles::Profile profile) {
+void ProfileStore::take(Profile profile) {
   if (!profile.uid && profile.version < 3) profile.uid = geteuid();
   const Key key{profile.uid, profile.task.task};
   const auto there = profiles_.find(key);
@@ -131,16 +130,15 @@ void ProfileStore::take(profiles::Profile profile) {
 std::optional<core::TaskProfile> ProfileStore::find(uint32_t uid, uint64_t task) const {
   const auto for_all = profiles_.find({std::nullopt, task}), own = profiles_.find({uid, task});
   if (for_all == profiles_.end() && own == profiles_.end()) return std::nullopt;
-  if (for_all == profiles_.end()) return profiles::told(own->second);
-  core::TaskProfile all = profiles::told(for_all->second);
-  if (own != profiles_.end()) profiles::add_kernels(all, profiles::told(own->second));
+  if (for_all == profiles_.end()) return told(own->second);
+  core::TaskProfile all = told(for_all->second);
+  if (own != profiles_.end()) add_kernels(all, told(own->second));
   return all;
 }
 
-profiles::Profile ProfileStore::describe(core::TaskProfile task, uint32_t uid,
-                                         const std::string& label,
-                                         const std::string& command) const {
-  profiles::Profile profile;
+Profile ProfileStore::describe(core::TaskProfile task, uint32_t uid, const std::string& label,
+                               const std::string& command) const {
+  Profile profile;
   profile.gpu = gpu_;
   profile.driver = driver_;
   profile.label = label;
@@ -148,12 +146,12 @@ profiles::Profile ProfileStore::describe(core::TaskProfile task, uint32_t uid,
   profile.measured = utc_text(time(nullptr));
   profile.uid = uid;
   profile.task.task = task.task;
-  profiles::add_kernels(profile.task, task);
+  add_kernels(profile.task, task);
   profile.task.runs = std::max(profile.task.runs, 1u);  // a task that never synchronized has none
   for (const Key& key : {Key{uid, task.task}, Key{std::nullopt, task.task}}) {
     const auto known = profiles_.find(key);
     if (known == profiles_.end() || !known->second.probe) continue;
-    profiles::take_probe(profile, *known->second.probe);
+    take_probe(profile, *known->second.probe);
     break;
   }
   return profile;
@@ -179,13 +177,13 @@ void ProfileStore::add(core::TaskProfile task, uint32_t uid, const std::string& 
   const Key key{uid, task.task};
   const auto it = profiles_.find(key);
   if (it == profiles_.end()) {
-    profiles::Profile fresh = describe(std::move(task), uid, label, command);
-    fresh.file = directory_ + "/" + profiles::file_name(fresh);
+    Profile fresh = describe(std::move(task), uid, label, command);
+    fresh.file = directory_ + "/" + file_name(fresh);
     take(std::move(fresh));
   } else {
-    profiles::Profile& profile = it->second;
+    Profile& profile = it->second;
     const size_t before = profile.task.kernels.size();
-    if (!profiles::add_kernels(profile.task, task)) return;
+    if (!add_kernels(profile.task, task)) return;
     profile.measured = utc_text(time(nullptr));
     held_.kernels += profile.task.kernels.size() - before;
     held_by_[uid].kernels += profile.task.kernels.size() - before;
@@ -202,8 +200,8 @@ void ProfileStore::add(core::TaskProfile task, uint32_t uid, const std::string& 
 std::vector<std::pair<std::string, std::string>> ProfileStore::take_unsaved() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const Key& key : unsaved_) {
-    const profiles::Profile& profile = profiles_.at(key);
-    all.emplace_back(profile.file, profiles::format(profile));
+    const Profile& profile = profiles_.at(key);
+    all.emplace_back(profile.file, format(profile));
   }
   unsaved_.clear();
   return all;
@@ -230,12 +228,4 @@ void ProfileStore::want_saved(const Key& key) {
   if (std::find(unsaved_.begin(), unsaved_.end(), key) == unsaved_.end()) unsaved_.push_back(key);
 }
 
-nlohmann::json ProfileStore::status() const {
-  return {{"directory", directory_},
-          {"gpu", gpu_},
-          {"driver", driver_},
-          {"tasks", profiles_.size()},
-          {"errors", errors_}};
-}
-
-}  // namespace heddle::server
+}  // namespace heddle::profiles

@@ -5,8 +5,8 @@
 // unsaved().
 #pragma once
 
+#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "daemon/profile/profile.h"
-#include "daemon/server/log.h"
 
-namespace heddle::server {
+namespace heddle::profiles {
 
 class ProfileStore {
  public:
@@ -25,9 +24,12 @@ class ProfileStore {
   static constexpr size_t kKernelsMax = 1 << 17;
   static constexpr size_t kShareOfUser = 4;  // of both, one user has such a part at most
 
+  // What an administrator should know: an event's name, and what is wrong, with the remedy.
+  using Warn = std::function<void(const char* event, const std::string& error)>;
+
   // Reads every *.toml of the directory; "": there is none, and nothing is to be saved. A file that
-  // cannot be read is logged by name and line, kept for status(), and left alone.
-  ProfileStore(std::string directory, Log& log);
+  // cannot be read is warned of by name and line, kept for status(), and left alone.
+  ProfileStore(std::string directory, Warn warn);
 
   // From now on profiles of another GPU or driver are refused, by name and line; before, none is
   // found. Who is `trusted` corrects what somebody else said first, once.
@@ -43,19 +45,23 @@ class ProfileStore {
   void add(core::TaskProfile task, uint32_t uid, const std::string& label,
            const std::string& command);
   // A profile as it would be saved, of the GPU at hand.
-  profiles::Profile describe(core::TaskProfile task, uint32_t uid, const std::string& label,
-                             const std::string& command) const;
+  Profile describe(core::TaskProfile task, uint32_t uid, const std::string& label,
+                   const std::string& command) const;
 
   // What is to be written, and where; empty if nothing is.
   std::vector<std::pair<std::string, std::string>> take_unsaved();
   bool unsaved() const { return !unsaved_.empty(); }
-  // A file was written, or was not (`error`): then the log and status() say so, once, and it is
+  // A file was written, or was not (`error`): then a warning and status() say so, once, and it is
   // unsaved again from the next retry() on.
   void written(const std::string& file, const std::string& error);
   void retry();
 
-  // {directory, gpu, driver, tasks, errors: [...]}
-  nlohmann::json status() const;
+  struct Status {
+    std::string directory, gpu, driver;
+    size_t tasks = 0;
+    std::vector<std::string> errors;  // the first of them
+  };
+  Status status() const { return {directory_, gpu_, driver_, profiles_.size(), errors_}; }
 
  private:
   using Key = std::pair<std::optional<uint32_t>, uint64_t>;  // user, none: all; task
@@ -65,16 +71,16 @@ class ProfileStore {
 
   void read_all();
   void refuse(const char* event, const std::string& error);
-  void take(profiles::Profile profile);
+  void take(Profile profile);
   void want_saved(const Key& key);
   bool has_room(uint32_t uid, size_t kernels);
 
   std::string directory_;  // "": none, or one that somebody else could write
-  Log& log_;
+  const Warn warn_;
   std::string gpu_, driver_;
-  bool trusted_ = false;                 // who said so
-  std::vector<profiles::Profile> read_;  // of another GPU or driver, as far as is known
-  std::map<Key, profiles::Profile> profiles_;
+  bool trusted_ = false;       // who said so
+  std::vector<Profile> read_;  // of another GPU or driver, as far as is known
+  std::map<Key, Profile> profiles_;
   Held held_;
   std::map<uint32_t, Held> held_by_;  // user
   std::vector<Key> unsaved_;
@@ -89,4 +95,4 @@ class ProfileStore {
 // the CUDA version that the client's driver named (13000), "CUDA 13.0".
 std::string driver_name(uint32_t cuda_version);
 
-}  // namespace heddle::server
+}  // namespace heddle::profiles
