@@ -84,7 +84,7 @@ class PromiseDaemon(Daemon):
         super().__init__(options.dist, folder, True, cell.env | {"STATE_DIRECTORY": str(folder)},
                          lines, policy)
         self.sim = options.sim
-        self.extra_policies = [HERE / "experiments/static.lua"]
+        self.extra_policies = [HERE / "scenarios/static.lua"]
 
     def prefix(self, role, label):
         return [self.heddle, "run", "--quiet", "--label", label, *["--sim"] * self.sim, "--"]

@@ -110,6 +110,7 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({"mean ÷ itself alone", name, {"mean_over_self"}});
       all.push_back({"p99 ÷ itself alone", name, {"p99_over_self"}});
       all.push_back({"within SLO", name, {"slo_attainment"}});
+      all.push_back({"promise kept", name, {"promise_kept"}});
     } else {
       all.push_back({name + " / s", name, {"per_s"}});
       all.push_back({"÷ alone", name, {"per_s_over_alone"}});
@@ -126,6 +127,8 @@ std::vector<Column> columns(const Json& result) {
   for (const auto& [title, key] : {std::pair("STP", "stp"),
                                    {"ANTT", "antt"},
                                    {"makespan s", "makespan_s"},
+                                   {"throughput ÷ alone", "throughput_over_alone"},
+                                   {"worst p95 ÷ alone", "worst_p95_over_alone"},
                                    {"power W", "power_w"},
                                    {"J / iteration", "energy_per_iteration_j"},
                                    {"energy ÷ alone", "energy_over_alone"},
@@ -391,6 +394,17 @@ std::string method(const Json& result) {
   return text + "\n";
 }
 
+// A result's cells of a brief table, by the rows in its header.
+std::vector<std::string> brief_line(const Json& result, const std::vector<std::string>& header,
+                                    const Column& column) {
+  std::vector<std::string> cells = {word(result.at("name")) + ": " + column.title};
+  for (size_t i = 1; i < header.size(); ++i) {
+    const Json* row = at(result, {"figures", header[i].c_str()});
+    cells.push_back(with_doubt(row != nullptr ? cell(*row, column) : nullptr));
+  }
+  return cells;
+}
+
 }  // namespace
 
 std::string markdown(const Json& result, bool all) {
@@ -421,32 +435,32 @@ std::string brief(const std::vector<Json>& results) {
       const std::string name = job.at("name");
       // Of requests that come by themselves as many are served as come: their time tells.
       const bool timed = job.at("role") == "latency" || job.contains("requests");
-      const auto line = [&](const char* title, const char* key, const char* of = nullptr) {
-        std::vector<std::string> cells = {
-            word(result.at("name")).append(": ").append(name).append(title)};
-        for (size_t i = 1; i < header.size(); ++i) {
-          const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
-          if (found != nullptr && of != nullptr) found = at(*found, {of});
-          cells.push_back(with_doubt(found));
-        }
-        return cells;
+      const auto line = [&](const char* title, const std::vector<const char*>& path) {
+        return brief_line(result, header, {name + title, name, path});
       };
       if (!over_alone) {
-        table.row(timed ? line(" mean ms", "jct_ms", "mean") : line(" / s", "per_s"));
-        if (timed) table.row(line(" CV", "cv"));
+        table.row(timed ? line(" mean ms", {"jct_ms", "mean"}) : line(" / s", {"per_s"}));
+        if (timed) table.row(line(" CV", {"cv"}));
         continue;
       }
       const auto relative =
-          timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone");
+          timed ? line(" mean", {"mean_over_alone"}) : line(" rate", {"per_s_over_alone"});
       table.row(relative);
+      if (job.contains("slowdown_max")) {
+        table.row(line(" p99", {"p99_over_alone"}));
+        table.row(line(" promise kept", {"promise_kept"}));
+      }
       // Of bare jobs both are the same.
-      const auto itself = line(" mean ÷ itself alone", "mean_over_self");
+      const auto itself = line(" mean ÷ itself alone", {"mean_over_self"});
       bool differs = false;
       for (size_t i = 1; i < itself.size(); ++i) {
         differs |= itself[i] != "–" && itself[i] != relative[i];
       }
       if (timed && differs) table.row(itself);
     }
+    if (!over_alone || job_of(result, "latency") != nullptr) continue;
+    table.row(brief_line(result, header, {"throughput", "", {"throughput_over_alone"}}));
+    table.row(brief_line(result, header, {"worst p95", "", {"worst_p95_over_alone"}}));
   }
   std::string text = table.text() + expectations_brief(results);
   for (const Json& result : results) {

@@ -11,12 +11,14 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 from runner import BENCH, DIST, ROOT, alive
 
 CELL = ("--sim", "--victims", "resnet152", "--antagonists", "copy", "--block-s", "0.3", "--runs",
         "10", "--blocks", "2")
+SCENARIOS = ROOT / "bench/scenarios"
 MIX = ROOT / "bench/scenarios/mixes/resnet152_training.toml"
 
 
@@ -66,6 +68,16 @@ class Promise(unittest.TestCase):
         text = self.promise("--table", self.folder / "p.json")
         self.assertIn("on the simulated GPU", text)
         self.assertIn("| `mps` | 0 of 2 |", text)
+
+    def test_learn_leaves_a_profile_of_each_program(self):
+        profiles = self.folder / "profiles"
+        profiles.mkdir()
+        self.call(BENCH, "learn", SCENARIOS / "promise.toml", "--pair", "resnet152_copy", "--sweep",
+                  "--device", "sim", "--profiles", profiles)
+        found = [tomllib.loads(path.read_text()) for path in profiles.glob("*.toml")]
+        self.assertEqual(len(found), 2)
+        for profile in found:
+            self.assertTrue(all("us_on_4" in kernel["metrics"] for kernel in profile["kernel"]))
 
     def slowdown(self, row):
         alone, beside = (sum(b["mean_us"] for b in row["blocks"] if b["kind"] == kind) / count

@@ -171,6 +171,8 @@ TEST(Figures, RatiosAreTakenWithinARepetition) {
   EXPECT_EQ(fifo["stp"]["value"], std::round((1 / 1.5 + 0.25) * 1e4) / 1e4);
   EXPECT_EQ(fifo["antt"]["value"], (1.5 + 4) / 2);
   EXPECT_EQ(fifo["makespan_s"]["value"], 4);
+  EXPECT_EQ(fifo["throughput_over_alone"]["value"], 1.25) << "hp's rate is that alone";
+  EXPECT_EQ(fifo["worst_p95_over_alone"]["value"], 4) << "be's";
   EXPECT_EQ(fifo["daemon_cpu"]["value"], 0.1);
   EXPECT_EQ(fifo["counters"]["asked"], 10);
   EXPECT_EQ(fifo["jobs"]["hp"]["slo_attainment"]["value"], 0.5);
@@ -179,6 +181,26 @@ TEST(Figures, RatiosAreTakenWithinARepetition) {
   EXPECT_EQ(out["ratios"][0]["value"], 0.75);
   EXPECT_EQ(out["ratios"][2]["metric"], "per_s");
   EXPECT_EQ(out["ratios"][2]["value"], 0.5);
+}
+
+TEST(Figures, APromiseIsKeptInTheRepetitionsWithinItsSlowdown) {
+  auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  auto blocks = drifting();
+  const auto kept = [&] {
+    return summarize(s, plan(s).rows, blocks)["figures"]["fifo"]["jobs"]["hp"]["promise_kept"];
+  };
+  EXPECT_TRUE(kept().is_null()) << "nothing is promised";
+  s.jobs[0].slowdown_max = 1.6;
+  EXPECT_EQ(kept()["value"], 1);
+  for (Block& block : blocks) {
+    if (block.row == "fifo" && block.repetition == 1) block.jobs["hp"] = constant(3300, 100);
+  }
+  EXPECT_EQ(kept()["value"], 0.5) << "1.65 x the 2 ms that it takes alone then";
+  EXPECT_EQ(kept()["n"], 2);
+  for (Block& block : blocks) {
+    if (block.row == "fifo") block.jobs["hp"] = Samples{};
+  }
+  EXPECT_EQ(kept()["value"], 0) << "a job that never ran was not served as promised";
 }
 
 TEST(Figures, ARowThatBrokeLeavesTheOthersStanding) {
@@ -434,11 +456,15 @@ TEST(Table, BriefHasALineForEachJobOfEachResult) {
   two["figures"].erase("fifo");
   two["figures"]["timeslice"]["jobs"]["hp"]["mean_over_alone"]["hi"] = nullptr;
   one["expect"] = two["expect"] = {{{"expected", "a >= 1 (x)"}, {"source", "x"}, {"met", true}}};
-  const std::string text = brief({one, two});
+  Json three = two;
+  three["name"] = "three";
+  three["jobs"][0] = {{"name", "hp"}, {"role", "batch"}};
+  const std::string text = brief({one, two, three});
   for (const char* line :
        {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
         "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 [2.00, ∞] | – |",
-        "| a >= 1 | 2 of 2 (2 unopposed) | – | x |"}) {
+        "| three: throughput | 1.50 | – |", "| three: worst p95 | 2.00 | – |",
+        "| a >= 1 | 3 of 3 (3 unopposed) | – | x |"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << '\n' << text;
   }
   EXPECT_EQ(text.find("alone/"), std::string::npos);

@@ -20,6 +20,12 @@ using nlohmann::json;
 
 }  // namespace
 
+std::string fixed(const char* format, double value) {
+  char text[48];
+  snprintf(text, sizeof text, format, value);
+  return text;
+}
+
 void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces) {
   std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows) {

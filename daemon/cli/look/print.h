@@ -15,6 +15,9 @@ std::string printable(std::string text);
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
 
+// As printf has it; 47 characters at most.
+std::string fixed(const char* format, double value);
+
 // Columns as wide as their longest cell, so many spaces between.
 using Row = std::vector<std::string>;
 void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces = 2);
