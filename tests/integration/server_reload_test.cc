@@ -227,18 +227,18 @@ TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   server::ProfileStore profiles("", {});
   server::Engine engine(config_, *store_, profiles, *lines);
   engine.tick(1);
-  EXPECT_FALSE(engine.bypass());
-  for (int i = 0; i < 3; ++i) engine.note_broken(one);
+  EXPECT_FALSE(engine.devices.bypass());
+  for (int i = 0; i < 3; ++i) engine.mistakes.on_broken(one);
   engine.tick(2);
-  EXPECT_TRUE(engine.bypass());
+  EXPECT_TRUE(engine.devices.bypass());
   engine.set_bypass(false, 3);
   engine.tick(4);
-  EXPECT_FALSE(engine.bypass()) << "nothing is broken since";
-  engine.note_broken(one);
-  engine.note_broken(other);
+  EXPECT_FALSE(engine.devices.bypass()) << "nothing is broken since";
+  engine.mistakes.on_broken(one);
+  engine.mistakes.on_broken(other);
   engine.tick(5);
-  EXPECT_TRUE(engine.bypass());
-  EXPECT_EQ(engine.counters().broken_invariants, 5U);
+  EXPECT_TRUE(engine.devices.bypass());
+  EXPECT_EQ(engine.mistakes.count(), 5U);
   lines.reset();  // all is written
   const std::string log = ::testing::internal::GetCapturedStderr();
   size_t told = 0;
