@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from md import NO_RESULT, RESULTS, markdown, read
+from harness.md import NO_RESULT, RESULTS, markdown, read
 
 PAIRS = RESULTS / "pairs"
 BUCKETS = ((0, 1.1), (1.1, 1.5), (1.5, 1e9))

@@ -168,43 +168,6 @@ std::string rows_table(const Json& result) {
   return table.text();
 }
 
-// What best effort must get of the time that the latency-critical job leaves the GPU idle, as a
-// share of its own rate alone, and from how many repetitions on an interval says anything.
-constexpr double kShareOfIdle = 0.4;
-constexpr size_t kRepetitionsMin = 5;
-
-// The first job of a role.
-const Json* job_of(const Json& result, const char* role) {
-  for (const Json& job : result.at("jobs")) {
-    if (job.at("role") == role) return &job.at("name");
-  }
-  return nullptr;
-}
-
-// A policy's row against its rival: what best effort got of what it was to get, and whether the
-// policy is better on all: JCT and its p99 shown to be below the rival's, and best effort served.
-std::pair<std::string, std::string> verdict(const Json& result, const std::string& row,
-                                            const std::vector<const Json*>& ratios) {
-  const Json *latency = job_of(result, "latency"), *batch = job_of(result, "batch");
-  if (latency == nullptr || batch == nullptr) return {"–", "–"};
-  const std::string hp = *latency, be = *batch;
-  const Json* share =
-      at(result, {"figures", row.c_str(), "jobs", be.c_str(), "per_s_over_alone", "value"});
-  const Json* idle = at(result, {"idle_fraction", hp.c_str()});
-  if (share == nullptr || idle == nullptr) return {"–", "–"};
-  const double wanted = kShareOfIdle * idle_of(*idle);
-  std::string got = three(*share) + " of " + three(wanted);
-  if (const Json* untraced = at(*idle, {"untraced", "value"})) {
-    got += " (" + three(kShareOfIdle * untraced->get<double>()) + ")";
-  }
-  bool better = share->get<double>() >= wanted;
-  for (const Json* r : ratios) {
-    if ((*r).at("n").get<size_t>() < kRepetitionsMin) return {got, "–"};
-    if ((*r).at("job") == hp) better = better && figure_from(*r).hi < 1;
-  }
-  return {got, better ? "yes" : "no"};
-}
-
 std::string ratios_table(const Json& result) {
   std::vector<std::string> header = {"in the same repetitions"};
   std::vector<std::pair<Json, Json>> columns;  // job, metric
@@ -222,8 +185,7 @@ std::string ratios_table(const Json& result) {
     if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
     rows.back().second.push_back(&r);
   }
-  header.insert(header.end(), {"best effort ÷ alone: got of wanted (by untraced idle)",
-                               "better on all", "repetitions"});
+  header.emplace_back("repetitions");
   Table table(header);
   for (const auto& [of, ratios] : rows) {
     std::vector<std::string> cells = {"`" + of + "` ÷ `" +
@@ -235,8 +197,7 @@ std::string ratios_table(const Json& result) {
       const auto found = std::find_if(ratios.begin(), ratios.end(), is_it);
       cells.push_back(with_interval(found == ratios.end() ? nullptr : *found));
     }
-    const auto [got, better] = verdict(result, of, ratios);
-    cells.insert(cells.end(), {got, better, (*ratios.front()).at("n").dump()});
+    cells.push_back((*ratios.front()).at("n").dump());
     table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
@@ -458,7 +419,9 @@ std::string brief(const std::vector<Json>& results) {
       }
       if (timed && differs) table.row(itself);
     }
-    if (!over_alone || job_of(result, "latency") != nullptr) continue;
+    const Json& jobs = result.at("jobs");
+    const auto latency = [](const Json& job) { return job.at("role") == "latency"; };
+    if (!over_alone || std::any_of(jobs.begin(), jobs.end(), latency)) continue;
     table.row(brief_line(result, header, {"throughput", "", {"throughput_over_alone"}}));
     table.row(brief_line(result, header, {"worst p95", "", {"worst_p95_over_alone"}}));
   }

@@ -12,7 +12,7 @@
 #include "daemon/server/gpus.h"
 #include "daemon/server/log.h"
 #include "daemon/server/mistakes.h"
-#include "daemon/server/profile_store.h"
+#include "daemon/profile/store.h"
 #include "daemon/server/stepper.h"
 
 namespace heddle::server {

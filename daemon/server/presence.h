@@ -5,7 +5,7 @@
 #include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/policy_in_force.h"
-#include "daemon/server/profile_store.h"
+#include "daemon/profile/store.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
 
