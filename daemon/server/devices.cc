@@ -19,8 +19,8 @@ bool is_plausible(uint32_t sm_count) { return sm_count != 0 && sm_count <= kSmsM
 
 }  // namespace
 
-Devices::Devices(const Config& config, const ProfileStore& profiles, Log& log, Mistakes& mistakes,
-                 Stepper& stepper)
+Devices::Devices(const Config& config, const profiles::ProfileStore& profiles, Log& log,
+                 Mistakes& mistakes, Stepper& stepper)
     : config_(config),
       profiles_(profiles),
       log_(log),
