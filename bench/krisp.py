@@ -175,8 +175,9 @@ def sizes_table(path):
         rows.append([name, str(row["bare"].get("median_us", "–")),
                      str(leased.get("median_us", "–")),
                      "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
-                     *(str(client.get(key, "–"))
-                       for key in ("graph_twins", "partitioned", "unpartitioned")),
+                     str(client.get("graph_twins", "–")),
+                     *(str(client.get(key, client.get(before, "–"))) for key, before in
+                       (("on_sm_set", "partitioned"), ("off_sm_set", "unpartitioned"))),
                      document["commit"]])
     return rows
 

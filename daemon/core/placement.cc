@@ -55,12 +55,12 @@ SmSet resource_mask(const GroupLoad& load, GroupCount of, uint32_t engines, Grou
   // Engines differ in size: what the chosen ones cannot hold comes from the others.
   for (uint32_t e = 0; e < engines && taken < wanted; ++e) {
     std::array<uint32_t, kSmGroups> groups;
-    const uint32_t size = order[e].to - order[e].from;
-    std::iota(groups.begin(), groups.begin() + size, order[e].from);
-    std::sort(groups.begin(), groups.begin() + size, [&](uint32_t a, uint32_t b) {
+    const uint32_t has = order[e].to - order[e].from;
+    std::iota(groups.begin(), groups.begin() + has, order[e].from);
+    std::sort(groups.begin(), groups.begin() + has, [&](uint32_t a, uint32_t b) {
       return load[a] != load[b] ? load[a] < load[b] : a < b;
     });
-    const uint32_t most = std::min({e < used ? each : size, size, wanted - taken});
+    const uint32_t most = std::min({e < used ? each : has, has, wanted - taken});
     for (uint32_t j = 0; j < most; ++j, ++taken) {
       if (load[groups[j]] > 0 && ++overlapped > overlap.get()) continue;  // it counts as allocated
       mask |= SmSet::of(groups[j]);

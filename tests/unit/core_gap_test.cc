@@ -133,7 +133,7 @@ TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
   EXPECT_NEAR(policy_.gpu.inflight_us, 3 * kDefaultUs, 1);
 }
 
-TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
+TEST_F(GapTest, AnSmSetIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   begin();
   EXPECT_EQ(granted_set(24), 0xe000u) << "12 + 8 + 8";
   EXPECT_EQ(core_->stats().on_set, 1u);
@@ -150,7 +150,7 @@ TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   EXPECT_NEAR(hint_[0], 480 / 5, 1);
 }
 
-TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
+TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
   begin();
   policy_.verdict.sm = 24;
   measure_[0] = 1;  // client 2's
@@ -171,7 +171,7 @@ TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
+TEST_F(GapTest, WorkOnAnSmSetUnderMpsHoldsUpItsOwnClientAlone) {
   for (const bool mps : {true, false}) {
     Config config;
     config.mps = mps;
@@ -199,21 +199,21 @@ TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
   EXPECT_EQ(policy_.gpu.sm_free.get(), 0u);
 }
 
-TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
+TEST_F(GapTest, AnSmSetLiesWithinWhatTheRuleGives) {
   begin({}, 0x00ff);
   EXPECT_EQ(granted_set(16), 0x00c0u);
   EXPECT_EQ(granted_set(100), 0x00ffu) << "all that it has leaves the others out";
   EXPECT_EQ(core_->stats().off_set, 0u);
 }
 
-TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
+TEST_F(GapTest, NoLaunchHasAnSmSetWhereNobodySaidHowTheDeviceSplits) {
   begin({}, 0, false);
   EXPECT_EQ(granted_set(24), 0u);
   EXPECT_FALSE(policy_.asked.movable);
   EXPECT_EQ(core_->stats().off_set, 1u);
 }
 
-TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
+TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   begin();
   policy_.verdict.sm = 24;
   for (const LaunchKind kind : {LaunchKind::kKernel, LaunchKind::kGraph}) {
@@ -230,7 +230,7 @@ TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
   EXPECT_EQ(core_->stats().off_set, 2u);
 }
 
-TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoSmSet) {
   begin_mps();
   granted_set(24);
   Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
@@ -249,7 +249,7 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoSmSet) {
   begin_mps();
   policy_.verdict.credit_us = 1000;
   granted_set(24);
