@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from harness.figures import median_with_interval
-from md import computed, markdown, read
+from harness.md import computed, markdown, read
 
 ROOT = Path(__file__).resolve().parents[1]
 ONLINE = (("resnet18", 32), ("mobilenet_v2", 64))  # of bench/testbed.py, the shortest

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import lifted
 import pairs
-from md import NO_RESULT, RESULTS, markdown, read
+from harness.md import NO_RESULT, RESULTS, markdown, read
 
 SHORTEST_US = 5
 GPU_MODEL = RESULTS.parents[1] / "profiles/gpu/nvidia-h100.toml"

@@ -9,6 +9,7 @@
 
 #include "bench/micro.h"
 #include "bench/runner/agree.h"
+#include "bench/runner/learn.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
@@ -69,6 +70,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   shim_cpu        cores that the shim's thread in the job kept busy
   stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
   makespan_s      how long the row takes for what each job does alone in a block
+  throughput_over_alone  sum of the jobs' rates over alone;  worst_p95_over_alone: of their p95s
+  promise_kept    share of repetitions in which the mean is at most slowdown_max of alone
   power_w         of the whole GPU, by NVML's energy counter; energy_per_iteration_j: over all jobs'
                   iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;
@@ -104,6 +107,14 @@ constexpr const char* kValidateHelp =
 scenario. Per figure and row: both values and the error; per figure: how many rows are within 15 %,
 and how many of the pairs of rows that really differ by more than 5 % the simulation puts in the same
 order.)";
+
+constexpr const char* kLearnHelp =
+    "Profiles of a scenario's programs, by `heddle profile sweep` and `probe`: what `run "
+    "--profiles` "
+    "reads";
+
+constexpr const char* kAloneHelp =
+    "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
@@ -277,6 +288,21 @@ int main(int argc, char** argv) {
   CLI::App* runner = add_run(app, run);
   heddle::bench::VirtualOptions simulation;
   CLI::App* virtual_time = add_virtual(app, simulation);
+  heddle::bench::LearnOptions learning;
+  CLI::App* learn = add_scenario(app, "learn", kLearnHelp, learning);
+  learn->add_option("--profiles", learning.profiles, "where they go")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory)
+      ->required();
+  learn->add_option("--device", learning.device, "auto (a GPU if there is one), or sim")
+      ->check(CLI::IsMember({"auto", "sim"}));
+  learn->add_flag("--sweep", learning.sweep, "times on fewer SMs");
+  learn->add_flag("--probe", learning.probe, "times beside microbenchmarks");
+  double alone_s = 0;
+  std::vector<std::string> program;
+  CLI::App* alone = app.add_subcommand("alone", kAloneHelp);
+  alone->add_option("seconds", alone_s)->required();
+  alone->add_option("command", program)->required();
   std::string real;
   CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
   validate->add_option("real", real)->type_name("REAL.json")->required();
@@ -315,6 +341,8 @@ int main(int argc, char** argv) {
     if (runner->parsed() && run.device == "virtual" && !run.plan)
       return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
+    if (learn->parsed()) return heddle::bench::learn(learning);
+    if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return become("plot", drawing->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());

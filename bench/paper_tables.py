@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 import interference
-from md import markdown, read
+from harness.md import markdown, read
 
 LOW, HIGH = ",sms=0-63", ",sms=64-131"
 CONFINED = "issue,ilp=4,blocks=132"

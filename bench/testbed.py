@@ -45,7 +45,7 @@ from collect import program, sim_program, simulated  # noqa: E402
 from harness import report, session  # noqa: E402
 from harness.figures import quantile  # noqa: E402
 from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps  # noqa: E402
-from md import markdown  # noqa: E402
+from harness.md import markdown  # noqa: E402
 
 # MMK's Table III as far as torchvision has it; ViT for its Transformer, and smaller batches.
 ONLINE = "vgg16/16,mobilenet_v2/64,resnet18/32,densenet121/16,resnet50/16,vit_b_16/4"

@@ -14,13 +14,14 @@ double mean_us(const Samples& samples) {
          static_cast<double>(samples.us.size());
 }
 
-double p99_of(std::vector<uint32_t> us) {
+double quantile_of(std::vector<uint32_t> us, double q) {
   std::sort(us.begin(), us.end());
-  return us.empty() ? 0 : quantile(us, 0.99);
+  return us.empty() ? 0 : quantile(us, q);
 }
 
-double p99_us(const Samples& samples) { return p99_of(samples.us); }
-double tbt_p99_us(const Samples& samples) { return p99_of(samples.tbt_us); }
+double p95_us(const Samples& samples) { return quantile_of(samples.us, 0.95); }
+double p99_us(const Samples& samples) { return quantile_of(samples.us, 0.99); }
+double tbt_p99_us(const Samples& samples) { return quantile_of(samples.tbt_us, 0.99); }
 
 // A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
@@ -124,13 +125,26 @@ class Summary {
     for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
       put(out, std::string(m.name) + "_over_alone", paired(row.name, alone, job.name, m.value));
     }
-    if (const Row* self = alone_itself(row, job)) {
-      for (const Metric& m : {kMean, kP99}) {
-        put(out, std::string(m.name) + "_over_self",
-            paired(row.name, self->name, job.name, m.value));
-      }
+    const Row* self = alone_itself(row, job);
+    for (const Metric& m : {kMean, kP99}) {
+      if (self == nullptr) break;
+      put(out, std::string(m.name) + "_over_self", paired(row.name, self->name, job.name, m.value));
+    }
+    if (job.slowdown_max > 0 && row.jobs.size() > 1) {
+      put_promise(out, job, paired(row.name, self ? self->name : alone, job.name, mean_us), all);
     }
     return out;
+  }
+
+  // A repetition in which the job ran nothing broke its promise.
+  static void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& slowdowns,
+                          const std::vector<const Samples*>& blocks) {
+    std::vector<double> kept;
+    for (const double slowdown : slowdowns) kept.push_back(slowdown <= job.slowdown_max ? 1 : 0);
+    for (const Samples* block : blocks) {
+      if (block->us.empty()) kept.push_back(0);
+    }
+    if (!kept.empty()) out["promise_kept"] = to_json(share(mean(kept)));
   }
 
   // The row in which the same process of the job runs alone, if there is one and it is another.
@@ -218,9 +232,9 @@ class Summary {
   }
 
   void system_figures(const Row& row, Json& out) const {
-    std::vector<double> stp, antt, makespan;
+    std::vector<double> stp, antt, makespan, throughput, worst_p95;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
-      double progress = 0, slowdown = 0, longest = 0;
+      double progress = 0, slowdown = 0, longest = 0, rates = 0, p95 = 0;
       bool whole = true;
       for (const Variant& v : row.jobs) {
         const std::string& job = scenario_.jobs[v.job].name;
@@ -231,15 +245,21 @@ class Summary {
         progress += mean_us(*alone) / mean_us(*shared);
         slowdown += mean_us(*shared) / mean_us(*alone);
         longest = std::max(longest, rate(*alone) / rate(*shared));
+        rates += rate(*shared) / rate(*alone);
+        p95 = std::max(p95, p95_us(*shared) / p95_us(*alone));
       }
       if (!whole) continue;
       stp.push_back(progress);
       antt.push_back(slowdown / static_cast<double>(row.jobs.size()));
       makespan.push_back(longest * scenario_.block_s);
+      throughput.push_back(rates);
+      worst_p95.push_back(p95);
     }
     put(out, "stp", stp);
     put(out, "antt", antt);
     put(out, "makespan_s", makespan);
+    put(out, "throughput_over_alone", throughput);
+    put(out, "worst_p95_over_alone", worst_p95);
   }
 
   void compare(const Row& row, Json& ratios) const {

@@ -1,5 +1,5 @@
 // The seam between the scheduler core and whoever decides: the built-in default and Lua policies
-// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/README.md).
+// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/REFERENCE.md).
 //
 // A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
 // any handle. Nothing a policy returns can lose a launch: what it does not place, or places and

@@ -12,6 +12,7 @@
 
 #include "daemon/base/nearest.h"
 #include "daemon/policy/culprit.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/frame.h"
 
 namespace heddle::policy {
@@ -157,9 +158,10 @@ Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const Param
   return policy;
 }
 
-Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& path,
+Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& named,
                                                     const ParamValues& values,
                                                     const Limits& limits) {
+  const std::string path = policy_file(named);
   Result<std::string> text = read_source(path);
   if (!text) return tl::unexpected(text.error());
   const size_t slash = path.rfind('/');

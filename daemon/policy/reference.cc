@@ -181,7 +181,7 @@ constexpr Entry kFunctionDocs[] = {
     {"map:erase", "m:erase(key)", "", "in an array: 0 again"},
     {"map:len", "m:len()", "integer", "entries; of an array its places"},
     {"sm_set.family", "sm_set.family(options)", "",
-     "at the top level: which SM sets processes make (SM_SIZES.md)"},
+     "at the top level: which SM sets processes make (REFERENCE.md, SM sets)"},
     {"budget.fits", "budget.fits(k, sm)", "boolean, string?",
      "each client with a promise can afford the launch; else false and the channel that costs"},
     {"budget.slowdown", "budget.slowdown(c)", "number",
@@ -309,9 +309,17 @@ std::vector<std::string> described_names() {
 std::string reference_markdown() {
   std::string text =
       "# What a policy may use\n\n"
-      "Made by `heddle policy reference`; do not edit. [README.md](README.md) says how to write a "
-      "policy,\nand [SM_SIZES.md](SM_SIZES.md) how to size kernels. Times are in µs. Objects are "
-      "read-only and good for one hook call.\n\n"
+      "[GUIDE.md](GUIDE.md) shows how to write a policy. Times are in µs. Objects are read-only "
+      "and "
+      "good for one hook call.\n\n"
+      "Made by `heddle policy reference` down to [Windows](#windows), do not edit: "
+      "[hooks](#hooks), "
+      "[verdicts](#verdicts),\nfields of [k](#k-a-launch), [kn](#kn-a-kernel), [c](#c-a-client), "
+      "[g](#g-the-gpu) and [g.budget](#gbudget-channels), [functions](#functions).\n"
+      "By hand: [windows](#windows), [grants](#what-a-grant-may-carry), "
+      "[objects](#what-the-tables-cannot-say), [the language](#the-language), "
+      "[budgets](#budgets),\n"
+      "[maps](#maps), [SM sets](#sm-sets), [faults](#faults), [tests](#tests).\n\n"
       "## Hooks\nEach is optional. Absent, or returning nil: the built-in decides.\n\n";
   text += table(kHookDocs, "| hook | returns | called when |\n|---|---|---|\n");
   text += "\n## Verdicts\n\n";

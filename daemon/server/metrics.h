@@ -16,13 +16,9 @@ namespace heddle::server {
 
 // What has rows below, each where its JSON is: of status `counters`, ...
 struct DaemonCounts : EngineCounters {
-  uint64_t connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
+  uint64_t broken_invariants = 0, connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
 };
-// ... of status `policy`,
-struct PolicyCounts {
-  uint64_t decisions = 0, faults = 0, reloads = 0, reload_errors = 0;
-};
-// ... of each of its `devices`, whose `stats` are core::Stats,
+// ... of status `policy`, PolicyCounts; of each of its `devices`, whose `stats` are core::Stats,
 struct DeviceGauges {
   uint32_t sm_total = 0;
   double switch_us = 0;

@@ -161,7 +161,7 @@ function map.lru(name, options) end
 ---@return Map
 function map.array(name, options) end
 
---- at the top level: which SM sets processes make (SM_SIZES.md)
+--- at the top level: which SM sets processes make (REFERENCE.md, SM sets)
 function sm_set.family(options) end
 
 --- each client with a promise can afford the launch; else false and the channel that costs

@@ -26,8 +26,6 @@ LONG_FILES = {
     "shim/driver/entry_points.inc": "generated: one line per driver entry point",
     "policies/lib/api.lua": "generated: one line per field",
 }
-# Longer READMEs: the policy guide is a reference.
-LONG_READMES = {"policies/README.md"}
 
 # What is measured stays as far as a table needs it.
 RESULTS = "bench/results"
@@ -54,7 +52,7 @@ def lengths(path, text):
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS_MAX:
                 yield f"{name}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"
-    if path.name == "README.md" and len(path.parts) > 1 and name not in LONG_READMES:
+    if path.name == "README.md" and len(path.parts) > 1:
         if len(lines) > README_LINES_MAX:
             yield f"{name}: {len(lines)} lines; a README is one screen ({README_LINES_MAX})"
 

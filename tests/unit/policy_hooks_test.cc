@@ -159,9 +159,10 @@ TEST(PolicyReference, DescribesWhatIsRegisteredAndNothingElse) {
   EXPECT_GT(registered_names().size(), 100u);
 }
 
-TEST(PolicyReference, TheFilesAreWhatIsPrinted) {
-  EXPECT_EQ(file("REFERENCE.md"), reference_markdown())
-      << "run dist/bin/heddle policy reference > policies/REFERENCE.md";
+TEST(PolicyReference, TheFilesBeginWithWhatIsPrinted) {
+  const std::string made = reference_markdown();
+  EXPECT_EQ(file("REFERENCE.md").substr(0, made.size()), made)
+      << "put what dist/bin/heddle policy reference prints above \"## Windows\"";
   EXPECT_EQ(file("lib/api.lua"), reference_lua())
       << "run dist/bin/heddle policy reference --lua > policies/lib/api.lua";
 }

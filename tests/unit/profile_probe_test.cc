@@ -1,7 +1,6 @@
 // A probe in a profile: what is measured, what is read and written, and what the core is told.
 #include "daemon/cli/profile/probe.h"
 
-#include "daemon/server/profile_store.h"
 #include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {
@@ -89,7 +88,7 @@ TEST(Probe, AMergeHasTheNewerOne) {
 
 TEST_F(ProfileFiles, TheStoreTellsWhatTheProbeFoundAndDescribesWhatWasMeasured) {
   write("a.toml", format(probed()));
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   const auto task = store.find(kUser, 0xfedcba9876543210);
   ASSERT_TRUE(task);
