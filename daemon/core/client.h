@@ -39,14 +39,14 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  GroupCount size;     // of the sets that the policy wants for its launches, 0: all
+  GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
   bool timed = false;  // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
   uint8_t hinted_measure = 0;
-  GroupCount hinted_size;
+  GroupCount hinted_size{};
   int hinted_priority = kBuiltinPriority;
 
   bool is_graph() const { return facts.block_threads == 0; }
@@ -63,7 +63,7 @@ struct Work {
   double waited_us = 0;
   double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
   Context before;      // what its client had launched
-  SmSet sm_set;        // that the policy wants it on, empty: all that its client has
+  SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
@@ -137,7 +137,7 @@ inline constexpr uint32_t kNoAsk = 0xffffffff;
 struct Granted {
   uint32_t ask_seq = 0;
   uint32_t epoch = 0;    // the credit is good while this is the client's
-  SmSet sm_set;          // of launches by credit too
+  SmSet sm_set{};        // of launches by credit too
   double credit_us = 0;  // not used yet
   double used_us = 0;    // what was launched by it
 };

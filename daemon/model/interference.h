@@ -123,7 +123,7 @@ struct Mix {
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
-  SmSet sm_set;  // that it may use; empty: all
+  SmSet sm_set{};  // that it may use; empty: all
 };
 
 // A resource of an SM that lets no further block in.

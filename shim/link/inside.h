@@ -20,7 +20,7 @@ struct Credit {
   float us = 0;
   uint32_t epoch = 0;
   int32_t priority = 0;
-  ipc::SmSet sm_set;
+  ipc::SmSet sm_set{};
 };
 
 // Process-local half of a ThreadBlock; slot i uses ThreadBlock i and GrantSlot i of every session.

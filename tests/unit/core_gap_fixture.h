@@ -80,7 +80,7 @@ class GapTest : public CoreTest {
     step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
   }
   uint32_t granted_set(uint32_t sm) {
-    policy_.verdict.sm = sm;
+    policy_.verdict.sm = SmCount(sm);
     ask(2);
     return grants_.back().sm_set.bits();
   }

@@ -152,7 +152,7 @@ TEST_F(GapTest, AnSmSetIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
 
 TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   measure_[0] = 1;  // client 2's
   int timed = 0;
   for (; measure_[0] != 0 && timed < 1000; ++timed) {
@@ -163,7 +163,7 @@ TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
   EXPECT_EQ(timed, 128);
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
   EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
-  policy_.verdict.sm = 0;
+  policy_.verdict.sm = SmCount(0);
   ask(2);
   now_ += 90 * kUs;
   seen(90);
@@ -215,7 +215,7 @@ TEST_F(GapTest, NoLaunchHasAnSmSetWhereNobodySaidHowTheDeviceSplits) {
 
 TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   for (const LaunchKind kind : {LaunchKind::kKernel, LaunchKind::kGraph}) {
     for (const bool unmovable : {false, true}) {
       Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
