@@ -371,7 +371,7 @@ class Collection:
     def counters(self, workers):
         """Launches on sets, and those that should have been and were not: whether sizes held."""
         clients = {c["label"]: c["counters"] for c in self.daemon.status()["ps"]["clients"]}
-        return {w.label: {k: clients[w.label][k] for k in ("partitioned", "unpartitioned")}
+        return {w.label: {k: clients[w.label][k] for k in ("on_sm_set", "off_sm_set")}
                 for w in workers}
 
     def bandwidth(self, worker):

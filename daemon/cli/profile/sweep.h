@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/cli/run/run.h"
+#include "daemon/model/sm_groups.h"
 #include "daemon/profile/profile.h"
 
 namespace heddle::cli {
@@ -27,6 +28,7 @@ int sweep(const SweepOptions& options);
 
 // Puts the mean durations of `on` (a run on `groups` groups; 0: on all) into the curves of `into`.
 // How many kernels had one.
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, uint32_t groups);
+size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on,
+                    core::GroupCount groups);
 
 }  // namespace heddle::cli
