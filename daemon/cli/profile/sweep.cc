@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "daemon/cli/child.h"
 #include "daemon/cli/daemon.h"
@@ -60,24 +59,6 @@ std::string size_text(const SweepOptions& options, uint32_t groups) {
 
 }  // namespace
 
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, uint32_t groups) {
-  const std::string key = groups == 0 ? "us_on_all" : "us_on_" + std::to_string(groups);
-  const size_t metric = ipc::metric_of(key);
-  if (metric == ipc::kKernelMetricCount) return 0;
-  std::map<uint64_t, double> means;
-  for (const core::KernelProfile& k : on.kernels) {
-    if (k.duration.count > 0) means[k.facts.id] = static_cast<double>(k.duration.mean_us);
-  }
-  size_t found = 0;
-  for (core::KernelProfile& k : into.kernels) {
-    const auto mean = means.find(k.facts.id);
-    if (mean == means.end()) continue;
-    k.facts.metrics.set(metric, mean->second);
-    ++found;
-  }
-  return found;
-}
-
 int sweep(const SweepOptions& options) {
   char name[] = "/tmp/heddle-sweep-XXXXXX";
   if (mkdtemp(name) == nullptr) {
@@ -100,7 +81,7 @@ int sweep(const SweepOptions& options) {
     for (Profile& profile : whole) {
       for (const Profile& on : run.profiles) {
         if (on.command == profile.command && on.label == profile.label) {
-          kernels += add_to_curve(profile.task, on.task, groups);
+          kernels += profiles::add_to_curve(profile.task, on.task, groups);
         }
       }
     }
