@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "daemon/cli/child.h"
 #include "daemon/cli/daemon.h"
@@ -61,24 +60,6 @@ std::string size_text(const SweepOptions& options, core::GroupCount groups) {
 
 }  // namespace
 
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, core::GroupCount groups) {
-  const std::string key = groups.get() == 0 ? "us_on_all" : "us_on_" + std::to_string(groups.get());
-  const size_t metric = ipc::metric_of(key);
-  if (metric == ipc::kKernelMetricCount) return 0;
-  std::map<uint64_t, double> means;
-  for (const core::KernelProfile& k : on.kernels) {
-    if (k.duration.count > 0) means[k.facts.id] = static_cast<double>(k.duration.mean_us);
-  }
-  size_t found = 0;
-  for (core::KernelProfile& k : into.kernels) {
-    const auto mean = means.find(k.facts.id);
-    if (mean == means.end()) continue;
-    k.facts.metrics.set(metric, mean->second);
-    ++found;
-  }
-  return found;
-}
-
 int sweep(const SweepOptions& options) {
   char name[] = "/tmp/heddle-sweep-XXXXXX";
   if (mkdtemp(name) == nullptr) {
@@ -102,7 +83,7 @@ int sweep(const SweepOptions& options) {
     for (Profile& profile : whole) {
       for (const Profile& on : run.profiles) {
         if (on.command == profile.command && on.label == profile.label) {
-          kernels += add_to_curve(profile.task, on.task, groups);
+          kernels += profiles::add_to_curve(profile.task, on.task, groups);
         }
       }
     }

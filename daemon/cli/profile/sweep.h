@@ -26,9 +26,4 @@ struct SweepOptions {
 // wait for others of their grid hang where too few of them run. Returns an exit status.
 int sweep(const SweepOptions& options);
 
-// Puts the mean durations of `on` (a run on `groups` groups; 0: on all) into the curves of `into`.
-// How many kernels had one.
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on,
-                    core::GroupCount groups);
-
 }  // namespace heddle::cli
