@@ -65,6 +65,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   cv              standard deviation of it over its mean
   tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  cost            of heddle, of a paired job: how much longer an iteration takes than its partner
+                  that bypasses it, as a share: typical (medians), mean
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the
                   block's end, a block
   shim_cpu        cores that the shim's thread in the job kept busy
@@ -77,7 +79,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;
                   added_us_max: the most that it stated that others may add to a gap;
                   exceeded_us_max: by how much more some lasted that exceeded theirs
-  decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
+  decisions_per_s launches that heddled let go, a second;  in_hooks: share of the time in its
+                  policy's hooks;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)
 Each with `n` samples and `spread`, the interquartile range of the repetitions' own values; of one

@@ -220,9 +220,15 @@ class Run {
     return text + block_text(block, scenario_);
   }
 
-  std::string arrivals(const scenario::Job& job, size_t index, uint32_t repetition) const {
+  std::string arrivals(const scenario::Job& job, const Variant& variant,
+                       uint32_t repetition) const {
     using scenario::ArrivalKind;
     char text[64];
+    // The same requests in every row of a repetition.
+    std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{variant.job}};
+    uint32_t seed[1];
+    words.generate(seed, seed + 1);
+    if (job.paired && variant.managed) return "paired " + std::to_string(seed[0]);
     switch (job.arrivals.kind) {
       case ArrivalKind::kClosed:
         return "closed";
@@ -231,16 +237,11 @@ class Run {
       case ArrivalKind::kBurst:
         snprintf(text, sizeof text, "burst %u %g", job.arrivals.burst, job.arrivals.per_s);
         return text;
-      default: {
-        // The same requests in every row of a repetition.
-        std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{index}};
-        uint32_t seed[1];
-        words.generate(seed, seed + 1);
+      default:
         snprintf(text, sizeof text, "%s %g %u",
                  job.arrivals.kind == ArrivalKind::kOpen ? "open" : "poisson", job.arrivals.per_s,
                  seed[0]);
         return text;
-      }
     }
   }
 
@@ -271,8 +272,8 @@ class Run {
   Window begin(const Row& row, const std::vector<Job*>& jobs, double seconds, uint32_t repetition) {
     Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
     for (size_t i = 0; i < jobs.size(); ++i) {
-      const size_t index = row.jobs[i].job;
-      window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
+      const Variant& variant = row.jobs[i];
+      window.arrivals = arrivals(scenario_.jobs[variant.job], variant, repetition);
       jobs[i]->go(window);
     }
     return window;
