@@ -202,11 +202,6 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
       ->delimiter(',');
   command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
-  command
-      ->add_option("--timeline", run.timeline,
-                   "write the kernels of this row, as the profiler sees them, to "
-                   "FILE.timeline.json for bench/timeline.py")
-      ->type_name("ROW");
   command->add_flag("--plan", run.plan, "print rows, processes and seconds as JSON; start nothing");
   command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
       ->type_name("FOLDER");
@@ -239,7 +234,7 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
   for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s",
-                           "--full-every", "--focus", "--logs", "--timeline"}) {
+                           "--full-every", "--focus", "--logs"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }

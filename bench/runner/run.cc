@@ -13,7 +13,6 @@
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
 #include "bench/runner/table.h"
-#include "bench/runner/timeline.h"
 #include "bench/runner/watch.h"
 
 namespace heddle::bench {
@@ -86,7 +85,6 @@ class Run {
     repeat();
     record();
     profile();
-    timeline();
   }
 
   void fail(const std::string& text) {
@@ -378,31 +376,8 @@ class Run {
       const std::vector<Job*> jobs = stage_->jobs_of(row);
       if (jobs.empty() || !jobs[0]->can("profile")) continue;
       surviving(jobs, [&] {
-        jobs[0]->tell("profile " + std::to_string(kProfileS) + " 0");
+        jobs[0]->tell("profile " + std::to_string(kProfileS));
         profiles[name] = jobs[0]->answer();
-      });
-    }
-  }
-
-  // --timeline: the kernels of a row's jobs beside each other.
-  void timeline() {
-    for (const Row& row : rows_) {
-      const std::vector<Job*> jobs = stage_->jobs_of(row);
-      if (row.name != options_.timeline || jobs.empty()) continue;
-      surviving(jobs, [&] {
-        use_policy(row);
-        for (Job* job : jobs) job->tell("profile " + std::to_string(kProfileS) + " 1");
-        Json traces = Json::array();
-        for (size_t i = 0; i < jobs.size(); ++i) {
-          const scenario::Job& job = scenario_.jobs[row.jobs[i].job];
-          Json trace = jobs[i]->answer();
-          trace["name"] = job.name;
-          trace["role"] = job.role == scenario::Role::kLatency ? "latency" : "batch";
-          traces.push_back(std::move(trace));
-        }
-        const std::string file = result_.path() + ".timeline.json";
-        save_timeline(file, scenario_.name, row.name, traces);
-        say("timeline of " + row.name + ": " + file);
       });
     }
   }
@@ -445,13 +420,10 @@ int run_scenario(const RunOptions& options) {
       simulated ? "the simulated GPU has no energy counter" : energy->problem();
   if (!no_energy.empty()) plan.missing.push_back({"energy", no_energy});
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
-  std::vector<std::string> named = options.focus;
-  if (!options.timeline.empty()) named.push_back(options.timeline);
-  for (const std::string& name : named) {
+  for (const std::string& name : options.focus) {
     const auto is = [&](const Row& row) { return row.name == name; };
     if (std::any_of(plan.rows.begin(), plan.rows.end(), is)) continue;
-    throw std::runtime_error("--focus, --timeline: no row '" + name + "' among those of " +
-                             scenario.file);
+    throw std::runtime_error("--focus: no row '" + name + "' among those of " + scenario.file);
   }
   if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
 

@@ -11,7 +11,7 @@ stdin, one JSON line back.
                                  one bypassing it (`bypassed_us`).
                                  An iteration of several tokens tells the times between them too
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
-    profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
+    profile SECONDS              kernel time and wall time
     quit
 
 Lead and tail keep both sides of a pair busy for the whole of the other's measured window. A job
@@ -140,7 +140,7 @@ def go_paired(iterate, word, start, seconds, lead, seed):
 
 def serve(job, out):
     """Runs commands until `quit` or end of file. `job` has `about`, iterate() (which may return
-    when each token was there, see between()), and perhaps hash(n) and profile(s, bool)."""
+    when each token was there, see between()), and perhaps hash(n) and profile(s)."""
     can = ["arrivals"] + [name for name in ("hash", "profile") if hasattr(job, name)]
     print(json.dumps({"ready": True, "pid": os.getpid(), "can": can, **job.about}), file=out)
     for line in sys.stdin:
@@ -155,7 +155,7 @@ def serve(job, out):
         elif command == "hash":
             reply = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":
-            reply = job.profile(float(arguments[0]), arguments[1] == "1")
+            reply = job.profile(float(arguments[0]))
         else:
             reply = {"error": f"unknown command {command}"}
         print(json.dumps(reply, separators=(",", ":")), file=out)
