@@ -39,8 +39,8 @@ CUgraphExec make(const Twinned& entry, uint64_t key) {
   if (context == nullptr) return nullptr;
   CUgraphExec twin = nullptr;
   const int priority = priority_of(key);
-  const CUresult result = for_each_kernel(
-      entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
+  const CUresult result =
+      for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
   uint64_t flags = entry.flags;
   if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (result != CUDA_SUCCESS ||
@@ -135,8 +135,10 @@ void make_twins() {
     const Held held(twins_lock);
     entry.wanted.store(false, std::memory_order_relaxed);
     const CUcontext primary = context_of(entry.device, 0);
-    if (entry.exec.load(std::memory_order_relaxed) == nullptr || entry.clone == nullptr ||
-        primary == nullptr || HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
+    const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
+        !holds(movable == (entry.clone != nullptr)) || !movable || primary == nullptr ||
+        HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
       continue;
     }
     make_wanted(in, entry);
