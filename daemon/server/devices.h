@@ -17,6 +17,8 @@
 
 namespace heddle::server {
 
+using profiles::ProfileStore;
+
 class Devices {
  public:
   Devices(const Config& config, const ProfileStore& profiles, Log& log, Mistakes& mistakes,
