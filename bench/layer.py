@@ -167,7 +167,7 @@ def predict_one(heddle, document, report, victim):
     if said["unknown"]:
         raise ValueError(f"heddle found no metrics of {said['unknown']} kernels")
     return [{"first": victim, "second": p["second"], "setting": p["setting"],
-             "slowdown": s["steady"][0], "binds": s["binds"][0], "moment": s["predict"][0]}
+             "slowdown": s["predicted"][0], "binds": s["binds"][0]}
             for p, s in zip(mine, said["pairs"])]
 
 

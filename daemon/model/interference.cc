@@ -7,20 +7,22 @@
 namespace heddle::core {
 namespace {
 
-// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1, wholly, as it does
-// microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
-// 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
+// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1,
+// wholly, as it does microbenchmarks; 0, not at all: it waits for its loads
+// whatever binds it. Fitted to 870 pairs of kernels on an H100
+// (bench/SIZES_AND_BUDGETS.md).
 constexpr double kElsewhere = 0.4;
-// Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
-// no slots for, at the least. Fitted to the same pairs.
+// Of two kernels that take turns, the part of the shorter one that the longer
+// one's last wave has no slots for, at the least. Fitted to the same pairs.
 constexpr double kInTurn = 0.5;
 constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
-// A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
-// there is room.
+// A kernel of fewer waves than that ends when its slowest SM does; of more, its
+// blocks go where there is room.
 constexpr double kFewWaves = 2;
-// Nothing is stretched further by one channel: the others end, or are taken for stuck.
+// Nothing is stretched further by one channel: the others end, or are taken for
+// stuck.
 constexpr double kStretchMax = 100;
 
 bool is_capacity(Channel c) { return c == Channel::kL1Capacity || c == Channel::kL2Capacity; }
@@ -48,10 +50,11 @@ double boundness(const Use& use, Channel channel, const DeviceModel& device) {
   return most > 0 ? known(use.of[own]) / device.limits[own].capacity / most : 0;
 }
 
-// Its part of a channel that more is asked of than there is. Issue slots and pipelines go to who is
-// ready: a kernel that waits for memory is ready seldom, and loses to one that never waits
-// (Measuring, Table 3, S5). The shared memory pipeline takes requests in turn, each as long as it
-// has conflicts (SoCC 4.4.1).
+// Its part of a channel that more is asked of than there is. Issue slots and
+// pipelines go to who is ready: a kernel that waits for memory is ready seldom,
+// and loses to one that never waits (Measuring, Table 3, S5). The shared memory
+// pipeline takes requests in turn, each as long as it has conflicts
+// (SoCC 4.4.1).
 double weight(const Use& use, Channel channel, const DeviceModel& device) {
   if (channel == Channel::kSmem) return static_cast<double>(use.smem_ways);
   const double bound = boundness(use, channel, device);
@@ -79,23 +82,25 @@ double bandwidth_time(const Use& use, Channel channel, const Others& others,
   return own / std::max({left, in_turn, own / kStretchMax});
 }
 
-// Time over the time of all hits. Programs go through their data again and again: what does not fit
-// is gone when it is wanted, so hits end soon after the working sets exceed the cache.
+// Time over the time of all hits. Programs go through their data again and
+// again: what does not fit is gone when it is wanted, so hits end soon after
+// the working sets exceed the cache.
 double capacity_time(double filled, double reuse, double miss_cost, double sharpness) {
   const double kept = filled <= 0 ? 1 : 1 / (1 + std::pow(filled, sharpness));
   return 1 + reuse * (miss_cost - 1) * (1 - kept);
 }
 
-// The part of a kernel's data that is gone from the L2 when it wants it, where `filled` is all that
-// its users go through over what it holds.
+// The part of a kernel's data that is gone from the L2 when it wants it, where
+// `filled` is all that its users go through over what it holds.
 double missing(double filled, const DeviceModel& device) {
   const DeviceModel::Limit& l2 = device.limits[index_of(Channel::kL2Capacity)];
   if (filled <= 0) return 0;
   return 1 - 1 / (1 + std::pow(filled / l2.capacity, l2.sharpness));
 }
 
-// What goes through the L2 from one use of a kernel's data to the next, over the L2's size: its
-// own, and of the others' as much as they go through in the time of one of its launches.
+// What goes through the L2 from one use of a kernel's data to the next, over
+// the L2's size: its own, and of the others' as much as they go through in the
+// time of one of its launches.
 double filled_between(std::span<const Mix> mixes, size_t kernel) {
   double filled = 0;
   for (const Mix& m : mixes) {
@@ -131,7 +136,8 @@ double stretch(const Use& alone, const Use& use, Channel channel, const Others& 
   return smooth_max(with, limit.sharpness) / smooth_max(without, limit.sharpness);
 }
 
-// ---- block slots ------------------------------------------------------------------------------
+// ---- block slots
+// ------------------------------------------------------------------------------
 
 struct Room {
   double threads, registers, smem, blocks;
@@ -202,7 +208,8 @@ double overlap(const Mix& m, const Mix& other, const DeviceModel& device) {
   return static_cast<double>(std::popcount(m.sms & other.sms)) / std::popcount(m.sms);
 }
 
-// Its use while it runs alone on its SMs: what was measured on all of them is done by fewer.
+// Its use while it runs alone on its SMs: what was measured on all of them is
+// done by fewer.
 Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   Use use = m.use;
   if (m.sms == 0) return use;
@@ -240,13 +247,15 @@ struct Waves {
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   SlotLimit limit = SlotLimit::kNone;
-  double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
+  double beside = 1;  // the part of its slots that it has beside the other; 0:
+                      // they take turns
 };
 
-// A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
-// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
-// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
-// run in what is left, in more waves, if that is faster.
+// A launch without all of its slots keeps later launches out. So two kernels
+// whose blocks do not all fit take turns, and have one period: in it the slots
+// are filled by both. A kernel of one wave is resident as a whole. If it leaves
+// no slot, the victim waits for its end; else the victim may run in what is
+// left, in more waves, if that is faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
@@ -280,8 +289,8 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who takes turns with
-// another is not beside it.
+// What those that share the channel with the victim ask of it together. Who
+// takes turns with another is not beside it.
 Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
               double& shared) {
   Others others;
@@ -313,18 +322,6 @@ Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t
   return out;
 }
 
-uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
-                     uint32_t others, const DeviceModel& device) {
-  const Room own = needs(kernel, device), its = needs(other, device);
-  Room room = room_of(device);
-  room.threads -= own.threads * held + its.threads * others;
-  room.registers -= own.registers * held + its.registers * others;
-  room.smem -= own.smem * held + its.smem * others;
-  room.blocks -= held + others;
-  SlotLimit limit;
-  return blocks_in(room, kernel, device, limit);
-}
-
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
   if (kernel.threads == 0) return SlotLimit::kNone;
   const Company c = company(kModestBlock, kernel, device.sm_total, device);
@@ -340,7 +337,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
     if (s.limit != SlotLimit::kNone) out.limit = s.limit;
-    out.judged |= v.shape.threads != 0 && mixes[i].shape.threads != 0;
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
@@ -355,7 +351,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     double shared = 0;  // of its SMs
     const Others others = beside(mixes, victim, channel, device, shared);
     if (!others.known) continue;
-    out.judged = true;
     double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
     if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
       const double kept = stretch(alone, alone, channel, others, device);
@@ -375,60 +370,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
   if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
   return out;
-}
-
-double pressed(const Mix& kernel, const DeviceModel& device) {
-  const Use own = use_on_its_sms(kernel, device);
-  const Use use = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
-  double sum = 0;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_capacity(channel) || use.of[i] < 0) continue;
-    const double time = bandwidth_time(use, channel, {}, device);
-    sum += std::pow(smooth_max(time, device.limits[i].sharpness) - 1, device.together);
-  }
-  return 1 + std::pow(sum, 1 / device.together);
-}
-
-// A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
-// blocks does so much more, as far as its channels let it.
-double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device) {
-  const uint32_t blocks = kernel.shape.blocks != 0 ? kernel.shape.blocks : device.sm_total;
-  const uint32_t used = std::min(blocks, sms_of(kernel, device));
-  const auto slowest = [&](uint32_t on) { return std::ceil(static_cast<double>(blocks) / on); };
-  const double more = slowest(std::max(1U, sms)) / slowest(std::max(1U, used));
-  if (more <= 1) return 1;
-  double longest = 1;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_of_device(channel) || is_capacity(channel) || kernel.use.of[i] < 0) continue;
-    const DeviceModel::Limit& limit = device.limits[i];
-    const double x = known(kernel.use.of[i]) / limit.capacity;
-    longest =
-        std::max(longest, smooth_max(x * more, limit.sharpness) / smooth_max(x, limit.sharpness));
-  }
-  if (kernel.shape.threads == 0) return longest;
-  SlotLimit by;
-  const double fit = std::max(1U, blocks_alone(kernel.shape, device, by));
-  const auto waves = [&](double on) { return std::ceil(static_cast<double>(blocks) / (fit * on)); };
-  return std::max(longest, waves(std::max(1U, sms)) / waves(std::max(1U, used)));
-}
-
-Ends together(const Mix& first, const Mix& second, const DeviceModel& device) {
-  const Mix both[] = {first, second};
-  const Prediction of_first = predict(both, 0, device), of_second = predict(both, 1, device);
-  if (of_second.waits_for_us > 0) {  // launched first, the first was let in first
-    return {first.duration_us, first.duration_us + second.duration_us};
-  }
-  const double slots = of_first.waits_for_us > 0 ? of_first.by[index_of(Channel::kSlots)] - 1 : 0;
-  const double stretch[] = {of_first.slowdown - slots, of_second.slowdown};
-  const double ends[] = {first.duration_us * stretch[0], second.duration_us * stretch[1]};
-  const size_t early = ends[0] <= ends[1] ? 0 : 1, late = 1 - early;
-  const double done = ends[early] / stretch[late];
-  double out[2];
-  out[early] = ends[early];
-  out[late] = ends[early] + (late == 0 ? first : second).duration_us - done;
-  return {out[0], out[1]};
 }
 
 float use_from_probe(Channel channel, double neighbour_use, double stretched,

@@ -22,7 +22,7 @@ HEDDLE = """#!/usr/bin/env python3
 import csv, json, sys
 document = json.load(open(sys.argv[4]))
 rows = list(csv.reader(open(sys.argv[6])))
-pairs = [{"steady": [1.2 * (1 + i % 2), 1], "binds": [rows[2][2], "dram"], "predict": [1, 1]}
+pairs = [{"predicted": [1.2 * (1 + i % 2), 1], "binds": [rows[2][2], "dram"]}
          for i, _ in enumerate(document["pairs"])]
 print(json.dumps({"pairs": pairs, "unknown": len(document["kernels"]) - 3}))
 """
