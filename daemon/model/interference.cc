@@ -7,22 +7,20 @@
 namespace heddle::core {
 namespace {
 
-// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1,
-// wholly, as it does microbenchmarks; 0, not at all: it waits for its loads
-// whatever binds it. Fitted to 870 pairs of kernels on an H100
-// (bench/SIZES_AND_BUDGETS.md).
+// How much being bound elsewhere spares a kernel the queues of L2 and DRAM: 1, wholly, as it does
+// microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
+// 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
 constexpr double kElsewhere = 0.4;
-// Of two kernels that take turns, the part of the shorter one that the longer
-// one's last wave has no slots for, at the least. Fitted to the same pairs.
+// Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
+// no slots for, at the least. Fitted to the same pairs.
 constexpr double kInTurn = 0.5;
 constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
-// A kernel of fewer waves than that ends when its slowest SM does; of more, its
-// blocks go where there is room.
+// A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
+// there is room.
 constexpr double kFewWaves = 2;
-// Nothing is stretched further by one channel: the others end, or are taken for
-// stuck.
+// Nothing is stretched further by one channel: the others end, or are taken for stuck.
 constexpr double kStretchMax = 100;
 
 bool is_capacity(Channel c) { return c == Channel::kL1Capacity || c == Channel::kL2Capacity; }
@@ -50,11 +48,10 @@ double boundness(const Use& use, Channel channel, const DeviceModel& device) {
   return most > 0 ? known(use.of[own]) / device.limits[own].capacity / most : 0;
 }
 
-// Its part of a channel that more is asked of than there is. Issue slots and
-// pipelines go to who is ready: a kernel that waits for memory is ready seldom,
-// and loses to one that never waits (Measuring, Table 3, S5). The shared memory
-// pipeline takes requests in turn, each as long as it has conflicts
-// (SoCC 4.4.1).
+// Its part of a channel that more is asked of than there is. Issue slots and pipelines go to who is
+// ready: a kernel that waits for memory is ready seldom, and loses to one that never waits
+// (Measuring, Table 3, S5). The shared memory pipeline takes requests in turn, each as long as it
+// has conflicts (SoCC 4.4.1).
 double weight(const Use& use, Channel channel, const DeviceModel& device) {
   if (channel == Channel::kSmem) return static_cast<double>(use.smem_ways);
   const double bound = boundness(use, channel, device);
@@ -82,25 +79,23 @@ double bandwidth_time(const Use& use, Channel channel, const Others& others,
   return own / std::max({left, in_turn, own / kStretchMax});
 }
 
-// Time over the time of all hits. Programs go through their data again and
-// again: what does not fit is gone when it is wanted, so hits end soon after
-// the working sets exceed the cache.
+// Time over the time of all hits. Programs go through their data again and again: what does not fit
+// is gone when it is wanted, so hits end soon after the working sets exceed the cache.
 double capacity_time(double filled, double reuse, double miss_cost, double sharpness) {
   const double kept = filled <= 0 ? 1 : 1 / (1 + std::pow(filled, sharpness));
   return 1 + reuse * (miss_cost - 1) * (1 - kept);
 }
 
-// The part of a kernel's data that is gone from the L2 when it wants it, where
-// `filled` is all that its users go through over what it holds.
+// The part of a kernel's data that is gone from the L2 when it wants it, where `filled` is all that
+// its users go through over what it holds.
 double missing(double filled, const DeviceModel& device) {
   const DeviceModel::Limit& l2 = device.limits[index_of(Channel::kL2Capacity)];
   if (filled <= 0) return 0;
   return 1 - 1 / (1 + std::pow(filled / l2.capacity, l2.sharpness));
 }
 
-// What goes through the L2 from one use of a kernel's data to the next, over
-// the L2's size: its own, and of the others' as much as they go through in the
-// time of one of its launches.
+// What goes through the L2 from one use of a kernel's data to the next, over the L2's size: its
+// own, and of the others' as much as they go through in the time of one of its launches.
 double filled_between(std::span<const Mix> mixes, size_t kernel) {
   double filled = 0;
   for (const Mix& m : mixes) {
@@ -136,8 +131,7 @@ double stretch(const Use& alone, const Use& use, Channel channel, const Others& 
   return smooth_max(with, limit.sharpness) / smooth_max(without, limit.sharpness);
 }
 
-// ---- block slots
-// ------------------------------------------------------------------------------
+// ---- block slots ------------------------------------------------------------------------------
 
 struct Room {
   double threads, registers, smem, blocks;
@@ -177,9 +171,9 @@ uint32_t blocks_alone(const LaunchShape& s, const DeviceModel& device, SlotLimit
 }
 
 // Blocks of the launch on an SM at once.
-uint32_t blocks_held(const LaunchShape& s, uint32_t sms, const DeviceModel& device) {
+uint32_t blocks_held(const LaunchShape& s, SmCount sms, const DeviceModel& device) {
   SlotLimit limit;
-  const uint32_t asked = (s.blocks + sms - 1) / std::max(1U, sms);
+  const uint32_t asked = (s.blocks + sms.get() - 1) / std::max(1U, sms.get());
   return std::min(blocks_alone(s, device, limit), asked);
 }
 
@@ -194,28 +188,28 @@ Room left_by(const LaunchShape& s, uint32_t held, const DeviceModel& device) {
 }
 
 // Groups are taken for equal.
-uint32_t sms_of(const Mix& m, const DeviceModel& device) {
-  if (m.sms == 0) return device.sm_total;
-  return std::max(1U, static_cast<uint32_t>(std::popcount(m.sms)) * device.sm_total /
-                          std::max(1U, device.sm_groups));
+SmCount sms_of(const Mix& m, const DeviceModel& device) {
+  if (m.sm_set.empty()) return SmCount(device.sm_total);
+  return SmCount(
+      std::max(1U, m.sm_set.count().get() * device.sm_total / std::max(1U, device.sm_groups)));
 }
 
 // The part of `m`'s SMs that the other may use as well.
 double overlap(const Mix& m, const Mix& other, const DeviceModel& device) {
-  if (other.sms == 0) return 1;
+  if (other.sm_set.empty()) return 1;
   const auto groups = static_cast<double>(std::max(1U, device.sm_groups));
-  if (m.sms == 0) return std::popcount(other.sms) / groups;
-  return static_cast<double>(std::popcount(m.sms & other.sms)) / std::popcount(m.sms);
+  if (m.sm_set.empty()) return other.sm_set.count().get() / groups;
+  const double shared = (m.sm_set & other.sm_set).count().get();
+  return shared / m.sm_set.count().get();
 }
 
-// Its use while it runs alone on its SMs: what was measured on all of them is
-// done by fewer.
+// Its use while it runs alone on its SMs: what was measured on all of them is done by fewer.
 Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   Use use = m.use;
-  if (m.sms == 0) return use;
+  if (m.sm_set.empty()) return use;
   const uint32_t blocks = m.shape.blocks != 0 ? m.shape.blocks : device.sm_total;
   const uint32_t before = std::min(blocks, device.sm_total);
-  const uint32_t now = std::min(blocks, sms_of(m, device));
+  const uint32_t now = std::min(blocks, sms_of(m, device).get());
   const bool timed = m.whole_us > 0 && m.duration_us > 0;
   const auto slower = static_cast<float>(timed ? m.whole_us / m.duration_us : 1);
   const auto more = static_cast<float>(before) / static_cast<float>(now) * slower;
@@ -238,7 +232,7 @@ struct Waves {
   double count, block_us, gap_us;
 
   Waves(const Mix& m, uint32_t per_sm, const DeviceModel& device)
-      : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device))),
+      : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device).get())),
         gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
     block_us = (m.duration_us - gap_us) / std::max(1.0, std::ceil(count));
   }
@@ -247,23 +241,21 @@ struct Waves {
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   SlotLimit limit = SlotLimit::kNone;
-  double beside = 1;  // the part of its slots that it has beside the other; 0:
-                      // they take turns
+  double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
-// A launch without all of its slots keeps later launches out. So two kernels
-// whose blocks do not all fit take turns, and have one period: in it the slots
-// are filled by both. A kernel of one wave is resident as a whole. If it leaves
-// no slot, the victim waits for its end; else the victim may run in what is
-// left, in more waves, if that is faster.
+// A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
+// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
+// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
+// run in what is left, in more waves, if that is faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
-  const uint32_t its_sms = sms_of(other, device);
+  const SmCount its_sms = sms_of(other, device);
   const Company c = company(victim.shape, other.shape, its_sms, device);
   // Of the victim's slots, while the other is resident.
   const double taken = overlap(victim, other, device) *
-                       std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms) *
+                       std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
                        (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
   const double left = 1 - taken;
   SlotLimit limit;
@@ -289,8 +281,8 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who
-// takes turns with another is not beside it.
+// What those that share the channel with the victim ask of it together. Who takes turns with
+// another is not beside it.
 Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
               double& shared) {
   Others others;
@@ -311,7 +303,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device) {
   Company out;
   SlotLimit limit;
@@ -324,7 +316,7 @@ Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t
 
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
   if (kernel.threads == 0) return SlotLimit::kNone;
-  const Company c = company(kModestBlock, kernel, device.sm_total, device);
+  const Company c = company(kModestBlock, kernel, SmCount(device.sm_total), device);
   return c.beside == 0 ? c.limit : SlotLimit::kNone;
 }
 
@@ -340,7 +332,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
-  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device);
+  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device).get();
   const double filled = filled_between(mixes, victim);
   const Use own = use_on_its_sms(v, device);
   const Use alone = use_in_l2(own, known(own[Channel::kL2Capacity]), device);

@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/model/sm_groups.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {
@@ -94,7 +95,7 @@ struct DeviceModel {
   };
   std::string gpu;
   uint32_t sm_total = 132;
-  uint32_t sm_groups = 16;  // that Mix::sms has bits of
+  uint32_t sm_groups = 16;  // that Mix::sm_set has bits of
   uint32_t threads_per_sm = 2048;
   uint32_t registers_per_sm = 65536;
   uint32_t smem_bytes_per_sm = 233472;
@@ -121,7 +122,7 @@ struct Mix {
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
-  uint32_t sms = 0;  // bits of the groups of SMs that it may use; 0: all
+  SmSet sm_set{};  // that it may use; empty: all
 };
 
 // A resource of an SM that lets no further block in.
@@ -136,7 +137,7 @@ struct Company {
 };
 
 // How many blocks of `kernel` an SM holds on which `resident`, launched on `sms` SMs, came first.
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device);
 
 // The resource of an SM that blocks of this shape use up first, or of which so little is left that

@@ -193,18 +193,14 @@ void Inside::report_launches() {
   }
 }
 
-void Inside::count_marker_error() {
-  session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Inside::count_green_stream() {
+void Inside::count(Counter counter) {
   if (session_ == nullptr) return;
-  session_->client->counters.green_streams.fetch_add(1, std::memory_order_relaxed);
+  (session_->client->counters.*counter).fetch_add(1, std::memory_order_relaxed);
 }
 
-void Inside::count_partition(bool into) {
+void Inside::count_on_sm_set(bool moved) {
   auto& counters = session_->client->counters;
-  (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
+  (moved ? counters.on_sm_set : counters.off_sm_set).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Inside::count_twin_launch() {

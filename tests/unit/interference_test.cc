@@ -119,7 +119,7 @@ double speedup(const Mix& first, const Mix& second) {
   return (first.duration_us + second.duration_us) / std::max(ends.first_us, ends.second_us);
 }
 
-constexpr uint32_t kLowHalf = 0x00ff, kHighHalf = 0xff00;
+constexpr SmSet kLowHalf(0x00ff), kHighHalf(0xff00);
 
 TEST(InterferenceTest, AKernelAloneIsNotStretched) {
   const Mix alone[] = {copying(0.61, 0.9)};
@@ -204,7 +204,7 @@ TEST(InterferenceTest, CopiesOnDisjointSmsShareTheDram) {
   std::vector<Row> rows;
   for (int i = 0; i < 4; ++i) {
     Mix a = copying(0.61, pct[i] / 100), b = a;
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     rows.push_back({std::to_string(33 * (i + 1)) + " blocks", slowdown(a, b), measured[i], i == 3});
     EXPECT_EQ(binds(a, b), Channel::kDram);
   }
@@ -216,12 +216,12 @@ TEST(InterferenceTest, CopiesOnDisjointSmsShareTheDram) {
 TEST(InterferenceTest, LlmDecodeBesideACopyOnOtherSms) {
   Mix decode = kernel(16900);
   decode.use[Channel::kDram] = 0.275F;
-  decode.sms = kLowHalf;
+  decode.sm_set = kLowHalf;
   const double pct[] = {27, 51, 69, 81}, tbt[] = {17.6, 18.38, 19.92, 22};
   std::vector<Row> rows;
   for (int i = 0; i < 4; ++i) {
     Mix copy = copying(0.61, pct[i] / 100);
-    copy.sms = kHighHalf;
+    copy.sm_set = kHighHalf;
     rows.push_back(
         {std::to_string(34 * (i + 1)) + " blocks", slowdown(decode, copy), tbt[i] / 16.9, i == 3});
   }
@@ -241,7 +241,7 @@ TEST(InterferenceTest, CopiesThatFitTheL2AloneDoNotFitTogether) {
   const double mb[] = {4, 8, 16, 22.5, 26}, measured[] = {1, 1, 2.15, 1.79, 1.12};
   for (int i = 0; i < 5; ++i) {
     Mix a = cached_copy(mb[i]), b = a;
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     char name[32];
     std::snprintf(name, sizeof name, "%.1f MB", mb[i]);
     rows.push_back({name, slowdown(a, b), measured[i], i == 2 || i == 3});
@@ -265,7 +265,7 @@ TEST(InterferenceTest, TheKneeOfTheL1HalvesForTwo) {
   EXPECT_EQ(binds(copy(60), copy(60)), Channel::kL1Capacity);
   EXPECT_LT(slowdown(copy(130), copy(130)), 1.05);  // it had no hits to lose
   Mix a = copy(60), b = copy(60);
-  a.sms = kLowHalf, b.sms = kHighHalf;
+  a.sm_set = kLowHalf, b.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(a, b), 1);
 }
 
@@ -311,7 +311,7 @@ TEST(InterferenceTest, TorchMmBesideItself) {
 TEST(InterferenceTest, ADecodeWaitsForASleepingKernel) {
   const Mix sleep = kernel(10'000, shape(132, 128, 16));
   const Mix decode = kernel(7'530, {132, 384, 168, 0, 0});
-  const Company c = company(decode.shape, sleep.shape, 132, h100());
+  const Company c = company(decode.shape, sleep.shape, SmCount(132), h100());
   EXPECT_EQ(c.alone, 1u);
   EXPECT_EQ(c.beside, 0u);
   EXPECT_EQ(c.limit, SlotLimit::kRegisters);
@@ -332,7 +332,7 @@ TEST(InterferenceTest, SleepingKernelsOverlapAsFarAsThreadsGo) {
   EXPECT_EQ(side_by_side.second_us, 1000);
   EXPECT_EQ(in_turn.first_us, 1000);
   EXPECT_EQ(in_turn.second_us, 2000);
-  EXPECT_EQ(company(many.shape, many.shape, 132, h100()).limit, SlotLimit::kThreads);
+  EXPECT_EQ(company(many.shape, many.shape, SmCount(132), h100()).limit, SlotLimit::kThreads);
 }
 
 // One block an SM, by registers.
@@ -363,7 +363,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
   const Mix half = kernel(10, shape(132, 1024, 16));
   EXPECT_EQ(slowdown(half, half), 1);
   Mix low = filling(264, 20), high = filling(264, 10);
-  low.sms = kLowHalf, high.sms = kHighHalf;
+  low.sm_set = kLowHalf, high.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(low, high), 1);
 }
 
@@ -372,7 +372,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
 TEST(InterferenceTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
   const auto beside = [](double other_us) {
     Mix a = filling(66, 10), b = filling(66, other_us);
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     for (Mix* m : {&a, &b}) {
       m->use.dram_cold = m->use[Channel::kDram] = 0.9F;
       m->use[Channel::kL2Capacity] = 0.8F;
@@ -400,9 +400,9 @@ TEST(InterferenceTest, APredictionIsFiniteWhateverTheLaunches) {
 
 TEST(InterferenceTest, SmChannelsCountWhereSmSetsOverlap) {
   Mix a = computing(3.45), b = computing(3.45);
-  a.sms = kLowHalf, b.sms = kHighHalf;
+  a.sm_set = kLowHalf, b.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(a, b), 1);
-  b.sms = 0x0ff0;
+  b.sm_set = SmSet(0x0ff0);
   EXPECT_GT(slowdown(a, b), 1.5);  // its slowest SM decides
   a.shape.blocks = 132 * 100;
   const double many_waves = slowdown(a, b);
