@@ -112,9 +112,7 @@ and how many of the pairs of rows that really differ by more than 5 % the simula
 order.)";
 
 constexpr const char* kLearnHelp =
-    "Profiles of a scenario's programs, by `heddle profile sweep` and `probe`: what `run "
-    "--profiles` "
-    "reads";
+    "Profiles of a scenario's programs, for `run --profiles`: `heddle profile sweep` and `probe`";
 
 constexpr const char* kAloneHelp =
     "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
