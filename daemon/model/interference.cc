@@ -240,7 +240,6 @@ struct Waves {
 
 struct Slots {
   double stretch = 1, waits_for_us = 0;
-  SlotLimit limit = SlotLimit::kNone;
   double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
@@ -262,7 +261,6 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   const Waves own(victim, c.alone, device);
   const Waves its(other, blocks_alone(other.shape, device, limit), device);
   if (taken <= 0 || own.count <= left + kRounding) return out;
-  out.limit = c.limit;
   out.beside = 0;
   if (left <= 0) out.waits_for_us = other.duration_us;
   const double filled_us = own.count * own.block_us + its.count * its.block_us;
@@ -277,7 +275,7 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
     period_us = std::min(period_us, beside_us);
   }
   const double alone_us = std::max(victim.duration_us, 1.0);
-  out.stretch = 1 + other.busy * (std::max(1.0, period_us / alone_us) - 1);
+  out.stretch = std::max(1.0, period_us / alone_us);
   return out;
 }
 
@@ -290,7 +288,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
     const Mix& m = mixes[j];
     if (j == victim || m.use[channel] < 0) continue;
     const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    const double part_beside = m.busy * slots_beside(mixes[victim], m, device).beside;
+    const double part_beside = slots_beside(mixes[victim], m, device).beside;
     if (part <= 0 || part_beside <= 0) continue;
     const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
     others.use += known(use[channel]) * part_beside;
@@ -328,7 +326,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     const Slots s = slots_beside(v, mixes[i], device);
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
-    if (s.limit != SlotLimit::kNone) out.limit = s.limit;
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
@@ -360,7 +357,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     if (i < kChannels) sum += std::pow(std::max(0.0, out.by[i] - 1), device.together);
   }
   out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
-  if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
   return out;
 }
 

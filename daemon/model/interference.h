@@ -120,7 +120,6 @@ struct Mix {
   LaunchShape shape;
   double duration_us = 0;  // of one launch, alone on its SMs
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
-  double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
   SmSet sm_set{};  // that it may use; empty: all
 };
@@ -149,9 +148,8 @@ SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device);
 struct Prediction {
   double slowdown = 1;  // of the kernel's time alone on its SMs, in all
   std::array<double, kAllChannels> by = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // by each channel alone
-  Channel binds = Channel::kSlots;     // the channel of the largest
-  SlotLimit limit = SlotLimit::kNone;  // if that is kSlots
-  double waits_for_us = 0;             // until it is let in, at worst: the others' launches
+  Channel binds = Channel::kSlots;  // the channel of the largest
+  double waits_for_us = 0;          // until it is let in, at worst: the others' launches
 };
 
 // Of `mixes[victim]` beside all the others, one or more. What is not known of one slows nobody.
