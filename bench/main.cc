@@ -65,6 +65,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   cv              standard deviation of it over its mean
   tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  cost            of heddle, of a paired job: how much longer an iteration takes than its partner
+                  that bypasses it, as a share: typical (medians), mean
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the
                   block's end, a block
   shim_cpu        cores that the shim's thread in the job kept busy
@@ -77,7 +79,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;
                   added_us_max: the most that it stated that others may add to a gap;
                   exceeded_us_max: by how much more some lasted that exceeded theirs
-  decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
+  decisions_per_s launches that heddled let go, a second;  in_hooks: share of the time in its
+                  policy's hooks;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)
 Each with `n` samples and `spread`, the interquartile range of the repetitions' own values; of one
@@ -191,19 +194,8 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
                     "do not compare outputs under heddle with those of bare processes");
   command->add_option("--budget-s", run.budget_s, "begin no repetition that would end later")
       ->type_name("N");
-  command->add_option("--full-every", run.full_every, "all rows in every Nth repetition only ...")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--focus", run.focus, "... and these, with the bare ones, in between")
-      ->type_name("ROW,ROW")
-      ->delimiter(',');
   command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
-  command
-      ->add_option("--timeline", run.timeline,
-                   "write the kernels of this row, as the profiler sees them, to "
-                   "FILE.timeline.json for bench/timeline.py")
-      ->type_name("ROW");
   command->add_flag("--plan", run.plan, "print rows, processes and seconds as JSON; start nothing");
   command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
       ->type_name("FOLDER");
@@ -235,8 +227,7 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
-  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s",
-                           "--full-every", "--focus", "--logs", "--timeline"}) {
+  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s", "--logs"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }

@@ -3,8 +3,6 @@
 import json
 import shutil
 
-from .figures import growth  # noqa: F401 (for overhead.py)
-
 
 def keep_logs(source, target):
     target.mkdir(parents=True, exist_ok=True)

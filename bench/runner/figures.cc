@@ -117,6 +117,7 @@ class Summary {
       out["slo_attainment"] = to_json(p.slo_attainment);  // 0 if nothing was served
     }
     put_tokens(out, all);
+    put_cost(out, all);
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
     if (any_unserved) out["unserved"] = to_json(mean(unserved));
@@ -157,6 +158,29 @@ class Summary {
     return found != rows_.end() ? &*found : nullptr;
   }
 
+  // What heddle costs, as a share: `typical` by medians, `mean` by means, which see rare costs too.
+  static void put_cost(Json& out, const std::vector<const Samples*>& blocks) {
+    const auto sum = [](const std::vector<double>& of) {
+      return std::accumulate(of.begin(), of.end(), 0.0);
+    };
+    const auto middle = [](std::vector<double> of) {
+      std::sort(of.begin(), of.end());
+      return (of[(of.size() - 1) / 2] + of[of.size() / 2]) / 2;
+    };
+    std::vector<double> typical, average;
+    for (const Samples* block : blocks) {
+      if (block->bypassed_us.empty() || block->bypassed_us.size() != block->us.size()) continue;
+      const std::vector<double> with(block->us.begin(), block->us.end());
+      const std::vector<double> past(block->bypassed_us.begin(), block->bypassed_us.end());
+      std::vector<double> more;
+      for (size_t i = 0; i < past.size(); ++i) more.push_back(with[i] - past[i]);
+      typical.push_back(middle(more) / middle(past));
+      average.push_back(sum(more) / sum(past));
+    }
+    if (typical.empty()) return;
+    out["cost"] = {{"typical", to_json(median(typical))}, {"mean", to_json(median(average))}};
+  }
+
   static void put_tokens(Json& out, const std::vector<const Samples*>& blocks) {
     std::vector<Samples> tokens;
     for (const Samples* block : blocks) tokens.push_back({block->tbt_us});
@@ -177,7 +201,7 @@ class Summary {
     }
     if (!row.alone) system_figures(row, out);
     energy_figures(row, out);
-    std::vector<double> cpu, decisions, faults;
+    std::vector<double> cpu, decisions, faults, hooks;
     std::map<std::string, double> counters;
     double added_us_max = 0, exceeded_us_max = 0;
     for (const auto& [repetition, block] : mine) {
@@ -188,9 +212,13 @@ class Summary {
       if (block->counted_s <= 0) continue;
       decisions.push_back(block->counters.value("granted", 0.0) / block->counted_s);
       faults.push_back(block->counters.value("policy_faults", 0.0));
+      if (block->counters.contains("hooks_us")) {
+        hooks.push_back(block->counters["hooks_us"].get<double>() / 1e6 / block->counted_s);
+      }
     }
     put(out, "daemon_cpu", cpu);
     put(out, "decisions_per_s", decisions);
+    put(out, "in_hooks", hooks);
     if (!faults.empty()) out["faults"] = to_json(mean(faults));
     if (!counters.empty()) out["counters"] = counters;
     if (added_us_max > 0) out["added_us_max"] = rounded(added_us_max);
@@ -291,6 +319,7 @@ Json to_json(const Block& block) {
     jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
     if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
     if (!samples.tbt_us.empty()) jobs[name]["tbt_us"] = samples.tbt_us;
+    if (!samples.bypassed_us.empty()) jobs[name]["bypassed_us"] = samples.bypassed_us;
   }
   Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
   out["jobs"] = jobs;
@@ -311,7 +340,8 @@ Block block_from(const Json& json) {
   Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
   for (const auto& [name, one] : json.at("jobs").items()) {
     block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(), one.at("span_s"),
-                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>())};
+                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>()),
+                        one.value("bypassed_us", std::vector<uint32_t>())};
   }
   block.daemon_cpu = json.value("daemon_cpu", -1.0);
   block.counters = json.value("counters", Json::object());

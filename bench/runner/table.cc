@@ -122,6 +122,8 @@ std::vector<Column> columns(const Json& result) {
     all.push_back({"TBT p50 ms", name, {"tbt_ms", "p50"}});
     all.push_back({"TBT p99 ms", name, {"tbt_ms", "p99"}});
     all.push_back({"TBT p99 ÷ alone", name, {"tbt_p99_over_alone"}});
+    all.push_back({"cost of heddle, typical", name, {"cost", "typical"}});
+    all.push_back({"mean", name, {"cost", "mean"}});
     all.push_back({"shim CPU", name, {"shim_cpu"}});
   }
   for (const auto& [title, key] : {std::pair("STP", "stp"),
@@ -134,6 +136,7 @@ std::vector<Column> columns(const Json& result) {
                                    {"energy ÷ alone", "energy_over_alone"},
                                    {"daemon CPU", "daemon_cpu"},
                                    {"decisions / s", "decisions_per_s"},
+                                   {"in hooks ÷ time", "in_hooks"},
                                    {"faults", "faults"}}) {
     all.push_back({title, "", {key}});
   }
@@ -149,7 +152,8 @@ std::vector<Column> columns(const Json& result) {
 }
 
 bool is_ratio(const Column& column) {
-  return std::string(column.path.back()).find("_over_") != std::string::npos;
+  const std::string first = column.path.front();
+  return first.find("_over_") != std::string::npos || first == "cost";
 }
 
 std::string rows_table(const Json& result) {

@@ -97,7 +97,7 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
     r.has("name") ? r.bad("name", "1 to 40 letters, digits, '-', '_' or '.'")
                   : r.problem(table, "a job needs a name, such as name = \"detector\"");
   }
-  r.integer("copies", 1, kCopiesMax, copies);
+  r.integer("copies", 0, kCopiesMax, copies);
   std::string role = "batch";
   if (r.text("role", role) && role != "latency" && role != "batch") {
     r.bad("role", "\"latency\" or \"batch\"");
@@ -113,6 +113,10 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
     const auto parsed = parse_arrivals(arrivals);
     parsed ? void(job.arrivals = *parsed)
            : r.problem(*r.find("arrivals"), "job.arrivals: " + parsed.error().message);
+  }
+  r.flag("paired", job.paired);
+  if (job.paired && job.arrivals.kind != ArrivalKind::kClosed) {
+    r.bad("paired", "left out of a job with arrivals: pairs are of a closed loop");
   }
   double slo_ms = 0;
   if (r.number("slo_ms", 1e-3, kSloMaxMs, slo_ms)) job.slo_ms = slo_ms;
@@ -161,6 +165,7 @@ void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario&
       scenario.jobs.push_back(std::move(one));
     }
   }
+  if (scenario.jobs.empty()) r.problem(*jobs, "a scenario needs at least one [[job]]");
 }
 
 void read(const toml::table& root, const std::string& file, std::string& error, Scenario& s) {

@@ -7,16 +7,17 @@ namespace heddle::core {
 namespace {
 
 struct Candidate {
-  uint32_t set = 0, kernels = 0, overlapped = 0;  // overlapped: groups that have kernels
+  SmSet set;
+  uint32_t kernels = 0;
+  GroupCount overlapped;  // groups that have kernels
 };
 
-Candidate candidate(const GroupLoad& load, uint32_t set) {
-  Candidate c{set};
-  for (; set != 0; set &= set - 1) {
-    const uint32_t kernels = load[static_cast<size_t>(std::countr_zero(set))];
-    c.kernels += kernels;
-    c.overlapped += kernels > 0 ? 1 : 0;
-  }
+Candidate candidate(const GroupLoad& load, SmSet set) {
+  Candidate c{set, 0, {}};
+  set.for_each([&](uint32_t group) {
+    c.kernels += load[group];
+    if (load[group] > 0) ++c.overlapped;
+  });
   return c;
 }
 
@@ -24,11 +25,11 @@ Candidate candidate(const GroupLoad& load, uint32_t set) {
 
 // The paper's lines: 2 to 9 choose where, 12 to 21 how much of it. Its mask leaves out the units
 // beyond the limit one by one; a set that was made beforehand is left for a smaller one.
-uint32_t resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
-                       uint32_t wanted, uint32_t within, uint32_t count) {
+SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
+                    GroupCount wanted, SmSet within, GroupCount count) {
   Candidate best;
-  for (uint32_t n = wanted; n > 0; --n) {
-    if (n != wanted && (family.sizes >> (n - 1) & 1) == 0) continue;
+  for (GroupCount n = wanted; n.get() > 0; --n) {
+    if (n != wanted && !family.sizes.has(n)) continue;
     best = candidate(load, ipc::ring_groups(n, ring, 0, within, count));
     for (uint32_t p = 1; p < ring.positions; ++p) {
       const Candidate c = candidate(load, ipc::ring_groups(n, ring, p, within, count));
@@ -39,7 +40,8 @@ uint32_t resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRin
   return best.set;
 }
 
-uint8_t far_anchor(std::span<const uint8_t> taken, uint32_t count) {
+uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount of) {
+  const uint32_t count = of.get();
   uint8_t best = 1;
   uint32_t best_far = 0;
   for (uint32_t at = 1; at <= count; ++at) {
@@ -53,13 +55,14 @@ uint8_t far_anchor(std::span<const uint8_t> taken, uint32_t count) {
   return best;
 }
 
-uint32_t room_at(uint8_t anchor, std::span<const uint8_t> others, uint32_t count) {
+GroupCount room_at(uint8_t anchor, std::span<const uint8_t> others, GroupCount of) {
+  const uint32_t count = of.get();
   uint32_t room = count;
   for (const uint8_t other : others) {
     if (other == 0 || other == anchor) continue;
     room = std::min(room, (other + count - anchor) % count);
   }
-  return room;
+  return GroupCount(room);
 }
 
 }  // namespace heddle::core

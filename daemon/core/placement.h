@@ -20,15 +20,15 @@ using GroupLoad = std::array<uint32_t, kSmGroups>;
 
 // KRISP's Algorithm 1 for the sets of a family: of its size `wanted`, the position on the ring
 // whose groups have the fewest kernels. If more than `family.overlap` of its groups have any, the
-// same of the next smaller size; of the smallest size in any case: never none. `within` (0: all
-// `count` groups): what the client is kept to.
-uint32_t resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
-                       uint32_t wanted, uint32_t within, uint32_t count);
+// same of the next smaller size; of the smallest size in any case: never none. `within` (empty:
+// all `count` groups): what the client is kept to.
+SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
+                    GroupCount wanted, SmSet within, GroupCount count);
 
 // The anchor (1 to count) that is farthest from those taken; 1 if there are none.
-uint8_t far_anchor(std::span<const uint8_t> taken, uint32_t count);
+uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount count);
 
 // Groups from `anchor` on until the next of `others`; count if there is none.
-uint32_t room_at(uint8_t anchor, std::span<const uint8_t> others, uint32_t count);
+GroupCount room_at(uint8_t anchor, std::span<const uint8_t> others, GroupCount count);
 
 }  // namespace heddle::core

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <new>
@@ -30,6 +31,11 @@ std::string content_hash(const std::deque<std::string>& sources) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;
+}
+
+int64_t steady_ns() {
+  using std::chrono::nanoseconds;
+  return nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Kinds of errors that Lua reports as text only.
@@ -203,9 +209,12 @@ std::string LuaPolicy::place() const {
 }
 
 bool LuaPolicy::finish(int args, int results) {
+  HookTimes& times = times_[static_cast<size_t>(running_)];
+  const bool timed = times.times_next();
+  const int64_t start = timed ? steady_ns() : 0;
   const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
   session_.gpu = nullptr;
-  times_[static_cast<size_t>(running_)].add(sandbox_.took_ns());
+  timed ? times.add(steady_ns() - start) : times.pass();
   if (stop == Sandbox::Stop::kNone) {
     if (sandbox_.took_ms() <= limits_.call_ms) return true;
     char text[96];

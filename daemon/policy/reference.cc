@@ -127,10 +127,11 @@ constexpr Entry kClientDocs[] = {
 constexpr Entry kGpuDocs[] = {
     {"g.index", nullptr, "integer", "the device's number"},
     {"g.sm_total", nullptr, "integer", "SMs"},
-    {"g.sm_free", nullptr, "integer", "SMs that no launch in flight is fenced to"},
+    {"g.sm_free", nullptr, "integer", "SMs in no SM set of a launch in flight"},
     {"g.inflight_us", nullptr, "number",
      "predicted µs in flight below the highest active priority"},
-    {"g.fenced_us", nullptr, "number", "of that, what is fenced under MPS, and so in nobody's way"},
+    {"g.fenced_us", nullptr, "number",
+     "of that, what is on SM sets under MPS, and so in nobody's way"},
     {"g.switch_us", nullptr, "number", "µs that letting another client in costs"},
     {"g.mode", nullptr, "string", "\"mps\" or \"timeslice\""},
     {"g.budget", nullptr, "Budget", "what those at work leave of each channel"},
@@ -167,7 +168,7 @@ constexpr Entry kFunctionDocs[] = {
      "the first, or that in the place of its order; nil if there are fewer"},
     {"queue.best_fit", "queue.best_fit(name, us)", "Launch?",
      "the least key, and among equals the longest predicted time that fits; none of a client "
-     "with a fenced launch in flight"},
+     "with a launch on an SM set in flight"},
     {"queue.len", "queue.len(name)", "integer", "launches in it"},
     {"map.hash", "map.hash(name, options)", "Map",
      "at the top level; options: key (\"number\", \"string\", \"client\"), max, reload (\"keep\")"},

@@ -86,10 +86,11 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   double numbers[3] = {0, core::kBuiltinPriority, 0};
   int index = kTop + 3;
   for (double& number : numbers) {
-    if (lua_type(L, index) == LUA_TSTRING) break;
-    if (lua_type(L, index) == LUA_TNUMBER) {
+    const int type = lua_type(L, index);
+    if (type == LUA_TSTRING) break;
+    if (type == LUA_TNUMBER) {
       number = lua_tonumber(L, index);
-    } else if (!lua_isnil(L, index)) {
+    } else if (type != LUA_TNIL) {
       return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
     }
     ++index;
@@ -102,7 +103,7 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   }
   if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
   v.run = launch->id;
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   v.credit_us = numbers[2];
   return true;
@@ -128,7 +129,7 @@ bool LuaPolicy::read_kernel(core::KernelVerdict& v) {
   if (numbers[1] != core::kBuiltinPriority && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   return true;
 }

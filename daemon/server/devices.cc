@@ -19,8 +19,8 @@ bool is_plausible(uint32_t sm_count) { return sm_count != 0 && sm_count <= kSmsM
 
 }  // namespace
 
-Devices::Devices(const Config& config, const ProfileStore& profiles, Log& log, Mistakes& mistakes,
-                 Stepper& stepper)
+Devices::Devices(const Config& config, const profiles::ProfileStore& profiles, Log& log,
+                 Mistakes& mistakes, Stepper& stepper)
     : config_(config),
       profiles_(profiles),
       log_(log),
@@ -45,7 +45,8 @@ void Devices::make(uint8_t gpu, const Identity& identity, core::TimeNs now) {
   used_ = std::max<uint8_t>(used_, gpu + 1);
   core::Config config = config_.core;
   config.device = gpu;
-  config.sm_total = is_plausible(identity.sm_count) ? identity.sm_count : kSmsUnknown;
+  config.sm_total =
+      core::SmCount(is_plausible(identity.sm_count) ? identity.sm_count : kSmsUnknown);
   known_[gpu].sm_total = is_plausible(identity.sm_count) && identity.privileged;
   config.mps = mps_;
   config.switch_us = switch_us();
@@ -55,7 +56,7 @@ void Devices::make(uint8_t gpu, const Identity& identity, core::TimeNs now) {
   use_gpu_model(scheduler, installed_gpu_models(), profiles_.gpu(), log_);
   scheduler.set_on_broken([this](const core::Broken& broken) { mistakes_.on_broken(broken); });
   log_.info(kSomeClient, "gpu_learned",
-            {{"device", gpu}, {"uuid", gpus_.text(gpu)}, {"sm_total", config.sm_total}});
+            {{"device", gpu}, {"uuid", gpus_.text(gpu)}, {"sm_total", config.sm_total.get()}});
   if (stepper_.recorder() != nullptr) stepper_.recorder()->device(config, now, true);
 }
 
@@ -64,11 +65,11 @@ void Devices::learn_sm_total(uint8_t gpu, const Identity& identity, core::TimeNs
   if (known_[gpu].sm_total || !identity.privileged || !is_plausible(identity.sm_count)) return;
   known_[gpu].sm_total = true;
   core::Scheduler& scheduler = on(gpu);
-  if (scheduler.config().sm_total == identity.sm_count) return;
+  if (scheduler.config().sm_total.get() == identity.sm_count) return;
   log_.warning("gpu_corrected", {{"device", gpu},
                                  {"sm_total", identity.sm_count},
-                                 {"said_first", scheduler.config().sm_total}});
-  scheduler.set_sm_total(identity.sm_count);
+                                 {"said_first", scheduler.config().sm_total.get()}});
+  scheduler.set_sm_total(core::SmCount(identity.sm_count));
   if (stepper_.recorder() != nullptr) stepper_.recorder()->device(scheduler.config(), now, false);
 }
 

@@ -8,11 +8,11 @@
 #include <span>
 
 #include "daemon/core/scheduler.h"
+#include "daemon/profile/store.h"
 #include "daemon/server/config.h"
 #include "daemon/server/gpus.h"
 #include "daemon/server/log.h"
 #include "daemon/server/mistakes.h"
-#include "daemon/profile/store.h"
 #include "daemon/server/stepper.h"
 
 namespace heddle::server {
@@ -21,8 +21,8 @@ using profiles::ProfileStore;
 
 class Devices {
  public:
-  Devices(const Config& config, const ProfileStore& profiles, Log& log, Mistakes& mistakes,
-          Stepper& stepper);
+  Devices(const Config& config, const profiles::ProfileStore& profiles, Log& log,
+          Mistakes& mistakes, Stepper& stepper);
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
@@ -83,7 +83,7 @@ class Devices {
   void change_all(core::TimeNs now, Change&& change);
 
   const Config& config_;
-  const ProfileStore& profiles_;
+  const profiles::ProfileStore& profiles_;
   Log& log_;
   Mistakes& mistakes_;
   Stepper& stepper_;

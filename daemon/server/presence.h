@@ -2,10 +2,10 @@
 // terms, that it goes. What was measured of its task goes to the profile store. Loop thread only.
 #pragma once
 
+#include "daemon/profile/store.h"
 #include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/policy_in_force.h"
-#include "daemon/profile/store.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
 
@@ -14,7 +14,7 @@ namespace heddle::server {
 class Presence {
  public:
   Presence(Devices& devices, Stepper& stepper, PolicyInForce& policy, const Contention& contention,
-           ProfileStore& profiles, Log& log)
+           profiles::ProfileStore& profiles, Log& log)
       : devices_(devices),
         stepper_(stepper),
         policy_(policy),
@@ -36,7 +36,7 @@ class Presence {
   Stepper& stepper_;
   PolicyInForce& policy_;
   const Contention& contention_;
-  ProfileStore& profiles_;
+  profiles::ProfileStore& profiles_;
   Log& log_;
   bool told_full_ = false;  // that nothing is learned of new kernels
 };

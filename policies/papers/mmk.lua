@@ -90,7 +90,9 @@ return policy {
       if k.priority <= above.top(g) then return run(k) end
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
-        if not g:busy(k.priority) then return run(k, above.credit(k, g, p.inflight_us)) end
+        if not g:busy(k.priority) then
+          return run(k, above.credit(k.predicted_us, g.inflight_us, p.inflight_us))
+        end
         if p.promises and company.may_join(k) then return run(k) end
       end
       for place = 1, math.min(queue.len("offline"), LOOK_AT) do

@@ -35,7 +35,7 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
 }
 
 CUgraphExec make(const Twinned& entry, uint64_t key) {
-  const CUcontext context = context_of(entry.device, groups_of(key));
+  const CUcontext context = context_of(entry.device, set_of(key));
   if (context == nullptr) return nullptr;
   CUgraphExec twin = nullptr;
   const int priority = priority_of(key);
@@ -134,7 +134,7 @@ void make_twins() {
     const RelaxedCapture relaxed;
     const Held held(twins_lock);
     entry.wanted.store(false, std::memory_order_relaxed);
-    const CUcontext primary = context_of(entry.device, 0);
+    const CUcontext primary = context_of(entry.device, {});
     const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
     if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
         !holds(movable == (entry.clone != nullptr)) || !movable || primary == nullptr ||

@@ -66,6 +66,24 @@ def stale_names(path, text):
             yield f"{path}: names {name}, which is not there"
 
 
+def anchors(text):
+    """What `#...` of a link may name, as code hosts make it of headings."""
+    heads = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def dead_links(path, text):
+    if path.suffix != ".md":
+        return
+    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = tree.ROOT / path.parent / name if name else tree.ROOT / path
+        if not target.exists():
+            yield f"{path}: links to {link}, which is not there"
+        elif anchor and anchor not in anchors(target.read_text()):
+            yield f"{path}: links to {link}: no such heading"
+
+
 def entries():
     present = {path.parts[0]: len(path.parts) > 1 for path in tree.files()}
     for name, is_folder in sorted(present.items()):
@@ -95,6 +113,7 @@ def shape():
             continue
         problems += lengths(path, text)
         problems += stale_names(path, text)
+        problems += dead_links(path, text)
         for number, line in enumerate(text.splitlines(), 1):
             if HOSTS.search(line):
                 problems.append(f"{path}:{number}: names a registry host")

@@ -1,4 +1,4 @@
-"""bench/harness, timeline.py, table.py and its parts, without processes: python3 -m unittest."""
+"""bench/harness, keep.py and table.py, without processes: python3 -m unittest."""
 
 import json
 import sys
@@ -10,7 +10,6 @@ sys.path.insert(0, str(BENCH))
 
 import keep  # noqa: E402
 import table  # noqa: E402
-import timeline  # noqa: E402
 from harness import figures, md, report  # noqa: E402
 
 
@@ -70,14 +69,6 @@ class Harness(unittest.TestCase):
         new = table.replaced(text, {"x": "new"})
         self.assertEqual(new, text.replace("old", "new"))
         self.assertEqual(table.replaced(new, {"x": "new"}), new)
-
-    def test_timeline_has_a_lane_for_each_job_and_tells_who_met_whom(self):
-        jobs = [{"name": "a", "role": "latency", "spans_us": [[0, 10, 0], [50, 4, 0]]},
-                {"name": "b", "role": "batch", "spans_us": [[45, 100, 0]]}]
-        document = {"scenario": "s", "row": "mps", "window_us": 200_000, "jobs": jobs}
-        svg = timeline.draw(document, 0, 1000)
-        self.assertEqual(svg.count("<rect x="), 3)
-        self.assertIn("take 4.0 µs on average while best effort is on the GPU (1), 10.0 µs", svg)
 
 
 if __name__ == "__main__":

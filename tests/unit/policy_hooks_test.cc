@@ -52,6 +52,23 @@ TEST(HookTimesTest, QuantilesLieInTheBucketOfTheirCall) {
   EXPECT_DOUBLE_EQ(times.quantile_ns(1), HookTimes::bound_ns(HookTimes::kBuckets - 2));
 }
 
+TEST(HookTimesTest, ATimedCallStandsForThoseThatWereNot) {
+  HookTimes times;
+  uint64_t timed = 0;
+  for (uint64_t call = 0; call < 3 * HookTimes::kTimedEvery + 1; ++call) {
+    const bool this_one = times.times_next();
+    this_one ? times.add(100) : times.pass();
+    timed += this_one ? 1 : 0;
+  }
+  EXPECT_EQ(timed, 4u);
+  EXPECT_EQ(times.calls(), 3 * HookTimes::kTimedEvery + 1);
+  EXPECT_EQ(times.counts()[0], times.calls());
+  EXPECT_EQ(times.sum_ns(), 100 * static_cast<int64_t>(times.calls()));
+  times.pass();
+  EXPECT_EQ(times.counts()[0] + 1, times.calls()) << "the next that is timed counts it";
+  EXPECT_DOUBLE_EQ(times.quantile_ns(1), 125);
+}
+
 TEST_F(PolicyTest, DumpIsCutAndAFaultInItHidesNone) {
   load(
       with_hooks("dump = function() return string.rep('x', 5000) end, "

@@ -1,12 +1,11 @@
 // A probe in a profile: what is measured, what is read and written, and what the core is told.
-#include "daemon/cli/profile/probe.h"
+#include "daemon/profile/probe.h"
 
 #include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {
 namespace {
 
-using cli::Level;
 using core::Channel;
 
 Probe probe() {
@@ -115,7 +114,7 @@ TEST(Probe, MetricsAreOfAKernelOnTheGpu) {
 }
 
 TEST(Probe, NeighboursAreInPartsOfTheirChannelsPeak) {
-  const std::vector<Neighbour> all = cli::neighbours({
+  const std::vector<Neighbour> all = neighbours({
       {{Channel::kDram, "weak"}, 500, 500, 10, 10, 10},
       {{Channel::kDram, "strong"}, 2000, 1000, 10, 5, 8},
       {{Channel::kIssue, "issue"}, 3, 2, 10, 10, 10},
@@ -133,10 +132,10 @@ TEST(Probe, NeighboursAreInPartsOfTheirChannelsPeak) {
 
 TEST(Probe, PressesOnEachChannelAtTwoLevels) {
   std::string unknown;
-  EXPECT_EQ(cli::pressures("", unknown).size(), 18u);
-  EXPECT_EQ(cli::pressures("dram,issue", unknown).size(), 4u);
+  EXPECT_EQ(pressures("", unknown).size(), 18u);
+  EXPECT_EQ(pressures("dram,issue", unknown).size(), 4u);
   EXPECT_EQ(unknown, "");
-  cli::pressures("dram,drum", unknown);
+  pressures("dram,drum", unknown);
   EXPECT_EQ(unknown, "drum");
 }
 

@@ -56,30 +56,6 @@ TEST(Load, TheCommandLineOverridesTheFile) {
   }
 }
 
-TEST(Job, IterationsBelongToTheBlockInWhichTheyBegan) {
-  const Window window{10, 2, 0.5, 0.5, "closed"};
-  const Samples s = within({{9.9, 10.1}, {10.1, 10.4}, {11.9, 12.3}, {12, 12.2}}, window);
-  EXPECT_EQ(s.us, (std::vector<uint32_t>{300'000, 400'000}));
-  EXPECT_NEAR(s.span_s, 2.2, 1e-9);
-  EXPECT_TRUE(within({}, window).us.empty());
-  EXPECT_TRUE(s.tbt_us.empty()) << "an iteration without tokens has no times between them";
-}
-
-TEST(Job, TimesBetweenTokensCountFromTheBeginOfTheIteration) {
-  const Window window{10, 2, 0.5, 0.5, "closed"};
-  const Samples s = within({{9.5, 9.6, 9.7}, {10, 10.3, 10.4, 10.9}, {11, 11.5}}, window);
-  EXPECT_EQ(s.us, (std::vector<uint32_t>{900'000, 500'000}));
-  EXPECT_EQ(s.tbt_us, (std::vector<uint32_t>{300'000, 100'000, 500'000}));
-}
-
-TEST(Job, AnIterationIsALineOfTwoNumbersOrMore) {
-  EXPECT_EQ(parse_iteration("1.5 2.25"), (std::vector<double>{1.5, 2.25}));
-  EXPECT_EQ(parse_iteration("1 2 3.5 "), (std::vector<double>{1, 2, 3.5}));
-  for (const char* other : {"done", "", "7", "1 2 x", "{\"us\":[1]}", "loading 1 2"}) {
-    EXPECT_TRUE(parse_iteration(other).empty()) << other;
-  }
-}
-
 Samples constant(uint32_t us, size_t count) { return {std::vector<uint32_t>(count, us), 1, 0}; }
 
 TEST(Figures, QuantilesAreNearestRank) {
@@ -259,6 +235,7 @@ std::vector<Block> told() {
     hp.tbt_us = {2000, 2000 + 2 * rep};
     be.us.resize(25);
     Block fifo{rep, 2, "fifo", {{"hp", hp}, {"be", be}}, 0.1, {{"granted", 200}}};
+    fifo.counters["hooks_us"] = 20'000;
     if (rep == 1) fifo.counters["policy_faults"] = 3;
     fifo.counted_s = 2;
     fifo.shim_cpu = {{"be", 0.01 * (1 + rep)}};
@@ -287,11 +264,26 @@ TEST(Figures, TokensEnergyShimDecisionsAndFaultsAreAmongThem) {
   EXPECT_EQ(fifo["jobs"]["be"]["shim_cpu"]["value"], 0.02);
   EXPECT_EQ(fifo["jobs"]["be"]["shim_cpu"]["n"], 3);
   EXPECT_EQ(fifo["decisions_per_s"]["value"], 100);
+  EXPECT_EQ(fifo["in_hooks"]["value"], 0.01) << "20 ms of 2 s";
   EXPECT_EQ(fifo["faults"]["value"], 1) << "the mean: a median would hide rare ones";
   EXPECT_EQ(fifo["power_w"]["value"], 150);
   EXPECT_EQ(fifo["energy_per_iteration_j"]["value"], std::round(150.0 / 105 * 1e4) / 1e4);
   // What it did costs 0.8 of 100 J and 0.5 of 100 J alone.
   EXPECT_EQ(fifo["energy_over_alone"]["value"], std::round(150 / 130.0 * 1e4) / 1e4);
+}
+
+TEST(Figures, CostIsOfIterationsOverTheirPartnersPastHeddle) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  auto blocks = told();
+  Samples paired = constant(1010, 4);
+  paired.bypassed_us = {1000, 1000, 1000, 1040};
+  blocks[2].jobs["hp"] = paired;
+  const Json out = summarize(s, plan(s).rows, blocks)["figures"]["fifo"]["jobs"];
+  EXPECT_EQ(out["hp"]["cost"]["typical"]["value"], 0.01);
+  EXPECT_EQ(out["hp"]["cost"]["mean"]["value"], 0) << "one was cheaper by as much";
+  EXPECT_EQ(out["hp"]["cost"]["mean"]["n"], 1);
+  EXPECT_FALSE(out["be"].contains("cost"));
+  EXPECT_EQ(to_json(block_from(to_json(blocks[2]))), to_json(blocks[2]));
 }
 
 TEST(Figures, SpreadIsTheInterquartileRangeOfTheRepetitions) {

@@ -150,7 +150,8 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":1: expect: 'fast enough' must be ROW: FIGURE [/ ROW] <= NUMBER [x idle JOB] (SOURCE), as "
        "in "
        "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise"},
-      {"%copies = 99\n", ":4: job.copies must be a number from 1 to 47"},
+      {"%copies = 0\n", ":1: a scenario needs at least one [[job]]"},
+      {"%copies = 99\n", ":4: job.copies must be a number from 0 to 47"},
       {"baselines = [\"timeslices\"]\n%",
        ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
       {"baselines = [\"split:10/20\"]\n%",
@@ -174,7 +175,7 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%%", ":4: two jobs are called 'a'; give each a name of its own"},
       {"%dimensions = 1\n",
        ":4: unknown key job.dimensions; there are: name copies role priority workload command "
-       "arrivals slo_ms slowdown_max sim"},
+       "arrivals paired slo_ms slowdown_max sim"},
       {"%slo = 1\n", ":4: unknown key job.slo; did you mean 'slo_ms'?"},
       {"[[job]]\nname = \"a\"\nworkload = \"w\"\nrolle = 1\n",
        ":4: unknown key job.rolle; did you mean 'role'?"},
@@ -186,6 +187,8 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second), "
        "\"burst "
        "20 0.5\" (20 requests at once, 0.5 times a second) or \"recorded FILE\""},
+      {"%arrivals = \"open 3\"\npaired = true\n",
+       ":5: job.paired must be left out of a job with arrivals: pairs are of a closed loop"},
       {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},
       {"%slowdown_max = 1\n", ":4: job.slowdown_max must be a number from 1.01 to 100"},
       {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
@@ -269,14 +272,15 @@ TEST(Scenario, AVariantChangesAPair) {
 }
 
 TEST(Scenario, CopiesOfAJobAreJobs) {
-  const auto s =
-      parse(std::string(kJob) + "copies = 3\n[[job]]\nname = \"b\"\ncommand = [\"y\"]\n", "f.toml");
+  const std::string text =
+      std::string(kJob) + "copies = 3\n[[job]]\nname = \"b\"\ncommand = [\"y\"]\n";
+  const auto s = parse(text + "[[job]]\nname = \"c\"\ncommand = [\"z\"]\ncopies = 0\n", "f.toml");
   ASSERT_TRUE(s) << s.error().message;
   ASSERT_EQ(s->jobs.size(), 4U);
   EXPECT_EQ(s->jobs[0].name, "a1");
   EXPECT_EQ(s->jobs[2].name, "a3");
   EXPECT_EQ(s->jobs[2].command, s->jobs[0].command);
-  EXPECT_EQ(s->jobs[3].name, "b");
+  EXPECT_EQ(s->jobs[3].name, "b") << "and none of c";
 }
 
 TEST(Scenario, MistakesInPairsAreNamedWithTheRemedy) {

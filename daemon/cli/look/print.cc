@@ -342,7 +342,7 @@ void print_policies(std::ostream& out, const json& answer) {
   bool papers = false;
   for (const json& policy : answer.at("policies")) {
     if (!std::exchange(papers, policy.value("papers", false)) && papers) {
-      rows.push_back({"", "PAPERS", "", "their rules, and baselines"});
+      rows.push_back({"", "papers:", "", "their rules, and baselines"});
     }
     std::string params;
     for (const json& param : policy.value("params", json::array())) {

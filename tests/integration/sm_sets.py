@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`heddle run --sms` on the simulated GPU: a program computes the same on some SMs as on all, alone
 and gated; two programs on ranges that meet never share an SM; what is asked for is told; a program
-whose kernels wait for each other's launches ends; a gated graph is fenced: partition.py RANKS."""
+whose kernels wait for each other's launches ends; a gated graph has an SM set: sm_sets.py RANKS."""
 
 import json
 import pathlib
@@ -16,16 +16,16 @@ PROGRAM = ROOT / "tests/gpu/programs/sim_order.py"
 GRAPH = ROOT / "tests/gpu/programs/sim_graph.py"
 NODES = 4  # of its graph
 LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an H200
-FENCE = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
+SET = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
 FENCE_OF_LOW = 24
-FENCE_OF_GAPFILL = 68  # of 64
+SET_OF_GAPFILL = 68  # of 64
 HANGS_SECONDS = 20  # it takes some tenths of a second
 
 FENCES = """
 -- Everybody asks, and every other launch of a client goes to 24 SMs if it can.
 queue.create("all")
 return policy {
-  name = "fences", api = 1, version = "1.0.0",
+  name = "sets", api = 1, version = "1.0.0",
   hooks = {
     client_active = function(c) return GATE end,
     enqueue = function(k) return queue.insert("all", k, 0) end,
@@ -103,8 +103,8 @@ def check(where):
         told = client(where, label)
         counters = told["counters"]
         expect(told["sm_count"] == sms, told)
-        expect(counters["partitioned"] == wanted["launches"], counters)
-        expect(counters["unpartitioned"] == 0, counters)
+        expect(counters["on_sm_set"] == wanted["launches"], counters)
+        expect(counters["off_sm_set"] == 0, counters)
         expect(counters["marker_errors"] == 0, counters)
         one.end()
 
@@ -123,18 +123,18 @@ def check(where):
         expect(set(seen) == {sms}, (label, set(seen)))
 
 
-def check_fences(where):
-    """By grant: the launches that the policy fences run there, and no others; the answers stay."""
+def check_sets(where):
+    """By grant: launches that the policy keeps on a set run there, no others; the answers stay."""
     where.stop_daemon()
-    where.next_gpu("fences")
-    policy = where.folder / "fences.lua"
+    where.next_gpu("sets")
+    policy = where.folder / "sets.lua"
     policy.write_text(FENCES)
     where.start_daemon(policy)
     bare = Running(where, "bare")
     wanted = bare.result()
     bare.end()
     seen = {}
-    for label, words, inside in (("whole", ("--class", "batch"), FENCE),
+    for label, words, inside in (("whole", ("--class", "batch"), SET),
                                  ("quarter", ("--sms", "25%"), FENCE_OF_LOW)):
         one = Running(where, label, *words)
         found = one.result()
@@ -143,17 +143,17 @@ def check_fences(where):
         seen[label] = (inside, told["counters"], told["devices"][0]["granted"])
         one.end()
     stats = where.heddle("status")["devices"][0]["stats"]
-    expect(stats["fenced"] > 0 and stats["unfenced"] == 0, stats)
+    expect(stats["on_sm_set"] > 0 and stats["off_sm_set"] == 0, stats)
     ran = where.kernels(list(seen))
     for label, (inside, counters, granted) in seen.items():
         sms = [kernel["sms"] for kernel in ran[label]]
-        fenced = sms.count(inside)
+        on_set = sms.count(inside)
         # Every other ask.
-        expect(granted / 2 - 1 < fenced <= granted / 2 + 1, (label, granted, fenced))
+        expect(granted / 2 - 1 < on_set <= granted / 2 + 1, (label, granted, on_set))
         expect(set(sms) <= {inside, LOW if label == "quarter" else 132}, (label, set(sms)))
-        expect(counters["unpartitioned"] == 0, counters)
+        expect(counters["off_sm_set"] == 0, counters)
         if label == "whole":
-            expect(counters["partitioned"] in (fenced, fenced + 1), (counters, fenced))
+            expect(counters["on_sm_set"] in (on_set, on_set + 1), (counters, on_set))
 
 
 def check_sizes(where):
@@ -172,20 +172,20 @@ def check_sizes(where):
     told = client(where, "sized")
     one.end()
     expect(told["devices"][0]["granted"] == 0, told)
-    expect(told["counters"]["unpartitioned"] == 0, told)
+    expect(told["counters"]["off_sm_set"] == 0, told)
     sms = [kernel["sms"] for kernel in where.kernels(["sized"])["sized"]]
     # What is launched before the daemon has heard of the kernel runs on all.
     expect(set(sms) <= {SIZE, 132} and sms.count(SIZE) > 0.5 * len(sms), sms)
-    expect(sms.count(SIZE) <= told["counters"]["partitioned"] <= sms.count(SIZE) + 1,
+    expect(sms.count(SIZE) <= told["counters"]["on_sm_set"] <= sms.count(SIZE) + 1,
            (told["counters"], sms.count(SIZE)))
 
 
 def check_graphs(where):
-    """By grant: a gated graph is on the fence that its policy chose, once its twin is there."""
+    """By grant: a gated graph is on the set that its policy chose, once its twin is there."""
     where.stop_daemon()
     where.next_gpu("graphs")
     where.start_daemon("gapfill")
-    where.heddle("policy", "set", "gapfill", "slowdown_pct=0")  # fenced, and nothing tried
+    where.heddle("policy", "set", "gapfill", "slowdown_pct=0")  # on its set, and nothing tried
     bare = Running(where, "bare", program=GRAPH)
     wanted = bare.result()
     bare.end()
@@ -197,40 +197,40 @@ def check_graphs(where):
     one.end()
     latency.finish()
     stats = where.heddle("status")["devices"][0]["stats"]
-    expect(stats["fenced"] > 20 and stats["unfenced"] == 0, stats)
+    expect(stats["on_sm_set"] > 20 and stats["off_sm_set"] == 0, stats)
     counters = told["counters"]
     expect(counters["graph_twins"] == 1, counters)
     # The first ones go as they are, until the twin is made.
-    expect(counters["partitioned"] > 0.7 * stats["fenced"], (counters, stats))
+    expect(counters["on_sm_set"] > 0.7 * stats["on_sm_set"], (counters, stats))
     sms = [kernel["sms"] for kernel in where.kernels(["graph"])["graph"]]
-    expect(set(sms) <= {FENCE_OF_GAPFILL, 132}, set(sms))
-    expect(sms.count(FENCE_OF_GAPFILL) == NODES * counters["partitioned"], (counters, len(sms)))
+    expect(set(sms) <= {SET_OF_GAPFILL, 132}, set(sms))
+    expect(sms.count(SET_OF_GAPFILL) == NODES * counters["on_sm_set"], (counters, len(sms)))
 
 
 def check_waiting_kernels(where, ranks):
-    """Kernels that run until another thread's launch has come, under a policy that fences."""
+    """Kernels that run until another thread's launch has come, under a policy with SM sets."""
     where.stop_daemon()
     where.next_gpu("waiting")
-    where.start_daemon(where.folder / "fences.lua")
+    where.start_daemon(where.folder / "sets.lua")
     command = [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", "--label", "waiting",
                "--", ranks, "--ranks", "2", "--count", "2", "--iterations", "25"]
     try:
         done = subprocess.run(command, env=where.env, timeout=HANGS_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise stage.StageError("kernels that wait for launches hang behind a fence") from error
+        raise stage.StageError("kernels that wait for launches hang on an SM set") from error
     expect(done.returncode == 0, "the ranks failed")
     stats = where.heddle("status")["devices"][0]["stats"]
-    expect(stats["fenced"] > 0 and stats["unfenced"] == 0, stats)
+    expect(stats["on_sm_set"] > 0 and stats["off_sm_set"] == 0, stats)
 
 
 def main():
     if not stage.HEDDLE.exists():
         print("dist/ is not installed: cmake --install build/release")
         return 77
-    where = stage.Stage(ROOT / "out/partition", "mps")
+    where = stage.Stage(ROOT / "out/sm_sets", "mps")
     try:
         check(where)
-        check_fences(where)
+        check_sets(where)
         check_sizes(where)
         check_graphs(where)
         check_waiting_kernels(where, sys.argv[1])

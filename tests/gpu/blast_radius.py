@@ -21,11 +21,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import report
-from harness.processes import Daemon, HostError, Job, Mps, NoMps
-from harness.session import Session, add_origin, origin
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from harness import report  # noqa: E402
+from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+from harness.session import Session, add_origin, origin  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 FAULT_AFTER_S = 2.0
 WATCH_S = 3.0
 SILENT_S = 6.0
@@ -202,10 +203,10 @@ class BlastRadius(Session):
 
     def program(self, folder):
         if self.options.sim:
-            return [sys.executable, HERE / "workloads/mock_blast.py"]
+            return [sys.executable, BENCH / "workloads/mock_blast.py"]
         built = folder / "blast"
         nvcc = ["nvcc", "-O2", f"-arch={self.options.arch}", "-std=c++17",
-                HERE / "workloads/blast.cu", "-o", built]
+                BENCH / "workloads/blast.cu", "-o", built]
         path = os.environ["PATH"] + ":/usr/local/cuda/bin"
         done = subprocess.run(nvcc, text=True, capture_output=True, timeout=150,
                               env=os.environ | {"PATH": path})
@@ -242,7 +243,7 @@ def parse(arguments):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--dist", type=Path, default=Path("dist"), help="install tree of heddle")
-    add("--out", type=Path, default=HERE / "results/blast_radius.json")
+    add("--out", type=Path, default=BENCH / "results/blast_radius.json")
     add("--only", default=",".join(CONDITIONS), type=lambda text: text.split(","))
     add("--reps", type=int, default=3)
     add("--budget-s", type=float, default=300)
@@ -254,7 +255,7 @@ def parse(arguments):
     for name in options.only:
         if name not in CONDITIONS:
             parser.error(f"no condition {name}; there are: {', '.join(CONDITIONS)}")
-    return add_origin(options, "bench/blast_radius.py", arguments)
+    return add_origin(options, "tests/gpu/blast_radius.py", arguments)
 
 
 def main():
