@@ -46,7 +46,8 @@ json bounds_json(const core::Scheduler& scheduler) {
 json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store) {
   const core::Config& config = scheduler.config();
   const core::Policy* const policy = engine.policy.on(config.device);
-  json all = metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
+  json all =
+      metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
   all.update({{"index", config.device},
               {"uuid", engine.devices.gpus().text(config.device)},
               {"policy", policy != nullptr ? store.describe(*policy) : json::object()},
