@@ -349,7 +349,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
   const Mix half = kernel(10, shape(132, 1024, 16));
   EXPECT_EQ(slowdown(half, half), 1);
   Mix low = filling(264, 20), high = filling(264, 10);
-  low.sms = kLowHalf, high.sms = kHighHalf;
+  low.sm_set = kLowHalf, high.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(low, high), 1);
 }
 
@@ -358,7 +358,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
 TEST(InterferenceTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
   const auto beside = [](double other_us) {
     Mix a = filling(66, 10), b = filling(66, other_us);
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     for (Mix* m : {&a, &b}) {
       m->use.dram_cold = m->use[Channel::kDram] = 0.9F;
       m->use[Channel::kL2Capacity] = 0.8F;
