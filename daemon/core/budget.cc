@@ -38,7 +38,6 @@ void RecentMix::add(const Use* use, const LaunchShape& shape, double us) {
     add(mix_.use.dram_cold, use->dram_cold);
     add(mix_.use.l1_reuse, use->l1_reuse);
     add(mix_.use.l2_reuse, use->l2_reuse);
-    add(mix_.use.even, use->even);
     mix_.use.smem_ways = use->smem_ways;
   }
   since_us_ += us;
@@ -325,7 +324,7 @@ const Use* Scheduler::State::use_here(const Kernel& k, double us) {
   KernelStats& s = *k.stats;
   const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
   if (apart && us > 0 && k.facts.block_threads != 0) {
-    s.use = std::make_unique<Use>(use_of(s.metrics, shape_of(k), us, model));
+    s.use = std::make_unique<Use>(use_of(s.metrics, us, model));
     s.use_us = us;
   }
   return s.use.get();
