@@ -10,7 +10,7 @@
 
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
-#include "daemon/core/client.h"
+#include "daemon/core/client/client.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/scheduler.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/core/client.h"
+#include "daemon/core/client/client.h"
 
 #include <algorithm>
 
