@@ -29,7 +29,7 @@ bool Scheduler::State::goes_first(const Client& above, const Client& below) cons
 // Of what the client has in flight, what is in nobody's way: time-sliced a fence keeps nobody's SMs
 // free.
 double Scheduler::State::fenced_us(const Client& c) const {
-  return config.mps ? std::min(c.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
+  return config.mps ? std::min(c.work.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
 }
 
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
@@ -37,20 +37,21 @@ double Scheduler::State::fenced_us(const Client& c) const {
 // its free streams, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
-  for (const Client* other : active_below(c.priority)) {
-    const bool gated = other->window_us == kWindowGated;
+  for (const Client* other : active_below(c.rule.priority)) {
+    const bool gated = other->standing.window_us == kWindowGated;
     if (goes_first(c, *other)) {
-      const double in_flight_us = other->outstanding.longest_hold_us();
-      hold_us =
-          std::max({hold_us, gated ? other->credit_us : other->longest_hold_us, in_flight_us});
-    } else if (other->leased()) {
+      const double in_flight_us = other->work.outstanding.longest_hold_us();
+      hold_us = std::max(
+          {hold_us, gated ? other->standing.credit_us : other->work.longest_hold_us, in_flight_us});
+    } else if (other->standing.leased()) {
       return kUnlimitedUs;
     } else {
       const double in_flight_us = other->remaining_us(clock) - fenced_us(*other);
-      const double launches =
-          std::max(1u, std::min(other->free_streams, other->outstanding.used_streams()));
-      const double window_us = other->window_us + launches * other->longest_us;
-      sum_us += gated ? in_flight_us + other->credit_us : std::max(in_flight_us, window_us);
+      const double launches = std::max(
+          1u, std::min(other->standing.free_streams, other->work.outstanding.used_streams()));
+      const double window_us = other->standing.window_us + launches * other->work.longest_us;
+      sum_us +=
+          gated ? in_flight_us + other->standing.credit_us : std::max(in_flight_us, window_us);
     }
   }
   const double in_the_way_us = sum_us + hold_us;
@@ -60,20 +61,21 @@ double Scheduler::State::bound_us(const Client& c) const {
 // Whether work that was in the way when the gap ended still is, so that it may yet be judged; not
 // for what is measured alone, or a client of many short gaps would have few of them judged.
 bool Scheduler::State::still_in_the_way(const Client& c) const {
-  const TimeNs since = c.ended_gap.at;
-  const auto below = active_below(c.priority);
-  return !c.ended_gap.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
-    return other->outstanding.any_from(since) && (other->done_at < since || !goes_first(c, *other));
+  const TimeNs since = c.bound.last.at;
+  const auto below = active_below(c.rule.priority);
+  return !c.bound.last.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
+    return other->work.outstanding.any_from(since) &&
+           (other->work.done_at < since || !goes_first(c, *other));
   });
 }
 
 void Scheduler::State::end_gap(Client& c, TimeNs at) {
-  if (at <= c.gap_start) return;  // between a row and what tells of it nobody is let in
+  if (at <= c.rhythm.gap_start) return;  // between a row and what tells of it nobody is let in
   const double bound = bound_us(c);
   if (bound == 0) return;
-  if (!still_in_the_way(c)) c.ended_gap = {at, bound, c.worked_us, bound == kUnlimitedUs};
-  c.added_us_max = std::max(c.added_us_max, bound);
-  ++c.gaps_filled;
+  if (!still_in_the_way(c)) c.bound.last = {at, bound, c.gpu_time.worked_us, bound == kUnlimitedUs};
+  c.bound.added_us_max = std::max(c.bound.added_us_max, bound);
+  ++c.bound.gaps_filled;
   ++stats.gaps_filled;
 }
 
@@ -86,10 +88,10 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
 void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us,
                                   TimeNs done_before) {
   if (config.mps && work.fence != 0) return;
-  TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
-  if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
-  for (Client* above : active_above(c.priority)) {
-    EndedGap& gap = above->ended_gap;
+  TimeNs looks_since = c.asking.queued > 0 ? c.asking.asking_since : kNever;
+  if (c.work.waiting_since != 0) looks_since = std::min(looks_since, c.work.waiting_since);
+  for (Client* above : active_above(c.rule.priority)) {
+    EndedGap& gap = above->bound.last;
     if (gap.judged || work.posted_at > gap.at) continue;
     const bool looked = looks_since <= gap.at + to_ns(gap.bound_us - kNoticeUs);
     if (!looked && measured_us == 0) continue;
@@ -102,16 +104,16 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
       if (work.posted_at + to_ns(kReachUs + config.switch_us) > gap.at) continue;
       if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
     } else if (!config.mps) {
-      lasted_us -= above->worked_us - gap.worked_us;
+      lasted_us -= above->gpu_time.worked_us - gap.worked_us;
     }
     if (lasted_us <= gap.bound_us) continue;
     gap.judged = true;
-    ++above->gaps_exceeded;
+    ++above->bound.gaps_exceeded;
     ++stats.bound_violations;
     const double before_us = to_us(gap.at - work.posted_at);
     const Violation found{c.id,      work.kernel,       lasted_us,  gap.bound_us,
                           before_us, work.predicted_us, measured_us};
-    if (found.over_us() > above->worst.over_us()) above->worst = found;
+    if (found.over_us() > above->bound.worst.over_us()) above->bound.worst = found;
   }
 }
 

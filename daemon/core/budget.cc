@@ -206,12 +206,12 @@ Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t k
   if (beside_us <= 0) return {0, Channel::kSlots, us, true};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
   const uint32_t victims = runs_on(victim);
-  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version(), victims};
+  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.promise.mix.version(), victims};
   PriceCache::Entry& entry = prices.at(key);
   if (entry.key != key) {
     entry = {key, kUnknownSlowdown, Channel::kSlots};
     const Kernel* k = by.kernel(kernel);
-    Mix mixes[] = {victim.mix.mix(), {}};
+    Mix mixes[] = {victim.promise.mix.mix(), {}};
     mixes[0].sms = victims;
     mixes[1].sms = fence != 0 ? fence : by.partition;
     mixes[1].duration_us = us;
@@ -234,20 +234,22 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   if (promises == 0) return;
   const Kernel* k = c.kernel(work.kernel);
   if (k != nullptr) {
-    c.mix.add(use_here(*k, work.predicted_us),
-              k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{}, work.predicted_us);
+    c.promise.mix.add(use_here(*k, work.predicted_us),
+                      k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{},
+                      work.predicted_us);
   }
   for (Client* victim : active) {
-    if (victim->priority >= c.priority || !victim->account.promised()) continue;
+    if (victim->rule.priority >= c.rule.priority || !victim->promise.account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
     const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
-    victim->account.charge(c.id, p);
+    victim->promise.account.charge(c.id, p);
   }
 }
 
 void Scheduler::State::refill_accounts(double us) {
   for (Client* c : active) {
-    if (c->at_work && c->account.promised()) c->account.at_work(us, residents > 1);
+    if (c->at_work && c->promise.account.promised())
+      c->promise.account.at_work(us, gpu_time.residents() > 1);
   }
 }
 
@@ -255,10 +257,10 @@ void Scheduler::State::refill_accounts(double us) {
 BudgetVerdict Scheduler::State::promises_afford(const Client& by, uint32_t kernel, double us,
                                                 uint32_t fence) {
   if (promises == 0) return {};
-  for (const Client* victim : active_above(by.priority)) {
-    if (!victim->account.promised()) continue;
+  for (const Client* victim : active_above(by.rule.priority)) {
+    if (!victim->promise.account.promised()) continue;
     const Price p = price(*victim, by, kernel, us, fence, gap_for(*victim, 0));
-    if (victim->account.affords(victim->account.corrected(by.id, p))) continue;
+    if (victim->promise.account.affords(victim->promise.account.corrected(by.id, p))) continue;
     return {false, victim->id, p.channel};
   }
   return {};
@@ -279,7 +281,8 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
 
 // The SMs of what the client has in flight, or else of what it launched last.
 uint32_t Scheduler::State::runs_on(const Client& c) const {
-  const uint32_t set = c.outstanding.empty() ? set_of(c, c.last_kernel) : c.outstanding.fence();
+  const uint32_t set =
+      c.work.outstanding.empty() ? set_of(c, c.rhythm.last_kernel) : c.work.outstanding.fence();
   return set != 0 ? set : c.partition;
 }
 
@@ -289,11 +292,11 @@ double Scheduler::State::slowdown(ClientId id) {
   if (victim == nullptr) return 1;
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
-  mixes[count] = victim->mix.mix();
+  mixes[count] = victim->promise.mix.mix();
   mixes[count++].sms = runs_on(*victim);
   for (const Client* c : active) {
     if (c == victim || !c->at_work || count == mixes.size()) continue;
-    mixes[count] = c->mix.mix();
+    mixes[count] = c->promise.mix.mix();
     mixes[count++].sms = runs_on(*c);
   }
   return core::predict({mixes.data(), count}, 0, model).slowdown;
@@ -302,7 +305,7 @@ double Scheduler::State::slowdown(ClientId id) {
 double Scheduler::State::channel_left(Channel channel) const {
   double left = model.limits[index_of(channel)].capacity;
   for (const Client* c : active) {
-    if (c->at_work) left -= std::max(0.0, static_cast<double>(c->mix.mix().use[channel]));
+    if (c->at_work) left -= std::max(0.0, static_cast<double>(c->promise.mix.mix().use[channel]));
   }
   return std::max(0.0, left);
 }

@@ -17,7 +17,7 @@ void Scheduler::State::check() const {
   HEDDLE_CHECK(clients_by_id.size() == client_ids.size());
   HEDDLE_CHECK(std::is_sorted(client_ids.begin(), client_ids.end()));
   const auto more_important = [](const Client* a, const Client* b) {
-    return a->priority < b->priority;
+    return a->rule.priority < b->rule.priority;
   };
   HEDDLE_CHECK(std::is_sorted(active.begin(), active.end(), more_important));
   size_t asking = 0, at_work = 0, resident = 0;
@@ -25,14 +25,14 @@ void Scheduler::State::check() const {
     const Client& c = *client;
     HEDDLE_CHECK(c.id == id);
     HEDDLE_CHECK(std::count(active.begin(), active.end(), &c) == (c.active ? 1 : 0));
-    HEDDLE_CHECK(c.outstanding.empty() || c.active);
-    HEDDLE_CHECK(c.gpu_us <= c.worked_us + 1);
-    asking += c.queued;
+    HEDDLE_CHECK(c.work.outstanding.empty() || c.active);
+    HEDDLE_CHECK(c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
+    asking += c.asking.queued;
     at_work += c.active ? 1 : 0;
-    resident += c.resident ? 1 : 0;
+    resident += c.gpu_time.resident ? 1 : 0;
   }
   HEDDLE_CHECK(at_work == active.size());
-  HEDDLE_CHECK(resident == residents);
+  HEDDLE_CHECK(resident == gpu_time.residents());
   HEDDLE_CHECK(asking == waiting_count);
   check_waiting();
 }
@@ -44,7 +44,8 @@ void Scheduler::State::check_waiting() const {
     ++used;
     const auto found = clients_by_id.find(w.client->id);
     HEDDLE_CHECK(found != clients_by_id.end() && found->second.get() == w.client);
-    HEDDLE_CHECK(w.thread < w.client->asks.size() && &waiting[w.client->asks[w.thread]] == &w);
+    HEDDLE_CHECK(w.thread < w.client->asking.by_thread.size() &&
+                 &waiting[w.client->asking.by_thread[w.thread]] == &w);
     HEDDLE_CHECK(w.queue < static_cast<int32_t>(queues.size()));
     placed += w.queue >= 0 ? 1 : 0;
   }

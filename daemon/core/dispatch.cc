@@ -45,7 +45,7 @@ bool Scheduler::State::faulted(HookResult result) {
     faults.clear();
     queues.clear();
     for (Waiting& w : waiting) w.queue = -1;
-    for (const ClientId id : client_ids) find(id)->forget_policy();
+    for (const ClientId id : client_ids) find(id)->standing.forget_policy();
     windows_dirty = dispatch_wanted = true;
   }
   return true;
@@ -56,24 +56,24 @@ bool Scheduler::State::faulted(HookResult result) {
 std::span<Client* const> Scheduler::State::active_above(int priority) const {
   if (priority <= highest_active()) return {};
   return {active.begin(), std::partition_point(active.begin(), active.end(), [&](const Client* c) {
-            return c->priority < priority;
+            return c->rule.priority < priority;
           })};
 }
 
 std::span<Client* const> Scheduler::State::active_below(int priority) const {
-  if (active.empty() || active.back()->priority <= priority) return {};
+  if (active.empty() || active.back()->rule.priority <= priority) return {};
   return {std::partition_point(active.begin(), active.end(),
-                               [&](const Client* c) { return c->priority <= priority; }),
+                               [&](const Client* c) { return c->rule.priority <= priority; }),
           active.end()};
 }
 
 int Scheduler::State::highest_active() const {
-  return active.empty() ? kPriorityCount : active.front()->priority;
+  return active.empty() ? kPriorityCount : active.front()->rule.priority;
 }
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
-  if (c.choice.take(verdict)) windows_dirty = true;
+  if (c.standing.choice.take(verdict)) windows_dirty = true;
 }
 
 void Scheduler::State::refresh_windows() {
@@ -83,19 +83,20 @@ void Scheduler::State::refresh_windows() {
   lent_until = kNever;
   highest_attached = kPriorityCount;
   for (const ClientId id : client_ids) {
-    highest_attached = std::min(highest_attached, find(id)->priority);
+    highest_attached = std::min(highest_attached, find(id)->rule.priority);
   }
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
-    if (c.choice.lends(clock)) lent_until = std::min(lent_until, c.choice.lent_until);
-    const uint32_t us = bypass ? kWindowLeased : window_of(c, c.choice);
-    send_window(c, us, builtin_free_streams(c.priority, highest_active(), us));
+    if (c.standing.choice.lends(clock))
+      lent_until = std::min(lent_until, c.standing.choice.lent_until);
+    const uint32_t us = bypass ? kWindowLeased : window_of(c, c.standing.choice);
+    send_window(c, us, builtin_free_streams(c.rule.priority, highest_active(), us));
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
   for (uint32_t slot = 0; waiting_count > 0 && slot < waiting.size(); ++slot) {
     const Client* c = waiting[slot].client;
-    if (c != nullptr && waiting[slot].queue < 0 && c->window_sent_at == clock &&
-        c->window_us == kWindowGated) {
+    if (c != nullptr && waiting[slot].queue < 0 && c->standing.window_sent_at == clock &&
+        c->standing.window_us == kWindowGated) {
       enqueue(slot);
       dispatch_wanted = true;
     }
@@ -103,23 +104,25 @@ void Scheduler::State::refresh_windows() {
 }
 
 uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice) const {
-  if (choice.refused) return c.fail_closed ? kWindowGated : kWindowLeased;
-  const uint32_t builtin = builtin_window(c.priority, highest_active(), highest_attached, config);
-  return std::min(choice.window_us(builtin, clock), c.window_max_us);
+  if (choice.refused) return c.rule.fail_closed ? kWindowGated : kWindowLeased;
+  const uint32_t builtin =
+      builtin_window(c.rule.priority, highest_active(), highest_attached, config);
+  return std::min(choice.window_us(builtin, clock), c.rule.window_max_us);
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
   const uint32_t kept = isolated_set(c);
-  if (c.window_sent && c.window_us == window_us && c.free_streams == free_streams &&
-      c.refused_sent == c.choice.refused && c.kept == kept) {
+  if (c.standing.window_sent && c.standing.window_us == window_us &&
+      c.standing.free_streams == free_streams &&
+      c.standing.refused_sent == c.standing.choice.refused && c.kept == kept) {
     return;
   }
   c.kept = kept;
-  c.window_sent = true;
-  c.refused_sent = c.choice.refused;
-  c.window_sent_at = clock;
-  c.window_us = window_us;
-  c.free_streams = free_streams;
+  c.standing.window_sent = true;
+  c.standing.refused_sent = c.standing.choice.refused;
+  c.standing.window_sent_at = clock;
+  c.standing.window_us = window_us;
+  c.standing.free_streams = free_streams;
   c.at_work = c.busy(clock);
   c.settled_until = settle_at = 0;
   tell_window(c);
@@ -129,20 +132,20 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_
 
 // Under a new epoch, with which credit that was given under the one before ends.
 void Scheduler::State::tell_window(Client& c) {
-  c.credit_us = 0;
-  ++c.epoch;
+  c.standing.begin_epoch();
   Decision d;
   d.kind = DecisionKind::kWindow;
   d.device = config.device;
-  const bool lent = c.choice.lends(clock) && c.window_us == c.choice.lent_us;
-  const bool by_policy = c.choice.chosen || lent;
+  const bool lent =
+      c.standing.choice.lends(clock) && c.standing.window_us == c.standing.choice.lent_us;
+  const bool by_policy = c.standing.choice.chosen || lent;
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.at = clock;
   d.client = c.id;
-  d.window_us = c.window_us;
-  d.free_streams = static_cast<uint8_t>(c.free_streams);
-  d.epoch = c.epoch;
-  d.managed = c.choice.refused ? 0 : 1;
+  d.window_us = c.standing.window_us;
+  d.free_streams = static_cast<uint8_t>(c.standing.free_streams);
+  d.epoch = c.standing.epoch;
+  d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
   d.partition = c.kept;
   d.ring = c.ring;
@@ -151,8 +154,9 @@ void Scheduler::State::tell_window(Client& c) {
 }
 
 int8_t Scheduler::State::launch_priority_of(const Client& c) const {
-  return c.launch_priority != kBuiltinPriority ? static_cast<int8_t>(c.launch_priority)
-                                               : builtin_launch_priority(c.priority, config);
+  return c.standing.launch_priority != kBuiltinPriority
+             ? static_cast<int8_t>(c.standing.launch_priority)
+             : builtin_launch_priority(c.rule.priority, config);
 }
 
 // ---- asks and grants --------------------------------------------------------------------------
@@ -174,10 +178,10 @@ void Scheduler::State::release(uint32_t slot) {
   if (w.queue >= 0 && static_cast<size_t>(w.queue) < queues.size()) {
     queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
   }
-  HEDDLE_CHECK(w.client != nullptr && w.client->queued > 0 && waiting_count > 0);
+  HEDDLE_CHECK(w.client != nullptr && w.client->asking.queued > 0 && waiting_count > 0);
   if (shadow != nullptr) shadow->forget(slot);
-  --w.client->queued;
-  w.client->asks[w.thread] = kNoSlot;
+  --w.client->asking.queued;
+  w.client->asking.by_thread[w.thread] = kNoSlot;
   --waiting_count;
   w.client = nullptr;
   ++w.generation;
@@ -200,7 +204,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   d.client = c.id;
   d.ask_seq = w.ask_seq;
   d.thread = w.thread;
-  d.epoch = c.epoch;
+  d.epoch = c.standing.epoch;
   const Kernel* kernel = c.kernel(w.kernel);
   int launch_priority = verdict.launch_priority;
   if (launch_priority == kBuiltinPriority && kernel != nullptr) {
@@ -209,28 +213,26 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   d.launch_priority = launch_priority == kBuiltinPriority ? launch_priority_of(c)
                                                           : static_cast<int8_t>(launch_priority);
   d.partition = fence_of(c, w, verdict.sm);
-  ++c.granted;
+  ++c.told.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
-  turn_us[static_cast<size_t>(c.priority)] =
-      std::max(turn_us[static_cast<size_t>(c.priority)], w.turn_us);
+  turn_us[static_cast<size_t>(c.rule.priority)] =
+      std::max(turn_us[static_cast<size_t>(c.rule.priority)], w.turn_us);
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
   work.waited_us = to_us(clock - w.asked_at);
-  c.waits.add(work.waited_us);
+  c.told.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
   work.fence = w.unmovable ? 0 : d.partition;
   work.granted = true;
   predict(c, work);
-  c.gap_open = false;
+  c.rhythm.gap_open = false;
   work.stream = w.stream;
   add_work(c, work);
   settle(c);
-  if (w.thread >= c.by_thread.size()) c.by_thread.resize(w.thread + 1u);
-  Granted& granted = c.by_thread[w.thread];
-  granted = {w.ask_seq, c.epoch, d.partition};
+  Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.partition});
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
   decisions.push_back(d);
   recent[recent_count++ % recent.size()] = d;
@@ -242,15 +244,17 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
 // not long before the last that was served, so that neither does a pause.
 void Scheduler::State::take_turn(Waiting& w) {
   Client& c = *w.client;
-  w.turn_us = std::max(c.turn_us, turn_us[static_cast<size_t>(c.priority)] - kTurnLagUs);
-  c.turn_us = w.turn_us + std::max(1.0, predict(c, w.kernel) + w.by_credit_us) / c.share;
+  w.turn_us =
+      std::max(c.asking.turn_us, turn_us[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
+  c.asking.turn_us =
+      w.turn_us + std::max(1.0, c.predict_us(w.kernel) + w.by_credit_us) / c.rule.share;
 }
 
 // The built-in's choice: the most important client that nobody above holds up; equals by turns, and
 // as each may have one launch on the GPU, in equal numbers where all of them wait.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world) const {
   const auto turn = [](const Waiting& w) {
-    return std::tuple(w.client->priority, w.turn_us, w.arrival);
+    return std::tuple(w.client->rule.priority, w.turn_us, w.arrival);
   };
   uint32_t best = kNoSlot;
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
@@ -258,14 +262,15 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world)
     if (w.client == nullptr || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
-    const uint32_t window_us = world != nullptr ? world->window_of(*w.client) : w.client->window_us;
+    const uint32_t window_us =
+        world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
     const bool leased = window_us == kWindowLeased;
     const bool free_window = window_us != kWindowGated;
     const double room = window_us - w.client->remaining_us(clock);
     const bool at_work =
-        world != nullptr ? world->at_work(*w.client) : !w.client->outstanding.empty();
+        world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
     const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
-                                  : !busy(w.client->priority) && !at_work;
+                                  : !busy(w.client->rule.priority) && !at_work;
     if (!fits) continue;
     if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;
   }
@@ -367,8 +372,8 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   s.faults.clear();
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
-    c.added_us_max = 0;
-    c.forget_policy();
+    c.bound.added_us_max = 0;
+    c.standing.forget_policy();
   }
   // It may be lost to its faults in the middle: then nobody has a window of it any more.
   for (const ClientId id : s.client_ids) {
@@ -409,7 +414,7 @@ void Scheduler::set_sm_total(uint32_t sm_total) {
   State& s = *state_;
   s.config.sm_total = sm_total;
   for (const auto& [id, c] : s.clients_by_id) {
-    for (Kernel& k : c->kernels) {
+    for (Kernel& k : c->known.kernels) {
       k.waves = k.waves_on(c->partition != 0 ? c->groups.sms_of(c->partition) : sm_total);
     }
   }
@@ -424,9 +429,9 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   // A window carries the launch priority, which the mode decides as well.
   for (const ClientId id : s.client_ids) {
     Client& c = *s.find(id);
-    c.window_sent = false;
-    c.added_us_max = 0;  // the bound is another
-    c.ended_gap = {};
+    c.standing.window_sent = false;
+    c.bound.added_us_max = 0;  // the bound is another
+    c.bound.last = {};
   }
   s.refresh_windows();
   s.dispatch();

@@ -10,8 +10,8 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
                             LaunchView& v) const {
   v.client = c.id;
   v.kind = kind;
-  v.priority = c.priority;
-  v.predicted_us = predict(c, kernel);
+  v.priority = c.rule.priority;
+  v.predicted_us = c.predict_us(kernel);
   v.wave_us = v.mean_us = v.predicted_us;
   if (const Kernel* k = c.kernel(kernel)) {
     if (k->stats->duration.known()) v.mean_us = k->stats->duration.us();
@@ -44,19 +44,19 @@ bool Scheduler::State::client(ClientId id, ClientView& v) const {
   if (it == clients_by_id.end()) return false;
   const Client& c = *it->second;
   v = {.id = c.id,
-       .name = c.name,
-       .label = c.label,
-       .uid = c.uid,
-       .pid = c.pid,
-       .priority = c.priority,
-       .share = c.share,
-       .slo_ms = c.slo_ms,
-       .window_us = c.window_us,
-       .queued = c.queued,
-       .inflight_us = c.remaining_us(clock) + c.credit_us,
-       .gpu_us = c.gpu_us,
+       .name = c.who.name,
+       .label = c.who.label,
+       .uid = c.who.uid,
+       .pid = c.who.pid,
+       .priority = c.rule.priority,
+       .share = c.rule.share,
+       .slo_ms = c.rule.slo_ms,
+       .window_us = c.standing.window_us,
+       .queued = c.asking.queued,
+       .inflight_us = c.remaining_us(clock) + c.standing.credit_us,
+       .gpu_us = c.gpu_time.had_us,
        .active = c.active,
-       .profiled = c.measured->profiled};
+       .profiled = c.known.measured->profiled};
   return true;
 }
 
@@ -69,13 +69,13 @@ GpuView Scheduler::State::gpu() const {
   uint32_t fenced = 0;
   const int highest = highest_active();
   for (const Client* c : active) {
-    if (c->priority > highest) {
-      v.inflight_us += c->remaining_us(clock) + c->credit_us;
+    if (c->rule.priority > highest) {
+      v.inflight_us += c->remaining_us(clock) + c->standing.credit_us;
       v.fenced_us += fenced_us(*c);
     }
     // What the groups hold is what their client says.
-    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
-    fenced |= c->outstanding.fence();
+    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->work.outstanding.fence() & ~fenced));
+    fenced |= c->work.outstanding.fence();
   }
   saw.inflight_us = static_cast<float>(v.inflight_us);
   return v;
@@ -101,7 +101,7 @@ double Scheduler::State::gap_length_us(int priority) const {
 bool Scheduler::State::busy(int priority) const {
   const auto above = active_above(priority);
   return std::any_of(above.begin(), above.end(),
-                     [&](const Client* c) { return c->queued > 0 || c->busy(clock); });
+                     [&](const Client* c) { return c->asking.queued > 0 || c->busy(clock); });
 }
 
 double Scheduler::State::idle_us(int priority) const {
@@ -127,7 +127,7 @@ bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
   Waiting& w = waiting[slot];
   if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id);
   w.queue = static_cast<int32_t>(queue);
-  queues[queue].insert(id, key, w.turn_us, w.arrival, predict(*w.client, w.kernel));
+  queues[queue].insert(id, key, w.turn_us, w.arrival, w.client->predict_us(w.kernel));
   return true;
 }
 
@@ -141,7 +141,7 @@ LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
 }
 
 bool Scheduler::State::unfenced(LaunchId id) const {
-  return waiting[slot_of(id)].client->outstanding.fence() == 0;
+  return waiting[slot_of(id)].client->work.outstanding.fence() == 0;
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {
@@ -151,7 +151,7 @@ size_t Scheduler::State::queue_len(QueueId queue) const {
 bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us) {
   Client* c = find(id);
   if (c == nullptr) return false;
-  c->choice.set(window_us, to_ns(for_us), clock);
+  c->standing.choice.set(window_us, to_ns(for_us), clock);
   windows_dirty = true;
   return true;
 }
@@ -159,8 +159,8 @@ bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us
 bool Scheduler::State::set_launch_priority(ClientId id, int launch_priority) {
   Client* c = find(id);
   if (c == nullptr) return false;
-  if (std::exchange(c->launch_priority, launch_priority) != launch_priority) {
-    c->window_sent = false;
+  if (std::exchange(c->standing.launch_priority, launch_priority) != launch_priority) {
+    c->standing.window_sent = false;
     windows_dirty = true;
   }
   return true;

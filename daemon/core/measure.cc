@@ -42,7 +42,7 @@ uint8_t timed_every(const KernelStats& s) {
 }  // namespace
 
 void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
-  KernelStats* place = table.kernels.peek(c.uid, StatsTable::key(c.task, body.kernel_id));
+  KernelStats* place = table.kernels.peek(c.who.uid, StatsTable::key(c.who.task, body.kernel_id));
   if (place == nullptr) return;
   KernelStats& s = *place;
   learn_use(s, body.metrics);
@@ -61,8 +61,8 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
 // When work of the client ended, as far as that is over: be it an end that passed since the client
 // was last looked at.
 TimeNs Scheduler::State::worked_until(const Client& c) const {
-  const TimeNs told = c.gap_open ? c.gap_start : c.active ? c.busy_until : 0;
-  return std::max(told, std::min(c.row_until, clock));
+  const TimeNs told = c.rhythm.gap_open ? c.rhythm.gap_start : c.active ? c.work.busy_until : 0;
+  return std::max(told, std::min(c.work.row_until, clock));
 }
 
 // True if nobody else up to that priority had work on the device since then. A sample is exclusive
@@ -72,21 +72,21 @@ bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) co
   if (departed_at >= since) return false;
   return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
     const Client& other = *entry.second;
-    return &other != &c && other.priority <= lowest &&
+    return &other != &c && other.rule.priority <= lowest &&
            (other.busy(clock) || worked_until(other) > since);
   });
 }
 
 // The observed gap corrects the estimate, whether or not anybody filled it.
 void Scheduler::State::add_gap(const Client& c, TimeNs at) {
-  const Kernel* last = c.kernel(c.last_kernel);
+  const Kernel* last = c.kernel(c.rhythm.last_kernel);
   if (last == nullptr) return;
-  const bool synchronized = c.gap_synchronized;
-  const double gap_us = to_us(std::max<TimeNs>(0, at - c.gap_start));
+  const bool synchronized = c.rhythm.gap_synchronized;
+  const double gap_us = to_us(std::max<TimeNs>(0, at - c.rhythm.gap_start));
   if (gap_us >= config.idle_us_max) return;
   KernelStats& s = *last->stats;
   s.gap(synchronized).add(gap_us);
-  if (s.profiled || !alone_since(c, c.gap_start)) return;
+  if (s.profiled || !alone_since(c, c.rhythm.gap_start)) return;
   (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
 }
 
@@ -95,22 +95,21 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
   if (work.fence != 0) {  // it took longer there than on all that its client has
-    s.duration.infer(us / stretch(c, *k, predict(c, work.kernel), work.fence));
+    s.duration.infer(us / stretch(c, *k, c.predict_us(work.kernel), work.fence));
     ++s.timed;
     return send_hint(c, work.kernel);
   }
   if (!s.duration.timed()) s.timed = 0;  // so far in fences alone
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive, work.before);
-  c.timed_us.add(us);
-  c.typical_us = c.timed_us.value();
+  c.known.timed(us);
   ++s.timed;
   if (exclusive && s.profiled) {
-    c.profile_grown |= s.duration.told_apart() == kExclusiveSamples;
+    c.known.profile_grown |= s.duration.told_apart() == kExclusiveSamples;
   } else if (exclusive) {
     s.durations.add(us);
-    if (c.measured->profiled && s.durations.count() >= kExclusiveSamples) {
-      s.profiled = c.profile_grown = true;  // a kernel that its task had not launched before
+    if (c.known.measured->profiled && s.durations.count() >= kExclusiveSamples) {
+      s.profiled = c.known.profile_grown = true;  // a kernel that its task had not launched before
     }
   }
   send_hint(c, work.kernel);
@@ -121,39 +120,41 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
 // or too long, each in proportion.
 void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   double untimed_us = 0;
-  for (const UntimedLaunch& l : c.untimed) untimed_us += l.predicted_us;
-  if (untimed_us <= 0 || c.waiting_since == 0 || c.awaits_others || c.unseen_until != 0) return;
-  const bool waited = at - c.waiting_since >= kWaitedNs;
-  if (!waited && c.predicted_end <= at) return;
-  const double late_us = to_us(at - c.predicted_end);
+  for (const UntimedLaunch& l : c.work.untimed) untimed_us += l.predicted_us;
+  if (untimed_us <= 0 || c.work.waiting_since == 0 || c.work.awaits_others ||
+      c.work.unseen_until != 0)
+    return;
+  const bool waited = at - c.work.waiting_since >= kWaitedNs;
+  if (!waited && c.work.predicted_end <= at) return;
+  const double late_us = to_us(at - c.work.predicted_end);
   const double factor =
       std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
-  for (const UntimedLaunch& l : c.untimed) {
-    c.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
+  for (const UntimedLaunch& l : c.work.untimed) {
+    c.known.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
   }
-  for (const UntimedLaunch& l : c.untimed) send_hint(c, l.kernel);
+  for (const UntimedLaunch& l : c.work.untimed) send_hint(c, l.kernel);
 }
 
 void Scheduler::State::end_run(Client& c, TimeNs at) {
   compare_run(c, at);
-  TaskStats& task = *c.measured;
-  if (task.profiled && c.untimed.empty()) return;
-  if (!alone_since(c, c.run_start)) return;
+  TaskStats& task = *c.known.measured;
+  if (task.profiled && c.work.untimed.empty()) return;
+  if (!alone_since(c, c.run.start)) return;
   infer_durations(c, at);
   if (task.profiled) return;
-  task.took_us += to_us(at - c.run_start);
+  task.took_us += to_us(at - c.run.start);
   if (++task.runs < config.measure_runs || task.took_us < config.measure_us) return;
-  task.profiled = c.profile_grown = true;
-  for (uint32_t i = 0; i < c.kernels.size(); ++i) {
+  task.profiled = c.known.profile_grown = true;
+  for (uint32_t i = 0; i < c.known.kernels.size(); ++i) {
     if (c.kernel(i) == nullptr) continue;
-    c.kernels[i].stats->profiled = c.kernels[i].stats->durations.count() > 0;
+    c.known.kernels[i].stats->profiled = c.known.kernels[i].stats->durations.count() > 0;
     init_kernel(c, i);  // it is known better now
     send_hint(c, i);
   }
 }
 
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
-  Kernel& k = c.kernels[kernel];
+  Kernel& k = c.known.kernels[kernel];
   const uint8_t measure = k.parted ? 1 : timed_every(*k.stats);
   const double us = k.stats->duration.longest_us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure &&
@@ -182,10 +183,10 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
 }
 
 TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) const {
-  TaskProfile profile{c.task, c.measured->runs, {}};
-  for (const Kernel& k : c.kernels) {
+  TaskProfile profile{c.who.task, c.known.measured->runs, {}};
+  for (const Kernel& k : c.known.kernels) {
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
-    if (k.stats == &c.unplaced) continue;  // what it says is of many kernels
+    if (k.stats == &c.known.unplaced) continue;  // what it says is of many kernels
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
     out.facts.metrics = k.stats->metrics;
@@ -203,17 +204,18 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   const Client* c = state_->find(id);
   if (c == nullptr) return o;
   o.busy = c->busy(now);
-  o.queue_end = c->busy_until;
-  o.idle_since =
-      c->gap_open ? c->gap_start : std::min(now, std::max(c->busy_until, c->unseen_until));
-  o.gap_synchronized = c->gap_synchronized;
+  o.queue_end = c->work.busy_until;
+  o.idle_since = c->rhythm.gap_open
+                     ? c->rhythm.gap_start
+                     : std::min(now, std::max(c->work.busy_until, c->work.unseen_until));
+  o.gap_synchronized = c->rhythm.gap_synchronized;
   if (const GapEstimate* gap = c->gap_estimate()) {
     o.gap_known = gap->known();
     o.gap_us = gap->low_us();
   }
   const Kernel* k = c->kernel(kernel);
   o.duration_timed = k != nullptr && k->stats->duration.timed();
-  o.duration_us = state_->predict(*c, kernel);
+  o.duration_us = c->predict_us(kernel);
   return o;
 }
 
@@ -225,27 +227,27 @@ std::vector<ClientStatus> Scheduler::clients() const {
     const Client& c = *s.clients_by_id.at(id);
     ClientStatus status;
     s.client(id, status.view);
-    status.name = c.name;
-    status.label = c.label;
+    status.name = c.who.name;
+    status.label = c.who.label;
     status.view.name = {};
     status.view.label = {};
-    status.launches = c.launches;
-    status.granted = c.granted;
+    status.launches = c.told.launches;
+    status.granted = c.told.granted;
     status.outstanding_us = c.remaining_us(s.clock);
-    status.gpu_us = c.gpu_us;
-    status.waits = c.waits;
-    status.kernels = static_cast<uint32_t>(c.kernels.size());
-    status.runs = c.measured->runs;
-    status.profiled = c.measured->profiled;
-    status.added_us_max = std::max(c.added_us_max, s.bound_us(c));
-    status.gaps_filled = c.gaps_filled;
-    status.gaps_exceeded = c.gaps_exceeded;
-    status.worst = c.worst;
-    const auto by = s.clients_by_id.find(c.worst.by);
+    status.gpu_us = c.gpu_time.had_us;
+    status.waits = c.told.waits;
+    status.kernels = static_cast<uint32_t>(c.known.kernels.size());
+    status.runs = c.known.measured->runs;
+    status.profiled = c.known.measured->profiled;
+    status.added_us_max = std::max(c.bound.added_us_max, s.bound_us(c));
+    status.gaps_filled = c.bound.gaps_filled;
+    status.gaps_exceeded = c.bound.gaps_exceeded;
+    status.worst = c.bound.worst;
+    const auto by = s.clients_by_id.find(c.bound.worst.by);
     const bool there = by != s.clients_by_id.end();
-    const Kernel* kernel = there ? by->second->kernel(c.worst.kernel) : nullptr;
+    const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
     if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
-    status.promise = c.account.status();
+    status.promise = c.promise.account.status();
     all.push_back(std::move(status));
   }
   return all;
@@ -258,7 +260,7 @@ bool Scheduler::active(ClientId id) const {
 
 bool Scheduler::measured(ClientId id) const {
   const Client* c = state_->find(id);
-  return c != nullptr && c->measured->profiled;
+  return c != nullptr && c->known.measured->profiled;
 }
 
 TaskProfile Scheduler::profile(ClientId id) const {
@@ -268,8 +270,8 @@ TaskProfile Scheduler::profile(ClientId id) const {
 
 TaskProfile Scheduler::take_profile(ClientId id) {
   Client* c = state_->find(id);
-  if (c == nullptr || !c->profile_grown) return {};
-  c->profile_grown = false;
+  if (c == nullptr || !c->known.profile_grown) return {};
+  c->known.profile_grown = false;
   return state_->profile_of(*c, true);
 }
 

@@ -35,12 +35,6 @@ Client* Scheduler::State::find(ClientId id) {
   return place;
 }
 
-double Scheduler::State::predict(const Client& c, uint32_t kernel) const {
-  const Kernel* k = c.kernel(kernel);
-  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(c.context)
-                                                    : c.typical_us;
-}
-
 void Scheduler::State::on_attached(const Event& e) {
   if (e.attached.priority >= kPriorityCount || e.client == 0 || find(e.client) != nullptr) {
     ++stats.rejected;
@@ -49,22 +43,22 @@ void Scheduler::State::on_attached(const Event& e) {
   auto owned = std::make_unique<Client>();
   Client& c = *owned;
   c.id = e.client;
-  c.task = e.attached.task;
-  c.typical_us = config.default_kernel_us;
-  c.name = text(e.attached.name);
-  c.label = text(e.attached.label);
-  c.pid = e.attached.pid;
-  c.uid = e.attached.uid;
-  c.measured = table.tasks.hold(c.uid, c.task);
-  if (c.measured == nullptr) c.measured = &c.unstaged;
-  if (e.attached.profile_runs > 0 && !c.measured->profiled) {
-    c.measured->runs = e.attached.profile_runs;
-    c.measured->took_us = 0;
-    c.measured->profiled = true;
+  c.who.task = e.attached.task;
+  c.known.typical_us = config.default_kernel_us;
+  c.who.name = text(e.attached.name);
+  c.who.label = text(e.attached.label);
+  c.who.pid = e.attached.pid;
+  c.who.uid = e.attached.uid;
+  c.known.measured = table.tasks.hold(c.who.uid, c.who.task);
+  if (c.known.measured == nullptr) c.known.measured = &c.known.unstaged;
+  if (e.attached.profile_runs > 0 && !c.known.measured->profiled) {
+    c.known.measured->runs = e.attached.profile_runs;
+    c.known.measured->took_us = 0;
+    c.known.measured->profiled = true;
   }
   const AttachedBody& b = e.attached;
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
-  c.fail_closed = e.attached.fail_closed;
+  c.rule.fail_closed = e.attached.fail_closed;
   c.groups = e.attached.groups;
   c.groups.count = std::min<uint8_t>(c.groups.count, kSmGroups);
   c.partition = e.attached.partition;
@@ -76,15 +70,15 @@ void Scheduler::State::on_attached(const Event& e) {
 }
 
 void Scheduler::State::on_detached(Client& c) {
-  for (const uint32_t slot : c.asks) {
+  for (const uint32_t slot : c.asking.by_thread) {
     if (slot != kNoSlot) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
-  set_resident(c, false);
-  promises -= c.account.promised() ? 1 : 0;
+  gpu_time.set_resident(c.gpu_time, false);
+  promises -= c.promise.account.promised() ? 1 : 0;
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
-  for (Kernel& k : c.kernels) forget_kernel(c, k);
-  if (c.measured != &c.unstaged) table.tasks.release(*c.measured);
+  for (Kernel& k : c.known.kernels) forget_kernel(c, k);
+  if (c.known.measured != &c.known.unstaged) table.tasks.release(*c.known.measured);
   std::erase(active, &c);
   std::erase(client_ids, c.id);
   found[c.id % found.size()] = nullptr;
@@ -93,7 +87,7 @@ void Scheduler::State::on_detached(Client& c) {
 }
 
 void Scheduler::State::forget_kernel(const Client& c, Kernel& k) {
-  if (k.stats != nullptr && k.stats != &c.unplaced) table.kernels.release(*k.stats);
+  if (k.stats != nullptr && k.stats != &c.known.unplaced) table.kernels.release(*k.stats);
   k.stats = nullptr;
 }
 
@@ -102,18 +96,18 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
     ++stats.rejected;
     return;
   }
-  if (body.index >= c.kernels.size()) c.kernels.resize(body.index + 1);
-  Kernel& k = c.kernels[body.index];
+  if (body.index >= c.known.kernels.size()) c.known.kernels.resize(body.index + 1);
+  Kernel& k = c.known.kernels[body.index];
   forget_kernel(c, k);
   k = {};
   k.facts = body;
   k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
-  k.stats = table.kernels.hold(c.uid, StatsTable::key(c.task, body.id));
+  k.stats = table.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
   if (k.stats != nullptr) {
     learn_use(*k.stats, body.metrics);
   } else {
-    k.stats = &c.unplaced;
-    c.full = true;
+    k.stats = &c.known.unplaced;
+    c.known.full = true;
   }
   init_kernel(c, body.index);
   send_hint(c, body.index);
@@ -123,9 +117,9 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
 // spent waiting for a grant is none of its own making, so it ends when it asks.
 void Scheduler::State::touch(Client& c, TimeNs at) {
   if (clock >= c.settled_until) settle(c);
-  if (c.gap_open) {
+  if (c.rhythm.gap_open) {
     add_gap(c, at);
-    c.gap_open = false;
+    c.rhythm.gap_open = false;
     end_gap(c, at);
   }
   if (!c.active) {
@@ -138,25 +132,20 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
 
 void Scheduler::State::add_work(Client& c, const Work& work) {
   Work dropped;
-  if (c.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
-  if (work.posted_at >= c.busy_until) c.untimed.clear();
-  c.set_busy_until(std::max(c.busy_until, work.posted_at) + to_ns(work.predicted_us),
-                   work.posted_at);
-  c.last_kernel = work.kernel;
-  c.longest_us = std::max(c.longest_us, work.predicted_us);
-  c.longest_hold_us = std::max(c.longest_hold_us, work.hold_us);
-  count_run(c, work);
+  if (c.work.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
+  c.work.follow(work);
+  c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   charge_promises(c, work);
-  c.gap_synchronized = false;
-  ++c.launches;
+  c.rhythm.launched(work.kernel);
+  ++c.told.launches;
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || c.unobserved()) c.context.forget();  // others may come in between
+  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
   if (k != nullptr) {
-    c.context.launched(k->facts.id);
+    c.rhythm.context.launched(k->facts.id);
     ++k->stats->launches;
     if (!k->stats->duration.timed() && work.fence == 0 &&
-        c.untimed.size() < Outstanding::kWorkMax) {
-      c.untimed.push_back({work.kernel, work.predicted_us});
+        c.work.untimed.size() < Outstanding::kWorkMax) {
+      c.work.untimed.push_back({work.kernel, work.predicted_us});
     }
   }
   started(c, work);
@@ -171,7 +160,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   if (b.ask_seq != 0 && reconcile(c, b)) return;
   touch(c, e.at);
   // Between two records the window moved on: the launch is late, and in flight all the same.
-  if (b.epoch != c.epoch &&
+  if (b.epoch != c.standing.epoch &&
       (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
        b.admission == Admission::kCredit)) {
     ++stats.late;
@@ -186,10 +175,10 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   if (b.unmovable) work.fence = 0;
   predict(c, work);
-  if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
+  if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   add_work(c, work);
-  if (b.may_follow > 0) c.row_until = e.at + kRowNs;
+  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
 }
 
 // A launch that asked and then went by itself. True if the grant crossed it: then its work is
@@ -200,18 +189,20 @@ bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
     release(slot);
     return false;
   }
-  return b.thread < c.by_thread.size() && c.by_thread[b.thread].ask_seq == b.ask_seq;
+  return b.thread < c.standing.by_thread.size() &&
+         c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
 }
 
 uint32_t Scheduler::State::find_ask(const Client& c, const LaunchBody& b) const {
-  const uint32_t slot = b.thread < c.asks.size() ? c.asks[b.thread] : kNoSlot;
+  const uint32_t slot =
+      b.thread < c.asking.by_thread.size() ? c.asking.by_thread[b.thread] : kNoSlot;
   return slot != kNoSlot && waiting[slot].ask_seq == b.ask_seq ? slot : kNoSlot;
 }
 
 void Scheduler::State::on_asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  if (b.thread >= c.asks.size()) c.asks.resize(b.thread + 1u, kNoSlot);
-  if (c.asks[b.thread] != kNoSlot) {  // a thread has one ask at a time
+  if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoSlot);
+  if (c.asking.by_thread[b.thread] != kNoSlot) {  // a thread has one ask at a time
     ++stats.rejected;
     return;
   }
@@ -237,12 +228,12 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   w.thread = b.thread;
   w.kind = b.kind;
   w.unmovable = b.unmovable;
-  c.asks[b.thread] = slot;
-  if (c.queued++ == 0) c.asking_since = e.at;
+  c.asking.by_thread[b.thread] = slot;
+  if (c.asking.queued++ == 0) c.asking.asking_since = e.at;
   ++waiting_count;
   starve_at = std::min(starve_at, e.at + starve_ns());
   ask_about(c, b.kernel);
-  w.by_credit_us = end_credit(c, b.thread);
+  w.by_credit_us = c.standing.end_credit(b.thread);
   take_turn(w);
   enqueue(slot);
   dispatch_wanted = true;
@@ -254,19 +245,19 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
     release(slot);
   } else {  // granted in the meantime: its work is in flight already
     if (e.launch.admission != Admission::kAsk) ++stats.crossed;
-    if (e.launch.unmovable) c.outstanding.unfence(e.launch.stream, e.launch.stream_seq);
+    if (e.launch.unmovable) c.work.outstanding.unfence(e.launch.stream, e.launch.stream_seq);
   }
 }
 
 // Whatever was predicted: work is on the device until the call returns.
 void Scheduler::State::on_waiting(Client& c, TimeNs at) {
-  c.row_until = 0;
-  const bool has_work = c.unsynchronized || at < c.unseen_until;
-  if (!has_work || c.waiting_since != 0) return;
-  c.waiting_since = at;
-  c.predicted_end = c.busy_until;
-  if (c.gap_open) end_gap(c, at);
-  c.gap_open = false;
+  c.work.row_until = 0;
+  const bool has_work = c.run.going || at < c.work.unseen_until;
+  if (!has_work || c.work.waiting_since != 0) return;
+  c.work.waiting_since = at;
+  c.work.predicted_end = c.work.busy_until;
+  if (c.rhythm.gap_open) end_gap(c, at);
+  c.rhythm.gap_open = false;
 }
 
 // Opens the client's gap once nothing of it is on the device any more, and retires it when it is
@@ -275,31 +266,30 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
 void Scheduler::State::settle(Client& c) {
   c.settled_until = c.busy_deadline();
   c.at_work = clock < c.settled_until;
-  set_resident(c, c.at_work || clock < c.row_until);
+  gpu_time.set_resident(c.gpu_time, c.at_work || clock < c.work.row_until);
   if (!c.at_work && c.active) settle_idle(c);
   if (c.active) settle_at = std::min(settle_at, c.settled_until);
 }
 
 [[gnu::noinline]] void Scheduler::State::settle_idle(Client& c) {
   Work work;  // evidence (c): the predicted end has passed
-  while (c.outstanding.take_oldest(kNever, work)) {
+  while (c.work.outstanding.take_oldest(kNever, work)) {
     finish(c, work, clock, 0, Seen::kNot);
     dispatch_wanted = true;
   }
   c.settled_until = kNever;
-  if (c.queued > 0) return;
-  if (!c.gap_open) {
-    c.gap_open = true;
-    c.gap_start = std::min(clock, std::max(c.busy_until, c.unseen_until));
-    c.waiting_since = c.unseen_until = 0;
+  if (c.asking.queued > 0) return;
+  if (!c.rhythm.gap_open) {
+    c.rhythm.open_gap(std::min(clock, std::max(c.work.busy_until, c.work.unseen_until)));
+    c.work.waiting_since = c.work.unseen_until = 0;
     dispatch_wanted = true;
   }
   const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
-  c.settled_until = std::max(c.gap_start + to_ns(patience_us), c.row_until);
+  c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (clock >= c.settled_until) {
     c.active = false;
     std::erase(active, &c);
-    if (c.credit_us > 0) tell_window(c);
+    if (c.standing.credit_us > 0) tell_window(c);
     windows_dirty = dispatch_wanted = true;
     if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
   }
@@ -325,7 +315,7 @@ void Scheduler::State::settle_all(Client* own) {
 void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
   busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
-  if (residents > 0) part_us += to_us(to - clock) / residents;
+  gpu_time.pass(to_us(to - clock));
   if (promises > 0) refill_accounts(to_us(to - clock));
   clock = to;
 }
@@ -333,7 +323,7 @@ void Scheduler::State::advance(TimeNs to) {
 void Scheduler::State::note_busy() {
   const auto busy =
       std::find_if(active.begin(), active.end(), [](const Client* c) { return c->at_work; });
-  highest_busy = busy != active.end() ? (*busy)->priority : kPriorityCount;
+  highest_busy = busy != active.end() ? (*busy)->rule.priority : kPriorityCount;
 }
 
 // ---- public -----------------------------------------------------------------------------------
@@ -399,7 +389,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_terms(*c, e.terms);
         break;
       case EventKind::kStreamEnd:
-        c->undated.forget(e.done.stream);
+        c->work.undated.forget(e.done.stream);
         break;
       case EventKind::kTick:
       case EventKind::kAttached:
@@ -428,7 +418,7 @@ TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
   TimeNs at = std::min(s.active.empty() ? kNever : s.settle_at, s.lent_until);
   for (size_t i = 0; s.credit_out && i < s.active.size(); ++i) {
-    if (s.active[i]->credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
+    if (s.active[i]->standing.credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
   if (s.ticks() && !s.active.empty()) at = std::min(at, s.tick_at);
@@ -447,7 +437,7 @@ bool Scheduler::hears_launches() const {
 }
 bool Scheduler::full(ClientId id) const {
   const Client* c = state_->find(id);
-  return c != nullptr && c->full;
+  return c != nullptr && c->known.full;
 }
 
 }  // namespace heddle::core

@@ -62,9 +62,7 @@ struct Scheduler::State final : Gpu {
   int highest_busy = kPriorityCount;
   std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
   RunTimes runs_above;                             // Scheduler's
-  double part_us = 0;      // a clock: of n clients that are resident, each has a part of 1/n
-  uint32_t residents = 0;  // so many are
-  double unused_us = 0;    // what was left of the parts of others
+  GpuTime gpu_time;
   DeviceModel model;
   PriceCache prices;
   uint32_t promises = 0;  // clients that were promised something
@@ -124,7 +122,6 @@ struct Scheduler::State final : Gpu {
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_idle(Client&);
   void settle_all(Client* own);
-  double predict(const Client&, uint32_t kernel) const;
   void predict(const Client&, Work&) const;  // of its kernel, in its fence
   double stretch(const Client&, const Kernel&, double whole_us, uint32_t fence) const;
   Client* find(ClientId);
@@ -145,10 +142,9 @@ struct Scheduler::State final : Gpu {
   void check() const;
   void check_waiting() const;
 
-  // ---- gpu_time.cc ----
-  void set_resident(Client&, bool resident);
-  void collect_part(Client&);
-  void charge(Client&, double us);
+  void charge(Client& c, double us) {
+    gpu_time.charge(c.gpu_time, us, c.work.outstanding.predicted_us());
+  }
 
   // ---- measure.cc ----
   void on_profile(const Client&, const ProfileBody&);
@@ -162,7 +158,6 @@ struct Scheduler::State final : Gpu {
   TaskProfile profile_of(const Client&, bool profiled_only) const;
 
   // ---- runs.cc ----
-  void count_run(Client&, const Work&);  // a launch is part of it, or begins one
   void compare_run(Client&, TimeNs at);
 
   // ---- budget.cc ----
@@ -190,7 +185,6 @@ struct Scheduler::State final : Gpu {
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);
   void use_credit(Client&, uint16_t thread, Work&);
-  double end_credit(Client&, uint16_t thread);
   void revoke_credits();
   TimeNs credit_deadline(const Client&) const;
 
@@ -269,8 +263,5 @@ struct Scheduler::State final : Gpu {
   bool set_launch_priority(ClientId, int launch_priority) override;
   bool resize(ClientId) override;
 };
-
-inline TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
-inline double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
 }  // namespace heddle::core

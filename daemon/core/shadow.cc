@@ -44,7 +44,7 @@ ShadowReport Scheduler::Shadow::report() const {
     const Client* c = s_.find(one.id);
     one.there = c != nullptr;
     if (c == nullptr) continue;
-    one.live_window_us = c->window_us;
+    one.live_window_us = c->standing.window_us;
     one.window_us = window_of(*c);
   }
   return all;
@@ -112,7 +112,7 @@ double Scheduler::Shadow::in_flight_us(const Client* of) const {
 }
 
 bool Scheduler::Shadow::at_work(const Client& c) const {
-  return !c.outstanding.empty() || in_flight_us(&c) > 0;
+  return !c.work.outstanding.empty() || in_flight_us(&c) > 0;
 }
 
 void Scheduler::Shadow::forget(uint32_t slot) {
@@ -127,7 +127,7 @@ void Scheduler::Shadow::let_go(uint32_t slot) {
   if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(launch.id);
   launch.queue = -1;
   launch.let_go = s_.clock;
-  launch.predicted_us = s_.predict(*s_.waiting[slot].client, s_.waiting[slot].kernel);
+  launch.predicted_us = s_.waiting[slot].client->predict_us(s_.waiting[slot].kernel);
 }
 
 // The launch asks, in the candidate's world as well; unless it would not have had to there, under a
@@ -141,7 +141,7 @@ void Scheduler::Shadow::watch(uint32_t slot) {
   if (over() || !holds(slot)) return;
   const Client& c = *s_.waiting[slot].client;
   const uint32_t window_us = window_of(c);
-  if (window_us > c.window_us && c.remaining_us(s_.clock) < window_us) return let_go(slot);
+  if (window_us > c.standing.window_us && c.remaining_us(s_.clock) < window_us) return let_go(slot);
   const uint64_t skipped = so_far_.skipped;
   const auto verdict =
       ask<EnqueueVerdict>(true, [&] { return candidate_.enqueue(*this, s_.id_of(slot)); });
@@ -184,9 +184,9 @@ ShadowCounts& Scheduler::Shadow::counts_of(const Client& c) {
   ShadowOfClient& fresh = counted_.emplace_back();
   if (counted_.size() < kCountedMax) {
     fresh.id = c.id;
-    fresh.priority = c.priority;
-    fresh.name = c.name;
-    fresh.label = c.label;
+    fresh.priority = c.rule.priority;
+    fresh.name = c.who.name;
+    fresh.label = c.who.label;
   }
   return fresh.counts;
 }
@@ -342,7 +342,7 @@ bool Scheduler::Shadow::queue_insert(QueueId queue, LaunchId id, double key) {
   if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(id);
   launch.queue = static_cast<int32_t>(queue);
   const Waiting& w = s_.waiting[slot];
-  queues_[queue].insert(id, key, w.turn_us, w.arrival, s_.predict(*w.client, w.kernel));
+  queues_[queue].insert(id, key, w.turn_us, w.arrival, w.client->predict_us(w.kernel));
   return true;
 }
 

@@ -70,7 +70,7 @@ uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t 
   }
   GroupLoad load{};
   for (const Client* other : active) {
-    for (size_t i = 0; i < load.size(); ++i) load[i] += other->outstanding.load()[i];
+    for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
   }
   std::array<uint32_t, kFamilyMost> sets{};
   size_t count = 0;
@@ -86,7 +86,7 @@ uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t 
 
 // Asks the policy where the kernel's launches run.
 void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
-  Kernel& k = c.kernels[kernel];
+  Kernel& k = c.known.kernels[kernel];
   k.policy = bypass ? 0 : policy_number;
   k.size = 0;
   k.inside = 0;
@@ -111,8 +111,8 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
 
 // Unless the policy that there is now was asked already.
 void Scheduler::State::ask_about(Client& c, uint32_t kernel) {
-  if (kernel >= c.kernels.size() || bypass) return;
-  if (const Kernel& k = c.kernels[kernel]; k.stats != nullptr && k.policy != policy_number) {
+  if (kernel >= c.known.kernels.size() || bypass) return;
+  if (const Kernel& k = c.known.kernels[kernel]; k.stats != nullptr && k.policy != policy_number) {
     init_kernel(c, kernel);
     send_hint(c, kernel);
   }
@@ -126,9 +126,9 @@ void Scheduler::State::init_kernels() {
   for (const ClientId id : client_ids) {
     Client& c = *find(id);
     c.sized = false;
-    for (uint32_t i = 0; i < c.kernels.size() && asked < kInARow; ++i) {
+    for (uint32_t i = 0; i < c.known.kernels.size() && asked < kInARow; ++i) {
       if (c.kernel(i) == nullptr) continue;
-      if (const Kernel& k = c.kernels[i]; k.policy == policy_number) {
+      if (const Kernel& k = c.known.kernels[i]; k.policy == policy_number) {
         c.sized |= k.sized();
         continue;
       }
@@ -152,8 +152,8 @@ double Scheduler::State::stretch(const Client& c, const Kernel& k, double whole_
 
 // How long the launch takes in its set.
 void Scheduler::State::predict(const Client& c, Work& work) const {
-  work.predicted_us = work.hold_us = predict(c, work.kernel);
-  work.before = c.context;
+  work.predicted_us = work.hold_us = c.predict_us(work.kernel);
+  work.before = c.rhythm.context;
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   work.hold_us /= k->waves;
@@ -163,7 +163,7 @@ void Scheduler::State::predict(const Client& c, Work& work) const {
 bool Scheduler::State::resize(ClientId id) {
   Client* c = find(id);
   if (c == nullptr) return false;
-  for (Kernel& k : c->kernels) k.policy = 0;
+  for (Kernel& k : c->known.kernels) k.policy = 0;
   kernels_of = 0;
   windows_dirty = true;
   return true;

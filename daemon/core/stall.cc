@@ -20,8 +20,8 @@ void Scheduler::State::note_stall(const Waiting& w) {
   Stall stall{clock, Staller::kNobody, w.client->id, 0, to_us(clock - w.asked_at), 0};
   uint32_t overdue = 0;
   for (const Client* c : active) {
-    if (c->waiting_since == 0 || c->unobserved()) continue;
-    const TimeNs late = clock - std::max(c->busy_until, c->waiting_since);
+    if (c->work.waiting_since == 0 || c->work.unobserved()) continue;
+    const TimeNs late = clock - std::max(c->work.busy_until, c->work.waiting_since);
     if (late < kStallNs) continue;
     ++overdue;
     if (to_us(late) > stall.stalled_us) stall.staller = c->id;

@@ -6,13 +6,13 @@
 namespace heddle::core {
 
 void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
-  c.priority = terms.priority;
-  c.share = terms.share > 0 ? terms.share : 1;
-  c.slo_ms = terms.slo_ms;
-  promises -= c.account.promised() ? 1 : 0;
-  c.account.promise(static_cast<double>(terms.slowdown_max));
-  promises += c.account.promised() ? 1 : 0;
-  c.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
+  c.rule.priority = terms.priority;
+  c.rule.share = terms.share > 0 ? terms.share : 1;
+  c.rule.slo_ms = terms.slo_ms;
+  promises -= c.promise.account.promised() ? 1 : 0;
+  c.promise.account.promise(static_cast<double>(terms.slowdown_max));
+  promises += c.promise.account.promised() ? 1 : 0;
+  c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 
 // To a policy that does not hear of updates the client leaves and comes back, with what it waits
@@ -27,11 +27,11 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   std::erase(active, &c);
   set_terms(c, terms);
   if (c.active) insert_active(c);
-  c.added_us_max = 0;
-  c.window_sent = false;  // its launch priority may be another
+  c.bound.added_us_max = 0;
+  c.standing.window_sent = false;  // its launch priority may be another
   windows_dirty = dispatch_wanted = true;
   if (updates) return apply(c, policy->client_update(*this, c.id));
-  c.forget_policy();
+  c.standing.forget_policy();
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
   for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
@@ -44,7 +44,7 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
 }
 
 void Scheduler::State::insert_active(Client& c) {
-  const auto less = [&](const Client* other) { return other->priority <= c.priority; };
+  const auto less = [&](const Client* other) { return other->rule.priority <= c.rule.priority; };
   active.insert(std::partition_point(active.begin(), active.end(), less), &c);
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/core/client/client.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::core {
 
@@ -10,129 +11,65 @@ uint32_t Kernel::waves_on(uint32_t sms) const {
   return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 
-double Outstanding::longest_hold_us() const {
-  double longest = 0;
-  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.hold_us);
-  }
-  return longest;
+double Known::predict_us(uint32_t index, Context before) const {
+  const Kernel* k = kernel(index);
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(before) : typical_us;
 }
 
-bool Outstanding::add(const Work& work, Work& dropped) {
-  bool made_room = false;
-  if (free_ == kNone) {
-    if (nodes_.size() < kWorkMax) {
-      nodes_.emplace_back();
-      free_ = static_cast<uint32_t>(nodes_.size() - 1);
-    } else {
-      dropped = remove(head_);
-      made_room = true;
-    }
-  }
-  if (work.stream >= streams_.size()) streams_.resize(work.stream + 1u);
-  const uint32_t n = free_;
-  free_ = nodes_[n].next;
-  nodes_[n] = {work, tail_, kNone, kNone};
-  (tail_ == kNone ? head_ : nodes_[tail_].next) = n;
-  tail_ = n;
-  Stream& s = streams_[work.stream];
-  if (s.head == kNone) ++busy_streams_;
-  if (!s.used) ++used_streams_;
-  s.used = true;
-  (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
-  s.tail = n;
-  predicted_us_ += work.predicted_us;
-  if (work.fence != 0) {
-    fenced_us_ += work.predicted_us;
-    fence_ |= work.fence;
-    ++fenced_;
-    count_groups(work.fence, 1);
-  }
-  return made_room;
-}
-
-// The node is the head of its stream unless another is named before it: streams complete in order,
-// and the oldest of all is the oldest of its stream.
-Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
-  Node& node = nodes_[n];
-  Stream& s = streams_[node.work.stream];
-  (before_in_stream == kNone ? s.head : nodes_[before_in_stream].stream_next) = node.stream_next;
-  if (s.tail == n) s.tail = before_in_stream;
-  if (s.head == kNone) --busy_streams_;
-  (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
-  (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
-  node.next = free_;
-  free_ = n;
-  predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
-  end_fence(node.work);
-  return node.work;
-}
-
-void Outstanding::end_fence(const Work& work) {
-  if (work.fence == 0) return;
-  fenced_us_ -= work.predicted_us;
-  count_groups(work.fence, ~0U);
-  if (--fenced_ == 0) fenced_us_ = fence_ = 0;
-}
-
-void Outstanding::count_groups(uint32_t set, uint32_t by) {
-  for (; set != 0; set &= set - 1) load_[static_cast<size_t>(std::countr_zero(set))] += by;
-}
-
-bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
-  if (stream >= streams_.size()) return false;
-  const uint32_t n = streams_[stream].head;
-  if (n == kNone || nodes_[n].work.seq > seq) return false;
-  out = remove(n);
-  return true;
-}
-
-uint32_t Outstanding::find(uint16_t stream, uint64_t seq, uint32_t& before) const {
-  before = kNone;
-  uint32_t n = stream < streams_.size() ? streams_[stream].head : kNone;
-  for (; n != kNone && nodes_[n].work.seq != seq; n = nodes_[n].stream_next) before = n;
-  return n;
-}
-
-bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
-  uint32_t before;
-  const uint32_t n = find(stream, seq, before);
-  if (n == kNone) return false;
-  out = remove(n, before);
-  return true;
-}
-
-void Outstanding::unfence(uint16_t stream, uint64_t seq) {
-  uint32_t before;
-  const uint32_t n = find(stream, seq, before);
-  if (n == kNone) return;
-  end_fence(nodes_[n].work);
-  nodes_[n].work.fence = 0;
-}
-
-bool Outstanding::take_oldest(TimeNs until, Work& out) {
-  if (head_ == kNone || nodes_[head_].work.posted_at > until) return false;
-  out = remove(head_);
-  return true;
-}
-
-const Work* Undated::find(uint16_t stream, uint64_t seq) {
-  const Work& work = at(seq);
-  return seq != 0 && work.seq == seq && work.stream == stream ? &work : nullptr;
-}
-
-void Undated::forget(uint16_t stream) {
-  for (Work& work : launches_) {
-    if (work.stream == stream) work = {};
-  }
-}
-
-double Client::remaining_us(TimeNs now) const {
-  if (!busy(now)) return 0;
+double OnDevice::remaining_us(TimeNs now, bool leased) const {
+  if (now >= busy_deadline(leased)) return 0;
   const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
-  if (leased()) return by_clock;
+  if (leased) return by_clock;
   const double most_us = static_cast<double>(kClaimedNs) / 1e3;
   return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
+}
+
+void OnDevice::follow(const Work& work) {
+  if (work.posted_at >= busy_until) untimed.clear();
+  set_busy_until(std::max(busy_until, work.posted_at) + to_ns(work.predicted_us), work.posted_at);
+  longest_us = std::max(longest_us, work.predicted_us);
+  longest_hold_us = std::max(longest_hold_us, work.hold_us);
+}
+
+void Run::launched(uint32_t kernel, TimeNs at, double us) {
+  if (!going) {
+    start = at;
+    first = kernel;
+    launches = told = 0;
+    predicted_us = 0;
+  }
+  last = at;
+  predicted_us += us;
+  told += us > 0 ? 1 : 0;
+  ++launches;
+  going = true;
+}
+
+double Run::launching_us(TimeNs at) const {
+  constexpr uint32_t kQueueFull = 900;  // nearly as many as the driver queues
+  const double us = to_us(at - start);
+  const double launching_us = std::min(us, to_us(std::max(TimeNs{0}, last - start)));
+  const bool full =
+      launches >= kQueueFull && (us - launching_us) * told >= kQueueFull * predicted_us;
+  return full ? RunComparison::kHeldUp : launching_us;
+}
+
+const Granted* Standing::use_credit(uint16_t thread, double predicted_us) {
+  if (thread >= by_thread.size()) return nullptr;
+  Granted& granted = by_thread[thread];
+  const double used_us = std::min(granted.credit_us, predicted_us);
+  granted.credit_us -= used_us;
+  granted.used_us += used_us;
+  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - used_us);
+  return &granted;
+}
+
+double Standing::end_credit(uint16_t thread) {
+  if (thread >= by_thread.size()) return 0;
+  Granted& granted = by_thread[thread];
+  const double left_us = std::exchange(granted.credit_us, 0);
+  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - left_us);
+  return std::exchange(granted.used_us, 0);
 }
 
 double Client::gap_length_us(TimeNs now) const {
@@ -141,7 +78,7 @@ double Client::gap_length_us(TimeNs now) const {
 }
 
 double Client::gap_left_us(TimeNs now) const {
-  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - gap_start) / 1e3);
+  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
 }
 
 double Client::patience_us(double idle_us, double idle_us_max) const {

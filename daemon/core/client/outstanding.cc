@@ -1,0 +1,124 @@
+#include "daemon/core/client/outstanding.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+
+double Outstanding::longest_hold_us() const {
+  double longest = 0;
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
+    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.hold_us);
+  }
+  return longest;
+}
+
+bool Outstanding::add(const Work& work, Work& dropped) {
+  bool made_room = false;
+  if (free_ == kNone) {
+    if (nodes_.size() < kWorkMax) {
+      nodes_.emplace_back();
+      free_ = static_cast<uint32_t>(nodes_.size() - 1);
+    } else {
+      dropped = remove(head_);
+      made_room = true;
+    }
+  }
+  if (work.stream >= streams_.size()) streams_.resize(work.stream + 1u);
+  const uint32_t n = free_;
+  free_ = nodes_[n].next;
+  nodes_[n] = {work, tail_, kNone, kNone};
+  (tail_ == kNone ? head_ : nodes_[tail_].next) = n;
+  tail_ = n;
+  Stream& s = streams_[work.stream];
+  if (s.head == kNone) ++busy_streams_;
+  if (!s.used) ++used_streams_;
+  s.used = true;
+  (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
+  s.tail = n;
+  predicted_us_ += work.predicted_us;
+  if (work.fence != 0) {
+    fenced_us_ += work.predicted_us;
+    fence_ |= work.fence;
+    ++fenced_;
+    count_groups(work.fence, 1);
+  }
+  return made_room;
+}
+
+// The node is the head of its stream unless another is named before it: streams complete in order,
+// and the oldest of all is the oldest of its stream.
+Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
+  Node& node = nodes_[n];
+  Stream& s = streams_[node.work.stream];
+  (before_in_stream == kNone ? s.head : nodes_[before_in_stream].stream_next) = node.stream_next;
+  if (s.tail == n) s.tail = before_in_stream;
+  if (s.head == kNone) --busy_streams_;
+  (node.prev == kNone ? head_ : nodes_[node.prev].next) = node.next;
+  (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
+  node.next = free_;
+  free_ = n;
+  predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
+  end_fence(node.work);
+  return node.work;
+}
+
+void Outstanding::end_fence(const Work& work) {
+  if (work.fence == 0) return;
+  fenced_us_ -= work.predicted_us;
+  count_groups(work.fence, ~0U);
+  if (--fenced_ == 0) fenced_us_ = fence_ = 0;
+}
+
+void Outstanding::count_groups(uint32_t set, uint32_t by) {
+  for (; set != 0; set &= set - 1) load_[static_cast<size_t>(std::countr_zero(set))] += by;
+}
+
+bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
+  if (stream >= streams_.size()) return false;
+  const uint32_t n = streams_[stream].head;
+  if (n == kNone || nodes_[n].work.seq > seq) return false;
+  out = remove(n);
+  return true;
+}
+
+uint32_t Outstanding::find(uint16_t stream, uint64_t seq, uint32_t& before) const {
+  before = kNone;
+  uint32_t n = stream < streams_.size() ? streams_[stream].head : kNone;
+  for (; n != kNone && nodes_[n].work.seq != seq; n = nodes_[n].stream_next) before = n;
+  return n;
+}
+
+bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
+  uint32_t before;
+  const uint32_t n = find(stream, seq, before);
+  if (n == kNone) return false;
+  out = remove(n, before);
+  return true;
+}
+
+void Outstanding::unfence(uint16_t stream, uint64_t seq) {
+  uint32_t before;
+  const uint32_t n = find(stream, seq, before);
+  if (n == kNone) return;
+  end_fence(nodes_[n].work);
+  nodes_[n].work.fence = 0;
+}
+
+bool Outstanding::take_oldest(TimeNs until, Work& out) {
+  if (head_ == kNone || nodes_[head_].work.posted_at > until) return false;
+  out = remove(head_);
+  return true;
+}
+
+const Work* Undated::find(uint16_t stream, uint64_t seq) {
+  const Work& work = at(seq);
+  return seq != 0 && work.seq == seq && work.stream == stream ? &work : nullptr;
+}
+
+void Undated::forget(uint16_t stream) {
+  for (Work& work : launches_) {
+    if (work.stream == stream) work = {};
+  }
+}
+
+}  // namespace heddle::core
