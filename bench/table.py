@@ -198,8 +198,6 @@ def tables():
             "papers": headed(paper_tables.table(RESULTS / "papers.json")),
             "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
             "krisp": headed(krisp.table(RESULTS / "krisp")),
-            "inside": headed(krisp.table(RESULTS / "inside")),
-            "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
             "mixes": headed(mixes.table(results_in(RESULTS / "mixes"))),
             "promise": promise_text(), "graphs-beside": graphs_table(),
             "graphs-apart": headed(graphs.apart()), "graphs-priority": headed(graphs.priority()),

@@ -95,24 +95,23 @@ struct Special {
   uint8_t size = 0;         // groups of SMs that the policy wants for it; 0: all
   bool raised = false;      // it has a launch priority of its own:
   int launch_priority = 0;  // -5 to 0
-  bool inside = false;      // a graph's: its nodes have sizes of their own, in `inside`
 
   // Its launches are other than the application made them.
-  constexpr bool changes() const { return size != 0 || raised || inside; }
+  constexpr bool changes() const { return size != 0 || raised; }
 };
 constexpr uint32_t pack_special(Special s) {
-  return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 | uint32_t{s.inside} << 17 |
+  return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 |
          uint32_t{static_cast<uint8_t>(s.raised ? s.launch_priority : 0)} << 24;
 }
 constexpr Special unpack_special(uint32_t word) {
   return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8), (word >> 16 & 1) != 0,
-          static_cast<int8_t>(word >> 24), (word >> 17 & 1) != 0};
+          static_cast<int8_t>(word >> 24)};
 }
 
 // By the client's kernel index.
 struct DeviceHints {
   KernelHint kernels[kKernels];
-  std::atomic<uint64_t> inside[kKernels];  // size_inside, written before its `special` says so
+  std::atomic<uint64_t> reserved[kKernels];  // 0; older builds had sizes inside graphs here
 };
 
 struct ControlMemory {

@@ -114,15 +114,6 @@ inline uint32_t ring_groups(uint32_t n, SmRing ring, uint32_t position, uint32_t
   return groups;
 }
 
-// Sizes inside a graph: its kernel nodes, in the order that the driver names them, are kInsideRuns
-// runs of equal length. Four bits each, the first run's lowest: groups of SMs, 0 for all that the
-// graph has.
-inline constexpr uint32_t kInsideRuns = 16;
-inline constexpr uint32_t kInsideSizeMost = 15;
-constexpr uint32_t size_inside(uint64_t sizes, uint64_t node, uint64_t nodes) {
-  return static_cast<uint32_t>(sizes >> (4 * (node * kInsideRuns / nodes)) & kInsideSizeMost);
-}
-
 // SMs of a partition.
 inline uint32_t sms_of(uint32_t groups, std::span<const uint16_t> sms) {
   uint32_t count = 0;

@@ -43,7 +43,6 @@ struct Decision {
   uint8_t measure = 0;         // kHint: one in so many launches is to be timed; 0: now and then
   uint8_t size = 0;            // kHint: groups of SMs that its launches are kept to; 0: all
   bool raised = false;         // kHint: launch_priority is for its launches
-  uint64_t inside = 0;         // kHint: sizes inside a graph (ipc/layout.h); 0: none
   ipc::SmRing ring;            // kWindow: of the client's SM sets, the same all along,
   uint32_t sizes = 0;          // and their sizes (SmFamily); 0: it has none
 };

@@ -155,15 +155,13 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
 
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.known.kernels[kernel];
-  const uint8_t measure = k.parted ? 1 : timed_every(*k.stats);
+  const uint8_t measure = k.timed ? 1 : timed_every(*k.stats);
   const double us = k.stats->duration.longest_us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure &&
-      k.size == k.hinted_size && k.inside == k.hinted_inside &&
-      k.launch_priority == k.hinted_priority) {
+      k.size == k.hinted_size && k.launch_priority == k.hinted_priority) {
     return;
   }
   k.hinted_size = k.size;
-  k.hinted_inside = k.inside;
   k.hinted_priority = k.launch_priority;
   k.hinted_us = static_cast<float>(us);
   k.hinted_measure = measure;
@@ -176,7 +174,6 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   d.predicted_us = k.hinted_us;
   d.measure = measure;
   d.size = k.size;
-  d.inside = k.inside;
   d.raised = k.launch_priority != kBuiltinPriority;
   if (d.raised) d.launch_priority = static_cast<int8_t>(k.launch_priority);
   decisions.push_back(d);

@@ -181,10 +181,8 @@ struct DispatchVerdict {
 struct KernelVerdict {
   HookResult result = HookResult::kDefault;
   uint32_t sm = 0;  // its launches are kept to so many SMs, 0: to none
-  // Of a graph: its kernel nodes, in parts of equal number, are kept to so many each. Empty: to sm.
-  std::array<uint32_t, ipc::kInsideRuns> inside{};
-  uint32_t parts = 0;
   int launch_priority = kBuiltinPriority;
+  bool timed = false;  // the policy wants the time of each launch
 };
 
 // Why a policy's time is over.

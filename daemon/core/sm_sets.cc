@@ -89,22 +89,15 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   Kernel& k = c.known.kernels[kernel];
   k.policy = bypass ? 0 : policy_number;
   k.size = 0;
-  k.inside = 0;
-  k.parted = false;
+  k.timed = false;
   k.launch_priority = kBuiltinPriority;
   if (policy == nullptr || bypass || !policy->hears_kernels()) return;
-  const bool graph = k.is_graph();
   LaunchView v;
-  fill(c, kernel, graph ? LaunchKind::kGraph : LaunchKind::kKernel, v);
+  fill(c, kernel, k.is_graph() ? LaunchKind::kGraph : LaunchKind::kKernel, v);
   const KernelVerdict verdict = policy->kernel_init(*this, v);
   if (faulted(verdict.result) || verdict.result != HookResult::kDecided) return;
   k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.partition);
-  k.parted = graph && verdict.parts > 0;
-  for (uint32_t run = 0; k.parted && run < ipc::kInsideRuns; ++run) {
-    const uint32_t sm = verdict.inside[run * verdict.parts / ipc::kInsideRuns];
-    const uint64_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
-    if (size <= ipc::kInsideSizeMost) k.inside |= size << (4 * run);
-  }
+  k.timed = verdict.timed;
   k.launch_priority = verdict.launch_priority;
   c.sized |= k.sized();
 }

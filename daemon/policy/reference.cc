@@ -28,10 +28,9 @@ constexpr Entry kHookDocs[] = {
     {"hooks.client_update", "client_update(c, p)", kWindowText,
      "A rule gives the client other terms. Without this hook the client leaves and comes back."},
     {"hooks.client_exit", "client_exit(c)", "", "The client is gone."},
-    {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority]`",
-     "A kernel ID is first seen at a client, or was measured to the end. Of a graph `sm` may be a "
-     "table of 1 to 16 numbers: its kernel nodes, in parts of equal number, have one each (0: "
-     "all)."},
+    {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority [, timed]]`",
+     "A kernel ID is first seen at a client, or was measured to the end. `timed`: each of its "
+     "launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
      "A gated launch asks."},
     {"hooks.dispatch", "dispatch(g, p)",

@@ -246,8 +246,7 @@ bool Client::apply(const core::Decision& d) {
     ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device : 0];
     ipc::KernelHint& hint = hints.kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
-    if (d.inside != 0) store_changed(hints.inside[d.kernel], d.inside);
-    const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority, d.inside != 0};
+    const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority};
     store_changed(hint.special, ipc::pack_special(special));
     if (special.changes()) {  // must be met at each launch
       set_unobserved(false);

@@ -245,7 +245,7 @@ void VirtualMachine::on_hint(ClientState& c, Kernel& k, const core::Decision& d)
   k.size = d.size;
   k.raised = d.raised;
   k.launch_priority = d.launch_priority;
-  c.sized |= d.size != 0 || d.raised || d.inside != 0;
+  c.sized |= d.size != 0 || d.raised;
 }
 
 void VirtualMachine::on_grant(const core::Decision& d) {

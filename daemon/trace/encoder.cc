@@ -173,7 +173,7 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       u8(d.size);
       u8(d.raised ? 1 : 0);
       zigzag(d.raised ? d.launch_priority : 0);
-      varint(d.inside);
+      varint(0);  // sizes inside a graph, once
       break;
   }
   return finish();

@@ -229,7 +229,7 @@ void read_decision(Fields& in, Decision& d) {
       d.size = in.u8(core::kSmGroups);
       d.raised = in.u8(1) != 0;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      if (in.since(9)) d.inside = in.number<uint64_t>();
+      if (in.since(9)) in.number<uint64_t>();  // sizes inside a graph, once
       return;
   }
 }

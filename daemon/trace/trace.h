@@ -31,7 +31,7 @@
 //   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch partition ring
 //                sizes
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
-//                inside
+//                0: sizes inside a graph, until they went
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
@@ -42,7 +42,7 @@
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
-// metrics, sizes, sets and slowdown_max, 8 no sizes inside graphs.
+// metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 

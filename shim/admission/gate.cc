@@ -145,11 +145,9 @@ bool Turn::is_placed() const {
 
 // A graph is where its executable was put: another one goes in its place.
 void Turn::choose_twin(const Launch& launch) {
-  const uint64_t inside =
-      special_.inside ? sizes_inside(in_, stream_->device, kernel_.index, partition_) : 0;
-  if ((partition_ == 0 && priority_ == 0 && inside == 0) || quiet_ || !has_lanes(*stream_)) return;
+  if ((partition_ == 0 && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
   twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device,
-                  {partition_, priority_, inside});
+                  {partition_, priority_});
 }
 
 void Turn::twin_refused(CUgraphExec exec) {

@@ -295,11 +295,6 @@ uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, ui
   return ipc::ring_groups(size, ring, 0, kept, count);
 }
 
-uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition) {
-  const uint32_t kept = in.control().windows[device].partition.load(std::memory_order_relaxed);
-  return partition == kept ? in.hints(device).inside[kernel].load(std::memory_order_relaxed) : 0;
-}
-
 bool has_family(int device, CUcontext context) {
   const Pool& pool = pools[static_cast<uint32_t>(device) % ipc::kDevices];
   return static_cast<uint32_t>(device) < ipc::kDevices &&

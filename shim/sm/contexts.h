@@ -60,8 +60,6 @@ CUcontext context_of(int device, uint32_t member);
 // The set of `size` groups within `kept` for a client with these words; `kept` if there is none.
 uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept);
 
-// Of the parts of a graph that is to run in `partition`: 0 where a grant said so.
-uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition);
 
 // A launch of the stream can be moved into the device's partitions.
 bool has_lanes(const StreamSlot& slot);

@@ -172,7 +172,7 @@ CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
   const uint64_t key = key_of(at);
   const int64_t now = now_ns();
   for (TwinSlot& slot : entry->twins) {
-    if (!slot.is(key, at.inside)) continue;
+    if (!slot.is(key)) continue;
     slot.used_ns.store(now, std::memory_order_relaxed);
     if (!entry->has_tail) return nullptr;
     entry->launching.fetch_add(1, std::memory_order_seq_cst);
@@ -181,7 +181,6 @@ CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
     return twin;
   }
   if (now < entry->again_ns.load(std::memory_order_relaxed)) return nullptr;
-  entry->wanted_inside.store(at.inside, std::memory_order_relaxed);
   entry->wanted_key.store(key, std::memory_order_release);
   if (!entry->wanted.exchange(true, std::memory_order_acq_rel)) {
     twins_wanted.store(true, std::memory_order_release);

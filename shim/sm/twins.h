@@ -3,7 +3,6 @@
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
 // with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
 // executable of the same nodes, each kernel's in the context of a partition and at that priority.
-// All nodes have the same partition, or each run of them its own (ipc::size_inside).
 // The twin is launched in the executable's place, into the application's own stream.
 //
 // twins.cc is what a launch and an update do, twin_maker.cc what the helper thread does, and
@@ -46,7 +45,6 @@ enum class GraphFate : uint8_t {
 struct TwinPlace {
   uint32_t groups = 0;  // the partition, 0: all SMs
   int priority = 0;     // 0: the nodes' own
-  uint64_t inside = 0;  // sizes within the partition (ipc::size_inside), 0: all of it
   bool operator==(const TwinPlace&) const = default;
 };
 

@@ -125,50 +125,17 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   EXPECT_EQ(app("get fake_clones"), "0");
 }
 
-TEST_F(ShimTwins, RunsOfItsNodesHaveSizesOfTheirOwn) {
+TEST_F(ShimTwins, FifthPlaceTakesThatOfTheTwinThatIsIdleForLongest) {
   Application app(environment());
   start_sized(app);
-  EXPECT_EQ(app("graph_make_many"), "0");
-  const auto moved_to = [&](uint64_t sizes, const char* nodes) {
-    for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = sizes;
-    tell({.inside = true});
-    for (int i = 0; i < 2'000; ++i) {
-      EXPECT_EQ(app("graph_run"), "0");
-      if (app("get fake_graph_moved") == nodes) return true;
-      usleep(1'000);
-    }
-    return false;
-  };
-  EXPECT_TRUE(moved_to(0x2, "94")) << "the first sixteenth of 1 500";
-  EXPECT_EQ(app("get fake_graph_groups"), "0") << "the last node";
-  EXPECT_TRUE(moved_to(0x2000'0000'0000'0000, "93"));
-  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
-  EXPECT_TRUE(moved_to(0x22, "188"));
-  EXPECT_TRUE(moved_to(0x222, "282"));
-  EXPECT_TRUE(moved_to(0x2222, "375")) << "an older one gives up its place";
-  EXPECT_TRUE(moved_to(0x222'2222, "657"));
+  EXPECT_EQ(app("graph_make"), "0");
+  for (int priority = -1; priority >= -5; --priority) {
+    tell({.raised = true, .launch_priority = priority});
+    EXPECT_TRUE(comes_to(app, 0, priority));
+  }
   EXPECT_LE(std::stoi(app("get fake_execs")), 6) << "four twins, and one that is given up";
-  tell({});
-  EXPECT_TRUE(comes_to(app, 0, 0)) << "the application's own";
   EXPECT_EQ(app("graph_end"), "0");
   EXPECT_EQ(app("get fake_execs"), "0");
-}
-
-TEST_F(ShimTwins, AGrantsSetIsForAllOfTheGraph) {
-  Application app(environment());
-  start_sized(app);
-  EXPECT_EQ(app("graph_make_many"), "0");
-  for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = 0x2;
-  tell({.inside = true});
-  daemon_.control().windows[0].word = kGate;
-  for (int i = 0; i < 2'000; ++i) {
-    app.send("graph_run");
-    daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kLastTwo);
-    EXPECT_EQ(app.receive(), "0");
-    if (app("get fake_graph_moved") == "1500") break;
-    usleep(1'000);
-  }
-  EXPECT_EQ(app("get fake_graph_moved"), "1500");
 }
 
 TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {

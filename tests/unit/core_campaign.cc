@@ -55,7 +55,6 @@ void DecisionLog::decision(const Decision& d) {
                                uint64_t{d.sizes}}) {
     tell(value);
   }
-  if (d.inside != 0) tell(d.inside);
   hashes_.push_back(hash_);
   decisions_.push_back(d);
 }

@@ -120,7 +120,7 @@ struct Sizing : Policy {
   ClientId resizes = 0;  // once, in the next tick, or kernel_init
   bool resizes_in_init = false;
   int priority = kBuiltinPriority;
-  std::vector<uint32_t> parts;
+  bool timed = false;
   DispatchVerdict verdict{};
   double wave_us = 0;  // of the kernel that it was asked about
   // What the budget says of the launch that asks, on the SMs of its kernel and on so many.
@@ -148,9 +148,8 @@ struct Sizing : Policy {
     wave_us = k.wave_us;
     if (resizes_in_init) resize(gpu);
     KernelVerdict verdict{.result = HookResult::kDecided, .launch_priority = priority};
-    const uint32_t sm = wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id);
-    verdict.sm = parts.empty() ? sm : 0;
-    for (const uint32_t sm : parts) verdict.inside[verdict.parts++] = sm;
+    verdict.sm = wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id);
+    verdict.timed = timed;
     return verdict;
   }
 };
@@ -201,18 +200,13 @@ class SmSets : public CoreTest {
   ipc::KernelMetrics curve_ = curve(900, 500, 300, 120);
 };
 
-TEST_F(SmSets, PartsOfAGraphAreSixteenRunsOfItsNodes) {
+TEST_F(SmSets, PolicyMayHaveEachLaunchTimed) {
   use(&policy_);
   attach_split(1, 0);
-  policy_.parts = {0, 64, 17, 132};
-  const Decision hint = known_kernel(1, 0, 2, true);
-  EXPECT_EQ(hint.inside, 0x0000'2222'8888'0000U) << "of all SMs no group is left out";
-  EXPECT_EQ(hint.size, 0);
-  EXPECT_EQ(hint.measure, 1) << "whoever sizes parts goes by what that changes";
-  policy_.parts = {0};
-  EXPECT_EQ(known_kernel(1, 1, 3, true).measure, 1) << "before the first one is sized, too";
-  policy_.parts = {64};
-  EXPECT_EQ(known_kernel(1, 2, 4).inside, 0U) << "a kernel has none";
+  policy_.timed = true;
+  EXPECT_EQ(known_kernel(1, 0, 2, true).measure, 1);
+  policy_.timed = false;
+  EXPECT_EQ(known_kernel(1, 1, 3, true).measure, 0);
 }
 
 TEST_F(SmSets, AKernelsSizeIsToldWithItsFirstHint) {

@@ -126,7 +126,6 @@ std::vector<core::Decision> every_decision() {
   hint.kernel = 6;
   hint.predicted_us = 7.5f;
   hint.measure = 1;
-  hint.inside = 0xf000'0000'0000'0201;
   return {grant, window, hint};
 }
 
