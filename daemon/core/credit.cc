@@ -26,7 +26,7 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
-  if (!promises_afford(c, kUnknownKernel, us, granted.fence).fits) return 0;
+  if (!promises_afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
   credit_out |= us > 0;
@@ -39,8 +39,8 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   const Granted* granted = c.standing.use_credit(thread, c.predict_us(work.kernel));
   // A kernel of its own size keeps it.
   const Kernel* k = c.kernel(work.kernel);
-  const bool sized = k != nullptr && k->size != 0;
-  if (granted != nullptr && !sized) work.fence = granted->fence;
+  const bool sized = k != nullptr && k->size.get() != 0;
+  if (granted != nullptr && !sized) work.sm_set = granted->sm_set;
 }
 
 void Scheduler::State::revoke_credits() {

@@ -111,13 +111,13 @@ uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
-  const uint32_t kept = isolated_set(c);
+  const SmSet set = isolated_set(c);
   if (c.standing.window_sent && c.standing.window_us == window_us &&
       c.standing.free_streams == free_streams &&
-      c.standing.refused_sent == c.standing.choice.refused && c.kept == kept) {
+      c.standing.refused_sent == c.standing.choice.refused && c.window_set == set) {
     return;
   }
-  c.kept = kept;
+  c.window_set = set;
   c.standing.window_sent = true;
   c.standing.refused_sent = c.standing.choice.refused;
   c.standing.window_sent_at = clock;
@@ -147,7 +147,7 @@ void Scheduler::State::tell_window(Client& c) {
   d.epoch = c.standing.epoch;
   d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
-  d.partition = c.kept;
+  d.sm_set = c.window_set;
   d.ring = c.ring;
   d.sizes = c.family.sizes;
   decisions.push_back(d);
@@ -212,7 +212,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   }
   d.launch_priority = launch_priority == kBuiltinPriority ? launch_priority_of(c)
                                                           : static_cast<int8_t>(launch_priority);
-  d.partition = fence_of(c, w, verdict.sm);
+  d.sm_set = place(c, w, verdict.sm);
   ++c.told.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
@@ -225,14 +225,14 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   c.told.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
-  work.fence = w.unmovable ? 0 : d.partition;
+  if (!w.unmovable) work.sm_set = d.sm_set;
   work.granted = true;
   predict(c, work);
   c.rhythm.gap_open = false;
   work.stream = w.stream;
   add_work(c, work);
   settle(c);
-  Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.partition});
+  Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
   decisions.push_back(d);
   recent[recent_count++ % recent.size()] = d;
@@ -410,12 +410,12 @@ std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
   return s.decisions;
 }
 
-void Scheduler::set_sm_total(uint32_t sm_total) {
+void Scheduler::set_sm_total(SmCount sm_total) {
   State& s = *state_;
   s.config.sm_total = sm_total;
   for (const auto& [id, c] : s.clients_by_id) {
     for (Kernel& k : c->known.kernels) {
-      k.waves = k.waves_on(c->partition != 0 ? c->groups.sms_of(c->partition) : sm_total);
+      k.waves = k.waves_on(!c->sm_set.empty() ? c->groups.sms_of(c->sm_set) : sm_total);
     }
   }
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr double kHintChange = 0.05;
 
 // A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
-// at all: a task that is never alone, or always fenced, is not to be timed for ever.
+// at all: a task that is never alone, or always on SM sets, is not to be timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 // Its first launches are timed, and then one in so many: that costs a launch a third of its time
@@ -94,12 +94,12 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
-  if (work.fence != 0) {  // it took longer there than on all that its client has
-    s.duration.infer(us / stretch(c, *k, c.predict_us(work.kernel), work.fence));
+  if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
+    s.duration.infer(us / stretch(c, *k, c.predict_us(work.kernel), work.sm_set));
     ++s.timed;
     return send_hint(c, work.kernel);
   }
-  if (!s.duration.timed()) s.timed = 0;  // so far in fences alone
+  if (!s.duration.timed()) s.timed = 0;  // so far on SM sets alone
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive, work.before);
   c.known.timed(us);

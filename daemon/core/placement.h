@@ -26,19 +26,19 @@ enum class Spread : uint8_t {
 // KRISP's Algorithm 1 by its prose: a mask of `wanted` groups, of the engines with the least work
 // the groups with the least. At most `overlap` of them may have others' work: beyond that the mask
 // has fewer than wanted, but never none. Groups i * engines / count to the next are of engine i.
-uint32_t resource_mask(const GroupLoad& load, uint32_t count, uint32_t engines, uint32_t wanted,
-                       uint32_t overlap, Spread spread);
+SmSet resource_mask(const GroupLoad& load, GroupCount count, uint32_t engines, GroupCount wanted,
+                    GroupCount overlap, Spread spread);
 
 // Of sets that were made beforehand, the one that Algorithm 1 would come nearest to: `wanted`
 // groups with the least work. If more than `overlap` groups of each have others' work, the largest
-// smaller set that has no more; else the smallest set. 0: there are none.
-uint32_t least_loaded(const GroupLoad& load, std::span<const uint32_t> sets, uint32_t wanted,
-                      uint32_t overlap);
+// smaller set that has no more; else the smallest set. Empty: there are none.
+SmSet least_loaded(const GroupLoad& load, std::span<const SmSet> sets, GroupCount wanted,
+                   GroupCount overlap);
 
 // The anchor (1 to count) that is farthest from those taken; 1 if there are none.
-uint8_t far_anchor(std::span<const uint8_t> taken, uint32_t count);
+uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount count);
 
 // Groups from `anchor` on until the next of `others`; count if there is none.
-uint32_t room_at(uint8_t anchor, std::span<const uint8_t> others, uint32_t count);
+GroupCount room_at(uint8_t anchor, std::span<const uint8_t> others, GroupCount count);
 
 }  // namespace heddle::core

@@ -167,9 +167,9 @@ uint32_t blocks_alone(const LaunchShape& s, const DeviceModel& device, SlotLimit
 }
 
 // Blocks of the launch on an SM at once.
-uint32_t blocks_held(const LaunchShape& s, uint32_t sms, const DeviceModel& device) {
+uint32_t blocks_held(const LaunchShape& s, SmCount sms, const DeviceModel& device) {
   SlotLimit limit;
-  const uint32_t asked = (s.blocks + sms - 1) / std::max(1U, sms);
+  const uint32_t asked = (s.blocks + sms.get() - 1) / std::max(1U, sms.get());
   return std::min(blocks_alone(s, device, limit), asked);
 }
 
@@ -184,27 +184,28 @@ Room left_by(const LaunchShape& s, uint32_t held, const DeviceModel& device) {
 }
 
 // Groups are taken for equal.
-uint32_t sms_of(const Mix& m, const DeviceModel& device) {
-  if (m.sms == 0) return device.sm_total;
-  return std::max(1U, static_cast<uint32_t>(std::popcount(m.sms)) * device.sm_total /
-                          std::max(1U, device.sm_groups));
+SmCount sms_of(const Mix& m, const DeviceModel& device) {
+  if (m.sm_set.empty()) return SmCount(device.sm_total);
+  return SmCount(
+      std::max(1U, m.sm_set.count().get() * device.sm_total / std::max(1U, device.sm_groups)));
 }
 
 // The part of `m`'s SMs that the other may use as well.
 double overlap(const Mix& m, const Mix& other, const DeviceModel& device) {
-  if (other.sms == 0) return 1;
+  if (other.sm_set.empty()) return 1;
   const auto groups = static_cast<double>(std::max(1U, device.sm_groups));
-  if (m.sms == 0) return std::popcount(other.sms) / groups;
-  return static_cast<double>(std::popcount(m.sms & other.sms)) / std::popcount(m.sms);
+  if (m.sm_set.empty()) return other.sm_set.count().get() / groups;
+  const double shared = (m.sm_set & other.sm_set).count().get();
+  return shared / m.sm_set.count().get();
 }
 
 // Its use while it runs alone on its SMs: what was measured on all of them is done by fewer.
 Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   Use use = m.use;
-  if (m.sms == 0) return use;
+  if (m.sm_set.empty()) return use;
   const uint32_t blocks = m.shape.blocks != 0 ? m.shape.blocks : device.sm_total;
   const uint32_t before = std::min(blocks, device.sm_total);
-  const uint32_t now = std::min(blocks, sms_of(m, device));
+  const uint32_t now = std::min(blocks, sms_of(m, device).get());
   const bool timed = m.whole_us > 0 && m.duration_us > 0;
   const auto slower = static_cast<float>(timed ? m.whole_us / m.duration_us : 1);
   const auto more = static_cast<float>(before) / static_cast<float>(now) * slower;
@@ -233,7 +234,7 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
   if (overlap(victim, other, device) <= 0) return out;
-  const uint32_t sms = sms_of(victim, device);
+  const SmCount sms = sms_of(victim, device);
   const Company c = company(victim.shape, other.shape, sms_of(other, device), device);
   const uint32_t wanted = blocks_held(victim.shape, sms, device);
   if (wanted == 0 || c.beside >= wanted) return out;
@@ -269,7 +270,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device) {
   Company out;
   SlotLimit limit;
@@ -294,7 +295,7 @@ uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape
 
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
   if (kernel.threads == 0) return SlotLimit::kNone;
-  const Company c = company(kModestBlock, kernel, device.sm_total, device);
+  const Company c = company(kModestBlock, kernel, SmCount(device.sm_total), device);
   return c.beside == 0 ? c.limit : SlotLimit::kNone;
 }
 
@@ -311,7 +312,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
-  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device);
+  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device).get();
   const double filled = filled_between(mixes, victim);
   const Use own = use_on_its_sms(v, device);
   const Use alone = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
@@ -359,11 +360,11 @@ double pressed(const Mix& kernel, const DeviceModel& device) {
 
 // A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
 // blocks does so much more, as far as its channels let it.
-double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device) {
+double resized(const Mix& kernel, SmCount sms, const DeviceModel& device) {
   const uint32_t blocks = kernel.shape.blocks != 0 ? kernel.shape.blocks : device.sm_total;
-  const uint32_t used = std::min(blocks, sms_of(kernel, device));
+  const uint32_t used = std::min(blocks, sms_of(kernel, device).get());
   const auto slowest = [&](uint32_t on) { return std::ceil(static_cast<double>(blocks) / on); };
-  const double more = slowest(std::max(1U, sms)) / slowest(std::max(1U, used));
+  const double more = slowest(std::max(1U, sms.get())) / slowest(std::max(1U, used));
   if (more <= 1) return 1;
   double longest = 1;
   for (size_t i = 0; i < kChannels; ++i) {
@@ -378,7 +379,7 @@ double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device) {
   SlotLimit by;
   const double fit = std::max(1U, blocks_alone(kernel.shape, device, by));
   const auto waves = [&](double on) { return std::ceil(static_cast<double>(blocks) / (fit * on)); };
-  return std::max(longest, waves(std::max(1U, sms)) / waves(std::max(1U, used)));
+  return std::max(longest, waves(std::max(1U, sms.get())) / waves(std::max(1U, used)));
 }
 
 Ends together(const Mix& first, const Mix& second, const DeviceModel& device) {

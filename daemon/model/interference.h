@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/model/sm_groups.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {
@@ -95,7 +96,7 @@ struct DeviceModel {
   };
   std::string gpu;
   uint32_t sm_total = 132;
-  uint32_t sm_groups = 16;  // that Mix::sms has bits of
+  uint32_t sm_groups = 16;  // that Mix::sm_set has bits of
   uint32_t threads_per_sm = 2048;
   uint32_t registers_per_sm = 65536;
   uint32_t smem_bytes_per_sm = 233472;
@@ -122,7 +123,7 @@ struct Mix {
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
-  uint32_t sms = 0;  // bits of the groups of SMs that it may use; 0: all
+  SmSet sm_set;  // that it may use; empty: all
 };
 
 // A resource of an SM that lets no further block in.
@@ -137,7 +138,7 @@ struct Company {
 };
 
 // How many blocks of `kernel` an SM holds on which `resident`, launched on `sms` SMs, came first.
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device);
 
 // How many further blocks of `kernel` an SM takes that holds `held` of them and `others` of
@@ -168,7 +169,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
 double pressed(const Mix& kernel, const DeviceModel& device);
 
 // Time of the kernel on `sms` SMs over its time on all that it had alone (SoCC 3, pitfall 1).
-double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device);
+double resized(const Mix& kernel, SmCount sms, const DeviceModel& device);
 
 // When one launch of each of two ends that begin together, in µs: `first` was launched first. Who
 // is done leaves the other alone.

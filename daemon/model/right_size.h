@@ -19,16 +19,16 @@ inline constexpr double kRightSizeSlack = 1.05;
 // Predicted duration on `n` of the device's groups of what takes `whole_us` on all of them. Between
 // two points of the curve, and beyond, as a + b / n. 0 if nothing of the curve was measured.
 double us_on_groups(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                    uint32_t n);
+                    GroupCount n);
 
 // The latency size in SMs: the least that was measured within kRightSizeSlack of all; all of them
 // if none is. 0 if nothing of the curve was measured.
-uint32_t latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups);
+SmCount latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups);
 
 // The throughput size in SMs: of the sizes measured, and all, the one with the least
 // duration x (1 + lambda x SMs). lambda is what an SM costs, as a share of the time: at 0 the
 // fastest size wins, at 1 the one with the least SM time. 0 if nothing was measured.
-uint32_t throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                         double lambda);
+SmCount throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
+                        double lambda);
 
 }  // namespace heddle::core

@@ -45,7 +45,7 @@ struct Cohort {
 
 // SMs that hold the same.
 struct SmClass {
-  uint32_t sms;
+  SmCount sms;
   bool open[2];  // to whom
   std::vector<Cohort> cohorts;
 
@@ -70,14 +70,13 @@ class Play {
   Play(const Mix& first, const Mix& second, const Steady& beside, const DeviceModel& device)
       : device_(device) {
     const Mix* mixes[] = {&first, &second};
-    const uint32_t all = device.sm_groups >= 32 ? ~0U : (1U << device.sm_groups) - 1;
-    const uint32_t sets[] = {first.sms != 0 ? first.sms : all, second.sms != 0 ? second.sms : all};
-    shared_ = (sets[0] & sets[1]) != 0;
+    const SmSet all = SmSet::first(GroupCount(device.sm_groups));
+    const SmSet sets[] = {first.sm_set.or_if_empty(all), second.sm_set.or_if_empty(all)};
+    shared_ = !(sets[0] & sets[1]).empty();
     for (const auto& [a, b] : {std::pair{true, true}, {true, false}, {false, true}}) {
-      const uint32_t groups = (a ? sets[0] : all & ~sets[0]) & (b ? sets[1] : all & ~sets[1]);
-      const uint32_t sms = static_cast<uint32_t>(std::popcount(groups)) * device.sm_total /
-                           std::max(1U, device.sm_groups);
-      if (sms > 0) classes_.push_back({sms, {a, b}, {}});
+      const SmSet set = (a ? sets[0] : all - sets[0]) & (b ? sets[1] : all - sets[1]);
+      const SmCount sms(set.count().get() * device.sm_total / std::max(1U, device.sm_groups));
+      if (sms.get() > 0) classes_.push_back({sms, {a, b}, {}});
     }
     for (size_t i = 0; i < 2; ++i) prepare(i, *mixes[i]);
     players_[0].slower = beside.first;
@@ -102,10 +101,10 @@ class Play {
   void prepare(size_t i, const Mix& mix) {
     Player& p = players_[i];
     p.mix = mix;
-    p.per_sm = std::max(1U, company(mix.shape, {}, device_.sm_total, device_).alone);
-    uint32_t sms = 0;
-    for (const SmClass& c : classes_) sms += c.open[i] ? c.sms : 0;
-    p.full = std::min(p.mix.shape.blocks, p.per_sm * sms);
+    p.per_sm = std::max(1U, company(mix.shape, {}, SmCount(device_.sm_total), device_).alone);
+    SmCount sms;
+    for (const SmClass& c : classes_) sms += c.open[i] ? c.sms : SmCount();
+    p.full = std::min(p.mix.shape.blocks, p.per_sm * sms.get());
     p.gap_us = std::min(device_.launch_gap_us, mix.duration_us / 2);
     const double waves = std::ceil(static_cast<double>(p.mix.shape.blocks) / p.full);
     p.one_wave = waves < 2;
@@ -185,21 +184,21 @@ class Play {
       if (least == classes_.size() || load(c) < load(least)) least = c;
     }
     if (least == classes_.size()) return false;
-    const uint32_t sms = std::min(players_[i].waiting, classes_[least].sms);
+    const uint32_t sms = std::min(players_[i].waiting, classes_[least].sms.get());
     // A launch of one wave may end unevenly: a third of its SMs each early, between, and late.
     const double early =
         players_[i].one_wave ? 1 - static_cast<double>(players_[i].mix.use.even) : 0;
     const uint32_t third = early > kEven ? sms / 3 : 0;
     if (third > 0) {
-      give(least, third, i, 1 - 2 * early);
-      give(least, third, i, 1 - early);
+      give(least, SmCount(third), i, 1 - 2 * early);
+      give(least, SmCount(third), i, 1 - early);
     }
-    give(least, sms - 2 * third, i, 1);
+    give(least, SmCount(sms - 2 * third), i, 1);
     return true;
   }
 
   // A block each to `sms` SMs of a class, which takes that part of the usual time.
-  void give(size_t index, uint32_t sms, size_t i, double part) {
+  void give(size_t index, SmCount sms, size_t i, double part) {
     if (sms < classes_[index].sms) {
       SmClass given = classes_[index];
       given.sms = sms;
@@ -218,8 +217,8 @@ class Play {
     } else {
       c.cohorts.push_back({i, 1, left});
     }
-    p.waiting -= sms;
-    p.resident += sms;
+    p.waiting -= sms.get();
+    p.resident += sms.get();
   }
 
   // Who is resident in part uses so much less.
@@ -272,7 +271,7 @@ class Play {
       std::erase_if(c.cohorts, [&](Cohort& k) {
         k.left_us -= step / players_[k.of].stretch;
         const bool ended = k.left_us < kMoment_us;
-        if (ended) players_[k.of].resident -= k.blocks * c.sms;
+        if (ended) players_[k.of].resident -= k.blocks * c.sms.get();
         return ended;
       });
     }
@@ -322,9 +321,10 @@ class Play {
 
 // Its launch is known, and an SM of its set holds one of its blocks.
 bool can_be_played(const Mix& m, const DeviceModel& device) {
-  const uint32_t all = device.sm_groups >= 32 ? ~0U : (1U << device.sm_groups) - 1;
+  const SmSet all = SmSet::first(GroupCount(device.sm_groups));
   return m.shape.threads > 0 && m.shape.blocks > 0 && m.duration_us > 0 &&
-         (m.sms == 0 || (m.sms & all) != 0) && room_beside(m.shape, 0, m.shape, 0, device) > 0;
+         !(m.sm_set.or_if_empty(all) & all).empty() &&
+         room_beside(m.shape, 0, m.shape, 0, device) > 0;
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ void family_sizes(lua_State* L, core::SmFamily& family) {
   lua_getfield(L, 1, "sizes");
   if (lua_isnil(L, -1)) return lua_pop(L, 1);
   if (!lua_istable(L, -1)) luaL_error(L, "sm_set.family: sizes is a list of numbers of groups");
-  family.sizes = 0;
+  uint32_t sizes = 0;
   for (int i = 1;; ++i) {
     lua_rawgeti(L, -1, i);
     if (lua_isnil(L, -1)) break;
@@ -125,10 +125,11 @@ void family_sizes(lua_State* L, core::SmFamily& family) {
     if (!(n >= 1 && n <= core::kSmGroups) || n != std::floor(n)) {
       luaL_error(L, "sm_set.family: a size is 1 to %d groups", static_cast<int>(core::kSmGroups));
     }
-    family.sizes |= 1U << (static_cast<uint32_t>(n) - 1);
+    sizes |= 1U << (static_cast<uint32_t>(n) - 1);
     lua_pop(L, 1);
   }
   lua_pop(L, 2);
+  family.sizes = core::SetSizes(sizes);
 }
 
 // sm_set.family { sizes, placement, isolated, positions, overlap }
@@ -159,8 +160,8 @@ int sm_family(lua_State* L) {
   lua_getfield(L, 1, "isolated");
   family.isolated = lua_toboolean(L, -1) != 0;
   family.positions = static_cast<uint8_t>(family_number(L, "positions", 1, core::kFamilyMost));
-  family.overlap = static_cast<uint8_t>(family_number(L, "overlap", 0, core::kSmGroups));
-  if (family.sizes == 0 || family.positions == 0 || family.count() > core::kFamilyMost) {
+  family.overlap = core::GroupCount(family_number(L, "overlap", 0, core::kSmGroups));
+  if (family.sizes.count() == 0 || family.positions == 0 || family.count() > core::kFamilyMost) {
     return luaL_error(L, "sm_set.family: sizes times positions is %d; a process has 1 to %d sets",
                       static_cast<int>(family.count()), static_cast<int>(core::kFamilyMost));
   }

@@ -16,9 +16,9 @@ using core::GpuView;
 using core::LaunchView;
 using ipc::KernelFacts;
 
-void push_size(lua_State* L, uint32_t sm) {
-  if (sm == 0) return lua_pushnil(L);
-  lua_pushnumber(L, sm);
+void push_size(lua_State* L, core::SmCount sm) {
+  if (sm.get() == 0) return lua_pushnil(L);
+  lua_pushnumber(L, sm.get());
 }
 
 namespace {
@@ -83,6 +83,7 @@ core::GpuView& gpu_view(Session& s, Object& object) {
 
 void push(lua_State* L, double v) { lua_pushnumber(L, v); }
 void push(lua_State* L, std::string_view v) { lua_pushlstring(L, v.data(), v.size()); }
+void push(lua_State* L, core::SmCount v) { lua_pushnumber(L, v.get()); }
 void push(lua_State* L, bool v) { lua_pushboolean(L, v ? 1 : 0); }
 void push(lua_State* L, core::LaunchKind v) {
   constexpr std::string_view kNames[] = {"kernel", "graph", "copy", "memset"};
@@ -168,7 +169,8 @@ void push_kernel_name(lua_State* L, Session& s, Object& o) {
 }
 void push_right_size(lua_State* L, Session& s, Object& o) {
   const LaunchView& v = launch_view(L, s, o);
-  push_size(L, v.groups == nullptr ? 0 : core::latency_size(*v.metrics, v.mean_us, *v.groups));
+  push_size(L, v.groups == nullptr ? core::SmCount()
+                                   : core::latency_size(*v.metrics, v.mean_us, *v.groups));
 }
 void push_window(lua_State* L, Session& s, Object& o) {
   const uint32_t us = client_view(L, s, o).window_us;
@@ -189,7 +191,7 @@ constexpr Field kLaunchFields[] = {
     {"wait_us", push_launch_field<&LaunchView::wait_us>},
     {"run_us", push_launch_field<&LaunchView::run_us>},
     {"priority", push_launch_field<&LaunchView::priority>},
-    {"fenceable", push_launch_field<&LaunchView::fenceable>},
+    {"fenceable", push_launch_field<&LaunchView::movable>},
     {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
     {"right_size", push_right_size},
     {"is_collective", push_absent},
@@ -246,7 +248,7 @@ constexpr Field kGpuFields[] = {
     {"sm_total", push_gpu_field<&GpuView::sm_total>},
     {"sm_free", push_gpu_field<&GpuView::sm_free>},
     {"inflight_us", push_gpu_field<&GpuView::inflight_us>},
-    {"fenced_us", push_gpu_field<&GpuView::fenced_us>},
+    {"fenced_us", push_gpu_field<&GpuView::on_sets_us>},
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
     {"budget", push_budget_of},

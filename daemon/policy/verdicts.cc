@@ -102,7 +102,7 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   }
   if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
   v.run = launch->id;
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   v.credit_us = numbers[2];
   return true;
@@ -128,7 +128,7 @@ bool LuaPolicy::read_kernel(core::KernelVerdict& v) {
   if (numbers[1] != core::kBuiltinPriority && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   return true;
 }

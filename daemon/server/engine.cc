@@ -397,7 +397,7 @@ bool Engine::need_not_tell(const Client& client) const {
   if (recorder_ != nullptr || bypass_) return false;
   if (!client.leased() || client.intake().asking()) return false;
   // These must be met at each launch.
-  if (client.identity().partition != 0 || client.identity().terms.fail_closed) return false;
+  if (!client.identity().sm_set.empty() || client.identity().terms.fail_closed) return false;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.works_on(index)) continue;
     const core::Scheduler& scheduler = *devices_[index].scheduler;

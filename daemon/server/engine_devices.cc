@@ -72,7 +72,8 @@ core::Scheduler& Engine::device(uint8_t index, const Identity& identity, core::T
   devices_used_ = std::max<uint8_t>(devices_used_, index + 1);
   core::Config config = config_.core;
   config.device = index;
-  config.sm_total = is_plausible(identity.sm_count) ? identity.sm_count : kSmsUnknown;
+  config.sm_total =
+      core::SmCount(is_plausible(identity.sm_count) ? identity.sm_count : kSmsUnknown);
   device.sm_total_known = is_plausible(identity.sm_count) && identity.privileged;
   config.mps = mps_;
   config.switch_us = switch_us();
@@ -81,7 +82,7 @@ core::Scheduler& Engine::device(uint8_t index, const Identity& identity, core::T
   use_gpu_model(*device.scheduler, installed_gpu_models(), profiles_.gpu(), log_);
   device.scheduler->set_on_broken([this](const core::Broken& broken) { note_broken(broken); });
   log_.info(kSomeClient, "gpu_learned",
-            {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total}});
+            {{"device", index}, {"uuid", gpus_.text(index)}, {"sm_total", config.sm_total.get()}});
   if (recorder_ != nullptr) recorder_->device(config, now, true);
   start_policy(device, now);
   start_shadow(device, now);
@@ -94,11 +95,11 @@ void Engine::learn_sm_total(Device& device, const Identity& identity, core::Time
   if (device.sm_total_known || !identity.privileged || !is_plausible(identity.sm_count)) return;
   device.sm_total_known = true;
   core::Scheduler& scheduler = *device.scheduler;
-  if (scheduler.config().sm_total == identity.sm_count) return;
+  if (scheduler.config().sm_total.get() == identity.sm_count) return;
   log_.warning("gpu_corrected", {{"device", scheduler.config().device},
                                  {"sm_total", identity.sm_count},
-                                 {"said_first", scheduler.config().sm_total}});
-  scheduler.set_sm_total(identity.sm_count);
+                                 {"said_first", scheduler.config().sm_total.get()}});
+  scheduler.set_sm_total(core::SmCount(identity.sm_count));
   if (recorder_ != nullptr) recorder_->device(scheduler.config(), now, false);
 }
 

@@ -20,7 +20,7 @@ json exit_dump(json policy, const core::LastWords& words, uint8_t device) {
                          {"client", d.client},
                          {"thread", d.thread},
                          {"by", decider_text(d.decider)},
-                         {"sm_set", d.partition}});
+                         {"sm_set", d.sm_set.bits()}});
   }
   policy.update({{"device", device},
                  {"dump", words.dump},

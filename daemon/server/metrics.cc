@@ -28,8 +28,8 @@ ClientCounts counts_of(const Client& client) {
   counts.threads = std::min(read(memory.counters.threads_used), ipc::kThreads);
   for (uint32_t t = 0; t < counts.threads; ++t) counts.dropped += read(memory.threads[t].dropped);
   counts.marker_errors = read(memory.counters.marker_errors);
-  counts.partitioned = read(memory.counters.partitioned);
-  counts.unpartitioned = read(memory.counters.unpartitioned);
+  counts.on_sm_set = read(memory.counters.on_sm_set);
+  counts.off_sm_set = read(memory.counters.off_sm_set);
   counts.green_streams = read(memory.counters.green_streams);
   counts.twin_launches = read(memory.counters.twin_launches);
   // In the order of shim/sm/twins.h.

@@ -33,7 +33,7 @@ struct ClientCounts {
   uint64_t launches = 0;
   uint64_t starved = 0, stale = 0, pool = 0, capturing = 0, exempt = 0, bypass = 0, unmanaged = 0;
   uint32_t threads = 0;
-  uint64_t dropped = 0, marker_errors = 0, partitioned = 0, unpartitioned = 0, green_streams = 0;
+  uint64_t dropped = 0, marker_errors = 0, on_sm_set = 0, off_sm_set = 0, green_streams = 0;
   uint64_t malformed = 0;
   // Executable graphs (shim/sm/twins.h).
   uint64_t graph_twins = 0, twin_launches = 0, graphs_not_cloned = 0, graphs_device = 0,
@@ -107,9 +107,9 @@ inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"credited", "", "Launches by the credit of an earlier grant", kCounter},
      &core::Stats::credited},
     {{"fenced", "", "Launches granted on fewer SMs than their client has", kCounter},
-     &core::Stats::fenced},
+     &core::Stats::on_set},
     {{"unfenced", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
-     &core::Stats::unfenced},
+     &core::Stats::off_set},
     {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
     {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
      &core::Stats::by_builtin},
@@ -128,9 +128,9 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
     {{"dropped", "", "Records that found no room in their ring", kCounter}, &ClientCounts::dropped},
     {{"marker_errors", "", "Completion markers that the driver refused", kCounter},
      &ClientCounts::marker_errors},
-    {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::partitioned},
+    {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::on_sm_set},
     {{"unpartitioned", "", "Launches that were to be kept on some SMs and were not", kCounter},
-     &ClientCounts::unpartitioned},
+     &ClientCounts::off_sm_set},
     {{"green_streams", "", "Streams of Green Contexts that the program made; never moved",
       kCounter},
      &ClientCounts::green_streams},

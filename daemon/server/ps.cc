@@ -62,8 +62,9 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
-              {"partition", who.partition},
-              {"sm_count", who.sms},
+              {"sm_set", who.sm_set.bits()},
+              {"partition", who.sm_set.bits()},  // its name until the next release
+              {"sm_count", who.sms.get()},
               {"memory_asked", who.memory_asked},
               {"memory_by", memory_mechanism(who)},
               {"clock_ahead_s", static_cast<double>(who.clock_ahead) / 1e9},

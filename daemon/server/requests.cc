@@ -46,7 +46,8 @@ json bounds_json(const core::Scheduler& scheduler) {
 json device_json(const Engine::Device& device, const GpuNumbers& gpus, const PolicyStore& store) {
   const core::Scheduler& scheduler = *device.scheduler;
   const core::Config& config = scheduler.config();
-  json all = metrics_json(kDeviceGauges, {config.sm_total, config.switch_us, scheduler.waiting()});
+  json all =
+      metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
   all.update({{"index", config.device},
               {"uuid", gpus.text(config.device)},
               {"policy", device.policy ? store.describe(*device.policy) : json::object()},

@@ -195,12 +195,12 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.terms = grade.terms;
   identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
-    identity.partition = ipc::groups_of(*range, message.sm_groups);
-    identity.sms = ipc::sms_of(identity.partition, message.sm_groups);
+    identity.sm_set = ipc::groups_of(*range, message.sm_groups);
+    identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);
   }
-  // Time-sliced a fence keeps nobody's SMs free.
+  // Time-sliced an SM set keeps nobody's SMs free.
   if (mode_of(identity, config_.gpu_mode, mps_.state()) != GpuMode::kTimeslice) {
-    identity.fenceable = true;
+    identity.has_sets = true;
   }
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
@@ -243,7 +243,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
              {"label", client.identity().label},
              {"priority", client.identity().priority},
              {"rule", client.identity().rule},
-             {"sms", client.identity().sms}});
+             {"sms", client.identity().sms.get()}});
   if (const uint32_t devices = client.identity().device_count;
       std::popcount(client.visible()) < static_cast<int>(devices)) {
     log_.warning(causer, "devices_not_managed",
@@ -251,8 +251,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                   {"devices", devices - static_cast<uint32_t>(std::popcount(client.visible()))},
                   {"hint", "others have all numbers of GPUs, or their user has half of them"}});
   }
-  if (!client.identity().terms.sms.empty() && client.identity().partition == 0) {
-    log_.warning(causer, "client_not_partitioned",
+  if (!client.identity().terms.sms.empty() && client.identity().sm_set.empty()) {
+    log_.warning(causer, "client_has_no_sm_set",
                  {{"client", id},
                   {"sms", client.identity().terms.sms},
                   {"hint", "its driver has no Green Contexts: 12.4 or newer is needed"}});

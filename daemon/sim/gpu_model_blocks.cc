@@ -171,7 +171,7 @@ bool GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notice
 
 // An SM is busy once a kernel's `saturation` of it is filled; from there on blocks share it. Since
 // block_ns is what they take with the kernel alone on the GPU, only what others add slows them: a
-// small kernel beside a large one much, the large one hardly. Blocks of an SmSet lie beside those
+// small kernel beside a large one much, the large one hardly. Blocks of an SM set lie beside those
 // of the same set and of launches that may run anywhere.
 void GpuModel::share_sms() {
   for (Region& region : regions_) region.fill = 0;

@@ -168,7 +168,7 @@ CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* aft
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const void* edges,
                            size_t count, CUgraphNodeType* what) noexcept;
 
-// Since 12.4: where they are missing there are no partitions.
+// Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
 CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
                                      CUdevResource* remaining, unsigned flags, unsigned min_count) noexcept;

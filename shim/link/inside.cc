@@ -202,9 +202,9 @@ void Inside::count_green_stream() {
   session_->client->counters.green_streams.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Inside::count_partition(bool into) {
+void Inside::count_on_sm_set(bool moved) {
   auto& counters = session_->client->counters;
-  (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
+  (moved ? counters.on_sm_set : counters.off_sm_set).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Inside::count_twin_launch() {

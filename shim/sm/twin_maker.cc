@@ -35,12 +35,12 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
 }
 
 CUgraphExec make(const Twinned& entry, uint64_t key) {
-  const CUcontext context = context_of(entry.device, groups_of(key));
+  const CUcontext context = context_of(entry.device, set_of(key));
   if (context == nullptr) return nullptr;
   CUgraphExec twin = nullptr;
   const int priority = priority_of(key);
-  const CUresult result = for_each_kernel(
-      entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
+  const CUresult result =
+      for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
   uint64_t flags = entry.flags;
   if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (result != CUDA_SUCCESS ||
@@ -134,7 +134,7 @@ void make_twins() {
     const RelaxedCapture relaxed;
     const Held held(twins_lock);
     entry.wanted.store(false, std::memory_order_relaxed);
-    const CUcontext primary = context_of(entry.device, 0);
+    const CUcontext primary = context_of(entry.device, {});
     if (entry.exec.load(std::memory_order_relaxed) == nullptr || entry.clone == nullptr ||
         primary == nullptr || HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
       continue;

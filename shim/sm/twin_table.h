@@ -10,9 +10,9 @@ namespace heddle::shim {
 
 // What a twin is made for, as one word; 0: nothing.
 constexpr uint64_t key_of(TwinPlace at) {
-  return uint64_t{at.groups} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
+  return uint64_t{at.set.bits()} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
 }
-constexpr uint32_t groups_of(uint64_t key) { return static_cast<uint32_t>(key >> 8); }
+constexpr ipc::SmSet set_of(uint64_t key) { return ipc::SmSet(static_cast<uint32_t>(key >> 8)); }
 constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
 
 // A twin and what it was made for. Written by the helper, and by whoever ends the executable.

@@ -167,7 +167,7 @@ CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
     return nullptr;
   }
   if (entry->own_priorities) at.priority = 0;
-  at.groups = member_for(device, at.groups);
+  at.set = member_for(device, at.set);
   if (at == TwinPlace{}) return nullptr;
   const uint64_t key = key_of(at);
   const int64_t now = now_ns();
@@ -240,10 +240,10 @@ CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
 
 void end_twins(int device) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
-  const CUcontext primary = context_of(device, 0);
+  const CUcontext primary = context_of(device, {});
   if (primary == nullptr) return;  // no family: no twins
   const Held held(twins_lock);
-  if (twins_made != 0) {  // they may run in partitions: the end of the context would wait for them
+  if (twins_made != 0) {  // they may run on SM sets: the end of the context would wait for them
     CUcontext popped = nullptr;
     if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) == CUDA_SUCCESS) {
       HEDDLE_REAL(cuCtxSynchronize)();

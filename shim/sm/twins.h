@@ -2,7 +2,7 @@
 //
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
 // with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
-// executable of the same nodes, each kernel's in the context of a partition and at that priority.
+// executable of the same nodes, each kernel's in the context of an SM set and at that priority.
 // The twin is launched in the executable's place, into the application's own stream.
 //
 // twins.cc is what a launch and an update do, twin_maker.cc what the helper thread does, and
@@ -43,8 +43,8 @@ enum class GraphFate : uint8_t {
 
 // Where the nodes of a twin run.
 struct TwinPlace {
-  uint32_t groups = 0;  // the partition, 0: all SMs
-  int priority = 0;     // 0: the nodes' own
+  ipc::SmSet set;    // empty: all SMs
+  int priority = 0;  // 0: the nodes' own
   bool operator==(const TwinPlace&) const = default;
 };
 

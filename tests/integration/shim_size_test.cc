@@ -7,6 +7,7 @@
 namespace heddle::shim_test {
 namespace {
 
+constexpr ipc::GroupCount kTwo(2);
 constexpr uint32_t kFirstTwo = 0b011, kLastTwo = 0b110;  // of the fake device's three groups
 
 class ShimSize : public Shim {
@@ -15,7 +16,7 @@ class ShimSize : public Shim {
   void start_sized(Application& app, ipc::SmRing ring = {}) {
     start(app, kLease);
     predict(10);
-    daemon_.control().windows[0].fence_sizes = 0b10;
+    daemon_.control().windows[0].set_sizes = 0b10;
     daemon_.control().windows[0].ring = ipc::pack_ring(ring);
     app("retain");
     app("set fake_noting 1");
@@ -35,7 +36,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
   Application app(environment());
   start_sized(app);
   EXPECT_FALSE(moved(app, "launch 64")) << "no size yet";
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64")) << "the very next launch";
   EXPECT_EQ(app("get fake_groups"), std::to_string(kLastTwo));
   tell({});
@@ -45,7 +46,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
 TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   daemon_.control().windows[0].word = ipc::pack_window(7, 1'000'000);
   EXPECT_TRUE(moved(app, "launch 64"));
 }
@@ -53,7 +54,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
 TEST_F(ShimSize, TheSetLiesWhereTheAnchorSays) {
   Application app(environment());
   start_sized(app, {.anchor = 1});
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64"));
   EXPECT_EQ(app("get fake_groups"), std::to_string(kFirstTwo));
 }
@@ -67,7 +68,7 @@ TEST_F(ShimSize, ASizeAtSeveralPositionsIsMadeAtEach) {
 TEST_F(ShimSize, CooperativeKernelsStay) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_FALSE(moved(app, "coop 64"));
 }
 
@@ -106,13 +107,13 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   start_sized(app);
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(stays(app)) << "nobody asked for anything";
-  tell({.size = 2});
+  tell({.size = kTwo});
   records(wire::Kind::GRAPH);
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const auto told = records(wire::Kind::GRAPH);
   EXPECT_TRUE(told.front().unmovable) << "its twin was yet to be made";
   EXPECT_FALSE(told.back().unmovable);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   tell({.raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, 0, -5));
@@ -141,7 +142,7 @@ TEST_F(ShimTwins, FifthPlaceTakesThatOfTheTwinThatIsIdleForLongest) {
 TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   const auto launch_until = [&](auto done) {
     for (int n = 0; n < 20'000 && !done(); ++n) {
       EXPECT_EQ(app("graph_run"), "0");
@@ -162,7 +163,7 @@ TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
 TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(app("graph_make"), "0");
     EXPECT_TRUE(comes_to(app, kLastTwo, 0)) << i;
@@ -172,7 +173,7 @@ TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
 TEST_F(ShimTwins, ItsChildrenMoveToo) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make_child"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
 }
@@ -180,7 +181,7 @@ TEST_F(ShimTwins, ItsChildrenMoveToo) {
 TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   int fate = 1;
   for (const char* make : {"graph_make_alloc", "graph_make_device", "graph_make_coop"}) {
     EXPECT_EQ(app(make), "0");
@@ -193,7 +194,7 @@ TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
 TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   EXPECT_EQ(app("graph_update"), "0");
@@ -205,7 +206,7 @@ TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
 TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   for (uint64_t update = 1; update <= 16; ++update) {
@@ -220,7 +221,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
 TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   for (int i = 0; i < 1'000 && count(4) == 0; ++i) EXPECT_EQ(app("graph_update_all"), "0");
   EXPECT_EQ(count(4), 1U);
@@ -236,7 +237,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
 TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   app("set fake_no_twin 1");
@@ -252,17 +253,17 @@ TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
 TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   EXPECT_EQ(daemon_.client().counters.twin_launches, 1U);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   app("set fake_no_twin 1");
   EXPECT_EQ(app("graph_run"), "0");
   app("set fake_no_twin 0");
   EXPECT_EQ(count(5), 1U);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_run"), "0");
   EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo)) << "at once";
 }
@@ -271,7 +272,7 @@ TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
 TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const auto told = [&](const char* launch) {
@@ -285,7 +286,7 @@ TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
   EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "the executable itself";
   app("set fake_stream_lives 1");
   EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "another one's handle by now";
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_update_all"), "0");
   EXPECT_EQ(told("graph_run 64"), "wait 64,launch 64,record 64,") << "an update changes no order";
   EXPECT_EQ(app("graph_update"), "0");
@@ -295,7 +296,7 @@ TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
 TEST_F(ShimTwins, WhereNoEventIsBehindATwinTheThreadLooksUntilItIsDone) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const int looks = std::stoi(app("get fake_stream_looks"));
@@ -355,7 +356,7 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
 TEST_F(ShimTwins, TheyEndWithTheirContext) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   app("release");
@@ -397,7 +398,7 @@ TEST_F(ShimSize, ASizeThatNoSetOfTheProcessHasLeavesTheLaunchWhereItIs) {
   predict(10);
   app("retain");
   app("set fake_noting 1");
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_FALSE(moved(app, "launch 64"));
 }
 

@@ -39,7 +39,7 @@ class Joining final : public Policy {
     }
     if (view.priority <= top) return true;
     if (gpu.comparing(view.priority)) return false;
-    return every_us > 0 ? view.wait_us >= every_us : gpu.budget_fits(waiting_, 0).fits;
+    return every_us > 0 ? view.wait_us >= every_us : gpu.budget_fits(waiting_, {}).fits;
   }
   LaunchId waiting_ = 0;
 };

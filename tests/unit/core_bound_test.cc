@@ -270,7 +270,7 @@ TEST_F(BoundTest, WhatIsFencedIsInNobodysWayUnderMps) {
     config.mps = mps;
     config.launch_priorities = false;  // so that it counts in full, not by its waves
     begin(config);
-    granted_partition(24);
+    granted_set(24);
     now_ += kUs;
     post(1);
     EXPECT_EQ(important().gaps_filled, mps ? 0u : 1u);

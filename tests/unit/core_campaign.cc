@@ -7,7 +7,7 @@
 namespace heddle::core {
 namespace {
 
-constexpr SmGroups kGroups{17, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4}};
+constexpr SmGroups kGroups{GroupCount(17), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4}};
 
 Config config_of(uint8_t device, bool mps) {
   Config config;
@@ -40,7 +40,7 @@ void DecisionLog::decision(const Decision& d) {
                                uint64_t{d.thread},
                                uint64_t{static_cast<uint8_t>(d.launch_priority)},
                                uint64_t{d.managed},
-                               uint64_t{d.partition},
+                               uint64_t{d.sm_set.bits()},
                                uint64_t{d.credit_us},
                                uint64_t{d.window_us},
                                uint64_t{d.free_streams},
@@ -48,11 +48,11 @@ void DecisionLog::decision(const Decision& d) {
                                uint64_t{d.kernel},
                                uint64_t{std::bit_cast<uint32_t>(d.predicted_us)},
                                uint64_t{d.measure},
-                               uint64_t{d.size},
+                               uint64_t{d.size.get()},
                                uint64_t{d.raised},
                                uint64_t{d.ring.anchor},
                                uint64_t{d.ring.positions},
-                               uint64_t{d.sizes}}) {
+                               uint64_t{d.sizes.bits()}}) {
     tell(value);
   }
   hashes_.push_back(hash_);
@@ -71,8 +71,8 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
                                s.withdrawn,
                                s.crossed,
                                s.credited,
-                               s.fenced,
-                               s.unfenced,
+                               s.on_set,
+                               s.off_set,
                                s.starved,
                                s.by_builtin,
                                s.policy_faults,
@@ -242,7 +242,7 @@ void Campaign::attach(Client& client, size_t device) {
   e.attached.priority = kPriorities[random(7)];
   e.attached.slowdown_max = e.attached.priority < 5 && one_in(3) ? 1.1F : 0.0F;
   e.attached.groups = one_in(6) ? SmGroups{} : kGroups;
-  e.attached.partition = e.attached.groups.count > 0 && one_in(5) ? 0xff0U : 0U;
+  if (e.attached.groups.count.get() > 0 && one_in(5)) e.attached.sm_set = SmSet(0xff0);
   std::snprintf(e.attached.name, sizeof e.attached.name, "program%u",
                 static_cast<unsigned>(client.task));
   std::snprintf(e.attached.label, sizeof e.attached.label, "%s", one_in(2) ? "serving" : "");
@@ -497,7 +497,7 @@ void Campaign::administer(size_t device) {
     case 4:
       return take(device, core.set_alone(one_in(3), now_));
     case 5:
-      return core.set_sm_total(one_in(4) ? 128 : 132);
+      return core.set_sm_total(SmCount(one_in(4) ? 128 : 132));
     case 6: {
       Use use;
       use[Channel::kDram] = static_cast<float>(random(100)) / 100;

@@ -55,7 +55,7 @@ TEST(Run, ARunBeginsWithTheFirstLaunchAfterASynchronize) {
 
 TEST(Standing, CreditEndsWithItsEpoch) {
   Standing standing;
-  standing.grant(2, {1, standing.epoch, 0, 100, 0});
+  standing.grant(2, {1, standing.epoch, {}, 100, 0});
   standing.credit_us = 100;
   ASSERT_NE(standing.use_credit(2, 30), nullptr);
   EXPECT_EQ(standing.credit_us, 70);

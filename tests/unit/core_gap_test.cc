@@ -1,4 +1,4 @@
-// What is let into a gap beyond one launch at a time: credit and fences.
+// What is let into a gap beyond one launch at a time: credit and SM sets.
 #include <gtest/gtest.h>
 
 #include "tests/unit/core_gap_fixture.h"
@@ -135,18 +135,18 @@ TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
 
 TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   begin();
-  EXPECT_EQ(granted_partition(24), 0xe000u) << "12 + 8 + 8";
-  EXPECT_EQ(core_->stats().fenced, 1u);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(granted_set(24), 0xe000u) << "12 + 8 + 8";
+  EXPECT_EQ(core_->stats().on_set, 1u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u - 28);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u - 28);
   EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1) << "132 blocks on 28 SMs: five waves";
   now_ += 480 * kUs;
   Event e(EventKind::kCompleted, now_, 2);
   e.done = {stream_seq_[2] - 1, 480, 0, Evidence::kMarker};
   step(e);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
   EXPECT_NEAR(hint_[0], 480 / 5, 1);
 }
 
@@ -178,12 +178,12 @@ TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
     policy_.open = true;
     begin(config);
     attach(3, 9);
-    granted_partition(24);
+    granted_set(24);
     policy_.open = false;
     ask(2);
-    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is fenced ends";
+    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is on SM sets ends";
     EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1);
-    EXPECT_NEAR(policy_.gpu.fenced_us, mps ? 5 * kDefaultUs : 0, 1);
+    EXPECT_NEAR(policy_.gpu.on_sets_us, mps ? 5 * kDefaultUs : 0, 1);
     ask(3);
     EXPECT_EQ(policy_.fit.client, 3u);
   }
@@ -191,26 +191,26 @@ TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
 
 TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
   Config config;
-  config.sm_total = 16;
+  config.sm_total = SmCount(16);
   begin(config);
-  granted_partition(100);
+  granted_set(100);
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 0u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 0u);
 }
 
 TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
   begin({}, 0x00ff);
-  EXPECT_EQ(granted_partition(16), 0x00c0u);
-  EXPECT_EQ(granted_partition(100), 0x00ffu) << "all that it has leaves the others out";
-  EXPECT_EQ(core_->stats().unfenced, 0u);
+  EXPECT_EQ(granted_set(16), 0x00c0u);
+  EXPECT_EQ(granted_set(100), 0x00ffu) << "all that it has leaves the others out";
+  EXPECT_EQ(core_->stats().off_set, 0u);
 }
 
 TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
   begin({}, 0, false);
-  EXPECT_EQ(granted_partition(24), 0u);
-  EXPECT_FALSE(policy_.asked.fenceable);
-  EXPECT_EQ(core_->stats().unfenced, 1u);
+  EXPECT_EQ(granted_set(24), 0u);
+  EXPECT_FALSE(policy_.asked.movable);
+  EXPECT_EQ(core_->stats().off_set, 1u);
 }
 
 TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
@@ -222,17 +222,17 @@ TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
       e.launch.kind = kind;
       e.launch.unmovable = unmovable;
       step(e);
-      EXPECT_EQ(grants_.back().partition == 0, unmovable);
-      EXPECT_EQ(policy_.asked.fenceable, !unmovable);
+      EXPECT_EQ(grants_.back().sm_set.empty(), unmovable);
+      EXPECT_EQ(policy_.asked.movable, !unmovable);
     }
   }
-  EXPECT_EQ(core_->stats().fenced, 2u);
-  EXPECT_EQ(core_->stats().unfenced, 2u);
+  EXPECT_EQ(core_->stats().on_set, 2u);
+  EXPECT_EQ(core_->stats().off_set, 2u);
 }
 
 TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
   begin_mps();
-  granted_partition(24);
+  granted_set(24);
   Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
   stayed.launch.stream_seq = --stream_seq_[2];
   stayed.launch.ask_seq = 1;
@@ -241,8 +241,8 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
   EXPECT_EQ(core_->stats().crossed, 0u) << "its grant was used";
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
-  EXPECT_EQ(policy_.gpu.fenced_us, 0);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
+  EXPECT_EQ(policy_.gpu.on_sets_us, 0);
   now_ += 90 * kUs;
   seen(90);
   EXPECT_TRUE(core_->outlook(2, now_, 0).duration_timed) << "on all SMs";
@@ -252,14 +252,14 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
 TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoFence) {
   begin_mps();
   policy_.verdict.credit_us = 1000;
-  granted_partition(24);
+  granted_set(24);
   Event e = launch(EventKind::kPosted, 2, Admission::kCredit);
   e.launch.unmovable = true;
   step(e);
   policy_.open = false;
   ask(2, 1);
   EXPECT_NEAR(policy_.gpu.inflight_us, 6 * kDefaultUs, 1);
-  EXPECT_NEAR(policy_.gpu.fenced_us, 5 * kDefaultUs, 1) << "what was granted alone";
+  EXPECT_NEAR(policy_.gpu.on_sets_us, 5 * kDefaultUs, 1) << "what was granted alone";
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ double speedup(const Mix& first, const Mix& second) {
   return (first.duration_us + second.duration_us) / std::max(ends.first_us, ends.second_us);
 }
 
-constexpr uint32_t kLowHalf = 0x00ff, kHighHalf = 0xff00;
+constexpr SmSet kLowHalf(0x00ff), kHighHalf(0xff00);
 
 TEST(InterferenceTest, AKernelAloneIsNotStretched) {
   const Mix alone[] = {copying(0.61, 0.9)};
@@ -124,8 +124,8 @@ TEST(InterferenceTest, TwoComputingKernelsOfLowOccupancy) {
       0.10, 0.07);
   // 132 blocks on 6.25 % of the SMs. SoCC's 8.57 is what 16 SMs would give: not held here.
   check_rows("pitfall: confined to 8 of 132 SMs",
-             {{"Measuring", resized(compute, 8, h100()), 15.8},
-              {"SoCC, if it had 16 SMs", resized(compute, 16, h100()), 8.57}},
+             {{"Measuring", resized(compute, SmCount(8), h100()), 15.8},
+              {"SoCC, if it had 16 SMs", resized(compute, SmCount(16), h100()), 8.57}},
              0.12, 0.11);
 }
 
@@ -189,7 +189,7 @@ TEST(InterferenceTest, CopiesOnDisjointSmsShareTheDram) {
   std::vector<Row> rows;
   for (int i = 0; i < 4; ++i) {
     Mix a = copying(0.61, pct[i] / 100), b = a;
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     rows.push_back({std::to_string(33 * (i + 1)) + " blocks", slowdown(a, b), measured[i], i == 3});
     EXPECT_EQ(binds(a, b), Channel::kDram);
   }
@@ -201,12 +201,12 @@ TEST(InterferenceTest, CopiesOnDisjointSmsShareTheDram) {
 TEST(InterferenceTest, LlmDecodeBesideACopyOnOtherSms) {
   Mix decode = kernel(16900);
   decode.use[Channel::kDram] = 0.275F;
-  decode.sms = kLowHalf;
+  decode.sm_set = kLowHalf;
   const double pct[] = {27, 51, 69, 81}, tbt[] = {17.6, 18.38, 19.92, 22};
   std::vector<Row> rows;
   for (int i = 0; i < 4; ++i) {
     Mix copy = copying(0.61, pct[i] / 100);
-    copy.sms = kHighHalf;
+    copy.sm_set = kHighHalf;
     rows.push_back(
         {std::to_string(34 * (i + 1)) + " blocks", slowdown(decode, copy), tbt[i] / 16.9, i == 3});
   }
@@ -226,7 +226,7 @@ TEST(InterferenceTest, CopiesThatFitTheL2AloneDoNotFitTogether) {
   const double mb[] = {4, 8, 16, 22.5, 26}, measured[] = {1, 1, 2.15, 1.79, 1.12};
   for (int i = 0; i < 5; ++i) {
     Mix a = cached_copy(mb[i]), b = a;
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     char name[32];
     std::snprintf(name, sizeof name, "%.1f MB", mb[i]);
     rows.push_back({name, slowdown(a, b), measured[i], i == 2 || i == 3});
@@ -250,7 +250,7 @@ TEST(InterferenceTest, TheKneeOfTheL1HalvesForTwo) {
   EXPECT_EQ(binds(copy(60), copy(60)), Channel::kL1Capacity);
   EXPECT_LT(slowdown(copy(130), copy(130)), 1.05);  // it had no hits to lose
   Mix a = copy(60), b = copy(60);
-  a.sms = kLowHalf, b.sms = kHighHalf;
+  a.sm_set = kLowHalf, b.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(a, b), 1);
 }
 
@@ -296,7 +296,7 @@ TEST(InterferenceTest, TorchMmBesideItself) {
 TEST(InterferenceTest, ADecodeWaitsForASleepingKernel) {
   const Mix sleep = kernel(10'000, shape(132, 128, 16));
   const Mix decode = kernel(7'530, {132, 384, 168, 0, 0});
-  const Company c = company(decode.shape, sleep.shape, 132, h100());
+  const Company c = company(decode.shape, sleep.shape, SmCount(132), h100());
   EXPECT_EQ(c.alone, 1u);
   EXPECT_EQ(c.beside, 0u);
   EXPECT_EQ(c.limit, SlotLimit::kRegisters);
@@ -318,14 +318,14 @@ TEST(InterferenceTest, SleepingKernelsOverlapAsFarAsThreadsGo) {
   EXPECT_EQ(side_by_side.second_us, 1000);
   EXPECT_EQ(in_turn.first_us, 1000);
   EXPECT_EQ(in_turn.second_us, 2000);
-  EXPECT_EQ(company(many.shape, many.shape, 132, h100()).limit, SlotLimit::kThreads);
+  EXPECT_EQ(company(many.shape, many.shape, SmCount(132), h100()).limit, SlotLimit::kThreads);
 }
 
 TEST(InterferenceTest, SmChannelsCountWhereSmSetsOverlap) {
   Mix a = computing(3.45), b = computing(3.45);
-  a.sms = kLowHalf, b.sms = kHighHalf;
+  a.sm_set = kLowHalf, b.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(a, b), 1);
-  b.sms = 0x0ff0;
+  b.sm_set = SmSet(0x0ff0);
   EXPECT_GT(slowdown(a, b), 1.5);  // its slowest SM decides
   a.shape.blocks = 132 * 100;
   const double many_waves = slowdown(a, b);

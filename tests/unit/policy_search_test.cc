@@ -57,7 +57,7 @@ class SearchTest : public PolicyTest {
   // Its kernels fill a third of the SMs.
   double time_us(const core::KernelVerdict& v) const {
     if (same_) return 1000;
-    return 1000 * std::max(1.0, gpu_.view.sm_total / 3.0 / v.sm);
+    return 1000 * std::max(1.0, gpu_.view.sm_total.get() / 3.0 / v.sm.get());
   }
 
   bool same_ = false;  // however few SMs it has
@@ -65,7 +65,7 @@ class SearchTest : public PolicyTest {
 
 TEST_F(SearchTest, GraphGivesUpTheSmsThatItDoesNotFill) {
   const core::KernelVerdict v = search();
-  EXPECT_EQ(v.sm, 48U);
+  EXPECT_EQ(v.sm.get(), 48U);
   EXPECT_FALSE(v.timed) << "the search is over";
 }
 
@@ -79,27 +79,27 @@ TEST_F(SearchTest, GraphOnTrialIsTimed) {
 
 TEST_F(SearchTest, GraphThatNeedsTheLeastSizeHasIt) {
   same_ = true;
-  EXPECT_EQ(search().sm, 16U);
+  EXPECT_EQ(search().sm.get(), 16U);
 }
 
 TEST_F(SearchTest, GpuOfTheLeastSizeHasNoOther) {
-  gpu_.view.sm_total = 16;
-  EXPECT_EQ(search().sm, 16U);
+  gpu_.view.sm_total = core::SmCount(16);
+  EXPECT_EQ(search().sm.get(), 16U);
 }
 
 TEST_F(SearchTest, SmallGpuHasTheSizesBelowItsOwn) {
-  gpu_.view.sm_total = 64;
-  EXPECT_EQ(search().sm, 32U);
+  gpu_.view.sm_total = core::SmCount(64);
+  EXPECT_EQ(search().sm.get(), 32U);
 }
 
 TEST_F(SearchTest, OldNameOfThePolicyStillLoads) {
-  EXPECT_EQ(search("right_size_inside.lua").sm, 48U);
+  EXPECT_EQ(search("right_size_inside.lua").sm.get(), 48U);
 }
 
 TEST_F(SearchTest, KernelInitSaysWhetherLaunchesAreTimed) {
   load(with_hooks("kernel_init = function(kn) return 8, -2, true end"));
   core::KernelVerdict v = size();
-  EXPECT_EQ(v.sm, 8U);
+  EXPECT_EQ(v.sm.get(), 8U);
   EXPECT_EQ(v.launch_priority, -2);
   EXPECT_TRUE(v.timed);
   load(with_hooks("kernel_init = function(kn) return nil, nil, true end"));

@@ -23,7 +23,7 @@ DeviceModel model() {
 TEST(SteadyTest, OfWhatIsUnknownOrFitsNowhereNothingIsSaid) {
   Mix large = kernel(132, 10), nowhere = kernel(132, 10);
   large.shape.smem_bytes = 1 << 20;
-  nowhere.sms = 1U << 31;
+  nowhere.sm_set = SmSet::of(31);
   for (const Mix& m : {large, nowhere}) EXPECT_EQ(steady(m, kernel(132, 10), model()).second, 1);
   const Steady s = steady({}, kernel(132, 10), model());
   EXPECT_EQ(s.first, 1);
@@ -32,7 +32,7 @@ TEST(SteadyTest, OfWhatIsUnknownOrFitsNowhereNothingIsSaid) {
 
 TEST(SteadyTest, OnDisjointSmsWithoutUseNobodyWaits) {
   Mix a = kernel(264, 20), b = kernel(264, 10);
-  a.sms = 0x00ff, b.sms = 0xff00;
+  a.sm_set = SmSet(0x00ff), b.sm_set = SmSet(0xff00);
   const Steady s = steady(a, b, model());
   EXPECT_NEAR(s.first, 1, 1e-6);
   EXPECT_NEAR(s.second, 1, 1e-6);
@@ -64,7 +64,7 @@ TEST(SteadyTest, SmsThatAreLeftAreUsed) {
 
 TEST(SteadyTest, DramIsSharedWhereverTheyRun) {
   Mix a = kernel(66, 100), b = kernel(66, 100);
-  a.sms = 0x00ff, b.sms = 0xff00;
+  a.sm_set = SmSet(0x00ff), b.sm_set = SmSet(0xff00);
   a.use[Channel::kDram] = b.use[Channel::kDram] = 0.9F;
   const Steady s = steady(a, b, model());
   EXPECT_GT(s.first, 1.5);
@@ -77,7 +77,7 @@ TEST(SteadyTest, DramIsSharedWhereverTheyRun) {
 TEST(SteadyTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
   const auto beside = [](double other_us) {
     Mix a = kernel(66, 10), b = kernel(66, other_us);
-    a.sms = 0x00ff, b.sms = 0xff00;
+    a.sm_set = SmSet(0x00ff), b.sm_set = SmSet(0xff00);
     for (Mix* m : {&a, &b}) {
       m->use.dram_cold = m->use[Channel::kDram] = 0.9F;
       m->use[Channel::kL2Capacity] = 0.8F;

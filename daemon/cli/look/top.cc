@@ -94,7 +94,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"memory_bytes", device.value("memory_bytes", json(0))},
           {"memory_limit_bytes", device.value("memory_limit_bytes", json(0))},
           {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
-          {"sms", client.value("partition", 0u) != 0 ? client.value("sm_count", json()) : json()},
+          {"sms", client.value("sm_set", 0u) != 0 ? client.value("sm_count", json()) : json()},
           {"promise", device.value("promise", json())},
           {"managed", client.at("managed")},
           {"active", device.at("active")},

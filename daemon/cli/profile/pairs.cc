@@ -52,13 +52,14 @@ std::vector<core::Mix> mixes_of(const json& document, const profiles::NcuReport&
 
 // A pair's two kernels where they ran: `halves` are the lower and the upper half of the groups.
 std::array<core::Mix, 2> both_of(const json& pair, const std::vector<core::Mix>& mixes,
-                                 uint32_t groups) {
+                                 core::GroupCount groups) {
   std::array<core::Mix, 2> both = {mixes.at(pair.at("first")), mixes.at(pair.at("second"))};
   const bool halves = pair.at("setting") == "halves";
-  const uint32_t all = (1U << groups) - 1, low = (1U << groups / 2) - 1;
+  const core::SmSet all = core::SmSet::first(groups);
+  const core::SmSet low = core::SmSet::first(core::GroupCount(groups.get() / 2));
   for (size_t i = 0; i < 2; ++i) {
     both[i].duration_us = pair.at("alone_us").at(i);
-    if (halves) both[i].sms = i == 0 ? low : all & ~low;
+    if (halves) both[i].sm_set = i == 0 ? low : all - low;
   }
   return both;
 }

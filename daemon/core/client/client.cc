@@ -5,9 +5,9 @@
 
 namespace heddle::core {
 
-uint32_t Kernel::waves_on(uint32_t sms) const {
+uint32_t Kernel::waves_on(SmCount sms) const {
   if (is_graph()) return 1;
-  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms);
+  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms.get());
   return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 

@@ -74,10 +74,10 @@ struct Client {
   Who who;
 
   SmGroups groups{};
-  uint32_t partition = 0;
+  SmSet sm_set;        // by rule, empty: all
   SmFamily family;     // its SM sets, as long as it is attached
   ipc::SmRing ring;    // and where they lie
-  uint32_t kept = 0;   // the SM set of its window: its rule's, or cut by isolation
+  SmSet window_set;    // its rule's, or cut by isolation
   bool sized = false;  // some kernel has a size, or a priority, of its own
 
   const Kernel* kernel(uint32_t index) const { return known.kernel(index); }

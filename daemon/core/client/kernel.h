@@ -13,19 +13,20 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  uint8_t size = 0;    // groups that the policy keeps its launches to, 0: all
+  GroupCount size;     // of the sets that the policy wants for its launches, 0: all
   bool timed = false;  // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
-  uint8_t hinted_measure = 0, hinted_size = 0;
+  uint8_t hinted_measure = 0;
+  GroupCount hinted_size;
   int hinted_priority = kBuiltinPriority;
 
   bool is_graph() const { return facts.block_threads == 0; }
-  uint32_t waves_on(uint32_t sms) const;  // never 0; of a graph 1
+  uint32_t waves_on(SmCount sms) const;  // never 0; of a graph 1
   // The policy has said something of its launches.
-  bool sized() const { return size != 0 || launch_priority != kBuiltinPriority; }
+  bool sized() const { return size.get() != 0 || launch_priority != kBuiltinPriority; }
 };
 
 // What is known of a client's kernels, and its task's measurement stage.

@@ -19,7 +19,7 @@ struct Work {
   double waited_us = 0;
   double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
   Context before;      // what its client had launched
-  uint32_t fence = 0;  // the groups that the policy kept it to, 0: none
+  SmSet sm_set;        // that the policy wants it on, empty: all that its client has
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
@@ -42,11 +42,11 @@ class Outstanding {
   // Some of it was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
-  // Of that, of launches that are fenced; the groups that these hold, and how many on each.
-  double fenced_us() const { return fenced_us_; }
-  uint32_t fence() const { return fence_; }
+  // Of that, of launches on SM sets; the groups of these sets, and how many launches are on each.
+  double on_sets_us() const { return on_sets_us_; }
+  SmSet sm_set() const { return sm_set_; }
   const GroupLoad& load() const { return load_; }
-  double longest_hold_us() const;  // of those that are not fenced
+  double longest_hold_us() const;  // of those on all SMs
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
@@ -54,8 +54,8 @@ class Outstanding {
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
-  // Launch `seq` of `stream`, if it is there, has no fence after all.
-  void unfence(uint16_t stream, uint64_t seq);
+  // Launch `seq` of `stream`, if it is there, is on all SMs after all.
+  void stayed(uint16_t stream, uint64_t seq);
   // Removes the oldest of all that was posted at or before `until`.
   bool take_oldest(TimeNs until, Work& out);
 
@@ -73,16 +73,17 @@ class Outstanding {
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
   // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
   uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
-  void end_fence(const Work& work);
+  void leave_set(const Work& work);
 
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
-  void count_groups(uint32_t set, uint32_t by);
+  void count_groups(SmSet set, uint32_t by);
 
   GroupLoad load_{};
-  double predicted_us_ = 0, fenced_us_ = 0;
-  uint32_t fenced_ = 0, fence_ = 0;
+  double predicted_us_ = 0, on_sets_us_ = 0;
+  uint32_t on_sets_ = 0;
+  SmSet sm_set_;
   uint32_t busy_streams_ = 0, used_streams_ = 0;
 };
 
