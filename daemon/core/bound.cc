@@ -37,7 +37,7 @@ double Scheduler::State::on_sets_us(const Client& c) const {
 // its free streams, known or not yet.
 double Scheduler::State::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
-  for (const Client* other : active_below(c.rule.priority)) {
+  for (const Client* other : roster.below(c.rule.priority)) {
     const bool gated = other->standing.window_us == kWindowGated;
     if (goes_first(c, *other)) {
       const double in_flight_us = other->work.outstanding.longest_hold_us();
@@ -62,7 +62,7 @@ double Scheduler::State::bound_us(const Client& c) const {
 // for what is measured alone, or a client of many short gaps would have few of them judged.
 bool Scheduler::State::still_in_the_way(const Client& c) const {
   const TimeNs since = c.bound.last.at;
-  const auto below = active_below(c.rule.priority);
+  const auto below = roster.below(c.rule.priority);
   return !c.bound.last.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
     return other->work.outstanding.any_from(since) &&
            (other->work.done_at < since || !goes_first(c, *other));
@@ -90,7 +90,7 @@ void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, 
   if (config.mps && !work.sm_set.empty()) return;
   TimeNs looks_since = c.asking.queued > 0 ? c.asking.asking_since : kNever;
   if (c.work.waiting_since != 0) looks_since = std::min(looks_since, c.work.waiting_since);
-  for (Client* above : active_above(c.rule.priority)) {
+  for (Client* above : roster.above(c.rule.priority)) {
     EndedGap& gap = above->bound.last;
     if (gap.judged || work.posted_at > gap.at) continue;
     const bool looked = looks_since <= gap.at + to_ns(gap.bound_us - kNoticeUs);

@@ -192,7 +192,7 @@ double Scheduler::State::gap_for(const Client& victim, double own_us) const {
   double left_us = victim.gap_left_us(clock);
   if (left_us <= 0) return 0;
   left_us += own_us;
-  for (const Client* c : active) {
+  for (const Client* c : roster.active()) {
     if (c != &victim) left_us -= c->remaining_us(clock);
   }
   return std::max(0.0, left_us);
@@ -238,7 +238,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
                       k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{},
                       work.predicted_us);
   }
-  for (Client* victim : active) {
+  for (Client* victim : roster.active()) {
     if (victim->rule.priority >= c.rule.priority || !victim->promise.account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
     const Price p = price(*victim, c, work.kernel, work.predicted_us, work.sm_set, gap_us);
@@ -247,7 +247,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
 }
 
 void Scheduler::State::refill_accounts(double us) {
-  for (Client* c : active) {
+  for (Client* c : roster.active()) {
     if (c->at_work && c->promise.account.promised())
       c->promise.account.at_work(us, gpu_time.residents() > 1);
   }
@@ -257,7 +257,7 @@ void Scheduler::State::refill_accounts(double us) {
 BudgetVerdict Scheduler::State::promises_afford(const Client& by, uint32_t kernel, double us,
                                                 SmSet set) {
   if (promises == 0) return {};
-  for (const Client* victim : active_above(by.rule.priority)) {
+  for (const Client* victim : roster.above(by.rule.priority)) {
     if (!victim->promise.account.promised()) continue;
     const Price p = price(*victim, by, kernel, us, set, gap_for(*victim, 0));
     if (victim->promise.account.affords(victim->promise.account.corrected(by.id, p))) continue;
@@ -288,13 +288,13 @@ SmSet Scheduler::State::runs_on(const Client& c) const {
 
 // By the mixes of all that are at work.
 double Scheduler::State::slowdown(ClientId id) {
-  const Client* victim = find(id);
+  const Client* victim = roster.find(id);
   if (victim == nullptr) return 1;
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
   mixes[count] = victim->promise.mix.mix();
   mixes[count++].sm_set = runs_on(*victim);
-  for (const Client* c : active) {
+  for (const Client* c : roster.active()) {
     if (c == victim || !c->at_work || count == mixes.size()) continue;
     mixes[count] = c->promise.mix.mix();
     mixes[count++].sm_set = runs_on(*c);
@@ -304,7 +304,7 @@ double Scheduler::State::slowdown(ClientId id) {
 
 double Scheduler::State::channel_left(Channel channel) const {
   double left = model.limits[index_of(channel)].capacity;
-  for (const Client* c : active) {
+  for (const Client* c : roster.active()) {
     if (c->at_work) left -= std::max(0.0, static_cast<double>(c->promise.mix.mix().use[channel]));
   }
   return std::max(0.0, left);

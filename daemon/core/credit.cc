@@ -46,7 +46,7 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
 void Scheduler::State::revoke_credits() {
   if (!credit_out) return;
   credit_out = false;
-  for (Client* c : active) {
+  for (Client* c : roster.active()) {
     if (c->standing.credit_us == 0) continue;
     const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - clock));
     const double left_us =

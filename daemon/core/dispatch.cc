@@ -45,31 +45,13 @@ bool Scheduler::State::faulted(HookResult result) {
     faults.clear();
     queues.clear();
     for (Waiting& w : waiting) w.queue = -1;
-    for (const ClientId id : client_ids) find(id)->standing.forget_policy();
+    for (const ClientId id : roster.ids()) roster.find(id)->standing.forget_policy();
     windows_dirty = dispatch_wanted = true;
   }
   return true;
 }
 
 // ---- windows ----------------------------------------------------------------------------------
-
-std::span<Client* const> Scheduler::State::active_above(int priority) const {
-  if (priority <= highest_active()) return {};
-  return {active.begin(), std::partition_point(active.begin(), active.end(), [&](const Client* c) {
-            return c->rule.priority < priority;
-          })};
-}
-
-std::span<Client* const> Scheduler::State::active_below(int priority) const {
-  if (active.empty() || active.back()->rule.priority <= priority) return {};
-  return {std::partition_point(active.begin(), active.end(),
-                               [&](const Client* c) { return c->rule.priority <= priority; }),
-          active.end()};
-}
-
-int Scheduler::State::highest_active() const {
-  return active.empty() ? kPriorityCount : active.front()->rule.priority;
-}
 
 void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
   faulted(verdict.result);
@@ -81,16 +63,13 @@ void Scheduler::State::refresh_windows() {
   if (std::exchange(kernels_of, policy_number) != policy_number) init_kernels();
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
-  highest_attached = kPriorityCount;
-  for (const ClientId id : client_ids) {
-    highest_attached = std::min(highest_attached, find(id)->rule.priority);
-  }
-  for (const ClientId id : client_ids) {
-    Client& c = *find(id);
+  highest_attached = roster.highest_attached();
+  for (const ClientId id : roster.ids()) {
+    Client& c = *roster.find(id);
     if (c.standing.choice.lends(clock))
       lent_until = std::min(lent_until, c.standing.choice.lent_until);
     const uint32_t us = bypass ? kWindowLeased : window_of(c, c.standing.choice);
-    send_window(c, us, builtin_free_streams(c.rule.priority, highest_active(), us));
+    send_window(c, us, builtin_free_streams(c.rule.priority, roster.highest_active(), us));
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
   for (uint32_t slot = 0; waiting_count > 0 && slot < waiting.size(); ++slot) {
@@ -106,7 +85,7 @@ void Scheduler::State::refresh_windows() {
 uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice) const {
   if (choice.refused) return c.rule.fail_closed ? kWindowGated : kWindowLeased;
   const uint32_t builtin =
-      builtin_window(c.rule.priority, highest_active(), highest_attached, config);
+      builtin_window(c.rule.priority, roster.highest_active(), highest_attached, config);
   return std::min(choice.window_us(builtin, clock), c.rule.window_max_us);
 }
 
@@ -278,7 +257,7 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world)
 }
 
 void Scheduler::State::tick() {
-  if (clock < tick_at || active.empty() || !ticks() || bypass) return;
+  if (clock < tick_at || roster.active().empty() || !ticks() || bypass) return;
   tick_at = clock + to_ns(config.tick_us);
   faulted(policy->tick(*this));
 }
@@ -370,14 +349,14 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   ++s.policy_number;
   s.reasons.forget_policy();
   s.faults.clear();
-  for (const ClientId id : s.client_ids) {
-    Client& c = *s.find(id);
+  for (const ClientId id : s.roster.ids()) {
+    Client& c = *s.roster.find(id);
     c.bound.added_us_max = 0;
     c.standing.forget_policy();
   }
   // It may be lost to its faults in the middle: then nobody has a window of it any more.
-  for (const ClientId id : s.client_ids) {
-    if (s.policy != nullptr) s.apply(*s.find(id), s.policy->client_init(s, id));
+  for (const ClientId id : s.roster.ids()) {
+    if (s.policy != nullptr) s.apply(*s.roster.find(id), s.policy->client_init(s, id));
   }
   for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {
     s.waiting[slot].queue = -1;
@@ -413,7 +392,7 @@ std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
 void Scheduler::set_sm_total(SmCount sm_total) {
   State& s = *state_;
   s.config.sm_total = sm_total;
-  for (const auto& [id, c] : s.clients_by_id) {
+  for (const auto& [id, c] : s.roster.all()) {
     for (Kernel& k : c->known.kernels) {
       k.waves = k.waves_on(!c->sm_set.empty() ? c->groups.sms_of(c->sm_set) : sm_total);
     }
@@ -427,8 +406,8 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   s.config.mps = mps;
   s.config.switch_us = switch_us;
   // A window carries the launch priority, which the mode decides as well.
-  for (const ClientId id : s.client_ids) {
-    Client& c = *s.find(id);
+  for (const ClientId id : s.roster.ids()) {
+    Client& c = *s.roster.find(id);
     c.standing.window_sent = false;
     c.bound.added_us_max = 0;  // the bound is another
     c.bound.last = {};

@@ -59,7 +59,7 @@ std::string Scheduler::State::why_builtin(const Waiting& w) const {
   const Client& c = *w.client;
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
   if (c.standing.window_us != kWindowGated) return kWindowFull;
-  for (const Client* above : active_above(c.rule.priority)) {
+  for (const Client* above : roster.above(c.rule.priority)) {
     if (above->asking.queued > 0)
       return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(clock)) {
@@ -82,8 +82,8 @@ std::string Scheduler::State::kernel_name(const Client& c, uint32_t kernel) cons
 Explanation Scheduler::explain(ClientId id) const {
   const State& s = *state_;
   Explanation all;
-  const auto found = s.clients_by_id.find(id);
-  if (found == s.clients_by_id.end()) return all;
+  const auto found = s.roster.all().find(id);
+  if (found == s.roster.all().end()) return all;
   const Client& c = *found->second;
   all = {true, s.policy_number, c.told.granted, c.told.past_waits.count(), {}, {}};
   for (const uint32_t slot : c.asking.by_thread) {

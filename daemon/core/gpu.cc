@@ -40,8 +40,8 @@ bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
 }
 
 bool Scheduler::State::client(ClientId id, ClientView& v) const {
-  const auto it = clients_by_id.find(id);
-  if (it == clients_by_id.end()) return false;
+  const auto it = roster.all().find(id);
+  if (it == roster.all().end()) return false;
   const Client& c = *it->second;
   v = {.id = c.id,
        .name = c.who.name,
@@ -67,8 +67,8 @@ GpuView Scheduler::State::gpu() const {
   v.switch_us = config.switch_us;
   v.mps = config.mps;
   SmSet taken;
-  const int highest = highest_active();
-  for (const Client* c : active) {
+  const int highest = roster.highest_active();
+  for (const Client* c : roster.active()) {
     if (c->rule.priority > highest) {
       v.inflight_us += c->remaining_us(clock) + c->standing.credit_us;
       v.on_sets_us += on_sets_us(*c);
@@ -81,25 +81,18 @@ GpuView Scheduler::State::gpu() const {
   return v;
 }
 
-// Over all active clients strictly above `priority`; unlimited where there is none.
-double Scheduler::State::least_above(int priority, double (Client::*time)(TimeNs) const) const {
-  double least = kUnlimitedUs;
-  for (const Client* c : active_above(priority)) least = std::min(least, (c->*time)(clock));
-  return least;
-}
-
 double Scheduler::State::gap_us(int priority) const {
-  const double us = least_above(priority, &Client::gap_left_us);
+  const double us = roster.least_above(priority, clock, &Client::gap_left_us);
   saw.gap_us = static_cast<float>(us);
   return us;
 }
 
 double Scheduler::State::gap_length_us(int priority) const {
-  return least_above(priority, &Client::gap_length_us);
+  return roster.least_above(priority, clock, &Client::gap_length_us);
 }
 
 bool Scheduler::State::busy(int priority) const {
-  const auto above = active_above(priority);
+  const auto above = roster.above(priority);
   return std::any_of(above.begin(), above.end(),
                      [&](const Client* c) { return c->asking.queued > 0 || c->busy(clock); });
 }
@@ -149,7 +142,7 @@ size_t Scheduler::State::queue_len(QueueId queue) const {
 }
 
 bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us) {
-  Client* c = find(id);
+  Client* c = roster.find(id);
   if (c == nullptr) return false;
   c->standing.choice.set(window_us, to_ns(for_us), clock);
   windows_dirty = true;
@@ -157,7 +150,7 @@ bool Scheduler::State::set_window(ClientId id, uint32_t window_us, double for_us
 }
 
 bool Scheduler::State::set_launch_priority(ClientId id, int launch_priority) {
-  Client* c = find(id);
+  Client* c = roster.find(id);
   if (c == nullptr) return false;
   if (std::exchange(c->standing.launch_priority, launch_priority) != launch_priority) {
     c->standing.window_sent = false;

@@ -70,7 +70,7 @@ TimeNs Scheduler::State::worked_until(const Client& c) const {
 // come much later.
 bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) const {
   if (departed_at >= since) return false;
-  return std::none_of(clients_by_id.begin(), clients_by_id.end(), [&](const auto& entry) {
+  return std::none_of(roster.all().begin(), roster.all().end(), [&](const auto& entry) {
     const Client& other = *entry.second;
     return &other != &c && other.rule.priority <= lowest &&
            (other.busy(clock) || worked_until(other) > since);
@@ -198,7 +198,7 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
 
 Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   Outlook o;
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   if (c == nullptr) return o;
   o.busy = c->busy(now);
   o.queue_end = c->work.busy_until;
@@ -219,9 +219,9 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
 std::vector<ClientStatus> Scheduler::clients() const {
   const State& s = *state_;
   std::vector<ClientStatus> all;
-  all.reserve(s.client_ids.size());
-  for (const ClientId id : s.client_ids) {
-    const Client& c = *s.clients_by_id.at(id);
+  all.reserve(s.roster.ids().size());
+  for (const ClientId id : s.roster.ids()) {
+    const Client& c = *s.roster.all().at(id);
     ClientStatus status;
     s.client(id, status.view);
     status.name = c.who.name;
@@ -240,8 +240,8 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.gaps_filled = c.bound.gaps_filled;
     status.gaps_exceeded = c.bound.gaps_exceeded;
     status.worst = c.bound.worst;
-    const auto by = s.clients_by_id.find(c.bound.worst.by);
-    const bool there = by != s.clients_by_id.end();
+    const auto by = s.roster.all().find(c.bound.worst.by);
+    const bool there = by != s.roster.all().end();
     const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
     if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
     status.promise = c.promise.account.status();
@@ -251,22 +251,22 @@ std::vector<ClientStatus> Scheduler::clients() const {
 }
 
 bool Scheduler::active(ClientId id) const {
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   return c != nullptr && c->active;
 }
 
 bool Scheduler::measured(ClientId id) const {
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   return c != nullptr && c->known.measured->profiled;
 }
 
 TaskProfile Scheduler::profile(ClientId id) const {
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   return c != nullptr ? state_->profile_of(*c, false) : TaskProfile{};
 }
 
 TaskProfile Scheduler::take_profile(ClientId id) {
-  Client* c = state_->find(id);
+  Client* c = state_->roster.find(id);
   if (c == nullptr || !c->known.profile_grown) return {};
   c->known.profile_grown = false;
   return state_->profile_of(*c, true);

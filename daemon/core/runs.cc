@@ -66,7 +66,7 @@ void Scheduler::State::compare_run(Client& c, TimeNs at) {
   const double alone_us = c.run.comparison.add(kind, us, c.run.launching_us(at), alone, clock);
   c.promise.account.end_run(us, alone_us, !alone);
   if (alone_us == 0) return;
-  if (!active_below(c.rule.priority).empty()) {
+  if (!roster.below(c.rule.priority).empty()) {
     ++runs_above.count;
     runs_above.took_us += us;
     runs_above.alone_us += alone_us;
@@ -94,7 +94,7 @@ RunTimes Scheduler::State::runs(int priority) const {
 RunTimes Scheduler::runs_above() const { return state_->runs_above; }
 
 bool Scheduler::State::comparing(int priority) const {
-  const auto above = active_above(priority);
+  const auto above = roster.above(priority);
   return std::any_of(above.begin(), above.end(),
                      [&](const Client* c) { return c->run.comparison.comparing(clock); });
 }

@@ -25,18 +25,8 @@ std::string text(const char (&chars)[N]) {
 Scheduler::State::State(const Config& c) : config(c) {}
 Scheduler::State::~State() = default;
 
-Client* Scheduler::State::find(ClientId id) {
-  Client*& place = found[id % found.size()];
-  if (place == nullptr || place->id != id) {
-    const auto it = clients_by_id.find(id);
-    if (it == clients_by_id.end()) return nullptr;
-    place = it->second.get();
-  }
-  return place;
-}
-
 void Scheduler::State::on_attached(const Event& e) {
-  if (e.attached.priority >= kPriorityCount || e.client == 0 || find(e.client) != nullptr) {
+  if (e.attached.priority >= kPriorityCount || e.client == 0 || roster.find(e.client) != nullptr) {
     ++stats.rejected;
     return;
   }
@@ -62,8 +52,7 @@ void Scheduler::State::on_attached(const Event& e) {
   c.groups = e.attached.groups;
   c.groups.count = std::min(c.groups.count, GroupCount(kSmGroups));
   c.sm_set = e.attached.sm_set;
-  clients_by_id.emplace(c.id, std::move(owned));
-  client_ids.insert(std::lower_bound(client_ids.begin(), client_ids.end(), c.id), c.id);
+  roster.add(std::move(owned));
   give_family(c);
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   windows_dirty = dispatch_wanted = true;
@@ -79,10 +68,7 @@ void Scheduler::State::on_detached(Client& c) {
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
   for (Kernel& k : c.known.kernels) forget_kernel(c, k);
   if (c.known.measured != &c.known.unstaged) table.tasks.release(*c.known.measured);
-  std::erase(active, &c);
-  std::erase(client_ids, c.id);
-  found[c.id % found.size()] = nullptr;
-  clients_by_id.erase(c.id);
+  roster.remove(c);
   windows_dirty = dispatch_wanted = true;
 }
 
@@ -123,8 +109,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
     end_gap(c, at);
   }
   if (!c.active) {
-    c.active = true;
-    insert_active(c);
+    roster.activate(c);
     windows_dirty = true;
     if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
   }
@@ -287,8 +272,7 @@ void Scheduler::State::settle(Client& c) {
   const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
   c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (clock >= c.settled_until) {
-    c.active = false;
-    std::erase(active, &c);
+    roster.retire(c);
     if (c.standing.credit_us > 0) tell_window(c);
     windows_dirty = dispatch_wanted = true;
     if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
@@ -302,8 +286,8 @@ void Scheduler::State::settle_all(Client* own) {
     return;
   }
   settle_at = kNever;
-  for (size_t i = active.size(); i-- > 0;) {
-    Client& c = *active[i];
+  for (size_t i = roster.active().size(); i-- > 0;) {
+    Client& c = *roster.active()[i];
     if ((own != nullptr && &c == own) || clock >= c.settled_until) {
       settle(c);
     } else {
@@ -322,8 +306,8 @@ void Scheduler::State::advance(TimeNs to) {
 
 void Scheduler::State::note_busy() {
   const auto busy =
-      std::find_if(active.begin(), active.end(), [](const Client* c) { return c->at_work; });
-  highest_busy = busy != active.end() ? (*busy)->rule.priority : kPriorityCount;
+      std::find_if(roster.active().begin(), roster.active().end(), [](const Client* c) { return c->at_work; });
+  highest_busy = busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount;
 }
 
 // ---- public -----------------------------------------------------------------------------------
@@ -342,7 +326,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   s.decisions.clear();
   ++s.stats.events;
   s.advance(e.at);
-  Client* c = s.find(e.client);
+  Client* c = s.roster.find(e.client);
   const bool has_client =
       e.kind == EventKind::kAttached || e.kind == EventKind::kTick || c != nullptr;
   if (e.version != kEventVersion || !has_client) {
@@ -416,12 +400,12 @@ void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::mov
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = std::min(s.active.empty() ? kNever : s.settle_at, s.lent_until);
-  for (size_t i = 0; s.credit_out && i < s.active.size(); ++i) {
-    if (s.active[i]->standing.credit_us > 0) at = std::min(at, s.credit_deadline(*s.active[i]));
+  TimeNs at = std::min(s.roster.active().empty() ? kNever : s.settle_at, s.lent_until);
+  for (size_t i = 0; s.credit_out && i < s.roster.active().size(); ++i) {
+    if (s.roster.active()[i]->standing.credit_us > 0) at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
-  if (s.ticks() && !s.active.empty()) at = std::min(at, s.tick_at);
+  if (s.ticks() && !s.roster.active().empty()) at = std::min(at, s.tick_at);
   return at;
 }
 
@@ -436,7 +420,7 @@ bool Scheduler::hears_launches() const {
   return policy != nullptr && (policy->hears_running() || policy->hears_stopping());
 }
 bool Scheduler::full(ClientId id) const {
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   return c != nullptr && c->known.full;
 }
 

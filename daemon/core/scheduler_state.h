@@ -12,6 +12,7 @@
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
 #include "daemon/core/queues.h"
+#include "daemon/core/roster.h"
 #include "daemon/core/scheduler.h"
 
 namespace heddle::core {
@@ -51,10 +52,7 @@ struct Scheduler::State final : Gpu {
   TimeNs clock = 0;
   std::vector<Decision> decisions;
 
-  std::unordered_map<ClientId, std::unique_ptr<Client>> clients_by_id;
-  std::array<Client*, 64> found{};  // lately, by ID: no division, and one cache line less
-  std::vector<ClientId> client_ids;
-  std::vector<Client*> active;  // a few dozen at most, the most important first
+  Roster roster;
   TimeNs settle_at = 0;         // none of them needs settling before, unless told something
   bool credit_out = false;      // some of them may have credit
   // How long each priority was the highest with work outstanding; last: nobody had any.
@@ -107,7 +105,6 @@ struct Scheduler::State final : Gpu {
   void forget_kernel(const Client&, Kernel&);
   void on_terms(Client&, const TermsBody&);
   void set_terms(Client&, const TermsBody&);
-  void insert_active(Client&);
   void on_kernel(Client&, const KernelBody&);
   void on_posted(Client&, const Event&);
   void on_asked(Client&, const Event&);
@@ -124,7 +121,6 @@ struct Scheduler::State final : Gpu {
   void settle_all(Client* own);
   void predict(const Client&, Work&) const;  // of its kernel, in its SM set
   double stretch(const Client&, const Kernel&, double whole_us, SmSet set) const;
-  Client* find(ClientId);
 
   // ---- completion.cc ----
   void on_completed(Client&, const Event&);
@@ -210,10 +206,6 @@ struct Scheduler::State final : Gpu {
   TimeNs starve_ns() const;
   bool faulted(HookResult);
   void end_policy();                                          // by its faults (ending.cc)
-  std::span<Client* const> active_above(int priority) const;  // strictly
-  std::span<Client* const> active_below(int priority) const;
-  double least_above(int priority, double (Client::*time)(TimeNs) const) const;
-  int highest_active() const;
   uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
   LaunchId id_of(uint32_t slot) const;
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
@@ -247,7 +239,7 @@ struct Scheduler::State final : Gpu {
   GpuView gpu() const override;
   bool launch(LaunchId, LaunchView&) const override;
   bool client(ClientId, ClientView&) const override;
-  std::span<const ClientId> clients() const override { return client_ids; }
+  std::span<const ClientId> clients() const override { return roster.ids(); }
   double gap_us(int priority) const override;
   double gap_length_us(int priority) const override;
   bool busy(int priority) const override;

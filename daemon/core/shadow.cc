@@ -16,9 +16,9 @@ Scheduler::Shadow::Shadow(State& state, Policy* live, Policy& candidate, const S
     end("the candidate faulted", true);
     return;
   }
-  for (const ClientId id : s_.client_ids) {
+  for (const ClientId id : s_.roster.ids()) {
     meet(id);
-    if (!s_.find(id)->active) continue;
+    if (!s_.roster.find(id)->active) continue;
     const auto active = [&] { return candidate_.client_active(*this, id); };
     choices_[id].take(ask<WindowVerdict>(false, active));
   }
@@ -41,7 +41,7 @@ ShadowReport Scheduler::Shadow::report() const {
   if (!over()) all.now = s_.clock;
   all.clients = counted_;
   for (ShadowOfClient& one : all.clients) {
-    const Client* c = s_.find(one.id);
+    const Client* c = s_.roster.find(one.id);
     one.there = c != nullptr;
     if (c == nullptr) continue;
     one.live_window_us = c->standing.window_us;
@@ -321,7 +321,7 @@ GpuView Scheduler::Shadow::gpu() const {
 
 bool Scheduler::Shadow::client(ClientId id, ClientView& view) const {
   if (!s_.client(id, view)) return false;
-  const Client& c = *s_.find(id);
+  const Client& c = *s_.roster.find(id);
   view.window_us = window_of(c);
   view.inflight_us += in_flight_us(&c);
   return true;
@@ -360,7 +360,7 @@ size_t Scheduler::Shadow::queue_len(QueueId queue) const {
 }
 
 bool Scheduler::Shadow::set_window(ClientId id, uint32_t window_us, double for_us) {
-  if (s_.find(id) == nullptr) return false;
+  if (s_.roster.find(id) == nullptr) return false;
   choices_[id].set(window_us, to_ns(for_us), s_.clock);
   return true;
 }

@@ -18,7 +18,7 @@ void Scheduler::State::give_family(Client& c) {
     return;
   }
   std::vector<uint8_t> taken;
-  for (const auto& [id, other] : clients_by_id) {
+  for (const auto& [id, other] : roster.all()) {
     if (other.get() != &c && other->ring.anchor != 0) taken.push_back(other->ring.anchor);
   }
   c.ring.anchor = far_anchor(taken, c.groups.count);
@@ -29,7 +29,7 @@ SmSet Scheduler::State::isolated_set(const Client& c) const {
   if (c.ring.anchor == 0 || !c.family.isolated || bypass) return {};
   std::array<uint8_t, kSmGroups> others;
   size_t count = 0;
-  for (const Client* other : active) {
+  for (const Client* other : roster.active()) {
     if (other != &c && other->ring.anchor != 0 && count < others.size()) {
       others[count++] = other->ring.anchor;
     }
@@ -69,7 +69,7 @@ SmSet Scheduler::State::place(const Client& c, const Waiting& w, SmCount sm) {
     return ipc::ring_groups(size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
   }
   GroupLoad load{};
-  for (const Client* other : active) {
+  for (const Client* other : roster.active()) {
     for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
   }
   std::array<SmSet, kFamilyMost> sets;
@@ -116,8 +116,8 @@ void Scheduler::State::ask_about(Client& c, uint32_t kernel) {
 void Scheduler::State::init_kernels() {
   constexpr uint32_t kInARow = 1024;
   uint32_t asked = 0;
-  for (const ClientId id : client_ids) {
-    Client& c = *find(id);
+  for (const ClientId id : roster.ids()) {
+    Client& c = *roster.find(id);
     c.sized = false;
     for (uint32_t i = 0; i < c.known.kernels.size() && asked < kInARow; ++i) {
       if (c.kernel(i) == nullptr) continue;
@@ -153,7 +153,7 @@ void Scheduler::State::predict(const Client& c, Work& work) const {
 }
 
 bool Scheduler::State::resize(ClientId id) {
-  Client* c = find(id);
+  Client* c = roster.find(id);
   if (c == nullptr) return false;
   for (Kernel& k : c->known.kernels) k.policy = 0;
   kernels_of = 0;
@@ -162,7 +162,7 @@ bool Scheduler::State::resize(ClientId id) {
 }
 
 bool Scheduler::sized(ClientId id) const {
-  const Client* c = state_->find(id);
+  const Client* c = state_->roster.find(id);
   return c != nullptr && (c->sized || !c->window_set.empty());
 }
 

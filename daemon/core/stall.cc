@@ -10,7 +10,7 @@ namespace heddle::core {
 // The policy holds everybody on an idle device; pauses to compare runs are the core's own wish.
 void Scheduler::State::note_idle(bool by_policy) {
   const auto at_work = [](const Client* c) { return c->at_work; };
-  const bool idle = by_policy && std::none_of(active.begin(), active.end(), at_work) &&
+  const bool idle = by_policy && std::none_of(roster.active().begin(), roster.active().end(), at_work) &&
                     !comparing(kPriorityCount);
   if (!idle) idle_since = -1;
   if (idle && idle_since < 0) idle_since = clock;
@@ -19,7 +19,7 @@ void Scheduler::State::note_idle(bool by_policy) {
 void Scheduler::State::note_stall(const Waiting& w) {
   Stall stall{clock, Staller::kNobody, w.client->id, 0, to_us(clock - w.asked_at), 0};
   uint32_t overdue = 0;
-  for (const Client* c : active) {
+  for (const Client* c : roster.active()) {
     if (c->work.waiting_since == 0 || c->work.unobserved()) continue;
     const TimeNs late = clock - std::max(c->work.busy_until, c->work.waiting_since);
     if (late < kStallNs) continue;

@@ -24,9 +24,8 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   }
   const bool updates = policy != nullptr && policy->hears_updates();
   if (policy != nullptr && !updates) faulted(policy->client_exit(*this, c.id));
-  std::erase(active, &c);
   set_terms(c, terms);
-  if (c.active) insert_active(c);
+  roster.move(c);
   c.bound.added_us_max = 0;
   c.standing.window_sent = false;  // its launch priority may be another
   windows_dirty = dispatch_wanted = true;
@@ -41,11 +40,6 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
     w.queue = -1;
     enqueue(slot);
   }
-}
-
-void Scheduler::State::insert_active(Client& c) {
-  const auto less = [&](const Client* other) { return other->rule.priority <= c.rule.priority; };
-  active.insert(std::partition_point(active.begin(), active.end(), less), &c);
 }
 
 }  // namespace heddle::core
