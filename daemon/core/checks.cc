@@ -24,7 +24,8 @@ void Scheduler::State::check() const {
   for (const auto& [id, client] : roster.all()) {
     const Client& c = *client;
     HEDDLE_CHECK(c.id == id);
-    HEDDLE_CHECK(std::count(roster.active().begin(), roster.active().end(), &c) == (c.active ? 1 : 0));
+    HEDDLE_CHECK(std::count(roster.active().begin(), roster.active().end(), &c) ==
+                 (c.active ? 1 : 0));
     HEDDLE_CHECK(c.work.outstanding.empty() || c.active);
     HEDDLE_CHECK(c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
     asking += c.asking.queued;

@@ -26,7 +26,7 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
-  if (!promises_afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
+  if (!promises.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
   credit_out |= us > 0;

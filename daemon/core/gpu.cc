@@ -106,6 +106,19 @@ double Scheduler::State::idle_us(int priority) const {
   return to_us(idle);
 }
 
+BudgetVerdict Scheduler::State::budget_fits(LaunchId id, SmCount sm) {
+  const uint32_t slot = slot_of(id);
+  if (slot == kNoSlot || !promises.any()) return {};
+  const Waiting& w = waiting[slot];
+  Work work;
+  work.kernel = w.kernel;
+  work.kind = w.kind;
+  const bool own_size = sm.get() == 0 && w.movable();
+  work.sm_set = own_size ? w.client->set_of(w.kernel) : peek_set(*w.client, w, sm);
+  predict(*w.client, work);
+  return promises.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
+}
+
 QueueId Scheduler::State::queue_create(std::string_view name) {
   for (size_t i = 0; i < queues.size(); ++i) {
     if (queues[i].name() == name) return static_cast<QueueId>(i);

@@ -45,7 +45,7 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
   KernelStats* place = table.kernels.peek(c.who.uid, StatsTable::key(c.who.task, body.kernel_id));
   if (place == nullptr) return;
   KernelStats& s = *place;
-  learn_use(s, body.metrics);
+  promises.learn_use(s, body.metrics);
   if (s.launches > 0) return;  // what this daemon saw itself is newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
   if (s.profiled) return;

@@ -22,7 +22,7 @@ std::string text(const char (&chars)[N]) {
 
 }  // namespace
 
-Scheduler::State::State(const Config& c) : config(c) {}
+Scheduler::State::State(const Config& c) : Situation(c) {}
 Scheduler::State::~State() = default;
 
 void Scheduler::State::on_attached(const Event& e) {
@@ -64,7 +64,7 @@ void Scheduler::State::on_detached(Client& c) {
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
   gpu_time.set_resident(c.gpu_time, false);
-  promises -= c.promise.account.promised() ? 1 : 0;
+  promises.forget(c);
   departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
   for (Kernel& k : c.known.kernels) forget_kernel(c, k);
   if (c.known.measured != &c.known.unstaged) table.tasks.release(*c.known.measured);
@@ -90,7 +90,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   k.waves = k.waves_on(!c.sm_set.empty() ? c.groups.sms_of(c.sm_set) : config.sm_total);
   k.stats = table.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
   if (k.stats != nullptr) {
-    learn_use(*k.stats, body.metrics);
+    promises.learn_use(*k.stats, body.metrics);
   } else {
     k.stats = &c.known.unplaced;
     c.known.full = true;
@@ -120,7 +120,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   if (c.work.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
   c.work.follow(work);
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
-  charge_promises(c, work);
+  promises.charge(c, work);
   c.rhythm.launched(work.kernel);
   ++c.told.launches;
   const Kernel* k = c.kernel(work.kernel);
@@ -156,7 +156,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kernel = b.kernel;
   work.kind = b.kind;
   ask_about(c, b.kernel);
-  work.sm_set = set_of(c, b.kernel);
+  work.sm_set = c.set_of(b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
   predict(c, work);
@@ -300,13 +300,13 @@ void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
   busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
   gpu_time.pass(to_us(to - clock));
-  if (promises > 0) refill_accounts(to_us(to - clock));
+  promises.pass(to_us(to - clock));
   clock = to;
 }
 
 void Scheduler::State::note_busy() {
-  const auto busy =
-      std::find_if(roster.active().begin(), roster.active().end(), [](const Client* c) { return c->at_work; });
+  const auto busy = std::find_if(roster.active().begin(), roster.active().end(),
+                                 [](const Client* c) { return c->at_work; });
   highest_busy = busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount;
 }
 
@@ -396,13 +396,21 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   return s.decisions;
 }
 
+void Scheduler::set_device_model(const DeviceModel& model) { state_->promises.set_model(model); }
+
+void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use) {
+  KernelStats* stats = state_->table.kernels.peek(uid, StatsTable::key(task, kernel_id));
+  if (stats != nullptr) state_->promises.set_use(*stats, use);
+}
+
 void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::move(on_broken); }
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
   TimeNs at = std::min(s.roster.active().empty() ? kNever : s.settle_at, s.lent_until);
   for (size_t i = 0; s.credit_out && i < s.roster.active().size(); ++i) {
-    if (s.roster.active()[i]->standing.credit_us > 0) at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
+    if (s.roster.active()[i]->standing.credit_us > 0)
+      at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
   }
   if (s.waiting_count > 0) at = std::min(at, s.retry_at);
   if (s.ticks() && !s.roster.active().empty()) at = std::min(at, s.tick_at);

@@ -11,6 +11,7 @@
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
+#include "daemon/core/promises.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/scheduler.h"
@@ -41,29 +42,23 @@ struct Waiting {
 // evidence that says when, too.
 enum class Seen : uint8_t { kNot, kDone, kWhen };
 
-struct Scheduler::State final : Gpu {
+struct Scheduler::State final : Situation, Gpu {
   explicit State(const Config& c);
   ~State();
 
-  OnBroken on_broken = abort_on_broken;
-  Config config;  // its mode changes, by set_mode, and whether there is one client alone
-  Stats stats;
   StatsTable table;
-  TimeNs clock = 0;
   std::vector<Decision> decisions;
 
   Roster roster;
-  TimeNs settle_at = 0;         // none of them needs settling before, unless told something
-  bool credit_out = false;      // some of them may have credit
+  TimeNs settle_at = 0;     // none of them needs settling before, unless told something
+  bool credit_out = false;  // some of them may have credit
   // How long each priority was the highest with work outstanding; last: nobody had any.
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
   std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
   RunTimes runs_above;                             // Scheduler's
   GpuTime gpu_time;
-  DeviceModel model;
-  PriceCache prices;
-  uint32_t promises = 0;  // clients that were promised something
+  Promises promises{*this, roster, gpu_time};
   bool windows_dirty = false;
   bool dispatch_wanted = false;
   bool stepping = false;  // within step()
@@ -156,19 +151,12 @@ struct Scheduler::State final : Gpu {
   // ---- runs.cc ----
   void compare_run(Client&, TimeNs at);
 
-  // ---- budget.cc ----
-  static constexpr size_t kMixesMax = 16;
-  static LaunchShape shape_of(const Kernel&);
-  double gap_for(const Client& victim, double own_us) const;
-  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
-              double gap_us);
-  void charge_promises(Client&, const Work&);
-  void refill_accounts(double us);
-  BudgetVerdict promises_afford(const Client& by, uint32_t kernel, double us, SmSet set);
-  SmSet runs_on(const Client&) const;
   BudgetVerdict budget_fits(LaunchId, SmCount sm) override;
-  double slowdown(ClientId) override;
-  double channel_left(Channel) const override;
+  double slowdown(ClientId id) override {
+    const Client* c = roster.find(id);
+    return c != nullptr ? promises.slowdown(*c) : 1;
+  }
+  double channel_left(Channel channel) const override { return promises.channel_left(channel); }
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;
@@ -205,7 +193,7 @@ struct Scheduler::State final : Gpu {
   void starve();
   TimeNs starve_ns() const;
   bool faulted(HookResult);
-  void end_policy();                                          // by its faults (ending.cc)
+  void end_policy();                 // by its faults (ending.cc)
   uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
   LaunchId id_of(uint32_t slot) const;
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
@@ -214,11 +202,8 @@ struct Scheduler::State final : Gpu {
   // ---- sm_sets.cc ----
   void give_family(Client&);
   SmSet isolated_set(const Client&) const;
-  SmSet set_of(const Client&, uint32_t kernel) const;
   SmSet place(const Client&, const Waiting&, SmCount sm);
   SmSet peek_set(const Client&, const Waiting&, SmCount sm) const;
-  void learn_use(KernelStats&, const ipc::KernelMetrics&);
-  const Use* use_here(const Kernel&, double us);
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
   void ask_about(Client&, uint32_t kernel);

@@ -41,13 +41,6 @@ SmSet Scheduler::State::isolated_set(const Client& c) const {
   return ipc::ring_groups(size, c.ring, 0, c.sm_set, c.groups.count);
 }
 
-// The set of a launch that does not ask: of its kernel's size, within what its client is cut to.
-SmSet Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
-  const Kernel* k = c.kernel(kernel);
-  if (k == nullptr || k->size.get() == 0) return c.window_set;
-  return ipc::ring_groups(k->size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
-}
-
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
 SmSet Scheduler::State::peek_set(const Client& c, const Waiting& w, SmCount sm) const {
   if (!w.movable()) return {};

@@ -10,7 +10,8 @@ namespace heddle::core {
 // The policy holds everybody on an idle device; pauses to compare runs are the core's own wish.
 void Scheduler::State::note_idle(bool by_policy) {
   const auto at_work = [](const Client* c) { return c->at_work; };
-  const bool idle = by_policy && std::none_of(roster.active().begin(), roster.active().end(), at_work) &&
+  const bool idle = by_policy &&
+                    std::none_of(roster.active().begin(), roster.active().end(), at_work) &&
                     !comparing(kPriorityCount);
   if (!idle) idle_since = -1;
   if (idle && idle_since < 0) idle_since = clock;

@@ -9,9 +9,7 @@ void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
   c.rule.priority = terms.priority;
   c.rule.share = terms.share > 0 ? terms.share : 1;
   c.rule.slo_ms = terms.slo_ms;
-  promises -= c.promise.account.promised() ? 1 : 0;
-  c.promise.account.promise(static_cast<double>(terms.slowdown_max));
-  promises += c.promise.account.promised() ? 1 : 0;
+  promises.promise(c, static_cast<double>(terms.slowdown_max));
   c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 

@@ -72,6 +72,18 @@ double Standing::end_credit(uint16_t thread) {
   return std::exchange(granted.used_us, 0);
 }
 
+SmSet Client::set_of(uint32_t index) const {
+  const Kernel* k = kernel(index);
+  if (k == nullptr || k->size.get() == 0) return window_set;
+  return ipc::ring_groups(k->size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+}
+
+SmSet Client::runs_on() const {
+  const SmSet set =
+      work.outstanding.empty() ? set_of(rhythm.last_kernel) : work.outstanding.sm_set();
+  return set.or_if_empty(sm_set);
+}
+
 double Client::gap_length_us(TimeNs now) const {
   const GapEstimate* gap = gap_estimate();
   return busy(now) || gap == nullptr ? 0 : gap->low_us();

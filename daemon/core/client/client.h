@@ -90,6 +90,11 @@ struct Client {
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return standing.choice.refused && rule.fail_closed; }
 
+  // The set of a launch that does not ask: of its kernel's size, within what the client is cut to.
+  SmSet set_of(uint32_t kernel) const;
+  // The SMs of what it has in flight, or else of what it launched last.
+  SmSet runs_on() const;
+
   // True while work is, or must be taken to be, on the device.
   bool busy(TimeNs now) const { return now < busy_deadline(); }
   TimeNs busy_deadline() const { return work.busy_deadline(standing.leased()); }
