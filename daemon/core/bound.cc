@@ -23,7 +23,7 @@ constexpr double kReachUs = 20;
 
 // True if the blocks of `above` are placed before those of `below` that wait for room.
 bool Scheduler::State::goes_first(const Client& above, const Client& below) const {
-  return config.mps && launch_priority_of(above) < launch_priority_of(below);
+  return config.mps && above.launch_priority(config) < below.launch_priority(config);
 }
 
 // Of what the client has in flight, what is in nobody's way: time-sliced an SM set keeps nobody's

@@ -17,7 +17,7 @@ float believed_us(const Work& work, TimeNs at, float us) {
 void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float measured_us,
                               Seen seen) {
   if (measured_us > 0) {
-    add_duration(c, work, static_cast<double>(measured_us));
+    learning.timed(c, work, static_cast<double>(measured_us));
   } else if (seen == Seen::kNot) {
     c.work.undated.add(work);
   }
@@ -63,7 +63,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     judge_gaps(c, *late, e.at, us, e.at);  // what came before it may have ended now
     c.work.done_at = e.at;
     if (us > 0) {
-      add_duration(c, *late, static_cast<double>(us));
+      learning.timed(c, *late, static_cast<double>(us));
       c.work.undated.forget(*late);
     }
   }
@@ -79,7 +79,9 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
     finish(c, work, e.at, us, last ? Seen::kWhen : Seen::kDone);
   }
   if (b.evidence == Evidence::kSynchronized) {
-    if (c.run.going && c.work.outstanding.empty()) end_run(c, e.at);
+    if (c.run.going && c.work.outstanding.empty() && learning.run_ended(c, e.at)) {
+      for (uint32_t i = 0; i < c.known.kernels.size(); ++i) ask_anew(c, i);
+    }
     c.work.waiting_since = 0;
     c.run.going = !c.work.outstanding.empty();
     c.rhythm.gap_synchronized = !c.run.going;

@@ -56,7 +56,7 @@ void Scheduler::State::revoke_credits() {
       credit_out = true;
       continue;
     }
-    tell_window(*c);
+    telling.window(*c, bypass);
     dispatch_wanted = true;
   }
 }

@@ -104,38 +104,9 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_
   c.standing.free_streams = free_streams;
   c.at_work = c.busy(clock);
   c.settled_until = settle_at = 0;
-  tell_window(c);
+  telling.window(c, bypass);
   // Whoever waits under an opened window would wait for nothing.
   if (window_us != kWindowGated) dispatch_wanted = true;
-}
-
-// Under a new epoch, with which credit that was given under the one before ends.
-void Scheduler::State::tell_window(Client& c) {
-  c.standing.begin_epoch();
-  Decision d;
-  d.kind = DecisionKind::kWindow;
-  d.device = config.device;
-  const bool lent =
-      c.standing.choice.lends(clock) && c.standing.window_us == c.standing.choice.lent_us;
-  const bool by_policy = c.standing.choice.chosen || lent;
-  d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
-  d.at = clock;
-  d.client = c.id;
-  d.window_us = c.standing.window_us;
-  d.free_streams = static_cast<uint8_t>(c.standing.free_streams);
-  d.epoch = c.standing.epoch;
-  d.managed = c.standing.choice.refused ? 0 : 1;
-  d.launch_priority = launch_priority_of(c);
-  d.sm_set = c.window_set;
-  d.ring = c.ring;
-  d.sizes = c.family.sizes;
-  decisions.push_back(d);
-}
-
-int8_t Scheduler::State::launch_priority_of(const Client& c) const {
-  return c.standing.launch_priority != kBuiltinPriority
-             ? static_cast<int8_t>(c.standing.launch_priority)
-             : builtin_launch_priority(c.rule.priority, config);
 }
 
 // ---- asks and grants --------------------------------------------------------------------------
@@ -175,12 +146,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   if (clock > w.asked_at) note_wait(c, w, decider, verdict);
   if (shadow != nullptr) shadow->granted(slot, decider);
   release(slot);
-  Decision d;
-  d.kind = DecisionKind::kGrant;
-  d.device = config.device;
+  Decision d = telling.make(DecisionKind::kGrant, c);
   d.decider = decider;
-  d.at = clock;
-  d.client = c.id;
   d.ask_seq = w.ask_seq;
   d.thread = w.thread;
   d.epoch = c.standing.epoch;
@@ -189,7 +156,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   if (launch_priority == kBuiltinPriority && kernel != nullptr) {
     launch_priority = kernel->launch_priority;
   }
-  d.launch_priority = launch_priority == kBuiltinPriority ? launch_priority_of(c)
+  d.launch_priority = launch_priority == kBuiltinPriority ? c.launch_priority(config)
                                                           : static_cast<int8_t>(launch_priority);
   d.sm_set = place(c, w, verdict.sm);
   ++c.told.granted;
@@ -206,15 +173,14 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   work.kind = w.kind;
   if (!w.unmovable) work.sm_set = d.sm_set;
   work.granted = true;
-  predict(c, work);
+  c.predict(work);
   c.rhythm.gap_open = false;
   work.stream = w.stream;
   add_work(c, work);
   settle(c);
   Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
-  decisions.push_back(d);
-  recent[recent_count++ % recent.size()] = d;
+  telling.grant(d);
   return true;
 }
 
@@ -333,13 +299,13 @@ bool Scheduler::start_policy(Policy& next, TimeNs now) {
 std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
   ok = next == nullptr || start_policy(*next, now);
   if (ok) return adopt_policy(next, now);
-  state_->decisions.clear();
-  return state_->decisions;
+  state_->telling.begin();
+  return state_->telling.decisions();
 }
 
 std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   State& s = *state_;
-  s.decisions.clear();
+  s.telling.begin();
   end_shadow("another policy became the live one");
   s.advance(now);
   if (s.policy != nullptr) s.policy->exit(s, Ending::kReplaced);
@@ -365,28 +331,28 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   s.refresh_windows();
   s.dispatch();
   s.check();
-  return s.decisions;
+  return s.telling.decisions();
 }
 
 std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   State& s = *state_;
-  s.decisions.clear();
+  s.telling.begin();
   s.advance(now);
   s.bypass = on;
   if (!on) s.kernels_of = 0;  // nobody was asked about those that came meanwhile
   s.refresh_windows();
   s.dispatch();
-  return s.decisions;
+  return s.telling.decisions();
 }
 
 std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
   State& s = *state_;
-  s.decisions.clear();
+  s.telling.begin();
   s.advance(now);
   s.config.alone = alone;
   s.refresh_windows();
   s.dispatch();
-  return s.decisions;
+  return s.telling.decisions();
 }
 
 void Scheduler::set_sm_total(SmCount sm_total) {
@@ -401,7 +367,7 @@ void Scheduler::set_sm_total(SmCount sm_total) {
 
 std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
   State& s = *state_;
-  s.decisions.clear();
+  s.telling.begin();
   s.advance(now);
   s.config.mps = mps;
   s.config.switch_us = switch_us;
@@ -414,7 +380,7 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   }
   s.refresh_windows();
   s.dispatch();
-  return s.decisions;
+  return s.telling.decisions();
 }
 
 }  // namespace heddle::core

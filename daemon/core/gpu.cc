@@ -115,7 +115,7 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, SmCount sm) {
   work.kind = w.kind;
   const bool own_size = sm.get() == 0 && w.movable();
   work.sm_set = own_size ? w.client->set_of(w.kernel) : peek_set(*w.client, w, sm);
-  predict(*w.client, work);
+  w.client->predict(work);
   return promises.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
 }
 

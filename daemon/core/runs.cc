@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <utility>
-
-#include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
 
@@ -52,51 +49,6 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     k.beside = 0;  // it may never come again
   }
   return alone_us;
-}
-
-// A run of the client ended that nobody else as important or more was beside. What the client did
-// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
-// it did nothing, for want of requests.
-void Scheduler::State::compare_run(Client& c, TimeNs at) {
-  if (!alone_since(c, c.run.start, c.rule.priority)) return c.promise.account.end_run(0, 0, true);
-  const bool alone = alone_since(c, c.run.start, kPriorityLowest);
-  const double us = to_us(at - c.run.start);
-  const double apart_us = to_us(c.run.start - std::exchange(c.run.before, at));
-  const uint64_t kind = RunComparison::kind_of(c.run.first, c.run.launches);
-  const double alone_us = c.run.comparison.add(kind, us, c.run.launching_us(at), alone, clock);
-  c.promise.account.end_run(us, alone_us, !alone);
-  if (alone_us == 0) return;
-  if (!roster.below(c.rule.priority).empty()) {
-    ++runs_above.count;
-    runs_above.took_us += us;
-    runs_above.alone_us += alone_us;
-  }
-  RunTimes& sum = runs_of[static_cast<size_t>(c.rule.priority)];
-  ++sum.count;
-  const double before_us = std::min(apart_us, alone_us);
-  sum.took_us += before_us + us;
-  sum.alone_us += before_us + alone_us;
-  sum.pauses_us += before_us;
-}
-
-RunTimes Scheduler::State::runs(int priority) const {
-  RunTimes all;
-  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
-    const RunTimes& sum = runs_of[static_cast<size_t>(p)];
-    all.count += sum.count;
-    all.took_us += sum.took_us;
-    all.alone_us += sum.alone_us;
-    all.pauses_us += sum.pauses_us;
-  }
-  return all;
-}
-
-RunTimes Scheduler::runs_above() const { return state_->runs_above; }
-
-bool Scheduler::State::comparing(int priority) const {
-  const auto above = roster.above(priority);
-  return std::any_of(above.begin(), above.end(),
-                     [&](const Client* c) { return c->run.comparison.comparing(clock); });
 }
 
 }  // namespace heddle::core

@@ -34,18 +34,11 @@ void Scheduler::State::on_attached(const Event& e) {
   Client& c = *owned;
   c.id = e.client;
   c.who.task = e.attached.task;
-  c.known.typical_us = config.default_kernel_us;
   c.who.name = text(e.attached.name);
   c.who.label = text(e.attached.label);
   c.who.pid = e.attached.pid;
   c.who.uid = e.attached.uid;
-  c.known.measured = table.tasks.hold(c.who.uid, c.who.task);
-  if (c.known.measured == nullptr) c.known.measured = &c.known.unstaged;
-  if (e.attached.profile_runs > 0 && !c.known.measured->profiled) {
-    c.known.measured->runs = e.attached.profile_runs;
-    c.known.measured->took_us = 0;
-    c.known.measured->profiled = true;
-  }
+  learning.attach(c, e.attached.profile_runs);
   const AttachedBody& b = e.attached;
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.rule.fail_closed = e.attached.fail_closed;
@@ -65,16 +58,9 @@ void Scheduler::State::on_detached(Client& c) {
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
   gpu_time.set_resident(c.gpu_time, false);
   promises.forget(c);
-  departed_at = std::max(departed_at, c.active ? clock : worked_until(c));
-  for (Kernel& k : c.known.kernels) forget_kernel(c, k);
-  if (c.known.measured != &c.known.unstaged) table.tasks.release(*c.known.measured);
+  learning.detach(c);
   roster.remove(c);
   windows_dirty = dispatch_wanted = true;
-}
-
-void Scheduler::State::forget_kernel(const Client& c, Kernel& k) {
-  if (k.stats != nullptr && k.stats != &c.known.unplaced) table.kernels.release(*k.stats);
-  k.stats = nullptr;
 }
 
 void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
@@ -82,21 +68,8 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
     ++stats.rejected;
     return;
   }
-  if (body.index >= c.known.kernels.size()) c.known.kernels.resize(body.index + 1);
-  Kernel& k = c.known.kernels[body.index];
-  forget_kernel(c, k);
-  k = {};
-  k.facts = body;
-  k.waves = k.waves_on(!c.sm_set.empty() ? c.groups.sms_of(c.sm_set) : config.sm_total);
-  k.stats = table.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
-  if (k.stats != nullptr) {
-    promises.learn_use(*k.stats, body.metrics);
-  } else {
-    k.stats = &c.known.unplaced;
-    c.known.full = true;
-  }
-  init_kernel(c, body.index);
-  send_hint(c, body.index);
+  learning.meet(c, body, promises);
+  ask_anew(c, body.index);
 }
 
 // The client has work: its gap ends. One that is still busy leaves none. A gap that the client
@@ -104,7 +77,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
 void Scheduler::State::touch(Client& c, TimeNs at) {
   if (clock >= c.settled_until) settle(c);
   if (c.rhythm.gap_open) {
-    add_gap(c, at);
+    learning.gap_ended(c, at);
     c.rhythm.gap_open = false;
     end_gap(c, at);
   }
@@ -159,7 +132,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.sm_set = c.set_of(b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
-  predict(c, work);
+  c.predict(work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   add_work(c, work);
@@ -273,7 +246,7 @@ void Scheduler::State::settle(Client& c) {
   c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (clock >= c.settled_until) {
     roster.retire(c);
-    if (c.standing.credit_us > 0) tell_window(c);
+    if (c.standing.credit_us > 0) telling.window(c, bypass);
     windows_dirty = dispatch_wanted = true;
     if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
   }
@@ -313,7 +286,6 @@ void Scheduler::State::note_busy() {
 // ---- public -----------------------------------------------------------------------------------
 
 Scheduler::Scheduler(const Config& config) : state_(std::make_unique<State>(config)) {
-  state_->decisions.reserve(256);
   state_->waiting.reserve(256);
 }
 
@@ -323,7 +295,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   State& s = *state_;
   HEDDLE_CHECK_IN(s, !s.stepping);  // a hook drives the scheduler that called it
   if (std::exchange(s.stepping, true)) return {};
-  s.decisions.clear();
+  s.telling.begin();
   ++s.stats.events;
   s.advance(e.at);
   Client* c = s.roster.find(e.client);
@@ -343,7 +315,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_kernel(*c, e.kernel);
         break;
       case EventKind::kProfile:
-        s.on_profile(*c, e.profile);
+        s.learning.profile(*c, e.profile, s.promises);
         break;
       case EventKind::kPosted:
         s.on_posted(*c, e);
@@ -393,13 +365,13 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
   if (thorough || s.stats.events % kCheckEvery == 0) s.check();
   s.stepping = false;
-  return s.decisions;
+  return s.telling.decisions();
 }
 
 void Scheduler::set_device_model(const DeviceModel& model) { state_->promises.set_model(model); }
 
 void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use) {
-  KernelStats* stats = state_->table.kernels.peek(uid, StatsTable::key(task, kernel_id));
+  KernelStats* stats = state_->learning.find(uid, task, kernel_id);
   if (stats != nullptr) state_->promises.set_use(*stats, use);
 }
 

@@ -11,7 +11,7 @@
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
-#include "daemon/core/promises.h"
+#include "daemon/core/learning.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/scheduler.h"
@@ -46,19 +46,16 @@ struct Scheduler::State final : Situation, Gpu {
   explicit State(const Config& c);
   ~State();
 
-  StatsTable table;
-  std::vector<Decision> decisions;
-
   Roster roster;
   TimeNs settle_at = 0;     // none of them needs settling before, unless told something
   bool credit_out = false;  // some of them may have credit
   // How long each priority was the highest with work outstanding; last: nobody had any.
   std::array<TimeNs, kPriorityCount + 1> busy_ns{};
   int highest_busy = kPriorityCount;
-  std::array<RunTimes, kPriorityCount> runs_of{};  // by priority, of clients that are gone as well
-  RunTimes runs_above;                             // Scheduler's
   GpuTime gpu_time;
   Promises promises{*this, roster, gpu_time};
+  Telling telling{*this};
+  Learning learning{*this, roster, telling};
   bool windows_dirty = false;
   bool dispatch_wanted = false;
   bool stepping = false;  // within step()
@@ -77,8 +74,6 @@ struct Scheduler::State final : Situation, Gpu {
   std::vector<Queue> started_queues;  // of a policy that only started
   std::deque<TimeNs> faults;
   bool quarantined = false;
-  std::array<Decision, kLastDecisions> recent{};  // a ring of grants
-  uint64_t recent_count = 0;
   LastWords last_words;
   bool bypass = false;
   Reasons reasons;
@@ -87,7 +82,6 @@ struct Scheduler::State final : Situation, Gpu {
   TimeNs idle_since = -1;  // the policy says IDLE and nobody has work; -1: not so
   Stall last_stall;
   StallCounts stalls;
-  TimeNs departed_at = -1;                // the latest that a client worked who is detached
   TimeNs starve_at = 0;                   // nobody waits for too long before
   TimeNs lent_until = kNever;             // no lent window ends before
   int highest_attached = kPriorityCount;  // as the windows were last refreshed
@@ -97,7 +91,6 @@ struct Scheduler::State final : Situation, Gpu {
   // ---- scheduler.cc ----
   void on_attached(const Event&);
   void on_detached(Client&);
-  void forget_kernel(const Client&, Kernel&);
   void on_terms(Client&, const TermsBody&);
   void set_terms(Client&, const TermsBody&);
   void on_kernel(Client&, const KernelBody&);
@@ -114,8 +107,6 @@ struct Scheduler::State final : Situation, Gpu {
   void settle(Client&);  // opens gaps and retires clients as time passes
   void settle_idle(Client&);
   void settle_all(Client* own);
-  void predict(const Client&, Work&) const;  // of its kernel, in its SM set
-  double stretch(const Client&, const Kernel&, double whole_us, SmSet set) const;
 
   // ---- completion.cc ----
   void on_completed(Client&, const Event&);
@@ -136,20 +127,6 @@ struct Scheduler::State final : Situation, Gpu {
   void charge(Client& c, double us) {
     gpu_time.charge(c.gpu_time, us, c.work.outstanding.predicted_us());
   }
-
-  // ---- measure.cc ----
-  void on_profile(const Client&, const ProfileBody&);
-  TimeNs worked_until(const Client&) const;
-  bool alone_since(const Client&, TimeNs since, int lowest = kPriorityLowest) const;
-  void add_gap(const Client&, TimeNs at);  // it ends: the client has work again
-  void add_duration(Client&, const Work&, double us);
-  void end_run(Client&, TimeNs at);  // a synchronizing call returned, and nothing is left
-  void infer_durations(Client&, TimeNs at);
-  void send_hint(Client&, uint32_t kernel);
-  TaskProfile profile_of(const Client&, bool profiled_only) const;
-
-  // ---- runs.cc ----
-  void compare_run(Client&, TimeNs at);
 
   BudgetVerdict budget_fits(LaunchId, SmCount sm) override;
   double slowdown(ClientId id) override {
@@ -177,8 +154,6 @@ struct Scheduler::State final : Situation, Gpu {
   void refresh_windows();
   uint32_t window_of(const Client&, const WindowChoice&) const;
   void send_window(Client&, uint32_t window_us, uint32_t free_streams);
-  void tell_window(Client&);
-  int8_t launch_priority_of(const Client&) const;
   void take_turn(Waiting&);
   void enqueue(uint32_t slot);
   bool ticks() const { return policy != nullptr && policy->hears_tick(); }
@@ -207,6 +182,7 @@ struct Scheduler::State final : Situation, Gpu {
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
   void ask_about(Client&, uint32_t kernel);
+  void ask_anew(Client&, uint32_t kernel);
   // ---- explain.cc ----
   uint16_t reason_of(const DispatchVerdict&);
   void note_held(const DispatchVerdict&, bool by_policy);
@@ -229,7 +205,7 @@ struct Scheduler::State final : Situation, Gpu {
   double gap_length_us(int priority) const override;
   bool busy(int priority) const override;
   double idle_us(int priority) const override;
-  RunTimes runs(int priority) const override;
+  RunTimes runs(int priority) const override { return learning.runs(priority); }
   bool comparing(int priority) const override;
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;

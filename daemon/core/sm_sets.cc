@@ -95,12 +95,18 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   c.sized |= k.sized();
 }
 
+void Scheduler::State::ask_anew(Client& c, uint32_t kernel) {
+  if (c.kernel(kernel) == nullptr) return;
+  init_kernel(c, kernel);
+  learning.tell(c, kernel);
+}
+
 // Unless the policy that there is now was asked already.
 void Scheduler::State::ask_about(Client& c, uint32_t kernel) {
   if (kernel >= c.known.kernels.size() || bypass) return;
   if (const Kernel& k = c.known.kernels[kernel]; k.stats != nullptr && k.policy != policy_number) {
     init_kernel(c, kernel);
-    send_hint(c, kernel);
+    learning.tell(c, kernel);
   }
 }
 
@@ -120,29 +126,9 @@ void Scheduler::State::init_kernels() {
       }
       ++asked;
       init_kernel(c, i);
-      send_hint(c, i);
+      learning.tell(c, i);
     }
   }
-}
-
-// How many times longer the kernel takes in a set than the `whole_us` on all that its client has.
-// By its curve if it was measured; else its blocks come in more waves there, each as long as
-// before, and a graph takes as long as anywhere.
-double Scheduler::State::stretch(const Client& c, const Kernel& k, double whole_us,
-                                 SmSet set) const {
-  if (set.empty()) return 1;
-  const double us = us_on_groups(k.stats->metrics, whole_us, c.groups, set.count());
-  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(c.groups.sms_of(set))) / k.waves;
-}
-
-// How long the launch takes in its set.
-void Scheduler::State::predict(const Client& c, Work& work) const {
-  work.predicted_us = work.hold_us = c.predict_us(work.kernel);
-  work.before = c.rhythm.context;
-  const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr) return;
-  work.hold_us /= k->waves;
-  work.predicted_us *= stretch(c, *k, work.predicted_us, work.sm_set);
 }
 
 bool Scheduler::State::resize(ClientId id) {

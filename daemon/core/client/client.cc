@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/core/builtin.h"
+#include "daemon/model/right_size.h"
+
 namespace heddle::core {
 
 uint32_t Kernel::waves_on(SmCount sms) const {
@@ -76,6 +79,29 @@ SmSet Client::set_of(uint32_t index) const {
   const Kernel* k = kernel(index);
   if (k == nullptr || k->size.get() == 0) return window_set;
   return ipc::ring_groups(k->size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+}
+
+// By its curve if it was measured; else its blocks come in more waves there, each as long as
+// before, and a graph takes as long as anywhere.
+double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
+  if (set.empty()) return 1;
+  const double us = us_on_groups(k.stats->metrics, whole_us, groups, set.count());
+  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(groups.sms_of(set))) / k.waves;
+}
+
+void Client::predict(Work& launch) const {
+  launch.predicted_us = launch.hold_us = predict_us(launch.kernel);
+  launch.before = rhythm.context;
+  const Kernel* k = kernel(launch.kernel);
+  if (k == nullptr) return;
+  launch.hold_us /= k->waves;
+  launch.predicted_us *= stretch(*k, launch.predicted_us, launch.sm_set);
+}
+
+int8_t Client::launch_priority(const Config& config) const {
+  return standing.launch_priority != kBuiltinPriority
+             ? static_cast<int8_t>(standing.launch_priority)
+             : builtin_launch_priority(rule.priority, config);
 }
 
 SmSet Client::runs_on() const {

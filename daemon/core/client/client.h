@@ -92,6 +92,12 @@ struct Client {
 
   // The set of a launch that does not ask: of its kernel's size, within what the client is cut to.
   SmSet set_of(uint32_t kernel) const;
+  // How many times longer the kernel takes in a set than the `whole_us` on all that the client has.
+  double stretch(const Kernel& kernel, double whole_us, SmSet set) const;
+  // How long the launch takes in its set.
+  void predict(Work& work) const;
+  // What its launches carry.
+  int8_t launch_priority(const Config& config) const;
   // The SMs of what it has in flight, or else of what it launched last.
   SmSet runs_on() const;
 

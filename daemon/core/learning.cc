@@ -4,18 +4,14 @@
 // call that leaves nothing of it on the device: for an unmodified program the nearest thing to
 // FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
 // measure_runs runs that took measure_us the task is profiled: its kernels are timed now and then
-// only, and what was measured of them stays. Predictions go on being corrected. Below: what the
-// scheduler says of its clients, to whoever asks.
+// only, and what was measured of them stays. Predictions go on being corrected.
+#include "daemon/core/learning.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/core/scheduler_state.h"
-
 namespace heddle::core {
 namespace {
-
-// A prediction is told to the client when it moves by this much.
-constexpr double kHintChange = 0.05;
 
 // A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
 // at all: a task that is never alone, or always on SM sets, is not to be timed for ever.
@@ -41,8 +37,55 @@ uint8_t timed_every(const KernelStats& s) {
 
 }  // namespace
 
-void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
-  KernelStats* place = table.kernels.peek(c.who.uid, StatsTable::key(c.who.task, body.kernel_id));
+void Learning::attach(Client& c, uint32_t profile_runs) {
+  c.known.typical_us = now_.config.default_kernel_us;
+  c.known.measured = table_.tasks.hold(c.who.uid, c.who.task);
+  if (c.known.measured == nullptr) c.known.measured = &c.known.unstaged;
+  if (profile_runs > 0 && !c.known.measured->profiled) {
+    c.known.measured->runs = profile_runs;
+    c.known.measured->took_us = 0;
+    c.known.measured->profiled = true;
+  }
+}
+
+void Learning::forget_kernel(const Client& c, Kernel& k) {
+  if (k.stats != nullptr && k.stats != &c.known.unplaced) table_.kernels.release(*k.stats);
+  k.stats = nullptr;
+}
+
+void Learning::detach(Client& c) {
+  departed_at_ = std::max(departed_at_, c.active ? now_.clock : worked_until(c));
+  for (Kernel& k : c.known.kernels) forget_kernel(c, k);
+  if (c.known.measured != &c.known.unstaged) table_.tasks.release(*c.known.measured);
+}
+
+void Learning::meet(Client& c, const KernelBody& body, Promises& promises) {
+  if (body.index >= c.known.kernels.size()) c.known.kernels.resize(body.index + 1);
+  Kernel& k = c.known.kernels[body.index];
+  forget_kernel(c, k);
+  k = {};
+  k.facts = body;
+  k.waves = k.waves_on(!c.sm_set.empty() ? c.groups.sms_of(c.sm_set) : now_.config.sm_total);
+  k.stats = table_.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
+  if (k.stats != nullptr) {
+    promises.learn_use(*k.stats, body.metrics);
+  } else {
+    k.stats = &c.known.unplaced;
+    c.known.full = true;
+  }
+}
+
+KernelStats* Learning::find(uint32_t uid, uint64_t task, uint64_t kernel_id) {
+  return table_.kernels.peek(uid, StatsTable::key(task, kernel_id));
+}
+
+void Learning::tell(Client& c, uint32_t kernel) {
+  const Kernel& k = c.known.kernels[kernel];
+  telling_.hint(c, kernel, k.timed ? 1 : timed_every(*k.stats));
+}
+
+void Learning::profile(const Client& c, const ProfileBody& body, Promises& promises) {
+  KernelStats* place = table_.kernels.peek(c.who.uid, StatsTable::key(c.who.task, body.kernel_id));
   if (place == nullptr) return;
   KernelStats& s = *place;
   promises.learn_use(s, body.metrics);
@@ -60,44 +103,44 @@ void Scheduler::State::on_profile(const Client& c, const ProfileBody& body) {
 
 // When work of the client ended, as far as that is over: be it an end that passed since the client
 // was last looked at.
-TimeNs Scheduler::State::worked_until(const Client& c) const {
+TimeNs Learning::worked_until(const Client& c) const {
   const TimeNs told = c.rhythm.gap_open ? c.rhythm.gap_start : c.active ? c.work.busy_until : 0;
-  return std::max(told, std::min(c.work.row_until, clock));
+  return std::max(told, std::min(c.work.row_until, now_.clock));
 }
 
 // True if nobody else up to that priority had work on the device since then. A sample is exclusive
 // if that is so since its launch: when the kernel ran is not known any better, for evidence may
 // come much later.
-bool Scheduler::State::alone_since(const Client& c, TimeNs since, int lowest) const {
-  if (departed_at >= since) return false;
-  return std::none_of(roster.all().begin(), roster.all().end(), [&](const auto& entry) {
+bool Learning::alone_since(const Client& c, TimeNs since, int lowest) const {
+  if (departed_at_ >= since) return false;
+  return std::none_of(roster_.all().begin(), roster_.all().end(), [&](const auto& entry) {
     const Client& other = *entry.second;
     return &other != &c && other.rule.priority <= lowest &&
-           (other.busy(clock) || worked_until(other) > since);
+           (other.busy(now_.clock) || worked_until(other) > since);
   });
 }
 
 // The observed gap corrects the estimate, whether or not anybody filled it.
-void Scheduler::State::add_gap(const Client& c, TimeNs at) {
+void Learning::gap_ended(const Client& c, TimeNs at) {
   const Kernel* last = c.kernel(c.rhythm.last_kernel);
   if (last == nullptr) return;
   const bool synchronized = c.rhythm.gap_synchronized;
   const double gap_us = to_us(std::max<TimeNs>(0, at - c.rhythm.gap_start));
-  if (gap_us >= config.idle_us_max) return;
+  if (gap_us >= now_.config.idle_us_max) return;
   KernelStats& s = *last->stats;
   s.gap(synchronized).add(gap_us);
   if (s.profiled || !alone_since(c, c.rhythm.gap_start)) return;
   (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
 }
 
-void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
+void Learning::timed(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
   if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
-    s.duration.infer(us / stretch(c, *k, c.predict_us(work.kernel), work.sm_set));
+    s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));
     ++s.timed;
-    return send_hint(c, work.kernel);
+    return tell(c, work.kernel);
   }
   if (!s.duration.timed()) s.timed = 0;  // so far on SM sets alone
   const bool exclusive = alone_since(c, work.posted_at);
@@ -112,13 +155,13 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
       s.profiled = c.known.profile_grown = true;  // a kernel that its task had not launched before
     }
   }
-  send_hint(c, work.kernel);
+  tell(c, work.kernel);
 }
 
 // A synchronizing call that waited returned when the queue ended, one that did not found it over.
 // By as much as that is not what was predicted, the untimed launches in it were taken for too short
 // or too long, each in proportion.
-void Scheduler::State::infer_durations(Client& c, TimeNs at) {
+void Learning::infer_durations(Client& c, TimeNs at) {
   double untimed_us = 0;
   for (const UntimedLaunch& l : c.work.untimed) untimed_us += l.predicted_us;
   if (untimed_us <= 0 || c.work.waiting_since == 0 || c.work.awaits_others ||
@@ -132,54 +175,64 @@ void Scheduler::State::infer_durations(Client& c, TimeNs at) {
   for (const UntimedLaunch& l : c.work.untimed) {
     c.known.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
   }
-  for (const UntimedLaunch& l : c.work.untimed) send_hint(c, l.kernel);
+  for (const UntimedLaunch& l : c.work.untimed) tell(c, l.kernel);
 }
 
-void Scheduler::State::end_run(Client& c, TimeNs at) {
+bool Learning::run_ended(Client& c, TimeNs at) {
   compare_run(c, at);
   TaskStats& task = *c.known.measured;
-  if (task.profiled && c.work.untimed.empty()) return;
-  if (!alone_since(c, c.run.start)) return;
+  if (task.profiled && c.work.untimed.empty()) return false;
+  if (!alone_since(c, c.run.start)) return false;
   infer_durations(c, at);
-  if (task.profiled) return;
+  if (task.profiled) return false;
   task.took_us += to_us(at - c.run.start);
-  if (++task.runs < config.measure_runs || task.took_us < config.measure_us) return;
+  if (++task.runs < now_.config.measure_runs || task.took_us < now_.config.measure_us) return false;
   task.profiled = c.known.profile_grown = true;
   for (uint32_t i = 0; i < c.known.kernels.size(); ++i) {
     if (c.kernel(i) == nullptr) continue;
     c.known.kernels[i].stats->profiled = c.known.kernels[i].stats->durations.count() > 0;
-    init_kernel(c, i);  // it is known better now
-    send_hint(c, i);
   }
+  return true;
 }
 
-void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
-  Kernel& k = c.known.kernels[kernel];
-  const uint8_t measure = k.timed ? 1 : timed_every(*k.stats);
-  const double us = k.stats->duration.longest_us();
-  if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure &&
-      k.size == k.hinted_size && k.launch_priority == k.hinted_priority) {
-    return;
+// A run of the client ended that nobody else as important or more was beside. What the client did
+// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
+// it did nothing, for want of requests.
+void Learning::compare_run(Client& c, TimeNs at) {
+  if (!alone_since(c, c.run.start, c.rule.priority)) return c.promise.account.end_run(0, 0, true);
+  const bool alone = alone_since(c, c.run.start, kPriorityLowest);
+  const double us = to_us(at - c.run.start);
+  const double apart_us = to_us(c.run.start - std::exchange(c.run.before, at));
+  const uint64_t kind = RunComparison::kind_of(c.run.first, c.run.launches);
+  const double alone_us = c.run.comparison.add(kind, us, c.run.launching_us(at), alone, now_.clock);
+  c.promise.account.end_run(us, alone_us, !alone);
+  if (alone_us == 0) return;
+  if (!roster_.below(c.rule.priority).empty()) {
+    ++runs_above_.count;
+    runs_above_.took_us += us;
+    runs_above_.alone_us += alone_us;
   }
-  k.hinted_size = k.size;
-  k.hinted_priority = k.launch_priority;
-  k.hinted_us = static_cast<float>(us);
-  k.hinted_measure = measure;
-  Decision d;
-  d.kind = DecisionKind::kHint;
-  d.device = config.device;
-  d.at = clock;
-  d.client = c.id;
-  d.kernel = kernel;
-  d.predicted_us = k.hinted_us;
-  d.measure = measure;
-  d.size = k.size;
-  d.raised = k.launch_priority != kBuiltinPriority;
-  if (d.raised) d.launch_priority = static_cast<int8_t>(k.launch_priority);
-  decisions.push_back(d);
+  RunTimes& sum = runs_of_[static_cast<size_t>(c.rule.priority)];
+  ++sum.count;
+  const double before_us = std::min(apart_us, alone_us);
+  sum.took_us += before_us + us;
+  sum.alone_us += before_us + alone_us;
+  sum.pauses_us += before_us;
 }
 
-TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) const {
+RunTimes Learning::runs(int priority) const {
+  RunTimes all;
+  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
+    const RunTimes& sum = runs_of_[static_cast<size_t>(p)];
+    all.count += sum.count;
+    all.took_us += sum.took_us;
+    all.alone_us += sum.alone_us;
+    all.pauses_us += sum.pauses_us;
+  }
+  return all;
+}
+
+TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
   TaskProfile profile{c.who.task, c.known.measured->runs, {}};
   for (const Kernel& k : c.known.kernels) {
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
@@ -194,82 +247,6 @@ TaskProfile Scheduler::State::profile_of(const Client& c, bool profiled_only) co
     if (out.duration.count == 0) profile.kernels.pop_back();
   }
   return profile;
-}
-
-Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
-  Outlook o;
-  const Client* c = state_->roster.find(id);
-  if (c == nullptr) return o;
-  o.busy = c->busy(now);
-  o.queue_end = c->work.busy_until;
-  o.idle_since = c->rhythm.gap_open
-                     ? c->rhythm.gap_start
-                     : std::min(now, std::max(c->work.busy_until, c->work.unseen_until));
-  o.gap_synchronized = c->rhythm.gap_synchronized;
-  if (const GapEstimate* gap = c->gap_estimate()) {
-    o.gap_known = gap->known();
-    o.gap_us = gap->low_us();
-  }
-  const Kernel* k = c->kernel(kernel);
-  o.duration_timed = k != nullptr && k->stats->duration.timed();
-  o.duration_us = c->predict_us(kernel);
-  return o;
-}
-
-std::vector<ClientStatus> Scheduler::clients() const {
-  const State& s = *state_;
-  std::vector<ClientStatus> all;
-  all.reserve(s.roster.ids().size());
-  for (const ClientId id : s.roster.ids()) {
-    const Client& c = *s.roster.all().at(id);
-    ClientStatus status;
-    s.client(id, status.view);
-    status.name = c.who.name;
-    status.label = c.who.label;
-    status.view.name = {};
-    status.view.label = {};
-    status.launches = c.told.launches;
-    status.granted = c.told.granted;
-    status.outstanding_us = c.remaining_us(s.clock);
-    status.gpu_us = c.gpu_time.had_us;
-    status.waits = c.told.waits;
-    status.kernels = static_cast<uint32_t>(c.known.kernels.size());
-    status.runs = c.known.measured->runs;
-    status.profiled = c.known.measured->profiled;
-    status.added_us_max = std::max(c.bound.added_us_max, s.bound_us(c));
-    status.gaps_filled = c.bound.gaps_filled;
-    status.gaps_exceeded = c.bound.gaps_exceeded;
-    status.worst = c.bound.worst;
-    const auto by = s.roster.all().find(c.bound.worst.by);
-    const bool there = by != s.roster.all().end();
-    const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
-    if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
-    status.promise = c.promise.account.status();
-    all.push_back(std::move(status));
-  }
-  return all;
-}
-
-bool Scheduler::active(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr && c->active;
-}
-
-bool Scheduler::measured(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr && c->known.measured->profiled;
-}
-
-TaskProfile Scheduler::profile(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr ? state_->profile_of(*c, false) : TaskProfile{};
-}
-
-TaskProfile Scheduler::take_profile(ClientId id) {
-  Client* c = state_->roster.find(id);
-  if (c == nullptr || !c->known.profile_grown) return {};
-  c->known.profile_grown = false;
-  return state_->profile_of(*c, true);
 }
 
 }  // namespace heddle::core
