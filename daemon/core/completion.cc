@@ -22,7 +22,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
     c.work.undated.add(work);
   }
   charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
-  if (seen == Seen::kWhen) judge_gaps(c, work, at, measured_us, c.work.done_at);
+  if (seen == Seen::kWhen) bounds.work_done(c, work, at, measured_us, c.work.done_at);
   if (seen != Seen::kNot) c.work.done_at = at;
   stopped(c, work, measured_us);
 }
@@ -60,7 +60,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   }
   if (const Work* late = c.work.undated.find(b.stream, b.stream_seq)) {
     const float us = believed_us(*late, e.at, b.duration_us);
-    judge_gaps(c, *late, e.at, us, e.at);  // what came before it may have ended now
+    bounds.work_done(c, *late, e.at, us, e.at);  // what came before it may have ended now
     c.work.done_at = e.at;
     if (us > 0) {
       learning.timed(c, *late, static_cast<double>(us));

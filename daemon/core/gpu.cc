@@ -71,7 +71,7 @@ GpuView Scheduler::State::gpu() const {
   for (const Client* c : roster.active()) {
     if (c->rule.priority > highest) {
       v.inflight_us += c->remaining_us(clock) + c->standing.credit_us;
-      v.on_sets_us += on_sets_us(*c);
+      v.on_sets_us += bounds.on_sets_us(*c);
     }
     // What the groups hold is what their client says.
     v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->work.outstanding.sm_set() - taken));

@@ -79,7 +79,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   if (c.rhythm.gap_open) {
     learning.gap_ended(c, at);
     c.rhythm.gap_open = false;
-    end_gap(c, at);
+    bounds.gap_ended(c, at);
   }
   if (!c.active) {
     roster.activate(c);
@@ -214,7 +214,7 @@ void Scheduler::State::on_waiting(Client& c, TimeNs at) {
   if (!has_work || c.work.waiting_since != 0) return;
   c.work.waiting_since = at;
   c.work.predicted_end = c.work.busy_until;
-  if (c.rhythm.gap_open) end_gap(c, at);
+  if (c.rhythm.gap_open) bounds.gap_ended(c, at);
   c.rhythm.gap_open = false;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/core/bounds.h"
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
@@ -55,6 +56,7 @@ struct Scheduler::State final : Situation, Gpu {
   GpuTime gpu_time;
   Promises promises{*this, roster, gpu_time};
   Telling telling{*this};
+  Bounds bounds{*this, roster};
   Learning learning{*this, roster, telling};
   bool windows_dirty = false;
   bool dispatch_wanted = false;
@@ -134,14 +136,6 @@ struct Scheduler::State final : Situation, Gpu {
     return c != nullptr ? promises.slowdown(*c) : 1;
   }
   double channel_left(Channel channel) const override { return promises.channel_left(channel); }
-
-  // ---- bound.cc ----
-  bool goes_first(const Client& above, const Client& below) const;
-  double on_sets_us(const Client&) const;
-  double bound_us(const Client&) const;
-  bool still_in_the_way(const Client&) const;
-  void end_gap(Client&, TimeNs at);
-  void judge_gaps(const Client&, const Work&, TimeNs at, float measured_us, TimeNs done_before);
 
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);

@@ -53,7 +53,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
     status.kernels = static_cast<uint32_t>(c.known.kernels.size());
     status.runs = c.known.measured->runs;
     status.profiled = c.known.measured->profiled;
-    status.added_us_max = std::max(c.bound.added_us_max, s.bound_us(c));
+    status.added_us_max = std::max(c.bound.added_us_max, s.bounds.bound_us(c));
     status.gaps_filled = c.bound.gaps_filled;
     status.gaps_exceeded = c.bound.gaps_exceeded;
     status.worst = c.bound.worst;
