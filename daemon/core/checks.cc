@@ -34,24 +34,24 @@ void Scheduler::State::check() const {
   }
   HEDDLE_CHECK(at_work == roster.active().size());
   HEDDLE_CHECK(resident == gpu_time.residents());
-  HEDDLE_CHECK(asking == waiting_count);
+  HEDDLE_CHECK(asking == asks.count());
   check_waiting();
 }
 
 void Scheduler::State::check_waiting() const {
   size_t used = 0, placed = 0, queued = 0;
-  for (const Waiting& w : waiting) {
+  for (const Waiting& w : asks.all()) {
     if (w.client == nullptr) continue;
     ++used;
     const auto found = roster.all().find(w.client->id);
     HEDDLE_CHECK(found != roster.all().end() && found->second.get() == w.client);
     HEDDLE_CHECK(w.thread < w.client->asking.by_thread.size() &&
-                 &waiting[w.client->asking.by_thread[w.thread]] == &w);
+                 &asks[w.client->asking.by_thread[w.thread]] == &w);
     HEDDLE_CHECK(w.queue < static_cast<int32_t>(queues.size()));
     placed += w.queue >= 0 ? 1 : 0;
   }
   for (const Queue& queue : queues) queued += queue.size();
-  HEDDLE_CHECK(used == waiting_count);
+  HEDDLE_CHECK(used == asks.count());
   HEDDLE_CHECK(queued == placed);
 }
 

@@ -22,7 +22,7 @@ constexpr double kSlackUs = 1;
 // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
 // µs.
 double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
-  if (us <= 0 || c.standing.window_us != kWindowGated || waiting_count > 0 || busy(c.rule.priority))
+  if (us <= 0 || c.standing.window_us != kWindowGated || asks.count() > 0 || busy(c.rule.priority))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
@@ -52,7 +52,7 @@ void Scheduler::State::revoke_credits() {
     const double left_us =
         gap_us(c->rule.priority);  // a gap that is over holds nothing, however little
     const bool fits = left_us > 0 && before_us + c->standing.credit_us <= left_us + kSlackUs;
-    if (fits && waiting_count == 0) {
+    if (fits && asks.count() == 0) {
       credit_out = true;
       continue;
     }

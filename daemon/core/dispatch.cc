@@ -15,20 +15,7 @@ constexpr TimeNs kRetryNs = 1'000'000;
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
 
-// A client asks again only when its last launch was let go, and lost no turn by that.
-constexpr double kTurnLagUs = 2000;
-
 }  // namespace
-
-uint32_t Scheduler::State::slot_of(LaunchId id) const {
-  const uint32_t slot = static_cast<uint32_t>(id) - 1;
-  if (slot >= waiting.size() || waiting[slot].client == nullptr) return kNoSlot;
-  return waiting[slot].generation == static_cast<uint32_t>(id >> 32) ? slot : kNoSlot;
-}
-
-LaunchId Scheduler::State::id_of(uint32_t slot) const {
-  return LaunchId{waiting[slot].generation} << 32 | (slot + 1);
-}
 
 // Counts a fault; past fault_max within fault_span the policy is dropped for the built-in, which
 // then owns every waiting launch.
@@ -44,7 +31,7 @@ bool Scheduler::State::faulted(HookResult result) {
     quarantined = true;
     faults.clear();
     queues.clear();
-    for (Waiting& w : waiting) w.queue = -1;
+    for (Waiting& w : asks.all()) w.queue = -1;
     for (const ClientId id : roster.ids()) roster.find(id)->standing.forget_policy();
     windows_dirty = dispatch_wanted = true;
   }
@@ -72,9 +59,9 @@ void Scheduler::State::refresh_windows() {
     send_window(c, us, builtin_free_streams(c.rule.priority, roster.highest_active(), us));
   }
   // What was left to the built-in because its client had a window is the policy's once it has none.
-  for (uint32_t slot = 0; waiting_count > 0 && slot < waiting.size(); ++slot) {
-    const Client* c = waiting[slot].client;
-    if (c != nullptr && waiting[slot].queue < 0 && c->standing.window_sent_at == clock &&
+  for (uint32_t slot = 0; asks.count() > 0 && slot < asks.slots(); ++slot) {
+    const Client* c = asks[slot].client;
+    if (c != nullptr && asks[slot].queue < 0 && c->standing.window_sent_at == clock &&
         c->standing.window_us == kWindowGated) {
       enqueue(slot);
       dispatch_wanted = true;
@@ -112,36 +99,31 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_
 // ---- asks and grants --------------------------------------------------------------------------
 
 void Scheduler::State::enqueue(uint32_t slot) {
-  if (policy == nullptr || bypass || waiting[slot].client->held_back()) return;
-  const EnqueueVerdict verdict = policy->enqueue(*this, id_of(slot));
+  if (policy == nullptr || bypass || asks[slot].client->held_back()) return;
+  const EnqueueVerdict verdict = policy->enqueue(*this, asks.id_of(slot));
   if (faulted(verdict.result)) {
-    if (waiting[slot].queue >= 0)
-      queues[static_cast<size_t>(waiting[slot].queue)].remove(id_of(slot));
-    waiting[slot].queue = -1;
+    if (asks[slot].queue >= 0)
+      queues[static_cast<size_t>(asks[slot].queue)].remove(asks.id_of(slot));
+    asks[slot].queue = -1;
   } else if (verdict.result == HookResult::kDecided && verdict.run) {
-    grant(id_of(slot), Decider::kPolicy, {});
+    grant(asks.id_of(slot), Decider::kPolicy, {});
   }
 }
 
 void Scheduler::State::release(uint32_t slot) {
-  Waiting& w = waiting[slot];
+  Waiting& w = asks[slot];
   if (w.queue >= 0 && static_cast<size_t>(w.queue) < queues.size()) {
-    queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
+    queues[static_cast<size_t>(w.queue)].remove(asks.id_of(slot));
   }
-  HEDDLE_CHECK(w.client != nullptr && w.client->asking.queued > 0 && waiting_count > 0);
+  HEDDLE_CHECK(w.client != nullptr && w.client->asking.queued > 0 && asks.count() > 0);
   if (shadow != nullptr) shadow->forget(slot);
-  --w.client->asking.queued;
-  w.client->asking.by_thread[w.thread] = kNoSlot;
-  --waiting_count;
-  w.client = nullptr;
-  ++w.generation;
-  waiting_free.push_back(slot);
+  asks.release(slot);
 }
 
 bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot) return false;
-  const Waiting w = waiting[slot];
+  const uint32_t slot = asks.slot_of(id);
+  if (slot == kNoAsk) return false;
+  const Waiting w = asks[slot];
   Client& c = *w.client;
   if (clock > w.asked_at) note_wait(c, w, decider, verdict);
   if (shadow != nullptr) shadow->granted(slot, decider);
@@ -162,8 +144,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   ++c.told.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
-  turn_us[static_cast<size_t>(c.rule.priority)] =
-      std::max(turn_us[static_cast<size_t>(c.rule.priority)], w.turn_us);
+  asks.served(w);
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = clock;
@@ -184,26 +165,15 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   return true;
 }
 
-// Equals share the GPU's time by their weights: start-time fair queueing (Goyal, Vin and Cheng,
-// SIGCOMM 1996). A turn begins where the client's last one ends, so that threads buy no share, and
-// not long before the last that was served, so that neither does a pause.
-void Scheduler::State::take_turn(Waiting& w) {
-  Client& c = *w.client;
-  w.turn_us =
-      std::max(c.asking.turn_us, turn_us[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
-  c.asking.turn_us =
-      w.turn_us + std::max(1.0, c.predict_us(w.kernel) + w.by_credit_us) / c.rule.share;
-}
-
 // The built-in's choice: the most important client that nobody above holds up; equals by turns, and
 // as each may have one launch on the GPU, in equal numbers where all of them wait.
 LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world) const {
   const auto turn = [](const Waiting& w) {
     return std::tuple(w.client->rule.priority, w.turn_us, w.arrival);
   };
-  uint32_t best = kNoSlot;
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    const Waiting& w = waiting[slot];
+  uint32_t best = kNoAsk;
+  for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
+    const Waiting& w = asks[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
@@ -217,9 +187,9 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world)
     const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
                                   : !busy(w.client->rule.priority) && !at_work;
     if (!fits) continue;
-    if (best == kNoSlot || turn(w) < turn(waiting[best])) best = slot;
+    if (best == kNoAsk || turn(w) < turn(asks[best])) best = slot;
   }
-  return best != kNoSlot ? id_of(best) : 0;
+  return best != kNoAsk ? asks.id_of(best) : 0;
 }
 
 void Scheduler::State::tick() {
@@ -231,8 +201,8 @@ void Scheduler::State::tick() {
 // One decision; false when there is nothing more to decide now.
 bool Scheduler::State::dispatch_once() {
   if (bypass) {
-    for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-      if (waiting[slot].client != nullptr) return grant(id_of(slot), Decider::kBypass, {});
+    for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
+      if (asks[slot].client != nullptr) return grant(asks.id_of(slot), Decider::kBypass, {});
     }
     return false;
   }
@@ -259,7 +229,7 @@ bool Scheduler::State::dispatch_once() {
 
 void Scheduler::State::dispatch() {
   uint32_t decided = 0;
-  while (waiting_count > 0 && decided < config.dispatch_max && dispatch_once()) ++decided;
+  while (asks.count() > 0 && decided < config.dispatch_max && dispatch_once()) ++decided;
   retry_at = decided == config.dispatch_max ? clock : clock + kRetryNs;
   if (windows_dirty) refresh_windows();
 }
@@ -271,8 +241,8 @@ TimeNs Scheduler::State::starve_ns() const {
 
 void Scheduler::State::starve() {
   starve_at = kNever;
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    const Waiting& w = waiting[slot];
+  for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
+    const Waiting& w = asks[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
     if (const TimeNs at = w.asked_at + starve_ns(); clock < at) {
       starve_at = std::min(starve_at, at);
@@ -280,7 +250,7 @@ void Scheduler::State::starve() {
     }
     ++stats.starved;
     note_stall(w);
-    grant(id_of(slot), Decider::kStarvation, {});
+    grant(asks.id_of(slot), Decider::kStarvation, {});
   }
 }
 
@@ -324,9 +294,9 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   for (const ClientId id : s.roster.ids()) {
     if (s.policy != nullptr) s.apply(*s.roster.find(id), s.policy->client_init(s, id));
   }
-  for (uint32_t slot = 0; slot < s.waiting.size(); ++slot) {
-    s.waiting[slot].queue = -1;
-    if (s.waiting[slot].client != nullptr) s.enqueue(slot);
+  for (uint32_t slot = 0; slot < s.asks.slots(); ++slot) {
+    s.asks[slot].queue = -1;
+    if (s.asks[slot].client != nullptr) s.enqueue(slot);
   }
   s.refresh_windows();
   s.dispatch();

@@ -37,7 +37,7 @@ void Scheduler::State::note_held(const DispatchVerdict& verdict, bool by_policy)
   held.saw = saw;
   held.generation = policy_number;
   held.reason = by_policy ? reason_of(verdict) : uint16_t{0};
-  held.waiting = static_cast<uint16_t>(std::min<size_t>(waiting_count, UINT16_MAX));
+  held.waiting = static_cast<uint16_t>(std::min<size_t>(asks.count(), UINT16_MAX));
   held.by_policy = by_policy;
 }
 
@@ -88,7 +88,7 @@ Explanation Scheduler::explain(ClientId id) const {
   all = {true, s.policy_number, c.told.granted, c.told.past_waits.count(), {}, {}};
   for (const uint32_t slot : c.asking.by_thread) {
     if (slot == kNoAsk) continue;
-    const Waiting& w = s.waiting[slot];
+    const Waiting& w = s.asks[slot];
     WaitTold one;
     one.kernel = s.kernel_name(c, w.kernel);
     one.waited_us = to_us(s.clock - w.asked_at);

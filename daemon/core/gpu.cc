@@ -27,9 +27,9 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
 }
 
 bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot) return false;
-  const Waiting& w = waiting[slot];
+  const uint32_t slot = asks.slot_of(id);
+  if (slot == kNoAsk) return false;
+  const Waiting& w = asks[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.seq = w.ask_seq;
   v.movable = w.movable();
@@ -107,9 +107,9 @@ double Scheduler::State::idle_us(int priority) const {
 }
 
 BudgetVerdict Scheduler::State::budget_fits(LaunchId id, SmCount sm) {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot || !promises.any()) return {};
-  const Waiting& w = waiting[slot];
+  const uint32_t slot = asks.slot_of(id);
+  if (slot == kNoAsk || !promises.any()) return {};
+  const Waiting& w = asks[slot];
   Work work;
   work.kernel = w.kernel;
   work.kind = w.kind;
@@ -128,9 +128,9 @@ QueueId Scheduler::State::queue_create(std::string_view name) {
 }
 
 bool Scheduler::State::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = slot_of(id);
-  if (slot == kNoSlot || queue >= queues.size()) return false;
-  Waiting& w = waiting[slot];
+  const uint32_t slot = asks.slot_of(id);
+  if (slot == kNoAsk || queue >= queues.size()) return false;
+  Waiting& w = asks[slot];
   if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id);
   w.queue = static_cast<int32_t>(queue);
   queues[queue].insert(id, key, w.turn_us, w.arrival, w.client->predict_us(w.kernel));
@@ -147,7 +147,7 @@ LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
 }
 
 bool Scheduler::State::follows_none_on_sets(LaunchId id) const {
-  return waiting[slot_of(id)].client->work.outstanding.sm_set().empty();
+  return asks[asks.slot_of(id)].client->work.outstanding.sm_set().empty();
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {

@@ -53,7 +53,7 @@ void Scheduler::State::on_attached(const Event& e) {
 
 void Scheduler::State::on_detached(Client& c) {
   for (const uint32_t slot : c.asking.by_thread) {
-    if (slot != kNoSlot) release(slot);
+    if (slot != kNoAsk) release(slot);
   }
   if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
   gpu_time.set_resident(c.gpu_time, false);
@@ -142,7 +142,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
 // A launch that asked and then went by itself. True if the grant crossed it: then its work is
 // accounted already.
 bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
-  if (const uint32_t slot = find_ask(c, b); slot != kNoSlot) {
+  if (const uint32_t slot = asks.find(c, b); slot != kNoAsk) {
     ++stats.withdrawn;
     release(slot);
     return false;
@@ -151,54 +151,25 @@ bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
          c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
 }
 
-uint32_t Scheduler::State::find_ask(const Client& c, const LaunchBody& b) const {
-  const uint32_t slot =
-      b.thread < c.asking.by_thread.size() ? c.asking.by_thread[b.thread] : kNoSlot;
-  return slot != kNoSlot && waiting[slot].ask_seq == b.ask_seq ? slot : kNoSlot;
-}
-
 void Scheduler::State::on_asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoSlot);
-  if (c.asking.by_thread[b.thread] != kNoSlot) {  // a thread has one ask at a time
+  if (asks.waits(c, b.thread)) {  // a thread has one ask at a time
     ++stats.rejected;
     return;
   }
   ++stats.asked;
   touch(c, e.at);
-  uint32_t slot;
-  if (waiting_free.empty()) {
-    slot = static_cast<uint32_t>(waiting.size());
-    waiting.emplace_back();
-  } else {
-    slot = waiting_free.back();
-    waiting_free.pop_back();
-  }
-  Waiting& w = waiting[slot];
-  w.client = &c;
-  w.asked_at = e.at;
-  w.arrival = ++arrivals;
-  w.stream_seq = b.stream_seq;
-  w.kernel = b.kernel;
-  w.ask_seq = b.ask_seq;
-  w.queue = -1;
-  w.stream = b.stream;
-  w.thread = b.thread;
-  w.kind = b.kind;
-  w.unmovable = b.unmovable;
-  c.asking.by_thread[b.thread] = slot;
-  if (c.asking.queued++ == 0) c.asking.asking_since = e.at;
-  ++waiting_count;
+  const uint32_t slot = asks.add(c, b, e.at);
   starve_at = std::min(starve_at, e.at + starve_ns());
   ask_about(c, b.kernel);
-  w.by_credit_us = c.standing.end_credit(b.thread);
-  take_turn(w);
+  asks[slot].by_credit_us = c.standing.end_credit(b.thread);
+  asks.take_turn(slot);
   enqueue(slot);
   dispatch_wanted = true;
 }
 
 void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
-  if (const uint32_t slot = find_ask(c, e.launch); slot != kNoSlot) {
+  if (const uint32_t slot = asks.find(c, e.launch); slot != kNoAsk) {
     ++stats.withdrawn;
     release(slot);
   } else {  // granted in the meantime: its work is in flight already
@@ -285,9 +256,7 @@ void Scheduler::State::note_busy() {
 
 // ---- public -----------------------------------------------------------------------------------
 
-Scheduler::Scheduler(const Config& config) : state_(std::make_unique<State>(config)) {
-  state_->waiting.reserve(256);
-}
+Scheduler::Scheduler(const Config& config) : state_(std::make_unique<State>(config)) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -356,7 +325,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   s.tick();
   s.revoke_credits();
   if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
-  if (s.waiting_count > 0) {
+  if (s.asks.count() > 0) {
     if (s.clock >= s.starve_at) s.starve();
     if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
   }
@@ -384,7 +353,7 @@ TimeNs Scheduler::next_deadline() const {
     if (s.roster.active()[i]->standing.credit_us > 0)
       at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
   }
-  if (s.waiting_count > 0) at = std::min(at, s.retry_at);
+  if (s.asks.count() > 0) at = std::min(at, s.retry_at);
   if (s.ticks() && !s.roster.active().empty()) at = std::min(at, s.tick_at);
   return at;
 }
@@ -393,7 +362,7 @@ const LastWords& Scheduler::last_words() const { return state_->last_words; }
 bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
-size_t Scheduler::waiting() const { return state_->waiting_count; }
+size_t Scheduler::waiting() const { return state_->asks.count(); }
 bool Scheduler::bypassed() const { return state_->bypass; }
 bool Scheduler::hears_launches() const {
   const Policy* policy = state_->policy;

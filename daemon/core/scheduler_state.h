@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/core/asks.h"
 #include "daemon/core/bounds.h"
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
@@ -18,26 +19,6 @@
 #include "daemon/core/scheduler.h"
 
 namespace heddle::core {
-
-// A launch that waits for a grant: one per waiting thread.
-struct Waiting {
-  Client* client = nullptr;  // nullptr: the slot is free
-  TimeNs asked_at = 0;
-  double turn_us = 0;  // equals are served in this order, and then as they came
-  uint64_t arrival = 0;
-  uint64_t stream_seq = 0;
-  double by_credit_us = 0;  // LaunchView's
-  uint32_t generation = 1;
-  uint32_t kernel = kUnknownKernel;
-  uint32_t ask_seq = 0;
-  int32_t queue = -1;  // of the policy; -1: the built-in serves it
-  uint16_t stream = 0;
-  uint16_t thread = 0;
-  LaunchKind kind = LaunchKind::kKernel;
-  bool unmovable = false;
-
-  bool movable() const { return !unmovable && client->groups.count > GroupCount(1); }
-};
 
 // How it is known that work is done: by its predicted end alone; by evidence that came later; or by
 // evidence that says when, too.
@@ -62,11 +43,7 @@ struct Scheduler::State final : Situation, Gpu {
   bool dispatch_wanted = false;
   bool stepping = false;  // within step()
 
-  std::vector<Waiting> waiting;
-  std::vector<uint32_t> waiting_free;
-  size_t waiting_count = 0;
-  uint64_t arrivals = 0;
-  std::array<double, kPriorityCount> turn_us{};  // of the last that was served
+  Asks asks;
 
   Policy* policy = nullptr;
   std::unique_ptr<Shadow> shadow;  // a candidate beside it; then it stands in `policy`
@@ -100,7 +77,6 @@ struct Scheduler::State final : Situation, Gpu {
   void on_asked(Client&, const Event&);
   void on_withdrawn(Client&, const Event&);
   bool reconcile(Client&, const LaunchBody&);
-  uint32_t find_ask(const Client&, const LaunchBody&) const;
   void on_waiting(Client&, TimeNs at);
   void advance(TimeNs to);  // time passes
   void note_busy();
@@ -148,7 +124,6 @@ struct Scheduler::State final : Situation, Gpu {
   void refresh_windows();
   uint32_t window_of(const Client&, const WindowChoice&) const;
   void send_window(Client&, uint32_t window_us, uint32_t free_streams);
-  void take_turn(Waiting&);
   void enqueue(uint32_t slot);
   bool ticks() const { return policy != nullptr && policy->hears_tick(); }
   void tick();
@@ -162,11 +137,8 @@ struct Scheduler::State final : Situation, Gpu {
   void starve();
   TimeNs starve_ns() const;
   bool faulted(HookResult);
-  void end_policy();                 // by its faults (ending.cc)
-  uint32_t slot_of(LaunchId) const;  // kNoSlot if stale
-  LaunchId id_of(uint32_t slot) const;
+  void end_policy();  // by its faults (ending.cc)
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
-  static constexpr uint32_t kNoSlot = kNoAsk;
 
   // ---- sm_sets.cc ----
   void give_family(Client&);

@@ -31,10 +31,10 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   c.standing.forget_policy();
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    Waiting& w = waiting[slot];
+  for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
+    Waiting& w = asks[slot];
     if (w.client != &c) continue;
-    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
+    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(asks.id_of(slot));
     w.queue = -1;
     enqueue(slot);
   }
