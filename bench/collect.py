@@ -19,6 +19,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -128,9 +129,7 @@ class Collection:
     def policies(self):
         """The shipped ones, and policies/shares.lua for each side."""
         both = self.folder / "policies"
-        (both / "lib").mkdir(parents=True)
-        for source in self.daemon.shipped.rglob("*.lua"):
-            (both / source.relative_to(self.daemon.shipped)).write_bytes(source.read_bytes())
+        shutil.copytree(self.daemon.shipped, both)
         text = (both / "shares.lua").read_text()
         for side, placement in SIDES.items():
             (both / f"{side}.lua").write_text(
@@ -372,7 +371,7 @@ class Collection:
     def counters(self, workers):
         """Launches on sets, and those that should have been and were not: whether sizes held."""
         clients = {c["label"]: c["counters"] for c in self.daemon.status()["ps"]["clients"]}
-        return {w.label: {k: clients[w.label][k] for k in ("partitioned", "unpartitioned")}
+        return {w.label: {k: clients[w.label][k] for k in ("on_sm_set", "off_sm_set")}
                 for w in workers}
 
     def bandwidth(self, worker):

@@ -17,12 +17,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from md import NO_RESULT, RESULTS, markdown, read
+from harness.md import NO_RESULT, RESULTS, markdown, read
 
 PAIRS = RESULTS / "pairs"
 BUCKETS = ((0, 1.1), (1.1, 1.5), (1.5, 1e9))
 SAFE = 1.1  # a victim that is slowed less is no victim
-BOUND_PCT = 60  # policies/orion.lua
+BOUND_PCT = 60  # policies/papers/orion.lua
 DRAWS, CANDIDATES, SEED = 200, 20, 27
 
 
@@ -118,7 +118,7 @@ def bucket_rows(rows, method):
 # ---- who may run beside whom --------------------------------------------------------------------
 
 def orion(row):
-    """policies/orion.lua: the other needs few SMs, and is of the other kind."""
+    """policies/papers/orion.lua: the other needs few SMs, and is of the other kind."""
     def kind(kernel):
         m = kernel["metrics"]
         compute = max(m.get("fma_pct", 0), m.get("fp64_pct", 0), m.get("tensor_pct", 0))
@@ -132,7 +132,7 @@ def orion(row):
 
 
 def usher(row):
-    """policies/usher.lua: achieved occupancies and DRAM use add up to less than all."""
+    """policies/papers/usher.lua: achieved occupancies and DRAM use add up to less than all."""
     def total(key):
         return sum(row[k]["metrics"].get(key, 100) for k in ("victim", "other"))
     return total("occupancy_pct") < 100 and total("dram_pct") < 100

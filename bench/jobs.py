@@ -13,9 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import by_jobs
-import testbed
-from md import NO_RESULT, RESULTS, headed, markdown, read
+from harness.md import NO_RESULT, RESULTS, markdown, read
 
 JOBS = RESULTS / "jobs"
 TABLES = Path(__file__).resolve().parent.parent / "profiles" / "jobs"
@@ -166,19 +164,12 @@ def spots_table():
                      "ms under MPS", "difference"], rows)
 
 
-def testbed_table(name):
-    document = load(name)
-    return testbed.table(document) if document else NO_RESULT
-
-
 def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
             "predict-miso": predict_table("predict-miso"),
             "predict-h100": predict_table("predict-h100"),
-            "spots": spots_table(), "testbed": testbed_table("testbed"),
-            "duration": testbed_table("duration"),
-            "by-jobs": headed(by_jobs.table(JOBS / "by_jobs")),
+            "spots": spots_table(),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from md import computed, markdown, read, results_in
+from harness.md import computed, markdown, read, results_in
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
@@ -162,23 +162,6 @@ def table(folder):
     header = ["× one worker (worst p95 ÷ alone)",
               *(f"`{row.removesuffix('@mps')}`" for row in columns), "commit"]
     return [header, *lines]
-
-
-def sizes_table(path):
-    """Of tests/gpu/sizes.py: outputs, and what an iteration takes while sizes change."""
-    document = read(path)
-    rows = [["outputs against bare", "µs bare", "µs leased, sizes that change", "bit-equal",
-             "twins", "launches on a set", "as it is", "commit"]]
-    for name, row in document["rows"].items():
-        leased = row.get("leased", {})
-        client = leased.get("client", {})
-        rows.append([name, str(row["bare"].get("median_us", "–")),
-                     str(leased.get("median_us", "–")),
-                     "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
-                     *(str(client.get(key, "–"))
-                       for key in ("graph_twins", "partitioned", "unpartitioned")),
-                     document["commit"]])
-    return rows
 
 
 COLUMNS = [*BASELINES, "best layout", *POLICIES]

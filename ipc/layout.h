@@ -93,7 +93,7 @@ struct KernelHint {
 // What is special about the launches of one kernel.
 struct Special {
   uint8_t measure = 0;      // one launch in so many is to be timed; 0: now and then
-  GroupCount size;          // of the SM set that the policy wants for it; 0: all
+  GroupCount size{};        // of the SM set that the policy wants for it; 0: all
   bool raised = false;      // it has a launch priority of its own:
   int launch_priority = 0;  // -5 to 0
 

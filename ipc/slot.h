@@ -22,7 +22,7 @@ namespace heddle::ipc {
 struct Grant {
   uint32_t credit_us = 0;
   uint32_t epoch = 0;
-  SmSet sm_set;
+  SmSet sm_set{};
   int32_t launch_priority = 0;
 };
 

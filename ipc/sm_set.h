@@ -28,6 +28,7 @@ class Count {
 
   constexpr auto operator<=>(const Count&) const = default;
   constexpr Count& operator++() { return ++n_, *this; }
+  constexpr Count& operator--() { return --n_, *this; }
   constexpr Count& operator+=(Count other) { return n_ += other.n_, *this; }
   constexpr Count& operator-=(Count other) { return n_ -= other.n_, *this; }
 

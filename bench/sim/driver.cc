@@ -74,9 +74,25 @@ void destroy_context(Context* context) {
 }
 
 Stream* make_stream(Context* context, unsigned flags, int priority, bool legacy) {
+  uint16_t slot;
+  uint64_t issued;
+  priority = std::clamp(priority, facts::kPriorityGreatest, facts::kPriorityLeast);
+  if (!open_slot(priority + client_priority(), slot, issued)) return nullptr;
+  auto* stream = new Stream;
+  stream->context = context;
+  stream->slot = slot;
+  stream->issued = issued;
+  stream->flags = flags;
+  stream->priority = priority;
+  stream->legacy = legacy;
+  stream->blocking = (flags & 1) == 0;  // CU_STREAM_NON_BLOCKING
+  stream->id = driver().next_id++;
+  context->streams.push_back(stream);
+  return stream;
+}
+
+bool open_slot(int priority, uint16_t& slot, uint64_t& issued) {
   Driver& d = driver();
-  uint16_t slot = 0;
-  uint64_t issued = 0;
   const auto drained = std::find_if(d.free_streams.begin(), d.free_streams.end(), [&](auto& free) {
     return d.link.done(free.first) >= free.second;
   });
@@ -86,31 +102,23 @@ Stream* make_stream(Context* context, unsigned flags, int priority, bool legacy)
     d.free_streams.erase(drained);
   } else if (d.stream_slots < kWireStreams) {
     slot = static_cast<uint16_t>(d.stream_slots++);
+    issued = 0;
   } else {
-    return nullptr;
+    return false;
   }
-  auto* stream = new Stream;
-  stream->context = context;
-  stream->slot = slot;
-  stream->issued = issued;
-  stream->flags = flags;
-  stream->priority = std::clamp(priority, facts::kPriorityGreatest, facts::kPriorityLeast);
-  stream->legacy = legacy;
-  stream->blocking = (flags & 1) == 0;  // CU_STREAM_NON_BLOCKING
-  stream->id = d.next_id++;
   Command open;
   open.kind = CommandKind::kOpenStream;
   open.stream = slot;
   open.seq = issued;
-  open.priority = stream->priority + client_priority();
+  open.priority = priority;
   d.link.push(open);
-  context->streams.push_back(stream);
-  return stream;
+  return true;
 }
 
 void destroy_stream(Stream* stream) {
   if (stream->capture != nullptr) stream->capture->invalidated = true;
   stream->tag = 0;
+  if (stream->lane != nullptr) driver().mem_ops.give_back(stream->lane);
   driver().free_streams.emplace_back(stream->slot, stream->issued);
   std::erase(stream->context->streams, stream);
 }
@@ -137,19 +145,28 @@ Stream* find_stream(Call& call, CUstream handle, NullStream null, CUresult& erro
 
 bool outstanding(const Stream* stream) { return driver().link.done(stream->slot) < stream->issued; }
 
-namespace {
-
 void push(Stream* stream, Command& command) {
   command.stream = stream->slot;
   command.seq = ++stream->issued;
   driver().link.push(command);
 }
 
-void push_wait(Stream* stream, const Stream* after) {
+namespace {
+
+void push_wait(Stream* stream, uint16_t slot, uint64_t seq) {
   Command wait;
-  wait.after_stream = after->slot;
-  wait.after_seq = after->issued;
+  wait.after_stream = slot;
+  wait.after_seq = seq;
   push(stream, wait);
+}
+
+// What stands at a word itself is behind it already.
+void order_against_stop(Stream* stream) {
+  Driver& d = driver();
+  if (!d.mem_ops.pending()) return;
+  if (stream->lane != nullptr && d.mem_ops.pending(*stream->lane)) return;
+  const uint64_t behind = d.mem_ops.stopped(*d.stop);
+  if (behind != 0) push_wait(stream, d.stop->slot, behind);
 }
 
 }  // namespace
@@ -159,26 +176,56 @@ void push_wait(Stream* stream, const Stream* after) {
 void order_against_legacy(Stream* stream) {
   Context* context = stream->context;
   if (!stream->legacy) {
-    if (stream->blocking && outstanding(context->legacy)) push_wait(stream, context->legacy);
+    if (stream->blocking && outstanding(context->legacy)) {
+      push_wait(stream, context->legacy->slot, context->legacy->issued);
+    }
     return;
   }
   for (Stream* other : context->streams) {
-    if (other != stream && other->blocking && outstanding(other)) push_wait(stream, other);
+    if (other != stream && other->blocking && outstanding(other)) {
+      push_wait(stream, other->slot, other->issued);
+    }
   }
 }
 
-CUresult issue(Call& call, Stream* stream, Command& command) {
-  if (stream->capture != nullptr) return capture_node(stream, command);
+void order(Stream* stream) {
+  order_against_legacy(stream);
+  order_against_stop(stream);
+}
+
+void stand_back(Call& call, bool allocates) {
+  constexpr unsigned kLookUs = 50;
+  Driver& d = driver();
+  while (d.mem_ops.pending() &&
+         (d.calls_standing != 0 || (allocates && d.launches_standing != 0))) {
+    call.unlock();
+    usleep(kLookUs);
+    call.lock();
+  }
+}
+
+CUresult make_room(Call& call, Stream* stream) {
   if (stream->legacy) {
     const CUresult error = check_legacy(stream->context);
     if (error != CUDA_SUCCESS) return error;
   }
-  while (stream->issued - driver().link.done(stream->slot) >= kStreamDepth) {
+  Driver& d = driver();
+  stand_back(call, false);
+  while (stream->tag == Stream::kTag &&
+         stream->issued - d.link.done(stream->slot) >= kStreamDepth) {
+    ++d.launches_standing;
     const CUresult error = wait_for(call, stream->slot, stream->issued - kStreamDepth + 1);
+    --d.launches_standing;
     if (error != CUDA_SUCCESS) return error;
-    if (stream->tag != Stream::kTag) return CUDA_ERROR_INVALID_HANDLE;
   }
-  order_against_legacy(stream);
+  return stream->tag == Stream::kTag ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult issue(Call& call, Stream* stream, Command& command) {
+  if (stream->capture != nullptr) return capture_node(stream, command);
+  const CUresult error = make_room(call, stream);
+  if (error != CUDA_SUCCESS) return error;
+  order(stream);
   push(stream, command);
   return CUDA_SUCCESS;
 }
@@ -200,6 +247,17 @@ CUresult drain(Call& call, Context* context) {
     if (error != CUDA_SUCCESS) return error;
   }
   return CUDA_SUCCESS;
+}
+
+CUresult drain_holding_up(Call& call, Context* context) {
+  ++driver().calls_standing;
+  const CUresult error = drain(call, context);
+  --driver().calls_standing;
+  return error;
+}
+
+CUresult drain_words(Call& call, Context* context) {
+  return driver().mem_ops.pending() ? drain_holding_up(call, context) : CUDA_SUCCESS;
 }
 
 }  // namespace heddle::sim

@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "bench/sim/link.h"
+#include "bench/sim/mem_ops.h"
 #include "shim/driver/driver_api.h"
 
 #define HEDDLE_SIM_API extern "C" __attribute__((visibility("default")))
@@ -60,6 +62,7 @@ struct Stream {
   uint64_t id = 0;
   Capture* capture = nullptr;
   const Green* green = nullptr;  // its kernels run on that one's SMs
+  Lane* lane = nullptr;          // if it ever waited for a word
 };
 
 struct Pool {
@@ -122,6 +125,7 @@ struct Node {
   CUdeviceptr memory = 0;
   uint64_t bytes = 0;
   bool frees = false;
+  std::vector<MemOp> mem_ops;  // of a node of these only
 };
 
 struct Graph {
@@ -133,7 +137,7 @@ struct Graph {
   uint16_t last_slot = 0;
   uint64_t last_seq = 0;
   // In the order of capture, which is a topological one: a launch runs them one after the other.
-  std::deque<Node> nodes;  // a node stays where it is: its address is its handle
+  std::list<Node> nodes;  // a node stays where it is: its address is its handle
 };
 
 struct Capture {
@@ -144,7 +148,7 @@ struct Capture {
   bool invalidated = false;
   std::vector<Stream*> streams;
   std::vector<Stream*> unjoined;
-  std::deque<Node> nodes;
+  std::list<Node> nodes;
 };
 
 struct Thread {
@@ -179,7 +183,7 @@ struct Driver {
   std::vector<std::pair<uint16_t, uint64_t>> free_streams;
   uint32_t timing_slots = 0;
   std::vector<uint32_t> free_timings;
-  // Heap: allocations by offset, and copies' staging with the work that uses it.
+  // Heap: allocations by offset, and of those that end with work, copies' staging, that work.
   std::map<uint64_t, uint64_t> allocations;
   // Device memory, counted for itself: by address or number. What has a context goes with it.
   struct DeviceMemory {
@@ -205,6 +209,16 @@ struct Driver {
     uint64_t offset;
   };
   std::deque<Staged> staged;
+  // Words in memory: what the program registered, waits, and calls that stand at one.
+  struct Registered {
+    uint64_t bytes = 0;
+    Context* context = nullptr;
+  };
+  std::map<uint64_t, Registered> registered;  // by host address
+  MemOps mem_ops{link};
+  Lane* stop = nullptr;
+  uint32_t calls_standing = 0;     // in a call that waits for all: launches and allocations wait
+  uint32_t launches_standing = 0;  // at a full stream: allocations wait
 };
 
 Driver& driver();  // lives for ever
@@ -238,6 +252,17 @@ void destroy_stream(Stream* stream);
 // NULL and the two special handles need a current context; `error` says what is wrong.
 Stream* find_stream(Call& call, CUstream handle, NullStream null, CUresult& error);
 bool outstanding(const Stream* stream);
+// Before work is put into a stream: waits (unlocked) while others stand in a call that holds up
+// launches, and while the stream is too deep.
+CUresult make_room(Call& call, Stream* stream);
+// The same for what only others' calls hold up; `allocates`: launches at a full stream, too.
+void stand_back(Call& call, bool allocates);
+// A slot of the wire for a stream; false: there is none.
+bool open_slot(int priority, uint16_t& slot, uint64_t& issued);
+// What must be before the next command of the stream: the legacy stream's rules, and a process that
+// is stopped. Then the command.
+void order(Stream* stream);
+void push(Stream* stream, Command& command);
 // Puts a command into a stream, with what the legacy stream's rules require before it; into the
 // capture, if the stream is capturing. Waits (unlocked) while the stream is too deep.
 CUresult issue(Call& call, Stream* stream, Command& command);
@@ -246,6 +271,10 @@ void order_against_legacy(Stream* stream);
 // Waits, with the lock released.
 CUresult wait_for(Call& call, uint16_t slot, uint64_t seq);
 CUresult drain(Call& call, Context* context);
+// The same in a call that holds up other threads' meanwhile, while it stands at a wait for a word.
+CUresult drain_holding_up(Call& call, Context* context);
+// Calls that wait for nothing but words.
+CUresult drain_words(Call& call, Context* context);
 
 // --- driver_capture.cc ---
 // Calls that would wait or synchronize while a capture forbids it: invalidates and refuses.
@@ -263,6 +292,10 @@ void end_capture(Capture* capture);
 // What a kernel node is to do from now on: all of its launch but the priority.
 CUresult change_node(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params);
 
+// --- driver_mem_ops.cc ---
+// Behind all that the stream has; captured, a node.
+CUresult issue_mem_ops(Call& call, Stream* stream, const std::vector<MemOp>& ops);
+
 // --- driver_memory.cc ---
 uint64_t allocate(uint64_t bytes);  // kNoHeap if the heap is full
 // Offset of `bytes` at a device or pinned address inside one allocation, else kNoHeap.
@@ -274,6 +307,8 @@ void release_context_memory(Context* context);
 // Device memory of the heap, and what was of it is free again.
 CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes);
 CUresult free_device(Call& call, CUdeviceptr address);
+// It is used again when what the stream has now is done.
+CUresult free_behind(Stream* stream, CUdeviceptr address);
 
 // --- driver_pool.cc ---
 bool has_room(uint64_t bytes);                           // with what pools keep and do not use

@@ -192,6 +192,11 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, NullStream null) {
   if (error != CUDA_SUCCESS) return error;
   for (const Node& node : graph->nodes) {
     if (node.memory != 0) continue;
+    if (!node.mem_ops.empty()) {
+      error = issue_mem_ops(call, stream, node.mem_ops);
+      if (error != CUDA_SUCCESS) return error;
+      continue;
+    }
     Command command = node.command;
     command.priority =
         graph->node_priorities && node.function != nullptr ? node.priority - stream->priority : 0;
@@ -211,7 +216,6 @@ CUresult destroy(Handle handle, bool executable) {
   if (graph == nullptr || graph->executable != executable) return CUDA_ERROR_INVALID_VALUE;
   graph->tag = 0;
   graph->nodes.clear();
-  graph->nodes.shrink_to_fit();
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@ CUgraphNodeType type_of(const Node& node) {
   if (node.memory != 0) {
     return node.frees ? CU_GRAPH_NODE_TYPE_MEM_FREE : CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   }
+  if (!node.mem_ops.empty()) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   switch (node.command.kind) {
     case CommandKind::kKernel:
     case CommandKind::kMeet:
@@ -41,10 +42,11 @@ CUresult update(CUgraphExec handle, CUgraph from_handle) {
                                   return type_of(a) == type_of(b) && a.memory == b.memory;
                                 });
   if (!alike) return kUpdateRefused;
-  for (size_t i = 0; i < from->nodes.size(); ++i) {
-    const uint64_t id = graph->nodes[i].id;
-    graph->nodes[i] = from->nodes[i];
-    graph->nodes[i].id = id;
+  auto next = from->nodes.begin();
+  for (Node& node : graph->nodes) {
+    const uint64_t id = node.id;
+    node = *next++;
+    node.id = id;
   }
   return CUDA_SUCCESS;
 }
@@ -70,11 +72,10 @@ HEDDLE_SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size
     *count = graph->nodes.size();
     return CUDA_SUCCESS;
   }
-  const size_t known = std::min(*count, graph->nodes.size());
-  for (size_t i = 0; i < *count; ++i) {
-    nodes[i] = i < known ? reinterpret_cast<CUgraphNode>(&graph->nodes[i]) : nullptr;
-  }
-  *count = known;
+  std::fill_n(nodes, *count, nullptr);
+  *count = std::min(*count, graph->nodes.size());
+  auto node = graph->nodes.begin();
+  for (size_t i = 0; i < *count; ++i) nodes[i] = reinterpret_cast<CUgraphNode>(&*node++);
   return CUDA_SUCCESS;
 }
 

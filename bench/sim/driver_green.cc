@@ -109,6 +109,9 @@ HEDDLE_SIM_API CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc desc
   }
   Context* primary = retain_primary();
   if (primary == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (driver().mem_ops.pending()) {  // of those waits alone
+    drain(call, primary);
+  }
   for (const Context* context : driver().contexts) {
     for (const Stream* stream : context->streams) {
       while (outstanding(stream)) usleep(50);

@@ -29,9 +29,15 @@ constexpr Since kSince[] = {
     {"cuGraphInstantiate_v2", 11000},
     {"cuGraphKernelNodeGetParams_v2", 12000},
     {"cuGraphKernelNodeSetParams_v2", 12000},
+    {"cuMemHostRegister_v2", 6050},
+    {"cuStreamBatchMemOp_v2", 11070},
     {"cuStreamBeginCapture_v2", 10010},
     {"cuStreamDestroy_v2", 4000},
     {"cuStreamGetCtx_v2", 12050},
+    {"cuStreamWaitValue32_v2", 11070},
+    {"cuStreamWaitValue64_v2", 11070},
+    {"cuStreamWriteValue32_v2", 11070},
+    {"cuStreamWriteValue64_v2", 11070},
 };
 
 int since(const std::string& name) {

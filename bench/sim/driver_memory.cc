@@ -18,7 +18,7 @@ bool pinned(CUdeviceptr address) {
 
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// Staging of copies that are done.
+// Staging of copies that are done, and what was freed behind work that is.
 void release_staging() {
   Driver& d = driver();
   while (!d.staged.empty() && d.link.done(d.staged.front().slot) >= d.staged.front().seq) {
@@ -110,7 +110,8 @@ CUresult fill(CUdeviceptr to, uint64_t value, uint8_t width, uint64_t count, CUs
   return wait_for(call, stream->slot, stream->issued);
 }
 
-CUresult reserve(uint64_t bytes, uint64_t& offset) {
+CUresult reserve(Call& call, uint64_t bytes, uint64_t& offset) {
+  stand_back(call, true);
   const CUresult error = check_unsafe();
   if (error != CUDA_SUCCESS) return error;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -129,7 +130,7 @@ CUresult release(Call& call, CUdeviceptr base, CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   const auto allocation = driver().allocations.find(address - base);
   if (address < base || allocation == driver().allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-  error = drain(call, context);
+  error = drain_holding_up(call, context);
   driver().allocations.erase(address - base);
   return error;
 }
@@ -173,7 +174,7 @@ CUresult allocate_device(Call& call, CUdeviceptr* out, uint64_t bytes) {
   if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t offset;
-  const CUresult error = reserve(bytes, offset);
+  const CUresult error = reserve(call, bytes, offset);
   if (error != CUDA_SUCCESS) return error;
   *out = kDeviceBase + offset;
   driver().device_memory[*out] = {bytes, call.context()};
@@ -190,8 +191,20 @@ CUresult free_device(Call& call, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
+CUresult free_behind(Stream* stream, CUdeviceptr address) {
+  Driver& d = driver();
+  if (address == 0) return CUDA_SUCCESS;
+  const auto allocation = d.allocations.find(address - kDeviceBase);
+  if (allocation == d.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+  d.staged.push_back({stream->slot, stream->issued, allocation->first});
+  d.device_memory.erase(address);
+  give_to_pool(address, allocation->second);
+  return CUDA_SUCCESS;
+}
+
 void release_context_memory(Context* context) {
   Driver& d = driver();
+  std::erase_if(d.registered, [=](const auto& entry) { return entry.second.context == context; });
   for (auto it = d.device_memory.begin(); it != d.device_memory.end();) {
     if (it->second.context != context) {
       ++it;
@@ -219,7 +232,7 @@ HEDDLE_SIM_API CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
   if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t offset;
-  const CUresult error = reserve(bytes, offset);
+  const CUresult error = reserve(call, bytes, offset);
   if (error == CUDA_SUCCESS) *out = driver().link.heap() + offset;
   return error;
 }

@@ -71,6 +71,7 @@ CUresult unload(Handle handle) {
   HEDDLE_SIM_CALL(call);
   Module* module = live<Module>(handle);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (module->context != nullptr) drain_words(call, module->context);
   module->tag = 0;
   for (Function& function : module->functions) function.tag = 0;
   return CUDA_SUCCESS;
@@ -108,6 +109,8 @@ using namespace heddle::sim;
 HEDDLE_SIM_API CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   HEDDLE_SIM_CALL(call);
   if (call.context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const CUresult error = drain_words(call, call.context());
+  if (error != CUDA_SUCCESS) return error;
   return load(reinterpret_cast<Module**>(module), image, call.context());
 }
 HEDDLE_SIM_API CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, void*,

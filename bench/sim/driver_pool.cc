@@ -86,7 +86,7 @@ CUresult free_async(CUdeviceptr address, CUstream handle, NullStream null) {
   Stream* stream = find_stream(call, handle, null, error);
   if (stream == nullptr) return error;
   if (stream->capture != nullptr) return capture_memory(stream, address, 0, true);
-  return free_device(call, address);
+  return free_behind(stream, address);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ CUresult create_stream(CUstream* out, unsigned flags, int priority) {
   Context* context = call.context();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (out == nullptr || flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  stand_back(call, false);
   Stream* stream = make_stream(context, flags, priority, false);
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = reinterpret_cast<CUstream>(stream);
@@ -59,6 +60,7 @@ CUresult wait_event(CUstream handle, CUevent event_handle, NullStream null) {
 
 CUresult record(CUevent event_handle, CUstream handle, NullStream null) {
   HEDDLE_SIM_CALL(call);
+  stand_back(call, false);
   CUresult error;
   Stream* stream = find_stream(call, handle, null, error);
   if (stream == nullptr) return error;

@@ -148,6 +148,7 @@ bool Link::owner_alive() const {
 }
 
 void Link::push(Command& command) {
+  const std::lock_guard lock(pushing_);
   const uint32_t head = region_->head.load(std::memory_order_relaxed);
   while (head - region_->tail.load(std::memory_order_acquire) >= kWireRing) {
     if (!owner_alive()) return;

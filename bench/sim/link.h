@@ -13,7 +13,7 @@ class Link {
   // Connects; starts an owner if none answers. False if there is none to be had.
   bool connect();
 
-  // Everything below needs a connection. push() and stage() need the driver's lock; the rest may be
+  // Everything below needs a connection. name_index() needs the driver's lock; the rest may be
   // called from any thread.
 
   // Publishes a command and wakes the owner if it could not find it by itself.
@@ -34,6 +34,7 @@ class Link {
   bool attach();
   bool owner_alive() const;
 
+  std::mutex pushing_;
   ClientRegion* region_ = nullptr;
   char* heap_ = nullptr;
   int connection_ = -1;

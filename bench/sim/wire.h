@@ -27,8 +27,8 @@ inline constexpr uint32_t kWireTimings = 8192;  // timing events alive at once
 inline constexpr uint32_t kWireKernels = 64;    // distinct kernel names of one client
 inline constexpr uint32_t kNoTiming = 0xffffffff;
 inline constexpr uint64_t kHeapBytes = uint64_t{1} << 30;  // device memory of one client, sparse
-// Launches of one stream that may be outstanding; then the launching call waits, as real ones do.
-inline constexpr uint64_t kStreamDepth = 1024;
+// Entries of one stream that may be outstanding; then the launching call waits, as on an H100.
+inline constexpr uint64_t kStreamDepth = 1020;
 
 // The demo kernel's arithmetic: state = state * kStateFactor + value. A lost, doubled or reordered
 // launch gives another result (the multiplier is odd, so that no step forgets the ones before).

@@ -4,7 +4,7 @@
 // MPS, where the client's blocks go first, that is one wave of blocks; else all that is predicted
 // to be left of it. To this come the cost of the switch and the time until anybody sees that work
 // is done. A gap is exceeded if work that was in flight is seen to outlast that: a kernel that ran
-// for longer than predicted, or one that nobody gated. daemon/OPERATING.md, "The bound".
+// for longer than predicted, or one that nobody gated. daemon/core/MEASURING.md, "The bound".
 #pragma once
 
 #include "daemon/core/roster.h"

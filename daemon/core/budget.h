@@ -142,7 +142,7 @@ class PriceCache {
   struct Key {
     ClientId victim = 0, neighbour = 0;
     uint32_t kernel = 0, version = 0;
-    SmSet set, victims;  // of the neighbour's launch, and the victim's
+    SmSet set{}, victims{};  // of the neighbour's launch, and the victim's
     bool operator==(const Key&) const = default;
   };
   struct Entry {

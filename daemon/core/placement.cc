@@ -1,96 +1,43 @@
 #include "daemon/core/placement.h"
 
 #include <algorithm>
-#include <numeric>
+#include <bit>
 
 namespace heddle::core {
 namespace {
 
-struct Engine {
-  uint32_t from = 0, to = 0;  // groups [from, to)
-  uint32_t load = 0;
+struct Candidate {
+  SmSet set;
+  uint32_t kernels = 0;
+  GroupCount overlapped;  // groups that have kernels
 };
 
-// Engines, those with the least work first; fewer groups than engines are an engine each.
-uint32_t engines_of(const GroupLoad& load, uint32_t count, uint32_t engines,
-                    std::array<Engine, kSmGroups>& out) {
-  engines = std::clamp(engines, 1U, count);
-  for (uint32_t i = 0; i < engines; ++i) {
-    Engine& e = out[i];
-    e = {i * count / engines, (i + 1) * count / engines};
-    e.load = std::accumulate(load.begin() + e.from, load.begin() + e.to, 0U);
-  }
-  std::sort(out.begin(), out.begin() + engines, [](const Engine& a, const Engine& b) {
-    return a.load != b.load ? a.load < b.load : a.from < b.from;
+Candidate candidate(const GroupLoad& load, SmSet set) {
+  Candidate c{set, 0, {}};
+  set.for_each([&](uint32_t group) {
+    c.kernels += load[group];
+    if (load[group] > 0) ++c.overlapped;
   });
-  return engines;
-}
-
-GroupCount loaded_groups(const GroupLoad& load, SmSet set) {
-  GroupCount count;
-  set.for_each([&](uint32_t group) { count += GroupCount(load[group] > 0 ? 1 : 0); });
-  return count;
-}
-
-uint32_t work_of(const GroupLoad& load, SmSet set) {
-  uint32_t sum = 0;
-  set.for_each([&](uint32_t group) { sum += load[group]; });
-  return sum;
+  return c;
 }
 
 }  // namespace
 
-SmSet resource_mask(const GroupLoad& load, GroupCount of, uint32_t engines, GroupCount want,
-                    GroupCount overlap, Spread spread) {
-  const uint32_t count = std::min(of.get(), kSmGroups), wanted = std::min(want.get(), count);
-  if (wanted == 0) return {};
-  std::array<Engine, kSmGroups> order;
-  engines = engines_of(load, count, engines, order);
-  const uint32_t of_engine = (count + engines - 1) / engines;
-  uint32_t used = spread == Spread::kDistributed ? engines : (wanted + of_engine - 1) / of_engine;
-  used = std::clamp(used, 1U, engines);
-  const uint32_t each = spread == Spread::kPacked ? of_engine : (wanted + used - 1) / used;
-  SmSet mask;
-  uint32_t taken = 0, overlapped = 0;
-  // Engines differ in size: what the chosen ones cannot hold comes from the others.
-  for (uint32_t e = 0; e < engines && taken < wanted; ++e) {
-    std::array<uint32_t, kSmGroups> groups;
-    const uint32_t size = order[e].to - order[e].from;
-    std::iota(groups.begin(), groups.begin() + size, order[e].from);
-    std::sort(groups.begin(), groups.begin() + size, [&](uint32_t a, uint32_t b) {
-      return load[a] != load[b] ? load[a] < load[b] : a < b;
-    });
-    const uint32_t most = std::min({e < used ? each : size, size, wanted - taken});
-    for (uint32_t j = 0; j < most; ++j, ++taken) {
-      if (load[groups[j]] > 0 && ++overlapped > overlap.get()) continue;  // it counts as allocated
-      mask |= SmSet::of(groups[j]);
+// The paper's lines: 2 to 9 choose where, 12 to 21 how much of it. Its mask leaves out the units
+// beyond the limit one by one; a set that was made beforehand is left for a smaller one.
+SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
+                    GroupCount wanted, SmSet within, GroupCount count) {
+  Candidate best;
+  for (GroupCount n = wanted; n.get() > 0; --n) {
+    if (n != wanted && !family.sizes.has(n)) continue;
+    best = candidate(load, ipc::ring_groups(n, ring, 0, within, count));
+    for (uint32_t p = 1; p < ring.positions; ++p) {
+      const Candidate c = candidate(load, ipc::ring_groups(n, ring, p, within, count));
+      if (c.kernels < best.kernels) best = c;
     }
+    if (best.overlapped <= family.overlap) break;
   }
-  if (!mask.empty()) return mask;
-  // Everything has work: one group, with the least.
-  const auto least = std::min_element(load.begin(), load.begin() + count);
-  return SmSet::of(static_cast<uint32_t>(least - load.begin()));
-}
-
-SmSet least_loaded(const GroupLoad& load, std::span<const SmSet> sets, GroupCount wanted,
-                   GroupCount overlap) {
-  SmSet best;
-  // Allowed before refused, then the size nearest below what is wanted (above it costs others),
-  // then the least work.
-  const auto better = [&](SmSet a, SmSet b) {
-    const bool a_may = loaded_groups(load, a) <= overlap, b_may = loaded_groups(load, b) <= overlap;
-    if (a_may != b_may) return a_may;
-    const GroupCount a_size = a.count(), b_size = b.count();
-    if (!a_may) return a_size != b_size ? a_size < b_size : work_of(load, a) < work_of(load, b);
-    const bool a_fits = a_size >= wanted, b_fits = b_size >= wanted;
-    if (a_fits != b_fits) return a_fits;
-    if (a_size != b_size) return a_fits == (a_size < b_size);
-    return work_of(load, a) < work_of(load, b);
-  };
-  for (const SmSet set : sets) {
-    if (!set.empty() && (best.empty() || better(set, best))) best = set;
-  }
-  return best;
+  return best.set;
 }
 
 uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount of) {

@@ -1,5 +1,5 @@
 // The seam between the scheduler core and whoever decides: the built-in default and Lua policies
-// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/README.md).
+// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/REFERENCE.md).
 //
 // A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
 // any handle. Nothing a policy returns can lose a launch: what it does not place, or places and
@@ -78,8 +78,8 @@ struct ClientView {
 // The device as policies see it (`g`).
 struct GpuView {
   uint32_t index = 0;
-  SmCount sm_total;
-  SmCount sm_free;         // in no SM set of a launch in flight
+  SmCount sm_total{};
+  SmCount sm_free{};       // in no SM set of a launch in flight
   double inflight_us = 0;  // predicted time posted or granted below the highest active priority
   double on_sets_us = 0;   // of inflight_us, what is in nobody's way: on SM sets, under MPS
   double switch_us = 0;    // cost of letting another client in
@@ -172,7 +172,7 @@ struct EnqueueVerdict {
 struct DispatchVerdict {
   HookResult result = HookResult::kDefault;
   LaunchId run = 0;  // 0: IDLE
-  SmCount sm;        // on so many SMs, from the end of those that the client has; 0: on all
+  SmCount sm{};      // on so many SMs, from the end of those that the client has; 0: on all
   int launch_priority = kBuiltinPriority;
   double credit_us = 0;  // further predicted time that its thread may launch without asking
   uint16_t reason = 0;   // Policy::reason's; 0: none was given
@@ -180,7 +180,7 @@ struct DispatchVerdict {
 
 struct KernelVerdict {
   HookResult result = HookResult::kDefault;
-  SmCount sm;  // its launches are kept to so many SMs, 0: to none
+  SmCount sm{};  // its launches are kept to so many SMs, 0: to none
   int launch_priority = kBuiltinPriority;
   bool timed = false;  // the policy wants the time of each launch
 };

@@ -1,5 +1,5 @@
 // Which SMs launches run on: each client's SM sets, the sizes that the policy gives its kernels,
-// and where a launch that asks is placed (KRISP section 4).
+// and where a launch that asks is placed (KRISP section 4.3).
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"
@@ -65,16 +65,7 @@ SmSet Scheduler::State::place(const Client& c, const Waiting& w, SmCount sm) {
   for (const Client* other : roster.active()) {
     for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
   }
-  std::array<SmSet, kFamilyMost> sets;
-  size_t count = 0;
-  for (GroupCount n(1); n <= c.groups.count; ++n) {
-    for (uint32_t p = 0; c.family.sizes.has(n) && p < c.ring.positions; ++p) {
-      if (count < sets.size()) {
-        sets[count++] = ipc::ring_groups(n, c.ring, p, c.sm_set, c.groups.count);
-      }
-    }
-  }
-  return least_loaded(load, {sets.data(), count}, size, c.family.overlap);
+  return resource_mask(load, c.family, c.ring, size, c.sm_set, c.groups.count);
 }
 
 // Asks the policy where the kernel's launches run.

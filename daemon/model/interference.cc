@@ -11,6 +11,10 @@ namespace {
 // microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
 // 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
 constexpr double kElsewhere = 0.4;
+// Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
+// no slots for, at the least. Fitted to the same pairs.
+constexpr double kInTurn = 0.5;
+constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
 // A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
@@ -223,33 +227,61 @@ Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   return use;
 }
 
+// A launch as the block scheduler has it: rounds of blocks that fill its slots.
+struct Waves {
+  double count, block_us, gap_us;
+
+  Waves(const Mix& m, uint32_t per_sm, const DeviceModel& device)
+      : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device).get())),
+        gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
+    block_us = (m.duration_us - gap_us) / std::max(1.0, std::ceil(count));
+  }
+};
+
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   SlotLimit limit = SlotLimit::kNone;
+  double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
-// By how much it waits for the other's blocks to end. Let in to none of the slots it wants, it
-// waits for all that the other has launched; to some of them, it takes as many more waves.
+// A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
+// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
+// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
+// run in what is left, in more waves, if that is faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
-  if (overlap(victim, other, device) <= 0) return out;
-  const SmCount sms = sms_of(victim, device);
-  const Company c = company(victim.shape, other.shape, sms_of(other, device), device);
-  const uint32_t wanted = blocks_held(victim.shape, sms, device);
-  if (wanted == 0 || c.beside >= wanted) return out;
+  const SmCount its_sms = sms_of(other, device);
+  const Company c = company(victim.shape, other.shape, its_sms, device);
+  // Of the victim's slots, while the other is resident.
+  const double taken = overlap(victim, other, device) *
+                       std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
+                       (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
+  const double left = 1 - taken;
+  SlotLimit limit;
+  const Waves own(victim, c.alone, device);
+  const Waves its(other, blocks_alone(other.shape, device, limit), device);
+  if (taken <= 0 || own.count <= left + kRounding) return out;
   out.limit = c.limit;
-  if (c.beside == 0) {
-    out.waits_for_us = other.duration_us;
-    const double own = std::max(victim.duration_us, 1.0);
-    out.stretch = 1 + other.busy * other.duration_us / own;
-  } else {
-    out.stretch = 1 + other.busy * (static_cast<double>(wanted) / c.beside - 1);
+  out.beside = 0;
+  if (left <= 0) out.waits_for_us = other.duration_us;
+  const double filled_us = own.count * own.block_us + its.count * its.block_us;
+  const auto [shorter_us, longer_us] = std::minmax(victim.duration_us, other.duration_us);
+  const bool whole = its.count <= 1;
+  const double in_turn = whole && left <= 0 ? 1 : kInTurn;
+  double period_us = std::max(filled_us, longer_us + in_turn * shorter_us);
+  if (whole && left > 0) {
+    const double waves = std::max(std::ceil(own.count), own.count / left);
+    const double beside_us = waves * own.block_us + own.gap_us;
+    if (beside_us <= period_us) out.beside = left;
+    period_us = std::min(period_us, beside_us);
   }
+  const double alone_us = std::max(victim.duration_us, 1.0);
+  out.stretch = 1 + other.busy * (std::max(1.0, period_us / alone_us) - 1);
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who waits for the end of
+// What those that share the channel with the victim ask of it together. Who takes turns with
 // another is not beside it.
 Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
               double& shared) {
@@ -258,10 +290,11 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
     const Mix& m = mixes[j];
     if (j == victim || m.use[channel] < 0) continue;
     const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    if (part <= 0 || slots_beside(mixes[victim], m, device).waits_for_us > 0) continue;
+    const double part_beside = m.busy * slots_beside(mixes[victim], m, device).beside;
+    if (part <= 0 || part_beside <= 0) continue;
     const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
-    others.use += known(use[channel]) * m.busy;
-    others.weight += use[channel] > 0 ? weight(use, channel, device) * m.busy : 0;
+    others.use += known(use[channel]) * part_beside;
+    others.weight += use[channel] > 0 ? weight(use, channel, device) * part_beside : 0;
     others.known = true;
     shared = std::max(shared, part);
   }

@@ -6,8 +6,9 @@
 // are ours, and tests/unit/interference_test.cc holds them against both papers' tables.
 //
 // Two questions, in this order.
-// (a) Does the block scheduler let it in (SoCC 4.2, Measuring 4.1.1)? Who finds no block slot on
-//     any SM waits for the end of who holds them: Prediction::waits_for.
+// (a) Does the block scheduler let it in (SoCC 4.2, Measuring 4.1.1)? Kernels whose blocks do not
+//     all fit take turns, and have one period. Neither paper has that: on an H100 335 of 435 drawn
+//     pairs of model kernels did so (both on all SMs).
 // (b) If so, how much does each channel stretch it? x is the time that the channel alone would
 //     need, in parts of the kernel's time alone; a channel stretches by f(x) / f(x alone), where
 //     f(x) = (1 + x^sharpness)^(1/sharpness) is a smooth maximum of 1 and x. SM channels count
@@ -123,7 +124,7 @@ struct Mix {
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
-  SmSet sm_set;  // that it may use; empty: all
+  SmSet sm_set{};  // that it may use; empty: all
 };
 
 // A resource of an SM that lets no further block in.

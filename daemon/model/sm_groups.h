@@ -31,7 +31,7 @@ struct SmFamily {
   Placement placement = Placement::kEnd;
   bool isolated = false;  // kRing: a set is cut where the next active client's begin
   uint8_t positions = 1;  // kLive
-  GroupCount overlap;     // kLive: groups of a set that may have others' work (KRISP 4.2)
+  GroupCount overlap{};   // kLive: groups of a set that may have others' work (KRISP 4.3)
 
   bool operator==(const SmFamily&) const = default;
   // Contexts that it needs.

@@ -184,16 +184,16 @@ class Play {
       if (least == classes_.size() || load(c) < load(least)) least = c;
     }
     if (least == classes_.size()) return false;
-    const uint32_t sms = std::min(players_[i].waiting, classes_[least].sms.get());
+    const uint32_t blocks = std::min(players_[i].waiting, classes_[least].sms.get());
     // A launch of one wave may end unevenly: a third of its SMs each early, between, and late.
     const double early =
         players_[i].one_wave ? 1 - static_cast<double>(players_[i].mix.use.even) : 0;
-    const uint32_t third = early > kEven ? sms / 3 : 0;
+    const uint32_t third = early > kEven ? blocks / 3 : 0;
     if (third > 0) {
       give(least, SmCount(third), i, 1 - 2 * early);
       give(least, SmCount(third), i, 1 - early);
     }
-    give(least, SmCount(sms - 2 * third), i, 1);
+    give(least, SmCount(blocks - 2 * third), i, 1);
     return true;
   }
 

@@ -119,6 +119,10 @@ template <size_t kMethod>
 void push_method(lua_State* L, Session& s, Object&) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, s.method_refs[kMethod]);
 }
+template <size_t kMethod>
+constexpr Field method_field(const char* name) {
+  return {name, push_method<kMethod>, true};
+}
 void push_absent(lua_State* L, Session&, Object&) { lua_pushnil(L); }
 
 template <class T>
@@ -210,7 +214,7 @@ constexpr Field kKernelOwnFields[] = {
     {"grid_blocks", push_fact<&KernelFacts::grid_blocks>},
     {"block_threads", push_fact<&KernelFacts::block_threads>},
     {"right_size", push_right_size},
-    {"size_for", push_method<kSizeFor>},
+    method_field<kSizeFor>("size_for"),
 };
 // And one of the name of each metric, nil where it was not measured.
 template <size_t... kMetric>
@@ -237,11 +241,11 @@ constexpr Field kClientFields[] = {
     {"gpu_us", push_client_field<&ClientView::gpu_us>},
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
-    {"lease", push_method<kLeaseIt>},
-    {"window", push_method<kWindowIt>},
-    {"gate", push_method<kGateIt>},
-    {"launch_priority", push_method<kLaunchPriorityIs>},
-    {"resize", push_method<kResizeIt>},
+    method_field<kLeaseIt>("lease"),
+    method_field<kWindowIt>("window"),
+    method_field<kGateIt>("gate"),
+    method_field<kLaunchPriorityIs>("launch_priority"),
+    method_field<kResizeIt>("resize"),
 };
 constexpr Field kGpuFields[] = {
     {"index", push_gpu_field<&GpuView::index>},
@@ -252,13 +256,13 @@ constexpr Field kGpuFields[] = {
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
     {"budget", push_budget_of},
-    {"gap_us", push_method<kGapUs>},
-    {"gap_length_us", push_method<kGapLengthUs>},
-    {"busy", push_method<kBusy>},
-    {"idle_us", push_method<kIdleUs>},
-    {"runs", push_method<kRuns>},
-    {"comparing", push_method<kComparing>},
-    {"clients", push_method<kClients>},
+    method_field<kGapUs>("gap_us"),
+    method_field<kGapLengthUs>("gap_length_us"),
+    method_field<kBusy>("busy"),
+    method_field<kIdleUs>("idle_us"),
+    method_field<kRuns>("runs"),
+    method_field<kComparing>("comparing"),
+    method_field<kClients>("clients"),
 };
 
 // Of core::kChannelNames those that have an amount; caches are not used up by what runs.
@@ -303,8 +307,7 @@ int raise_unknown(lua_State* L, const Object& object, const char* key) {
   return 0;
 }
 
-int on_index(lua_State* L) {
-  Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
+int index(lua_State* L, Object& object) {
   Session& s = *object.session;
   if (s.gpu == nullptr || object.call != s.call) return raise_stale(L, object);
   const Field* field = s.fields[static_cast<size_t>(object.kind)].find(lua_topointer(L, 2));
@@ -314,6 +317,13 @@ int on_index(lua_State* L) {
   }
   field->push(L, s, object);
   return 1;
+}
+
+int on_index(lua_State* L) { return index(L, *static_cast<Object*>(lua_touserdata(L, 1))); }
+
+// Of what is none of g's methods; g, the only one, is its upvalue.
+int on_gpu_index(lua_State* L) {
+  return index(L, *static_cast<Object*>(lua_touserdata(L, lua_upvalueindex(1))));
 }
 
 int on_newindex(lua_State* L) {
@@ -357,6 +367,24 @@ void make_metatable(lua_State* L, Session& s, Kind kind) {
   s.metatable_refs[k] = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
+// A hook calls most of g's methods: the interpreter finds them in a table, without a call of C.
+void open_gpu_methods(lua_State* L, Session& s) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(Kind::kGpu)]);
+  lua_createtable(L, 0, static_cast<int>(std::size(kGpuFields)));
+  for (const Field& f : kGpuFields) {
+    if (!f.is_method) continue;
+    f.push(L, s, *s.the_gpu.object);
+    lua_setfield(L, -2, f.name);
+  }
+  lua_createtable(L, 0, 1);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.the_gpu.ref);
+  lua_pushcclosure(L, on_gpu_index, 1);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}
+
 }  // namespace
 
 void FieldTable::add(const void* interned, const Field* field) {
@@ -389,6 +417,7 @@ void open_objects(lua_State* L, Session& s) {
     s.kernels[i].object->launch = s.launches[i].object;
   }
   s.the_gpu = make<GpuObject>(L, s, Kind::kGpu);
+  open_gpu_methods(L, s);
   s.the_budget = make<BudgetObject>(L, s, Kind::kBudget);
 }
 

@@ -55,6 +55,7 @@ struct BudgetObject : Object {};
 struct Field {
   const char* name;
   void (*push)(lua_State*, Session&, Object&);
+  bool is_method = false;  // the same of each object
 };
 
 // Finds a field by the address of its interned name: no hashing, no comparison of text.

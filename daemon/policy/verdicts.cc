@@ -86,10 +86,11 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   double numbers[3] = {0, core::kBuiltinPriority, 0};
   int index = kTop + 3;
   for (double& number : numbers) {
-    if (lua_type(L, index) == LUA_TSTRING) break;
-    if (lua_type(L, index) == LUA_TNUMBER) {
+    const int type = lua_type(L, index);
+    if (type == LUA_TSTRING) break;
+    if (type == LUA_TNUMBER) {
       number = lua_tonumber(L, index);
-    } else if (!lua_isnil(L, index)) {
+    } else if (type != LUA_TNIL) {
       return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
     }
     ++index;

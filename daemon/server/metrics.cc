@@ -6,8 +6,10 @@ namespace heddle::server {
 
 static_assert(sizeof(core::Stats) == std::size(kDeviceMetrics) * sizeof(uint64_t),
               "a counter of the core has no row in kDeviceMetrics");
-static_assert(sizeof(DaemonCounts) == (std::size(kDaemonMetrics) + 2) * sizeof(uint64_t),
-              "a counter of the daemon has no row; reloads and their errors are kPolicyMetrics'");
+static_assert(sizeof(DaemonCounts) == std::size(kDaemonMetrics) * sizeof(uint64_t),
+              "a counter of the daemon has no row in kDaemonMetrics");
+static_assert(sizeof(PolicyCounts) == std::size(kPolicyMetrics) * sizeof(uint64_t),
+              "a counter of policies has no row in kPolicyMetrics");
 
 // The client's own memory: copies of it are all that is used.
 ClientCounts counts_of(const Client& client) {

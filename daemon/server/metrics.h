@@ -16,13 +16,9 @@ namespace heddle::server {
 
 // What has rows below, each where its JSON is: of status `counters`, ...
 struct DaemonCounts : EngineCounters {
-  uint64_t connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
+  uint64_t broken_invariants = 0, connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
 };
-// ... of status `policy`,
-struct PolicyCounts {
-  uint64_t decisions = 0, faults = 0, reloads = 0, reload_errors = 0;
-};
-// ... of each of its `devices`, whose `stats` are core::Stats,
+// ... of status `policy`, PolicyCounts; of each of its `devices`, whose `stats` are core::Stats,
 struct DeviceGauges {
   uint32_t sm_total = 0;
   double switch_us = 0;
@@ -106,9 +102,10 @@ inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"crossed", "", "Grants that crossed a withdrawal", kCounter}, &core::Stats::crossed},
     {{"credited", "", "Launches by the credit of an earlier grant", kCounter},
      &core::Stats::credited},
-    {{"fenced", "", "Launches granted on fewer SMs than their client has", kCounter},
+    {{"on_sm_set", "", "Launches granted on fewer SMs than their client has", kCounter, "fenced"},
      &core::Stats::on_set},
-    {{"unfenced", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
+    {{"off_sm_set", "", "Launches that the policy gave a size and that ran on all SMs", kCounter,
+      "unfenced"},
      &core::Stats::off_set},
     {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
     {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
@@ -128,8 +125,10 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
     {{"dropped", "", "Records that found no room in their ring", kCounter}, &ClientCounts::dropped},
     {{"marker_errors", "", "Completion markers that the driver refused", kCounter},
      &ClientCounts::marker_errors},
-    {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::on_sm_set},
-    {{"unpartitioned", "", "Launches that were to be kept on some SMs and were not", kCounter},
+    {{"on_sm_set", "", "Launches kept on some of the SMs", kCounter, "partitioned"},
+     &ClientCounts::on_sm_set},
+    {{"off_sm_set", "", "Launches that were to be kept on some SMs and were not", kCounter,
+      "unpartitioned"},
      &ClientCounts::off_sm_set},
     {{"green_streams", "", "Streams of Green Contexts that the program made; never moved",
       kCounter},
@@ -213,6 +212,7 @@ nlohmann::json metrics_json(const Metric<Of> (&table)[N], const std::type_identi
     nlohmann::json& value = all[metric.name];
     std::visit([&](auto member) { value = of.*member; }, metric.member);
     if (value.is_number_float() && value.get<double>() == core::kUnlimitedUs) value = nullptr;
+    if (metric.old_name != nullptr) all[metric.old_name] = value;
   }
   return all;
 }

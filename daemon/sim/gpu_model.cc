@@ -16,10 +16,10 @@ constexpr size_t kQueueSlack = 64;
 GpuModel::GpuModel(const GpuConfig& config)
     : config_(config), gpu_(room_of(ipc::SmCount(config.sm_count))) {}
 
-GpuModel::Room GpuModel::room_of(ipc::SmCount count) const {
-  const uint32_t sms = count.get();
-  return {sms * config_.threads_per_sm, sms * config_.registers_per_sm,
-          sms * config_.shared_bytes_per_sm, sms * config_.blocks_per_sm, sms};
+GpuModel::Room GpuModel::room_of(ipc::SmCount sms) const {
+  const uint32_t n = sms.get();
+  return {n * config_.threads_per_sm, n * config_.registers_per_sm, n * config_.shared_bytes_per_sm,
+          n * config_.blocks_per_sm, sms};
 }
 
 uint32_t GpuModel::blocks_per_sm(const KernelShape& kernel) const {

@@ -78,8 +78,8 @@ struct KernelShape {
 // Which SMs a launch may use, and how many these are: a Green Context's. Equal sets are the same
 // SMs, in whatever client; different ones are taken to be disjoint. Empty: all SMs.
 struct Place {
-  ipc::SmSet set;
-  ipc::SmCount sms;
+  ipc::SmSet set{};
+  ipc::SmCount sms{};
 };
 
 enum class OpKind : uint8_t {
@@ -166,7 +166,7 @@ class GpuModel {
 
   struct Room {  // free resources, summed over the SMs
     uint32_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
-    uint32_t sms = 0;       // of the empty one
+    ipc::SmCount sms{};     // of the empty one
     uint64_t short_in = 0;  // the pass of place_blocks() in which a kernel found too little
   };
   struct Queued {

@@ -164,7 +164,7 @@ void Turn::stayed() { unmovable.add(kernel_.index); }
 
 void Turn::priority_refused() {
   unraised.add(kernel_.index);
-  in_.count_marker_error();
+  in_.count(&ipc::ClientMemory::Counters::marker_errors);
 }
 
 // The launch goes as it is, unmanaged.
@@ -446,7 +446,7 @@ void Turn::come_back(CUresult result) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;
   }
-  if (moved && launched && !detour_->back()) in_.count_marker_error();
+  if (moved && launched && !detour_->back()) in_.count(&ipc::ClientMemory::Counters::marker_errors);
   if (launched) in_.count_on_sm_set(moved);
   detour_.reset();
 }

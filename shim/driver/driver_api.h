@@ -246,6 +246,42 @@ enum CUgraphMem_attribute : int {
   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
 };
 
+// Waits of a stream for words in memory, and writes of them.
+enum CUstreamBatchMemOpType : int {
+  CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+  CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+  CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+  CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+};
+enum CUstreamWaitValue_flags : unsigned {
+  CU_STREAM_WAIT_VALUE_GEQ = 0,  // cyclic
+  CU_STREAM_WAIT_VALUE_EQ = 1,
+  CU_STREAM_WAIT_VALUE_AND = 2,
+  CU_STREAM_WAIT_VALUE_NOR = 3,
+};
+union CUstreamBatchMemOpParams {
+  CUstreamBatchMemOpType operation;
+  struct {
+    CUstreamBatchMemOpType operation;
+    CUdeviceptr address;
+    union {
+      uint32_t value;
+      uint64_t value64;
+    };
+    unsigned flags;
+    CUdeviceptr alias;
+  } waitValue;  // and writeValue
+  uint64_t pad[6];
+};
+struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
+  CUcontext ctx;
+  unsigned count;
+  CUstreamBatchMemOpParams* paramArray;
+  unsigned flags;
+};
+constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
+constexpr unsigned CU_MEMHOSTREGISTER_DEVICEMAP = 2;
+
 // What cuGraphMemAllocNodeGetParams fills; older drivers have reserved bytes for maxSize and usage.
 struct CUmemPoolProps {
   int allocType;

@@ -193,13 +193,9 @@ void Inside::report_launches() {
   }
 }
 
-void Inside::count_marker_error() {
-  session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Inside::count_green_stream() {
+void Inside::count(Counter counter) {
   if (session_ == nullptr) return;
-  session_->client->counters.green_streams.fetch_add(1, std::memory_order_relaxed);
+  (session_->client->counters.*counter).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Inside::count_on_sm_set(bool moved) {

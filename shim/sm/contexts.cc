@@ -36,8 +36,13 @@ struct Pool {
   Tie ties[ipc::kThreads];                   // by thread slot: each its own thread's
   // Lanes that ended streams left, by place: a handle of 47 bits, and above it the priority.
   std::atomic<uint64_t> spares[StreamSlot::kLanes][ipc::kStreams] = {};
+  std::atomic<uint32_t> small_lanes{0};  // that are there, of all places but the last
 };
 constinit Pool pools[ipc::kDevices] = {};
+
+// Lanes in smaller sets than the largest, which a rule's set is: each has up to 0.1 MiB of the
+// device (H100), and 256 streams under twelve sizes would have 3 072.
+constexpr uint32_t kSmallLanesMost = 128;
 
 // A stream whose lane failed stays on the whole device for so long, each time twice as long.
 constexpr int64_t kLaneRestMinNs = 10'000'000;
@@ -80,6 +85,32 @@ CUstream lane_in(uint64_t spare) {
   return reinterpret_cast<CUstream>(spare & ((uint64_t{1} << kPriorityShift) - 1));
 }
 
+bool is_small(const Pool& pool, uint32_t place) {
+  return place + 1 < pool.members.load(std::memory_order_relaxed);
+}
+
+// nullptr if there are enough, or the driver would not make it: then its stream rests.
+CUstream make_lane(StreamSlot& slot, Pool& pool, uint32_t place) {
+  const bool small = is_small(pool, place);
+  if (small && pool.small_lanes.fetch_add(1) >= kSmallLanesMost) {
+    pool.small_lanes.fetch_sub(1);
+    return nullptr;
+  }
+  CUstream made = nullptr;
+  if (HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
+                                          slot.priority) == CUDA_SUCCESS) {
+    return made;
+  }
+  if (small) pool.small_lanes.fetch_sub(1);
+  rest_lanes(slot);
+  return nullptr;
+}
+
+void end_lane(Pool& pool, uint32_t place, CUstream lane) {
+  if (is_small(pool, place)) pool.small_lanes.fetch_sub(1);
+  HEDDLE_REAL(cuStreamDestroy_v2)(lane);
+}
+
 // The lane of a stream that is gone is kept for the next of its priority: drivers keep memory of
 // each Green Context's stream that was ever made (some 100 MiB of 12 000 streams on an H100).
 void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
@@ -92,7 +123,7 @@ void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
       return;
     }
   }
-  HEDDLE_REAL(cuStreamDestroy_v2)(lane);
+  end_lane(pool, place, lane);
 }
 
 // Only one in which nothing runs: that may wait for what the new stream is to launch. nullptr:
@@ -113,17 +144,13 @@ CUstream take_lane(Pool& pool, uint32_t place, int priority) {
   return nullptr;
 }
 
-// nullptr if the driver would not make it.
 CUstream lane_of(StreamSlot& slot, Pool& pool, uint32_t place) {
   CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
   if (lane != nullptr) [[likely]]
     return lane;
   CUstream made = take_lane(pool, place, slot.priority);
-  if (made == nullptr &&
-      HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
-                                          slot.priority) != CUDA_SUCCESS) {
-    return nullptr;
-  }
+  if (made == nullptr) made = make_lane(slot, pool, place);
+  if (made == nullptr) return nullptr;
   HEDDLE_FAULT_POINT("lane: made, not known");
   if (slot.lanes[place].compare_exchange_strong(lane, made)) return made;
   leave_lane(pool, place, made, slot.priority);  // another thread was sooner
@@ -283,6 +310,7 @@ void make_family(CUdevice device, CUcontext primary) {
   }
   pool.primary.store(primary, std::memory_order_relaxed);
   pool.count.store(count, std::memory_order_relaxed);
+  pool.small_lanes.store(0, std::memory_order_relaxed);
   pool.members.store(made, std::memory_order_release);
 }
 
@@ -334,7 +362,8 @@ Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, ipc::SmSet se
   const RelaxedCapture relaxed;
   Tie& tie = pool.ties[in.thread().index];
   const CUstream lane = lane_of(slot, pool, place_);
-  bool left = lane != nullptr && has_tie(tie, slot.context) && record(tie.in, from);
+  if (lane == nullptr) return;
+  bool left = has_tie(tie, slot.context) && record(tie.in, from);
   HEDDLE_FAULT_POINT("detour: left, not awaited");
   left = left && await({lane, false}, tie.in);
   if (left) {

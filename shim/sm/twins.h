@@ -43,7 +43,7 @@ enum class GraphFate : uint8_t {
 
 // Where the nodes of a twin run.
 struct TwinPlace {
-  ipc::SmSet set;    // empty: all SMs
+  ipc::SmSet set{};  // empty: all SMs
   int priority = 0;  // 0: the nodes' own
   bool operator==(const TwinPlace&) const = default;
 };

@@ -12,11 +12,11 @@ constexpr uint32_t kFirstTwo = 0b011, kLastTwo = 0b110;  // of the fake device's
 
 class ShimSize : public Shim {
  protected:
-  // An application whose family is the set of two groups, where the ring says.
-  void start_sized(Application& app, ipc::SmRing ring = {}) {
+  // An application whose family is the set of two groups, or of these sizes, where the ring says.
+  void start_sized(Application& app, ipc::SmRing ring = {}, uint32_t sizes = 0b10) {
     start(app, kLease);
     predict(10);
-    daemon_.control().windows[0].set_sizes = 0b10;
+    daemon_.control().windows[0].set_sizes = sizes;
     daemon_.control().windows[0].ring = ipc::pack_ring(ring);
     app("retain");
     app("set fake_noting 1");
@@ -63,6 +63,24 @@ TEST_F(ShimSize, ASizeAtSeveralPositionsIsMadeAtEach) {
   Application app(environment());
   start_sized(app, {.anchor = 1, .positions = 3});
   EXPECT_EQ(app("get fake_green_contexts"), "3");
+}
+
+// Each lane has memory of the device; only the largest set's, which a rule's is, are for all.
+TEST_F(ShimSize, ManyStreamsHaveFewLanesInSmallSets) {
+  Application app(environment());
+  start_sized(app, {}, 0b11);
+  app("set fake_noting 0");
+  for (const uint8_t size : {uint8_t{1}, uint8_t{2}}) {
+    tell({.size = size});
+    for (int i = 0; i < 200; ++i) app("launch " + std::to_string(64 + 8 * i));
+  }
+  EXPECT_EQ(app("get fake_lanes_made"), "328");
+  for (int i = 0; i < 200; ++i) app("destroy " + std::to_string(64 + 8 * i));
+  app("set fake_noting 1");
+  app("launch 64");
+  EXPECT_EQ(app("ops").find("launch 64,"), std::string::npos)
+      << "streams that come have the lanes of those that went";
+  EXPECT_EQ(app("get fake_lanes_made"), "328");
 }
 
 TEST_F(ShimSize, CooperativeKernelsStay) {

@@ -192,7 +192,7 @@ class BudgetLoopTest : public CoreTest {
   std::minstd_rand random_{1};  // the same each time
 };
 
-// vgg19 beside resnet50, as graphs: bench/results/promise/h100-graphs.json. What a launch adds to
+// vgg19 beside resnet50, as graphs: bench/results/tables/graphs-beside.json. What a launch adds to
 // the run that it goes in says little of what it adds to the next.
 TEST_F(BudgetLoopTest, NoHistoryMakesAGraphFree) {
   for (const double every_us : {0., 7000., 20'000., 25'000., 28'000., 40'000.}) {

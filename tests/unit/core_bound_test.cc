@@ -264,7 +264,7 @@ TEST_F(BoundTest, NoLaunchPriorityPutsAnybodyFirstWhereTheGpuIsTimeSliced) {
   EXPECT_NEAR(important().added_us_max, kDefaultUs + 140, 1);
 }
 
-TEST_F(BoundTest, WhatIsFencedIsInNobodysWayUnderMps) {
+TEST_F(BoundTest, LaunchOnAnSmSetIsInNobodysWayUnderMps) {
   for (const bool mps : {true, false}) {
     Config config;
     config.mps = mps;

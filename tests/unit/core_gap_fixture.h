@@ -52,7 +52,7 @@ class GapTest : public CoreTest {
     e.attached.priority = 9;
     e.attached.sm_set = SmSet(sm_set);
     if (splits) {  // an H200
-      e.attached.groups = {16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
+      e.attached.groups = {GroupCount(16), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
     }
     step(e);
     kernel(1, 0, 11);
@@ -80,7 +80,7 @@ class GapTest : public CoreTest {
     step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
   }
   uint32_t granted_set(uint32_t sm) {
-    policy_.verdict.sm = sm;
+    policy_.verdict.sm = SmCount(sm);
     ask(2);
     return grants_.back().sm_set.bits();
   }

@@ -133,7 +133,7 @@ TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
   EXPECT_NEAR(policy_.gpu.inflight_us, 3 * kDefaultUs, 1);
 }
 
-TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
+TEST_F(GapTest, AnSmSetIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   begin();
   EXPECT_EQ(granted_set(24), 0xe000u) << "12 + 8 + 8";
   EXPECT_EQ(core_->stats().on_set, 1u);
@@ -150,9 +150,9 @@ TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   EXPECT_NEAR(hint_[0], 480 / 5, 1);
 }
 
-TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
+TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   measure_[0] = 1;  // client 2's
   int timed = 0;
   for (; measure_[0] != 0 && timed < 1000; ++timed) {
@@ -163,7 +163,7 @@ TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
   EXPECT_EQ(timed, 128);
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
   EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
-  policy_.verdict.sm = 0;
+  policy_.verdict.sm = SmCount(0);
   ask(2);
   now_ += 90 * kUs;
   seen(90);
@@ -171,7 +171,7 @@ TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
+TEST_F(GapTest, WorkOnAnSmSetUnderMpsHoldsUpItsOwnClientAlone) {
   for (const bool mps : {true, false}) {
     Config config;
     config.mps = mps;
@@ -199,23 +199,23 @@ TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
   EXPECT_EQ(policy_.gpu.sm_free.get(), 0u);
 }
 
-TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
+TEST_F(GapTest, AnSmSetLiesWithinWhatTheRuleGives) {
   begin({}, 0x00ff);
   EXPECT_EQ(granted_set(16), 0x00c0u);
   EXPECT_EQ(granted_set(100), 0x00ffu) << "all that it has leaves the others out";
   EXPECT_EQ(core_->stats().off_set, 0u);
 }
 
-TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
+TEST_F(GapTest, NoLaunchHasAnSmSetWhereNobodySaidHowTheDeviceSplits) {
   begin({}, 0, false);
   EXPECT_EQ(granted_set(24), 0u);
   EXPECT_FALSE(policy_.asked.movable);
   EXPECT_EQ(core_->stats().off_set, 1u);
 }
 
-TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
+TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   for (const LaunchKind kind : {LaunchKind::kKernel, LaunchKind::kGraph}) {
     for (const bool unmovable : {false, true}) {
       Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
@@ -230,7 +230,7 @@ TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
   EXPECT_EQ(core_->stats().off_set, 2u);
 }
 
-TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoSmSet) {
   begin_mps();
   granted_set(24);
   Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
@@ -249,7 +249,7 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoSmSet) {
   begin_mps();
   policy_.verdict.credit_us = 1000;
   granted_set(24);

@@ -321,6 +321,69 @@ TEST(InterferenceTest, SleepingKernelsOverlapAsFarAsThreadsGo) {
   EXPECT_EQ(company(many.shape, many.shape, SmCount(132), h100()).limit, SlotLimit::kThreads);
 }
 
+// One block an SM, by registers.
+Mix filling(uint32_t blocks, double us) { return kernel(us, {blocks, 1024, 64, 0, 1}); }
+
+TEST(InterferenceTest, KernelsOfSeveralWavesTakeTurns) {
+  const Mix slow = filling(1320, 100), fast = filling(264, 10);
+  EXPECT_NEAR(slowdown(slow, fast) * 100, slowdown(fast, slow) * 10, 1e-6) << "one period";
+  EXPECT_NEAR(slowdown(slow, fast), 1.1, 0.02);
+  EXPECT_EQ(binds(fast, slow), Channel::kSlots);
+}
+
+// Two waves of 100 us, of which the last has 26 of 132 blocks: both fill 240 us, and take 400 us
+// one after the other.
+TEST(InterferenceTest, ALastWaveLeavesSlotsToWhoWaits) {
+  const Mix a = filling(158, 200);
+  EXPECT_GE(slowdown(a, a) * 200, 240);
+  EXPECT_LT(slowdown(a, a) * 200, 320);
+}
+
+TEST(InterferenceTest, SmsThatASmallKernelLeavesAreUsed) {
+  EXPECT_EQ(slowdown(filling(30, 10), filling(102, 1000)), 1);
+  EXPECT_NEAR(slowdown(filling(60, 10), filling(102, 1000)), 2, 0.1) << "two waves on thirty SMs";
+  EXPECT_GT(slowdown(filling(60, 10), filling(132, 1000)), 90) << "it leaves none";
+}
+
+TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
+  const Mix half = kernel(10, shape(132, 1024, 16));
+  EXPECT_EQ(slowdown(half, half), 1);
+  Mix low = filling(264, 20), high = filling(264, 10);
+  low.sms = kLowHalf, high.sms = kHighHalf;
+  EXPECT_EQ(slowdown(low, high), 1);
+}
+
+// A working set that fits alone does not beside one that goes through as much meanwhile, and does
+// beside one that is slow about it.
+TEST(InterferenceTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
+  const auto beside = [](double other_us) {
+    Mix a = filling(66, 10), b = filling(66, other_us);
+    a.sms = kLowHalf, b.sms = kHighHalf;
+    for (Mix* m : {&a, &b}) {
+      m->use.dram_cold = m->use[Channel::kDram] = 0.9F;
+      m->use[Channel::kL2Capacity] = 0.8F;
+    }
+    return slowdown(a, b);
+  };
+  EXPECT_GT(beside(10), 1.5);
+  EXPECT_LT(beside(1000), 1.25);
+}
+
+TEST(InterferenceTest, APredictionIsFiniteWhateverTheLaunches) {
+  Mix nowhere = filling(132, 10);
+  nowhere.shape.smem_bytes = 1 << 20;
+  for (const double us : {0., 1e-3, 1e6}) {
+    for (const uint32_t blocks : {0U, 1U, 131U, 4'000'000'000U}) {
+      for (const Mix& other : {filling(264, 10), nowhere, filling(blocks, us)}) {
+        for (const double s :
+             {slowdown(filling(blocks, us), other), slowdown(other, filling(blocks, us))}) {
+          EXPECT_TRUE(std::isfinite(s) && s >= 1) << us << ' ' << blocks;
+        }
+      }
+    }
+  }
+}
+
 TEST(InterferenceTest, SmChannelsCountWhereSmSetsOverlap) {
   Mix a = computing(3.45), b = computing(3.45);
   a.sm_set = kLowHalf, b.sm_set = kHighHalf;

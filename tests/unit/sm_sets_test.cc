@@ -1,4 +1,5 @@
-// Which SMs launches run on: KRISP's mask, the curve of a kernel, and what the core makes of them.
+// Which SMs launches run on: KRISP's Algorithm 1, the curve of a kernel, and what the core makes of
+// them.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -12,62 +13,52 @@ namespace {
 
 constexpr SmGroups kH100{GroupCount(16), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
 
-uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, Spread spread) {
-  const GroupCount all(16), groups(wanted), shared(overlap);
-  return resource_mask(load, all, 4, groups, shared, spread).bits();
+// Of 16 groups: 2, 4 and 8 at four positions each, which begin at groups 0, 4, 8 and 12.
+uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, uint32_t within = 0) {
+  constexpr SetSizes kSizes(0b1000'1010);
+  const SmFamily family{kSizes, SmFamily::Placement::kLive, false, 4, GroupCount(overlap)};
+  const ipc::SmRing ring{.anchor = 1, .positions = 4};
+  const GroupCount size(wanted), all(16);
+  return resource_mask(load, family, ring, size, SmSet(within), all).bits();
 }
 
-TEST(ResourceMask, ConservedTakesTheFewestEnginesThatHoldIt) {
-  EXPECT_EQ(mask_of({}, 3, 0, Spread::kConserved), 0b0111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kConserved), 0b0111'0111u) << "two engines, evenly filled";
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kPacked), 0b0011'1111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kDistributed), 0b0000'0011'0011'0011u);
-  EXPECT_EQ(mask_of({}, 99, 0, Spread::kConserved), 0xffffu);
-  EXPECT_EQ(mask_of({}, 0, 0, Spread::kConserved), 0u);
+TEST(ResourceMask, OfAnIdleGpuIsTheFirstPosition) {
+  EXPECT_EQ(mask_of({}, 2, 0), 0x0003u);
+  EXPECT_EQ(mask_of({}, 4, 0), 0x000fu);
+  EXPECT_EQ(mask_of({}, 8, 0), 0x00ffu);
 }
 
-TEST(ResourceMask, TakesTheEngineAndTheGroupsWithTheLeastWork) {
+TEST(ResourceMask, IsThePositionWithTheFewestKernels) {
+  const GroupLoad load = {3, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 4, 32), 0x0f00u) << "1 kernel; the others have 3, 2 and 2";
+  EXPECT_EQ(mask_of(load, 8, 32), 0x0ff0u) << "3 kernels; the others have 5, 3 and 5";
+  EXPECT_EQ(mask_of(load, 2, 32), 0x0300u) << "none";
+}
+
+TEST(ResourceMask, OfTheLastPositionGoesAroundTheEnd) {
+  const GroupLoad load = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 8, 0), 0xf00fu);
+}
+
+TEST(ResourceMask, BeyondTheOverlapLimitIsASmallerSet) {
+  const GroupLoad load = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+  EXPECT_EQ(mask_of(load, 4, 2), 0xf000u) << "two of its groups may have kernels";
+  EXPECT_EQ(mask_of(load, 4, 1), 0x3000u);
+  EXPECT_EQ(mask_of(load, 8, 1), 0x3000u);
+}
+
+TEST(ResourceMask, OfAFullGpuIsTheSmallestSetWithTheFewestKernels) {
+  const GroupLoad load = {2, 2, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2};
+  EXPECT_EQ(mask_of(load, 8, 0), 0x0300u) << "never none";
+}
+
+TEST(ResourceMask, KeepsToTheClientsSms) {
   GroupLoad load{};
-  for (size_t i = 0; i < 12; ++i) load[i] = 1;
-  EXPECT_EQ(mask_of(load, 4, 0, Spread::kConserved), 0xf000u);
-  load[12] = 1;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0xe000u);
-}
-
-TEST(ResourceMask, BeyondTheOverlapLimitThereAreFewerThanAskedButNeverNone) {
-  GroupLoad load{};
-  for (size_t i = 1; i < 16; ++i) load[i] = 2;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b1u);
-  EXPECT_EQ(mask_of(load, 3, 1, Spread::kConserved), 0b11u);
-  load[0] = 3;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b10u) << "the one with the least work";
-}
-
-TEST(ResourceMask, EnginesOfUnequalSizeAreFilledToo) {
-  for (uint32_t engines = 1; engines <= 17; ++engines) {
-    for (uint32_t wanted = 1; wanted <= 17; ++wanted) {
-      for (const Spread spread : {Spread::kConserved, Spread::kPacked, Spread::kDistributed}) {
-        const GroupCount groups(wanted);
-        const SmSet mask = resource_mask({}, GroupCount(17), engines, groups, {}, spread);
-        EXPECT_EQ(mask.count(), groups) << engines << ' ' << wanted;
-      }
-    }
-  }
-}
-
-TEST(LeastLoaded, TakesTheFreeSetOfTheSizeElseASmallerOne) {
-  const SmSet sets[] = {SmSet(0b0001), SmSet(0b0010), SmSet(0b0011), SmSet(0b1100), SmSet(0b1111)};
-  const GroupCount one(1), two(2), three(3);
-  GroupLoad load{};
-  load[0] = 1;
-  EXPECT_EQ(least_loaded(load, sets, two, {}), SmSet(0b1100));
-  load[3] = 1;
-  EXPECT_EQ(least_loaded(load, sets, two, {}), SmSet(0b0010)) << "fewer than asked";
-  EXPECT_EQ(least_loaded(load, sets, two, one), SmSet(0b0011));
-  load[1] = 1;
-  EXPECT_EQ(least_loaded(load, sets, two, {}).count(), one) << "never none";
-  EXPECT_EQ(least_loaded({}, sets, three, {}), SmSet(0b1111)) << "the next larger size";
-  EXPECT_EQ(least_loaded({}, {}, three, {}), SmSet());
+  load[4] = 1;
+  EXPECT_EQ(mask_of(load, 4, 0, 0x00ff), 0x000fu);
+  load[0] = 2;
+  EXPECT_EQ(mask_of(load, 2, 0, 0x00f0), 0x0030u) << "all four begin there: never none";
+  EXPECT_EQ(mask_of(load, 2, 0, 0x0fff), 0x0300u);
 }
 
 TEST(Anchors, LieAsFarApartAsCanBe) {

@@ -62,7 +62,7 @@ std::vector<Event> every_kind() {
   attached.attached.fail_closed = true;
   attached.attached.priority = 9;
   attached.attached.sm_set = core::SmSet(0x8003);
-  attached.attached.groups = {3, {8, 255, 12}};
+  attached.attached.groups = {core::GroupCount(3), {8, 255, 12}};
   std::memset(attached.attached.name, 'n', sizeof attached.attached.name - 1);
   std::strcpy(attached.attached.label, "label");
   all.push_back(attached);

@@ -115,12 +115,6 @@ json gpu_row(const json& now, const json* before, double seconds) {
           {"gpu_pct", 0.0}};
 }
 
-std::string fixed(const char* format, double value) {
-  char text[48];
-  snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string duration(double us) {
   if (us <= 0) return "-";
   if (us < 999.5) return fixed("%.0fus", us);

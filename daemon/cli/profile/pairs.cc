@@ -65,9 +65,9 @@ std::array<core::Mix, 2> both_of(const json& pair, const std::vector<core::Mix>&
 }
 
 json predicted(const json& document, const profiles::NcuReport& report, core::DeviceModel device) {
-  const uint32_t groups = document.at("sm_groups");
-  if (groups < 2 || groups > 31) throw std::runtime_error("sm_groups must be 2 to 31");
-  device.sm_groups = groups;
+  const core::GroupCount groups(document.at("sm_groups").get<uint32_t>());
+  if (groups.get() < 2 || groups.get() > 31) throw std::runtime_error("sm_groups must be 2 to 31");
+  device.sm_groups = groups.get();
   size_t unknown = 0;
   const std::vector<core::Mix> mixes = mixes_of(document, report, device, unknown);
   json rows = json::array();

@@ -13,14 +13,14 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  GroupCount size;     // of the sets that the policy wants for its launches, 0: all
+  GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
   bool timed = false;  // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
   uint8_t hinted_measure = 0;
-  GroupCount hinted_size;
+  GroupCount hinted_size{};
   int hinted_priority = kBuiltinPriority;
 
   bool is_graph() const { return facts.block_threads == 0; }

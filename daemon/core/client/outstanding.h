@@ -19,7 +19,7 @@ struct Work {
   double waited_us = 0;
   double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
   Context before;      // what its client had launched
-  SmSet sm_set;        // that the policy wants it on, empty: all that its client has
+  SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;

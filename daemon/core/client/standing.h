@@ -12,7 +12,7 @@ namespace heddle::core {
 struct Granted {
   uint32_t ask_seq = 0;
   uint32_t epoch = 0;    // the credit is good while this is the client's
-  SmSet sm_set;          // of launches by credit too
+  SmSet sm_set{};        // of launches by credit too
   double credit_us = 0;  // not used yet
   double used_us = 0;    // what was launched by it
 };
