@@ -26,7 +26,7 @@ struct Waiting {
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
 
-  bool movable() const { return !unmovable && client->groups.count > GroupCount(1); }
+  bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
 };
 
 class Asks {

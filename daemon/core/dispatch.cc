@@ -77,13 +77,13 @@ uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
-  const SmSet set = isolated_set(c);
+  const SmSet set = bypass ? SmSet() : places.isolated_set(c);
   if (c.standing.window_sent && c.standing.window_us == window_us &&
       c.standing.free_streams == free_streams &&
-      c.standing.refused_sent == c.standing.choice.refused && c.window_set == set) {
+      c.standing.refused_sent == c.standing.choice.refused && c.place.window_set == set) {
     return;
   }
-  c.window_set = set;
+  c.place.window_set = set;
   c.standing.window_sent = true;
   c.standing.refused_sent = c.standing.choice.refused;
   c.standing.window_sent_at = clock;
@@ -140,7 +140,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   }
   d.launch_priority = launch_priority == kBuiltinPriority ? c.launch_priority(config)
                                                           : static_cast<int8_t>(launch_priority);
-  d.sm_set = place(c, w, verdict.sm);
+  d.sm_set = places.place(c, w, verdict.sm);
   ++c.told.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
@@ -212,7 +212,7 @@ bool Scheduler::State::dispatch_once() {
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
-      idle_since = -1;
+      stalls.idle(false);
       return true;
     }
     verdict.result = HookResult::kFault;
@@ -223,7 +223,7 @@ bool Scheduler::State::dispatch_once() {
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
   if (pick == 0) note_held(verdict, idle);
-  note_idle(pick == 0 && idle);
+  stalls.idle(pick == 0 && idle);
   return pick != 0 && grant(pick, Decider::kBuiltin, {});
 }
 
@@ -249,7 +249,7 @@ void Scheduler::State::starve() {
       continue;
     }
     ++stats.starved;
-    note_stall(w);
+    stalls.starved(w);
     grant(asks.id_of(slot), Decider::kStarvation, {});
   }
 }
@@ -330,7 +330,8 @@ void Scheduler::set_sm_total(SmCount sm_total) {
   s.config.sm_total = sm_total;
   for (const auto& [id, c] : s.roster.all()) {
     for (Kernel& k : c->known.kernels) {
-      k.waves = k.waves_on(!c->sm_set.empty() ? c->groups.sms_of(c->sm_set) : sm_total);
+      k.waves =
+          k.waves_on(!c->place.sm_set.empty() ? c->place.groups.sms_of(c->place.sm_set) : sm_total);
     }
   }
 }

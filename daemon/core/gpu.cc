@@ -18,7 +18,7 @@ void Scheduler::State::fill(const Client& c, uint32_t kernel, LaunchKind kind,
     v.facts = &k->facts;
     v.metrics = &k->stats->metrics;
     v.launches = k->stats->launches;
-    v.groups = &c.groups;
+    v.groups = &c.place.groups;
     v.wave_us = v.predicted_us / (k->is_graph() ? std::max(1u, k->facts.grid_blocks) : k->waves);
     v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
     v.profiled = k->stats->profiled;
@@ -74,7 +74,7 @@ GpuView Scheduler::State::gpu() const {
       v.on_sets_us += bounds.on_sets_us(*c);
     }
     // What the groups hold is what their client says.
-    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->work.outstanding.sm_set() - taken));
+    v.sm_free -= std::min(v.sm_free, c->place.groups.sms_of(c->work.outstanding.sm_set() - taken));
     taken |= c->work.outstanding.sm_set();
   }
   saw.inflight_us = static_cast<float>(v.inflight_us);
@@ -114,7 +114,7 @@ BudgetVerdict Scheduler::State::budget_fits(LaunchId id, SmCount sm) {
   work.kernel = w.kernel;
   work.kind = w.kind;
   const bool own_size = sm.get() == 0 && w.movable();
-  work.sm_set = own_size ? w.client->set_of(w.kernel) : peek_set(*w.client, w, sm);
+  work.sm_set = own_size ? w.client->set_of(w.kernel) : places.peek(*w.client, w, sm);
   w.client->predict(work);
   return promises.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
 }

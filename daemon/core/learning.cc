@@ -65,7 +65,8 @@ void Learning::meet(Client& c, const KernelBody& body, Promises& promises) {
   forget_kernel(c, k);
   k = {};
   k.facts = body;
-  k.waves = k.waves_on(!c.sm_set.empty() ? c.groups.sms_of(c.sm_set) : now_.config.sm_total);
+  k.waves = k.waves_on(!c.place.sm_set.empty() ? c.place.groups.sms_of(c.place.sm_set)
+                                               : now_.config.sm_total);
   k.stats = table_.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
   if (k.stats != nullptr) {
     promises.learn_use(*k.stats, body.metrics);

@@ -57,7 +57,7 @@ Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, d
     const Kernel* k = by.kernel(kernel);
     Mix mixes[] = {victim.promise.mix.mix(), {}};
     mixes[0].sm_set = victims;
-    mixes[1].sm_set = set.or_if_empty(by.sm_set);
+    mixes[1].sm_set = set.or_if_empty(by.place.sm_set);
     mixes[1].duration_us = us;
     if (k != nullptr) {
       mixes[1].shape = shape_of(*k);

@@ -70,6 +70,12 @@ int Roster::highest_attached() const {
   return highest;
 }
 
+bool Roster::comparing(int priority, TimeNs now) const {
+  const auto more = above(priority);
+  return std::any_of(more.begin(), more.end(),
+                     [&](const Client* c) { return c->run.comparison.comparing(now); });
+}
+
 double Roster::least_above(int priority, TimeNs now, double (Client::*us)(TimeNs) const) const {
   double least = kUnlimitedUs;
   for (const Client* c : above(priority)) least = std::min(least, (c->*us)(now));

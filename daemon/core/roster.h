@@ -30,6 +30,8 @@ class Roster {
   std::span<Client* const> below(int priority) const;
   int highest_active() const;    // kPriorityCount: nobody is
   int highest_attached() const;  // the same
+  // One of those above is to be left alone, so that its runs alone are known.
+  bool comparing(int priority, TimeNs now) const;
   // The least of all active clients strictly above; unlimited where there is none.
   double least_above(int priority, TimeNs now, double (Client::*us)(TimeNs) const) const;
 

@@ -42,11 +42,11 @@ void Scheduler::State::on_attached(const Event& e) {
   const AttachedBody& b = e.attached;
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.rule.fail_closed = e.attached.fail_closed;
-  c.groups = e.attached.groups;
-  c.groups.count = std::min(c.groups.count, GroupCount(kSmGroups));
-  c.sm_set = e.attached.sm_set;
+  c.place.groups = e.attached.groups;
+  c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
+  c.place.sm_set = e.attached.sm_set;
   roster.add(std::move(owned));
-  give_family(c);
+  places.give_family(c, policy != nullptr ? policy->family() : SmFamily{});
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   windows_dirty = dispatch_wanted = true;
 }

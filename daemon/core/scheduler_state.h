@@ -14,9 +14,11 @@
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
 #include "daemon/core/learning.h"
+#include "daemon/core/places.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/scheduler.h"
+#include "daemon/core/stalls.h"
 
 namespace heddle::core {
 
@@ -44,6 +46,8 @@ struct Scheduler::State final : Situation, Gpu {
   bool stepping = false;  // within step()
 
   Asks asks;
+  Places places{*this, roster};
+  Stalls stalls{*this, roster};
 
   Policy* policy = nullptr;
   std::unique_ptr<Shadow> shadow;  // a candidate beside it; then it stands in `policy`
@@ -58,9 +62,6 @@ struct Scheduler::State final : Situation, Gpu {
   Reasons reasons;
   mutable Saw saw;  // of the running dispatch hook
   Held held;
-  TimeNs idle_since = -1;  // the policy says IDLE and nobody has work; -1: not so
-  Stall last_stall;
-  StallCounts stalls;
   TimeNs starve_at = 0;                   // nobody waits for too long before
   TimeNs lent_until = kNever;             // no lent window ends before
   int highest_attached = kPriorityCount;  // as the windows were last refreshed
@@ -141,10 +142,6 @@ struct Scheduler::State final : Situation, Gpu {
   void fill(const Client&, uint32_t kernel, LaunchKind, LaunchView&) const;
 
   // ---- sm_sets.cc ----
-  void give_family(Client&);
-  SmSet isolated_set(const Client&) const;
-  SmSet place(const Client&, const Waiting&, SmCount sm);
-  SmSet peek_set(const Client&, const Waiting&, SmCount sm) const;
   void init_kernel(Client&, uint32_t kernel);
   void init_kernels();
   void ask_about(Client&, uint32_t kernel);
@@ -157,10 +154,6 @@ struct Scheduler::State final : Situation, Gpu {
   HeldTold tell(const Held&) const;
   std::string kernel_name(const Client&, uint32_t kernel) const;
 
-  // ---- stall.cc ----
-  void note_idle(bool by_policy);
-  void note_stall(const Waiting&);
-
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }
   GpuView gpu() const override;
@@ -172,7 +165,7 @@ struct Scheduler::State final : Situation, Gpu {
   bool busy(int priority) const override;
   double idle_us(int priority) const override;
   RunTimes runs(int priority) const override { return learning.runs(priority); }
-  bool comparing(int priority) const override;
+  bool comparing(int priority) const override { return roster.comparing(priority, clock); }
   QueueId queue_create(std::string_view name) override;
   bool queue_insert(QueueId, LaunchId, double key) override;
   LaunchId queue_peek(QueueId, size_t place) const override;

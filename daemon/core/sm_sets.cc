@@ -1,72 +1,9 @@
-// Which SMs launches run on: each client's SM sets, the sizes that the policy gives its kernels,
-// and where a launch that asks is placed (KRISP section 4.3).
+// The sizes that the policy gives the kernels of clients.
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"
-#include "daemon/model/right_size.h"
 
 namespace heddle::core {
-
-// Its contexts are made once, before its first launch: what it attaches with is what it keeps.
-void Scheduler::State::give_family(Client& c) {
-  c.family = policy != nullptr ? policy->family() : SmFamily{};
-  if (c.groups.count.get() == 0) return;
-  c.ring.positions = c.family.placement == SmFamily::Placement::kLive ? c.family.positions : 1;
-  if (c.family.placement == SmFamily::Placement::kEnd) return;
-  if (c.family.placement == SmFamily::Placement::kLive) {
-    c.ring.anchor = 1;  // the same sets for all: the core chooses among them
-    return;
-  }
-  std::vector<uint8_t> taken;
-  for (const auto& [id, other] : roster.all()) {
-    if (other.get() != &c && other->ring.anchor != 0) taken.push_back(other->ring.anchor);
-  }
-  c.ring.anchor = far_anchor(taken, c.groups.count);
-}
-
-// Isolated clients keep to the groups up to the next one that is at work.
-SmSet Scheduler::State::isolated_set(const Client& c) const {
-  if (c.ring.anchor == 0 || !c.family.isolated || bypass) return {};
-  std::array<uint8_t, kSmGroups> others;
-  size_t count = 0;
-  for (const Client* other : roster.active()) {
-    if (other != &c && other->ring.anchor != 0 && count < others.size()) {
-      others[count++] = other->ring.anchor;
-    }
-  }
-  const GroupCount room = room_at(c.ring.anchor, {others.data(), count}, c.groups.count);
-  if (room >= c.groups.count) return {};
-  GroupCount size(1);
-  for (GroupCount n(1); n <= room; ++n) size = c.family.sizes.has(n) ? n : size;
-  return ipc::ring_groups(size, c.ring, 0, c.sm_set, c.groups.count);
-}
-
-// That which a launch would get that asks for `sm` SMs, wherever it is placed.
-SmSet Scheduler::State::peek_set(const Client& c, const Waiting& w, SmCount sm) const {
-  if (!w.movable()) return {};
-  const GroupCount size = c.groups.size_for(sm, c.family.sizes, c.ring, c.sm_set);
-  if (size.get() == 0) return c.window_set;
-  return ipc::ring_groups(size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
-}
-
-// The set of a launch that asks; empty if the policy named no size, or none that it can have.
-SmSet Scheduler::State::place(const Client& c, const Waiting& w, SmCount sm) {
-  const Kernel* k = c.kernel(w.kernel);
-  GroupCount size = k != nullptr && w.movable() ? k->size : GroupCount();
-  if (sm.get() > 0) {
-    size = w.movable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.sm_set) : GroupCount();
-    ++(size.get() != 0 ? stats.on_set : stats.off_set);
-  }
-  if (size.get() == 0) return c.window_set;
-  if (c.family.placement != SmFamily::Placement::kLive) {
-    return ipc::ring_groups(size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
-  }
-  GroupLoad load{};
-  for (const Client* other : roster.active()) {
-    for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
-  }
-  return resource_mask(load, c.family, c.ring, size, c.sm_set, c.groups.count);
-}
 
 // Asks the policy where the kernel's launches run.
 void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
@@ -80,10 +17,10 @@ void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   fill(c, kernel, k.is_graph() ? LaunchKind::kGraph : LaunchKind::kKernel, v);
   const KernelVerdict verdict = policy->kernel_init(*this, v);
   if (faulted(verdict.result) || verdict.result != HookResult::kDecided) return;
-  k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.sm_set);
+  k.size = c.place.size_for(verdict.sm);
   k.timed = verdict.timed;
   k.launch_priority = verdict.launch_priority;
-  c.sized |= k.sized();
+  c.place.sized |= k.sized();
 }
 
 void Scheduler::State::ask_anew(Client& c, uint32_t kernel) {
@@ -108,11 +45,11 @@ void Scheduler::State::init_kernels() {
   uint32_t asked = 0;
   for (const ClientId id : roster.ids()) {
     Client& c = *roster.find(id);
-    c.sized = false;
+    c.place.sized = false;
     for (uint32_t i = 0; i < c.known.kernels.size() && asked < kInARow; ++i) {
       if (c.kernel(i) == nullptr) continue;
       if (const Kernel& k = c.known.kernels[i]; k.policy == policy_number) {
-        c.sized |= k.sized();
+        c.place.sized |= k.sized();
         continue;
       }
       ++asked;
@@ -133,7 +70,7 @@ bool Scheduler::State::resize(ClientId id) {
 
 bool Scheduler::sized(ClientId id) const {
   const Client* c = state_->roster.find(id);
-  return c != nullptr && (c->sized || !c->window_set.empty());
+  return c != nullptr && (c->place.sized || !c->place.window_set.empty());
 }
 
 }  // namespace heddle::core

@@ -7,11 +7,8 @@ namespace heddle::core {
 
 RunTimes Scheduler::runs_above() const { return state_->learning.runs_above(); }
 
-bool Scheduler::State::comparing(int priority) const {
-  const auto above = roster.above(priority);
-  return std::any_of(above.begin(), above.end(),
-                     [&](const Client* c) { return c->run.comparison.comparing(clock); });
-}
+const Stall& Scheduler::last_stall() const { return state_->stalls.last(); }
+const StallCounts& Scheduler::stalls() const { return state_->stalls.counts(); }
 
 Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   Outlook o;

@@ -37,9 +37,9 @@ void Telling::window(Client& c, bool bypass) {
   d.epoch = c.standing.epoch;
   d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = c.launch_priority(now_.config);
-  d.sm_set = c.window_set;
-  d.ring = c.ring;
-  d.sizes = c.family.sizes;
+  d.sm_set = c.place.window_set;
+  d.ring = c.place.ring;
+  d.sizes = c.place.family.sizes;
   decisions_.push_back(d);
 }
 

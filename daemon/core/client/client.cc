@@ -77,16 +77,17 @@ double Standing::end_credit(uint16_t thread) {
 
 SmSet Client::set_of(uint32_t index) const {
   const Kernel* k = kernel(index);
-  if (k == nullptr || k->size.get() == 0) return window_set;
-  return ipc::ring_groups(k->size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+  if (k == nullptr || k->size.get() == 0) return place.window_set;
+  return place.set_of(k->size);
 }
 
 // By its curve if it was measured; else its blocks come in more waves there, each as long as
 // before, and a graph takes as long as anywhere.
 double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
   if (set.empty()) return 1;
-  const double us = us_on_groups(k.stats->metrics, whole_us, groups, set.count());
-  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(groups.sms_of(set))) / k.waves;
+  const double us = us_on_groups(k.stats->metrics, whole_us, place.groups, set.count());
+  return us > 0 ? us / whole_us
+                : static_cast<double>(k.waves_on(place.groups.sms_of(set))) / k.waves;
 }
 
 void Client::predict(Work& launch) const {
@@ -107,7 +108,7 @@ int8_t Client::launch_priority(const Config& config) const {
 SmSet Client::runs_on() const {
   const SmSet set =
       work.outstanding.empty() ? set_of(rhythm.last_kernel) : work.outstanding.sm_set();
-  return set.or_if_empty(sm_set);
+  return set.or_if_empty(place.sm_set);
 }
 
 double Client::gap_length_us(TimeNs now) const {

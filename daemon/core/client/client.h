@@ -53,6 +53,22 @@ struct Told {
   PastWaits past_waits;
 };
 
+// Where its launches may run.
+struct Place {
+  SmGroups groups{};
+  SmSet sm_set{};      // by rule, empty: all
+  SmFamily family;     // its SM sets, as long as it is attached
+  ipc::SmRing ring;    // and where they lie
+  SmSet window_set{};  // its rule's, or cut by isolation
+  bool sized = false;  // some kernel has a size, or a priority, of its own
+
+  // The set of that many groups, the ring's first, within what the client is cut to.
+  SmSet set_of(GroupCount size) const {
+    return ipc::ring_groups(size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+  }
+  GroupCount size_for(SmCount sm) const { return groups.size_for(sm, family.sizes, ring, sm_set); }
+};
+
 struct Client {
   // What each event looks at in every active client.
   ClientId id = 0;
@@ -72,13 +88,7 @@ struct Client {
   Promised promise;
   Told told;
   Who who;
-
-  SmGroups groups{};
-  SmSet sm_set;        // by rule, empty: all
-  SmFamily family;     // its SM sets, as long as it is attached
-  ipc::SmRing ring;    // and where they lie
-  SmSet window_set;    // its rule's, or cut by isolation
-  bool sized = false;  // some kernel has a size, or a priority, of its own
+  Place place;
 
   const Kernel* kernel(uint32_t index) const { return known.kernel(index); }
   double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }

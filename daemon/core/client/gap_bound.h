@@ -1,11 +1,11 @@
-// What a client's filled gaps may cost it, and what they did (bound.cc).
+// What a client's filled gaps may cost it, and what they did (bounds.h).
 #pragma once
 
 #include "daemon/core/scheduler.h"
 
 namespace heddle::core {
 
-// A gap of a client that ended while less important work was in flight (bound.cc): the last, or the
+// A gap of a client that ended while less important work was in flight (bounds.h): the last, or the
 // one before as long as that work still is.
 struct EndedGap {
   TimeNs at = 0;
