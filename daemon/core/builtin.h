@@ -4,7 +4,7 @@
 // everyone below asks and is let go one launch at a time while nobody above has work outstanding.
 #pragma once
 
-#include "daemon/core/client.h"
+#include "daemon/core/client/client.h"
 #include "daemon/core/scheduler.h"
 
 namespace heddle::core {

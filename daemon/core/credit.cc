@@ -22,12 +22,13 @@ constexpr double kSlackUs = 1;
 // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
 // µs.
 double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
-  if (us <= 0 || c.window_us != kWindowGated || waiting_count > 0 || busy(c.priority)) return 0;
-  const double before_us = to_us(std::max<TimeNs>(0, c.busy_until - clock));
-  us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.priority) - before_us)));
-  if (!promises_afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
+  if (us <= 0 || c.standing.window_us != kWindowGated || asks.count() > 0 || busy(c.rule.priority))
+    return 0;
+  const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
+  us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
+  if (!promises.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
-  c.credit_us += us;
+  c.standing.credit_us += us;
   credit_out |= us > 0;
   return us;
 }
@@ -35,49 +36,36 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
 void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   work.granted = true;
   ++stats.credited;
-  if (thread >= c.by_thread.size()) return;
-  Granted& granted = c.by_thread[thread];
+  const Granted* granted = c.standing.use_credit(thread, c.predict_us(work.kernel));
   // A kernel of its own size keeps it.
   const Kernel* k = c.kernel(work.kernel);
   const bool sized = k != nullptr && k->size.get() != 0;
-  if (!sized) work.sm_set = granted.sm_set;
-  const double used_us = std::min(granted.credit_us, predict(c, work.kernel));
-  granted.credit_us -= used_us;
-  granted.used_us += used_us;
-  if (granted.epoch == c.epoch) c.credit_us = std::max(0.0, c.credit_us - used_us);
-}
-
-// The thread asks, and so forgets what it has left. Says how much it used.
-double Scheduler::State::end_credit(Client& c, uint16_t thread) {
-  if (thread >= c.by_thread.size()) return 0;
-  Granted& granted = c.by_thread[thread];
-  const double left_us = std::exchange(granted.credit_us, 0);
-  if (granted.epoch == c.epoch) c.credit_us = std::max(0.0, c.credit_us - left_us);
-  return std::exchange(granted.used_us, 0);
+  if (granted != nullptr && !sized) work.sm_set = granted->sm_set;
 }
 
 void Scheduler::State::revoke_credits() {
   if (!credit_out) return;
   credit_out = false;
-  for (Client* c : active) {
-    if (c->credit_us == 0) continue;
-    const double before_us = to_us(std::max<TimeNs>(0, c->busy_until - clock));
-    const double left_us = gap_us(c->priority);  // a gap that is over holds nothing, however little
-    const bool fits = left_us > 0 && before_us + c->credit_us <= left_us + kSlackUs;
-    if (fits && waiting_count == 0) {
+  for (Client* c : roster.active()) {
+    if (c->standing.credit_us == 0) continue;
+    const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - clock));
+    const double left_us =
+        gap_us(c->rule.priority);  // a gap that is over holds nothing, however little
+    const bool fits = left_us > 0 && before_us + c->standing.credit_us <= left_us + kSlackUs;
+    if (fits && asks.count() == 0) {
       credit_out = true;
       continue;
     }
-    tell_window(*c);
+    telling.window(*c, bypass);
     dispatch_wanted = true;
   }
 }
 
 // When it will not fit any more if its client launches nothing.
 TimeNs Scheduler::State::credit_deadline(const Client& c) const {
-  const double left_us = gap_us(c.priority) - c.credit_us;
+  const double left_us = gap_us(c.rule.priority) - c.standing.credit_us;
   if (left_us == kUnlimitedUs) return kNever;
-  return std::max(c.busy_until, clock + to_ns(left_us)) + to_ns(2 * kSlackUs);
+  return std::max(c.work.busy_until, clock + to_ns(left_us)) + to_ns(2 * kSlackUs);
 }
 
 }  // namespace heddle::core

@@ -10,10 +10,7 @@ void Scheduler::State::end_policy() {
   for (const Queue& queue : queues) {
     last_words.queues.push_back({std::string(queue.name()), queue.size()});
   }
-  for (uint64_t i = recent_count - std::min<uint64_t>(recent_count, recent.size());
-       i < recent_count; ++i) {
-    last_words.decisions.push_back(recent[i % recent.size()]);
-  }
+  last_words.decisions = telling.last_grants();
   policy->exit(*this, Ending::kFaulted);
   policy = nullptr;
 }

@@ -2,7 +2,7 @@
 //
 // Durations: FIKIT's SK, gaps: its SG (section 3.2), corrected while serving, and per task (label +
 // executable + arguments), so that the next process of the same task starts with what the last one
-// taught. A task's first runs are its measurement stage (measure.cc), whose distributions outlive
+// taught. A task's first runs are its measurement stage (learning.h), whose distributions outlive
 // the daemon in a profile.
 #pragma once
 

@@ -14,6 +14,9 @@ namespace heddle::core {
 // CLOCK_MONOTONIC in nanoseconds, or virtual time. The core never reads a clock.
 using TimeNs = int64_t;
 
+inline constexpr TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
+inline constexpr double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+
 using ClientId = uint64_t;  // unique for the life of the daemon, never 0
 
 inline constexpr uint16_t kEventVersion = 1;

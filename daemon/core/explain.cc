@@ -37,7 +37,7 @@ void Scheduler::State::note_held(const DispatchVerdict& verdict, bool by_policy)
   held.saw = saw;
   held.generation = policy_number;
   held.reason = by_policy ? reason_of(verdict) : uint16_t{0};
-  held.waiting = static_cast<uint16_t>(std::min<size_t>(waiting_count, UINT16_MAX));
+  held.waiting = static_cast<uint16_t>(std::min<size_t>(asks.count(), UINT16_MAX));
   held.by_policy = by_policy;
 }
 
@@ -51,21 +51,22 @@ void Scheduler::State::note_wait(Client& c, const Waiting& w, Decider decider,
   wait.reason = decider == Decider::kPolicy ? reason_of(verdict) : uint16_t{0};
   wait.decider = decider;
   wait.placed = w.queue >= 0;
-  c.past_waits.add(wait);
+  c.told.past_waits.add(wait);
 }
 
 // Of one that the built-in serves: pick_builtin's conditions, in words.
 std::string Scheduler::State::why_builtin(const Waiting& w) const {
   const Client& c = *w.client;
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
-  if (c.window_us != kWindowGated) return kWindowFull;
-  for (const Client* above : active_above(c.priority)) {
-    if (above->queued > 0) return "client " + std::to_string(above->id) + ", above it, waits too";
+  if (c.standing.window_us != kWindowGated) return kWindowFull;
+  for (const Client* above : roster.above(c.rule.priority)) {
+    if (above->asking.queued > 0)
+      return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(clock)) {
       return "client " + std::to_string(above->id) + ", above it, has work on the GPU";
     }
   }
-  return c.outstanding.empty() ? "it is next" : "its client's last launch is not done yet";
+  return c.work.outstanding.empty() ? "it is next" : "its client's last launch is not done yet";
 }
 
 HeldTold Scheduler::State::tell(const Held& what) const {
@@ -81,13 +82,13 @@ std::string Scheduler::State::kernel_name(const Client& c, uint32_t kernel) cons
 Explanation Scheduler::explain(ClientId id) const {
   const State& s = *state_;
   Explanation all;
-  const auto found = s.clients_by_id.find(id);
-  if (found == s.clients_by_id.end()) return all;
+  const auto found = s.roster.all().find(id);
+  if (found == s.roster.all().end()) return all;
   const Client& c = *found->second;
-  all = {true, s.policy_number, c.granted, c.past_waits.count(), {}, {}};
-  for (const uint32_t slot : c.asks) {
+  all = {true, s.policy_number, c.told.granted, c.told.past_waits.count(), {}, {}};
+  for (const uint32_t slot : c.asking.by_thread) {
     if (slot == kNoAsk) continue;
-    const Waiting& w = s.waiting[slot];
+    const Waiting& w = s.asks[slot];
     WaitTold one;
     one.kernel = s.kernel_name(c, w.kernel);
     one.waited_us = to_us(s.clock - w.asked_at);
@@ -99,7 +100,7 @@ Explanation Scheduler::explain(ClientId id) const {
   }
   std::sort(all.now.begin(), all.now.end(),
             [](const WaitTold& a, const WaitTold& b) { return a.waited_us > b.waited_us; });
-  for (const PastWait& wait : c.past_waits.all()) {
+  for (const PastWait& wait : c.told.past_waits.all()) {
     WaitTold one;
     one.kernel = s.kernel_name(c, wait.kernel);
     one.us_ago = to_us(s.clock - wait.granted_at);

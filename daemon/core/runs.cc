@@ -3,17 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <utility>
-
-#include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
-namespace {
-
-// Nearly as many launches as the driver queues (Outstanding::kWorkMax).
-constexpr uint32_t kQueueFull = 900;
-
-}  // namespace
 
 // Numbers of launches that begin with the same three bits are taken for the same.
 uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
@@ -58,70 +49,6 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     k.beside = 0;  // it may never come again
   }
   return alone_us;
-}
-
-void Scheduler::State::count_run(Client& c, const Work& work) {
-  if (!c.unsynchronized) {
-    c.run_start = work.posted_at;
-    c.run_first = work.kernel;
-    c.run_launches = c.run_told = 0;
-    c.run_predicted_us = 0;
-  }
-  c.run_last = work.posted_at;
-  c.run_predicted_us += work.predicted_us;
-  c.run_told += work.predicted_us > 0 ? 1 : 0;
-  ++c.run_launches;
-  c.unsynchronized = true;
-}
-
-// A run of the client ended that nobody else as important or more was beside. What the client did
-// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
-// it did nothing, for want of requests.
-void Scheduler::State::compare_run(Client& c, TimeNs at) {
-  if (!alone_since(c, c.run_start, c.priority)) return c.account.end_run(0, 0, true);
-  const bool alone = alone_since(c, c.run_start, kPriorityLowest);
-  const double us = to_us(at - c.run_start);
-  const double launching_us = std::min(us, to_us(std::max(TimeNs{0}, c.run_last - c.run_start)));
-  // As many were left to run behind the last launch as the driver queues: it held up the host.
-  const bool full = c.run_launches >= kQueueFull &&
-                    (us - launching_us) * c.run_told >= kQueueFull * c.run_predicted_us;
-  const double apart_us = to_us(c.run_start - std::exchange(c.run_end, at));
-  const uint64_t kind = RunComparison::kind_of(c.run_first, c.run_launches);
-  const double alone_us =
-      c.runs.add(kind, us, full ? RunComparison::kHeldUp : launching_us, alone, clock);
-  c.account.end_run(us, alone_us, !alone);
-  if (alone_us == 0) return;
-  if (!active_below(c.priority).empty()) {
-    ++runs_above.count;
-    runs_above.took_us += us;
-    runs_above.alone_us += alone_us;
-  }
-  RunTimes& sum = runs_of[static_cast<size_t>(c.priority)];
-  ++sum.count;
-  const double before_us = std::min(apart_us, alone_us);
-  sum.took_us += before_us + us;
-  sum.alone_us += before_us + alone_us;
-  sum.pauses_us += before_us;
-}
-
-RunTimes Scheduler::State::runs(int priority) const {
-  RunTimes all;
-  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
-    const RunTimes& sum = runs_of[static_cast<size_t>(p)];
-    all.count += sum.count;
-    all.took_us += sum.took_us;
-    all.alone_us += sum.alone_us;
-    all.pauses_us += sum.pauses_us;
-  }
-  return all;
-}
-
-RunTimes Scheduler::runs_above() const { return state_->runs_above; }
-
-bool Scheduler::State::comparing(int priority) const {
-  const auto above = active_above(priority);
-  return std::any_of(above.begin(), above.end(),
-                     [&](const Client* c) { return c->runs.comparing(clock); });
 }
 
 }  // namespace heddle::core

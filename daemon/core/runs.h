@@ -1,6 +1,6 @@
 // How long a client's runs take beside less important work, against the same runs alone.
 //
-// A run (measure.cc) is what a client does between two synchronizing calls. No prediction says what
+// A run (learning.h) is what a client does between two synchronizing calls. No prediction says what
 // the work let in beside it costs it: blocks that hold SMs, caches, memory bandwidth, a gap that
 // came out shorter. But a program repeats its runs, so it can be measured: they are told apart by
 // their first kernel and, roughly, their number of launches, and of each kind it is known how long

@@ -95,7 +95,7 @@ struct ClientStatus {
   uint32_t kernels = 0;
   uint32_t runs = 0;      // measured, of Config::measure_runs
   bool profiled = false;  // measured enough, or known from a profile
-  // The bound (bound.cc): the most that what less important clients have in flight adds, or has
+  // The bound (bounds.h): the most that what less important clients have in flight adds, or has
   // added under this policy, to one of its gaps, kUnlimitedUs if nothing limits them; how many of
   // its gaps ended while something was in flight, how many of those were exceeded, and the launch
   // that did by most, with its kernel's name while its client is there.

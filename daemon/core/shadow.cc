@@ -16,14 +16,14 @@ Scheduler::Shadow::Shadow(State& state, Policy* live, Policy& candidate, const S
     end("the candidate faulted", true);
     return;
   }
-  for (const ClientId id : s_.client_ids) {
+  for (const ClientId id : s_.roster.ids()) {
     meet(id);
-    if (!s_.find(id)->active) continue;
+    if (!s_.roster.find(id)->active) continue;
     const auto active = [&] { return candidate_.client_active(*this, id); };
     choices_[id].take(ask<WindowVerdict>(false, active));
   }
-  for (uint32_t slot = 0; slot < s_.waiting.size(); ++slot) {
-    if (s_.waiting[slot].client != nullptr) watch(slot);
+  for (uint32_t slot = 0; slot < s_.asks.slots(); ++slot) {
+    if (s_.asks[slot].client != nullptr) watch(slot);
   }
 }
 
@@ -41,10 +41,10 @@ ShadowReport Scheduler::Shadow::report() const {
   if (!over()) all.now = s_.clock;
   all.clients = counted_;
   for (ShadowOfClient& one : all.clients) {
-    const Client* c = s_.find(one.id);
+    const Client* c = s_.roster.find(one.id);
     one.there = c != nullptr;
     if (c == nullptr) continue;
-    one.live_window_us = c->window_us;
+    one.live_window_us = c->standing.window_us;
     one.window_us = window_of(*c);
   }
   return all;
@@ -105,14 +105,14 @@ double Scheduler::Shadow::in_flight_us(const Client* of) const {
   for (uint32_t slot = 0; slot < launches_.size(); ++slot) {
     const Launch& launch = launches_[slot];
     if (launch.id == 0 || launch.let_go < 0) continue;
-    if (of != nullptr && s_.waiting[slot].client != of) continue;
+    if (of != nullptr && s_.asks[slot].client != of) continue;
     us += std::max(0.0, launch.predicted_us - to_us(s_.clock - launch.let_go));
   }
   return us;
 }
 
 bool Scheduler::Shadow::at_work(const Client& c) const {
-  return !c.outstanding.empty() || in_flight_us(&c) > 0;
+  return !c.work.outstanding.empty() || in_flight_us(&c) > 0;
 }
 
 void Scheduler::Shadow::forget(uint32_t slot) {
@@ -127,24 +127,24 @@ void Scheduler::Shadow::let_go(uint32_t slot) {
   if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(launch.id);
   launch.queue = -1;
   launch.let_go = s_.clock;
-  launch.predicted_us = s_.predict(*s_.waiting[slot].client, s_.waiting[slot].kernel);
+  launch.predicted_us = s_.asks[slot].client->predict_us(s_.asks[slot].kernel);
 }
 
 // The launch asks, in the candidate's world as well; unless it would not have had to there, under a
 // window that is longer.
 void Scheduler::Shadow::watch(uint32_t slot) {
   if (slot >= launches_.size()) launches_.resize(slot + 1);
-  if (launches_[slot].id != s_.id_of(slot)) {
+  if (launches_[slot].id != s_.asks.id_of(slot)) {
     forget(slot);
-    launches_[slot].id = s_.id_of(slot);
+    launches_[slot].id = s_.asks.id_of(slot);
   }
   if (over() || !holds(slot)) return;
-  const Client& c = *s_.waiting[slot].client;
+  const Client& c = *s_.asks[slot].client;
   const uint32_t window_us = window_of(c);
-  if (window_us > c.window_us && c.remaining_us(s_.clock) < window_us) return let_go(slot);
+  if (window_us > c.standing.window_us && c.remaining_us(s_.clock) < window_us) return let_go(slot);
   const uint64_t skipped = so_far_.skipped;
   const auto verdict =
-      ask<EnqueueVerdict>(true, [&] { return candidate_.enqueue(*this, s_.id_of(slot)); });
+      ask<EnqueueVerdict>(true, [&] { return candidate_.enqueue(*this, s_.asks.id_of(slot)); });
   launches_[slot].unseen = so_far_.skipped != skipped;
   if (verdict.result == HookResult::kDecided && verdict.run) let_go(slot);
 }
@@ -166,8 +166,8 @@ bool Scheduler::Shadow::decide_once() {
   LaunchId pick = verdict.run;
   if (!decided || pick == 0) pick = s_.pick_builtin(decided, this);
   if (pick == 0) return false;
-  const uint32_t slot = s_.slot_of(pick);
-  if (slot == State::kNoSlot || !holds(slot)) {
+  const uint32_t slot = s_.asks.slot_of(pick);
+  if (slot == kNoAsk || !holds(slot)) {
     end("the candidate ran a launch that does not wait", true);
     return false;
   }
@@ -184,18 +184,18 @@ ShadowCounts& Scheduler::Shadow::counts_of(const Client& c) {
   ShadowOfClient& fresh = counted_.emplace_back();
   if (counted_.size() < kCountedMax) {
     fresh.id = c.id;
-    fresh.priority = c.priority;
-    fresh.name = c.name;
-    fresh.label = c.label;
+    fresh.priority = c.rule.priority;
+    fresh.name = c.who.name;
+    fresh.label = c.who.label;
   }
   return fresh.counts;
 }
 
 void Scheduler::Shadow::granted(uint32_t slot, Decider decider) {
   if (over()) return;
-  const Waiting& w = s_.waiting[slot];
+  const Waiting& w = s_.asks[slot];
   ShadowCounts& counts = counts_of(*w.client);
-  const bool known = slot < launches_.size() && launches_[slot].id == s_.id_of(slot);
+  const bool known = slot < launches_.size() && launches_[slot].id == s_.asks.id_of(slot);
   const Launch launch = known ? launches_[slot] : Launch{};
   const bool held = launch.let_go < 0;
   if (!known || launch.unseen || decider == Decider::kBypass ||
@@ -274,7 +274,7 @@ KernelVerdict Scheduler::Shadow::kernel_init(Gpu& gpu, const LaunchView& kernel)
 EnqueueVerdict Scheduler::Shadow::enqueue(Gpu& gpu, LaunchId id) {
   EnqueueVerdict verdict;
   if (live_ != nullptr) verdict = live_->enqueue(gpu, id);
-  watch(s_.slot_of(id));
+  watch(s_.asks.slot_of(id));
   if (verdict.result == HookResult::kDecided && verdict.run) decide();  // no dispatch comes first
   return verdict;
 }
@@ -321,7 +321,7 @@ GpuView Scheduler::Shadow::gpu() const {
 
 bool Scheduler::Shadow::client(ClientId id, ClientView& view) const {
   if (!s_.client(id, view)) return false;
-  const Client& c = *s_.find(id);
+  const Client& c = *s_.roster.find(id);
   view.window_us = window_of(c);
   view.inflight_us += in_flight_us(&c);
   return true;
@@ -336,13 +336,13 @@ QueueId Scheduler::Shadow::queue_create(std::string_view name) {
 }
 
 bool Scheduler::Shadow::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = s_.slot_of(id);
-  if (slot == State::kNoSlot || !holds(slot) || queue >= queues_.size()) return false;
+  const uint32_t slot = s_.asks.slot_of(id);
+  if (slot == kNoAsk || !holds(slot) || queue >= queues_.size()) return false;
   Launch& launch = launches_[slot];
   if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(id);
   launch.queue = static_cast<int32_t>(queue);
-  const Waiting& w = s_.waiting[slot];
-  queues_[queue].insert(id, key, w.turn_us, w.arrival, s_.predict(*w.client, w.kernel));
+  const Waiting& w = s_.asks[slot];
+  queues_[queue].insert(id, key, w.turn_us, w.arrival, w.client->predict_us(w.kernel));
   return true;
 }
 
@@ -360,7 +360,7 @@ size_t Scheduler::Shadow::queue_len(QueueId queue) const {
 }
 
 bool Scheduler::Shadow::set_window(ClientId id, uint32_t window_us, double for_us) {
-  if (s_.find(id) == nullptr) return false;
+  if (s_.roster.find(id) == nullptr) return false;
   choices_[id].set(window_us, to_ns(for_us), s_.clock);
   return true;
 }

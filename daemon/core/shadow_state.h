@@ -76,8 +76,8 @@ struct Scheduler::Shadow final : Policy, Gpu {
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId) const override;
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
-  bool set_launch_priority(ClientId id, int) override { return s_.find(id) != nullptr; }
-  bool resize(ClientId id) override { return s_.find(id) != nullptr; }
+  bool set_launch_priority(ClientId id, int) override { return s_.roster.find(id) != nullptr; }
+  bool resize(ClientId id) override { return s_.roster.find(id) != nullptr; }
 
  private:
   static constexpr int kInARow = 8;           // launches that the candidate lets go at one event

@@ -6,13 +6,11 @@
 namespace heddle::core {
 
 void Scheduler::State::set_terms(Client& c, const TermsBody& terms) {
-  c.priority = terms.priority;
-  c.share = terms.share > 0 ? terms.share : 1;
-  c.slo_ms = terms.slo_ms;
-  promises -= c.account.promised() ? 1 : 0;
-  c.account.promise(static_cast<double>(terms.slowdown_max));
-  promises += c.account.promised() ? 1 : 0;
-  c.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
+  c.rule.priority = terms.priority;
+  c.rule.share = terms.share > 0 ? terms.share : 1;
+  c.rule.slo_ms = terms.slo_ms;
+  promises.promise(c, static_cast<double>(terms.slowdown_max));
+  c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 
 // To a policy that does not hear of updates the client leaves and comes back, with what it waits
@@ -24,28 +22,22 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   }
   const bool updates = policy != nullptr && policy->hears_updates();
   if (policy != nullptr && !updates) faulted(policy->client_exit(*this, c.id));
-  std::erase(active, &c);
   set_terms(c, terms);
-  if (c.active) insert_active(c);
-  c.added_us_max = 0;
-  c.window_sent = false;  // its launch priority may be another
+  roster.move(c);
+  c.bound.added_us_max = 0;
+  c.standing.window_sent = false;  // its launch priority may be another
   windows_dirty = dispatch_wanted = true;
   if (updates) return apply(c, policy->client_update(*this, c.id));
-  c.forget_policy();
+  c.standing.forget_policy();
   if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
   if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
-  for (uint32_t slot = 0; slot < waiting.size(); ++slot) {
-    Waiting& w = waiting[slot];
+  for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
+    Waiting& w = asks[slot];
     if (w.client != &c) continue;
-    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(id_of(slot));
+    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(asks.id_of(slot));
     w.queue = -1;
     enqueue(slot);
   }
-}
-
-void Scheduler::State::insert_active(Client& c) {
-  const auto less = [&](const Client* other) { return other->priority <= c.priority; };
-  active.insert(std::partition_point(active.begin(), active.end(), less), &c);
 }
 
 }  // namespace heddle::core

@@ -7,23 +7,24 @@ namespace heddle::core {
 // taken for busy until it synchronizes, or for as long as a client may be silent.
 void Scheduler::State::on_unobserved(Client& c, const Event& e) {
   count_untold(c, e.untold.launches);
-  c.gap_open = c.unsynchronized = false;  // an open gap is not over
-  c.last_kernel = kUnknownKernel;
+  c.rhythm.gap_open = c.run.going = false;  // an open gap is not over
+  c.rhythm.last_kernel = kUnknownKernel;
   touch(c, e.at);
-  c.unseen_until = kNever;
+  c.work.unseen_until = kNever;
 }
 
 void Scheduler::State::on_observed(Client& c, const Event& e) {
   count_untold(c, e.untold.launches);
-  if (c.unobserved()) c.unseen_until = e.at + to_ns(config.idle_us);
+  if (c.work.unobserved()) c.work.unseen_until = e.at + to_ns(config.idle_us);
 }
 
 void Scheduler::State::count_untold(Client& c, uint64_t launches) {
-  c.context.forget();
-  if (c.launches > 0) {
-    charge(c, static_cast<double>(launches) * (c.worked_us / static_cast<double>(c.launches)));
+  c.rhythm.context.forget();
+  if (c.told.launches > 0) {
+    charge(c, static_cast<double>(launches) *
+                  (c.gpu_time.worked_us / static_cast<double>(c.told.launches)));
   }
-  c.launches += launches;
+  c.told.launches += launches;
   stats.posted += launches;
 }
 
@@ -32,16 +33,16 @@ void Scheduler::State::count_untold(Client& c, uint64_t launches) {
 void Scheduler::State::on_row(Client& c, const Event& e) {
   if (e.untold.launches == 0) return;
   count_untold(c, e.untold.launches);
-  c.last_kernel = kUnknownKernel;
+  c.rhythm.last_kernel = kUnknownKernel;
   if (!c.active) touch(c, e.at);
-  c.gap_open = false;
+  c.rhythm.gap_open = false;
   Work last;
   last.posted_at = e.at;
-  last.kernel = c.last_kernel = e.untold.kernel;
-  count_run(c, last);
-  c.run_launches += static_cast<uint32_t>(e.untold.launches) - 1;
+  last.kernel = c.rhythm.last_kernel = e.untold.kernel;
+  c.run.launched(last.kernel, last.posted_at, 0);
+  c.run.launches += static_cast<uint32_t>(e.untold.launches) - 1;
   const TimeNs backlog = e.at + to_ns(static_cast<double>(e.untold.backlog_us));
-  c.set_busy_until(std::max(c.busy_until, backlog), e.at);
+  c.work.set_busy_until(std::max(c.work.busy_until, backlog), e.at);
 }
 
 }  // namespace heddle::core

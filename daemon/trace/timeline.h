@@ -15,7 +15,7 @@ struct KernelTrack {
   core::KernelBody body{};
   std::vector<float> measured_us;
   double learned_us = 0;  // how long a core took it for at the end: timed, of the task's profile,
-                          // or inferred from when queues ended (core/measure.cc)
+                          // or inferred from when queues ended (core/learning.h)
   uint64_t launches = 0;
 
   double median_us() const;  // 0 if it was never measured

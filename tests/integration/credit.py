@@ -15,7 +15,7 @@ import stage  # noqa: E402
 from setting import expect  # noqa: E402
 
 SECONDS = 3
-SWITCH_US, NOTICE_US = 70, 70  # what any bound holds, time-sliced (daemon/core/bound.cc)
+SWITCH_US, NOTICE_US = 70, 70  # what any bound holds, time-sliced (daemon/core/bounds.cc)
 
 
 def check(where):

@@ -1,6 +1,6 @@
 // What the core holds at most, filled: it goes on with what it knows, and takes nothing of one for
 // another's.
-#include "daemon/core/client.h"
+#include "daemon/core/client/client.h"
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {

@@ -1,14 +1,8 @@
-#include "daemon/core/client.h"
+#include "daemon/core/client/outstanding.h"
 
 #include <algorithm>
 
 namespace heddle::core {
-
-uint32_t Kernel::waves_on(SmCount sms) const {
-  if (is_graph()) return 1;
-  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms.get());
-  return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
-}
 
 double Outstanding::longest_hold_us() const {
   double longest = 0;
@@ -125,28 +119,6 @@ void Undated::forget(uint16_t stream) {
   for (Work& work : launches_) {
     if (work.stream == stream) work = {};
   }
-}
-
-double Client::remaining_us(TimeNs now) const {
-  if (!busy(now)) return 0;
-  const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
-  if (leased()) return by_clock;
-  const double most_us = static_cast<double>(kClaimedNs) / 1e3;
-  return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
-}
-
-double Client::gap_length_us(TimeNs now) const {
-  const GapEstimate* gap = gap_estimate();
-  return busy(now) || gap == nullptr ? 0 : gap->low_us();
-}
-
-double Client::gap_left_us(TimeNs now) const {
-  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - gap_start) / 1e3);
-}
-
-double Client::patience_us(double idle_us, double idle_us_max) const {
-  const GapEstimate* gap = gap_estimate();
-  return std::max(idle_us, std::min(idle_us_max, gap != nullptr ? gap->high_us() : 0));
 }
 
 }  // namespace heddle::core

@@ -1,0 +1,86 @@
+#include "daemon/core/asks.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+namespace {
+
+// A client asks again only when its last launch was let go, and lost no turn by that.
+constexpr double kTurnLagUs = 2000;
+
+}  // namespace
+
+uint32_t Asks::slot_of(LaunchId id) const {
+  const uint32_t slot = static_cast<uint32_t>(id) - 1;
+  if (slot >= waiting_.size() || waiting_[slot].client == nullptr) return kNoAsk;
+  return waiting_[slot].generation == static_cast<uint32_t>(id >> 32) ? slot : kNoAsk;
+}
+
+LaunchId Asks::id_of(uint32_t slot) const {
+  return LaunchId{waiting_[slot].generation} << 32 | (slot + 1);
+}
+
+uint32_t Asks::find(const Client& c, const LaunchBody& b) const {
+  const uint32_t slot =
+      b.thread < c.asking.by_thread.size() ? c.asking.by_thread[b.thread] : kNoAsk;
+  return slot != kNoAsk && waiting_[slot].ask_seq == b.ask_seq ? slot : kNoAsk;
+}
+
+bool Asks::waits(const Client& c, uint16_t thread) const {
+  return thread < c.asking.by_thread.size() && c.asking.by_thread[thread] != kNoAsk;
+}
+
+uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
+  if (free_.empty()) {
+    free_.push_back(slots());
+    waiting_.emplace_back();
+  }
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  Waiting& w = waiting_[slot];
+  w.client = &c;
+  w.asked_at = at;
+  w.arrival = ++arrivals_;
+  w.stream_seq = b.stream_seq;
+  w.kernel = b.kernel;
+  w.ask_seq = b.ask_seq;
+  w.queue = -1;
+  w.stream = b.stream;
+  w.thread = b.thread;
+  w.kind = b.kind;
+  w.unmovable = b.unmovable;
+  if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoAsk);
+  c.asking.by_thread[b.thread] = slot;
+  if (c.asking.queued++ == 0) c.asking.asking_since = at;
+  ++count_;
+  return slot;
+}
+
+void Asks::release(uint32_t slot) {
+  Waiting& w = waiting_[slot];
+  --w.client->asking.queued;
+  w.client->asking.by_thread[w.thread] = kNoAsk;
+  --count_;
+  w.client = nullptr;
+  ++w.generation;
+  free_.push_back(slot);
+}
+
+void Asks::served(const Waiting& w) {
+  double& last = turn_us_[static_cast<size_t>(w.client->rule.priority)];
+  last = std::max(last, w.turn_us);
+}
+
+// Equals share the GPU's time by their weights: start-time fair queueing (Goyal, Vin and Cheng,
+// SIGCOMM 1996). A turn begins where the client's last one ends, so that threads buy no share, and
+// not long before the last that was served, so that neither does a pause.
+void Asks::take_turn(uint32_t slot) {
+  Waiting& w = waiting_[slot];
+  Client& c = *w.client;
+  w.turn_us =
+      std::max(c.asking.turn_us, turn_us_[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
+  c.asking.turn_us =
+      w.turn_us + std::max(1.0, c.predict_us(w.kernel) + w.by_credit_us) / c.rule.share;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,64 @@
+// The launches that wait for a grant, by slot: one of a thread. Slots are used again, so a policy's
+// handle carries the slot's generation.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "daemon/core/client/client.h"
+
+namespace heddle::core {
+
+struct Waiting {
+  Client* client = nullptr;  // nullptr: the slot is free
+  TimeNs asked_at = 0;
+  double turn_us = 0;  // equals are served in this order, and then as they came
+  uint64_t arrival = 0;
+  uint64_t stream_seq = 0;
+  double by_credit_us = 0;  // LaunchView's
+  uint32_t generation = 1;
+  uint32_t kernel = kUnknownKernel;
+  uint32_t ask_seq = 0;
+  int32_t queue = -1;  // of the policy; -1: the built-in serves it
+  uint16_t stream = 0;
+  uint16_t thread = 0;
+  LaunchKind kind = LaunchKind::kKernel;
+  bool unmovable = false;
+
+  bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
+};
+
+class Asks {
+ public:
+  Asks() { waiting_.reserve(256); }
+
+  size_t count() const { return count_; }
+  uint32_t slots() const { return static_cast<uint32_t>(waiting_.size()); }
+  Waiting& operator[](uint32_t slot) { return waiting_[slot]; }
+  const Waiting& operator[](uint32_t slot) const { return waiting_[slot]; }
+  std::span<Waiting> all() { return waiting_; }  // free slots too
+  std::span<const Waiting> all() const { return waiting_; }
+
+  uint32_t slot_of(LaunchId id) const;  // kNoAsk if it is stale
+  LaunchId id_of(uint32_t slot) const;
+  // The ask of that number, if its thread still waits; else kNoAsk.
+  uint32_t find(const Client& client, const LaunchBody& launch) const;
+  bool waits(const Client& client, uint16_t thread) const;
+
+  // The thread waits for none yet.
+  uint32_t add(Client& client, const LaunchBody& launch, TimeNs at);
+  void release(uint32_t slot);
+  void take_turn(uint32_t slot);
+  // It was let go: whoever pauses does not fall behind its turn by long.
+  void served(const Waiting& ask);
+
+ private:
+  std::vector<Waiting> waiting_;
+  std::vector<uint32_t> free_;
+  size_t count_ = 0;
+  uint64_t arrivals_ = 0;
+  std::array<double, kPriorityCount> turn_us_{};  // of the last that was served
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,111 @@
+#include "daemon/core/bounds.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+namespace {
+
+// From the end of work until its client says so: a nap between two looks of a waiting thread
+// (shim/admission/gate.cc, 60 µs), and the marker's own delay (measured: 7 µs).
+constexpr double kNoticeUs = 70;
+// From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
+// calls the driver.
+constexpr double kReachUs = 20;
+
+}  // namespace
+
+// True if the blocks of `above` are placed before those of `below` that wait for room.
+bool Bounds::goes_first(const Client& above, const Client& below) const {
+  return now_.config.mps && above.launch_priority(now_.config) < below.launch_priority(now_.config);
+}
+
+// Of what the client has in flight, what is in nobody's way: time-sliced an SM set keeps nobody's
+// SMs free.
+double Bounds::on_sets_us(const Client& c) const {
+  return now_.config.mps ? std::min(c.work.outstanding.on_sets_us(), c.remaining_us(now_.clock))
+                         : 0;
+}
+
+// Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
+// granted, its credit included; whoever has a window, that and one launch more, or one in each of
+// its free streams, known or not yet.
+double Bounds::bound_us(const Client& c) const {
+  double sum_us = 0, hold_us = 0;
+  for (const Client* other : roster_.below(c.rule.priority)) {
+    const bool gated = other->standing.window_us == kWindowGated;
+    if (goes_first(c, *other)) {
+      const double in_flight_us = other->work.outstanding.longest_hold_us();
+      hold_us = std::max(
+          {hold_us, gated ? other->standing.credit_us : other->work.longest_hold_us, in_flight_us});
+    } else if (other->standing.leased()) {
+      return kUnlimitedUs;
+    } else {
+      const double in_flight_us = other->remaining_us(now_.clock) - on_sets_us(*other);
+      const double launches = std::max(
+          1u, std::min(other->standing.free_streams, other->work.outstanding.used_streams()));
+      const double window_us = other->standing.window_us + launches * other->work.longest_us;
+      sum_us +=
+          gated ? in_flight_us + other->standing.credit_us : std::max(in_flight_us, window_us);
+    }
+  }
+  const double in_the_way_us = sum_us + hold_us;
+  return in_the_way_us > 0 ? in_the_way_us + now_.config.switch_us + kNoticeUs : 0;
+}
+
+// Whether work that was in the way when the gap ended still is, so that it may yet be judged; not
+// for what is measured alone, or a client of many short gaps would have few of them judged.
+bool Bounds::still_in_the_way(const Client& c) const {
+  const TimeNs since = c.bound.last.at;
+  const auto below = roster_.below(c.rule.priority);
+  return !c.bound.last.judged && std::any_of(below.begin(), below.end(), [&](const Client* other) {
+    return other->work.outstanding.any_from(since) &&
+           (other->work.done_at < since || !goes_first(c, *other));
+  });
+}
+
+void Bounds::gap_ended(Client& c, TimeNs at) {
+  if (at <= c.rhythm.gap_start) return;  // between a row and what tells of it nobody is let in
+  const double bound = bound_us(c);
+  if (bound == 0) return;
+  if (!still_in_the_way(c)) c.bound.last = {at, bound, c.gpu_time.worked_us, bound == kUnlimitedUs};
+  c.bound.added_us_max = std::max(c.bound.added_us_max, bound);
+  ++c.bound.gaps_filled;
+  ++now_.stats.gaps_filled;
+}
+
+// Work of `c` is seen to be done, and the last before it at `done_before`. Under MPS only what ran
+// as the gap ended tells when the blocks ended that were on the GPU, for all else waits for those
+// above: the first of what was in flight, unless it was let go just before, or what was measured
+// and began before (or by the notice later); and only a kernel of one wave. Time-sliced it waits in
+// their slices, which are taken off. What a thread began to look for when the bound was over may
+// have ended long before, unless its measured time says otherwise.
+void Bounds::work_done(const Client& c, const Work& work, TimeNs at, float measured_us,
+                       TimeNs done_before) {
+  if (now_.config.mps && !work.sm_set.empty()) return;
+  TimeNs looks_since = c.asking.queued > 0 ? c.asking.asking_since : kNever;
+  if (c.work.waiting_since != 0) looks_since = std::min(looks_since, c.work.waiting_since);
+  for (Client* above : roster_.above(c.rule.priority)) {
+    EndedGap& gap = above->bound.last;
+    if (gap.judged || work.posted_at > gap.at) continue;
+    const bool looked = looks_since <= gap.at + to_ns(gap.bound_us - kNoticeUs);
+    if (!looked && measured_us == 0) continue;
+    const TimeNs ended = looked ? at : work.posted_at + to_ns(static_cast<double>(measured_us));
+    double lasted_us = to_us(ended - gap.at);
+    if (goes_first(*above, c)) {
+      const double began_us = lasted_us - static_cast<double>(measured_us);  // after the gap's end
+      const bool ran = looked && measured_us > 0 && began_us <= kNoticeUs;
+      if ((done_before >= gap.at && !ran) || work.hold_us < work.predicted_us) continue;
+      if (work.posted_at + to_ns(kReachUs + now_.config.switch_us) > gap.at) continue;
+      if (measured_us > 0) lasted_us = std::min(lasted_us, static_cast<double>(measured_us));
+    } else if (!now_.config.mps) {
+      lasted_us -= above->gpu_time.worked_us - gap.worked_us;
+    }
+    if (lasted_us <= gap.bound_us) continue;
+    ++now_.stats.bound_violations;
+    const double before_us = to_us(gap.at - work.posted_at);
+    above->bound.exceeded(
+        {c.id, work.kernel, lasted_us, gap.bound_us, before_us, work.predicted_us, measured_us});
+  }
+}
+
+}  // namespace heddle::core

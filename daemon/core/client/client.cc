@@ -1,0 +1,128 @@
+#include "daemon/core/client/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/builtin.h"
+#include "daemon/model/right_size.h"
+
+namespace heddle::core {
+
+uint32_t Kernel::waves_on(SmCount sms) const {
+  if (is_graph()) return 1;
+  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms.get());
+  return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
+}
+
+double Known::predict_us(uint32_t index, Context before) const {
+  const Kernel* k = kernel(index);
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(before) : typical_us;
+}
+
+double OnDevice::remaining_us(TimeNs now, bool leased) const {
+  if (now >= busy_deadline(leased)) return 0;
+  const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
+  if (leased) return by_clock;
+  const double most_us = static_cast<double>(kClaimedNs) / 1e3;
+  return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
+}
+
+void OnDevice::follow(const Work& work) {
+  if (work.posted_at >= busy_until) untimed.clear();
+  set_busy_until(std::max(busy_until, work.posted_at) + to_ns(work.predicted_us), work.posted_at);
+  longest_us = std::max(longest_us, work.predicted_us);
+  longest_hold_us = std::max(longest_hold_us, work.hold_us);
+}
+
+void Run::launched(uint32_t kernel, TimeNs at, double us) {
+  if (!going) {
+    start = at;
+    first = kernel;
+    launches = told = 0;
+    predicted_us = 0;
+  }
+  last = at;
+  predicted_us += us;
+  told += us > 0 ? 1 : 0;
+  ++launches;
+  going = true;
+}
+
+double Run::launching_us(TimeNs at) const {
+  constexpr uint32_t kQueueFull = 900;  // nearly as many as the driver queues
+  const double us = to_us(at - start);
+  const double launching_us = std::min(us, to_us(std::max(TimeNs{0}, last - start)));
+  const bool full =
+      launches >= kQueueFull && (us - launching_us) * told >= kQueueFull * predicted_us;
+  return full ? RunComparison::kHeldUp : launching_us;
+}
+
+const Granted* Standing::use_credit(uint16_t thread, double predicted_us) {
+  if (thread >= by_thread.size()) return nullptr;
+  Granted& granted = by_thread[thread];
+  const double used_us = std::min(granted.credit_us, predicted_us);
+  granted.credit_us -= used_us;
+  granted.used_us += used_us;
+  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - used_us);
+  return &granted;
+}
+
+double Standing::end_credit(uint16_t thread) {
+  if (thread >= by_thread.size()) return 0;
+  Granted& granted = by_thread[thread];
+  const double left_us = std::exchange(granted.credit_us, 0);
+  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - left_us);
+  return std::exchange(granted.used_us, 0);
+}
+
+SmSet Client::set_of(uint32_t index) const {
+  const Kernel* k = kernel(index);
+  if (k == nullptr || k->size.get() == 0) return place.window_set;
+  return place.set_of(k->size);
+}
+
+// By its curve if it was measured; else its blocks come in more waves there, each as long as
+// before, and a graph takes as long as anywhere.
+double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
+  if (set.empty()) return 1;
+  const double us = us_on_groups(k.stats->metrics, whole_us, place.groups, set.count());
+  return us > 0 ? us / whole_us
+                : static_cast<double>(k.waves_on(place.groups.sms_of(set))) / k.waves;
+}
+
+void Client::predict(Work& launch) const {
+  launch.predicted_us = launch.hold_us = predict_us(launch.kernel);
+  launch.before = rhythm.context;
+  const Kernel* k = kernel(launch.kernel);
+  if (k == nullptr) return;
+  launch.hold_us /= k->waves;
+  launch.predicted_us *= stretch(*k, launch.predicted_us, launch.sm_set);
+}
+
+int8_t Client::launch_priority(const Config& config) const {
+  return standing.launch_priority != kBuiltinPriority
+             ? static_cast<int8_t>(standing.launch_priority)
+             : builtin_launch_priority(rule.priority, config);
+}
+
+SmSet Client::runs_on() const {
+  const SmSet set =
+      work.outstanding.empty() ? set_of(rhythm.last_kernel) : work.outstanding.sm_set();
+  return set.or_if_empty(place.sm_set);
+}
+
+double Client::gap_length_us(TimeNs now) const {
+  const GapEstimate* gap = gap_estimate();
+  return busy(now) || gap == nullptr ? 0 : gap->low_us();
+}
+
+double Client::gap_left_us(TimeNs now) const {
+  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
+}
+
+double Client::patience_us(double idle_us, double idle_us_max) const {
+  const GapEstimate* gap = gap_estimate();
+  return std::max(idle_us, std::min(idle_us_max, gap != nullptr ? gap->high_us() : 0));
+}
+
+}  // namespace heddle::core

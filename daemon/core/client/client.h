@@ -1,0 +1,130 @@
+// One client on one device: parts that change together, each with its verbs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/core/budget.h"
+#include "daemon/core/client/gap_bound.h"
+#include "daemon/core/client/kernel.h"
+#include "daemon/core/client/on_device.h"
+#include "daemon/core/client/rhythm.h"
+#include "daemon/core/client/standing.h"
+#include "daemon/core/explain.h"
+#include "daemon/core/gpu_time.h"
+#include "daemon/core/waits.h"
+
+namespace heddle::core {
+
+// What the administrator's rules give it.
+struct Rule {
+  int priority = kPriorityLowest;
+  bool fail_closed = false;
+  uint32_t window_max_us = kWindowLeased;
+  double share = 1, slo_ms = 0;
+};
+
+struct Who {
+  uint64_t task = 0;
+  std::string name, label;
+  uint32_t pid = 0, uid = 0;
+};
+
+inline constexpr uint32_t kNoAsk = 0xffffffff;
+
+// Its launches that wait for a grant.
+struct Asking {
+  uint32_t queued = 0;              // so many,
+  TimeNs asking_since = 0;          // and since when there are any
+  std::vector<uint32_t> by_thread;  // where the thread's ask waits, kNoAsk: it has none
+  double turn_us = 0;               // when its next turn begins (Asks::take_turn)
+};
+
+// What was promised to it, and what it does to others' promises.
+struct Promised {
+  RecentMix mix;    // while anybody was promised anything
+  Account account;  // of what it was promised itself
+};
+
+// For whoever asks: how long what was granted had waited, and why the last ones did.
+struct Told {
+  uint64_t launches = 0, granted = 0;
+  Waits waits;
+  PastWaits past_waits;
+};
+
+// Where its launches may run.
+struct Place {
+  SmGroups groups{};
+  SmSet sm_set{};      // by rule, empty: all
+  SmFamily family;     // its SM sets, as long as it is attached
+  ipc::SmRing ring;    // and where they lie
+  SmSet window_set{};  // its rule's, or cut by isolation
+  bool sized = false;  // some kernel has a size, or a priority, of its own
+
+  // The set of that many groups, the ring's first, within what the client is cut to.
+  SmSet set_of(GroupCount size) const {
+    return ipc::ring_groups(size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+  }
+  GroupCount size_for(SmCount sm) const { return groups.size_for(sm, family.sizes, ring, sm_set); }
+};
+
+struct Client {
+  // What each event looks at in every active client.
+  ClientId id = 0;
+  // Time alone changes nothing before then (State::settle); 0: it is not known when it does.
+  TimeNs settled_until = 0;
+  bool active = false;
+  bool at_work = false;  // it was busy as it was last settled
+  Rule rule;
+  OnDevice work;
+  Rhythm rhythm;
+  Standing standing;
+  Asking asking;
+  Run run;
+  Known known;
+  TimeShare gpu_time;
+  GapBound bound;
+  Promised promise;
+  Told told;
+  Who who;
+  Place place;
+
+  const Kernel* kernel(uint32_t index) const { return known.kernel(index); }
+  double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }
+  // A launch of the stream needs no room in the window.
+  bool is_free(uint16_t stream) const {
+    return work.outstanding.busy_streams() < standing.free_streams &&
+           !work.outstanding.is_busy(stream);
+  }
+  // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
+  bool held_back() const { return standing.choice.refused && rule.fail_closed; }
+
+  // The set of a launch that does not ask: of its kernel's size, within what the client is cut to.
+  SmSet set_of(uint32_t kernel) const;
+  // How many times longer the kernel takes in a set than the `whole_us` on all that the client has.
+  double stretch(const Kernel& kernel, double whole_us, SmSet set) const;
+  // How long the launch takes in its set.
+  void predict(Work& work) const;
+  // What its launches carry.
+  int8_t launch_priority(const Config& config) const;
+  // The SMs of what it has in flight, or else of what it launched last.
+  SmSet runs_on() const;
+
+  // True while work is, or must be taken to be, on the device.
+  bool busy(TimeNs now) const { return now < busy_deadline(); }
+  TimeNs busy_deadline() const { return work.busy_deadline(standing.leased()); }
+  double remaining_us(TimeNs now) const { return work.remaining_us(now, standing.leased()); }
+  // Predicted length of the present gap: 0 while busy or unknown.
+  double gap_length_us(TimeNs now) const;
+  // What is left of it.
+  double gap_left_us(TimeNs now) const;
+  // How long it may be silent before it counts as idle.
+  double patience_us(double idle_us, double idle_us_max) const;
+  const GapEstimate* gap_estimate() const {
+    const Kernel* k = kernel(rhythm.last_kernel);
+    return k != nullptr ? &k->stats->gap(rhythm.gap_synchronized) : nullptr;
+  }
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,57 @@
+// A kernel ID at a client, and what is known of all that it launches.
+#pragma once
+
+#include <vector>
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/policy.h"
+
+namespace heddle::core {
+
+// A kernel ID at a client.
+struct Kernel {
+  ipc::KernelFacts facts{};  // without the metrics, which its task has
+  uint32_t waves = 1;        // of its blocks on the SMs that its client has
+  KernelStats* stats = nullptr;
+  GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
+  bool timed = false;  // the policy wants the time of each launch
+  int launch_priority = kBuiltinPriority;
+  uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
+  // Last prediction that the client was told, and what else.
+  float hinted_us = 0;
+  uint8_t hinted_measure = 0;
+  GroupCount hinted_size{};
+  int hinted_priority = kBuiltinPriority;
+
+  bool is_graph() const { return facts.block_threads == 0; }
+  uint32_t waves_on(SmCount sms) const;  // never 0; of a graph 1
+  // The policy has said something of its launches.
+  bool sized() const { return size.get() != 0 || launch_priority != kBuiltinPriority; }
+};
+
+// What is known of a client's kernels, and its task's measurement stage.
+struct Known {
+  std::vector<Kernel> kernels;    // by index
+  TaskStats* measured = nullptr;  // its task's measurement stage
+  Quantile timed_us{0.5};         // median of its timed launches
+  double typical_us = 0;          // the same, the default estimate while there are none
+  // Where its user has no place left: kernels share an entry of this client alone, and go into no
+  // profile; its task has no stage.
+  KernelStats unplaced;
+  TaskStats unstaged{0, 0, true};
+  bool full = false;           // some kernel found no place
+  bool profile_grown = false;  // kernels were profiled that nobody took yet
+
+  // nullptr: it is not known.
+  const Kernel* kernel(uint32_t index) const {
+    return index < kernels.size() && kernels[index].stats != nullptr ? &kernels[index] : nullptr;
+  }
+  // How long the kernel takes on all SMs, after what its client launched before.
+  double predict_us(uint32_t kernel, Context before) const;
+  void timed(double us) {
+    timed_us.add(us);
+    typical_us = timed_us.value();
+  }
+};
+
+}  // namespace heddle::core

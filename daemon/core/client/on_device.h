@@ -1,0 +1,75 @@
+// What a client has on the device, and how that is known: launches, evidence, and until when it is
+// to be taken for busy.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "daemon/core/client/outstanding.h"
+
+namespace heddle::core {
+
+inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+
+// Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
+// for done. When its client is off the GPU and cannot report, it is given this much longer.
+inline constexpr TimeNs kEvidencePatienceNs = 20'000'000;
+// The same for a thread in a synchronizing call, which may have died there.
+inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
+// A row of launches that are not told goes on for this long at most (ipc/sparse.h), the last one's
+// kernel included.
+inline constexpr TimeNs kRowNs = 2'000'000;
+
+// Predicted work counts for so long at most after its client was last seen to launch, or to be done
+// with something: whoever claims more than it launches holds nobody up for longer.
+inline constexpr TimeNs kClaimedNs = 2'000'000'000;
+
+// A launch of a kernel that was not timed yet, and what it was taken for.
+struct UntimedLaunch {
+  uint32_t kernel = kUnknownKernel;
+  double predicted_us = 0;
+};
+
+struct OnDevice {
+  Outstanding outstanding;
+  Undated undated;
+  // When all that is outstanding is predicted to be done, as if it ran one after the other.
+  TimeNs busy_until = 0;
+  // A thread is inside a synchronizing call since then: work is outstanding whatever was predicted,
+  // until the call returns. 0: none.
+  TimeNs waiting_since = 0;
+  // For infer_durations: when the queue was predicted to end as that call began, and the launches
+  // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
+  TimeNs predicted_end = 0;
+  std::vector<UntimedLaunch> untimed;
+  // Until then what nobody told of may be on the device; kNever while its launches are not told.
+  TimeNs unseen_until = 0;
+  // Until then a thread may be launching without telling, each launch after a gap that is too
+  // short.
+  TimeNs row_until = 0;
+  TimeNs done_at = 0;  // when work of it was last seen to be done
+  // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
+  // who may be those that this client would hold up.
+  bool awaits_others = false;
+  double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
+
+  bool unobserved() const { return unseen_until == kNever; }
+  // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
+  // tell. A leased client's predicted end is believed, for its launches are never marked.
+  TimeNs busy_deadline(bool leased) const {
+    if (unobserved()) return kNever;
+    if (awaits_others) return busy_until;
+    if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
+    if (outstanding.empty()) return unseen_until;
+    return std::max(unseen_until, leased ? busy_until : busy_until + kEvidencePatienceNs);
+  }
+  // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
+  void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }
+  // Predicted time still to run.
+  double remaining_us(TimeNs now, bool leased) const;
+  // A launch goes to the device, predicted to run behind all that is there.
+  void follow(const Work& work);
+};
+
+}  // namespace heddle::core

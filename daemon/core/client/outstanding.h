@@ -1,0 +1,107 @@
+// Launches of one client that are on the device, or were not long ago.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/event.h"
+#include "daemon/core/placement.h"
+
+namespace heddle::core {
+
+// One launch that is on the device, or on its way there.
+struct Work {
+  uint64_t seq = 0;
+  TimeNs posted_at = 0;
+  double predicted_us = 0;
+  double waited_us = 0;
+  double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
+  Context before;      // what its client had launched
+  SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
+  uint32_t kernel = kUnknownKernel;
+  uint16_t stream = 0;
+  LaunchKind kind = LaunchKind::kKernel;
+  bool granted = false;
+};
+
+// Work of one client in posting order, completed per stream. Bounded: the oldest work is taken for
+// done when a client that never synchronizes fills it.
+class Outstanding {
+ public:
+  static constexpr uint32_t kWorkMax = 4096;  // the driver itself queues about 1 024 launches
+
+  bool empty() const { return head_ == kNone; }
+  uint32_t used_streams() const { return used_streams_; }  // that ever had work
+  // Streams with work, and whether this one has any.
+  uint32_t busy_streams() const { return busy_streams_; }
+  bool is_busy(uint16_t stream) const {
+    return stream < streams_.size() && streams_[stream].head != kNone;
+  }
+  // Some of it was posted at or before `at`.
+  bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
+  double predicted_us() const { return predicted_us_; }
+  // Of that, of launches on SM sets; the groups of these sets, and how many launches are on each.
+  double on_sets_us() const { return on_sets_us_; }
+  SmSet sm_set() const { return sm_set_; }
+  const GroupLoad& load() const { return load_; }
+  double longest_hold_us() const;  // of those on all SMs
+
+  // Adds; returns true and the oldest in `dropped` if it had to make room.
+  bool add(const Work& work, Work& dropped);
+  // Removes the oldest of `stream` that is at most `seq`; false when there is none.
+  bool take(uint16_t stream, uint64_t seq, Work& out);
+  // Removes launch `seq` of `stream` alone; false if it is not there.
+  bool drop(uint16_t stream, uint64_t seq, Work& out);
+  // Launch `seq` of `stream`, if it is there, is on all SMs after all.
+  void stayed(uint16_t stream, uint64_t seq);
+  // Removes the oldest of all that was posted at or before `until`.
+  bool take_oldest(TimeNs until, Work& out);
+
+ private:
+  static constexpr uint32_t kNone = 0xffffffff;
+  struct Node {
+    Work work;
+    uint32_t prev = kNone, next = kNone;  // posting order; next also links the free list
+    uint32_t stream_next = kNone;
+  };
+  struct Stream {
+    uint32_t head = kNone, tail = kNone;
+    bool used = false;
+  };
+  Work remove(uint32_t node, uint32_t before_in_stream = kNone);
+  // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
+  uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
+  void leave_set(const Work& work);
+
+  std::vector<Node> nodes_;
+  std::vector<Stream> streams_;
+  uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
+  void count_groups(SmSet set, uint32_t by);
+
+  GroupLoad load_{};
+  double predicted_us_ = 0, on_sets_us_ = 0;
+  uint32_t on_sets_ = 0;
+  SmSet sm_set_;
+  uint32_t busy_streams_ = 0, used_streams_ = 0;
+};
+
+// Launches that were taken for done because their predicted end had passed: without them most of
+// what is measured of a launch-bound client would be lost, for it comes later, but within some
+// dozens of launches. One is remembered in each place.
+class Undated {
+ public:
+  void add(const Work& work) { at(work.seq) = work; }
+  // Launch `seq` of `stream`, nullptr if it is not known any more.
+  const Work* find(uint16_t stream, uint64_t seq);
+  void forget(const Work& work) { at(work.seq) = {}; }
+  void forget(uint16_t stream);  // its numbers may begin again
+
+ private:
+  static constexpr size_t kPlaces = 64;
+  Work& at(uint64_t seq) { return launches_[seq % kPlaces]; }
+  std::array<Work, kPlaces> launches_{};
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,46 @@
+// The rhythm of a client: the gap that it is in, or was in last, and the run.
+#pragma once
+
+#include "daemon/core/estimator.h"
+#include "daemon/core/event.h"
+#include "daemon/core/runs.h"
+
+namespace heddle::core {
+
+// Nothing of the client is on the device since `gap_start`, while the gap is open.
+struct Rhythm {
+  TimeNs gap_start = 0;
+  bool gap_open = false;
+  bool gap_synchronized = false;          // a synchronizing call opened it
+  uint32_t last_kernel = kUnknownKernel;  // what ran last,
+  Context context;                        // and what before it
+
+  void open_gap(TimeNs at) {
+    gap_open = true;
+    gap_start = at;
+  }
+  void launched(uint32_t kernel) {
+    last_kernel = kernel;
+    gap_synchronized = false;
+  }
+};
+
+// From a client's first launch after a synchronizing call returned to the next such call that
+// leaves nothing of it on the device (runs.h).
+struct Run {
+  bool going = false;          // launched since a synchronizing call last returned
+  TimeNs start = 0, last = 0;  // the first such launch, the last,
+  uint32_t first = kUnknownKernel, launches = 0;  // the first's kernel, and how many
+  uint32_t told = 0;                              // of those, each with a record of its own,
+  double predicted_us = 0;                        // and how long these take
+  TimeNs before = 0;                              // end of the run before
+  RunComparison comparison;
+
+  // A launch is part of it, or begins it; one that was not told of has no prediction.
+  void launched(uint32_t kernel, TimeNs at, double us);
+  // How long it launched; RunComparison::kHeldUp if as many were left to run behind the last launch
+  // as the driver queues, which held up the host. It ends at `at`.
+  double launching_us(TimeNs at) const;
+};
+
+}  // namespace heddle::core

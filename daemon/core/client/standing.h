@@ -1,0 +1,89 @@
+// How a client may launch: its window, the epoch of it, and the credit of its threads.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "daemon/core/policy.h"
+
+namespace heddle::core {
+
+// What a thread was granted last.
+struct Granted {
+  uint32_t ask_seq = 0;
+  uint32_t epoch = 0;    // the credit is good while this is the client's
+  SmSet sm_set{};        // of launches by credit too
+  double credit_us = 0;  // not used yet
+  double used_us = 0;    // what was launched by it
+};
+
+// The window that a policy chose for a client; what it did not choose is the built-in's.
+struct WindowChoice {
+  bool refused = false;
+  bool chosen = false;  // the window is the policy's, not the built-in's
+  uint32_t us = 0;
+  uint32_t lent_us = 0;  // lent: at least so long a window until then
+  TimeNs lent_until = 0;
+
+  // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
+  // mistake does not.
+  bool take(const WindowVerdict& verdict) {
+    const bool decided = verdict.result == HookResult::kDecided;
+    if (refused && !decided) return false;
+    chosen = decided;
+    refused = decided && verdict.refuse;
+    us = verdict.window_us;
+    return true;
+  }
+  // By a hook of any kind, at `now`; lent if `for_ns` is not 0.
+  void set(uint32_t window_us, TimeNs for_ns, TimeNs now) {
+    if (for_ns > 0) {
+      lent_us = window_us;
+      lent_until = now + for_ns;
+    } else {
+      *this = {.refused = false, .chosen = true, .us = window_us};
+    }
+  }
+  bool lends(TimeNs now) const { return now < lent_until; }
+  uint32_t window_us(uint32_t builtin_us, TimeNs now) const {
+    const uint32_t own = chosen ? us : builtin_us;
+    return lends(now) ? std::max(own, lent_us) : own;
+  }
+};
+
+struct Standing {
+  // What the policy chose: forget_policy.
+  WindowChoice choice;
+  int launch_priority = kBuiltinPriority;
+
+  uint32_t window_us = kWindowGated;
+  uint32_t free_streams = 0;  // Decision's
+  uint32_t epoch = 0;
+  bool window_sent = false, refused_sent = false;
+  TimeNs window_sent_at = 0;
+  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
+  std::vector<Granted> by_thread;
+
+  bool leased() const { return window_us == kWindowLeased; }
+  bool gated() const { return window_us == kWindowGated; }
+  void forget_policy() {
+    choice = {};
+    window_sent &= launch_priority == kBuiltinPriority;
+    launch_priority = kBuiltinPriority;
+  }
+  // With a new epoch, credit that was given under the one before ends.
+  void begin_epoch() {
+    credit_us = 0;
+    ++epoch;
+  }
+  Granted& grant(uint16_t thread, const Granted& granted) {
+    if (thread >= by_thread.size()) by_thread.resize(thread + 1u);
+    return by_thread[thread] = granted;
+  }
+  // A launch by credit, predicted to take so long; what its thread was granted, nullptr: nothing.
+  const Granted* use_credit(uint16_t thread, double predicted_us);
+  // The thread asks, and so forgets what it has left. Says how much it used.
+  double end_credit(uint16_t thread);
+};
+
+}  // namespace heddle::core

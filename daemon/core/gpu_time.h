@@ -1,0 +1,38 @@
+// GPU time by client. A launch takes from its start to its end, whoever else is on the GPU in
+// between: time-sliced in slices of its own, under MPS on other SMs. Added up over clients that is
+// more time than there was. So time is divided first, among all clients that are resident, and what
+// a client's launches took is counted as far as its part goes.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::core {
+
+// A client's.
+struct TimeShare {
+  bool resident = false;            // it has work on the device, or is in a row
+  double worked_us = 0;             // of each launch from start to end, predicted or measured
+  double had_us = 0;                // of that, what the GPU had for it
+  double part_us = 0, part_at = 0;  // its part of the time that it was resident, not used yet
+};
+
+class GpuTime {
+ public:
+  void pass(double us) {
+    if (residents_ > 0) part_us_ += us / residents_;
+  }
+  uint32_t residents() const { return residents_; }
+  void set_resident(TimeShare& share, bool resident);
+  // Work of the client is done, and took so long; `left_us` is predicted of what it has on the GPU
+  // still. What is left of its part is for that, and what that will not need, for others.
+  void charge(TimeShare& share, double us, double left_us);
+
+ private:
+  void collect_part(TimeShare& share) const;
+
+  double part_us_ = 0;      // a clock: of n clients that are resident, each has a part of 1/n
+  double unused_us_ = 0;    // what was left of the parts of others
+  uint32_t residents_ = 0;  // so many are
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,254 @@
+// What is learned of kernels, and a task's measurement stage (FIKIT section 3.2).
+//
+// A run is what a client does from its first launch after a synchronizing call to the next such
+// call that leaves nothing of it on the device: for an unmodified program the nearest thing to
+// FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
+// measure_runs runs that took measure_us the task is profiled: its kernels are timed now and then
+// only, and what was measured of them stays. Predictions go on being corrected.
+#include "daemon/core/learning.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace heddle::core {
+namespace {
+
+// A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
+// at all: a task that is never alone, or always on SM sets, is not to be timed for ever.
+constexpr uint32_t kExclusiveSamples = 32;
+constexpr uint32_t kSamplesMax = 128;
+// Its first launches are timed, and then one in so many: that costs a launch a third of its time
+// (bench/RESULTS.md, "What heddle costs": a new task).
+constexpr uint32_t kTimedFirst = 2;
+constexpr uint8_t kTimedEvery = 5;
+
+// A synchronizing call with nothing to wait for takes a few microseconds (on an H200).
+constexpr TimeNs kWaitedNs = 10'000;
+// One queue's end moves an inferred duration by this factor at most.
+constexpr double kInferredFactor = 2;
+
+// Decision::measure.
+uint8_t timed_every(const KernelStats& s) {
+  const bool measured = s.profiled || s.durations.count() >= kExclusiveSamples;
+  const bool apart = !s.duration.differs() || s.duration.told_apart() >= kExclusiveSamples;
+  if ((measured && apart) || s.timed >= kSamplesMax) return 0;
+  return s.timed < kTimedFirst ? 1 : kTimedEvery;
+}
+
+}  // namespace
+
+void Learning::attach(Client& c, uint32_t profile_runs) {
+  c.known.typical_us = now_.config.default_kernel_us;
+  c.known.measured = table_.tasks.hold(c.who.uid, c.who.task);
+  if (c.known.measured == nullptr) c.known.measured = &c.known.unstaged;
+  if (profile_runs > 0 && !c.known.measured->profiled) {
+    c.known.measured->runs = profile_runs;
+    c.known.measured->took_us = 0;
+    c.known.measured->profiled = true;
+  }
+}
+
+void Learning::forget_kernel(const Client& c, Kernel& k) {
+  if (k.stats != nullptr && k.stats != &c.known.unplaced) table_.kernels.release(*k.stats);
+  k.stats = nullptr;
+}
+
+void Learning::detach(Client& c) {
+  departed_at_ = std::max(departed_at_, c.active ? now_.clock : worked_until(c));
+  for (Kernel& k : c.known.kernels) forget_kernel(c, k);
+  if (c.known.measured != &c.known.unstaged) table_.tasks.release(*c.known.measured);
+}
+
+void Learning::meet(Client& c, const KernelBody& body, Promises& promises) {
+  if (body.index >= c.known.kernels.size()) c.known.kernels.resize(body.index + 1);
+  Kernel& k = c.known.kernels[body.index];
+  forget_kernel(c, k);
+  k = {};
+  k.facts = body;
+  k.waves = k.waves_on(!c.place.sm_set.empty() ? c.place.groups.sms_of(c.place.sm_set)
+                                               : now_.config.sm_total);
+  k.stats = table_.kernels.hold(c.who.uid, StatsTable::key(c.who.task, body.id));
+  if (k.stats != nullptr) {
+    promises.learn_use(*k.stats, body.metrics);
+  } else {
+    k.stats = &c.known.unplaced;
+    c.known.full = true;
+  }
+}
+
+KernelStats* Learning::find(uint32_t uid, uint64_t task, uint64_t kernel_id) {
+  return table_.kernels.peek(uid, StatsTable::key(task, kernel_id));
+}
+
+void Learning::tell(Client& c, uint32_t kernel) {
+  const Kernel& k = c.known.kernels[kernel];
+  telling_.hint(c, kernel, k.timed ? 1 : timed_every(*k.stats));
+}
+
+void Learning::profile(const Client& c, const ProfileBody& body, Promises& promises) {
+  KernelStats* place = table_.kernels.peek(c.who.uid, StatsTable::key(c.who.task, body.kernel_id));
+  if (place == nullptr) return;
+  KernelStats& s = *place;
+  promises.learn_use(s, body.metrics);
+  if (s.launches > 0) return;  // what this daemon saw itself is newer
+  if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
+  if (s.profiled) return;
+  s.profiled = true;
+  s.durations.restore(body.duration);
+  s.gaps_launching.restore(body.gap_launching);
+  s.gaps_synchronized.restore(body.gap_synchronized);
+  if (body.duration.count > 0) s.duration.restore(body.duration);
+  if (body.gap_launching.count > 0) s.gap_launching.restore(body.gap_launching);
+  if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
+}
+
+// When work of the client ended, as far as that is over: be it an end that passed since the client
+// was last looked at.
+TimeNs Learning::worked_until(const Client& c) const {
+  const TimeNs told = c.rhythm.gap_open ? c.rhythm.gap_start : c.active ? c.work.busy_until : 0;
+  return std::max(told, std::min(c.work.row_until, now_.clock));
+}
+
+// True if nobody else up to that priority had work on the device since then. A sample is exclusive
+// if that is so since its launch: when the kernel ran is not known any better, for evidence may
+// come much later.
+bool Learning::alone_since(const Client& c, TimeNs since, int lowest) const {
+  if (departed_at_ >= since) return false;
+  return std::none_of(roster_.all().begin(), roster_.all().end(), [&](const auto& entry) {
+    const Client& other = *entry.second;
+    return &other != &c && other.rule.priority <= lowest &&
+           (other.busy(now_.clock) || worked_until(other) > since);
+  });
+}
+
+// The observed gap corrects the estimate, whether or not anybody filled it.
+void Learning::gap_ended(const Client& c, TimeNs at) {
+  const Kernel* last = c.kernel(c.rhythm.last_kernel);
+  if (last == nullptr) return;
+  const bool synchronized = c.rhythm.gap_synchronized;
+  const double gap_us = to_us(std::max<TimeNs>(0, at - c.rhythm.gap_start));
+  if (gap_us >= now_.config.idle_us_max) return;
+  KernelStats& s = *last->stats;
+  s.gap(synchronized).add(gap_us);
+  if (s.profiled || !alone_since(c, c.rhythm.gap_start)) return;
+  (synchronized ? s.gaps_synchronized : s.gaps_launching).add(gap_us);
+}
+
+void Learning::timed(Client& c, const Work& work, double us) {
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr) return;
+  KernelStats& s = *k->stats;
+  if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
+    s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));
+    ++s.timed;
+    return tell(c, work.kernel);
+  }
+  if (!s.duration.timed()) s.timed = 0;  // so far on SM sets alone
+  const bool exclusive = alone_since(c, work.posted_at);
+  s.duration.add(us, exclusive, work.before);
+  c.known.timed(us);
+  ++s.timed;
+  if (exclusive && s.profiled) {
+    c.known.profile_grown |= s.duration.told_apart() == kExclusiveSamples;
+  } else if (exclusive) {
+    s.durations.add(us);
+    if (c.known.measured->profiled && s.durations.count() >= kExclusiveSamples) {
+      s.profiled = c.known.profile_grown = true;  // a kernel that its task had not launched before
+    }
+  }
+  tell(c, work.kernel);
+}
+
+// A synchronizing call that waited returned when the queue ended, one that did not found it over.
+// By as much as that is not what was predicted, the untimed launches in it were taken for too short
+// or too long, each in proportion.
+void Learning::infer_durations(Client& c, TimeNs at) {
+  double untimed_us = 0;
+  for (const UntimedLaunch& l : c.work.untimed) untimed_us += l.predicted_us;
+  if (untimed_us <= 0 || c.work.waiting_since == 0 || c.work.awaits_others ||
+      c.work.unseen_until != 0)
+    return;
+  const bool waited = at - c.work.waiting_since >= kWaitedNs;
+  if (!waited && c.work.predicted_end <= at) return;
+  const double late_us = to_us(at - c.work.predicted_end);
+  const double factor =
+      std::clamp((untimed_us + late_us) / untimed_us, 1 / kInferredFactor, kInferredFactor);
+  for (const UntimedLaunch& l : c.work.untimed) {
+    c.known.kernels[l.kernel].stats->duration.infer(l.predicted_us * factor);
+  }
+  for (const UntimedLaunch& l : c.work.untimed) tell(c, l.kernel);
+}
+
+bool Learning::run_ended(Client& c, TimeNs at) {
+  compare_run(c, at);
+  TaskStats& task = *c.known.measured;
+  if (task.profiled && c.work.untimed.empty()) return false;
+  if (!alone_since(c, c.run.start)) return false;
+  infer_durations(c, at);
+  if (task.profiled) return false;
+  task.took_us += to_us(at - c.run.start);
+  if (++task.runs < now_.config.measure_runs || task.took_us < now_.config.measure_us) return false;
+  task.profiled = c.known.profile_grown = true;
+  for (uint32_t i = 0; i < c.known.kernels.size(); ++i) {
+    if (c.kernel(i) == nullptr) continue;
+    c.known.kernels[i].stats->profiled = c.known.kernels[i].stats->durations.count() > 0;
+  }
+  return true;
+}
+
+// A run of the client ended that nobody else as important or more was beside. What the client did
+// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
+// it did nothing, for want of requests.
+void Learning::compare_run(Client& c, TimeNs at) {
+  if (!alone_since(c, c.run.start, c.rule.priority)) return c.promise.account.end_run(0, 0, true);
+  const bool alone = alone_since(c, c.run.start, kPriorityLowest);
+  const double us = to_us(at - c.run.start);
+  const double apart_us = to_us(c.run.start - std::exchange(c.run.before, at));
+  const uint64_t kind = RunComparison::kind_of(c.run.first, c.run.launches);
+  const double alone_us = c.run.comparison.add(kind, us, c.run.launching_us(at), alone, now_.clock);
+  c.promise.account.end_run(us, alone_us, !alone);
+  if (alone_us == 0) return;
+  if (!roster_.below(c.rule.priority).empty()) {
+    ++runs_above_.count;
+    runs_above_.took_us += us;
+    runs_above_.alone_us += alone_us;
+  }
+  RunTimes& sum = runs_of_[static_cast<size_t>(c.rule.priority)];
+  ++sum.count;
+  const double before_us = std::min(apart_us, alone_us);
+  sum.took_us += before_us + us;
+  sum.alone_us += before_us + alone_us;
+  sum.pauses_us += before_us;
+}
+
+RunTimes Learning::runs(int priority) const {
+  RunTimes all;
+  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
+    const RunTimes& sum = runs_of_[static_cast<size_t>(p)];
+    all.count += sum.count;
+    all.took_us += sum.took_us;
+    all.alone_us += sum.alone_us;
+    all.pauses_us += sum.pauses_us;
+  }
+  return all;
+}
+
+TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
+  TaskProfile profile{c.who.task, c.known.measured->runs, {}};
+  for (const Kernel& k : c.known.kernels) {
+    if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
+    if (k.stats == &c.known.unplaced) continue;  // what it says is of many kernels
+    KernelProfile& out = profile.kernels.emplace_back();
+    out.facts = k.facts;
+    out.facts.metrics = k.stats->metrics;
+    out.duration = k.stats->durations.summary();
+    out.gap_launching = k.stats->gaps_launching.summary();
+    out.gap_synchronized = k.stats->gaps_synchronized.summary();
+    out.after = k.stats->duration.after();
+    if (out.duration.count == 0) profile.kernels.pop_back();
+  }
+  return profile;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,56 @@
+// What is learned of kernels and tasks: durations, gaps, runs, and a task's measurement stage
+// (FIKIT section 3.2).
+//
+// A sample counts as exclusive if nobody else had work on the device meanwhile. Durations and gaps
+// go on being corrected after the stage is over.
+#pragma once
+
+#include <array>
+
+#include "daemon/core/promises.h"
+#include "daemon/core/telling.h"
+
+namespace heddle::core {
+
+class Learning {
+ public:
+  Learning(const Situation& now, const Roster& roster, Telling& telling)
+      : now_(now), roster_(roster), telling_(telling) {}
+
+  void attach(Client& client, uint32_t profile_runs);
+  void detach(Client& client);
+  // A kernel ID is first seen at the client.
+  void meet(Client& client, const KernelBody& body, Promises& promises);
+  void profile(const Client& client, const ProfileBody& body, Promises& promises);
+  // nullptr: nothing is known of the kernel, nor is there a place for it.
+  KernelStats* find(uint32_t uid, uint64_t task, uint64_t kernel_id);
+  // What the client does not know yet of its kernel.
+  void tell(Client& client, uint32_t kernel);
+
+  void gap_ended(const Client& client, TimeNs at);  // the client has work again
+  void timed(Client& client, const Work& work, double us);
+  // A synchronizing call returned, and nothing is left. True: with it the task's measurement stage
+  // is over, and its kernels are known better.
+  bool run_ended(Client& client, TimeNs at);
+
+  RunTimes runs(int priority) const;  // Gpu's
+  const RunTimes& runs_above() const { return runs_above_; }
+  TaskProfile profile_of(const Client& client, bool profiled_only) const;
+
+ private:
+  void forget_kernel(const Client& client, Kernel& kernel);
+  TimeNs worked_until(const Client& client) const;
+  bool alone_since(const Client& client, TimeNs since, int lowest = kPriorityLowest) const;
+  void infer_durations(Client& client, TimeNs at);
+  void compare_run(Client& client, TimeNs at);
+
+  const Situation& now_;
+  const Roster& roster_;
+  Telling& telling_;
+  StatsTable table_;
+  std::array<RunTimes, kPriorityCount> runs_of_{};  // by priority, of clients that are gone as well
+  RunTimes runs_above_;                             // Scheduler's
+  TimeNs departed_at_ = -1;  // the latest that a client worked who is detached
+};
+
+}  // namespace heddle::core

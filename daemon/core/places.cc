@@ -1,0 +1,74 @@
+#include "daemon/core/places.h"
+
+#include <vector>
+
+#include "daemon/core/placement.h"
+
+namespace heddle::core {
+
+// Its contexts are made once, before its first launch: what it attaches with is what it keeps.
+void Places::give_family(Client& c, const SmFamily& family) const {
+  c.place.family = family;
+  if (c.place.groups.count.get() == 0) return;
+  c.place.ring.positions =
+      c.place.family.placement == SmFamily::Placement::kLive ? c.place.family.positions : 1;
+  if (c.place.family.placement == SmFamily::Placement::kEnd) return;
+  if (c.place.family.placement == SmFamily::Placement::kLive) {
+    c.place.ring.anchor = 1;  // the same sets for all: the core chooses among them
+    return;
+  }
+  std::vector<uint8_t> taken;
+  for (const auto& [id, other] : roster_.all()) {
+    if (other.get() != &c && other->place.ring.anchor != 0)
+      taken.push_back(other->place.ring.anchor);
+  }
+  c.place.ring.anchor = far_anchor(taken, c.place.groups.count);
+}
+
+// Isolated clients keep to the groups up to the next one that is at work.
+SmSet Places::isolated_set(const Client& c) const {
+  if (c.place.ring.anchor == 0 || !c.place.family.isolated) return {};
+  std::array<uint8_t, kSmGroups> others;
+  size_t count = 0;
+  for (const Client* other : roster_.active()) {
+    if (other != &c && other->place.ring.anchor != 0 && count < others.size()) {
+      others[count++] = other->place.ring.anchor;
+    }
+  }
+  const GroupCount room =
+      room_at(c.place.ring.anchor, {others.data(), count}, c.place.groups.count);
+  if (room >= c.place.groups.count) return {};
+  GroupCount size(1);
+  for (GroupCount n(1); n <= room; ++n) size = c.place.family.sizes.has(n) ? n : size;
+  return ipc::ring_groups(size, c.place.ring, 0, c.place.sm_set, c.place.groups.count);
+}
+
+// That which a launch would get that asks for `sm` SMs, wherever it is placed.
+SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
+  if (!w.movable()) return {};
+  const GroupCount size = c.place.size_for(sm);
+  if (size.get() == 0) return c.place.window_set;
+  return c.place.set_of(size);
+}
+
+// The set of a launch that asks; empty if the policy named no size, or none that it can have.
+SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
+  const Kernel* k = c.kernel(w.kernel);
+  GroupCount size = k != nullptr && w.movable() ? k->size : GroupCount();
+  if (sm.get() > 0) {
+    size = w.movable() ? c.place.size_for(sm) : GroupCount();
+    ++(size.get() != 0 ? now_.stats.on_set : now_.stats.off_set);
+  }
+  if (size.get() == 0) return c.place.window_set;
+  if (c.place.family.placement != SmFamily::Placement::kLive) {
+    return c.place.set_of(size);
+  }
+  GroupLoad load{};
+  for (const Client* other : roster_.active()) {
+    for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
+  }
+  return resource_mask(load, c.place.family, c.place.ring, size, c.place.sm_set,
+                       c.place.groups.count);
+}
+
+}  // namespace heddle::core

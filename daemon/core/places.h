@@ -1,0 +1,30 @@
+// Which SMs launches run on: each client's SM sets, and where a launch that asks is placed (KRISP
+// section 4.3). placement.h has the pure functions.
+#pragma once
+
+#include "daemon/core/asks.h"
+#include "daemon/core/roster.h"
+#include "daemon/core/situation.h"
+
+namespace heddle::core {
+
+class Places {
+ public:
+  Places(Situation& now, const Roster& roster) : now_(now), roster_(roster) {}
+
+  // The client attaches under a policy that wants such sets.
+  void give_family(Client& client, const SmFamily& family) const;
+  // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
+  SmSet isolated_set(const Client& client) const;
+  // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
+  // it can have.
+  SmSet place(const Client& client, const Waiting& ask, SmCount sm);
+  // The same, wherever it would be placed.
+  SmSet peek(const Client& client, const Waiting& ask, SmCount sm) const;
+
+ private:
+  Situation& now_;
+  const Roster& roster_;
+};
+
+}  // namespace heddle::core

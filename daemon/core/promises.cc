@@ -1,0 +1,161 @@
+#include "daemon/core/promises.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace heddle::core {
+namespace {
+
+// Of a kernel, or beside a client, of which nothing is known: both have half of the GPU.
+constexpr double kUnknownSlowdown = 2;
+// A kernel's use is computed anew once its duration has moved by that part.
+constexpr double kUseApart = 0.1;
+constexpr size_t kMixesMax = 16;  // clients at work whose mixes count
+
+// A graph's is not known.
+LaunchShape shape_of(const Kernel& k) {
+  const ipc::KernelFacts& f = k.facts;
+  if (k.is_graph()) return {};
+  return {f.grid_blocks, f.block_threads, f.registers, f.dynamic_smem_bytes + f.static_smem_bytes,
+          f.max_blocks_per_sm};
+}
+
+}  // namespace
+
+void Promises::promise(Client& c, double slowdown_max) {
+  forget(c);
+  c.promise.account.promise(slowdown_max);
+  promised_ += c.promise.account.promised() ? 1 : 0;
+}
+
+void Promises::forget(const Client& c) { promised_ -= c.promise.account.promised() ? 1 : 0; }
+
+// What is left of the victim's gap by work of others that is in flight, less `own_us` of it.
+double Promises::gap_for(const Client& victim, double own_us) const {
+  double left_us = victim.gap_left_us(now_.clock);
+  if (left_us <= 0) return 0;
+  left_us += own_us;
+  for (const Client* c : roster_.active()) {
+    if (c != &victim) left_us -= c->remaining_us(now_.clock);
+  }
+  return std::max(0.0, left_us);
+}
+
+// What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
+// Time-sliced all of it does, and the way there and back.
+Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
+                      double gap_us) {
+  const double beside_us = std::max(0.0, us - gap_us);
+  if (beside_us <= 0) return {0, Channel::kSlots, us, true};
+  if (!now_.config.mps) return {beside_us + now_.config.switch_us, Channel::kSlots, beside_us};
+  const SmSet victims = victim.runs_on();
+  const PriceCache::Key key{victim.id, by.id, kernel, victim.promise.mix.version(), set, victims};
+  PriceCache::Entry& entry = prices_.at(key);
+  if (entry.key != key) {
+    entry = {key, kUnknownSlowdown, Channel::kSlots};
+    const Kernel* k = by.kernel(kernel);
+    Mix mixes[] = {victim.promise.mix.mix(), {}};
+    mixes[0].sm_set = victims;
+    mixes[1].sm_set = set.or_if_empty(by.place.sm_set);
+    mixes[1].duration_us = us;
+    if (k != nullptr) {
+      mixes[1].shape = shape_of(*k);
+      if (const Use* use = use_here(*k, us)) mixes[1].use = *use;
+    }
+    const Prediction p = predict(mixes, 0, model_);
+    const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
+    if (blocked || (mixes[0].use.any_known() && mixes[1].use.any_known())) {
+      entry.slowdown = p.slowdown;
+      entry.channel = p.binds;
+    }
+  }
+  return {beside_us * (1 - 1 / entry.slowdown), entry.channel, beside_us};
+}
+
+// Work of the client goes to the GPU.
+void Promises::charge(Client& c, const Work& work) {
+  if (promised_ == 0) return;
+  const Kernel* k = c.kernel(work.kernel);
+  if (k != nullptr) {
+    c.promise.mix.add(use_here(*k, work.predicted_us), shape_of(*k), work.predicted_us);
+  }
+  for (Client* victim : roster_.active()) {
+    if (victim->rule.priority >= c.rule.priority || !victim->promise.account.promised()) continue;
+    const double gap_us = gap_for(*victim, work.predicted_us);
+    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.sm_set, gap_us);
+    victim->promise.account.charge(c.id, p);
+  }
+}
+
+void Promises::pass(double us) {
+  if (promised_ == 0) return;
+  for (Client* c : roster_.active()) {
+    if (c->at_work && c->promise.account.promised())
+      c->promise.account.at_work(us, gpu_time_.residents() > 1);
+  }
+}
+
+// Whether all promises above the client can afford a launch of it that is predicted to take `us`.
+BudgetVerdict Promises::afford(const Client& by, uint32_t kernel, double us, SmSet set) {
+  if (promised_ == 0) return {};
+  for (const Client* victim : roster_.above(by.rule.priority)) {
+    if (!victim->promise.account.promised()) continue;
+    const Price p = price(*victim, by, kernel, us, set, gap_for(*victim, 0));
+    if (victim->promise.account.affords(victim->promise.account.corrected(by.id, p))) continue;
+    return {false, victim->id, p.channel};
+  }
+  return {};
+}
+
+// By the mixes of all that are at work.
+double Promises::slowdown(const Client& victim) const {
+  std::array<Mix, kMixesMax> mixes;
+  size_t count = 0;
+  mixes[count] = victim.promise.mix.mix();
+  mixes[count++].sm_set = victim.runs_on();
+  for (const Client* c : roster_.active()) {
+    if (c == &victim || !c->at_work || count == mixes.size()) continue;
+    mixes[count] = c->promise.mix.mix();
+    mixes[count++].sm_set = c->runs_on();
+  }
+  return predict({mixes.data(), count}, 0, model_).slowdown;
+}
+
+double Promises::channel_left(Channel channel) const {
+  double left = model_.limits[index_of(channel)].capacity;
+  for (const Client* c : roster_.active()) {
+    if (c->at_work) left -= std::max(0.0, static_cast<double>(c->promise.mix.mix().use[channel]));
+  }
+  return std::max(0.0, left);
+}
+
+// What was measured of a kernel, and so what it uses of each channel.
+void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) {
+  if (metrics.there == 0) return;
+  stats.metrics.merge(metrics);
+  const Use use = use_of(stats.metrics, model_);
+  if (!use.any_known()) return;
+  stats.use = std::make_unique<Use>(use);
+  stats.use_us = stats.metrics.get("us_profiled") ? KernelStats::kUseProfiled : 0;
+  prices_ = {};
+}
+
+// What it uses, taking `us` here: a profiler's run is longer. nullptr: nobody measured it.
+const Use* Promises::use_here(const Kernel& k, double us) {
+  KernelStats& s = *k.stats;
+  const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
+  if (apart && us > 0 && k.facts.block_threads != 0) {
+    s.use = std::make_unique<Use>(use_of(s.metrics, us, model_));
+    s.use_us = us;
+  }
+  return s.use.get();
+}
+
+void Promises::set_use(KernelStats& stats, const Use& use) {
+  stats.use = std::make_unique<Use>(use);
+  stats.use_us = 0;
+  prices_ = {};
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,51 @@
+// The promises of all clients: what launches cost those above them, and who can afford them
+// (budget.h has the account of one client).
+#pragma once
+
+#include "daemon/core/budget.h"
+#include "daemon/core/roster.h"
+#include "daemon/core/situation.h"
+
+namespace heddle::core {
+
+class Promises {
+ public:
+  Promises(const Situation& now, const Roster& roster, const GpuTime& gpu_time)
+      : now_(now), roster_(roster), gpu_time_(gpu_time) {}
+
+  void set_model(const DeviceModel& model) { model_ = model; }
+  // The client is slowed by others by no more than that; 0: nothing is promised.
+  void promise(Client& client, double slowdown_max);
+  void forget(const Client& client);  // it leaves
+  bool any() const { return promised_ > 0; }
+
+  void pass(double us);  // accounts refill
+  // Work of the client goes to the GPU.
+  void charge(Client& client, const Work& work);
+  // Whether all promises above the client can afford a launch of it that is predicted to take `us`.
+  BudgetVerdict afford(const Client& by, uint32_t kernel, double us, SmSet set);
+
+  // Predicted, beside all that are at work.
+  double slowdown(const Client& victim) const;
+  // What those leave of the channel, of its nominal peak.
+  double channel_left(Channel channel) const;
+
+  // What was measured of a kernel, and so what it uses of each channel; or that itself.
+  void learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics);
+  void set_use(KernelStats& stats, const Use& use);
+
+ private:
+  double gap_for(const Client& victim, double own_us) const;
+  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
+              double gap_us);
+  const Use* use_here(const Kernel& kernel, double us);
+
+  const Situation& now_;
+  const Roster& roster_;
+  const GpuTime& gpu_time_;
+  DeviceModel model_;
+  PriceCache prices_;
+  uint32_t promised_ = 0;  // clients that were promised something
+};
+
+}  // namespace heddle::core

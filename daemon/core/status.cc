@@ -1,0 +1,89 @@
+// What the scheduler says of its clients, to whoever asks.
+#include <algorithm>
+
+#include "daemon/core/scheduler_state.h"
+
+namespace heddle::core {
+
+RunTimes Scheduler::runs_above() const { return state_->learning.runs_above(); }
+
+const Stall& Scheduler::last_stall() const { return state_->stalls.last(); }
+const StallCounts& Scheduler::stalls() const { return state_->stalls.counts(); }
+
+Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
+  Outlook o;
+  const Client* c = state_->roster.find(id);
+  if (c == nullptr) return o;
+  o.busy = c->busy(now);
+  o.queue_end = c->work.busy_until;
+  o.idle_since = c->rhythm.gap_open
+                     ? c->rhythm.gap_start
+                     : std::min(now, std::max(c->work.busy_until, c->work.unseen_until));
+  o.gap_synchronized = c->rhythm.gap_synchronized;
+  if (const GapEstimate* gap = c->gap_estimate()) {
+    o.gap_known = gap->known();
+    o.gap_us = gap->low_us();
+  }
+  const Kernel* k = c->kernel(kernel);
+  o.duration_timed = k != nullptr && k->stats->duration.timed();
+  o.duration_us = c->predict_us(kernel);
+  return o;
+}
+
+std::vector<ClientStatus> Scheduler::clients() const {
+  const State& s = *state_;
+  std::vector<ClientStatus> all;
+  all.reserve(s.roster.ids().size());
+  for (const ClientId id : s.roster.ids()) {
+    const Client& c = *s.roster.all().at(id);
+    ClientStatus status;
+    s.client(id, status.view);
+    status.name = c.who.name;
+    status.label = c.who.label;
+    status.view.name = {};
+    status.view.label = {};
+    status.launches = c.told.launches;
+    status.granted = c.told.granted;
+    status.outstanding_us = c.remaining_us(s.clock);
+    status.gpu_us = c.gpu_time.had_us;
+    status.waits = c.told.waits;
+    status.kernels = static_cast<uint32_t>(c.known.kernels.size());
+    status.runs = c.known.measured->runs;
+    status.profiled = c.known.measured->profiled;
+    status.added_us_max = std::max(c.bound.added_us_max, s.bounds.bound_us(c));
+    status.gaps_filled = c.bound.gaps_filled;
+    status.gaps_exceeded = c.bound.gaps_exceeded;
+    status.worst = c.bound.worst;
+    const auto by = s.roster.all().find(c.bound.worst.by);
+    const bool there = by != s.roster.all().end();
+    const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
+    if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
+    status.promise = c.promise.account.status();
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+bool Scheduler::active(ClientId id) const {
+  const Client* c = state_->roster.find(id);
+  return c != nullptr && c->active;
+}
+
+bool Scheduler::measured(ClientId id) const {
+  const Client* c = state_->roster.find(id);
+  return c != nullptr && c->known.measured->profiled;
+}
+
+TaskProfile Scheduler::profile(ClientId id) const {
+  const Client* c = state_->roster.find(id);
+  return c != nullptr ? state_->learning.profile_of(*c, false) : TaskProfile{};
+}
+
+TaskProfile Scheduler::take_profile(ClientId id) {
+  Client* c = state_->roster.find(id);
+  if (c == nullptr || !c->known.profile_grown) return {};
+  c->known.profile_grown = false;
+  return state_->learning.profile_of(*c, true);
+}
+
+}  // namespace heddle::core

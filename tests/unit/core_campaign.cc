@@ -1,0 +1,516 @@
+#include "tests/unit/core_campaign.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+
+namespace heddle::core {
+namespace {
+
+constexpr SmGroups kGroups{GroupCount(17), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4}};
+
+Config config_of(uint8_t device, bool mps) {
+  Config config;
+  config.device = device;
+  config.mps = mps;
+  config.switch_us = mps ? 10 : 70;
+  config.measure_runs = 12;  // so that stages end within a campaign
+  config.measure_us = 5'000;
+  config.starvation_us = 60'000;
+  return config;
+}
+
+}  // namespace
+
+// ---- the log ----------------------------------------------------------------------------------
+
+void DecisionLog::tell(double value) { tell(std::bit_cast<uint64_t>(value)); }
+
+void DecisionLog::tell(std::string_view text) {
+  for (const char c : text) tell(uint64_t{static_cast<unsigned char>(c)});
+}
+
+void DecisionLog::decision(const Decision& d) {
+  for (const uint64_t value : {uint64_t{static_cast<uint16_t>(d.kind)},
+                               uint64_t{d.device},
+                               uint64_t{static_cast<uint8_t>(d.decider)},
+                               static_cast<uint64_t>(d.at),
+                               d.client,
+                               uint64_t{d.ask_seq},
+                               uint64_t{d.thread},
+                               uint64_t{static_cast<uint8_t>(d.launch_priority)},
+                               uint64_t{d.managed},
+                               uint64_t{d.sm_set.bits()},
+                               uint64_t{d.credit_us},
+                               uint64_t{d.window_us},
+                               uint64_t{d.free_streams},
+                               uint64_t{d.epoch},
+                               uint64_t{d.kernel},
+                               uint64_t{std::bit_cast<uint32_t>(d.predicted_us)},
+                               uint64_t{d.measure},
+                               uint64_t{d.size.get()},
+                               uint64_t{d.raised},
+                               uint64_t{d.ring.anchor},
+                               uint64_t{d.ring.positions},
+                               uint64_t{d.sizes.bits()}}) {
+    tell(value);
+  }
+  hashes_.push_back(hash_);
+  decisions_.push_back(d);
+}
+
+// What status, explain and metrics show.
+void DecisionLog::tell(const Scheduler& core, TimeNs now) {
+  const Stats& s = core.stats();
+  for (const uint64_t count : {s.events,
+                               s.rejected,
+                               s.posted,
+                               s.late,
+                               s.asked,
+                               s.granted,
+                               s.withdrawn,
+                               s.crossed,
+                               s.credited,
+                               s.on_set,
+                               s.off_set,
+                               s.starved,
+                               s.by_builtin,
+                               s.policy_faults,
+                               s.gaps_filled,
+                               s.bound_violations,
+                               core.stalls().policy,
+                               core.stalls().client,
+                               core.stalls().gpu,
+                               static_cast<uint64_t>(core.last_stall().at),
+                               static_cast<uint64_t>(core.next_deadline()),
+                               uint64_t{core.waiting()},
+                               core.runs_above().count}) {
+    tell(count);
+  }
+  tell(core.runs_above().took_us);
+  for (const ClientStatus& c : core.clients()) {
+    const ClientView& v = c.view;
+    tell(v.id * 16 + v.active * 8 + v.profiled * 4 + core.sized(v.id) * 2 + core.full(v.id));
+    for (const uint64_t count : {c.launches, c.granted, c.gaps_filled, c.gaps_exceeded,
+                                 uint64_t{c.kernels}, uint64_t{c.runs}, uint64_t{v.queued},
+                                 uint64_t{v.window_us}, c.promise.blocks, c.promise.broken}) {
+      tell(count);
+    }
+    for (const double us : {c.outstanding_us, c.gpu_us, c.added_us_max, c.worst.lasted_us,
+                            c.promise.balance_us, c.promise.slowdown, v.inflight_us, v.share}) {
+      tell(us);
+    }
+    tell(c.waits.sum_us());
+    const Outlook o = core.outlook(v.id, now, 0);
+    for (const double us : {o.gap_us, o.duration_us, static_cast<double>(o.queue_end),
+                            static_cast<double>(o.idle_since)}) {
+      tell(us);
+    }
+    const Explanation e = core.explain(v.id);
+    for (const auto* waits : {&e.now, &e.past}) {
+      for (const WaitTold& w : *waits) {
+        tell(w.waited_us);
+        tell(w.held.us_ago);
+        for (const std::string* text : {&w.kernel, &w.queue, &w.why, &w.reason, &w.held.reason}) {
+          tell(*text);
+        }
+      }
+    }
+    for (const KernelProfile& k : core.profile(v.id).kernels) {
+      tell(double{k.duration.mean_us} + double{k.gap_synchronized.p50_us});
+      tell(uint64_t{k.duration.count} * 1000 + k.after.size());
+    }
+  }
+  if (const auto shadow = core.shadow()) {
+    tell(shadow->calls);
+    tell(shadow->ended);
+    for (const ShadowOfClient& c : shadow->clients) {
+      tell(c.counts.alike * 1'000'000 + c.counts.sooner * 1'000 + c.counts.later);
+      tell(c.counts.candidate.sum_us());
+      tell(uint64_t{c.window_us});
+    }
+  }
+}
+
+// ---- the campaign -----------------------------------------------------------------------------
+
+Campaign::Campaign(uint64_t seed, MakePolicy policy, MakePolicy candidate)
+    : random_(seed * 0x9e3779b97f4a7c15u + 1),
+      policy_(std::move(policy)),
+      candidate_(std::move(candidate)) {
+  for (uint8_t device = 0; device < 2; ++device) {
+    cores_[device] = std::make_unique<Scheduler>(config_of(device, !one_in(4)));
+    change_policy(device);
+  }
+  clients_.resize(4 + random(5));
+  for (Client& client : clients_) arrive(client);
+}
+
+Campaign::~Campaign() = default;
+
+// SplitMix64: the same numbers with every library.
+uint32_t Campaign::random(uint32_t below) {
+  uint64_t x = random_ += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<uint32_t>((x ^ (x >> 31)) >> 32) % below;
+}
+
+DecisionLog Campaign::run(uint32_t steps) {
+  for (uint32_t i = 0; i < steps; ++i) {
+    const bool pause = one_in(60);
+    now_ += 1'000 + random(pause ? 20'000'000 : one_in(6) ? 900'000 : 60'000);
+    const size_t device = random(3) == 0 ? 1 : 0;
+    if (one_in(8)) {  // as the server does, a little late
+      const TimeNs due = cores_[device]->next_deadline();
+      if (due < now_) step(device, Event(EventKind::kTick, due + random(2'000), 0));
+    }
+    Client& client = clients_[random(static_cast<uint32_t>(clients_.size()))];
+    if (one_in(300)) {
+      leave(client);
+      arrive(client);
+    } else if (one_in(90)) {
+      administer(device);
+    } else {
+      act(client, device);
+    }
+    if (i % 128 == 0) log_.tell(*cores_[device], now_);
+  }
+  for (const auto& core : cores_) log_.tell(*core, now_);
+  return std::move(log_);
+}
+
+void Campaign::take(size_t device, std::span<const Decision> decisions) {
+  for (const Decision& d : decisions) {
+    log_.decision(d);
+    for (Client& client : clients_) {
+      if (client.id != d.client) continue;
+      Seat& seat = client.seats[device];
+      if (d.kind == DecisionKind::kWindow) {
+        seat.window_us = d.window_us;
+        seat.epoch = d.epoch;
+      } else if (d.kind == DecisionKind::kGrant) {
+        Thread& thread = seat.threads[d.thread];
+        thread.asking = false;
+        thread.grant = d;
+        thread.credit_us = d.credit_us;
+        begin(client, seat, d.thread, thread.kernel);
+      }
+    }
+  }
+}
+
+void Campaign::step(size_t device, const Event& event) {
+  take(device, cores_[device]->step(event));
+}
+
+Event Campaign::event(EventKind kind, const Client& client, size_t device) const {
+  Event e(kind, now_, client.id);
+  e.device = static_cast<uint8_t>(device);
+  return e;
+}
+
+// ---- clients come and go ----
+
+void Campaign::arrive(Client& client) {
+  client = {};
+  client.id = next_id_++;
+  client.task = 1 + random(6);
+  client.gap_us = 20 + random(2'000);
+  client.kernel_us.resize(2 + random(5));
+  for (double& us : client.kernel_us) us = 5 + random(one_in(3) ? 2'000 : 200);
+  attach(client, 0);
+  attach(client, 1);
+}
+
+void Campaign::attach(Client& client, size_t device) {
+  Seat& seat = client.seats[device];
+  seat.attached = true;
+  seat.streams.resize(3);
+  seat.threads.resize(1 + random(3));
+  Event e = event(EventKind::kAttached, client, device);
+  e.attached = {};
+  e.attached.task = client.task;
+  e.attached.uid = random(2);
+  e.attached.pid = static_cast<uint32_t>(client.id);
+  e.attached.profile_runs = one_in(5) ? 100 : 0;
+  e.attached.share = one_in(3) ? 2 : 1;
+  e.attached.slo_ms = one_in(3) ? 5 : 0;
+  e.attached.window_max_us = one_in(8) ? 1'500 : 0;
+  e.attached.fail_closed = one_in(4);
+  constexpr uint8_t kPriorities[] = {0, 0, 2, 5, 9, 9, 9};
+  e.attached.priority = kPriorities[random(7)];
+  e.attached.slowdown_max = e.attached.priority < 5 && one_in(3) ? 1.1F : 0.0F;
+  e.attached.groups = one_in(6) ? SmGroups{} : kGroups;
+  if (e.attached.groups.count.get() > 0 && one_in(5)) e.attached.sm_set = SmSet(0xff0);
+  std::snprintf(e.attached.name, sizeof e.attached.name, "program%u",
+                static_cast<unsigned>(client.task));
+  std::snprintf(e.attached.label, sizeof e.attached.label, "%s", one_in(2) ? "serving" : "");
+  step(device, e);
+  for (uint32_t k = 0; k < client.kernel_us.size(); ++k) announce(client, device, k);
+}
+
+void Campaign::announce(Client& client, size_t device, uint32_t kernel) {
+  Event e = event(EventKind::kKernel, client, device);
+  e.kernel = {};
+  e.kernel.index = kernel;
+  e.kernel.id = client.task * 100 + kernel;
+  const bool graph = kernel % 4 == 3;
+  e.kernel.grid_blocks = 1 + random(graph ? 40 : 600);
+  e.kernel.block_threads = graph ? 0 : 128;
+  e.kernel.registers = 64;
+  e.kernel.max_blocks_per_sm = 1 + random(4);
+  std::snprintf(e.kernel.name, sizeof e.kernel.name, "kernel%u", kernel);
+  if (one_in(2)) {  // a profiler saw it
+    e.kernel.metrics.set(ipc::metric_of("ipc"), 0.5 + random(30) / 10.0);
+    e.kernel.metrics.set(ipc::metric_of("dram_pct"), random(90));
+    e.kernel.metrics.set(ipc::metric_of("l2_pct"), random(90));
+    e.kernel.metrics.set(ipc::metric_of("us_profiled"), client.kernel_us[kernel]);
+  }
+  if (one_in(3)) {  // and a sweep measured its curve
+    const char* const on[] = {"us_on_1", "us_on_2", "us_on_4", "us_on_8", "us_on_12", "us_on_all"};
+    double us = client.kernel_us[kernel] * (1 + random(9));
+    for (const char* key : on) {
+      e.kernel.metrics.set(ipc::metric_of(key), us);
+      us = std::max(client.kernel_us[kernel], us * 0.6);
+    }
+  }
+  step(device, e);
+  if (one_in(4)) profile(client, device, kernel);
+}
+
+void Campaign::profile(Client& client, size_t device, uint32_t kernel) {
+  Event e = event(EventKind::kProfile, client, device);
+  e.profile = {};
+  e.profile.kernel_id = client.task * 100 + kernel;
+  const auto us = static_cast<float>(client.kernel_us[kernel]);
+  e.profile.duration = {us, us, us * 1.2F, 50};
+  e.profile.gap_synchronized = {300, 250, 500, 50};
+  e.profile.before = one_in(4) ? 0x1111222233334444u : 0;
+  step(device, e);
+}
+
+void Campaign::leave(Client& client) {
+  for (const size_t device : {0, 1}) {
+    if (one_in(2)) log_.tell(uint64_t{cores_[device]->take_profile(client.id).kernels.size()});
+    step(device, event(EventKind::kDetached, client, device));
+  }
+}
+
+// ---- what a client does ----
+
+void Campaign::act(Client& client, size_t device) {
+  Seat& seat = client.seats[device];
+  const auto thread = static_cast<uint16_t>(random(static_cast<uint32_t>(seat.threads.size())));
+  const uint32_t what = random(100);
+  if (seat.waiting && what < 70) {
+    synchronize(client, device);
+  } else if (what < 55) {
+    launch(client, device, thread);
+  } else if (what < 70) {
+    synchronize(client, device);
+  } else if (what < 88) {
+    mark(client, device);
+  } else if (what < 91) {
+    end_asks(client, device, thread);
+  } else if (what < 94) {
+    go_unseen(client, device);
+  } else if (what < 95) {
+    new_terms(client, device);
+  } else if (what < 97) {
+    announce(client, device, random(static_cast<uint32_t>(client.kernel_us.size())));
+  } else if (what < 98) {
+    Event e = event(EventKind::kStreamEnd, client, device);
+    e.done = {};
+    e.done.stream = static_cast<uint16_t>(random(3));
+    step(device, e);
+  } else {
+    step(device, Event(EventKind::kTick, now_, 0));
+  }
+}
+
+Event Campaign::launch_event(EventKind kind, const Client& client, size_t device, uint16_t thread,
+                             uint32_t kernel) {
+  const Seat& seat = client.seats[device];
+  Event e = event(kind, client, device);
+  e.launch = {};
+  e.launch.kernel = one_in(40) ? kUnknownKernel : kernel;
+  e.launch.stream = thread;
+  e.launch.thread = thread;
+  e.launch.stream_seq = seat.streams[thread].seq + 1;
+  e.launch.epoch = seat.epoch - (one_in(30) ? 1U : 0U);
+  e.launch.kind = one_in(30)        ? LaunchKind::kCopy
+                  : kernel % 4 == 3 ? LaunchKind::kGraph
+                                    : LaunchKind::kKernel;
+  e.launch.unmovable = one_in(25);
+  return e;
+}
+
+void Campaign::begin(Client& client, Seat& seat, uint16_t stream, uint32_t kernel) {
+  Stream& s = seat.streams[stream];
+  const double us = client.kernel_us[kernel] * (0.9 + random(200) / 1000.0);
+  const TimeNs from = s.running.empty() ? now_ : std::max(now_, s.running.back().end);
+  s.running.push_back({++s.seq, from + static_cast<TimeNs>(us * 1e3), us});
+  if (s.running.size() > 64) s.running.pop_front();
+}
+
+void Campaign::post(Client& client, size_t device, uint16_t thread, Admission admission) {
+  Seat& seat = client.seats[device];
+  const uint32_t kernel = random(static_cast<uint32_t>(client.kernel_us.size()));
+  Event e = launch_event(EventKind::kPosted, client, device, thread, kernel);
+  e.launch.admission = admission;
+  e.launch.may_follow = one_in(20) ? 16 : 0;
+  begin(client, seat, thread, kernel);
+  step(device, e);
+}
+
+void Campaign::launch(Client& client, size_t device, uint16_t thread) {
+  Seat& seat = client.seats[device];
+  Thread& t = seat.threads[thread];
+  if (t.asking) return;
+  if (one_in(50)) {
+    constexpr Admission kSelf[] = {Admission::kSelfCapturing, Admission::kSelfExempt,
+                                   Admission::kSelfStale, Admission::kBypass};
+    return post(client, device, thread, kSelf[random(4)]);
+  }
+  if (seat.window_us == kWindowLeased) return post(client, device, thread, Admission::kLease);
+  if (seat.window_us != kWindowGated && !one_in(4)) {
+    return post(client, device, thread, Admission::kWindow);
+  }
+  if (t.credit_us > 0 && t.grant.epoch == seat.epoch) {
+    t.credit_us -= 50;
+    return post(client, device, thread, Admission::kCredit);
+  }
+  t.kernel = random(static_cast<uint32_t>(client.kernel_us.size()));
+  Event e = launch_event(EventKind::kAsked, client, device, thread, t.kernel);
+  e.launch.kind = t.kernel % 4 == 3 ? LaunchKind::kGraph : LaunchKind::kKernel;
+  e.launch.ask_seq = ++t.ask_seq;
+  e.launch.admission = Admission::kAsk;
+  t.asking = true;
+  step(device, e);
+}
+
+// A thread gives up waiting, or launched otherwise than granted.
+void Campaign::end_asks(Client& client, size_t device, uint16_t thread) {
+  Seat& seat = client.seats[device];
+  Thread& t = seat.threads[thread];
+  if (!t.asking && t.ask_seq == 0) return;
+  const bool posts = one_in(3);
+  Event e = launch_event(posts ? EventKind::kPosted : EventKind::kWithdrawn, client, device, thread,
+                         t.kernel);
+  e.launch.ask_seq = t.ask_seq;
+  e.launch.admission = !t.asking && one_in(2) ? Admission::kAsk : Admission::kSelfStarved;
+  if (!t.asking) e.launch.stream_seq = seat.streams[thread].seq;
+  if (t.asking) begin(client, seat, thread, t.kernel);
+  t.asking = false;
+  step(device, e);
+}
+
+// A marker tells of the latest launch of a stream that is over, or a launch failed.
+void Campaign::mark(Client& client, size_t device) {
+  const auto stream = static_cast<uint16_t>(random(3));
+  auto& running = client.seats[device].streams[stream].running;
+  Running last;
+  while (!running.empty() && running.front().end <= now_) {
+    last = running.front();
+    running.pop_front();
+  }
+  if (last.seq == 0) return;
+  Event e = event(EventKind::kCompleted, client, device);
+  const bool timed = !one_in(3);
+  e.done = {last.seq, timed ? static_cast<float>(last.us) : 0.0F, stream,
+            one_in(30) ? Evidence::kFailed : Evidence::kMarker};
+  step(device, e);
+}
+
+void Campaign::synchronize(Client& client, size_t device) {
+  Seat& seat = client.seats[device];
+  TimeNs end = 0;
+  for (Stream& s : seat.streams) end = std::max(end, s.running.empty() ? 0 : s.running.back().end);
+  if (!seat.waiting) {
+    Event e = event(EventKind::kWaiting, client, device);
+    e.done = {};
+    e.done.stream = kEveryStream;
+    seat.waiting = true;
+    return step(device, e);
+  }
+  now_ = std::max(now_, std::min(end, now_ + 3'000'000));
+  if (end > now_) return;
+  seat.waiting = false;
+  Event e = event(EventKind::kCompleted, client, device);
+  const Stream& first = seat.streams[0];
+  const float us =
+      !first.running.empty() && one_in(2) ? static_cast<float>(first.running.back().us) : 0.0F;
+  e.done = {first.seq, us, kEveryStream, Evidence::kSynchronized};
+  for (Stream& s : seat.streams) s.running.clear();
+  step(device, e);
+}
+
+void Campaign::go_unseen(Client& client, size_t device) {
+  Seat& seat = client.seats[device];
+  const bool row = one_in(2);
+  Event e = event(row               ? EventKind::kRow
+                  : seat.unobserved ? EventKind::kObserved
+                                    : EventKind::kUnobserved,
+                  client, device);
+  if (!row) seat.unobserved = !seat.unobserved;
+  e.untold = {random(20), random(static_cast<uint32_t>(client.kernel_us.size())),
+              static_cast<float>(random(100))};
+  step(device, e);
+}
+
+void Campaign::new_terms(Client& client, size_t device) {
+  Event e = event(EventKind::kTerms, client, device);
+  e.terms = {};
+  e.terms.share = 1 + static_cast<float>(random(3));
+  e.terms.priority = static_cast<uint8_t>(random(11));  // one too many: it is rejected
+  e.terms.slowdown_max = one_in(3) ? 1.2F : 0.0F;
+  step(device, e);
+}
+
+// ---- what the administrator and the server do ----
+
+void Campaign::change_policy(size_t device) {
+  Scheduler& core = *cores_[device];
+  bool ok = false;
+  shadow_[device] = false;
+  take(device, core.set_policy(policy_(), now_, ok));
+  log_.tell(uint64_t{ok});
+}
+
+void Campaign::administer(size_t device) {
+  Scheduler& core = *cores_[device];
+  switch (random(8)) {
+    case 0:
+      return change_policy(device);
+    case 1: {
+      bool ok = false;
+      take(device, core.set_policy(nullptr, now_, ok));
+      return change_policy(device);
+    }
+    case 2:
+      return take(device, core.set_bypass(one_in(3), now_));
+    case 3: {
+      const bool mps = !one_in(3);
+      return take(device, core.set_mode(mps, mps ? 10 : 70, now_));
+    }
+    case 4:
+      return take(device, core.set_alone(one_in(3), now_));
+    case 5:
+      return core.set_sm_total(SmCount(one_in(4) ? 128 : 132));
+    case 6: {
+      Use use;
+      use[Channel::kDram] = static_cast<float>(random(100)) / 100;
+      const uint64_t task = 1 + random(6), kernel = random(7);
+      return core.set_use(random(2), task, task * 100 + kernel, use);
+    }
+    default:
+      if (core.shadow().has_value() && one_in(2)) {
+        core.end_shadow("it is over");
+      } else if (Policy* candidate = candidate_()) {
+        log_.tell(uint64_t{core.begin_shadow(*candidate, {}, now_)});
+      }
+  }
+}
+
+}  // namespace heddle::core

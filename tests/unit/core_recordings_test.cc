@@ -1,0 +1,275 @@
+// What the core decides, held to the byte: campaigns (core_campaign.h) under each shipped policy
+// and the built-in, and pairs of the traces in virtual time. recordings.txt has a line for each:
+// its name, how many decisions, their hash, and a digit of the hash after each 64th part of them.
+//
+// HEDDLE_WRITE_RECORDINGS=1 writes the file anew: a policy has changed, or decisions are meant to.
+// HEDDLE_RECORDING=NAME prints the decisions of one, for a diff against another commit's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "daemon/policy/lua_policy.h"
+#include "daemon/sim/script.h"
+#include "tests/unit/core_campaign.h"
+
+namespace heddle::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t kCampaigns = 6, kPairs = 3;  // of each policy
+constexpr uint32_t kSteps = 2'500;              // of a campaign
+constexpr TimeNs kPairNs = 60'000'000;
+constexpr TimeNs kAloneNs = 25'000'000;  // of that, the more important one has to itself
+constexpr size_t kParts = 64;
+
+// No clock may end a hook.
+policy::Limits no_clock() {
+  policy::Limits limits = policy::virtual_time_limits();
+  limits.cpu_ms = limits.call_ms;
+  return limits;
+}
+
+// Uses what no shipped policy does, and fails now and then.
+const char* const kRough = R"(
+queue.create("a")
+queue.create("b")
+local calls = 0
+return policy { name = "rough", api = 1, version = "1", hooks = {
+  client_active = function(c) c:window(2000, 500) return nil end,
+  enqueue = function(k)
+    if k.priority == 2 then return RUN end
+    return queue.insert(k.priority > 5 and "a" or "b", k, k.predicted_us % 3)
+  end,
+  dispatch = function(g)
+    calls = calls + 1
+    if calls % 50 == 0 then error("now and then") end
+    local k = queue.peek("b") or queue.peek("a", 1) or queue.best_fit("a", 300)
+    if not k then return IDLE, "nothing" end
+    for c in g:clients() do
+      if calls % 9 == 0 and budget.slowdown(c) > 1.5 then c:launch_priority(-2) end
+      if calls % 31 == 0 then c:resize() end
+    end
+    if g.budget.dram < 0.3 or not budget.fits(k, 16) then return IDLE, "it costs too much" end
+    return RUN, k, calls % 4 * 16, calls % 5 * 40
+  end,
+  dump = function() return "calls " .. calls end,
+} })";
+
+// Paths by name; of the built-in "", of kRough its text.
+std::map<std::string, std::string> shipped_policies() {
+  std::map<std::string, std::string> paths{{"builtin", ""}, {"rough", kRough}};
+  for (const auto& entry : fs::recursive_directory_iterator(HEDDLE_POLICIES)) {
+    const std::string name = entry.path().stem().string();
+    const bool lib = entry.path().parent_path().filename() == "lib";
+    if (entry.path().extension() != ".lua" || lib || name.ends_with("_test")) continue;
+    paths[name] = entry.path().string();
+  }
+  return paths;
+}
+
+class Policies {
+ public:
+  Policy* make(const std::string& path) {
+    if (path.empty()) return nullptr;
+    auto loaded = path == kRough ? policy::load_policy({path, "rough.lua", ""}, {}, no_clock())
+                                 : policy::load_policy_file(path, {}, no_clock());
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    return loaded ? made_.emplace_back(std::move(*loaded)).get() : nullptr;
+  }
+
+ private:
+  std::vector<std::unique_ptr<policy::LuaPolicy>> made_;
+};
+
+DecisionLog campaign(uint64_t seed, const std::string& policy, const std::string& candidate) {
+  Policies policies;
+  Campaign campaign(
+      seed, [&] { return policies.make(policy); }, [&] { return policies.make(candidate); });
+  return campaign.run(kSteps);
+}
+
+// A trace's client, over and over.
+class Player final : public sim::Program {
+ public:
+  explicit Player(const sim::TraceScript& script) : script_(script) {}
+  bool next(TimeNs, sim::Step& step) override {
+    if (position_ == script_.iterations[iteration_].size()) {
+      position_ = 0;
+      iteration_ = (iteration_ + 1) % script_.iterations.size();
+    }
+    const sim::TraceScript::Launch& call = script_.iterations[iteration_][position_++];
+    step.think_ns = static_cast<TimeNs>(call.think_us * 1e3F);
+    step.kind = call.synchronize ? sim::Step::Kind::kSynchronize : sim::Step::Kind::kLaunch;
+    if (call.synchronize) return true;
+    const std::vector<float>& measured = script_.measured_us[call.kernel];
+    step.kernel = call.kernel;
+    step.us = double{call.us > 0 ? call.us : measured[drawn_++ % measured.size()]};
+    return true;
+  }
+
+ private:
+  const sim::TraceScript& script_;
+  size_t iteration_ = 0, position_ = 0, drawn_ = 0;
+};
+
+class Witness final : public sim::Witness {
+ public:
+  void event(const Event&) override {}
+  void decision(const Decision& d) override { log.decision(d); }
+  DecisionLog log;
+};
+
+const sim::TraceScript& script_of(const std::string& path) {
+  static std::map<std::string, sim::TraceScript> scripts;
+  const auto found = scripts.find(path);
+  if (found != scripts.end()) return found->second;
+  auto loaded = sim::load_script(path, "");
+  EXPECT_TRUE(loaded) << loaded.error().message;
+  return scripts[path] = loaded ? *loaded : sim::TraceScript{};
+}
+
+DecisionLog pair(const std::string& policy, const std::string& high, const std::string& low,
+                 bool promised) {
+  Policies policies;
+  Config config;
+  config.mps = true;
+  config.switch_us = 10;
+  Witness witness;
+  sim::VirtualMachine machine(config, {});
+  machine.set_witness(&witness);
+  EXPECT_TRUE(machine.set_policy(policies.make(policy)));
+  Player players[] = {Player(script_of(high)), Player(script_of(low))};
+  const std::string* traces[] = {&high, &low};
+  for (const size_t i : {0, 1}) {
+    sim::ClientSpec spec;
+    spec.name = i == 0 ? "high" : "low";
+    spec.priority = i == 0 ? 0 : 9;
+    spec.slowdown_max = i == 0 && promised ? 1.1 : 0;
+    const size_t client = machine.add_client(spec);
+    for (const sim::LaunchSpec& kernel : script_of(*traces[i]).kernels) {
+      machine.add_kernel(client, kernel);
+    }
+    machine.run(client, i == 0 ? 1'000 : kAloneNs, players[i]);
+  }
+  machine.run_until(kPairNs);
+  witness.log.tell(machine.scheduler(), machine.now());
+  return std::move(witness.log);
+}
+
+std::vector<std::string> traces() {
+  std::vector<std::string> all;
+  for (const auto& entry : fs::recursive_directory_iterator(HEDDLE_TRACES)) {
+    if (entry.path().extension() == ".trace") all.push_back(entry.path().string());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// FNV-1a, so that a policy keeps its recordings when others come and go.
+uint64_t seed_of(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+size_t part_end(size_t decisions, size_t part) { return decisions * (part + 1) / kParts; }
+
+std::string line_of(const std::string& name, const DecisionLog& log) {
+  std::ostringstream line;
+  line << name << ' ' << log.decisions().size() << ' ' << std::hex << log.hash() << ' ';
+  for (size_t part = 0; part < kParts; ++part) {
+    line << (log.hash_at(part_end(log.decisions().size(), part)) & 0xf);
+  }
+  return line.str();
+}
+
+void print(std::ostream& out, const Decision& d) {
+  constexpr const char* kNames[] = {"grant", "window", "hint"};
+  out << d.at << " device " << int{d.device} << ' ' << kNames[static_cast<size_t>(d.kind)]
+      << " client " << d.client << " thread " << d.thread << " ask " << d.ask_seq << " decider "
+      << static_cast<int>(d.decider) << " window " << d.window_us << " epoch " << d.epoch
+      << " credit " << d.credit_us << " set " << d.sm_set.bits() << " kernel " << d.kernel
+      << " predicted " << d.predicted_us << " size " << d.size.get() << '\n';
+}
+
+// The decisions of the first part that is not what it was; those before are, but for one in 16.
+std::string first_difference(const std::string& was, const DecisionLog& log) {
+  std::string name, hash, digits;
+  size_t count = 0;
+  std::istringstream(was) >> name >> count >> hash >> digits;
+  std::ostringstream text;
+  text << "it had " << count << " decisions and has " << log.decisions().size() << '\n';
+  for (size_t part = 0, from = 0; part < kParts && digits.size() == kParts; ++part) {
+    const size_t to = std::min(part_end(count, part), log.decisions().size());
+    const auto digit = static_cast<size_t>(log.hash_at(to) & 0xf);
+    if (to < part_end(count, part) || "0123456789abcdef"[digit] != digits[part]) {
+      text << "decisions " << from << " to " << to << " are the first that differ; now:\n";
+      for (size_t i = from; i < std::min(to, from + 12); ++i) print(text, log.decisions()[i]);
+      return text.str();
+    }
+    from = to;
+  }
+  text << "decisions are alike; what status and explain tell differs\n";
+  return text.str();
+}
+
+class Recordings : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ifstream file(HEDDLE_RECORDINGS);
+    for (std::string line; std::getline(file, line);) was_[line.substr(0, line.find(' '))] = line;
+  }
+
+  void record(const std::string& name, const DecisionLog& log) {
+    if (const char* wanted = std::getenv("HEDDLE_RECORDING"); wanted != nullptr && name == wanted) {
+      for (const Decision& d : log.decisions()) print(std::cout, d);
+    }
+    const std::string line = line_of(name, log);
+    is_.push_back(line);
+    if (was_[name] != line && differing_++ == 0)
+      first_ = name + ": " + first_difference(was_[name], log);
+  }
+
+  std::map<std::string, std::string> was_;
+  std::vector<std::string> is_;
+  size_t differing_ = 0;
+  std::string first_;
+};
+
+TEST_F(Recordings, TheCoreDecidesAsItDid) {
+  const auto policies = shipped_policies();
+  const std::vector<std::string> all = traces();
+  for (const auto& [name, path] : policies) {
+    for (uint32_t i = 0; i < kCampaigns; ++i) {
+      const uint64_t seed = seed_of(name) + i;
+      const auto candidate = policies.find(i % 2 == 0 ? "gapfill" : "fifo");
+      ASSERT_NE(candidate, policies.end());
+      record("campaign/" + name + "/" + std::to_string(i), campaign(seed, path, candidate->second));
+    }
+    for (uint32_t i = 0; i < kPairs; ++i) {
+      const uint64_t seed = seed_of(name) / 7 + i * 5;
+      const std::string& high = all[seed % all.size()];
+      const std::string& low = all[seed / all.size() % all.size()];
+      record("pair/" + name + "/" + std::to_string(i), pair(path, high, low, i != 1));
+    }
+  }
+  if (std::getenv("HEDDLE_WRITE_RECORDINGS") != nullptr) {
+    std::ofstream file(HEDDLE_RECORDINGS);
+    for (const std::string& line : is_) file << line << '\n';
+    return;
+  }
+  EXPECT_EQ(differing_, 0u) << differing_ << " of " << is_.size() << " recordings differ; first "
+                            << first_;
+  EXPECT_EQ(was_.size(), is_.size()) << "a policy is gone, or recordings.txt has too many lines";
+}
+
+}  // namespace
+}  // namespace heddle::core
