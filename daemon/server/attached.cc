@@ -74,11 +74,15 @@ void SharedMemory<T>::close_descriptor() {
 
 template class SharedMemory<ipc::ControlMemory>;
 template class SharedMemory<ipc::ClientMemory>;
+template class SharedMemory<ipc::GatePage>;
 
 Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   std::unique_ptr<Client> client(new Client(std::move(identity)));
   int error = client->control_.make("heddle-control", ipc::seal_control_memory);
   if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
+  if (error == 0 && client->identity_.gates) {
+    error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
+  }
   if (error != 0) {
     return fail(std::string("shared memory: ") + strerror(-error) +
                 "; check the daemon's limits on memory and open files");
@@ -113,11 +117,13 @@ int Client::send_attached(int socket, int doorbell) {
   attached.client_id = identity_.id;
   attached.flags = identity_.terms.fail_closed ? ipc::kFailClosed : 0;
   copy_text(attached.rule, identity_.rule);
-  const int fds[] = {control_.fd(), client_.fd(), doorbell};
+  const int fds[] = {control_.fd(), client_.fd(), doorbell, gates_.fd()};
   const int error =
-      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)), fds);
+      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)),
+                       {fds, identity_.gates ? size_t{4} : size_t{3}});
   control_.close_descriptor();
   client_.close_descriptor();
+  gates_.close_descriptor();
   return error;
 }
 
@@ -303,7 +309,9 @@ void Client::windows_changed() {
 }
 
 void Client::heartbeat(core::TimeNs now) {
-  control_->header.heartbeat_ns.store(now + identity_.clock_ahead, std::memory_order_release);
+  const core::TimeNs theirs = now + identity_.clock_ahead;
+  control_->header.heartbeat_ns.store(theirs, std::memory_order_release);
+  if (identity_.gates) gates_->heartbeat_ns.store(theirs, std::memory_order_release);
 }
 
 void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }

@@ -1,4 +1,4 @@
-// One attached process: its two shared memories, the daemon's private cursors into them, and what
+// One attached process: its shared memories, the daemon's private cursors into them, and what
 // is known of it. Owned by Engine; loop thread only.
 //
 // The client's memory is hostile: everything is copied once and checked as a copy, and no value in
@@ -18,6 +18,7 @@
 #include "daemon/core/scheduler.h"
 #include "daemon/server/config.h"
 #include "daemon/server/intake.h"
+#include "ipc/gate.h"
 #include "ipc/layout.h"
 #include "ipc/socket.h"
 
@@ -72,6 +73,7 @@ struct Identity {
   std::string run;                  // processes of its user with the same one share that
   bool mps_memory_limit = false;    // MPS holds it to one of its own
   bool hints_by_device = false;     // its shim reads those of each device
+  bool gates = false;               // its launches may wait on the GPU
   bool counts_memory = false;       // its shim does; an older one keeps to no limit
   bool tells_clock = false;         // its shim does, ...
   core::TimeNs clock_ahead = 0;     // ... so that this is known: of its clock, before the daemon's
@@ -229,6 +231,7 @@ class Client {
   Identity identity_;
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
+  SharedMemory<ipc::GatePage> gates_;  // made if identity_.gates
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;
