@@ -224,6 +224,13 @@ uint32_t Client::partition_of(const core::Decision& d) const {
 }
 
 bool Client::apply(const core::Decision& d) {
+  if (d.kind == core::DecisionKind::kGrant && GateQueue::is_thread(d.thread)) {
+    if (!identity_.gates || intake_.open_ask(d.thread) != d.ask_seq) return false;
+    intake_.granted(d.thread);
+    granted_at_ = d.at;
+    gate_queue_.release(d.thread, *gates_);
+    return false;
+  }
   if (d.kind == core::DecisionKind::kGrant) {
     if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
@@ -261,6 +268,19 @@ bool Client::apply(const core::Decision& d) {
     }
   }
   return false;
+}
+
+void Client::hold_at_gate(const Claim& claim) {
+  const bool sound = identity_.gates && intake_.plausible(claim) && !intake_.unscheduled(claim) &&
+                     claim.fields.kind == wire::Kind::KERNEL && claim.fields.ask_seq != 0;
+  if (!sound || !gate_queue_.add(claim)) intake_.count_malformed();
+}
+
+std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
+  if (!identity_.gates) return std::nullopt;
+  const bool open = gates_->leaving.load(std::memory_order_relaxed) != 0 ||
+                    control_->header.bypass.load(std::memory_order_relaxed) != 0;
+  return gate_queue_.next(now, open);
 }
 
 bool Client::let_through(const Claim& claim) {
@@ -314,7 +334,16 @@ void Client::heartbeat(core::TimeNs now) {
   if (identity_.gates) gates_->heartbeat_ns.store(theirs, std::memory_order_release);
 }
 
-void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
+void Client::set_bypass(bool on) {
+  const bool changes = on != (control_->header.bypass.load(std::memory_order_relaxed) != 0);
+  store_changed(control_->header.bypass, on ? 1u : 0u);
+  if (!changes || !identity_.gates) return;
+  if (on) {
+    gate_queue_.open(*gates_);
+  } else {
+    gate_queue_.close(*gates_);
+  }
+}
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 

@@ -17,8 +17,8 @@
 #include "daemon/core/event.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/server/config.h"
+#include "daemon/server/gates.h"
 #include "daemon/server/intake.h"
-#include "ipc/gate.h"
 #include "ipc/layout.h"
 #include "ipc/socket.h"
 
@@ -128,6 +128,9 @@ class Client {
   // fails closed, is granted. True if it was one: then wake().
   bool let_through(const Claim& claim);
   void wake(uint16_t thread);  // if it sleeps
+  // A record of a launch at a gate; and what the core is to be told of those, if anything.
+  void hold_at_gate(const Claim& claim);
+  std::optional<Claim> next_at_gate(core::TimeNs now);
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
@@ -232,6 +235,7 @@ class Client {
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
   SharedMemory<ipc::GatePage> gates_;  // made if identity_.gates
+  GateQueue gate_queue_;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;

@@ -194,19 +194,40 @@ void Engine::handle() {
       continue;
     }
     const uint64_t malformed = client.intake().malformed();
-    for (const core::Event& event :
-         client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
-      if (!client.posted_to(event.device)) [[unlikely]]
-        begin_on(client, event);
-      step(*devices_[event.device].scheduler, event, &client);
+    if (Intake::is_gated(claim)) {
+      client.hold_at_gate(claim);
+    } else {
+      take(client, claim);
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
+  tell_gated(now);
   wake_granted();
   counters_.claims += batch_.size();
   update_contended(now);
   check_quarantine(now);
   open_if_broken(now);
+}
+
+void Engine::take(Client& client, const Claim& claim) {
+  const bool known = client.knows_kernel(claim.fields.kernel);
+  for (const core::Event& event : client.intake().take(claim, known)) {
+    if (!client.posted_to(event.device)) [[unlikely]]
+      begin_on(client, event);
+    step(*devices_[event.device].scheduler, event, &client);
+  }
+}
+
+// A grant of one client may make the next launch of another the oldest at its gate.
+void Engine::tell_gated(core::TimeNs now) {
+  for (bool any = true; std::exchange(any, false);) {
+    for (Client* client : polled_) {
+      while (const auto claim = client->next_at_gate(now)) {
+        take(*client, *claim);
+        any = true;
+      }
+    }
+  }
 }
 
 // Copies, and waits for what another GPU does, are no work there.
@@ -268,6 +289,7 @@ void Engine::tick(core::TimeNs now) {
     event.device = index;
     step(*scheduler, event);
   }
+  tell_gated(now);
   update_contended(now);
   check_quarantine(now);
   open_if_broken(now);

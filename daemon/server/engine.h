@@ -214,6 +214,8 @@ class Engine {
   core::Scheduler& device(uint8_t index, const Identity& identity, core::TimeNs now);
   void learn_sm_total(Device& device, const Identity& identity, core::TimeNs now);
   void introduce(Client& client, uint8_t gpu, core::TimeNs now);
+  void take(Client& client, const Claim& claim);
+  void tell_gated(core::TimeNs now);  // the core of the oldest launches at gates
   void begin_on(Client& client, const core::Event& event);  // the first of that GPU
   void collect_profile(const Client& client);
   double switch_us() const;
