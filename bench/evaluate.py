@@ -17,12 +17,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from md import NO_RESULT, RESULTS, markdown, read
+from harness.md import NO_RESULT, RESULTS, markdown, read
 
 PAIRS = RESULTS / "pairs"
 BUCKETS = ((0, 1.1), (1.1, 1.5), (1.5, 1e9))
 SAFE = 1.1  # a victim that is slowed less is no victim
-BOUND_PCT = 60  # policies/orion.lua
+BOUND_PCT = 60  # policies/papers/orion.lua
 DRAWS, CANDIDATES, SEED = 200, 20, 27
 
 
@@ -52,7 +52,7 @@ def victims(kernels, pairs):
             other = pair[("first", "second")[1 - i]]
             yield {"victim": kernels[pair[of]], "other": kernels[other],
                    "halves": pair["setting"] == "halves", "measured": pair["measured"][i],
-                   "estimator": pair["steady"][i], "moment": pair["predict"][i]}
+                   "estimator": pair["predicted"][i]}
 
 
 # ---- baselines ----------------------------------------------------------------------------------
@@ -94,8 +94,7 @@ def methods(fitted):
     mean = sum(row["measured"] for row in fitted) / len(fitted)
     weights = linear(fitted)
     return {
-        "the estimator (core::steady)": lambda row: row["estimator"],
-        "of a moment (core::predict)": lambda row: row["moment"],
+        "the estimator": lambda row: row["estimator"],
         "linear model": lambda row: math.exp(sum(w * f for w, f in zip(weights, features(row)))),
         "always 1.0": lambda row: 1.0,
         "always the mean": lambda row: mean,
@@ -118,7 +117,7 @@ def bucket_rows(rows, method):
 # ---- who may run beside whom --------------------------------------------------------------------
 
 def orion(row):
-    """policies/orion.lua: the other needs few SMs, and is of the other kind."""
+    """policies/papers/orion.lua: the other needs few SMs, and is of the other kind."""
     def kind(kernel):
         m = kernel["metrics"]
         compute = max(m.get("fma_pct", 0), m.get("fp64_pct", 0), m.get("tensor_pct", 0))
@@ -132,7 +131,7 @@ def orion(row):
 
 
 def usher(row):
-    """policies/usher.lua: achieved occupancies and DRAM use add up to less than all."""
+    """policies/papers/usher.lua: achieved occupancies and DRAM use add up to less than all."""
     def total(key):
         return sum(row[k]["metrics"].get(key, 100) for k in ("victim", "other"))
     return total("occupancy_pct") < 100 and total("dram_pct") < 100
@@ -167,7 +166,7 @@ def choice(pairs):
     chance, taus, gains = random.Random(SEED), [], []
     for _ in range(DRAWS):
         drawn = chance.sample(pairs, CANDIDATES)
-        said, true = [stp(p, "steady") for p in drawn], [stp(p, "measured") for p in drawn]
+        said, true = [stp(p, "predicted") for p in drawn], [stp(p, "measured") for p in drawn]
         taus.append(tau(said, true))
         best = sorted(zip(said, true), reverse=True)[:CANDIDATES // 2]
         gains.append(sum(t for _, t in best) / len(best) / (sum(true) / len(true)) - 1)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes results small: of each file in results/ what the tables read of it stays, and no more.
 
-    keep.py bench/results/steady/alexnet.json ...    rewrites them; the tables stay as they are
+    keep.py bench/results/memory.json ...        rewrites them; the tables stay as they are
+    keep.py --table NAME RESULT.json ...         the report of `heddle-bench run`'s results becomes
+                                                 the table NAME: results/tables/NAME.json
 
 Figures that need samples are computed (md.py) and stay instead of them. Who measures again puts the
 raw result there, sees that the tables are right, and calls this.
@@ -9,12 +11,12 @@ raw result there, sees that the tables are right, and calls this.
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
-import md
 import table
-from harness import report
+from harness import md, report
 
 WHENCE = {"mode", "gpu", "date", "commit"}  # stay where no table shows them, too
 
@@ -73,13 +75,25 @@ def pruned(value):
 
 def energy(result):
     """What each block of a row took: no table has it yet, and measuring it again takes a GPU."""
-    if "raw" not in result:
-        return {key: result[key] for key in ("block_s", "energy_j") if key in result}
     found = {}
     for block in result["raw"]:
         if "energy_j" in block:
             found.setdefault(block["row"], []).append(round(block["energy_j"], 1))
-    return {"block_s": result["block_s"], "energy_j": found} if found else {}
+    return {"block_s": result["block_s"], **found} if found else {}
+
+
+def reported(results, text):
+    """What is kept of `heddle-bench run`'s results, by name, and of the report that tells of them:
+    its tables as cells."""
+    last = [result["sessions"][-1] for result in results.values()]
+    whence = {"mode": [result["mode"] for result in results.values()],
+              "gpu": [result["gpu"] for result in results.values()],
+              "date": [session["date"] for session in last],
+              "commit": [session["commit"] for session in last]}
+    joules = {name: found for name, result in results.items() if (found := energy(result))}
+    return {**{key: list(dict.fromkeys(of)) for key, of in whence.items()},
+            "parts": list(map(md.cells, text.strip().split("\n\n"))),
+            **({"energy_j": joules} if joules else {})}
 
 
 def all_tables(documents):
@@ -105,7 +119,7 @@ def kept(paths):
     for path, document in small.items():
         if document.keys() <= WHENCE:
             raise ValueError(f"{path}: no table reads it; see table.py for the names that are read")
-        document |= energy(documents[path])
+        document |= {key: documents[path][key] for key in ("energy_j",) if key in documents[path]}
     if all_tables(small) != wanted:
         raise ValueError("the tables would change; a table reads what Seen does not notice")
     return small
@@ -115,10 +129,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--table", metavar="NAME")
+    parser.add_argument("--bench", default=md.RESULTS.parents[1] / "dist/bin/heddle-bench")
+    options = parser.parse_args()
     try:
-        for path, document in kept(parser.parse_args().results).items():
+        if options.table:
+            text = subprocess.run([options.bench, "table", "--brief", *options.results], text=True,
+                                  check=True, stdout=subprocess.PIPE).stdout
+            results = {path.stem: json.loads(path.read_text()) for path in options.results}
+            report.write(reported(results, text), md.RESULTS / f"tables/{options.table}.json")
+            return
+        for path, document in kept(options.results).items():
             report.write(document, path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         sys.exit(f"keep.py: {error}")
 
 

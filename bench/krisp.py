@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from md import computed, markdown, read, results_in
+from harness.md import computed, markdown, read, results_in
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
@@ -30,8 +30,6 @@ EAGER = 32  # from this batch on: as graphs the GPU is full, and nothing is to b
 LAYOUTS = [f"model_right_size:sms={sms}@mps" for sms in (32, 48, 64, 96)]
 POLICIES = ["mps_default@mps", "static_equal@mps", "model_right_size@mps", "ring_isolated@mps",
             "krisp_o@mps", "krisp_i@mps", "right_size@mps"]
-# Only by --policies. A daemon of its own, so that what its search found is there in the next block.
-INSIDE = "right_size_inside:daemon.contended_spin_us=0@mps"
 BASELINES = ["mps", "mps:25"]
 ALONE_S = 2.5  # of iterations at each size of a sweep
 
@@ -139,7 +137,7 @@ def p95(job):
 def table(folder):
     """Throughput ÷ one worker (the worst p95 ÷ alone's) of each model and policy."""
     results = results_in(folder)
-    rows = [*BASELINES, *LAYOUTS, *POLICIES, INSIDE]
+    rows = [*BASELINES, *LAYOUTS, *POLICIES]
     lines, products, all_found = [], {}, []
     for result in results:
         found = {row: computed(result, f"summed {row}", lambda: summed(result, row))
@@ -162,28 +160,11 @@ def table(folder):
              if len(products.get(row, ())) == len(results) else None for row in columns]
     lines.append(["geometric mean", *(f"{mean:.2f}" if mean else "–" for mean in means), ""])
     header = ["× one worker (worst p95 ÷ alone)",
-              *(f"`{re.sub(':daemon.*|@mps', '', row)}`" for row in columns), "commit"]
+              *(f"`{row.removesuffix('@mps')}`" for row in columns), "commit"]
     return [header, *lines]
 
 
-def sizes_table(path):
-    """Of tests/gpu/sizes.py: outputs, and what an iteration takes while sizes change."""
-    document = read(path)
-    rows = [["outputs against bare", "µs bare", "µs leased, sizes that change", "bit-equal",
-             "twins", "launches on a set", "as it is", "commit"]]
-    for name, row in document["rows"].items():
-        leased = row.get("leased", {})
-        client = leased.get("client", {})
-        rows.append([name, str(row["bare"].get("median_us", "–")),
-                     str(leased.get("median_us", "–")),
-                     "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
-                     *(str(client.get(key, "–"))
-                       for key in ("graph_twins", "partitioned", "unpartitioned")),
-                     document["commit"]])
-    return rows
-
-
-COLUMNS = [*BASELINES, "best layout", *POLICIES, INSIDE]
+COLUMNS = [*BASELINES, "best layout", *POLICIES]
 
 
 def parse():

@@ -9,6 +9,7 @@
 
 #include "bench/micro.h"
 #include "bench/runner/agree.h"
+#include "bench/runner/learn.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
@@ -64,17 +65,22 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   cv              standard deviation of it over its mean
   tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  cost            of heddle, of a paired job: how much longer an iteration takes than its partner
+                  that bypasses it, as a share: typical (medians), mean
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the
                   block's end, a block
   shim_cpu        cores that the shim's thread in the job kept busy
   stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
   makespan_s      how long the row takes for what each job does alone in a block
+  throughput_over_alone  sum of the jobs' rates over alone;  worst_p95_over_alone: of their p95s
+  promise_kept    share of repetitions in which the mean is at most slowdown_max of alone
   power_w         of the whole GPU, by NVML's energy counter; energy_per_iteration_j: over all jobs'
                   iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;
                   added_us_max: the most that it stated that others may add to a gap;
                   exceeded_us_max: by how much more some lasted that exceeded theirs
-  decisions_per_s launches that heddled let go, a second;  faults: of the policy, in a block
+  decisions_per_s launches that heddled let go, a second;  in_hooks: share of the time in its
+                  policy's hooks;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)
 Each with `n` samples and `spread`, the interquartile range of the repetitions' own values; of one
@@ -104,6 +110,14 @@ constexpr const char* kValidateHelp =
 scenario. Per figure and row: both values and the error; per figure: how many rows are within 15 %,
 and how many of the pairs of rows that really differ by more than 5 % the simulation puts in the same
 order.)";
+
+constexpr const char* kLearnHelp =
+    "Profiles of a scenario's programs, by `heddle profile sweep` and `probe`: what `run "
+    "--profiles` "
+    "reads";
+
+constexpr const char* kAloneHelp =
+    "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
@@ -180,19 +194,8 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
                     "do not compare outputs under heddle with those of bare processes");
   command->add_option("--budget-s", run.budget_s, "begin no repetition that would end later")
       ->type_name("N");
-  command->add_option("--full-every", run.full_every, "all rows in every Nth repetition only ...")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--focus", run.focus, "... and these, with the bare ones, in between")
-      ->type_name("ROW,ROW")
-      ->delimiter(',');
   command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
-  command
-      ->add_option("--timeline", run.timeline,
-                   "write the kernels of this row, as the profiler sees them, to "
-                   "FILE.timeline.json for bench/timeline.py")
-      ->type_name("ROW");
   command->add_flag("--plan", run.plan, "print rows, processes and seconds as JSON; start nothing");
   command->add_option("--logs", run.logs, "keep the logs of daemons and jobs there")
       ->type_name("FOLDER");
@@ -224,8 +227,7 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
-  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s",
-                           "--full-every", "--focus", "--logs", "--timeline"}) {
+  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s", "--logs"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }
@@ -277,6 +279,21 @@ int main(int argc, char** argv) {
   CLI::App* runner = add_run(app, run);
   heddle::bench::VirtualOptions simulation;
   CLI::App* virtual_time = add_virtual(app, simulation);
+  heddle::bench::LearnOptions learning;
+  CLI::App* learn = add_scenario(app, "learn", kLearnHelp, learning);
+  learn->add_option("--profiles", learning.profiles, "where they go")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory)
+      ->required();
+  learn->add_option("--device", learning.device, "auto (a GPU if there is one), or sim")
+      ->check(CLI::IsMember({"auto", "sim"}));
+  learn->add_flag("--sweep", learning.sweep, "times on fewer SMs");
+  learn->add_flag("--probe", learning.probe, "times beside microbenchmarks");
+  double alone_s = 0;
+  std::vector<std::string> program;
+  CLI::App* alone = app.add_subcommand("alone", kAloneHelp);
+  alone->add_option("seconds", alone_s)->required();
+  alone->add_option("command", program)->required();
   std::string real;
   CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
   validate->add_option("real", real)->type_name("REAL.json")->required();
@@ -315,6 +332,8 @@ int main(int argc, char** argv) {
     if (runner->parsed() && run.device == "virtual" && !run.plan)
       return run_virtually(*runner, run);
     if (runner->parsed()) return heddle::bench::run_scenario(run);
+    if (learn->parsed()) return heddle::bench::learn(learning);
+    if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return become("plot", drawing->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());

@@ -30,7 +30,7 @@ class GatedClient {
  public:
   GatedClient(server::Engine& engine, uint32_t first_step, core::TimeNs now) : step_(first_step) {
     server::Identity identity;
-    identity.id = engine.next_id();
+    identity.id = engine.roster.next_id();
     identity.priority = core::kPriorityLowest;
     auto made = server::Client::make(std::move(identity));
     if (!made) throw std::runtime_error(made.error().message);
@@ -41,7 +41,7 @@ class GatedClient {
     kernel.id = 1;
     kernel.grid_blocks = 1;
     kernel.block_threads = 32;
-    engine.register_kernel(*client_, kernel, now);
+    engine.presence.register_kernel(*client_, kernel, now);
   }
 
   // Asks; once granted launches and begins to synchronize; is done. True in the second case.
@@ -105,7 +105,7 @@ struct Crowd {
     for (uint32_t i = 0; i < count; ++i) clients.emplace_back(engine, i, now);
     auto prepared = server::prepare(gate(), 1);
     if (!prepared) throw std::runtime_error(prepared.error().message);
-    if (auto adopted = engine.adopt(std::move(*prepared), now); !adopted) {
+    if (auto adopted = engine.policy.adopt(std::move(*prepared), now); !adopted) {
       throw std::runtime_error(adopted.error().message);
     }
   }
@@ -125,7 +125,7 @@ struct Crowd {
 
   server::Log log{server::LogLevel::kError};
   FilePolicyStore store{{}};  // asked for nothing
-  server::ProfileStore profiles{"", log};
+  server::ProfileStore profiles{"", {}};
   server::Engine engine;
   std::vector<GatedClient> clients;
 };
@@ -134,8 +134,8 @@ struct Crowd {
 
 // A turn of Server::spin; tests/tidy/instructions.py counts inside it.
 [[gnu::noinline]] void turn_of_daemon(server::Engine& engine, core::TimeNs now) {
-  engine.poll(now, engine.next_deadline() <= now, [](server::Client&) {});
-  if (engine.next_deadline() <= now) engine.tick(now);
+  engine.poll(now, engine.devices.next_deadline() <= now, [](server::Client&) {});
+  if (engine.devices.next_deadline() <= now) engine.tick(now);
   if (engine.at_ease(now)) throw std::runtime_error("a gated client runs freely");
 }
 

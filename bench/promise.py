@@ -84,7 +84,7 @@ class PromiseDaemon(Daemon):
         super().__init__(options.dist, folder, True, cell.env | {"STATE_DIRECTORY": str(folder)},
                          lines, policy)
         self.sim = options.sim
-        self.extra_policies = [HERE / "experiments/static.lua"]
+        self.extra_policies = [HERE / "scenarios/static.lua"]
 
     def prefix(self, role, label):
         return [self.heddle, "run", "--quiet", "--label", label, *["--sim"] * self.sim, "--"]
@@ -438,8 +438,8 @@ def parse(arguments):
         file = options.dist / "libexec/heddle/workloads" / script
         if not (options.sim or options.plan or file.exists()):
             parser.error(f"{file} is not there; install heddle, or name its tree by --dist")
-    policies = sorted(path.stem for path in (HERE.parent / "policies").glob("*.lua")
-                      if not path.stem.endswith("_test"))
+    policies = sorted(path.stem for path in (HERE.parent / "policies").rglob("*.lua")
+                      if path.parent.name != "lib" and not path.stem.endswith("_test"))
     try:
         options.parsed = [promise_rows.parse_row(name, policies)
                           for name in promise_rows.joined(options.rows)]

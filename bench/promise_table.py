@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from md import markdown, three
+from harness.md import markdown, three
 
 ALL_KEPT, CELL_KEPT = 0.95, 0.80  # of all blocks of a policy, and of each cell's
 OF_BEST = 0.95                    # best effort, over the best static setting that keeps the promise

@@ -5,44 +5,19 @@
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
 
-Each table is made from the files of results/ that begin with its name, or from the folder of that
-name. `pairs-again` is of pairs_again/, `bounds` of that and first/, `preload` of overhead*.json,
-`between-tokens` of services/.
+Each table is made from the files of results/ that begin with its name; those in results/tables are
+there as cells: keep.py made them of the reports of `heddle-bench table`.
 """
 
 import argparse
 import re
+import statistics
 import sys
 from pathlib import Path
 
 import evaluate
-import fikit
-import frontier
-import graphs
 import jobs
-import krisp
-import layer
-import limits
-import mixes
-import paper_tables
-import promise_table
-import quartiles
-from md import NO_RESULT, RESULTS, headed, interval, load, markdown, read, results_in, three
-
-def overhead_table():
-    """Each service and policy from the newest file that has it."""
-    rows = {}
-    for _, document in load("overhead"):
-        for name, service in document["services"].items():
-            for policy, found in service["policies"].items():
-                verdict = {True: "yes", False: "no", None: "not shown"}[found["passes"]]
-                rows[name, policy] = [
-                    f"{name}, `{policy}`", f"{found['off_us']:.0f}",
-                    f"{found['difference_us']:+.1f}", interval(found["typical"]),
-                    interval(found["mean"]), str(found["pairs"]), document["commit"], verdict]
-    header = ["alone at the top priority", "bypassed, µs", "median difference, µs",
-              "typical [95 %]", "mean [95 %]", "pairs", "commit", "at most +1 %"]
-    return markdown(header, rows.values()) if rows else NO_RESULT
+from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
@@ -63,30 +38,6 @@ def micro_table():
              *(f"{of[key]:.0f}" if of.get(key, 0) > 1e4 else three(of.get(key))
                for of in found.values())] for key in figures]
     return markdown(["", "bar", *found], rows) if rows else NO_RESULT
-
-
-def stage_table():
-    rows = []
-    for document in (read(RESULTS / name)
-                     for name in ("stage.json", "stage-busy.json", "stage-keypointrcnn.json")):
-        rows += [[f"{name}: {phase}", f"{of[phase]['off_us']:.0f}", interval(of[phase]["typical"]),
-                  interval(of[phase]["mean"]), str(of[phase]["pairs"]), document["commit"]]
-                 for name, of in document["services"].items()
-                 for phase in of if phase in ("stage", "profiled")]
-    header = ["a new task", "bypassed, µs", "typical [95 %]", "mean [95 %]", "pairs", "commit"]
-    return markdown(header, rows)
-
-
-def preload_table():
-    rows = {}
-    for _, document in load("overhead"):
-        for name, found in document["preload"].items():
-            cells = [interval(found["over_bare"][kind]) if found["over_bare"][kind] else "–"
-                     for kind in ("disabled", "managed")]
-            rows[name] = [name, f"{found['bare_us']:.0f}", *cells, str(found["rounds"])]
-    header = ["processes taking turns", "bare, µs", "preloaded and disabled [95 %]",
-              "managed [95 %]", "rounds"]
-    return markdown(header, rows.values()) if rows else NO_RESULT
 
 
 def by_verdict(programs):
@@ -182,49 +133,98 @@ def predict_table(name):
     return markdown(header, rows)
 
 
+# ---- memory ----
+
+WAYS = {"driver": "`cuMemAlloc`", "vmm": "`cuMemCreate`", "torch": "PyTorch",
+        "torch_expandable": "PyTorch, expandable segments", "graph": "PyTorch, graphs' pools",
+        "cupy": "CuPy", "jax": "JAX"}
+
+
+def memory_counts():
+    """Of the GPU's count: after steps of 256, 656, 0 and 150 MiB, and where the limit refused."""
+    found = read(RESULTS / "memory.json")
+    sharing = {name: of["rows"] for name, of in found["sharing"].items()}
+    rows = [["taken by", *(f"{name}: {what}" for name in sharing for what in (
+        "most apart, MiB", "at the limit, MiB: heddle / NVML"))]]
+    for way, name in WAYS.items():
+        cells = [name]
+        for of in sharing.values():
+            row = of.get(way, {"error": "not run"})
+            if "error" in row:
+                cells += ["–", "–"]
+                continue
+            apart = max(abs(s["heddle"] - s["nvml"]) for s in row["steps"])
+            cells += [f"{apart:.0f}",
+                      f"{row['filled']['heddle']:.0f} / {row['filled']['nvml']:.0f}"]
+        rows.append(cells)
+    return rows
+
+
+def memory_cost():
+    rows = [["median ns, least of rounds", "take 1 MiB", "free it"]]
+    for name, of in read(RESULTS / "memory.json")["sharing"].items():
+        for how, label in (("bare", "bare"), ("heddle", "under heddle"),
+                           ("limit", "under a limit")):
+            ns = of["cost"][how]
+            rows.append([f"{name}, {label}", *(f"{min(ns[key]):.0f}"
+                                               for key in ("hold_ns", "free_ns"))])
+    return rows
+
+
+def turns(team):
+    """How many, those refused, and the median and 99th percentile of the others."""
+    taken = sorted(team["us"])
+    times = [statistics.median(taken), taken[len(taken) * 99 // 100]] if taken else []
+    return [len(taken) + team["refused"], team["refused"], *times]
+
+
+def memory_teams():
+    labels = {"alone": "alone", "limited": "the other has used up its limit and asks on",
+              "unlimited": "no limits: the other has used up the GPU"}
+    rows = [["64 MiB taken, set and freed, again and again", "turns", "refused", "p50, µs",
+             "p99, µs"]]
+    for name, of in read(RESULTS / "memory.json")["sharing"].items():
+        for condition, label in labels.items():
+            team = of["teams"][condition]["team"]
+            found = computed(team, "turns", lambda: turns(team))
+            cells = [f"{x:.0f}" for x in found]
+            rows.append([f"{name}: {label}", *cells, *["–"] * (4 - len(cells))])
+    return rows
+
+
+# ---- all of them ----
+
+def sizes_table(path):
+    """Of tests/gpu/sizes.py: outputs, and what an iteration takes while sizes change."""
+    document = read(path)
+    rows = [["outputs against bare", "µs bare", "µs leased, sizes that change", "bit-equal",
+             "twins", "launches on a set", "as it is", "commit"]]
+    for name, row in document["rows"].items():
+        leased = row.get("leased", {})
+        client = leased.get("client", {})
+        rows.append([name, str(row["bare"].get("median_us", "–")),
+                     str(leased.get("median_us", "–")),
+                     "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
+                     *(str(client.get(key, "–"))
+                       for key in ("graph_twins", "partitioned", "unpartitioned")),
+                     document["commit"]])
+    return rows
+
+
+def kept(path):
+    """The report of scenarios as they were measured then (keep.py --table)."""
+    return "\n\n".join(part if isinstance(part, str) else headed(part)
+                       for part in read(path)["parts"])
+
+
 def tables():
-    return {"matrix": matrix_text(), "samples": samples_text(), "overhead": overhead_table(),
-            "preload": preload_table(), "blast-radius": blast_table(), "micro": micro_table(),
-            "nccl": nccl_text(), "stage": stage_table(),
-            "pairs-again": headed(quartiles.rows(RESULTS / "pairs_again")),
-            "frontier": headed(frontier.rows(RESULTS / "frontier")),
-            "steady": headed(quartiles.steady(RESULTS / "steady")),
-            "between-tokens": headed(fikit.between_tokens("services")),
-            "bounds": headed(fikit.bounds("pairs_again", "first")),
-            **{of: headed(fikit.measured(of)) for of in ("first", "preempt", "ratio", "services")},
-            "predict": predict_table("predict.json"),
-            "memory-counts": headed(limits.counts()), "memory-cost": headed(limits.cost()),
-            "memory-teams": headed(limits.teams()),
-            "papers": headed(paper_tables.table(RESULTS / "papers.json")),
-            "sizes": headed(krisp.sizes_table(RESULTS / "sizes.json")),
-            "krisp": headed(krisp.table(RESULTS / "krisp")),
-            "inside": headed(krisp.table(RESULTS / "inside")),
-            "sizes-inside": headed(krisp.sizes_table(RESULTS / "sizes-inside.json")),
-            "mixes": headed(mixes.table(results_in(RESULTS / "mixes"))),
-            "promise": promise_text(), "graphs-beside": graphs_table(),
-            "graphs-apart": headed(graphs.apart()), "graphs-priority": headed(graphs.priority()),
-            "fences": fences_table(), "layer": layer.tables(),
+    return {"matrix": matrix_text(), "samples": samples_text(), "blast-radius": blast_table(),
+            "micro": micro_table(), "nccl": nccl_text(), "predict": predict_table("predict.json"),
+            "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
+            "memory-teams": headed(memory_teams()),
+            "sizes": headed(sizes_table(RESULTS / "sizes.json")),
+            **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **evaluate.tables(), **jobs.tables()}
-
-
-GRAPHS = "h100-graphs.json"  # of bench/results/promise: all jobs are CUDA graphs
-
-
-def promise_text():
-    """Every other result of promise.py, one card model each."""
-    return "\n\n".join(promise_table.text(read(path))
-                       for path in sorted((RESULTS / "promise").glob("*.json"))
-                       if path.name != GRAPHS and not path.name.startswith("fence-")) or NO_RESULT
-
-
-def fences_table():
-    paths = sorted((RESULTS / "promise").glob("fence-*.json"))
-    return headed(promise_table.fences([read(path) for path in paths]))
-
-
-def graphs_table():
-    path = RESULTS / "promise" / GRAPHS
-    return headed(promise_table.beside(read(path)) if path.exists() else None)
 
 
 def replaced(text, found):

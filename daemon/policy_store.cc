@@ -13,6 +13,7 @@
 #include "daemon/base/owners.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
+#include "daemon/policy/files.h"
 
 namespace heddle {
 namespace {
@@ -46,10 +47,6 @@ Result<std::string> read_owned(const std::string& path) {
   if (error) return policy::read_source(path);  // says what is wrong with it
   const Result<void> owned = check_owners(real);
   return owned ? policy::read_source(real.string()) : tl::unexpected<Error>(owned.error());
-}
-
-bool is_policy_file(const fs::path& path) {
-  return path.extension() == ".lua" && !path.stem().string().ends_with("_test");
 }
 
 // Of all files of a directory, in whatever order it lists them: names, times and sizes.
@@ -146,6 +143,7 @@ Result<std::string> FilePolicyStore::find(const Known& known, const std::string&
     path = known.settings.directory + "/" + path +
            (fs::path(path).extension() == ".lua" ? "" : ".lua");
   }
+  path = policy::policy_file(path);
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   if (error) return fail(path + ": no such policy; heddle policy list shows what there is");
@@ -412,12 +410,7 @@ json FilePolicyStore::list() {
   const Known now = known();
   json all = json::array();
   all.push_back({{"name", "builtin"}, {"running", now.running.path.empty()}});
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(now.settings.directory, error)) {
-    if (is_policy_file(entry.path())) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
+  const std::vector<fs::path> files = policy::policy_files(now.settings.directory);
   // Anybody may ask, as often as he likes: what did not change is not read again.
   std::string state = state_of(now.settings.directory);
   for (const fs::path& file : files) {
@@ -442,6 +435,7 @@ json FilePolicyStore::read_list(const Known& known, const std::vector<fs::path>&
   json all = json::array();
   for (const fs::path& file : files) {
     json one{{"name", file.stem().string()}, {"path", file.string()}};
+    one["papers"] = file.lexically_relative(known.settings.directory).has_parent_path();
     std::vector<std::string> dropped;
     Result<Content> content = read(known, file.string());
     const auto policy =

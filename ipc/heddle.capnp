@@ -100,7 +100,7 @@ struct Attach {
   mps @7 :Bool;             # the process talks to an MPS server
   gpuName @8 :Text;         # cuDeviceGetName of device 0, may be empty
   sms @9 :Text;             # HEDDLE_SMS, the SMs that it asks to be kept on; may be empty
-  smGroups @10 :List(UInt16); # SMs of each group of device 0 (partition.h); empty: no partitions
+  smGroups @10 :List(UInt16); # SMs of each group of device 0 (sm_set.h); empty: no SM sets
   gpuIds @11 :Data;         # cuDeviceGetUuid of each device, 16 bytes each; zeros: unknown
   memoryTotal @12 :List(UInt64); # bytes of each device
   memoryHeld @13 :List(UInt64);  # what it has allocated of them

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "ipc/limits.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::ipc {
 
@@ -31,11 +32,11 @@ enum Sleep : uint32_t {
 struct alignas(64) DeviceWindow {
   std::atomic<uint64_t> word;
   std::atomic<int32_t>
-      launch_priority;              // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
-  std::atomic<uint32_t> partition;  // SM groups for all launches, a bit each; 0: the whole device
-  // Bit n - 1: single launches may be kept to the last n groups of `partition`. Constant while the
-  // client is attached; 0 from daemons that know none.
-  std::atomic<uint32_t> fence_sizes;
+      launch_priority;           // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
+  std::atomic<uint32_t> sm_set;  // an SmSet, of all launches; empty: the whole device
+  // A SetSizes: single launches may be kept to a set of so many groups within `sm_set`. Constant
+  // while the client is attached; 0 from daemons that know none.
+  std::atomic<uint32_t> set_sizes;
   // Under a finite window: while fewer streams have work outstanding, a launch into one that has
   // none needs no room.
   std::atomic<uint32_t> free_streams;
@@ -75,7 +76,7 @@ constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word)
 struct alignas(64) GrantSlot {
   std::atomic<uint32_t> credit_us;  // further predicted time that may be launched without asking
   std::atomic<uint32_t> epoch;      // credit dies when the window's epoch moves on
-  std::atomic<uint32_t> partition;  // as DeviceWindow's
+  std::atomic<uint32_t> sm_set;     // as DeviceWindow's
   std::atomic<int32_t> launch_priority;  // 0: none
   std::atomic<uint32_t> granted;
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
@@ -92,27 +93,26 @@ struct KernelHint {
 // What is special about the launches of one kernel.
 struct Special {
   uint8_t measure = 0;      // one launch in so many is to be timed; 0: now and then
-  uint8_t size = 0;         // groups of SMs that the policy wants for it; 0: all
+  GroupCount size{};        // of the SM set that the policy wants for it; 0: all
   bool raised = false;      // it has a launch priority of its own:
   int launch_priority = 0;  // -5 to 0
-  bool inside = false;      // a graph's: its nodes have sizes of their own, in `inside`
 
   // Its launches are other than the application made them.
-  constexpr bool changes() const { return size != 0 || raised || inside; }
+  constexpr bool changes() const { return size.get() != 0 || raised; }
 };
 constexpr uint32_t pack_special(Special s) {
-  return s.measure | uint32_t{s.size} << 8 | uint32_t{s.raised} << 16 | uint32_t{s.inside} << 17 |
+  return s.measure | s.size.get() << 8 | uint32_t{s.raised} << 16 |
          uint32_t{static_cast<uint8_t>(s.raised ? s.launch_priority : 0)} << 24;
 }
 constexpr Special unpack_special(uint32_t word) {
-  return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8), (word >> 16 & 1) != 0,
-          static_cast<int8_t>(word >> 24), (word >> 17 & 1) != 0};
+  return {static_cast<uint8_t>(word), GroupCount(word >> 8 & 0xff), (word >> 16 & 1) != 0,
+          static_cast<int8_t>(word >> 24)};
 }
 
 // By the client's kernel index.
 struct DeviceHints {
   KernelHint kernels[kKernels];
-  std::atomic<uint64_t> inside[kKernels];  // size_inside, written before its `special` says so
+  std::atomic<uint64_t> reserved[kKernels];  // 0; older builds had sizes inside graphs here
 };
 
 struct ControlMemory {
@@ -164,12 +164,13 @@ struct ClientMemory {
     std::atomic<uint64_t> launches;       // all but those of `self`
     std::atomic<uint64_t> self[16];       // by Admission: launches that did not wait for a grant
     std::atomic<uint64_t> marker_errors;
-    std::atomic<uint64_t> partitioned;    // launches of a client with a partition: into it,
-    std::atomic<uint64_t> unpartitioned;  // or for some reason not (shim/DETAILS.md)
-    std::atomic<uint64_t> unobserved;     // of `launches`, those without a record
+    std::atomic<uint64_t> on_sm_set;   // launches that are to be on an SM set: on it,
+    std::atomic<uint64_t> off_sm_set;  // or for some reason not (shim/DETAILS.md)
+    std::atomic<uint64_t> unobserved;  // of `launches`, those without a record
     std::atomic<uint64_t>
         green_streams;  // of Green Contexts that the application made: never moved
-    // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h).
+    // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h). The
+    // eighth: checks of the shim that failed (shim/link/check.h).
     std::atomic<uint64_t> graphs;
   } counters;
   ThreadBlock threads[kThreads];
@@ -194,6 +195,7 @@ inline constexpr uint32_t kFailClosed = 1;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);
+static_assert(sizeof(ClientMemory::Counters) == 3 * 64, "programs that run survive an upgrade");
 static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
 static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ask_record) == 64);
 

@@ -22,7 +22,7 @@ namespace heddle::ipc {
 struct Grant {
   uint32_t credit_us = 0;
   uint32_t epoch = 0;
-  uint32_t partition = 0;
+  SmSet sm_set{};
   int32_t launch_priority = 0;
 };
 
@@ -45,7 +45,7 @@ template <class Slot>
 Grant slot_grant(const Slot& grant) {
   return {grant.credit_us.load(std::memory_order_relaxed),
           grant.epoch.load(std::memory_order_relaxed),
-          grant.partition.load(std::memory_order_relaxed),
+          SmSet(grant.sm_set.load(std::memory_order_relaxed)),
           grant.launch_priority.load(std::memory_order_relaxed)};
 }
 
@@ -107,7 +107,7 @@ template <class Fault = FaultPoint, class Slot>
 void slot_answer(Slot& grant, uint32_t seq, const Grant& answer) {
   grant.credit_us.store(answer.credit_us, std::memory_order_relaxed);
   grant.epoch.store(answer.epoch, std::memory_order_relaxed);
-  grant.partition.store(answer.partition, std::memory_order_relaxed);
+  grant.sm_set.store(answer.sm_set.bits(), std::memory_order_relaxed);
   grant.launch_priority.store(answer.launch_priority, std::memory_order_relaxed);
   Fault::at("slot: answer written, not published");
   grant.granted.store(seq, std::memory_order_release);

@@ -1,12 +1,15 @@
-// Which SMs a client's kernels may use: the text that people write (`sms` of a rule, `heddle run
-// --sms`, HEDDLE_SMS), and the partition that it means.
+// Which SMs a client's kernels may use: sets of groups of SMs, counts of groups and of SMs, and the
+// text that people write (`sms` of a rule, `heddle run --sms`, HEDDLE_SMS).
 //
 // SMs are counted in the order in which the driver splits a device into groups, the same in every
-// process, and not by %smid. A partition is a set of groups, a bit each: ranges that do not overlap
-// give partitions that do not, for a group is whose its middle is.
+// process, and not by %smid. Ranges that do not overlap give SM sets that do not, for a group is
+// whose its middle is. Words of shared memory and of messages are integers: .bits(), .get() and the
+// constructors are the way there and back.
 #pragma once
 
+#include <bit>
 #include <charconv>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,7 +17,71 @@
 
 namespace heddle::ipc {
 
-inline constexpr uint32_t kSmGroups = 32;  // bits of a partition
+inline constexpr uint32_t kSmGroups = 32;  // bits of an SM set
+
+template <class Unit>
+class Count {
+ public:
+  constexpr Count() = default;
+  constexpr explicit Count(uint32_t n) : n_(n) {}
+  constexpr uint32_t get() const { return n_; }
+
+  constexpr auto operator<=>(const Count&) const = default;
+  constexpr Count& operator++() { return ++n_, *this; }
+  constexpr Count& operator--() { return --n_, *this; }
+  constexpr Count& operator+=(Count other) { return n_ += other.n_, *this; }
+  constexpr Count& operator-=(Count other) { return n_ -= other.n_, *this; }
+
+ private:
+  uint32_t n_ = 0;
+};
+using GroupCount = Count<struct Groups>;
+using SmCount = Count<struct Sms>;
+
+// A set of groups, a bit each. Where a field says so the empty set stands for all of the device.
+class SmSet {
+ public:
+  constexpr SmSet() = default;
+  constexpr explicit SmSet(uint32_t bits) : bits_(bits) {}
+  constexpr uint32_t bits() const { return bits_; }
+  static constexpr SmSet of(uint32_t group) { return SmSet(1U << group); }
+  static constexpr SmSet first(GroupCount n) {
+    return SmSet(n.get() < kSmGroups ? (1U << n.get()) - 1 : ~0U);
+  }
+
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr GroupCount count() const { return GroupCount(uint32_t(std::popcount(bits_))); }
+  constexpr bool has(uint32_t group) const { return (bits_ >> group & 1) != 0; }
+  constexpr SmSet or_if_empty(SmSet other) const { return empty() ? other : *this; }
+  template <class Visit>
+  constexpr void for_each(Visit&& visit) const {
+    for (uint32_t left = bits_; left != 0; left &= left - 1)
+      visit(uint32_t(std::countr_zero(left)));
+  }
+
+  constexpr bool operator==(const SmSet&) const = default;
+  constexpr SmSet operator|(SmSet other) const { return SmSet(bits_ | other.bits_); }
+  constexpr SmSet operator&(SmSet other) const { return SmSet(bits_ & other.bits_); }
+  constexpr SmSet operator-(SmSet other) const { return SmSet(bits_ & ~other.bits_); }
+  constexpr SmSet& operator|=(SmSet other) { return *this = *this | other; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// Which sizes there are SM sets of: bit n - 1 says that of n groups.
+class SetSizes {
+ public:
+  constexpr SetSizes() = default;
+  constexpr explicit SetSizes(uint32_t bits) : bits_(bits) {}
+  constexpr uint32_t bits() const { return bits_; }
+  constexpr bool has(GroupCount n) const { return (bits_ >> (n.get() - 1) & 1) != 0; }
+  constexpr uint32_t count() const { return uint32_t(std::popcount(bits_)); }
+  constexpr bool operator==(const SetSizes&) const = default;
+
+ private:
+  uint32_t bits_ = 0;
+};
 
 struct SmRange {
   uint32_t from = 0, to = 0;  // [from, to): SMs, or
@@ -24,7 +91,7 @@ struct SmRange {
 inline constexpr const char* kSmRangeForm =
     "a number of SMs (32: the first 32), a range of them (32-131), or a share (25%, 25%-100%)";
 
-namespace partition_detail {
+namespace sm_range_detail {
 
 // A number and a "%" if there is one; false if there is no number.
 inline bool take(std::string_view& text, uint32_t& number, bool& percent) {
@@ -36,17 +103,17 @@ inline bool take(std::string_view& text, uint32_t& number, bool& percent) {
   return true;
 }
 
-}  // namespace partition_detail
+}  // namespace sm_range_detail
 
 // Nothing if `text` has not kSmRangeForm.
 inline std::optional<SmRange> parse_sms(std::string_view text) {
   SmRange range;
-  if (!partition_detail::take(text, range.to, range.percent)) return std::nullopt;
+  if (!sm_range_detail::take(text, range.to, range.percent)) return std::nullopt;
   if (text.starts_with('-')) {
     bool percent = false;
     range.from = range.to;
     text.remove_prefix(1);
-    if (!partition_detail::take(text, range.to, percent) || percent != range.percent) {
+    if (!sm_range_detail::take(text, range.to, percent) || percent != range.percent) {
       return std::nullopt;
     }
     if (!percent) ++range.to;  // the last one of a range of SMs is in it
@@ -55,35 +122,35 @@ inline std::optional<SmRange> parse_sms(std::string_view text) {
   return sound ? std::optional(range) : std::nullopt;
 }
 
-// The groups in the range; of one too small for any the nearest, which may be another's too. 0 if
-// the device has none. `sms`: of each group.
-inline uint32_t groups_of(SmRange range, std::span<const uint16_t> sms) {
+// The groups in the range; of one too small for any the nearest, which may be another's too. Empty
+// if the device has none. `widths`: SMs of each group.
+inline SmSet groups_of(SmRange range, std::span<const uint16_t> widths) {
   uint32_t total = 0;
-  for (const uint16_t n : sms) total += n;
+  for (const uint16_t n : widths) total += n;
   // In half hundredths of an SM, so that all is whole.
   const uint64_t unit = range.percent ? 2 * uint64_t{total} : 200;
   const uint64_t from = unit * range.from, to = unit * range.to;
-  uint32_t groups = 0, nearest = 0;
+  SmSet set, nearest;
   uint64_t first = 0, nearest_by = UINT64_MAX;
-  for (uint32_t i = 0; i < sms.size() && i < kSmGroups; ++i) {
-    const uint64_t middle = 200 * first + 100 * uint64_t{sms[i]};
-    first += sms[i];
-    if (from <= middle && middle < to) groups |= 1U << i;
+  for (uint32_t i = 0; i < widths.size() && i < kSmGroups; ++i) {
+    const uint64_t middle = 200 * first + 100 * uint64_t{widths[i]};
+    first += widths[i];
+    if (from <= middle && middle < to) set |= SmSet::of(i);
     const uint64_t by = middle < from ? from - middle : middle - from;
-    if (by < nearest_by) nearest = 1U << i, nearest_by = by;
+    if (by < nearest_by) nearest = SmSet::of(i), nearest_by = by;
   }
-  return groups != 0 ? groups : nearest;
+  return set.or_if_empty(nearest);
 }
 
-// The last `n` groups of `within` (0: of all `count`); fewer if it has fewer.
-inline uint32_t last_groups(uint32_t n, uint32_t within, uint32_t count) {
-  uint32_t groups = 0;
-  for (uint32_t i = count; i-- > 0 && n > 0;) {
-    if (within != 0 && (within >> i & 1) == 0) continue;
-    groups |= 1U << i;
-    --n;
+// The last `n` groups of `within` (empty: of all `count`); fewer if it has fewer.
+inline SmSet last_groups(GroupCount n, SmSet within, GroupCount count) {
+  SmSet set;
+  for (uint32_t i = count.get(), left = n.get(); i-- > 0 && left > 0;) {
+    if (!within.empty() && !within.has(i)) continue;
+    set |= SmSet::of(i);
+    --left;
   }
-  return groups;
+  return set;
 }
 
 // Where the SM sets of one process lie on the ring of groups (DeviceWindow::ring).
@@ -98,36 +165,27 @@ constexpr SmRing unpack_ring(uint32_t word) {
   return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8 & 0xff)};
 }
 
-// The set of `n` groups at one of the ring's positions, of those in `within` (0: of all `count`);
-// fewer if it has fewer.
-inline uint32_t ring_groups(uint32_t n, SmRing ring, uint32_t position, uint32_t within,
-                            uint32_t count) {
-  if (ring.anchor == 0 || count == 0) return last_groups(n, within, count);
-  const uint32_t step = ring.positions > 1 ? position * count / ring.positions : 0;
-  uint32_t groups = 0;
-  for (uint32_t i = 0; i < count && n > 0; ++i) {
-    const uint32_t bit = 1U << ((ring.anchor - 1U + step + i) % count);
-    if (within != 0 && (within & bit) == 0) continue;
-    groups |= bit;
-    --n;
+// The set of `n` groups at one of the ring's positions, of those in `within` (empty: of all
+// `count`); fewer if it has fewer.
+inline SmSet ring_groups(GroupCount n, SmRing ring, uint32_t position, SmSet within,
+                         GroupCount count) {
+  if (ring.anchor == 0 || count.get() == 0) return last_groups(n, within, count);
+  const uint32_t step = ring.positions > 1 ? position * count.get() / ring.positions : 0;
+  SmSet set;
+  for (uint32_t i = 0, left = n.get(); i < count.get() && left > 0; ++i) {
+    const uint32_t group = (ring.anchor - 1U + step + i) % count.get();
+    if (!within.empty() && !within.has(group)) continue;
+    set |= SmSet::of(group);
+    --left;
   }
-  return groups;
+  return set;
 }
 
-// Sizes inside a graph: its kernel nodes, in the order that the driver names them, are kInsideRuns
-// runs of equal length. Four bits each, the first run's lowest: groups of SMs, 0 for all that the
-// graph has.
-inline constexpr uint32_t kInsideRuns = 16;
-inline constexpr uint32_t kInsideSizeMost = 15;
-constexpr uint32_t size_inside(uint64_t sizes, uint64_t node, uint64_t nodes) {
-  return static_cast<uint32_t>(sizes >> (4 * (node * kInsideRuns / nodes)) & kInsideSizeMost);
-}
-
-// SMs of a partition.
-inline uint32_t sms_of(uint32_t groups, std::span<const uint16_t> sms) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < sms.size() && i < kSmGroups; ++i) {
-    if ((groups >> i & 1) != 0) count += sms[i];
+// SMs of a set. `widths`: of each group.
+inline SmCount sms_of(SmSet set, std::span<const uint16_t> widths) {
+  SmCount count;
+  for (uint32_t i = 0; i < widths.size() && i < kSmGroups; ++i) {
+    if (set.has(i)) count += SmCount(widths[i]);
   }
   return count;
 }

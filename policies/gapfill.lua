@@ -15,7 +15,7 @@
 -- that it can ask for, and those above are no slower than they may be, it need not ask (open_us).
 queue.create("be")
 
-local min, max = math.min, math.max
+local min, max, huge = math.min, math.max, math.huge
 local saved_us_max = 3000                     -- a pause must not save up a burst
 local beside_us = 1500                        -- owed so much, it was more than the pauses hold
 local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
@@ -109,10 +109,10 @@ end
 -- However long they take: who is hardly left to run is heard of after twice the time.
 local function correct(a, q, g, at_us, p)
   local _, took_us, alone_us = g:runs(q)
-  local alone = alone_us - (a.alone_us or -math.huge)
+  local alone = alone_us - (a.alone_us or -huge)
   local took = took_us - (a.took_us or took_us)
   if alone < correct_us and took < 2 * correct_us then return end
-  if alone < math.huge then
+  if alone < huge then
     local over = took / alone - 1 - p.slowdown_pct / 100
     local unused = over < 0 and a.owed_us > unused_us
     if not a.open then correct_way(a, over, unused, p) end
@@ -177,23 +177,24 @@ return policy {
       if not k then return IDLE, "empty" end
       local q = k.priority
       local a = above[q]
-      local mps, at_us = g.mode == "mps", now_us()
-      local may_open = mps and p.open_us > 0 and p.slowdown_pct > 0
+      local mps, corrects, at_us = g.mode == "mps", p.slowdown_pct > 0, now_us()
+      local may_open = a.open and mps and corrects and p.open_us > 0
       if a.open and not (may_open and at_us - a.corrected_us < open_unseen_us) then close(a) end
       local owed_us = owed(a, q, g, k, at_us, p)
-      if g:comparing(q) and p.slowdown_pct > 0 then return IDLE, "a run is timed alone" end
+      if corrects and g:comparing(q) then return IDLE, "a run is timed alone" end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced
-      local most = inflight > 0 and p.quantum_us - inflight or math.huge
+      local quantum = p.quantum_us
+      local most = inflight > 0 and quantum - inflight or huge
       local left = g:gap_us(q) - g.switch_us - inflight
       local busy = g:busy(q)
-      if not busy and left < math.huge then
+      if not busy and left < huge then
         a.offered_us = max(left, (a.offered_us or 0) * 0.99)
       end
       local fits = queue.best_fit("be", min(left, most))
       if fits and not a.open then
         local us = fits.predicted_us
-        local rest = min(left, p.quantum_us - inflight, p.quantum_us * p.credit_pct / 100) - us
+        local rest = min(left, quantum - inflight, quantum * p.credit_pct / 100) - us
         charge(above[fits.priority], us, 1)
         return RUN, fits, nil, nil, max(0, rest), "fits"
       end
@@ -206,7 +207,7 @@ return policy {
       local beside = a.open or mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
       local ahead = fence and fenced or inflight                   -- each has a quantum
-      local full = ahead > 0 and ahead + k.predicted_us > p.quantum_us
+      local full = ahead > 0 and ahead + k.predicted_us > quantum
       if full then return IDLE, "enough in flight" end
       if owed_us <= 0 and not a.open then return IDLE, "no gap that fits" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
@@ -229,7 +230,7 @@ return policy {
         if not k then return IDLE, "too long for any gap" end
       end
       charge(a, k.predicted_us, 1)
-      if a.open then k.client:window(p.quantum_us, p.open_us) end
+      if a.open then k.client:window(quantum, p.open_us) end
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

@@ -23,11 +23,9 @@ return policy {
       local k = queue.peek("waiting")
       if not k then return IDLE, "empty" end
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
-      local inflight = g.inflight_us
-      if inflight > 0 and inflight + k.predicted_us > p.inflight_us then
-        return IDLE, "enough in flight"
-      end
-      return RUN, k, nil, nil, above.credit(k, g, p.inflight_us)
+      local us, inflight, most = k.predicted_us, g.inflight_us, p.inflight_us
+      if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
+      return RUN, k, nil, nil, above.credit(us, inflight, most)
     end,
   },
 }

@@ -22,11 +22,7 @@ return policy {
     client_idle = function(c, p) if p.leased then return LEASE end return GATE end,
     kernel_init = function(kn, c, p)
       if not p.leased then return nil end
-      if kn.block_threads ~= 0 then return next_size() end
-      local sms = {}  -- of a graph's parts
-      for i = 1, 16 do sms[i] = next_size() or 0 end
-      next_size()     -- else all graphs would have the same ones for ever
-      return sms
+      return next_size()
     end,
     tick = function(g, p)
       ticks = ticks + 1

@@ -1,4 +1,4 @@
-"""Order statistics and their intervals, numbers of JSON documents. The standard library alone."""
+"""Order statistics and their intervals. The standard library alone."""
 
 import random
 import statistics
@@ -29,27 +29,3 @@ def interval(values, statistic, rounds=BOOTSTRAP_ROUNDS, seed=1):
     draw = random.Random(seed)
     drawn = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(rounds))
     return quantile(drawn, 0.025), quantile(drawn, 0.975)
-
-
-def numbers(document, prefix=""):
-    """Every number of a JSON document by its path; list items go by their label or position."""
-    if isinstance(document, bool) or document is None or isinstance(document, str):
-        return {}
-    if isinstance(document, (int, float)):
-        return {prefix: document}
-    if isinstance(document, list):
-        items = ((d.get("label") or str(i) if isinstance(d, dict) else str(i), d)
-                 for i, d in enumerate(document))
-    else:
-        items = document.items()
-    found = {}
-    for key, value in items:
-        found |= numbers(value, f"{prefix}.{key}" if prefix else key)
-    return found
-
-
-def growth(before, after):
-    """What counters of a status document grew by."""
-    old, new = numbers(before), numbers(after)
-    return {key: round(new[key] - old.get(key, 0), 3) for key in new
-            if new[key] != old.get(key, 0)}

@@ -182,7 +182,7 @@ class Daemon:
         self.loaded = wanted
 
     def defaults(self, policy):
-        text = (self.policies / f"{policy}.lua").read_text()
+        text = next(self.policies.rglob(f"{policy}.lua")).read_text()
         return dict(re.findall(r"(\w+)\s*=\s*\{[^{}]*\bdefault\s*=\s*([\w.+-]+)", text))
 
     def status(self):

@@ -3,8 +3,6 @@
 import json
 import shutil
 
-from .figures import growth  # noqa: F401 (for overhead.py)
-
 
 def keep_logs(source, target):
     target.mkdir(parents=True, exist_ok=True)
@@ -17,7 +15,7 @@ def keep_logs(source, target):
 
 def render(value, depth=0):
     """JSON that a person can read and a diff can show: long objects on several lines."""
-    flat = json.dumps(value, separators=(",", ":"))
+    flat = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     plain = not isinstance(value, (dict, list)) or depth > 5 or (
         isinstance(value, list) and all(not isinstance(v, (dict, list)) for v in value))
     if plain or len(flat) < 100:

@@ -14,13 +14,14 @@ double mean_us(const Samples& samples) {
          static_cast<double>(samples.us.size());
 }
 
-double p99_of(std::vector<uint32_t> us) {
+double quantile_of(std::vector<uint32_t> us, double q) {
   std::sort(us.begin(), us.end());
-  return us.empty() ? 0 : quantile(us, 0.99);
+  return us.empty() ? 0 : quantile(us, q);
 }
 
-double p99_us(const Samples& samples) { return p99_of(samples.us); }
-double tbt_p99_us(const Samples& samples) { return p99_of(samples.tbt_us); }
+double p95_us(const Samples& samples) { return quantile_of(samples.us, 0.95); }
+double p99_us(const Samples& samples) { return quantile_of(samples.us, 0.99); }
+double tbt_p99_us(const Samples& samples) { return quantile_of(samples.tbt_us, 0.99); }
 
 // A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
@@ -116,6 +117,7 @@ class Summary {
       out["slo_attainment"] = to_json(p.slo_attainment);  // 0 if nothing was served
     }
     put_tokens(out, all);
+    put_cost(out, all);
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
     if (any_unserved) out["unserved"] = to_json(mean(unserved));
@@ -124,13 +126,26 @@ class Summary {
     for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
       put(out, std::string(m.name) + "_over_alone", paired(row.name, alone, job.name, m.value));
     }
-    if (const Row* self = alone_itself(row, job)) {
-      for (const Metric& m : {kMean, kP99}) {
-        put(out, std::string(m.name) + "_over_self",
-            paired(row.name, self->name, job.name, m.value));
-      }
+    const Row* self = alone_itself(row, job);
+    for (const Metric& m : {kMean, kP99}) {
+      if (self == nullptr) break;
+      put(out, std::string(m.name) + "_over_self", paired(row.name, self->name, job.name, m.value));
+    }
+    if (job.slowdown_max > 0 && row.jobs.size() > 1) {
+      put_promise(out, job, paired(row.name, self ? self->name : alone, job.name, mean_us), all);
     }
     return out;
+  }
+
+  // A repetition in which the job ran nothing broke its promise.
+  static void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& slowdowns,
+                          const std::vector<const Samples*>& blocks) {
+    std::vector<double> kept;
+    for (const double slowdown : slowdowns) kept.push_back(slowdown <= job.slowdown_max ? 1 : 0);
+    for (const Samples* block : blocks) {
+      if (block->us.empty()) kept.push_back(0);
+    }
+    if (!kept.empty()) out["promise_kept"] = to_json(share(mean(kept)));
   }
 
   // The row in which the same process of the job runs alone, if there is one and it is another.
@@ -141,6 +156,29 @@ class Summary {
       return other.name != row.name && other.jobs.size() == 1 && other.jobs[0] == *mine;
     });
     return found != rows_.end() ? &*found : nullptr;
+  }
+
+  // What heddle costs, as a share: `typical` by medians, `mean` by means, which see rare costs too.
+  static void put_cost(Json& out, const std::vector<const Samples*>& blocks) {
+    const auto sum = [](const std::vector<double>& of) {
+      return std::accumulate(of.begin(), of.end(), 0.0);
+    };
+    const auto middle = [](std::vector<double> of) {
+      std::sort(of.begin(), of.end());
+      return (of[(of.size() - 1) / 2] + of[of.size() / 2]) / 2;
+    };
+    std::vector<double> typical, average;
+    for (const Samples* block : blocks) {
+      if (block->bypassed_us.empty() || block->bypassed_us.size() != block->us.size()) continue;
+      const std::vector<double> with(block->us.begin(), block->us.end());
+      const std::vector<double> past(block->bypassed_us.begin(), block->bypassed_us.end());
+      std::vector<double> more;
+      for (size_t i = 0; i < past.size(); ++i) more.push_back(with[i] - past[i]);
+      typical.push_back(middle(more) / middle(past));
+      average.push_back(sum(more) / sum(past));
+    }
+    if (typical.empty()) return;
+    out["cost"] = {{"typical", to_json(median(typical))}, {"mean", to_json(median(average))}};
   }
 
   static void put_tokens(Json& out, const std::vector<const Samples*>& blocks) {
@@ -163,7 +201,7 @@ class Summary {
     }
     if (!row.alone) system_figures(row, out);
     energy_figures(row, out);
-    std::vector<double> cpu, decisions, faults;
+    std::vector<double> cpu, decisions, faults, hooks;
     std::map<std::string, double> counters;
     double added_us_max = 0, exceeded_us_max = 0;
     for (const auto& [repetition, block] : mine) {
@@ -174,9 +212,13 @@ class Summary {
       if (block->counted_s <= 0) continue;
       decisions.push_back(block->counters.value("granted", 0.0) / block->counted_s);
       faults.push_back(block->counters.value("policy_faults", 0.0));
+      if (block->counters.contains("hooks_us")) {
+        hooks.push_back(block->counters["hooks_us"].get<double>() / 1e6 / block->counted_s);
+      }
     }
     put(out, "daemon_cpu", cpu);
     put(out, "decisions_per_s", decisions);
+    put(out, "in_hooks", hooks);
     if (!faults.empty()) out["faults"] = to_json(mean(faults));
     if (!counters.empty()) out["counters"] = counters;
     if (added_us_max > 0) out["added_us_max"] = rounded(added_us_max);
@@ -218,9 +260,9 @@ class Summary {
   }
 
   void system_figures(const Row& row, Json& out) const {
-    std::vector<double> stp, antt, makespan;
+    std::vector<double> stp, antt, makespan, throughput, worst_p95;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
-      double progress = 0, slowdown = 0, longest = 0;
+      double progress = 0, slowdown = 0, longest = 0, rates = 0, p95 = 0;
       bool whole = true;
       for (const Variant& v : row.jobs) {
         const std::string& job = scenario_.jobs[v.job].name;
@@ -231,15 +273,21 @@ class Summary {
         progress += mean_us(*alone) / mean_us(*shared);
         slowdown += mean_us(*shared) / mean_us(*alone);
         longest = std::max(longest, rate(*alone) / rate(*shared));
+        rates += rate(*shared) / rate(*alone);
+        p95 = std::max(p95, p95_us(*shared) / p95_us(*alone));
       }
       if (!whole) continue;
       stp.push_back(progress);
       antt.push_back(slowdown / static_cast<double>(row.jobs.size()));
       makespan.push_back(longest * scenario_.block_s);
+      throughput.push_back(rates);
+      worst_p95.push_back(p95);
     }
     put(out, "stp", stp);
     put(out, "antt", antt);
     put(out, "makespan_s", makespan);
+    put(out, "throughput_over_alone", throughput);
+    put(out, "worst_p95_over_alone", worst_p95);
   }
 
   void compare(const Row& row, Json& ratios) const {
@@ -271,6 +319,7 @@ Json to_json(const Block& block) {
     jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
     if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
     if (!samples.tbt_us.empty()) jobs[name]["tbt_us"] = samples.tbt_us;
+    if (!samples.bypassed_us.empty()) jobs[name]["bypassed_us"] = samples.bypassed_us;
   }
   Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
   out["jobs"] = jobs;
@@ -291,7 +340,8 @@ Block block_from(const Json& json) {
   Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
   for (const auto& [name, one] : json.at("jobs").items()) {
     block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(), one.at("span_s"),
-                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>())};
+                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>()),
+                        one.value("bypassed_us", std::vector<uint32_t>())};
   }
   block.daemon_cpu = json.value("daemon_cpu", -1.0);
   block.counters = json.value("counters", Json::object());

@@ -37,11 +37,14 @@ Block block_from(const Json& json);
 //   {"figures": {ROW: {...}}, "ratios": [...]}
 // Definitions, over a repetition: mean_over_self and p99_over_self set a job against the row in
 // which the same process of it has the GPU to itself, for two processes of one program take
-// different times on a host whose memory and processors are not all alike; energy_over_alone is the
-// row's energy ÷ what the same iterations take alone, one job after the other; normalized progress
-// of a job is its mean JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT the mean
-// of its inverse (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row takes for
-// what each job does alone in a block.
+// different times on a host whose memory and processors are not all alike; promise_kept is the part
+// of the repetitions in which a job's mean is at most slowdown_max of the same process's alone, or
+// else of the bare one's; throughput_over_alone is the sum of the jobs' rates over alone, and
+// worst_p95_over_alone the worst of their 95th percentiles (KRISP, section 6); energy_over_alone is
+// the row's energy ÷ what the same iterations take alone, one job after the other; normalized
+// progress of a job is its mean JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT
+// the mean of its inverse (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row
+// takes for what each job does alone in a block.
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
 

@@ -119,7 +119,7 @@ void Job::go(const Window& window) {
   char numbers[128];
   snprintf(numbers, sizeof numbers, "go %.6f %g %g %g", window.start_s, window.seconds,
            window.lead_s, window.tail_s);
-  // A closed loop is what every program can do; the others are said.
+  // A closed loop is what every program can do; the others are said. Pairs too are "arrivals".
   if (window.arrivals != "closed" && !can("arrivals")) {
     fail(" runs in a closed loop only, and the scenario gives it arrivals; see bench/README.md");
   }
@@ -149,7 +149,8 @@ Samples Job::samples_from(const std::string& text) {
   try {
     const Json answer = Json::parse(text);
     return {answer.at("us").get<std::vector<uint32_t>>(), answer.at("span_s"),
-            answer.value("unserved", 0U), answer.value("tbt_us", std::vector<uint32_t>())};
+            answer.value("unserved", 0U), answer.value("tbt_us", std::vector<uint32_t>()),
+            answer.value("bypassed_us", std::vector<uint32_t>())};
   } catch (const Json::exception&) {
     fail(" answered " + text.substr(0, 80) + ", which is no block");
   }

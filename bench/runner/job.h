@@ -15,7 +15,8 @@ struct Samples {
   std::vector<uint32_t> us;
   double span_s = 0;
   uint32_t unserved = 0;
-  std::vector<uint32_t> tbt_us = {};  // of iterations that make tokens: the times between them
+  std::vector<uint32_t> tbt_us = {};       // of iterations that make tokens: the times between them
+  std::vector<uint32_t> bypassed_us = {};  // of a paired job: each iteration's partner past heddle
 };
 
 struct Window {

@@ -13,7 +13,6 @@
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
 #include "bench/runner/table.h"
-#include "bench/runner/timeline.h"
 #include "bench/runner/watch.h"
 
 namespace heddle::bench {
@@ -86,7 +85,6 @@ class Run {
     repeat();
     record();
     profile();
-    timeline();
   }
 
   void fail(const std::string& text) {
@@ -155,16 +153,9 @@ class Run {
     }
   }
 
-  // All rows, or in the repetitions in between those of --focus and what they are held against.
   std::vector<const Row*> order_of(uint32_t repetition) const {
     std::vector<const Row*> out;
-    for (const Row& row : rows_) {
-      const bool full = repetition % options_.full_every == 0 || options_.focus.empty();
-      const auto& focus = options_.focus;
-      if (full || row.alone || std::find(focus.begin(), focus.end(), row.name) != focus.end()) {
-        out.push_back(&row);
-      }
-    }
+    for (const Row& row : rows_) out.push_back(&row);
     std::seed_seq seed{result_.seed(), uint64_t{repetition}};
     std::mt19937_64 random(seed);
     for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[random() % i]);
@@ -220,9 +211,15 @@ class Run {
     return text + block_text(block, scenario_);
   }
 
-  std::string arrivals(const scenario::Job& job, size_t index, uint32_t repetition) const {
+  std::string arrivals(const scenario::Job& job, const Variant& variant,
+                       uint32_t repetition) const {
     using scenario::ArrivalKind;
     char text[64];
+    // The same requests in every row of a repetition.
+    std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{variant.job}};
+    uint32_t seed[1];
+    words.generate(seed, seed + 1);
+    if (job.paired && variant.managed) return "paired " + std::to_string(seed[0]);
     switch (job.arrivals.kind) {
       case ArrivalKind::kClosed:
         return "closed";
@@ -231,16 +228,11 @@ class Run {
       case ArrivalKind::kBurst:
         snprintf(text, sizeof text, "burst %u %g", job.arrivals.burst, job.arrivals.per_s);
         return text;
-      default: {
-        // The same requests in every row of a repetition.
-        std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{index}};
-        uint32_t seed[1];
-        words.generate(seed, seed + 1);
+      default:
         snprintf(text, sizeof text, "%s %g %u",
                  job.arrivals.kind == ArrivalKind::kOpen ? "open" : "poisson", job.arrivals.per_s,
                  seed[0]);
         return text;
-      }
     }
   }
 
@@ -271,8 +263,8 @@ class Run {
   Window begin(const Row& row, const std::vector<Job*>& jobs, double seconds, uint32_t repetition) {
     Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
     for (size_t i = 0; i < jobs.size(); ++i) {
-      const size_t index = row.jobs[i].job;
-      window.arrivals = arrivals(scenario_.jobs[index], index, repetition);
+      const Variant& variant = row.jobs[i];
+      window.arrivals = arrivals(scenario_.jobs[variant.job], variant, repetition);
       jobs[i]->go(window);
     }
     return window;
@@ -377,31 +369,8 @@ class Run {
       const std::vector<Job*> jobs = stage_->jobs_of(row);
       if (jobs.empty() || !jobs[0]->can("profile")) continue;
       surviving(jobs, [&] {
-        jobs[0]->tell("profile " + std::to_string(kProfileS) + " 0");
+        jobs[0]->tell("profile " + std::to_string(kProfileS));
         profiles[name] = jobs[0]->answer();
-      });
-    }
-  }
-
-  // --timeline: the kernels of a row's jobs beside each other.
-  void timeline() {
-    for (const Row& row : rows_) {
-      const std::vector<Job*> jobs = stage_->jobs_of(row);
-      if (row.name != options_.timeline || jobs.empty()) continue;
-      surviving(jobs, [&] {
-        use_policy(row);
-        for (Job* job : jobs) job->tell("profile " + std::to_string(kProfileS) + " 1");
-        Json traces = Json::array();
-        for (size_t i = 0; i < jobs.size(); ++i) {
-          const scenario::Job& job = scenario_.jobs[row.jobs[i].job];
-          Json trace = jobs[i]->answer();
-          trace["name"] = job.name;
-          trace["role"] = job.role == scenario::Role::kLatency ? "latency" : "batch";
-          traces.push_back(std::move(trace));
-        }
-        const std::string file = result_.path() + ".timeline.json";
-        save_timeline(file, scenario_.name, row.name, traces);
-        say("timeline of " + row.name + ": " + file);
       });
     }
   }
@@ -444,14 +413,6 @@ int run_scenario(const RunOptions& options) {
       simulated ? "the simulated GPU has no energy counter" : energy->problem();
   if (!no_energy.empty()) plan.missing.push_back({"energy", no_energy});
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
-  std::vector<std::string> named = options.focus;
-  if (!options.timeline.empty()) named.push_back(options.timeline);
-  for (const std::string& name : named) {
-    const auto is = [&](const Row& row) { return row.name == name; };
-    if (std::any_of(plan.rows.begin(), plan.rows.end(), is)) continue;
-    throw std::runtime_error("--focus, --timeline: no row '" + name + "' among those of " +
-                             scenario.file);
-  }
   if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
 
   const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;

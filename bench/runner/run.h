@@ -27,14 +27,11 @@ struct RunOptions : ScenarioOptions {
   std::string json;             // default: NAME.json
   std::string logs;             // folder that keeps them
   std::string trace;            // folder for recorded traces
-  std::string timeline;         // row whose kernels are written out as the profiler saw them
   bool plan = false;            // print what would be measured, and start nothing
   bool resume = false;
   bool skip_outputs = false;  // those under heddle are not compared with those of bare processes
   bool skip_alone = false;    // no rows of each job alone
   double budget_s = 0;        // 0: none
-  uint32_t full_every = 1;
-  std::vector<std::string> focus;
   std::string command;  // as typed, for the result
 };
 

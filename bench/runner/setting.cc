@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "daemon/base/nearest.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/lua_policy.h"
 
 namespace heddle::bench {
@@ -87,9 +88,8 @@ scenario::Scenario load(const ScenarioOptions& options) {
 
 void find_policies(scenario::Scenario& s) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(installed("share/heddle/policies"))) {
-    const std::string name = entry.path().stem();
-    if (entry.path().extension() == ".lua" && !name.ends_with("_test")) names.push_back(name);
+  for (const fs::path& file : policy::policy_files(installed("share/heddle/policies"))) {
+    names.push_back(file.stem());
   }
   const std::vector<std::string_view> known(names.begin(), names.end());
   std::vector<std::pair<std::string, core::SmFamily>> families;  // by policy, as in TOML

@@ -166,10 +166,9 @@ Stage::~Stage() {
 }
 
 void Stage::start(const Variant& variant, const std::string& folder, uint64_t seed) {
-  const scenario::Job& job = scenario_.jobs[variant.job];
   const Path& path = paths_.at(variant.mps);
   const std::string name = variant_name(variant, scenario_);
-  Spawn spawn{command(job, seed + variant.job), path.gpu.process->environment(),
+  Spawn spawn{command_of(scenario_, variant.job, simulated_, seed), path.gpu.process->environment(),
               folder + "/" + name + ".log", placement_.job(variant.job), true};
   // Set alike for every process, so that outputs can be compared and rows stay comparable.
   spawn.environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8";
@@ -190,9 +189,11 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
   jobs_[variant] = std::make_unique<Job>(loop_, name, spawn);
 }
 
-std::vector<std::string> Stage::command(const scenario::Job& job, uint64_t seed) const {
-  if (plays(job, simulated_)) {
-    auto words = replays(job) ? replay(scenario_, job) : synthetic(*job.sim, seed);
+std::vector<std::string> command_of(const scenario::Scenario& scenario, size_t index,
+                                    bool simulated, uint64_t seed) {
+  const scenario::Job& job = scenario.jobs[index];
+  if (plays(job, simulated)) {
+    auto words = replays(job) ? replay(scenario, job) : synthetic(*job.sim, seed + index);
     const auto memory = job.params.find("memory_mib");
     if (memory != job.params.end()) words.insert(words.end(), {"--memory-mib", memory->second});
     return words;

@@ -45,7 +45,6 @@ class Stage {
 
   void start(const Row& row, const std::string& folder, uint64_t seed);
   void start(const Variant& variant, const std::string& folder, uint64_t seed);
-  std::vector<std::string> command(const scenario::Job& job, uint64_t seed) const;
 
   Loop& loop_;
   const scenario::Scenario& scenario_;
@@ -55,6 +54,10 @@ class Stage {
   std::map<Variant, std::unique_ptr<Job>> jobs_;
   std::vector<std::string> problems_;
 };
+
+// What a job runs: `job` is an index, and counts on from the seed.
+std::vector<std::string> command_of(const scenario::Scenario& scenario, size_t job, bool simulated,
+                                    uint64_t seed);
 
 // Refuses, by file and line, a job that cannot be had on this device.
 void check_jobs(const scenario::Scenario& scenario, bool simulated);

@@ -110,6 +110,7 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({"mean ÷ itself alone", name, {"mean_over_self"}});
       all.push_back({"p99 ÷ itself alone", name, {"p99_over_self"}});
       all.push_back({"within SLO", name, {"slo_attainment"}});
+      all.push_back({"promise kept", name, {"promise_kept"}});
     } else {
       all.push_back({name + " / s", name, {"per_s"}});
       all.push_back({"÷ alone", name, {"per_s_over_alone"}});
@@ -121,16 +122,21 @@ std::vector<Column> columns(const Json& result) {
     all.push_back({"TBT p50 ms", name, {"tbt_ms", "p50"}});
     all.push_back({"TBT p99 ms", name, {"tbt_ms", "p99"}});
     all.push_back({"TBT p99 ÷ alone", name, {"tbt_p99_over_alone"}});
+    all.push_back({"cost of heddle, typical", name, {"cost", "typical"}});
+    all.push_back({"mean", name, {"cost", "mean"}});
     all.push_back({"shim CPU", name, {"shim_cpu"}});
   }
   for (const auto& [title, key] : {std::pair("STP", "stp"),
                                    {"ANTT", "antt"},
                                    {"makespan s", "makespan_s"},
+                                   {"throughput ÷ alone", "throughput_over_alone"},
+                                   {"worst p95 ÷ alone", "worst_p95_over_alone"},
                                    {"power W", "power_w"},
                                    {"J / iteration", "energy_per_iteration_j"},
                                    {"energy ÷ alone", "energy_over_alone"},
                                    {"daemon CPU", "daemon_cpu"},
                                    {"decisions / s", "decisions_per_s"},
+                                   {"in hooks ÷ time", "in_hooks"},
                                    {"faults", "faults"}}) {
     all.push_back({title, "", {key}});
   }
@@ -146,7 +152,8 @@ std::vector<Column> columns(const Json& result) {
 }
 
 bool is_ratio(const Column& column) {
-  return std::string(column.path.back()).find("_over_") != std::string::npos;
+  const std::string first = column.path.front();
+  return first.find("_over_") != std::string::npos || first == "cost";
 }
 
 std::string rows_table(const Json& result) {
@@ -163,43 +170,6 @@ std::string rows_table(const Json& result) {
     table.row(cells);
   }
   return table.text();
-}
-
-// What best effort must get of the time that the latency-critical job leaves the GPU idle, as a
-// share of its own rate alone, and from how many repetitions on an interval says anything.
-constexpr double kShareOfIdle = 0.4;
-constexpr size_t kRepetitionsMin = 5;
-
-// The first job of a role.
-const Json* job_of(const Json& result, const char* role) {
-  for (const Json& job : result.at("jobs")) {
-    if (job.at("role") == role) return &job.at("name");
-  }
-  return nullptr;
-}
-
-// A policy's row against its rival: what best effort got of what it was to get, and whether the
-// policy is better on all: JCT and its p99 shown to be below the rival's, and best effort served.
-std::pair<std::string, std::string> verdict(const Json& result, const std::string& row,
-                                            const std::vector<const Json*>& ratios) {
-  const Json *latency = job_of(result, "latency"), *batch = job_of(result, "batch");
-  if (latency == nullptr || batch == nullptr) return {"–", "–"};
-  const std::string hp = *latency, be = *batch;
-  const Json* share =
-      at(result, {"figures", row.c_str(), "jobs", be.c_str(), "per_s_over_alone", "value"});
-  const Json* idle = at(result, {"idle_fraction", hp.c_str()});
-  if (share == nullptr || idle == nullptr) return {"–", "–"};
-  const double wanted = kShareOfIdle * idle_of(*idle);
-  std::string got = three(*share) + " of " + three(wanted);
-  if (const Json* untraced = at(*idle, {"untraced", "value"})) {
-    got += " (" + three(kShareOfIdle * untraced->get<double>()) + ")";
-  }
-  bool better = share->get<double>() >= wanted;
-  for (const Json* r : ratios) {
-    if ((*r).at("n").get<size_t>() < kRepetitionsMin) return {got, "–"};
-    if ((*r).at("job") == hp) better = better && figure_from(*r).hi < 1;
-  }
-  return {got, better ? "yes" : "no"};
 }
 
 std::string ratios_table(const Json& result) {
@@ -219,8 +189,7 @@ std::string ratios_table(const Json& result) {
     if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
     rows.back().second.push_back(&r);
   }
-  header.insert(header.end(), {"best effort ÷ alone: got of wanted (by untraced idle)",
-                               "better on all", "repetitions"});
+  header.emplace_back("repetitions");
   Table table(header);
   for (const auto& [of, ratios] : rows) {
     std::vector<std::string> cells = {"`" + of + "` ÷ `" +
@@ -232,8 +201,7 @@ std::string ratios_table(const Json& result) {
       const auto found = std::find_if(ratios.begin(), ratios.end(), is_it);
       cells.push_back(with_interval(found == ratios.end() ? nullptr : *found));
     }
-    const auto [got, better] = verdict(result, of, ratios);
-    cells.insert(cells.end(), {got, better, (*ratios.front()).at("n").dump()});
+    cells.push_back((*ratios.front()).at("n").dump());
     table.row(cells);
   }
   return table.empty() ? "" : "\n" + table.text();
@@ -391,6 +359,17 @@ std::string method(const Json& result) {
   return text + "\n";
 }
 
+// A result's cells of a brief table, by the rows in its header.
+std::vector<std::string> brief_line(const Json& result, const std::vector<std::string>& header,
+                                    const Column& column) {
+  std::vector<std::string> cells = {word(result.at("name")) + ": " + column.title};
+  for (size_t i = 1; i < header.size(); ++i) {
+    const Json* row = at(result, {"figures", header[i].c_str()});
+    cells.push_back(with_doubt(row != nullptr ? cell(*row, column) : nullptr));
+  }
+  return cells;
+}
+
 }  // namespace
 
 std::string markdown(const Json& result, bool all) {
@@ -421,32 +400,34 @@ std::string brief(const std::vector<Json>& results) {
       const std::string name = job.at("name");
       // Of requests that come by themselves as many are served as come: their time tells.
       const bool timed = job.at("role") == "latency" || job.contains("requests");
-      const auto line = [&](const char* title, const char* key, const char* of = nullptr) {
-        std::vector<std::string> cells = {
-            word(result.at("name")).append(": ").append(name).append(title)};
-        for (size_t i = 1; i < header.size(); ++i) {
-          const Json* found = at(result, {"figures", header[i].c_str(), "jobs", name.c_str(), key});
-          if (found != nullptr && of != nullptr) found = at(*found, {of});
-          cells.push_back(with_doubt(found));
-        }
-        return cells;
+      const auto line = [&](const char* title, const std::vector<const char*>& path) {
+        return brief_line(result, header, {name + title, name, path});
       };
       if (!over_alone) {
-        table.row(timed ? line(" mean ms", "jct_ms", "mean") : line(" / s", "per_s"));
-        if (timed) table.row(line(" CV", "cv"));
+        table.row(timed ? line(" mean ms", {"jct_ms", "mean"}) : line(" / s", {"per_s"}));
+        if (timed) table.row(line(" CV", {"cv"}));
         continue;
       }
       const auto relative =
-          timed ? line(" mean", "mean_over_alone") : line(" rate", "per_s_over_alone");
+          timed ? line(" mean", {"mean_over_alone"}) : line(" rate", {"per_s_over_alone"});
       table.row(relative);
+      if (job.contains("slowdown_max")) {
+        table.row(line(" p99", {"p99_over_alone"}));
+        table.row(line(" promise kept", {"promise_kept"}));
+      }
       // Of bare jobs both are the same.
-      const auto itself = line(" mean ÷ itself alone", "mean_over_self");
+      const auto itself = line(" mean ÷ itself alone", {"mean_over_self"});
       bool differs = false;
       for (size_t i = 1; i < itself.size(); ++i) {
         differs |= itself[i] != "–" && itself[i] != relative[i];
       }
       if (timed && differs) table.row(itself);
     }
+    const Json& jobs = result.at("jobs");
+    const auto latency = [](const Json& job) { return job.at("role") == "latency"; };
+    if (!over_alone || std::any_of(jobs.begin(), jobs.end(), latency)) continue;
+    table.row(brief_line(result, header, {"throughput", "", {"throughput_over_alone"}}));
+    table.row(brief_line(result, header, {"worst p95", "", {"worst_p95_over_alone"}}));
   }
   std::string text = table.text() + expectations_brief(results);
   for (const Json& result : results) {

@@ -6,9 +6,15 @@
 namespace heddle::scenario {
 namespace {
 
-// The keys of `from` stand in `out`, instead of its own if `over`. Moved: copies have no lines.
+// The keys of `from` stand in `out`, instead of its own if `over`; tables of both are laid
+// likewise. Moved: copies have no lines.
 void lay(toml::table& from, toml::table& out, bool over) {
   for (auto&& [key, node] : from) {
+    toml::table *inner = node.as_table(), *there = out[key.str()].as_table();
+    if (inner != nullptr && there != nullptr) {
+      lay(*inner, *there, over);
+      continue;
+    }
     if (!over && out.contains(key.str())) continue;
     node.visit([&, &at = key](auto& value) { out.insert_or_assign(at, std::move(value)); });
   }
@@ -37,26 +43,49 @@ toml::table* job_of(toml::table& root, std::string_view name) {
   return nullptr;
 }
 
+// Calls `give(job, node)` for each job that the table `key` names; it returns a complaint or "".
+template <class Give>
+std::string for_jobs(toml::table& root, const std::string& file, const char* key,
+                     const char* wanted, Give&& give) {
+  toml::node* all = root.get(key);
+  if (all == nullptr) return "";
+  const auto at = [&](const toml::node& node, const std::string& what) {
+    return file + ":" + std::to_string(node.source().begin.line) + ": " + key + ": " + what;
+  };
+  if (!all->is_table()) return at(*all, wanted);
+  for (auto&& [name, node] : *all->as_table()) {
+    toml::table* job = job_of(root, name);
+    if (job == nullptr) return at(node, "no [[job]] is called '" + std::string(name) + "'");
+    if (const std::string problem = give(*job, node); !problem.empty()) return at(node, problem);
+  }
+  root.erase(key);
+  return "";
+}
+
 // What each job runs: of a parse of its own, because two jobs may run the same.
 std::string give_programs(toml::table& root, const std::string& text, const std::string& file) {
-  const toml::node* programs = root.get("programs");
-  if (programs == nullptr) return "";
-  const auto at = [&](const toml::node& node) {
-    return file + ":" + std::to_string(node.source().begin.line) + ": programs: ";
-  };
-  if (!programs->is_table()) return at(*programs) + "write { JOB = \"PROGRAM\" }";
-  for (const auto& [job, node] : *programs->as_table()) {
-    toml::table fresh = toml::parse(text, file);
-    toml::table* program = find(fresh, "program", node.value_or(std::string_view()));
-    if (program == nullptr) {
-      return at(node) + "no such [program.NAME]; there are: " + names(fresh, "program");
-    }
-    toml::table* runs = job_of(root, job);
-    if (runs == nullptr) return at(node) + "no [[job]] is called '" + std::string(job) + "'";
-    lay(*program, *runs, false);
-  }
-  root.erase("programs");
-  return "";
+  return for_jobs(root, file, "programs", "write { JOB = \"PROGRAM\" }",
+                  [&](toml::table& job, toml::node& node) -> std::string {
+                    toml::table fresh = toml::parse(text, file);
+                    toml::table* program =
+                        find(fresh, "program", node.value_or(std::string_view()));
+                    if (program == nullptr) {
+                      return "no such [program.NAME]; there are: " + names(fresh, "program");
+                    }
+                    lay(*program, job, false);
+                    return "";
+                  });
+}
+
+// What each job has instead of its program's keys and its own.
+std::string change_jobs(toml::table& root, const std::string& file) {
+  constexpr const char* kWanted = "write { JOB = { KEY = VALUE } }";
+  return for_jobs(root, file, "jobs", kWanted,
+                  [&](toml::table& job, toml::node& node) -> std::string {
+                    if (!node.is_table()) return kWanted;
+                    lay(*node.as_table(), job, true);
+                    return "";
+                  });
 }
 
 }  // namespace
@@ -83,7 +112,8 @@ std::string choose_pair(toml::table& root, const std::string& text, const std::s
   for (const char* key : {"pair", "variant", "program"}) root.erase(key);
   lay(chosen, root, true);
   root.insert_or_assign("name", name);
-  return give_programs(root, text, file);
+  const std::string problem = give_programs(root, text, file);
+  return problem.empty() ? change_jobs(root, file) : problem;
 }
 
 }  // namespace heddle::scenario

@@ -20,6 +20,7 @@ namespace {
 constexpr uint32_t kRepetitionsMax = 10'000;
 constexpr double kBlockMin = 0.05, kBlockMax = 600;  // seconds
 constexpr double kSloMaxMs = 1e6;
+constexpr uint32_t kCopiesMax = 47;  // an MPS server has 48 clients
 constexpr uint32_t kTokensMax = 100'000, kKernelsMax = 1'000'000, kBlocksMax = 1'000'000;
 constexpr double kSeedMax = 9007199254740992.0;  // what JSON's numbers hold exactly
 
@@ -86,7 +87,8 @@ void read_params(Reader& r, Job& job) {
   });
 }
 
-Job read_job(const toml::table& table, const std::string& file, std::string& error) {
+Job read_job(const toml::table& table, const std::string& file, std::string& error,
+             uint32_t& copies) {
   Job job;
   job.line = table.source().begin.line;
   Reader r(table, "job.", file, error);
@@ -95,6 +97,7 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
     r.has("name") ? r.bad("name", "1 to 40 letters, digits, '-', '_' or '.'")
                   : r.problem(table, "a job needs a name, such as name = \"detector\"");
   }
+  r.integer("copies", 0, kCopiesMax, copies);
   std::string role = "batch";
   if (r.text("role", role) && role != "latency" && role != "batch") {
     r.bad("role", "\"latency\" or \"batch\"");
@@ -110,6 +113,10 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
     const auto parsed = parse_arrivals(arrivals);
     parsed ? void(job.arrivals = *parsed)
            : r.problem(*r.find("arrivals"), "job.arrivals: " + parsed.error().message);
+  }
+  r.flag("paired", job.paired);
+  if (job.paired && job.arrivals.kind != ArrivalKind::kClosed) {
+    r.bad("paired", "left out of a job with arrivals: pairs are of a closed loop");
   }
   double slo_ms = 0;
   if (r.number("slo_ms", 1e-3, kSloMaxMs, slo_ms)) job.slo_ms = slo_ms;
@@ -146,29 +153,19 @@ void read_jobs(Reader& r, const std::string& file, std::string& error, Scenario&
                      "a scenario needs at least one [[job]]");
   }
   for (const toml::node& node : *jobs->as_array()) {
-    Job job = read_job(*node.as_table(), file, error);
-    for (const Job& other : scenario.jobs) {
-      if (other.name == job.name)
-        r.problem(node, "two jobs are called '" + job.name + "'; give each a name of its own");
+    uint32_t copies = 1;
+    const Job job = read_job(*node.as_table(), file, error, copies);
+    for (uint32_t copy = 1; copy <= copies; ++copy) {
+      Job one = job;
+      if (copies > 1) one.name += std::to_string(copy);
+      for (const Job& other : scenario.jobs) {
+        if (other.name == one.name)
+          r.problem(node, "two jobs are called '" + one.name + "'; give each a name of its own");
+      }
+      scenario.jobs.push_back(std::move(one));
     }
-    scenario.jobs.push_back(std::move(job));
   }
-}
-
-// [arrivals]: JOB = "open 5", instead of what the job has.
-void read_arrivals(Reader& r, const std::string& file, std::string& error, Scenario& s) {
-  const toml::node* node = r.find("arrivals");
-  if (node == nullptr) return;
-  if (!node->is_table()) return r.bad("arrivals", "a table, [arrivals] with JOB = \"open 5\"");
-  Reader inner(*node->as_table(), "arrivals.", file, error);
-  for (Job& job : s.jobs) {
-    std::string text;
-    if (!inner.text(job.name, text)) continue;
-    const auto parsed = parse_arrivals(text);
-    parsed ? void(job.arrivals = *parsed)
-           : inner.problem(*inner.find(job.name), "arrivals: " + parsed.error().message);
-  }
-  inner.finish();
+  if (scenario.jobs.empty()) r.problem(*jobs, "a scenario needs at least one [[job]]");
 }
 
 void read(const toml::table& root, const std::string& file, std::string& error, Scenario& s) {
@@ -184,7 +181,6 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   uint64_t seed = 0;
   if (r.integer("seed", 0, kSeedMax, seed)) s.seed = seed;
   read_jobs(r, file, error, s);
-  read_arrivals(r, file, error, s);
   if (!error.empty()) return;
   if (!r.has("policies")) s.policies = {*parse_policy("priority"), *parse_policy("gapfill")};
   read_rows<PolicyRow>(r, "policies", s.policies, parse_policy);

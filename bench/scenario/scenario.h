@@ -69,6 +69,7 @@ struct Job {
   std::vector<std::string> command;           // a program that speaks the job protocol
   std::map<std::string, std::string> params;  // further keys of the job, for the built-in
   Arrivals arrivals;
+  bool paired = false;  // under heddle every other iteration bypasses it: what it costs
   std::optional<double> slo_ms;
   double slowdown_max = 0;  // promised to it by heddled's rule: by others, at most; 0: nothing
   std::optional<SimJob> sim;

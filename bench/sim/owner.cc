@@ -96,7 +96,8 @@ void Owner::submit(OwnerClient& client, const Command& command) {
   if (command.kind == CommandKind::kKernel || command.kind == CommandKind::kMeet) {
     op.kind = OpKind::kKernel;
     op.kernel = command.kernel;
-    if (command.groups != kAllGroups) op.sms = {command.groups, sms_of(command.groups)};
+    if (command.groups != kAllGroups)
+      op.place = {ipc::SmSet(command.groups), ipc::SmCount(sms_of(command.groups))};
     if (command.kind == CommandKind::kMeet) op.kernel.block_ns = kMeetNs;
     if (gpu_.blocks_per_sm(op.kernel) == 0) op.kernel = {};
   }

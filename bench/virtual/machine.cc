@@ -34,12 +34,12 @@ uint64_t seed_of(std::initializer_list<uint64_t> words) {
 }
 
 // What `heddle run --sms` makes of a share.
-sim::SmSet sms_of(const scenario::SmShare& share) {
+sim::Place place_of(const scenario::SmShare& share) {
   if (share == scenario::SmShare{}) return {};
-  std::vector<uint16_t> groups(sim::facts::kGroups, sim::facts::kGroupSms);
-  groups.push_back(sim::facts::kSmCount - sim::facts::kGroups * sim::facts::kGroupSms);
-  const uint32_t chosen = ipc::groups_of({share.from, share.to, true}, groups);
-  return {chosen, ipc::sms_of(chosen, groups)};
+  std::vector<uint16_t> widths(sim::facts::kGroups, sim::facts::kGroupSms);
+  widths.push_back(sim::facts::kSmCount - sim::facts::kGroups * sim::facts::kGroupSms);
+  const ipc::SmSet chosen = ipc::groups_of({share.from, share.to, true}, widths);
+  return {chosen, ipc::sms_of(chosen, widths)};
 }
 
 // What the daemon of a row would read; of it, what the core has is in force here.
@@ -95,7 +95,7 @@ class Machine {
     const server::Config config = configuration(row);
     core::Config core = config.core;
     core.mps = row.mps;
-    core.sm_total = sim::facts::kSmCount;
+    core.sm_total = core::SmCount(sim::facts::kSmCount);
     core.switch_us = config.switch_us.value_or(row.mps ? 10 : 70);
     gpu_.mode = row.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
     sim::HostCosts costs;
@@ -142,8 +142,8 @@ class Machine {
                                      {"asked", s.asked},
                                      {"granted", s.granted},
                                      {"credited", s.credited},
-                                     {"fenced", s.fenced},
-                                     {"unfenced", s.unfenced},
+                                     {"on_set", s.on_set},
+                                     {"off_set", s.off_set},
                                      {"starved", s.starved},
                                      {"withdrawn", s.withdrawn},
                                      {"by_builtin", s.by_builtin},
@@ -200,7 +200,7 @@ class Machine {
     sim::ClientSpec spec;
     spec.name = job.name;
     spec.priority = priority_of(variant, setting_.scenario);
-    spec.sms = sms_of(variant.sms);
+    spec.place = place_of(variant.sms);
     spec.slo_ms = job.slo_ms.value_or(0);
     spec.slowdown_max = job.slowdown_max;
     // CUDA_MPS_CLIENT_PRIORITY=1 of the others is "below normal": they are one level behind.

@@ -1,4 +1,4 @@
-// The two programs of bench/blast_radius.py, one JSON line at a time; times are CLOCK_MONOTONIC.
+// The two programs of tests/gpu/blast_radius.py, a JSON line at a time; times are CLOCK_MONOTONIC.
 //
 //   blast steady             kernels of about 200 µs and gaps of 300, until standard input closes:
 //                            a line every 100 ms; on an error its name, then what a reset gives

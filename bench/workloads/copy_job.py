@@ -31,8 +31,8 @@ class Job:
     def hash(self, count):
         return [digest(torch.add(self.a, self.b, alpha=1 + i)) for i in range(count)]
 
-    def profile(self, seconds, timeline):
-        return profile(self.iterate, seconds, timeline)
+    def profile(self, seconds):
+        return profile(self.iterate, seconds)
 
 
 if __name__ == "__main__":

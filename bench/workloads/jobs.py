@@ -118,8 +118,8 @@ class Job:
             self.input.copy_(before)
             return digest(self.output)
 
-    def profile(self, seconds, timeline):
-        return profile(self.iterate, seconds, timeline)
+    def profile(self, seconds):
+        return profile(self.iterate, seconds)
 
 
 class Training(Job):

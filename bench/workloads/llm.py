@@ -192,8 +192,8 @@ class Llm:
             digests.append(digest(logits))
         return digests[:count]
 
-    def profile(self, seconds, timeline):
-        return profile(self.iterate, seconds, timeline)
+    def profile(self, seconds):
+        return profile(self.iterate, seconds)
 
 
 def parse(arguments):

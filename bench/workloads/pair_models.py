@@ -2,11 +2,6 @@
 graph. A graph keeps what its kernels read and write.
 """
 
-import ctypes
-import pathlib
-import subprocess
-import tempfile
-
 import torch
 import torch.nn.functional as F
 import torchvision
@@ -33,16 +28,12 @@ MODELS = {
 }
 SELFTEST = "resnet18-b8"
 MODELS_OF_TESTS = {SELFTEST: ("vision", "resnet18", 8, "fp32")}
-# For layer.py: one layer in the shape of llm.py, and neighbours of `what` independent instructions.
-LAYERS = {"decode-b8": ("layer", 1, 8, "bf16"), "prefill-1000": ("layer", 1000, 1, "bf16")}
-NEIGHBOURS = {"issue-2": ("issue", 2, None, "fp32"), "issue-4": ("issue", 4, None, "fp32")}
-LAYER_CONTEXT = 1000
 
 
 class Layer(torch.nn.Module):
-    """A decoder's layer, `tokens` new ones behind `context` - tokens cached."""
+    """A decoder's layer, `tokens` new ones behind CONTEXT - tokens cached."""
 
-    def __init__(self, tokens, batch, context=CONTEXT):
+    def __init__(self, tokens, batch):
         super().__init__()
 
         def linear(inputs, outputs):
@@ -53,7 +44,7 @@ class Layer(torch.nn.Module):
         self.gate, self.up = linear(HIDDEN, INNER), linear(HIDDEN, INNER)
         self.down = linear(INNER, HIDDEN)
         self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(HIDDEN) for _ in range(2))
-        cached = 0 if tokens > 1 else context - tokens
+        cached = 0 if tokens > 1 else CONTEXT - tokens
         self.register_buffer("keys", torch.randn(batch, KEY_HEADS, cached, HEAD))
         self.register_buffer("values", torch.randn(batch, KEY_HEADS, cached, HEAD))
         self.causal = tokens > 1
@@ -82,9 +73,7 @@ def albert():
 
 def step_of(name):
     """A function without arguments to be captured."""
-    kind, what, batch, precision = (MODELS | MODELS_OF_TESTS | LAYERS | NEIGHBOURS)[name]
-    if kind == "issue":
-        return issue(what)
+    kind, what, batch, precision = (MODELS | MODELS_OF_TESTS)[name]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     with torch.device("cuda"):
         if kind == "albert":
@@ -92,9 +81,6 @@ def step_of(name):
             given = torch.randint(VOCABULARY, (batch, SEQUENCE))
         elif kind == "llama":
             model = torch.nn.Sequential(Layer(what, batch), Layer(what, batch)).to(dtype).eval()
-            given = torch.randn(batch, what, HIDDEN, dtype=dtype)
-        elif kind == "layer":
-            model = Layer(what, batch, LAYER_CONTEXT).to(dtype)
             given = torch.randn(batch, what, HIDDEN, dtype=dtype)
         else:
             model = torchvision.models.get_model(what, weights=None).to(dtype)
@@ -107,45 +93,6 @@ def step_of(name):
         with torch.inference_mode():
             return model(given)
     return infer
-
-
-ITERATIONS = 600  # about 0.1 ms
-
-
-def issue(ilp):
-    """issue_kernel of interference.cu: a block of 128 threads on each SM. Needs nvcc."""
-    source = pathlib.Path(__file__).resolve().parent / "interference.cu"
-    major, minor = torch.cuda.get_device_capability()
-    driver, void = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p
-
-    def call(name, *arguments):
-        code = getattr(driver, name)(*arguments)
-        if code:
-            raise RuntimeError(f"{name}: error {code}")
-
-    library, kernels, name = void(), (void * 64)(), ctypes.c_char_p()
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["nvcc", "-cubin", "-O3", "-std=c++17", f"-arch=sm_{major}{minor}", "-o",
-                        f"{folder}/cubin", source], check=True)
-        call("cuLibraryLoadFromFile", ctypes.byref(library), f"{folder}/cubin".encode(), None,
-             None, 0, None, None, 0)
-    call("cuLibraryEnumerateKernels", kernels, len(kernels), library)
-    for kernel in filter(None, kernels):
-        call("cuKernelGetName", ctypes.byref(name), void(kernel))
-        if f"issue_kernelILi{ilp}E".encode() in name.value:
-            break
-    else:
-        raise RuntimeError(f"{source} has no issue_kernel of {ilp}")
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    out = torch.zeros(1, device="cuda")
-    values = ctypes.c_longlong(ITERATIONS), ctypes.c_float(1), void(out.data_ptr())
-    pointers = (void * 3)(*(ctypes.addressof(v) for v in values))
-
-    def step():
-        call("cuLaunchKernel", void(kernel), sms, 1, 1, 128, 1, 1, 0,
-             void(torch.cuda.current_stream().cuda_stream), pointers, None)
-        return out, values
-    return step
 
 
 def training(model, given):

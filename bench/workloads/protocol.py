@@ -6,13 +6,12 @@ stdin, one JSON line back.
                                  report the iterations that began in [START, START+SECONDS).
                                  ARRIVALS: nothing (closed loop), `open RATE SEED`, `poisson RATE
                                  SEED`, `burst COUNT RATE` (so many at once, RATE times a second)
-                                 or `recorded FILE`; then time counts from the arrival.
+                                 or `recorded FILE`; then time counts from the arrival. Or `paired
+                                 SEED`: a closed loop of pairs, one with heddle's shim (`us`) and
+                                 one bypassing it (`bypassed_us`).
                                  An iteration of several tokens tells the times between them too
-    run COUNT                    so many iterations without a pause; when they began and ended
-                                 (CLOCK_MONOTONIC, s)
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
-    profile SECONDS TIMELINE     kernel time and wall time; TIMELINE 1 adds the kernels themselves
-    ab SECONDS SEED              iterations in pairs, one with heddle's shim and one bypassing it
+    profile SECONDS              kernel time and wall time
     quit
 
 Lead and tail keep both sides of a pair busy for the whole of the other's measured window. A job
@@ -97,13 +96,6 @@ def go(iterate, start, seconds, lead, tail):
     return answer(taken, tbt, last - first)
 
 
-def run(iterate, count):
-    begin = time.monotonic()
-    for _ in range(count):
-        iterate()
-    return {"begin_s": begin, "end_s": time.monotonic(), "iterations": count}
-
-
 def answer(taken, tbt, span_s):
     return {"us": taken, "span_s": round(span_s, 6)} | ({"tbt_us": tbt} if tbt else {})
 
@@ -117,17 +109,9 @@ def bypass_word():
         return None
 
 
-def bypass_while_loading():
-    """Where HEDDLE_BENCH_LOAD_BYPASSED is set: what a job launches before its first command passes
-    through, so that its measurement stage begins with that command."""
-    word = bypass_word()
-    if word is not None and os.environ.get("HEDDLE_BENCH_LOAD_BYPASSED"):
-        word.value = 1
-
-
-def ab(iterate, word, seconds, seed):
-    """Pairs of iterations, in random order with the word at 0 (`on`) and at 1 (`off`); ns each.
-    Nothing else is allocated or printed meanwhile."""
+def go_paired(iterate, word, start, seconds, lead, seed):
+    """Pairs of iterations, in random order with the word at 0 (`us`) and at 1 (`bypassed_us`).
+    Nothing else is allocated or printed meanwhile. The span is that of the former."""
     if word is None:
         return {"error": "the shim is not loaded: no heddle_shim_bypass"}
     draw = random.Random(seed)
@@ -135,9 +119,12 @@ def ab(iterate, word, seconds, seed):
     now = time.perf_counter_ns
     gc.collect()  # with PyTorch in it that takes longer than a short measurement
     gc.disable()
-    end = now() + int(seconds * 1e9)
+    while time.monotonic() < start - lead:
+        time.sleep(max(0.0, min(0.01, start - lead - time.monotonic())))
+    while time.monotonic() < start:
+        iterate()
     try:
-        while now() < end:
+        while time.monotonic() < start + seconds:
             first = draw.getrandbits(1)
             for off in (first, 1 - first):
                 word.value = off
@@ -147,29 +134,28 @@ def ab(iterate, word, seconds, seed):
     finally:
         word.value = 0
         gc.enable()
-    return {"on_ns": taken[0], "off_ns": taken[1]}
+    on, bypassed = ([round(ns / 1e3) for ns in each] for each in taken)
+    return answer(on, [], sum(on) / 1e6) | {"bypassed_us": bypassed}
 
 
 def serve(job, out):
     """Runs commands until `quit` or end of file. `job` has `about`, iterate() (which may return
-    when each token was there, see between()), and perhaps hash(n) and profile(s, bool)."""
+    when each token was there, see between()), and perhaps hash(n) and profile(s)."""
     can = ["arrivals"] + [name for name in ("hash", "profile") if hasattr(job, name)]
     print(json.dumps({"ready": True, "pid": os.getpid(), "can": can, **job.about}), file=out)
     for line in sys.stdin:
         command, *arguments = line.split()
         if command == "quit":
             break
-        if command == "go":
+        if command == "go" and arguments[4:5] == ["paired"]:
+            reply = go_paired(job.iterate, bypass_word(), *map(float, arguments[:3]), arguments[5])
+        elif command == "go":
             play = go_arriving if arguments[4:] else go
             reply = play(job.iterate, *map(float, arguments[:4]), *arguments[4:])
-        elif command == "run":
-            reply = run(job.iterate, int(arguments[0]))
         elif command == "hash":
             reply = {"sha256": job.hash(int(arguments[0]))}
         elif command == "profile":
-            reply = job.profile(float(arguments[0]), arguments[1] == "1")
-        elif command == "ab":
-            reply = ab(job.iterate, bypass_word(), float(arguments[0]), int(arguments[1]))
+            reply = job.profile(float(arguments[0]))
         else:
             reply = {"error": f"unknown command {command}"}
         print(json.dumps(reply, separators=(",", ":")), file=out)

@@ -163,8 +163,6 @@ class Synthetic {
       if (command == "quit") break;
       if (command == "go") {
         go(words);
-      } else if (command == "run") {
-        run(words);
       } else if (command == "hash") {
         hash(words);
       } else if (command == "profile") {
@@ -265,17 +263,6 @@ class Synthetic {
     } else if (options_.pause.median_us > 0) {
       wait_until(now_s() + options_.pause.draw_s(random_));
     }
-  }
-
-  void run(std::istringstream& words) {
-    unsigned count = 0;
-    words >> count;
-    const double begin = now_s();
-    for (unsigned i = 0; i < count; ++i) {
-      iterate(random_);
-      pause();
-    }
-    printf("{\"begin_s\":%.6f,\"end_s\":%.6f,\"iterations\":%u}\n", begin, now_s(), count);
   }
 
   void go(std::istringstream& words) {

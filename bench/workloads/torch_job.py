@@ -39,7 +39,7 @@ def digest(output):
     return sha.hexdigest()
 
 
-def profile(iterate, seconds, timeline):
+def profile(iterate, seconds):
     """Device time of all kernels and copies against wall time. Tracing slows launch-bound models
     (+50 % measured), so the caller also has kernel time per iteration to set against an untraced
     run. A traced process is measured no more: CUPTI stays loaded."""
@@ -56,32 +56,26 @@ def profile(iterate, seconds, timeline):
         trace.export_chrome_trace(path)
         with open(path) as file:
             chrome = json.load(file)
-    return summarize(chrome, begin, end, iterations, timeline)
+    return summarize(chrome, begin, end, iterations)
 
 
-def summarize(chrome, begin, end, iterations, timeline):
+def summarize(chrome, begin, end, iterations):
     """`begin` and `end` are seconds of the wall clock, which the trace's base refers to as well."""
     base_us = chrome.get("baseTimeNanoseconds", 0) / 1e3
     spans = sorted(
-        (event["ts"] + base_us, event["dur"], event["name"])
+        (event["ts"] + base_us, event["dur"])
         for event in chrome["traceEvents"]
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
     )
     if spans and not begin * 1e6 <= spans[len(spans) // 2][0] <= end * 1e6:
         # The base is not the wall clock in this version: align the last kernel with the end.
         shift = end * 1e6 - (spans[-1][0] + spans[-1][1])
-        spans = [(at + shift, dur, name) for at, dur, name in spans]
+        spans = [(at + shift, dur) for at, dur in spans]
     spans = [s for s in spans if s[0] >= begin * 1e6]
-    kernel_s = sum(dur for _, dur, _ in spans) / 1e6
-    answer = {
+    kernel_s = sum(dur for _, dur in spans) / 1e6
+    return {
         "wall_s": round(end - begin, 6),
         "kernel_s": round(kernel_s, 6),
         "kernels": len(spans),
         "iterations": iterations,
     }
-    if timeline:
-        names = sorted({name for _, _, name in spans})
-        index = {name: i for i, name in enumerate(names)}
-        answer["names"] = [name[:80] for name in names]
-        answer["spans_us"] = [[round(at, 1), round(dur, 1), index[name]] for at, dur, name in spans]
-    return answer

@@ -4,7 +4,7 @@
 // MPS, where the client's blocks go first, that is one wave of blocks; else all that is predicted
 // to be left of it. To this come the cost of the switch and the time until anybody sees that work
 // is done. A gap is exceeded if work that was in flight is seen to outlast that: a kernel that ran
-// for longer than predicted, or one that nobody gated. daemon/OPERATING.md, "The bound".
+// for longer than predicted, or one that nobody gated. daemon/core/MEASURING.md, "The bound".
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"
@@ -26,10 +26,10 @@ bool Scheduler::State::goes_first(const Client& above, const Client& below) cons
   return config.mps && launch_priority_of(above) < launch_priority_of(below);
 }
 
-// Of what the client has in flight, what is in nobody's way: time-sliced a fence keeps nobody's SMs
-// free.
-double Scheduler::State::fenced_us(const Client& c) const {
-  return config.mps ? std::min(c.outstanding.fenced_us(), c.remaining_us(clock)) : 0;
+// Of what the client has in flight, what is in nobody's way: time-sliced an SM set keeps nobody's
+// SMs free.
+double Scheduler::State::on_sets_us(const Client& c) const {
+  return config.mps ? std::min(c.outstanding.on_sets_us(), c.remaining_us(clock)) : 0;
 }
 
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
@@ -46,7 +46,7 @@ double Scheduler::State::bound_us(const Client& c) const {
     } else if (other->leased()) {
       return kUnlimitedUs;
     } else {
-      const double in_flight_us = other->remaining_us(clock) - fenced_us(*other);
+      const double in_flight_us = other->remaining_us(clock) - on_sets_us(*other);
       const double launches =
           std::max(1u, std::min(other->free_streams, other->outstanding.used_streams()));
       const double window_us = other->window_us + launches * other->longest_us;
@@ -85,7 +85,7 @@ void Scheduler::State::end_gap(Client& c, TimeNs at) {
 // have ended long before, unless its measured time says otherwise.
 void Scheduler::State::judge_gaps(const Client& c, const Work& work, TimeNs at, float measured_us,
                                   TimeNs done_before) {
-  if (config.mps && work.fence != 0) return;
+  if (config.mps && !work.sm_set.empty()) return;
   TimeNs looks_since = c.queued > 0 ? c.asking_since : kNever;
   if (c.waiting_since != 0) looks_since = std::min(looks_since, c.waiting_since);
   for (Client* above : active_above(c.priority)) {

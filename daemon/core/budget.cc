@@ -38,7 +38,6 @@ void RecentMix::add(const Use* use, const LaunchShape& shape, double us) {
     add(mix_.use.dram_cold, use->dram_cold);
     add(mix_.use.l1_reuse, use->l1_reuse);
     add(mix_.use.l2_reuse, use->l2_reuse);
-    add(mix_.use.even, use->even);
     mix_.use.smem_ways = use->smem_ways;
   }
   since_us_ += us;
@@ -174,8 +173,8 @@ PromiseStatus Account::status() const {
 
 PriceCache::Entry& PriceCache::at(const Key& key) {
   uint64_t hash = key.victim * 0x9e3779b97f4a7c15u;
-  hash = (hash ^ key.neighbour ^ uint64_t{key.kernel} << 32 ^ key.fence) * 0x9e3779b97f4a7c15u;
-  hash = (hash ^ key.victims) * 0x9e3779b97f4a7c15u;
+  hash = (hash ^ key.neighbour ^ uint64_t{key.kernel} << 32 ^ key.set.bits()) * 0x9e3779b97f4a7c15u;
+  hash = (hash ^ key.victims.bits()) * 0x9e3779b97f4a7c15u;
   return entries_[hash >> 55];
 }
 
@@ -201,19 +200,19 @@ double Scheduler::State::gap_for(const Client& victim, double own_us) const {
 // What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
 // Time-sliced all of it does, and the way there and back.
 Price Scheduler::State::price(const Client& victim, const Client& by, uint32_t kernel, double us,
-                              uint32_t fence, double gap_us) {
+                              SmSet set, double gap_us) {
   const double beside_us = std::max(0.0, us - gap_us);
   if (beside_us <= 0) return {0, Channel::kSlots, us, true};
   if (!config.mps) return {beside_us + config.switch_us, Channel::kSlots, beside_us};
-  const uint32_t victims = runs_on(victim);
-  const PriceCache::Key key{victim.id, by.id, kernel, fence, victim.mix.version(), victims};
+  const SmSet victims = runs_on(victim);
+  const PriceCache::Key key{victim.id, by.id, kernel, victim.mix.version(), set, victims};
   PriceCache::Entry& entry = prices.at(key);
   if (entry.key != key) {
     entry = {key, kUnknownSlowdown, Channel::kSlots};
     const Kernel* k = by.kernel(kernel);
     Mix mixes[] = {victim.mix.mix(), {}};
-    mixes[0].sms = victims;
-    mixes[1].sms = fence != 0 ? fence : by.partition;
+    mixes[0].sm_set = victims;
+    mixes[1].sm_set = set.or_if_empty(by.sm_set);
     mixes[1].duration_us = us;
     if (k != nullptr) {
       mixes[1].shape = k->facts.block_threads != 0 ? shape_of(*k) : LaunchShape{};
@@ -240,7 +239,7 @@ void Scheduler::State::charge_promises(Client& c, const Work& work) {
   for (Client* victim : active) {
     if (victim->priority >= c.priority || !victim->account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
-    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.fence, gap_us);
+    const Price p = price(*victim, c, work.kernel, work.predicted_us, work.sm_set, gap_us);
     victim->account.charge(c.id, p);
   }
 }
@@ -253,34 +252,34 @@ void Scheduler::State::refill_accounts(double us) {
 
 // Whether all promises above the client can afford a launch of it that is predicted to take `us`.
 BudgetVerdict Scheduler::State::promises_afford(const Client& by, uint32_t kernel, double us,
-                                                uint32_t fence) {
+                                                SmSet set) {
   if (promises == 0) return {};
   for (const Client* victim : active_above(by.priority)) {
     if (!victim->account.promised()) continue;
-    const Price p = price(*victim, by, kernel, us, fence, gap_for(*victim, 0));
+    const Price p = price(*victim, by, kernel, us, set, gap_for(*victim, 0));
     if (victim->account.affords(victim->account.corrected(by.id, p))) continue;
     return {false, victim->id, p.channel};
   }
   return {};
 }
 
-BudgetVerdict Scheduler::State::budget_fits(LaunchId id, uint32_t sm) {
+BudgetVerdict Scheduler::State::budget_fits(LaunchId id, SmCount sm) {
   const uint32_t slot = slot_of(id);
   if (slot == kNoSlot || promises == 0) return {};
   const Waiting& w = waiting[slot];
   Work work;
   work.kernel = w.kernel;
   work.kind = w.kind;
-  const bool own_size = sm == 0 && w.fenceable();
-  work.fence = own_size ? set_of(*w.client, w.kernel) : peek_set(*w.client, w, sm);
+  const bool own_size = sm.get() == 0 && w.movable();
+  work.sm_set = own_size ? set_of(*w.client, w.kernel) : peek_set(*w.client, w, sm);
   predict(*w.client, work);
-  return promises_afford(*w.client, w.kernel, work.predicted_us, work.fence);
+  return promises_afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
 }
 
 // The SMs of what the client has in flight, or else of what it launched last.
-uint32_t Scheduler::State::runs_on(const Client& c) const {
-  const uint32_t set = c.outstanding.empty() ? set_of(c, c.last_kernel) : c.outstanding.fence();
-  return set != 0 ? set : c.partition;
+SmSet Scheduler::State::runs_on(const Client& c) const {
+  const SmSet set = c.outstanding.empty() ? set_of(c, c.last_kernel) : c.outstanding.sm_set();
+  return set.or_if_empty(c.sm_set);
 }
 
 // By the mixes of all that are at work.
@@ -290,11 +289,11 @@ double Scheduler::State::slowdown(ClientId id) {
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
   mixes[count] = victim->mix.mix();
-  mixes[count++].sms = runs_on(*victim);
+  mixes[count++].sm_set = runs_on(*victim);
   for (const Client* c : active) {
     if (c == victim || !c->at_work || count == mixes.size()) continue;
     mixes[count] = c->mix.mix();
-    mixes[count++].sms = runs_on(*c);
+    mixes[count++].sm_set = runs_on(*c);
   }
   return core::predict({mixes.data(), count}, 0, model).slowdown;
 }
@@ -325,7 +324,7 @@ const Use* Scheduler::State::use_here(const Kernel& k, double us) {
   KernelStats& s = *k.stats;
   const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
   if (apart && us > 0 && k.facts.block_threads != 0) {
-    s.use = std::make_unique<Use>(use_of(s.metrics, shape_of(k), us, model));
+    s.use = std::make_unique<Use>(use_of(s.metrics, us, model));
     s.use_us = us;
   }
   return s.use.get();

@@ -141,8 +141,8 @@ class PriceCache {
  public:
   struct Key {
     ClientId victim = 0, neighbour = 0;
-    uint32_t kernel = 0, fence = 0, version = 0;
-    uint32_t victims = 0;  // set
+    uint32_t kernel = 0, version = 0;
+    SmSet set{}, victims{};  // of the neighbour's launch, and the victim's
     bool operator==(const Key&) const = default;
   };
   struct Entry {

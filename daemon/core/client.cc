@@ -4,16 +4,16 @@
 
 namespace heddle::core {
 
-uint32_t Kernel::waves_on(uint32_t sms) const {
+uint32_t Kernel::waves_on(SmCount sms) const {
   if (is_graph()) return 1;
-  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms);
+  const uint32_t resident = std::max(1u, facts.max_blocks_per_sm) * std::max(1u, sms.get());
   return std::max(1u, (facts.grid_blocks + resident - 1) / resident);
 }
 
 double Outstanding::longest_hold_us() const {
   double longest = 0;
   for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    if (nodes_[n].work.fence == 0) longest = std::max(longest, nodes_[n].work.hold_us);
+    if (nodes_[n].work.sm_set.empty()) longest = std::max(longest, nodes_[n].work.hold_us);
   }
   return longest;
 }
@@ -42,11 +42,11 @@ bool Outstanding::add(const Work& work, Work& dropped) {
   (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
   s.tail = n;
   predicted_us_ += work.predicted_us;
-  if (work.fence != 0) {
-    fenced_us_ += work.predicted_us;
-    fence_ |= work.fence;
-    ++fenced_;
-    count_groups(work.fence, 1);
+  if (!work.sm_set.empty()) {
+    on_sets_us_ += work.predicted_us;
+    sm_set_ |= work.sm_set;
+    ++on_sets_;
+    count_groups(work.sm_set, 1);
   }
   return made_room;
 }
@@ -64,19 +64,19 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   node.next = free_;
   free_ = n;
   predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
-  end_fence(node.work);
+  leave_set(node.work);
   return node.work;
 }
 
-void Outstanding::end_fence(const Work& work) {
-  if (work.fence == 0) return;
-  fenced_us_ -= work.predicted_us;
-  count_groups(work.fence, ~0U);
-  if (--fenced_ == 0) fenced_us_ = fence_ = 0;
+void Outstanding::leave_set(const Work& work) {
+  if (work.sm_set.empty()) return;
+  on_sets_us_ -= work.predicted_us;
+  count_groups(work.sm_set, ~0U);
+  if (--on_sets_ == 0) on_sets_us_ = 0, sm_set_ = {};
 }
 
-void Outstanding::count_groups(uint32_t set, uint32_t by) {
-  for (; set != 0; set &= set - 1) load_[static_cast<size_t>(std::countr_zero(set))] += by;
+void Outstanding::count_groups(SmSet set, uint32_t by) {
+  set.for_each([&](uint32_t group) { load_[group] += by; });
 }
 
 bool Outstanding::take(uint16_t stream, uint64_t seq, Work& out) {
@@ -102,12 +102,12 @@ bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
   return true;
 }
 
-void Outstanding::unfence(uint16_t stream, uint64_t seq) {
+void Outstanding::stayed(uint16_t stream, uint64_t seq) {
   uint32_t before;
   const uint32_t n = find(stream, seq, before);
   if (n == kNone) return;
-  end_fence(nodes_[n].work);
-  nodes_[n].work.fence = 0;
+  leave_set(nodes_[n].work);
+  nodes_[n].work.sm_set = {};
 }
 
 bool Outstanding::take_oldest(TimeNs until, Work& out) {

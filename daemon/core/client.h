@@ -39,21 +39,20 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  uint8_t size = 0;     // groups that the policy keeps its launches to, 0: all
-  uint64_t inside = 0;  // a graph's sizes by node (ipc::size_inside), 0: none
-  bool parted = false;  // the policy sizes its nodes: each launch is timed
+  GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
+  bool timed = false;  // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
-  uint8_t hinted_measure = 0, hinted_size = 0;
-  uint64_t hinted_inside = 0;
+  uint8_t hinted_measure = 0;
+  GroupCount hinted_size{};
   int hinted_priority = kBuiltinPriority;
 
   bool is_graph() const { return facts.block_threads == 0; }
-  uint32_t waves_on(uint32_t sms) const;  // never 0; of a graph 1
+  uint32_t waves_on(SmCount sms) const;  // never 0; of a graph 1
   // The policy has said something of its launches.
-  bool sized() const { return size != 0 || inside != 0 || launch_priority != kBuiltinPriority; }
+  bool sized() const { return size.get() != 0 || launch_priority != kBuiltinPriority; }
 };
 
 // One launch that is on the device, or on its way there.
@@ -64,7 +63,7 @@ struct Work {
   double waited_us = 0;
   double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
   Context before;      // what its client had launched
-  uint32_t fence = 0;  // the groups that the policy kept it to, 0: none
+  SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
@@ -87,11 +86,11 @@ class Outstanding {
   // Some of it was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   double predicted_us() const { return predicted_us_; }
-  // Of that, of launches that are fenced; the groups that these hold, and how many on each.
-  double fenced_us() const { return fenced_us_; }
-  uint32_t fence() const { return fence_; }
+  // Of that, of launches on SM sets; the groups of these sets, and how many launches are on each.
+  double on_sets_us() const { return on_sets_us_; }
+  SmSet sm_set() const { return sm_set_; }
   const GroupLoad& load() const { return load_; }
-  double longest_hold_us() const;  // of those that are not fenced
+  double longest_hold_us() const;  // of those on all SMs
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
@@ -99,8 +98,8 @@ class Outstanding {
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
-  // Launch `seq` of `stream`, if it is there, has no fence after all.
-  void unfence(uint16_t stream, uint64_t seq);
+  // Launch `seq` of `stream`, if it is there, is on all SMs after all.
+  void stayed(uint16_t stream, uint64_t seq);
   // Removes the oldest of all that was posted at or before `until`.
   bool take_oldest(TimeNs until, Work& out);
 
@@ -118,16 +117,17 @@ class Outstanding {
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
   // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
   uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
-  void end_fence(const Work& work);
+  void leave_set(const Work& work);
 
   std::vector<Node> nodes_;
   std::vector<Stream> streams_;
   uint32_t head_ = kNone, tail_ = kNone, free_ = kNone;
-  void count_groups(uint32_t set, uint32_t by);
+  void count_groups(SmSet set, uint32_t by);
 
   GroupLoad load_{};
-  double predicted_us_ = 0, fenced_us_ = 0;
-  uint32_t fenced_ = 0, fence_ = 0;
+  double predicted_us_ = 0, on_sets_us_ = 0;
+  uint32_t on_sets_ = 0;
+  SmSet sm_set_;
   uint32_t busy_streams_ = 0, used_streams_ = 0;
 };
 
@@ -137,7 +137,7 @@ inline constexpr uint32_t kNoAsk = 0xffffffff;
 struct Granted {
   uint32_t ask_seq = 0;
   uint32_t epoch = 0;    // the credit is good while this is the client's
-  uint32_t fence = 0;    // of launches by credit too
+  SmSet sm_set{};        // of launches by credit too
   double credit_us = 0;  // not used yet
   double used_us = 0;    // what was launched by it
 };
@@ -225,7 +225,7 @@ struct Client {
   uint32_t window_max_us = kWindowLeased;
   bool fail_closed = false;
   SmGroups groups{};
-  uint32_t partition = 0;
+  SmSet sm_set;        // by rule, empty: all
   SmFamily family;     // its SM sets, as long as it is attached
   ipc::SmRing ring;    // and where they lie
   bool sized = false;  // some kernel has a size, or a priority, of its own
@@ -285,7 +285,7 @@ struct Client {
 
   uint32_t window_us = kWindowGated;
   uint32_t free_streams = 0;  // Decision's
-  uint32_t kept = 0;          // the SM set of its window: its rule's, or cut by isolation
+  SmSet window_set;           // its rule's, or cut by isolation
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;

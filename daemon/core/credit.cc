@@ -25,7 +25,7 @@ double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
   if (us <= 0 || c.window_us != kWindowGated || waiting_count > 0 || busy(c.priority)) return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.busy_until - clock));
   us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.priority) - before_us)));
-  if (!promises_afford(c, kUnknownKernel, us, granted.fence).fits) return 0;
+  if (!promises_afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.credit_us += us;
   credit_out |= us > 0;
@@ -39,8 +39,8 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   Granted& granted = c.by_thread[thread];
   // A kernel of its own size keeps it.
   const Kernel* k = c.kernel(work.kernel);
-  const bool sized = k != nullptr && k->size != 0;
-  if (!sized) work.fence = granted.fence;
+  const bool sized = k != nullptr && k->size.get() != 0;
+  if (!sized) work.sm_set = granted.sm_set;
   const double used_us = std::min(granted.credit_us, predict(c, work.kernel));
   granted.credit_us -= used_us;
   granted.used_us += used_us;

@@ -31,8 +31,8 @@ struct Decision {
   uint16_t thread = 0;
   int8_t launch_priority = 0;  // CU_LAUNCH_ATTRIBUTE_PRIORITY, 0: none
   uint8_t managed = 1;         // kWindow: 0 when the policy refused the client
-  uint32_t partition = 0;      // the SM set of the launch, or kWindow: of those that do not ask;
-                               // 0: all that the client has
+  SmSet sm_set{};              // of the launch, or kWindow: of those that do not ask; empty: all
+                               // that the client has
   uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
   uint8_t free_streams = 0;    // kWindow: while fewer streams have work, a launch into one without
@@ -41,11 +41,10 @@ struct Decision {
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known
   uint8_t measure = 0;         // kHint: one in so many launches is to be timed; 0: now and then
-  uint8_t size = 0;            // kHint: groups of SMs that its launches are kept to; 0: all
+  GroupCount size{};           // kHint: of its launches' SM sets; 0: all
   bool raised = false;         // kHint: launch_priority is for its launches
-  uint64_t inside = 0;         // kHint: sizes inside a graph (ipc/layout.h); 0: none
   ipc::SmRing ring;            // kWindow: of the client's SM sets, the same all along,
-  uint32_t sizes = 0;          // and their sizes (SmFamily); 0: it has none
+  SetSizes sizes{};            // and their sizes (SmFamily); none: it has no sets
 };
 
 static_assert(std::is_trivially_copyable_v<Decision>);

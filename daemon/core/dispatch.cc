@@ -109,12 +109,12 @@ uint32_t Scheduler::State::window_of(const Client& c, const WindowChoice& choice
 }
 
 void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_streams) {
-  const uint32_t kept = isolated_set(c);
+  const SmSet set = isolated_set(c);
   if (c.window_sent && c.window_us == window_us && c.free_streams == free_streams &&
-      c.refused_sent == c.choice.refused && c.kept == kept) {
+      c.refused_sent == c.choice.refused && c.window_set == set) {
     return;
   }
-  c.kept = kept;
+  c.window_set = set;
   c.window_sent = true;
   c.refused_sent = c.choice.refused;
   c.window_sent_at = clock;
@@ -144,7 +144,7 @@ void Scheduler::State::tell_window(Client& c) {
   d.epoch = c.epoch;
   d.managed = c.choice.refused ? 0 : 1;
   d.launch_priority = launch_priority_of(c);
-  d.partition = c.kept;
+  d.sm_set = c.window_set;
   d.ring = c.ring;
   d.sizes = c.family.sizes;
   decisions.push_back(d);
@@ -208,7 +208,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   }
   d.launch_priority = launch_priority == kBuiltinPriority ? launch_priority_of(c)
                                                           : static_cast<int8_t>(launch_priority);
-  d.partition = fence_of(c, w, verdict.sm);
+  d.sm_set = place(c, w, verdict.sm);
   ++c.granted;
   ++stats.granted;
   if (decider == Decider::kBuiltin) ++stats.by_builtin;
@@ -221,7 +221,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   c.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
-  work.fence = w.unmovable ? 0 : d.partition;
+  if (!w.unmovable) work.sm_set = d.sm_set;
   work.granted = true;
   predict(c, work);
   c.gap_open = false;
@@ -230,7 +230,7 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   settle(c);
   if (w.thread >= c.by_thread.size()) c.by_thread.resize(w.thread + 1u);
   Granted& granted = c.by_thread[w.thread];
-  granted = {w.ask_seq, c.epoch, d.partition};
+  granted = {w.ask_seq, c.epoch, d.sm_set};
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
   decisions.push_back(d);
   recent[recent_count++ % recent.size()] = d;
@@ -405,12 +405,12 @@ std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
   return s.decisions;
 }
 
-void Scheduler::set_sm_total(uint32_t sm_total) {
+void Scheduler::set_sm_total(SmCount sm_total) {
   State& s = *state_;
   s.config.sm_total = sm_total;
   for (const auto& [id, c] : s.clients_by_id) {
     for (Kernel& k : c->kernels) {
-      k.waves = k.waves_on(c->partition != 0 ? c->groups.sms_of(c->partition) : sm_total);
+      k.waves = k.waves_on(!c->sm_set.empty() ? c->groups.sms_of(c->sm_set) : sm_total);
     }
   }
 }

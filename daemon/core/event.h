@@ -73,8 +73,8 @@ struct AttachedBody {
   bool fail_closed;        // a policy that refuses the client holds it back
   uint8_t priority;
   float slowdown_max;  // by others, as promised (budget.h); 0: nothing is
-  SmGroups groups;     // of its device, as its shim says; none: its launches cannot be fenced
-  uint32_t partition;  // the groups that its launches are kept to by rule, 0: all
+  SmGroups groups;     // of its device, as its shim says; none: its launches keep all SMs
+  SmSet sm_set;        // that its launches are kept to by rule, empty: all
   char name[64];       // of the executable, NUL-terminated
   char label[64];
 };

@@ -32,7 +32,7 @@ bool Scheduler::State::launch(LaunchId id, LaunchView& v) const {
   const Waiting& w = waiting[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.seq = w.ask_seq;
-  v.fenceable = w.fenceable();
+  v.movable = w.movable();
   v.by_credit_us = w.by_credit_us;
   v.wait_us = to_us(clock - w.asked_at);
   v.run_us = 0;
@@ -66,16 +66,16 @@ GpuView Scheduler::State::gpu() const {
   v.sm_total = v.sm_free = config.sm_total;
   v.switch_us = config.switch_us;
   v.mps = config.mps;
-  uint32_t fenced = 0;
+  SmSet taken;
   const int highest = highest_active();
   for (const Client* c : active) {
     if (c->priority > highest) {
       v.inflight_us += c->remaining_us(clock) + c->credit_us;
-      v.fenced_us += fenced_us(*c);
+      v.on_sets_us += on_sets_us(*c);
     }
     // What the groups hold is what their client says.
-    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.fence() & ~fenced));
-    fenced |= c->outstanding.fence();
+    v.sm_free -= std::min(v.sm_free, c->groups.sms_of(c->outstanding.sm_set() - taken));
+    taken |= c->outstanding.sm_set();
   }
   saw.inflight_us = static_cast<float>(v.inflight_us);
   return v;
@@ -136,12 +136,12 @@ LaunchId Scheduler::State::queue_peek(QueueId queue, size_t place) const {
 }
 
 LaunchId Scheduler::State::queue_best_fit(QueueId queue, double us) const {
-  const auto ready = [this](LaunchId id) { return unfenced(id); };
+  const auto ready = [this](LaunchId id) { return follows_none_on_sets(id); };
   return queue < queues.size() ? queues[queue].best_fit(us, ready) : 0;
 }
 
-bool Scheduler::State::unfenced(LaunchId id) const {
-  return waiting[slot_of(id)].client->outstanding.fence() == 0;
+bool Scheduler::State::follows_none_on_sets(LaunchId id) const {
+  return waiting[slot_of(id)].client->outstanding.sm_set().empty();
 }
 
 size_t Scheduler::State::queue_len(QueueId queue) const {

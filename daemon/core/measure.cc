@@ -18,7 +18,7 @@ namespace {
 constexpr double kHintChange = 0.05;
 
 // A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
-// at all: a task that is never alone, or always fenced, is not to be timed for ever.
+// at all: a task that is never alone, or always on SM sets, is not to be timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
 // Its first launches are timed, and then one in so many: that costs a launch a third of its time
@@ -94,12 +94,12 @@ void Scheduler::State::add_duration(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
-  if (work.fence != 0) {  // it took longer there than on all that its client has
-    s.duration.infer(us / stretch(c, *k, predict(c, work.kernel), work.fence));
+  if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
+    s.duration.infer(us / stretch(c, *k, predict(c, work.kernel), work.sm_set));
     ++s.timed;
     return send_hint(c, work.kernel);
   }
-  if (!s.duration.timed()) s.timed = 0;  // so far in fences alone
+  if (!s.duration.timed()) s.timed = 0;  // so far on SM sets alone
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive, work.before);
   c.timed_us.add(us);
@@ -154,15 +154,13 @@ void Scheduler::State::end_run(Client& c, TimeNs at) {
 
 void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
-  const uint8_t measure = k.parted ? 1 : timed_every(*k.stats);
+  const uint8_t measure = k.timed ? 1 : timed_every(*k.stats);
   const double us = k.stats->duration.longest_us();
   if (std::abs(us - k.hinted_us) <= kHintChange * k.hinted_us && measure == k.hinted_measure &&
-      k.size == k.hinted_size && k.inside == k.hinted_inside &&
-      k.launch_priority == k.hinted_priority) {
+      k.size == k.hinted_size && k.launch_priority == k.hinted_priority) {
     return;
   }
   k.hinted_size = k.size;
-  k.hinted_inside = k.inside;
   k.hinted_priority = k.launch_priority;
   k.hinted_us = static_cast<float>(us);
   k.hinted_measure = measure;
@@ -175,7 +173,6 @@ void Scheduler::State::send_hint(Client& c, uint32_t kernel) {
   d.predicted_us = k.hinted_us;
   d.measure = measure;
   d.size = k.size;
-  d.inside = k.inside;
   d.raised = k.launch_priority != kBuiltinPriority;
   if (d.raised) d.launch_priority = static_cast<int8_t>(k.launch_priority);
   decisions.push_back(d);

@@ -1,9 +1,10 @@
 // Where work goes on the ring of groups: pure functions.
 //
-// KRISP (section 4.2) keeps for each compute unit how many kernels it has, and gives a kernel the
-// least loaded units. Here a unit is a group of SMs, and a shader engine a GPC. On an H100
-// neighbours on the ring are of different GPCs (bench/results/groups.json), so that a set of
-// neighbouring groups is what KRISP calls distributed.
+// KRISP (section 4.3) counts for each compute unit the kernels that it has, and gives a kernel the
+// least loaded units. Here a unit is a group of SMs. A process has only the sets that it made as it
+// started: runs of neighbours on the ring. On an H100 neighbours are of different GPCs
+// (bench/results/groups.json), so that of KRISP's distributions over shader engines there is one:
+// "distributed".
 #pragma once
 
 #include <array>
@@ -14,31 +15,20 @@
 
 namespace heddle::core {
 
-// Kernels in flight, by group.
+// Kernels in flight on a set, by group: Algorithm 1's CU_Kernel_Counters.
 using GroupLoad = std::array<uint32_t, kSmGroups>;
 
-enum class Spread : uint8_t {
-  kConserved,    // as few engines as hold it, evenly filled (KRISP's own)
-  kPacked,       // one engine after the other
-  kDistributed,  // evenly over all engines
-};
-
-// KRISP's Algorithm 1 by its prose: a mask of `wanted` groups, of the engines with the least work
-// the groups with the least. At most `overlap` of them may have others' work: beyond that the mask
-// has fewer than wanted, but never none. Groups i * engines / count to the next are of engine i.
-uint32_t resource_mask(const GroupLoad& load, uint32_t count, uint32_t engines, uint32_t wanted,
-                       uint32_t overlap, Spread spread);
-
-// Of sets that were made beforehand, the one that Algorithm 1 would come nearest to: `wanted`
-// groups with the least work. If more than `overlap` groups of each have others' work, the largest
-// smaller set that has no more; else the smallest set. 0: there are none.
-uint32_t least_loaded(const GroupLoad& load, std::span<const uint32_t> sets, uint32_t wanted,
-                      uint32_t overlap);
+// KRISP's Algorithm 1 for the sets of a family: of its size `wanted`, the position on the ring
+// whose groups have the fewest kernels. If more than `family.overlap` of its groups have any, the
+// same of the next smaller size; of the smallest size in any case: never none. `within` (empty:
+// all `count` groups): what the client is kept to.
+SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
+                    GroupCount wanted, SmSet within, GroupCount count);
 
 // The anchor (1 to count) that is farthest from those taken; 1 if there are none.
-uint8_t far_anchor(std::span<const uint8_t> taken, uint32_t count);
+uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount count);
 
 // Groups from `anchor` on until the next of `others`; count if there is none.
-uint32_t room_at(uint8_t anchor, std::span<const uint8_t> others, uint32_t count);
+GroupCount room_at(uint8_t anchor, std::span<const uint8_t> others, GroupCount count);
 
 }  // namespace heddle::core

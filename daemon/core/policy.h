@@ -1,5 +1,5 @@
 // The seam between the scheduler core and whoever decides: the built-in default and Lua policies
-// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/README.md).
+// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/REFERENCE.md).
 //
 // A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
 // any handle. Nothing a policy returns can lose a launch: what it does not place, or places and
@@ -49,7 +49,7 @@ struct LaunchView {
   double wave_us = 0;                // predicted time of one wave of blocks, or of the mean node
   double p90_us = 0;                 // of those, as measured, 0 if they were not
   bool profiled = false;             // measured to the end
-  bool fenceable = false;            // a size in SMs means something for it
+  bool movable = false;              // a size in SMs means something for it
   double by_credit_us = 0;           // what its thread launched by credit since it last asked
   double gap_after_us = 0;           // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;                // waiting so far; in `stopping`: waited
@@ -78,10 +78,10 @@ struct ClientView {
 // The device as policies see it (`g`).
 struct GpuView {
   uint32_t index = 0;
-  uint32_t sm_total = 0;
-  uint32_t sm_free = 0;    // that no launch in flight is fenced to
+  SmCount sm_total{};
+  SmCount sm_free{};       // in no SM set of a launch in flight
   double inflight_us = 0;  // predicted time posted or granted below the highest active priority
-  double fenced_us = 0;    // of inflight_us, what is in nobody's way: fenced, under MPS
+  double on_sets_us = 0;   // of inflight_us, what is in nobody's way: on SM sets, under MPS
   double switch_us = 0;    // cost of letting another client in
   bool mps = false;        // false: time-sliced
 };
@@ -121,7 +121,7 @@ class Gpu {
   virtual bool comparing(int priority) const = 0;
 
   // Of a waiting launch on `sm` SMs, 0: on all that its client has. A stale one fits.
-  virtual BudgetVerdict budget_fits(LaunchId, uint32_t sm) = 0;
+  virtual BudgetVerdict budget_fits(LaunchId, SmCount sm) = 0;
   // Predicted, of the client's kernels beside what the others at work run; 1 if it is gone.
   virtual double slowdown(ClientId) = 0;
   // What those at work leave of the channel, of its nominal peak.
@@ -136,7 +136,7 @@ class Gpu {
   // In that place of its order, from 0. 0: there are fewer.
   virtual LaunchId queue_peek(QueueId, size_t place = 0) const = 0;
   // Lowest key first; among equal keys the longest predicted time that fits (FIKIT's BestPrioFit).
-  // Nothing fits whose client has fenced work in flight: it would begin when that ends.
+  // Nothing fits whose client has work on SM sets in flight: it would begin when that ends.
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
   virtual size_t queue_len(QueueId) const = 0;
 
@@ -172,7 +172,7 @@ struct EnqueueVerdict {
 struct DispatchVerdict {
   HookResult result = HookResult::kDefault;
   LaunchId run = 0;  // 0: IDLE
-  uint32_t sm = 0;   // on so many SMs, from the end of those that the client has; 0: on all
+  SmCount sm{};      // on so many SMs, from the end of those that the client has; 0: on all
   int launch_priority = kBuiltinPriority;
   double credit_us = 0;  // further predicted time that its thread may launch without asking
   uint16_t reason = 0;   // Policy::reason's; 0: none was given
@@ -180,11 +180,9 @@ struct DispatchVerdict {
 
 struct KernelVerdict {
   HookResult result = HookResult::kDefault;
-  uint32_t sm = 0;  // its launches are kept to so many SMs, 0: to none
-  // Of a graph: its kernel nodes, in parts of equal number, are kept to so many each. Empty: to sm.
-  std::array<uint32_t, ipc::kInsideRuns> inside{};
-  uint32_t parts = 0;
+  SmCount sm{};  // its launches are kept to so many SMs, 0: to none
   int launch_priority = kBuiltinPriority;
+  bool timed = false;  // the policy wants the time of each launch
 };
 
 // Why a policy's time is over.

@@ -66,8 +66,8 @@ void Scheduler::State::on_attached(const Event& e) {
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.fail_closed = e.attached.fail_closed;
   c.groups = e.attached.groups;
-  c.groups.count = std::min<uint8_t>(c.groups.count, kSmGroups);
-  c.partition = e.attached.partition;
+  c.groups.count = std::min(c.groups.count, GroupCount(kSmGroups));
+  c.sm_set = e.attached.sm_set;
   clients_by_id.emplace(c.id, std::move(owned));
   client_ids.insert(std::lower_bound(client_ids.begin(), client_ids.end(), c.id), c.id);
   give_family(c);
@@ -107,7 +107,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   forget_kernel(c, k);
   k = {};
   k.facts = body;
-  k.waves = k.waves_on(c.partition != 0 ? c.groups.sms_of(c.partition) : config.sm_total);
+  k.waves = k.waves_on(!c.sm_set.empty() ? c.groups.sms_of(c.sm_set) : config.sm_total);
   k.stats = table.kernels.hold(c.uid, StatsTable::key(c.task, body.id));
   if (k.stats != nullptr) {
     learn_use(*k.stats, body.metrics);
@@ -154,7 +154,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
   if (k != nullptr) {
     c.context.launched(k->facts.id);
     ++k->stats->launches;
-    if (!k->stats->duration.timed() && work.fence == 0 &&
+    if (!k->stats->duration.timed() && work.sm_set.empty() &&
         c.untimed.size() < Outstanding::kWorkMax) {
       c.untimed.push_back({work.kernel, work.predicted_us});
     }
@@ -182,9 +182,9 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kernel = b.kernel;
   work.kind = b.kind;
   ask_about(c, b.kernel);
-  work.fence = set_of(c, b.kernel);
+  work.sm_set = set_of(c, b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
-  if (b.unmovable) work.fence = 0;
+  if (b.unmovable) work.sm_set = {};
   predict(c, work);
   if (b.admission == Admission::kSelfExempt) c.awaits_others = true;
   work.stream = b.stream;
@@ -254,7 +254,7 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
     release(slot);
   } else {  // granted in the meantime: its work is in flight already
     if (e.launch.admission != Admission::kAsk) ++stats.crossed;
-    if (e.launch.unmovable) c.outstanding.unfence(e.launch.stream, e.launch.stream_seq);
+    if (e.launch.unmovable) c.outstanding.stayed(e.launch.stream, e.launch.stream_seq);
   }
 }
 

@@ -32,7 +32,7 @@ namespace heddle::core {
 
 struct Config {
   uint8_t device = 0;
-  uint32_t sm_total = 132;
+  SmCount sm_total{132};
   bool mps = false;
   double tick_us = 1'000;        // between two ticks of a policy
   double switch_us = 70;         // 10 under MPS, 70 time-sliced (measured on an H200)
@@ -63,8 +63,8 @@ struct Stats {
   uint64_t withdrawn = 0;   // the shim's bound, or a stale daemon, let them go
   uint64_t crossed = 0;     // a grant and a withdrawal crossed
   uint64_t credited = 0;    // posted by credit, without an ask of their own
-  uint64_t fenced = 0;      // granted on fewer SMs than their client has
-  uint64_t unfenced = 0;    // granted on all of them, though the policy named a size
+  uint64_t on_set = 0;      // granted on fewer SMs than their client has
+  uint64_t off_set = 0;     // granted on all of them, though the policy named a size
   uint64_t starved = 0;     // granted by the starvation bound
   uint64_t by_builtin = 0;  // grants that the built-in decided
   uint64_t policy_faults = 0;
@@ -170,7 +170,7 @@ class Scheduler {
   // MPS server, or the last that had not is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
   // The GPU has another number of SMs than who spoke first said.
-  void set_sm_total(uint32_t sm_total);
+  void set_sm_total(SmCount sm_total);
   // There is one client in all at most, and has been for a while, or is so no more (builtin.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 

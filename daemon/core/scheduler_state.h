@@ -33,7 +33,7 @@ struct Waiting {
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
 
-  bool fenceable() const { return !unmovable && client->groups.count > 1; }
+  bool movable() const { return !unmovable && client->groups.count > GroupCount(1); }
 };
 
 // How it is known that work is done: by its predicted end alone; by evidence that came later; or by
@@ -125,8 +125,8 @@ struct Scheduler::State final : Gpu {
   void settle_idle(Client&);
   void settle_all(Client* own);
   double predict(const Client&, uint32_t kernel) const;
-  void predict(const Client&, Work&) const;  // of its kernel, in its fence
-  double stretch(const Client&, const Kernel&, double whole_us, uint32_t fence) const;
+  void predict(const Client&, Work&) const;  // of its kernel, in its SM set
+  double stretch(const Client&, const Kernel&, double whole_us, SmSet set) const;
   Client* find(ClientId);
 
   // ---- completion.cc ----
@@ -169,19 +169,19 @@ struct Scheduler::State final : Gpu {
   static constexpr size_t kMixesMax = 16;
   static LaunchShape shape_of(const Kernel&);
   double gap_for(const Client& victim, double own_us) const;
-  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, uint32_t fence,
+  Price price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
               double gap_us);
   void charge_promises(Client&, const Work&);
   void refill_accounts(double us);
-  BudgetVerdict promises_afford(const Client& by, uint32_t kernel, double us, uint32_t fence);
-  uint32_t runs_on(const Client&) const;
-  BudgetVerdict budget_fits(LaunchId, uint32_t sm) override;
+  BudgetVerdict promises_afford(const Client& by, uint32_t kernel, double us, SmSet set);
+  SmSet runs_on(const Client&) const;
+  BudgetVerdict budget_fits(LaunchId, SmCount sm) override;
   double slowdown(ClientId) override;
   double channel_left(Channel) const override;
 
   // ---- bound.cc ----
   bool goes_first(const Client& above, const Client& below) const;
-  double fenced_us(const Client&) const;
+  double on_sets_us(const Client&) const;
   double bound_us(const Client&) const;
   bool still_in_the_way(const Client&) const;
   void end_gap(Client&, TimeNs at);
@@ -209,7 +209,7 @@ struct Scheduler::State final : Gpu {
   bool dispatch_once();
   // `world`: of a candidate; nullptr: this one.
   LaunchId pick_builtin(bool unplaced_only, const Shadow* world = nullptr) const;
-  bool unfenced(LaunchId) const;  // its client has nothing fenced in flight
+  bool follows_none_on_sets(LaunchId) const;  // of its client's in flight
   bool grant(LaunchId, Decider, const DispatchVerdict&);
   void release(uint32_t slot);  // frees a waiting slot
   void starve();
@@ -227,10 +227,10 @@ struct Scheduler::State final : Gpu {
 
   // ---- sm_sets.cc ----
   void give_family(Client&);
-  uint32_t isolated_set(const Client&) const;
-  uint32_t set_of(const Client&, uint32_t kernel) const;
-  uint32_t fence_of(const Client&, const Waiting&, uint32_t sm);
-  uint32_t peek_set(const Client&, const Waiting&, uint32_t sm) const;
+  SmSet isolated_set(const Client&) const;
+  SmSet set_of(const Client&, uint32_t kernel) const;
+  SmSet place(const Client&, const Waiting&, SmCount sm);
+  SmSet peek_set(const Client&, const Waiting&, SmCount sm) const;
   void learn_use(KernelStats&, const ipc::KernelMetrics&);
   const Use* use_here(const Kernel&, double us);
   void init_kernel(Client&, uint32_t kernel);

@@ -351,7 +351,7 @@ LaunchId Scheduler::Shadow::queue_peek(QueueId queue, size_t place) const {
 }
 
 LaunchId Scheduler::Shadow::queue_best_fit(QueueId queue, double us) const {
-  const auto ready = [this](LaunchId id) { return s_.unfenced(id); };
+  const auto ready = [this](LaunchId id) { return s_.follows_none_on_sets(id); };
   return queue < queues_.size() ? queues_[queue].best_fit(us, ready) : 0;
 }
 

@@ -67,7 +67,7 @@ struct Scheduler::Shadow final : Policy, Gpu {
   double idle_us(int priority) const override { return s_.idle_us(priority); }
   RunTimes runs(int priority) const override { return s_.runs(priority); }
   bool comparing(int priority) const override { return s_.comparing(priority); }
-  BudgetVerdict budget_fits(LaunchId id, uint32_t sm) override { return s_.budget_fits(id, sm); }
+  BudgetVerdict budget_fits(LaunchId id, SmCount sm) override { return s_.budget_fits(id, sm); }
   double slowdown(ClientId id) override { return s_.slowdown(id); }
   double channel_left(Channel channel) const override { return s_.channel_left(channel); }
   QueueId queue_create(std::string_view name) override;

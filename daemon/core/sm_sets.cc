@@ -1,5 +1,5 @@
 // Which SMs launches run on: each client's SM sets, the sizes that the policy gives its kernels,
-// and where a launch that asks is placed (KRISP section 4).
+// and where a launch that asks is placed (KRISP section 4.3).
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"
@@ -10,7 +10,7 @@ namespace heddle::core {
 // Its contexts are made once, before its first launch: what it attaches with is what it keeps.
 void Scheduler::State::give_family(Client& c) {
   c.family = policy != nullptr ? policy->family() : SmFamily{};
-  if (c.groups.count == 0) return;
+  if (c.groups.count.get() == 0) return;
   c.ring.positions = c.family.placement == SmFamily::Placement::kLive ? c.family.positions : 1;
   if (c.family.placement == SmFamily::Placement::kEnd) return;
   if (c.family.placement == SmFamily::Placement::kLive) {
@@ -25,8 +25,8 @@ void Scheduler::State::give_family(Client& c) {
 }
 
 // Isolated clients keep to the groups up to the next one that is at work.
-uint32_t Scheduler::State::isolated_set(const Client& c) const {
-  if (c.ring.anchor == 0 || !c.family.isolated || bypass) return 0;
+SmSet Scheduler::State::isolated_set(const Client& c) const {
+  if (c.ring.anchor == 0 || !c.family.isolated || bypass) return {};
   std::array<uint8_t, kSmGroups> others;
   size_t count = 0;
   for (const Client* other : active) {
@@ -34,77 +34,61 @@ uint32_t Scheduler::State::isolated_set(const Client& c) const {
       others[count++] = other->ring.anchor;
     }
   }
-  const uint32_t room = room_at(c.ring.anchor, {others.data(), count}, c.groups.count);
-  if (room >= c.groups.count) return 0;
-  uint32_t size = 0;
-  for (uint32_t n = 1; n <= room; ++n) size = (c.family.sizes >> (n - 1) & 1) != 0 ? n : size;
-  return ipc::ring_groups(std::max(1U, size), c.ring, 0, c.partition, c.groups.count);
+  const GroupCount room = room_at(c.ring.anchor, {others.data(), count}, c.groups.count);
+  if (room >= c.groups.count) return {};
+  GroupCount size(1);
+  for (GroupCount n(1); n <= room; ++n) size = c.family.sizes.has(n) ? n : size;
+  return ipc::ring_groups(size, c.ring, 0, c.sm_set, c.groups.count);
 }
 
 // The set of a launch that does not ask: of its kernel's size, within what its client is cut to.
-uint32_t Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
+SmSet Scheduler::State::set_of(const Client& c, uint32_t kernel) const {
   const Kernel* k = c.kernel(kernel);
-  if (k == nullptr || k->size == 0) return c.kept;
-  return ipc::ring_groups(k->size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+  if (k == nullptr || k->size.get() == 0) return c.window_set;
+  return ipc::ring_groups(k->size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
 }
 
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
-uint32_t Scheduler::State::peek_set(const Client& c, const Waiting& w, uint32_t sm) const {
-  if (!w.fenceable()) return 0;
-  const uint32_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
-  if (size == 0) return c.kept;
-  return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+SmSet Scheduler::State::peek_set(const Client& c, const Waiting& w, SmCount sm) const {
+  if (!w.movable()) return {};
+  const GroupCount size = c.groups.size_for(sm, c.family.sizes, c.ring, c.sm_set);
+  if (size.get() == 0) return c.window_set;
+  return ipc::ring_groups(size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
 }
 
-// The set of a launch that asks; 0 if the policy named no size, or none that it can have.
-uint32_t Scheduler::State::fence_of(const Client& c, const Waiting& w, uint32_t sm) {
+// The set of a launch that asks; empty if the policy named no size, or none that it can have.
+SmSet Scheduler::State::place(const Client& c, const Waiting& w, SmCount sm) {
   const Kernel* k = c.kernel(w.kernel);
-  uint32_t size = k != nullptr && w.fenceable() ? k->size : 0;
-  if (sm > 0) {
-    size = w.fenceable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.partition) : 0;
-    ++(size != 0 ? stats.fenced : stats.unfenced);
+  GroupCount size = k != nullptr && w.movable() ? k->size : GroupCount();
+  if (sm.get() > 0) {
+    size = w.movable() ? c.groups.size_for(sm, c.family.sizes, c.ring, c.sm_set) : GroupCount();
+    ++(size.get() != 0 ? stats.on_set : stats.off_set);
   }
-  if (size == 0) return c.kept;
+  if (size.get() == 0) return c.window_set;
   if (c.family.placement != SmFamily::Placement::kLive) {
-    return ipc::ring_groups(size, c.ring, 0, c.kept != 0 ? c.kept : c.partition, c.groups.count);
+    return ipc::ring_groups(size, c.ring, 0, c.window_set.or_if_empty(c.sm_set), c.groups.count);
   }
   GroupLoad load{};
   for (const Client* other : active) {
     for (size_t i = 0; i < load.size(); ++i) load[i] += other->outstanding.load()[i];
   }
-  std::array<uint32_t, kFamilyMost> sets{};
-  size_t count = 0;
-  for (uint32_t n = 1; n <= c.groups.count; ++n) {
-    for (uint32_t p = 0; (c.family.sizes >> (n - 1) & 1) != 0 && p < c.ring.positions; ++p) {
-      if (count < sets.size()) {
-        sets[count++] = ipc::ring_groups(n, c.ring, p, c.partition, c.groups.count);
-      }
-    }
-  }
-  return least_loaded(load, {sets.data(), count}, size, c.family.overlap);
+  return resource_mask(load, c.family, c.ring, size, c.sm_set, c.groups.count);
 }
 
 // Asks the policy where the kernel's launches run.
 void Scheduler::State::init_kernel(Client& c, uint32_t kernel) {
   Kernel& k = c.kernels[kernel];
   k.policy = bypass ? 0 : policy_number;
-  k.size = 0;
-  k.inside = 0;
-  k.parted = false;
+  k.size = {};
+  k.timed = false;
   k.launch_priority = kBuiltinPriority;
   if (policy == nullptr || bypass || !policy->hears_kernels()) return;
-  const bool graph = k.is_graph();
   LaunchView v;
-  fill(c, kernel, graph ? LaunchKind::kGraph : LaunchKind::kKernel, v);
+  fill(c, kernel, k.is_graph() ? LaunchKind::kGraph : LaunchKind::kKernel, v);
   const KernelVerdict verdict = policy->kernel_init(*this, v);
   if (faulted(verdict.result) || verdict.result != HookResult::kDecided) return;
-  k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.partition);
-  k.parted = graph && verdict.parts > 0;
-  for (uint32_t run = 0; k.parted && run < ipc::kInsideRuns; ++run) {
-    const uint32_t sm = verdict.inside[run * verdict.parts / ipc::kInsideRuns];
-    const uint64_t size = c.groups.size_for(sm, c.family.sizes, c.ring, c.partition);
-    if (size <= ipc::kInsideSizeMost) k.inside |= size << (4 * run);
-  }
+  k.size = c.groups.size_for(verdict.sm, c.family.sizes, c.ring, c.sm_set);
+  k.timed = verdict.timed;
   k.launch_priority = verdict.launch_priority;
   c.sized |= k.sized();
 }
@@ -143,11 +127,10 @@ void Scheduler::State::init_kernels() {
 // By its curve if it was measured; else its blocks come in more waves there, each as long as
 // before, and a graph takes as long as anywhere.
 double Scheduler::State::stretch(const Client& c, const Kernel& k, double whole_us,
-                                 uint32_t fence) const {
-  if (fence == 0) return 1;
-  const auto n = static_cast<uint32_t>(std::popcount(fence));
-  const double us = us_on_groups(k.stats->metrics, whole_us, c.groups, n);
-  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(c.groups.sms_of(fence))) / k.waves;
+                                 SmSet set) const {
+  if (set.empty()) return 1;
+  const double us = us_on_groups(k.stats->metrics, whole_us, c.groups, set.count());
+  return us > 0 ? us / whole_us : static_cast<double>(k.waves_on(c.groups.sms_of(set))) / k.waves;
 }
 
 // How long the launch takes in its set.
@@ -157,7 +140,7 @@ void Scheduler::State::predict(const Client& c, Work& work) const {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   work.hold_us /= k->waves;
-  work.predicted_us *= stretch(c, *k, work.predicted_us, work.fence);
+  work.predicted_us *= stretch(c, *k, work.predicted_us, work.sm_set);
 }
 
 bool Scheduler::State::resize(ClientId id) {
@@ -171,7 +154,7 @@ bool Scheduler::State::resize(ClientId id) {
 
 bool Scheduler::sized(ClientId id) const {
   const Client* c = state_->find(id);
-  return c != nullptr && (c->sized || c->kept != 0);
+  return c != nullptr && (c->sized || !c->window_set.empty());
 }
 
 }  // namespace heddle::core

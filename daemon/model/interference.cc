@@ -11,6 +11,10 @@ namespace {
 // microbenchmarks; 0, not at all: it waits for its loads whatever binds it. Fitted to
 // 870 pairs of kernels on an H100 (bench/SIZES_AND_BUDGETS.md).
 constexpr double kElsewhere = 0.4;
+// Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
+// no slots for, at the least. Fitted to the same pairs.
+constexpr double kInTurn = 0.5;
+constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
 // A kernel of fewer waves than that ends when its slowest SM does; of more, its blocks go where
@@ -167,9 +171,9 @@ uint32_t blocks_alone(const LaunchShape& s, const DeviceModel& device, SlotLimit
 }
 
 // Blocks of the launch on an SM at once.
-uint32_t blocks_held(const LaunchShape& s, uint32_t sms, const DeviceModel& device) {
+uint32_t blocks_held(const LaunchShape& s, SmCount sms, const DeviceModel& device) {
   SlotLimit limit;
-  const uint32_t asked = (s.blocks + sms - 1) / std::max(1U, sms);
+  const uint32_t asked = (s.blocks + sms.get() - 1) / std::max(1U, sms.get());
   return std::min(blocks_alone(s, device, limit), asked);
 }
 
@@ -184,27 +188,28 @@ Room left_by(const LaunchShape& s, uint32_t held, const DeviceModel& device) {
 }
 
 // Groups are taken for equal.
-uint32_t sms_of(const Mix& m, const DeviceModel& device) {
-  if (m.sms == 0) return device.sm_total;
-  return std::max(1U, static_cast<uint32_t>(std::popcount(m.sms)) * device.sm_total /
-                          std::max(1U, device.sm_groups));
+SmCount sms_of(const Mix& m, const DeviceModel& device) {
+  if (m.sm_set.empty()) return SmCount(device.sm_total);
+  return SmCount(
+      std::max(1U, m.sm_set.count().get() * device.sm_total / std::max(1U, device.sm_groups)));
 }
 
 // The part of `m`'s SMs that the other may use as well.
 double overlap(const Mix& m, const Mix& other, const DeviceModel& device) {
-  if (other.sms == 0) return 1;
+  if (other.sm_set.empty()) return 1;
   const auto groups = static_cast<double>(std::max(1U, device.sm_groups));
-  if (m.sms == 0) return std::popcount(other.sms) / groups;
-  return static_cast<double>(std::popcount(m.sms & other.sms)) / std::popcount(m.sms);
+  if (m.sm_set.empty()) return other.sm_set.count().get() / groups;
+  const double shared = (m.sm_set & other.sm_set).count().get();
+  return shared / m.sm_set.count().get();
 }
 
 // Its use while it runs alone on its SMs: what was measured on all of them is done by fewer.
 Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   Use use = m.use;
-  if (m.sms == 0) return use;
+  if (m.sm_set.empty()) return use;
   const uint32_t blocks = m.shape.blocks != 0 ? m.shape.blocks : device.sm_total;
   const uint32_t before = std::min(blocks, device.sm_total);
-  const uint32_t now = std::min(blocks, sms_of(m, device));
+  const uint32_t now = std::min(blocks, sms_of(m, device).get());
   const bool timed = m.whole_us > 0 && m.duration_us > 0;
   const auto slower = static_cast<float>(timed ? m.whole_us / m.duration_us : 1);
   const auto more = static_cast<float>(before) / static_cast<float>(now) * slower;
@@ -222,33 +227,61 @@ Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
   return use;
 }
 
+// A launch as the block scheduler has it: rounds of blocks that fill its slots.
+struct Waves {
+  double count, block_us, gap_us;
+
+  Waves(const Mix& m, uint32_t per_sm, const DeviceModel& device)
+      : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device).get())),
+        gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
+    block_us = (m.duration_us - gap_us) / std::max(1.0, std::ceil(count));
+  }
+};
+
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   SlotLimit limit = SlotLimit::kNone;
+  double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
-// By how much it waits for the other's blocks to end. Let in to none of the slots it wants, it
-// waits for all that the other has launched; to some of them, it takes as many more waves.
+// A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
+// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
+// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
+// run in what is left, in more waves, if that is faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
-  if (overlap(victim, other, device) <= 0) return out;
-  const uint32_t sms = sms_of(victim, device);
-  const Company c = company(victim.shape, other.shape, sms_of(other, device), device);
-  const uint32_t wanted = blocks_held(victim.shape, sms, device);
-  if (wanted == 0 || c.beside >= wanted) return out;
+  const SmCount its_sms = sms_of(other, device);
+  const Company c = company(victim.shape, other.shape, its_sms, device);
+  // Of the victim's slots, while the other is resident.
+  const double taken = overlap(victim, other, device) *
+                       std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
+                       (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
+  const double left = 1 - taken;
+  SlotLimit limit;
+  const Waves own(victim, c.alone, device);
+  const Waves its(other, blocks_alone(other.shape, device, limit), device);
+  if (taken <= 0 || own.count <= left + kRounding) return out;
   out.limit = c.limit;
-  if (c.beside == 0) {
-    out.waits_for_us = other.duration_us;
-    const double own = std::max(victim.duration_us, 1.0);
-    out.stretch = 1 + other.busy * other.duration_us / own;
-  } else {
-    out.stretch = 1 + other.busy * (static_cast<double>(wanted) / c.beside - 1);
+  out.beside = 0;
+  if (left <= 0) out.waits_for_us = other.duration_us;
+  const double filled_us = own.count * own.block_us + its.count * its.block_us;
+  const auto [shorter_us, longer_us] = std::minmax(victim.duration_us, other.duration_us);
+  const bool whole = its.count <= 1;
+  const double in_turn = whole && left <= 0 ? 1 : kInTurn;
+  double period_us = std::max(filled_us, longer_us + in_turn * shorter_us);
+  if (whole && left > 0) {
+    const double waves = std::max(std::ceil(own.count), own.count / left);
+    const double beside_us = waves * own.block_us + own.gap_us;
+    if (beside_us <= period_us) out.beside = left;
+    period_us = std::min(period_us, beside_us);
   }
+  const double alone_us = std::max(victim.duration_us, 1.0);
+  out.stretch = 1 + other.busy * (std::max(1.0, period_us / alone_us) - 1);
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who waits for the end of
+// What those that share the channel with the victim ask of it together. Who takes turns with
 // another is not beside it.
 Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
               double& shared) {
@@ -257,10 +290,11 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
     const Mix& m = mixes[j];
     if (j == victim || m.use[channel] < 0) continue;
     const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    if (part <= 0 || slots_beside(mixes[victim], m, device).waits_for_us > 0) continue;
+    const double part_beside = m.busy * slots_beside(mixes[victim], m, device).beside;
+    if (part <= 0 || part_beside <= 0) continue;
     const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
-    others.use += known(use[channel]) * m.busy;
-    others.weight += use[channel] > 0 ? weight(use, channel, device) * m.busy : 0;
+    others.use += known(use[channel]) * part_beside;
+    others.weight += use[channel] > 0 ? weight(use, channel, device) * part_beside : 0;
     others.known = true;
     shared = std::max(shared, part);
   }
@@ -269,7 +303,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
 
 }  // namespace
 
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device) {
   Company out;
   SlotLimit limit;
@@ -280,21 +314,9 @@ Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t
   return out;
 }
 
-uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
-                     uint32_t others, const DeviceModel& device) {
-  const Room own = needs(kernel, device), its = needs(other, device);
-  Room room = room_of(device);
-  room.threads -= own.threads * held + its.threads * others;
-  room.registers -= own.registers * held + its.registers * others;
-  room.smem -= own.smem * held + its.smem * others;
-  room.blocks -= held + others;
-  SlotLimit limit;
-  return blocks_in(room, kernel, device, limit);
-}
-
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
   if (kernel.threads == 0) return SlotLimit::kNone;
-  const Company c = company(kModestBlock, kernel, device.sm_total, device);
+  const Company c = company(kModestBlock, kernel, SmCount(device.sm_total), device);
   return c.beside == 0 ? c.limit : SlotLimit::kNone;
 }
 
@@ -307,11 +329,10 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
     if (s.limit != SlotLimit::kNone) out.limit = s.limit;
-    out.judged |= v.shape.threads != 0 && mixes[i].shape.threads != 0;
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
-  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device);
+  const bool few_waves = v.shape.blocks <= kFewWaves * fit * sms_of(v, device).get();
   const double filled = filled_between(mixes, victim);
   const Use own = use_on_its_sms(v, device);
   const Use alone = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
@@ -322,7 +343,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     double shared = 0;  // of its SMs
     const Others others = beside(mixes, victim, channel, device, shared);
     if (!others.known) continue;
-    out.judged = true;
     double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
     if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
       const double kept = stretch(alone, alone, channel, others, device);
@@ -342,60 +362,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
   if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
   return out;
-}
-
-double pressed(const Mix& kernel, const DeviceModel& device) {
-  const Use own = use_on_its_sms(kernel, device);
-  const Use use = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
-  double sum = 0;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_capacity(channel) || use.of[i] < 0) continue;
-    const double time = bandwidth_time(use, channel, {}, device);
-    sum += std::pow(smooth_max(time, device.limits[i].sharpness) - 1, device.together);
-  }
-  return 1 + std::pow(sum, 1 / device.together);
-}
-
-// A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
-// blocks does so much more, as far as its channels let it.
-double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device) {
-  const uint32_t blocks = kernel.shape.blocks != 0 ? kernel.shape.blocks : device.sm_total;
-  const uint32_t used = std::min(blocks, sms_of(kernel, device));
-  const auto slowest = [&](uint32_t on) { return std::ceil(static_cast<double>(blocks) / on); };
-  const double more = slowest(std::max(1U, sms)) / slowest(std::max(1U, used));
-  if (more <= 1) return 1;
-  double longest = 1;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_of_device(channel) || is_capacity(channel) || kernel.use.of[i] < 0) continue;
-    const DeviceModel::Limit& limit = device.limits[i];
-    const double x = known(kernel.use.of[i]) / limit.capacity;
-    longest =
-        std::max(longest, smooth_max(x * more, limit.sharpness) / smooth_max(x, limit.sharpness));
-  }
-  if (kernel.shape.threads == 0) return longest;
-  SlotLimit by;
-  const double fit = std::max(1U, blocks_alone(kernel.shape, device, by));
-  const auto waves = [&](double on) { return std::ceil(static_cast<double>(blocks) / (fit * on)); };
-  return std::max(longest, waves(std::max(1U, sms)) / waves(std::max(1U, used)));
-}
-
-Ends together(const Mix& first, const Mix& second, const DeviceModel& device) {
-  const Mix both[] = {first, second};
-  const Prediction of_first = predict(both, 0, device), of_second = predict(both, 1, device);
-  if (of_second.waits_for_us > 0) {  // launched first, the first was let in first
-    return {first.duration_us, first.duration_us + second.duration_us};
-  }
-  const double slots = of_first.waits_for_us > 0 ? of_first.by[index_of(Channel::kSlots)] - 1 : 0;
-  const double stretch[] = {of_first.slowdown - slots, of_second.slowdown};
-  const double ends[] = {first.duration_us * stretch[0], second.duration_us * stretch[1]};
-  const size_t early = ends[0] <= ends[1] ? 0 : 1, late = 1 - early;
-  const double done = ends[early] / stretch[late];
-  double out[2];
-  out[early] = ends[early];
-  out[late] = ends[early] + (late == 0 ? first : second).duration_us - done;
-  return {out[0], out[1]};
 }
 
 float use_from_probe(Channel channel, double neighbour_use, double stretched,

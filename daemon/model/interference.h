@@ -1,4 +1,7 @@
-// How much longer a kernel takes beside others: pure functions, no state, no clock.
+// How much longer a kernel takes beside others, if all of them are launched again and again: pure
+// functions, no state, no clock; 2 us of CPU time, no allocation. Whatever heddle predicts of
+// company is predict()'s: the prices of promises, budget.slowdown, job plans, and the published
+// tables (bench/SIZES_AND_BUDGETS.md).
 //
 // Sources. "SoCC": Elvinger, Strati, Enright Jerger, Klimovic, "Understanding GPU Resource
 // Interference One Level Deeper", SoCC 2025. "Measuring": Elvinger et al., "Measuring GPU
@@ -6,8 +9,9 @@
 // are ours, and tests/unit/interference_test.cc holds them against both papers' tables.
 //
 // Two questions, in this order.
-// (a) Does the block scheduler let it in (SoCC 4.2, Measuring 4.1.1)? Who finds no block slot on
-//     any SM waits for the end of who holds them: Prediction::waits_for.
+// (a) Does the block scheduler let it in (SoCC 4.2, Measuring 4.1.1)? Kernels whose blocks do not
+//     all fit take turns, and have one period. Neither paper has that: on an H100 335 of 435 drawn
+//     pairs of model kernels did so (both on all SMs).
 // (b) If so, how much does each channel stretch it? x is the time that the channel alone would
 //     need, in parts of the kernel's time alone; a channel stretches by f(x) / f(x alone), where
 //     f(x) = (1 + x^sharpness)^(1/sharpness) is a smooth maximum of 1 and x. SM channels count
@@ -21,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/model/sm_groups.h"
 #include "ipc/kernel_facts.h"
 
 namespace heddle::core {
@@ -56,8 +61,6 @@ struct Use {
   // DRAM bandwidth if the L2 held nothing of it. Known: that comes instead of `dram` as far as the
   // working sets do not fit in the L2, and its misses cost what the DRAM makes of them.
   float dram_cold = kUnknown;
-  // Part of a launch in which one of its blocks runs: they may end unevenly.
-  float even = 1;
 
   float operator[](Channel c) const { return of[index_of(c)]; }
   float& operator[](Channel c) { return of[index_of(c)]; }
@@ -69,14 +72,11 @@ struct DeviceModel;
 // (Measuring 4.1.3): it is taken against the most that was ever seen on this GPU model. It counts
 // every store as an L2 hit, so that the hit rate is an upper bound of what can be lost.
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device);
-// The metrics that say so: use_of() of them has the same bandwidths and pipes.
-ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
-
-struct LaunchShape;
 // The same of a kernel that takes `alone_us` here, again and again. A profiler's launch is longer
 // and a cold one: its DRAM traffic is all that the kernel touches.
-Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double alone_us,
-           const DeviceModel& device);
+Use use_of(const ipc::KernelMetrics& metrics, double alone_us, const DeviceModel& device);
+// The metrics that say so: use_of() of them has the same bandwidths and pipes.
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
 
 // What a launch asks of the block scheduler. No threads: unknown, and it is taken to be let in.
 struct LaunchShape {
@@ -95,7 +95,7 @@ struct DeviceModel {
   };
   std::string gpu;
   uint32_t sm_total = 132;
-  uint32_t sm_groups = 16;  // that Mix::sms has bits of
+  uint32_t sm_groups = 16;  // that Mix::sm_set has bits of
   uint32_t threads_per_sm = 2048;
   uint32_t registers_per_sm = 65536;
   uint32_t smem_bytes_per_sm = 233472;
@@ -122,7 +122,7 @@ struct Mix {
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
   double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
-  uint32_t sms = 0;  // bits of the groups of SMs that it may use; 0: all
+  SmSet sm_set{};  // that it may use; empty: all
 };
 
 // A resource of an SM that lets no further block in.
@@ -137,13 +137,8 @@ struct Company {
 };
 
 // How many blocks of `kernel` an SM holds on which `resident`, launched on `sms` SMs, came first.
-Company company(const LaunchShape& kernel, const LaunchShape& resident, uint32_t sms,
+Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device);
-
-// How many further blocks of `kernel` an SM takes that holds `held` of them and `others` of
-// another.
-uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
-                     uint32_t others, const DeviceModel& device);
 
 // The resource of an SM that blocks of this shape use up first, or of which so little is left that
 // not even a block of 128 threads, 32 registers and 4 KB of shared memory finds room: kNone if one
@@ -157,25 +152,10 @@ struct Prediction {
   Channel binds = Channel::kSlots;     // the channel of the largest
   SlotLimit limit = SlotLimit::kNone;  // if that is kSlots
   double waits_for_us = 0;             // until it is let in, at worst: the others' launches
-  bool judged = false;                 // something was known of it and of them to judge by
 };
 
-// Of `mixes[victim]` beside all the others. `mixes` is not empty.
+// Of `mixes[victim]` beside all the others, one or more. What is not known of one slows nobody.
 Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device);
-
-// How much longer the kernel takes alone than if nothing bound it: what it has to gain where only a
-// part of its blocks runs.
-double pressed(const Mix& kernel, const DeviceModel& device);
-
-// Time of the kernel on `sms` SMs over its time on all that it had alone (SoCC 3, pitfall 1).
-double resized(const Mix& kernel, uint32_t sms, const DeviceModel& device);
-
-// When one launch of each of two ends that begin together, in µs: `first` was launched first. Who
-// is done leaves the other alone.
-struct Ends {
-  double first_us = 0, second_us = 0;
-};
-Ends together(const Mix& first, const Mix& second, const DeviceModel& device);
 
 // The use that, added to a neighbour's own, stretches it as measured: what a workload does to the
 // microbenchmark of a channel, where nobody knows its metrics (a probe). Of bandwidths and pipes;

@@ -7,19 +7,19 @@ namespace heddle::core {
 namespace {
 
 struct Point {
-  uint32_t groups = 0;
+  GroupCount groups;
   double us = 0;
 };
 
 struct CurveMetric {
-  uint32_t groups;
+  GroupCount groups;
   size_t metric;
 };
-constexpr CurveMetric kCurve[] = {{1, ipc::metric_of("us_on_1")},
-                                  {2, ipc::metric_of("us_on_2")},
-                                  {4, ipc::metric_of("us_on_4")},
-                                  {8, ipc::metric_of("us_on_8")},
-                                  {12, ipc::metric_of("us_on_12")}};
+constexpr CurveMetric kCurve[] = {{GroupCount(1), ipc::metric_of("us_on_1")},
+                                  {GroupCount(2), ipc::metric_of("us_on_2")},
+                                  {GroupCount(4), ipc::metric_of("us_on_4")},
+                                  {GroupCount(8), ipc::metric_of("us_on_8")},
+                                  {GroupCount(12), ipc::metric_of("us_on_12")}};
 
 // The points that were measured, ascending, and all groups last.
 struct Curve {
@@ -39,50 +39,51 @@ struct Curve {
   }
   double whole_us() const { return points[count - 1].us; }
   // Of what takes 1 on all groups.
-  double on(uint32_t n) const {
-    if (n <= points[0].groups) return points[0].us * points[0].groups / n / whole_us();
+  double on(GroupCount on) const {
+    const double n = on.get();
+    if (on <= points[0].groups) return points[0].us * points[0].groups.get() / n / whole_us();
     for (size_t i = 1; i < count; ++i) {
       const Point &low = points[i - 1], &high = points[i];
-      if (n > high.groups) continue;
-      const double span = 1.0 / low.groups - 1.0 / high.groups;
-      const double part = span > 0 ? (1.0 / n - 1.0 / high.groups) / span : 0;
+      if (on > high.groups) continue;
+      const double most = 1.0 / high.groups.get(), span = 1.0 / low.groups.get() - most;
+      const double part = span > 0 ? (1 / n - most) / span : 0;
       return (high.us + part * (low.us - high.us)) / whole_us();
     }
     return 1;
   }
 };
 
-uint32_t sms_of_first(const SmGroups& groups, uint32_t n) {
-  return groups.sms_of(ipc::ring_groups(n, {.anchor = 1}, 0, 0, groups.count));
+SmCount sms_of_first(const SmGroups& groups, GroupCount n) {
+  return groups.sms_of(ipc::ring_groups(n, {.anchor = 1}, 0, {}, groups.count));
 }
 
 }  // namespace
 
 double us_on_groups(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                    uint32_t n) {
+                    GroupCount n) {
   const Curve curve(metrics, whole_us, groups);
-  return curve.count == 0 || n == 0 ? 0 : whole_us * curve.on(n);
+  return curve.count == 0 || n.get() == 0 ? 0 : whole_us * curve.on(n);
 }
 
-uint32_t latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups) {
+SmCount latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups) {
   const Curve curve(metrics, whole_us, groups);
   for (size_t i = 0; i < curve.count; ++i) {
     if (curve.points[i].us <= kRightSizeSlack * curve.whole_us()) {
       return sms_of_first(groups, curve.points[i].groups);
     }
   }
-  return 0;
+  return {};
 }
 
-uint32_t throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                         double lambda) {
+SmCount throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
+                        double lambda) {
   const Curve curve(metrics, whole_us, groups);
-  uint32_t best = 0;
+  SmCount best;
   double least = 0;
   for (size_t i = 0; i < curve.count; ++i) {
-    const uint32_t sms = sms_of_first(groups, curve.points[i].groups);
-    const double cost = curve.points[i].us * (1 + std::max(0.0, lambda) * sms);
-    if (best == 0 || cost < least) best = sms, least = cost;
+    const SmCount sms = sms_of_first(groups, curve.points[i].groups);
+    const double cost = curve.points[i].us * (1 + std::max(0.0, lambda) * sms.get());
+    if (best.get() == 0 || cost < least) best = sms, least = cost;
   }
   return best;
 }

@@ -2,8 +2,8 @@
 // groups and on all that `heddle profile sweep` measures (metrics us_on_*). Where the last is
 // missing, `whole_us` stands in for it.
 //
-// KRISP (section 3.1): the least compute units at which a kernel's latency is unchanged. Neither
-// its grid nor its input says how many those are (Fig. 6): they are measured.
+// KRISP (section 4.2): the least compute units with the same latency as all of them. Neither a
+// kernel's grid nor its input says how many those are (Fig. 6): they are measured.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 
 namespace heddle::core {
 
-// A latency size may take so much longer than all SMs (KRISP: "within 5 %").
+// A latency size may take so much longer than all SMs: ours, for measured curves have noise.
 inline constexpr double kRightSizeSlack = 1.05;
 
 // Predicted duration on `n` of the device's groups of what takes `whole_us` on all of them. Between
 // two points of the curve, and beyond, as a + b / n. 0 if nothing of the curve was measured.
 double us_on_groups(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                    uint32_t n);
+                    GroupCount n);
 
 // The latency size in SMs: the least that was measured within kRightSizeSlack of all; all of them
 // if none is. 0 if nothing of the curve was measured.
-uint32_t latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups);
+SmCount latency_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups);
 
 // The throughput size in SMs: of the sizes measured, and all, the one with the least
 // duration x (1 + lambda x SMs). lambda is what an SM costs, as a share of the time: at 0 the
 // fastest size wins, at 1 the one with the least SM time. 0 if nothing was measured.
-uint32_t throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
-                         double lambda);
+SmCount throughput_size(const ipc::KernelMetrics& metrics, double whole_us, const SmGroups& groups,
+                        double lambda);
 
 }  // namespace heddle::core

@@ -20,7 +20,8 @@ int fits(lua_State* L) {
   if (!(sm >= 0 && sm <= 1024) || sm != std::floor(sm)) {
     return luaL_error(L, "budget.fits: a size is 0 (all) to 1024 SMs");
   }
-  const core::BudgetVerdict verdict = gpu.budget_fits(launch.id, static_cast<uint32_t>(sm));
+  const core::BudgetVerdict verdict =
+      gpu.budget_fits(launch.id, core::SmCount(static_cast<uint32_t>(sm)));
   lua_pushboolean(L, verdict.fits ? 1 : 0);
   if (verdict.fits) return 1;
   const std::string_view name = core::kChannelNames[core::index_of(verdict.channel)];

@@ -117,7 +117,7 @@ void family_sizes(lua_State* L, core::SmFamily& family) {
   lua_getfield(L, 1, "sizes");
   if (lua_isnil(L, -1)) return lua_pop(L, 1);
   if (!lua_istable(L, -1)) luaL_error(L, "sm_set.family: sizes is a list of numbers of groups");
-  family.sizes = 0;
+  uint32_t sizes = 0;
   for (int i = 1;; ++i) {
     lua_rawgeti(L, -1, i);
     if (lua_isnil(L, -1)) break;
@@ -125,15 +125,31 @@ void family_sizes(lua_State* L, core::SmFamily& family) {
     if (!(n >= 1 && n <= core::kSmGroups) || n != std::floor(n)) {
       luaL_error(L, "sm_set.family: a size is 1 to %d groups", static_cast<int>(core::kSmGroups));
     }
-    family.sizes |= 1U << (static_cast<uint32_t>(n) - 1);
+    sizes |= 1U << (static_cast<uint32_t>(n) - 1);
     lua_pop(L, 1);
   }
   lua_pop(L, 2);
+  family.sizes = core::SetSizes(sizes);
 }
 
-// sm_set.family { sizes, placement, isolated, positions, overlap }
+// KRISP's distributions over shader engines (section 4.3): the sets that there are give one of
+// them.
+void check_distribution(lua_State* L) {
+  lua_getfield(L, 1, "distribution");
+  const char* name = luaL_optstring(L, -1, "distributed");
+  if (std::string_view(name) != "distributed") {
+    luaL_error(L,
+               "sm_set.family: no distribution \"%s\": sets are neighbours on the ring, which are "
+               "of different GPCs; leave it out, or write \"distributed\"",
+               name);
+  }
+  lua_pop(L, 1);
+}
+
+// sm_set.family { sizes, placement, isolated, positions, overlap, distribution }
 int sm_family(lua_State* L) {
-  constexpr std::string_view kKeys[] = {"sizes", "placement", "isolated", "positions", "overlap"};
+  constexpr std::string_view kKeys[] = {"sizes",     "placement", "isolated",
+                                        "positions", "overlap",   "distribution"};
   constexpr std::string_view kPlacements[] = {"end", "ring", "live"};
   Session& s = Session::of(L);
   if (!s.loading) return luaL_error(L, "sm_set.family belongs to the top level of the file");
@@ -149,6 +165,7 @@ int sm_family(lua_State* L) {
   }
   core::SmFamily family;
   family_sizes(L, family);
+  check_distribution(L);
   lua_getfield(L, 1, "placement");
   const char* placement = luaL_optstring(L, -1, "end");
   const auto found = std::find(std::begin(kPlacements), std::end(kPlacements), placement);
@@ -159,8 +176,8 @@ int sm_family(lua_State* L) {
   lua_getfield(L, 1, "isolated");
   family.isolated = lua_toboolean(L, -1) != 0;
   family.positions = static_cast<uint8_t>(family_number(L, "positions", 1, core::kFamilyMost));
-  family.overlap = static_cast<uint8_t>(family_number(L, "overlap", 0, core::kSmGroups));
-  if (family.sizes == 0 || family.positions == 0 || family.count() > core::kFamilyMost) {
+  family.overlap = core::GroupCount(family_number(L, "overlap", 0, core::kSmGroups));
+  if (family.sizes.count() == 0 || family.positions == 0 || family.count() > core::kFamilyMost) {
     return luaL_error(L, "sm_set.family: sizes times positions is %d; a process has 1 to %d sets",
                       static_cast<int>(family.count()), static_cast<int>(core::kFamilyMost));
   }
@@ -186,8 +203,9 @@ int trace(lua_State* L) {
   return 0;
 }
 
-// import "lib/name": a file of the policy directory that returns a table of functions. The text of
-// a file stays in `sources`, which outlives any error raised while it is compiled.
+// import "lib/name": a file beside the policy, or in the folder above, as papers/ has it; it
+// returns a table of functions. The text of a file stays in `sources`, which outlives any error
+// raised while it is compiled.
 bool good_import(std::string_view name) {
   if (name.empty() || name.front() == '/' || name.back() == '/') return false;
   return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_/") == name.npos;
@@ -203,9 +221,11 @@ bool read_import(Session& s, const char* name, std::string& message) {
   } else if (s.sources.size() > kImportsMax) {
     message = "a policy imports at most " + std::to_string(kImportsMax) + " files";
   } else {
-    Result<std::string> text = s.read(s.directory + "/" + name + ".lua");
-    if (text) {
-      s.sources.push_back(std::move(*text));
+    const std::string file = std::string(name) + ".lua";
+    Result<std::string> text = s.read(s.directory + "/" + file);
+    Result<std::string> above = text ? fail("") : s.read(s.directory + "/../" + file);
+    if (text || above) {
+      s.sources.push_back(text ? std::move(*text) : std::move(*above));
       return true;
     }
     message = text.error().message;

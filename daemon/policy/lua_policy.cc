@@ -6,12 +6,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <new>
 
 #include "daemon/base/nearest.h"
 #include "daemon/policy/culprit.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/frame.h"
 
 namespace heddle::policy {
@@ -29,6 +31,11 @@ std::string content_hash(const std::deque<std::string>& sources) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;
+}
+
+int64_t steady_ns() {
+  using std::chrono::nanoseconds;
+  return nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Kinds of errors that Lua reports as text only.
@@ -157,9 +164,10 @@ Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const Param
   return policy;
 }
 
-Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& path,
+Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& named,
                                                     const ParamValues& values,
                                                     const Limits& limits) {
+  const std::string path = policy_file(named);
   Result<std::string> text = read_source(path);
   if (!text) return tl::unexpected(text.error());
   const size_t slash = path.rfind('/');
@@ -201,9 +209,12 @@ std::string LuaPolicy::place() const {
 }
 
 bool LuaPolicy::finish(int args, int results) {
+  HookTimes& times = times_[static_cast<size_t>(running_)];
+  const bool timed = times.times_next();
+  const int64_t start = timed ? steady_ns() : 0;
   const Sandbox::Stop stop = sandbox_.call(args, results, limits_.fuel);
   session_.gpu = nullptr;
-  times_[static_cast<size_t>(running_)].add(sandbox_.took_ns());
+  timed ? times.add(steady_ns() - start) : times.pass();
   if (stop == Sandbox::Stop::kNone) {
     if (sandbox_.took_ms() <= limits_.call_ms) return true;
     char text[96];

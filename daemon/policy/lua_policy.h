@@ -40,7 +40,7 @@ struct Said {
 struct Source {
   std::string text;
   std::string chunk;      // the file's name, as errors show it
-  std::string directory;  // where import looks; empty: imports fail
+  std::string directory;  // where import looks, then in the one above; empty: imports fail
   // Reads what is imported; whoever trusts not every file, or wants them as they were, has his own.
   std::function<Result<std::string>(const std::string& path)> read = read_source;
 };
@@ -157,8 +157,8 @@ class LuaPolicy final : public core::Policy {
 Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const ParamValues& values = {},
                                                const Limits& limits = {});
 
-// Reads the file and loads it; imports come from its directory.
-Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& path,
+// Reads policy_file(named) and loads it; imports come from its directory, or the one above.
+Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& named,
                                                     const ParamValues& values = {},
                                                     const Limits& limits = {});
 

@@ -89,9 +89,9 @@ int size_for(lua_State* L) {
   const double lambda = luaL_checknumber(L, 2);
   if (!(lambda >= 0)) return luaL_error(L, "size_for: lambda is a share of time per SM, from 0");
   const core::LaunchView& v = launch_view(L, Session::of(L), object);
-  const uint32_t sm =
-      v.groups == nullptr ? 0 : core::throughput_size(*v.metrics, v.mean_us, *v.groups, lambda);
-  push_size(L, sm);
+  push_size(L, v.groups == nullptr
+                   ? core::SmCount()
+                   : core::throughput_size(*v.metrics, v.mean_us, *v.groups, lambda));
   return 1;
 }
 

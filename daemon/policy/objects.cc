@@ -16,9 +16,9 @@ using core::GpuView;
 using core::LaunchView;
 using ipc::KernelFacts;
 
-void push_size(lua_State* L, uint32_t sm) {
-  if (sm == 0) return lua_pushnil(L);
-  lua_pushnumber(L, sm);
+void push_size(lua_State* L, core::SmCount sm) {
+  if (sm.get() == 0) return lua_pushnil(L);
+  lua_pushnumber(L, sm.get());
 }
 
 namespace {
@@ -83,6 +83,7 @@ core::GpuView& gpu_view(Session& s, Object& object) {
 
 void push(lua_State* L, double v) { lua_pushnumber(L, v); }
 void push(lua_State* L, std::string_view v) { lua_pushlstring(L, v.data(), v.size()); }
+void push(lua_State* L, core::SmCount v) { lua_pushnumber(L, v.get()); }
 void push(lua_State* L, bool v) { lua_pushboolean(L, v ? 1 : 0); }
 void push(lua_State* L, core::LaunchKind v) {
   constexpr std::string_view kNames[] = {"kernel", "graph", "copy", "memset"};
@@ -117,6 +118,10 @@ void push_gpu_field(lua_State* L, Session& s, Object& o) {
 template <size_t kMethod>
 void push_method(lua_State* L, Session& s, Object&) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, s.method_refs[kMethod]);
+}
+template <size_t kMethod>
+constexpr Field method_field(const char* name) {
+  return {name, push_method<kMethod>, true};
 }
 void push_absent(lua_State* L, Session&, Object&) { lua_pushnil(L); }
 
@@ -168,7 +173,8 @@ void push_kernel_name(lua_State* L, Session& s, Object& o) {
 }
 void push_right_size(lua_State* L, Session& s, Object& o) {
   const LaunchView& v = launch_view(L, s, o);
-  push_size(L, v.groups == nullptr ? 0 : core::latency_size(*v.metrics, v.mean_us, *v.groups));
+  push_size(L, v.groups == nullptr ? core::SmCount()
+                                   : core::latency_size(*v.metrics, v.mean_us, *v.groups));
 }
 void push_window(lua_State* L, Session& s, Object& o) {
   const uint32_t us = client_view(L, s, o).window_us;
@@ -189,7 +195,7 @@ constexpr Field kLaunchFields[] = {
     {"wait_us", push_launch_field<&LaunchView::wait_us>},
     {"run_us", push_launch_field<&LaunchView::run_us>},
     {"priority", push_launch_field<&LaunchView::priority>},
-    {"fenceable", push_launch_field<&LaunchView::fenceable>},
+    {"fenceable", push_launch_field<&LaunchView::movable>},
     {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
     {"right_size", push_right_size},
     {"is_collective", push_absent},
@@ -208,7 +214,7 @@ constexpr Field kKernelOwnFields[] = {
     {"grid_blocks", push_fact<&KernelFacts::grid_blocks>},
     {"block_threads", push_fact<&KernelFacts::block_threads>},
     {"right_size", push_right_size},
-    {"size_for", push_method<kSizeFor>},
+    method_field<kSizeFor>("size_for"),
 };
 // And one of the name of each metric, nil where it was not measured.
 template <size_t... kMetric>
@@ -235,28 +241,28 @@ constexpr Field kClientFields[] = {
     {"gpu_us", push_client_field<&ClientView::gpu_us>},
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
-    {"lease", push_method<kLeaseIt>},
-    {"window", push_method<kWindowIt>},
-    {"gate", push_method<kGateIt>},
-    {"launch_priority", push_method<kLaunchPriorityIs>},
-    {"resize", push_method<kResizeIt>},
+    method_field<kLeaseIt>("lease"),
+    method_field<kWindowIt>("window"),
+    method_field<kGateIt>("gate"),
+    method_field<kLaunchPriorityIs>("launch_priority"),
+    method_field<kResizeIt>("resize"),
 };
 constexpr Field kGpuFields[] = {
     {"index", push_gpu_field<&GpuView::index>},
     {"sm_total", push_gpu_field<&GpuView::sm_total>},
     {"sm_free", push_gpu_field<&GpuView::sm_free>},
     {"inflight_us", push_gpu_field<&GpuView::inflight_us>},
-    {"fenced_us", push_gpu_field<&GpuView::fenced_us>},
+    {"fenced_us", push_gpu_field<&GpuView::on_sets_us>},
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
     {"budget", push_budget_of},
-    {"gap_us", push_method<kGapUs>},
-    {"gap_length_us", push_method<kGapLengthUs>},
-    {"busy", push_method<kBusy>},
-    {"idle_us", push_method<kIdleUs>},
-    {"runs", push_method<kRuns>},
-    {"comparing", push_method<kComparing>},
-    {"clients", push_method<kClients>},
+    method_field<kGapUs>("gap_us"),
+    method_field<kGapLengthUs>("gap_length_us"),
+    method_field<kBusy>("busy"),
+    method_field<kIdleUs>("idle_us"),
+    method_field<kRuns>("runs"),
+    method_field<kComparing>("comparing"),
+    method_field<kClients>("clients"),
 };
 
 // Of core::kChannelNames those that have an amount; caches are not used up by what runs.
@@ -301,8 +307,7 @@ int raise_unknown(lua_State* L, const Object& object, const char* key) {
   return 0;
 }
 
-int on_index(lua_State* L) {
-  Object& object = *static_cast<Object*>(lua_touserdata(L, 1));
+int index(lua_State* L, Object& object) {
   Session& s = *object.session;
   if (s.gpu == nullptr || object.call != s.call) return raise_stale(L, object);
   const Field* field = s.fields[static_cast<size_t>(object.kind)].find(lua_topointer(L, 2));
@@ -312,6 +317,13 @@ int on_index(lua_State* L) {
   }
   field->push(L, s, object);
   return 1;
+}
+
+int on_index(lua_State* L) { return index(L, *static_cast<Object*>(lua_touserdata(L, 1))); }
+
+// Of what is none of g's methods; g, the only one, is its upvalue.
+int on_gpu_index(lua_State* L) {
+  return index(L, *static_cast<Object*>(lua_touserdata(L, lua_upvalueindex(1))));
 }
 
 int on_newindex(lua_State* L) {
@@ -355,6 +367,24 @@ void make_metatable(lua_State* L, Session& s, Kind kind) {
   s.metatable_refs[k] = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
+// A hook calls most of g's methods: the interpreter finds them in a table, without a call of C.
+void open_gpu_methods(lua_State* L, Session& s) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.metatable_refs[static_cast<size_t>(Kind::kGpu)]);
+  lua_createtable(L, 0, static_cast<int>(std::size(kGpuFields)));
+  for (const Field& f : kGpuFields) {
+    if (!f.is_method) continue;
+    f.push(L, s, *s.the_gpu.object);
+    lua_setfield(L, -2, f.name);
+  }
+  lua_createtable(L, 0, 1);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s.the_gpu.ref);
+  lua_pushcclosure(L, on_gpu_index, 1);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}
+
 }  // namespace
 
 void FieldTable::add(const void* interned, const Field* field) {
@@ -387,6 +417,7 @@ void open_objects(lua_State* L, Session& s) {
     s.kernels[i].object->launch = s.launches[i].object;
   }
   s.the_gpu = make<GpuObject>(L, s, Kind::kGpu);
+  open_gpu_methods(L, s);
   s.the_budget = make<BudgetObject>(L, s, Kind::kBudget);
 }
 

@@ -55,6 +55,7 @@ struct BudgetObject : Object {};
 struct Field {
   const char* name;
   void (*push)(lua_State*, Session&, Object&);
+  bool is_method = false;  // the same of each object
 };
 
 // Finds a field by the address of its interned name: no hashing, no comparison of text.
@@ -113,7 +114,7 @@ Object& check(lua_State* L, int index, Kind kind);
 // Raised where an object is used after the hook call that it was handed out in.
 int raise_stale(lua_State* L, const Object& object);
 core::LaunchView& launch_view(lua_State* L, Session& session, Object& launch_or_kernel);
-void push_size(lua_State* L, uint32_t sm);  // nil for 0
+void push_size(lua_State* L, core::SmCount sm);  // nil for 0
 
 // Of a kind, "k.client" and so on.
 std::vector<std::string> field_names(Kind kind);

@@ -28,10 +28,9 @@ constexpr Entry kHookDocs[] = {
     {"hooks.client_update", "client_update(c, p)", kWindowText,
      "A rule gives the client other terms. Without this hook the client leaves and comes back."},
     {"hooks.client_exit", "client_exit(c)", "", "The client is gone."},
-    {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority]`",
-     "A kernel ID is first seen at a client, or was measured to the end. Of a graph `sm` may be a "
-     "table of 1 to 16 numbers: its kernel nodes, in parts of equal number, have one each (0: "
-     "all)."},
+    {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority [, timed]]`",
+     "A kernel ID is first seen at a client, or was measured to the end. `timed`: each of its "
+     "launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
      "A gated launch asks."},
     {"hooks.dispatch", "dispatch(g, p)",
@@ -128,10 +127,11 @@ constexpr Entry kClientDocs[] = {
 constexpr Entry kGpuDocs[] = {
     {"g.index", nullptr, "integer", "the device's number"},
     {"g.sm_total", nullptr, "integer", "SMs"},
-    {"g.sm_free", nullptr, "integer", "SMs that no launch in flight is fenced to"},
+    {"g.sm_free", nullptr, "integer", "SMs in no SM set of a launch in flight"},
     {"g.inflight_us", nullptr, "number",
      "predicted µs in flight below the highest active priority"},
-    {"g.fenced_us", nullptr, "number", "of that, what is fenced under MPS, and so in nobody's way"},
+    {"g.fenced_us", nullptr, "number",
+     "of that, what is on SM sets under MPS, and so in nobody's way"},
     {"g.switch_us", nullptr, "number", "µs that letting another client in costs"},
     {"g.mode", nullptr, "string", "\"mps\" or \"timeslice\""},
     {"g.budget", nullptr, "Budget", "what those at work leave of each channel"},
@@ -168,7 +168,7 @@ constexpr Entry kFunctionDocs[] = {
      "the first, or that in the place of its order; nil if there are fewer"},
     {"queue.best_fit", "queue.best_fit(name, us)", "Launch?",
      "the least key, and among equals the longest predicted time that fits; none of a client "
-     "with a fenced launch in flight"},
+     "with a launch on an SM set in flight"},
     {"queue.len", "queue.len(name)", "integer", "launches in it"},
     {"map.hash", "map.hash(name, options)", "Map",
      "at the top level; options: key (\"number\", \"string\", \"client\"), max, reload (\"keep\")"},
@@ -181,7 +181,7 @@ constexpr Entry kFunctionDocs[] = {
     {"map:erase", "m:erase(key)", "", "in an array: 0 again"},
     {"map:len", "m:len()", "integer", "entries; of an array its places"},
     {"sm_set.family", "sm_set.family(options)", "",
-     "at the top level: which SM sets processes make (SM_SIZES.md)"},
+     "at the top level: which SM sets processes make (REFERENCE.md, SM sets)"},
     {"budget.fits", "budget.fits(k, sm)", "boolean, string?",
      "each client with a promise can afford the launch; else false and the channel that costs"},
     {"budget.slowdown", "budget.slowdown(c)", "number",
@@ -309,9 +309,17 @@ std::vector<std::string> described_names() {
 std::string reference_markdown() {
   std::string text =
       "# What a policy may use\n\n"
-      "Made by `heddle policy reference`; do not edit. [README.md](README.md) says how to write a "
-      "policy,\nand [SM_SIZES.md](SM_SIZES.md) how to size kernels. Times are in µs. Objects are "
-      "read-only and good for one hook call.\n\n"
+      "[GUIDE.md](GUIDE.md) shows how to write a policy. Times are in µs. Objects are read-only "
+      "and "
+      "good for one hook call.\n\n"
+      "Made by `heddle policy reference` down to [Windows](#windows), do not edit: "
+      "[hooks](#hooks), "
+      "[verdicts](#verdicts),\nfields of [k](#k-a-launch), [kn](#kn-a-kernel), [c](#c-a-client), "
+      "[g](#g-the-gpu) and [g.budget](#gbudget-channels), [functions](#functions).\n"
+      "By hand: [windows](#windows), [grants](#what-a-grant-may-carry), "
+      "[objects](#what-the-tables-cannot-say), [the language](#the-language), "
+      "[budgets](#budgets),\n"
+      "[maps](#maps), [SM sets](#sm-sets), [faults](#faults), [tests](#tests).\n\n"
       "## Hooks\nEach is optional. Absent, or returning nil: the built-in decides.\n\n";
   text += table(kHookDocs, "| hook | returns | called when |\n|---|---|---|\n");
   text += "\n## Verdicts\n\n";

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "daemon/base/nearest.h"
 #include "daemon/policy/linter.h"
@@ -273,8 +274,9 @@ int Sandbox::setup(lua_State* L) {
 
 void Sandbox::on_count(lua_State* L, lua_Debug*) {
   Sandbox& s = of(L);
-  s.spent_ += kFuelStep;
-  const int64_t now = cpu_ns();
+  // Of many short calls one ends the step that those before it began: it looks at no clock.
+  const bool first = std::exchange(s.spent_, s.spent_ + kFuelStep) == 0;
+  const int64_t now = first ? 0 : cpu_ns();
   if (s.cpu_start_ns_ == 0) s.cpu_start_ns_ = now;
   const bool slow =
       static_cast<double>(now - s.cpu_start_ns_) > s.limits_.cpu_ms * 1e6 && s.fuel_ > 0;
@@ -344,10 +346,9 @@ Sandbox::Stop Sandbox::call(int args, int results, uint32_t fuel) {
   cpu_start_ns_ = 0;
   tripped_ = false;
   if (cpu_seen_ns_ == 0) cpu_seen_ns_ = cpu_ns();
-  const int64_t start = clock_ns(CLOCK_MONOTONIC);
+  const int64_t start = clock_ns(CLOCK_MONOTONIC_COARSE);  // a quarter of what the other costs
   const int status = lua_pcall(lua_, args, results, 1);
-  took_ns_ = clock_ns(CLOCK_MONOTONIC) - start;
-  took_ms_ = static_cast<double>(took_ns_) / 1e6;
+  took_ms_ = static_cast<double>(clock_ns(CLOCK_MONOTONIC_COARSE) - start) / 1e6;
   // Not what other processes took of it: no more than the thread burned since it was last seen.
   if (took_ms_ > limits_.call_ms) {
     took_ms_ = std::min(took_ms_, static_cast<double>(cpu_ns() - cpu_seen_ns_) / 1e6);

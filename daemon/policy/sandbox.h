@@ -43,9 +43,8 @@ class Sandbox {
   // Calls the function below its `args` on the stack under `fuel`. On failure nothing is left on
   // the stack, and error() and traceback() tell what happened.
   Stop call(int args, int results, uint32_t fuel);
-  // The last call, by the clock on the wall: builtins burn no fuel.
+  // The last call, by the clock on the wall, to a few ms: builtins burn no fuel.
   double took_ms() const { return took_ms_; }
-  int64_t took_ns() const { return took_ns_; }
   const std::string& error() const { return error_; }
   const std::string& traceback() const { return traceback_; }
 
@@ -104,7 +103,6 @@ class Sandbox {
   bool tripped_ = false;
   int64_t cpu_start_ns_ = 0;
   int64_t cpu_seen_ns_ = 0;
-  int64_t took_ns_ = 0;
   double took_ms_ = 0;
   int globals_ref_ = LUA_NOREF;
   int linter_ref_ = LUA_NOREF;

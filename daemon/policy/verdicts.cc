@@ -86,10 +86,11 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   double numbers[3] = {0, core::kBuiltinPriority, 0};
   int index = kTop + 3;
   for (double& number : numbers) {
-    if (lua_type(L, index) == LUA_TSTRING) break;
-    if (lua_type(L, index) == LUA_TNUMBER) {
+    const int type = lua_type(L, index);
+    if (type == LUA_TSTRING) break;
+    if (type == LUA_TNUMBER) {
       number = lua_tonumber(L, index);
-    } else if (!lua_isnil(L, index)) {
+    } else if (type != LUA_TNIL) {
       return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
     }
     ++index;
@@ -102,47 +103,33 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   }
   if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
   v.run = launch->id;
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   v.credit_us = numbers[2];
   return true;
 }
 
-// The sizes of a graph's parts; false if they are not numbers of SMs, or none, or too many.
-bool read_parts(lua_State* L, int index, core::KernelVerdict& v) {
-  const size_t count = lua_objlen(L, index);
-  if (count == 0 || count > v.inside.size()) return false;
-  for (size_t i = 0; i < count; ++i) {
-    lua_rawgeti(L, index, static_cast<int>(i) + 1);
-    const double sm = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
-    lua_pop(L, 1);
-    if (!(sm >= 0 && sm <= kSmMax)) return false;
-    v.inside[i] = static_cast<uint32_t>(std::ceil(sm));
-  }
-  v.parts = static_cast<uint32_t>(count);
-  return true;
-}
-
-// nil, sm or sm, stream_priority; each may be nil. sm may be a table: of a graph's parts.
+// nil, sm or sm, stream_priority or sm, stream_priority, timed; each may be nil.
 bool LuaPolicy::read_kernel(core::KernelVerdict& v) {
   lua_State* L = sandbox_.lua();
-  double numbers[kKernelResults] = {0, core::kBuiltinPriority};
-  for (int i = 0; i < kKernelResults; ++i) {
-    if (lua_isnil(L, kTop + 1 + i)) continue;
-    if (i == 0 && lua_istable(L, kTop + 1)) {
-      if (!read_parts(L, kTop + 1, v)) return bad_verdict("a table of 1 to 16 numbers of SMs");
+  double numbers[] = {0, core::kBuiltinPriority};
+  int index = kTop + 1;
+  for (double& number : numbers) {
+    if (!lua_isnil(L, index)) {
+      if (lua_type(L, index) != LUA_TNUMBER) return bad_verdict("sm, stream_priority or nil");
+      number = lua_tonumber(L, index);
       v.result = core::HookResult::kDecided;
-      continue;
     }
-    if (lua_type(L, kTop + 1 + i) != LUA_TNUMBER) return bad_verdict("sm, stream_priority or nil");
-    numbers[i] = lua_tonumber(L, kTop + 1 + i);
-    v.result = core::HookResult::kDecided;
+    ++index;
   }
+  if (!lua_isnil(L, index) && !lua_isboolean(L, index)) return bad_verdict("timed as a boolean");
+  v.timed = lua_toboolean(L, index) != 0;
+  if (v.timed) v.result = core::HookResult::kDecided;
   if (!(numbers[0] >= 0 && numbers[0] <= kSmMax)) return bad_verdict("0 to 10000 sm");
   if (numbers[1] != core::kBuiltinPriority && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
-  v.sm = static_cast<uint32_t>(std::ceil(numbers[0]));
+  v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
   return true;
 }

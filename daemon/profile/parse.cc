@@ -1,4 +1,4 @@
-// The reader of profiles (profiles/README.md). Every complaint is FILE:LINE.
+// The reader of profiles (daemon/profile/README.md). Every complaint is FILE:LINE.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -102,7 +102,8 @@ class Table {
     if (table_.get(key) == nullptr) return all;
     const toml::node* node = need(key);
     if (!node->is_table()) {
-      bad(key, "{ ipc = 1.9, dram_pct = 40.0 }, of the metrics that profiles/README.md lists");
+      bad(key,
+          "{ ipc = 1.9, dram_pct = 40.0 }, of the metrics that daemon/profile/README.md lists");
       return all;
     }
     Table inner(*node->as_table(), file_, error_);
@@ -130,7 +131,7 @@ class Table {
   void problem(const toml::source_region& where, const std::string& what) {
     if (!error_.empty()) return;
     error_ = file_ + ":" + std::to_string(std::max<uint32_t>(where.begin.line, 1)) + ": " + what +
-             "; mend it as profiles/README.md says, or remove the file and measure anew";
+             "; mend it as daemon/profile/README.md says, or remove the file and measure anew";
   }
 
   void finish() {
@@ -153,7 +154,7 @@ Neighbour read_neighbour(Table& in) {
   const auto& names = core::kChannelNames;
   const auto name = std::find(names.begin(), names.end(), channel);
   if (name == names.end())
-    in.bad("channel", "one that profiles/README.md lists");
+    in.bad("channel", "one that daemon/profile/README.md lists");
   else
     n.channel = static_cast<core::Channel>(name - names.begin());
   n.spec = in.text("spec");

@@ -145,7 +145,7 @@ auto by_id(Task& task) {
 
 std::string format(const Profile& p) {
   std::ostringstream out;
-  out << "# A heddle profile; profiles/README.md says what each line means.\n"
+  out << "# A heddle profile; daemon/profile/README.md says what each line means.\n"
       << "version = " << kVersion << "\n"
       << "gpu = " << toml_string(p.gpu) << "\n"
       << "driver = " << toml_string(p.driver) << "\n\n[task]\n"
@@ -266,6 +266,24 @@ bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from) {
   into.kernels.insert(into.kernels.end(), fresh.begin(), fresh.end());
   sort(into);
   return more || !fresh.empty();
+}
+
+size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, core::GroupCount groups) {
+  const std::string key = groups.get() == 0 ? "us_on_all" : "us_on_" + std::to_string(groups.get());
+  const size_t metric = ipc::metric_of(key);
+  if (metric == ipc::kKernelMetricCount) return 0;
+  std::unordered_map<uint64_t, double> means;
+  for (const core::KernelProfile& k : on.kernels) {
+    if (k.duration.count > 0) means[k.facts.id] = static_cast<double>(k.duration.mean_us);
+  }
+  size_t found = 0;
+  for (core::KernelProfile& k : into.kernels) {
+    const auto mean = means.find(k.facts.id);
+    if (mean == means.end()) continue;
+    k.facts.metrics.set(metric, mean->second);
+    ++found;
+  }
+  return found;
 }
 
 Result<Profile> merge(const Profile& a, const Profile& b) {

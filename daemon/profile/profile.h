@@ -1,6 +1,6 @@
 // A task's profile: what the measurement stage found of its kernels on one GPU model and driver
-// (FIKIT section 3.2: Task Key -> SK, SG). The file format is profiles/README.md; here are its
-// reader, its writer, and what can be done with profiles. No clock; files in load() and save()
+// (FIKIT section 3.2: Task Key -> SK, SG). The file format is daemon/profile/README.md; here are
+// its reader, its writer, and what can be done with profiles. No clock; files in load() and save()
 // alone.
 #pragma once
 
@@ -80,6 +80,10 @@ Result<void> fits(const Profile& profile, const std::string& gpu, const std::str
 // Adds what `into` lacks of `from`: kernels, and of those that it has durations in contexts, if
 // those of `from` are of more samples. True if there was anything. `from` is not moved.
 bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from);
+
+// Puts the mean durations of `on` (a run on `groups` groups; 0: on all) into the curves of `into`.
+// How many kernels had one.
+size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, core::GroupCount groups);
 
 // Both of one task, user, GPU and driver, or an error. Of a kernel that both have, each
 // distribution is the one of more samples: quantiles of a union cannot be had from quantiles.

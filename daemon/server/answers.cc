@@ -18,8 +18,9 @@ Reply in_memory(const std::string& text, Descriptor& memory) {
 }  // namespace
 
 Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
-  const Client* client = engine_.find(id);
-  core::TaskProfile task = client != nullptr ? engine_.profile(*client) : core::TaskProfile{};
+  const Client* client = engine_.roster.find(id);
+  core::TaskProfile task =
+      client != nullptr ? engine_.devices.profile(*client) : core::TaskProfile{};
   if (task.kernels.empty()) {
     return {false,
             client == nullptr ? "profile: no such client; see heddle ps"
@@ -41,14 +42,15 @@ Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
 
 Reply Server::show_policy(Descriptor& memory) {
   nlohmann::json all = store_.show();
-  const auto& faulted = engine_.quarantined();
+  const auto& faulted = engine_.policy.quarantined();
   all["last_exit"] = nlohmann::json::parse(faulted ? faulted->exit : "null");
   return in_memory(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
 }
 
 Reply Server::show_shadow(Descriptor& memory) const {
-  return in_memory(
-      engine_.shadow_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
+  return in_memory(engine_.policy.candidate().json().dump(-1, ' ', false,
+                                                          nlohmann::json::error_handler_t::replace),
+                   memory);
 }
 
 Reply Server::start_recording(const Connection& connection, const Reply& reply) {

@@ -23,14 +23,14 @@ void copy_text(char (&out)[N], const std::string& text) {
 }
 
 // None if any is impossible.
-core::SmGroups groups_of(std::span<const uint16_t> sms) {
+core::SmGroups groups_of(std::span<const uint16_t> widths) {
   core::SmGroups groups{};
-  if (sms.size() > core::kSmGroups) return groups;
-  for (size_t i = 0; i < sms.size(); ++i) {
-    if (sms[i] > UINT8_MAX) return {};
-    groups.sms[i] = static_cast<uint8_t>(sms[i]);
+  if (widths.size() > core::kSmGroups) return groups;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (widths[i] > UINT8_MAX) return {};
+    groups.widths[i] = static_cast<uint8_t>(widths[i]);
   }
-  groups.count = static_cast<uint8_t>(sms.size());
+  groups.count = core::GroupCount(static_cast<uint32_t>(widths.size()));
   return groups;
 }
 
@@ -92,7 +92,7 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   header.version = ipc::kProtocolVersion;
   for (size_t device = 0; device < ipc::kDevices; ++device) {
     ipc::DeviceWindow& window = client->control_->windows[device];
-    window.partition = client->identity_.partition;
+    window.sm_set = client->identity_.sm_set.bits();
     if (client->identity_.gpus[device] == kNoGpu)
       window.word = ipc::pack_window(1, ipc::kWindowLease);
   }
@@ -217,10 +217,9 @@ bool Client::drain_ring(uint16_t thread, core::TimeNs now, std::vector<Claim>& c
 }
 
 // The core may choose less than the client has, never more.
-uint32_t Client::partition_of(const core::Decision& d) const {
-  const uint32_t fixed = identity_.partition;
-  if (fixed == 0) return d.partition;
-  return (fixed & d.partition) != 0 ? fixed & d.partition : fixed;
+ipc::SmSet Client::set_of(const core::Decision& d) const {
+  const ipc::SmSet fixed = identity_.sm_set;
+  return fixed.empty() ? d.sm_set : (fixed & d.sm_set).or_if_empty(fixed);
 }
 
 bool Client::apply(const core::Decision& d) {
@@ -236,17 +235,17 @@ bool Client::apply(const core::Decision& d) {
     intake_.granted(d.thread);
     granted_at_ = d.at;
     ipc::slot_answer(control_->grants[d.thread], d.ask_seq,
-                     {d.credit_us, d.epoch, partition_of(d), d.launch_priority});
+                     {d.credit_us, d.epoch, set_of(d), d.launch_priority});
     return true;
   }
   if (d.kind == core::DecisionKind::kWindow) {
     ipc::DeviceWindow* const window = window_of(d.device);
     if (window == nullptr) return false;
     window->launch_priority.store(d.launch_priority, std::memory_order_relaxed);
-    window->partition.store(partition_of(d), std::memory_order_relaxed);
-    if (identity_.fenceable) {
+    window->sm_set.store(set_of(d).bits(), std::memory_order_relaxed);
+    if (identity_.has_sets) {
       window->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
-      window->fence_sizes.store(d.sizes, std::memory_order_relaxed);
+      window->set_sizes.store(d.sizes.bits(), std::memory_order_relaxed);
     }
     window->free_streams.store(d.free_streams, std::memory_order_relaxed);
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
@@ -259,8 +258,7 @@ bool Client::apply(const core::Decision& d) {
     ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device : 0];
     ipc::KernelHint& hint = hints.kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
-    if (d.inside != 0) store_changed(hints.inside[d.kernel], d.inside);
-    const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority, d.inside != 0};
+    const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority};
     store_changed(hint.special, ipc::pack_special(special));
     if (special.changes()) {  // must be met at each launch
       set_unobserved(false);
@@ -285,7 +283,7 @@ std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
 
 bool Client::let_through(const Claim& claim) {
   if (claim.source != Claim::Source::kAsk) return false;
-  ipc::slot_answer(control_->grants[claim.thread], claim.seq, {0, 1, identity_.partition, 0});
+  ipc::slot_answer(control_->grants[claim.thread], claim.seq, {0, 1, identity_.sm_set, 0});
   return true;
 }
 
@@ -371,7 +369,7 @@ void Client::tell_sparse() {
   uint32_t word = 0;
   if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
     const ipc::DeviceWindow* const window = window_of(std::countr_zero(working()));
-    if (window != nullptr && window->partition.load(std::memory_order_relaxed) == 0) {
+    if (window != nullptr && window->sm_set.load(std::memory_order_relaxed) == 0) {
       word = ipc::pack_sparse(window->launch_priority.load(std::memory_order_relaxed));
     }
   }
@@ -419,7 +417,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.fail_closed = identity_.terms.fail_closed;
   body.priority = static_cast<uint8_t>(identity_.priority);
   body.groups = groups_of(identity_.sm_groups);
-  body.partition = identity_.partition;
+  body.sm_set = identity_.sm_set;
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);
   std::vector<core::Event> events{event};

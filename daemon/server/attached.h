@@ -64,10 +64,10 @@ struct Identity {
   uint32_t sm_count = 0;    // of its device 0, 0: unknown
   std::string gpu_name;     // by its own word
   bool privileged = false;  // believed of GPUs
-  bool mps = false;  // by its own word: an MPS control daemon's socket was there when it began
-  bool fenceable = false;  // its launches may run in SM sets
-  uint32_t partition = 0;  // its SM groups on every device (terms.sms), 0: the whole device
-  uint32_t sms = 0;        // how many SMs these are
+  bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
+  bool has_sets = false;  // its launches may run on SM sets
+  ipc::SmSet sm_set;      // on every device (terms.sms), empty: the whole device
+  ipc::SmCount sms;       // how many SMs that is
   std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
   std::string memory_asked;         // the limit that it asks for itself, "": none
   std::string run;                  // processes of its user with the same one share that
@@ -188,7 +188,7 @@ class Client {
   }
   size_t device_of(int gpu) const;  // the client's own number of it, past its GPUs: it has none
   ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
-  uint32_t partition_of(const core::Decision& decision) const;
+  ipc::SmSet set_of(const core::Decision& decision) const;
   void windows_changed();
   void tell_sparse();
   uint16_t threads_used() const {

@@ -50,9 +50,9 @@ void Server::take_config(Result<Config> fresh) {
 // What was loaded live, a trial and a candidate end by a change of [policy] only, not by one of a
 // rule. What could not be loaded from an unchanged one is tried again.
 void Server::take_policy_settings(const Config& fresh) {
-  const Generation& running = engine_.generation();
+  const Generation& running = engine_.policy.generation();
   const bool failed =
-      !engine_.policy_error().empty() && (running.by.how.empty() || running.by.how == "config");
+      !engine_.policy.error().empty() && (running.by.how.empty() || running.by.how == "config");
   if (fresh.policy == configured_ && !failed) {
     log_.info("policy_kept", {{"policy", running.name},
                               {"generation", running.number},
@@ -70,7 +70,7 @@ size_t Server::take_rules(std::vector<Rule> rules) {
   rules_ = std::move(rules);
   size_t changed = 0;
   for (const auto& [id, process] : processes_) {
-    Client* client = engine_.find(id);
+    Client* client = engine_.roster.find(id);
     if (client == nullptr) continue;
     const Grade grade = server::grade(rules_, geteuid(), process->applicant);
     if (!engine_.set_terms(*client, grade.priority, grade.rule, grade.terms, monotonic_now())) {

@@ -1,16 +1,9 @@
 #include "daemon/server/explain.h"
 
-#include <algorithm>
-#include <map>
-
-#include "daemon/server/memory.h"
-
 namespace heddle::server {
 namespace {
 
 using nlohmann::json;
-
-constexpr core::TimeNs kTellStallNs = 10'000'000'000;
 
 json seen(float us) {
   if (us < 0) return "not asked";
@@ -20,7 +13,7 @@ json seen(float us) {
 
 // The scheduler counts its policies; the history's number is known of the one that runs.
 json generation_json(uint32_t of, uint32_t current, const Engine& engine) {
-  return of == current ? json(engine.generation().number) : json();
+  return of == current ? json(engine.policy.generation().number) : json();
 }
 
 json held_json(const core::HeldTold& told, uint32_t current, const Engine& engine) {
@@ -60,9 +53,9 @@ const char* decider_text(core::Decider decider) {
 
 json explain_json(const Engine& engine, core::ClientId id) {
   json devices = json::array();
-  for (const Engine::Device& device : engine.devices()) {
-    if (!device.scheduler) continue;
-    const core::Explanation why = device.scheduler->explain(id);
+  for (const auto& scheduler : engine.devices.schedulers()) {
+    if (!scheduler) continue;
+    const core::Explanation why = scheduler->explain(id);
     if (!why.known) continue;
     json now = json::array(), past = json::array();
     for (const core::WaitTold& wait : why.now) {
@@ -76,9 +69,9 @@ json explain_json(const Engine& engine, core::ClientId id) {
       past.back()["let_go_by"] = decider_text(wait.decider);
       past.back()["reason"] = wait.reason;
     }
-    devices.push_back({{"device", device.scheduler->config().device},
-                       {"policy", engine.generation().name},
-                       {"generation", engine.generation().number},
+    devices.push_back({{"device", scheduler->config().device},
+                       {"policy", engine.policy.generation().name},
+                       {"generation", engine.policy.generation().number},
                        {"granted", why.granted},
                        {"waited", why.waited},
                        {"now", std::move(now)},
@@ -109,75 +102,6 @@ json stall_json(const core::Scheduler& scheduler) {
                  {"waited_us", last.waited_us},
                  {"stalled_us", last.stalled_us}};
   return all;
-}
-
-// Once in a while, not for each.
-void Engine::check_stalls() {
-  for (Device& device : devices_) {
-    if (!device.scheduler) continue;
-    const core::Stall& last = device.scheduler->last_stall();
-    if (last.at - device.told_stall < kTellStallNs || last.at < 0) continue;
-    device.told_stall = last.at;
-    log_.warning("stall", {{"device", device.scheduler->config().device},
-                           {"by", stall_text(last.by)},
-                           {"policy", generation_.name},
-                           {"client", last.staller},
-                           {"waited", last.waited},
-                           {"waited_ms", static_cast<int64_t>(last.waited_us / 1e3)},
-                           {"stalled_ms", static_cast<int64_t>(last.stalled_us / 1e3)}});
-  }
-}
-
-void Engine::check_promises(core::TimeNs now) {
-  const auto promised = [](const Client* c) { return c->identity().terms.slowdown_max > 0; };
-  if (std::none_of(polled_.begin(), polled_.end(), promised)) return;
-  for (Device& device : devices_) {
-    if (!device.scheduler || now < device.broken_promises.next()) continue;
-    std::map<core::ClientId, core::PromiseStatus> promises;
-    Untold::Counts broken;
-    for (const core::ClientStatus& client : device.scheduler->clients()) {
-      promises[client.view.id] = client.promise;
-      broken[client.view.id] = client.promise.broken;
-    }
-    for (const core::ClientId id : device.broken_promises.grown(std::move(broken), now)) {
-      const Client* client = find(id);
-      if (client == nullptr) continue;
-      const core::PromiseStatus& promise = promises[id];
-      log_.warning({client->identity().uid, client->identity().privileged}, "promise_broken",
-                   {{"client", id},
-                    {"pid", client->identity().pid},
-                    {"label", client->identity().label},
-                    {"device", device.scheduler->config().device},
-                    {"policy", generation_.name},
-                    {"promised", promise.slowdown_max},
-                    {"now", promise.slowdown},
-                    {"blocks", promise.blocks},
-                    {"broken", promise.broken},
-                    {"by", channel_text(promise)}});
-    }
-  }
-}
-
-// The shim refuses, and counts.
-void Engine::check_refused(core::TimeNs now) {
-  if (now < refused_.next()) return;
-  Untold::Counts counts;
-  for (const Client* client : polled_) {
-    for (uint32_t device = 0; device < ipc::kDevices; ++device) {
-      counts[client->identity().id] += memory_refused(*client, device);
-    }
-  }
-  const Untold::Counts refused = counts;
-  for (const core::ClientId id : refused_.grown(std::move(counts), now)) {
-    const Identity& who = find(id)->identity();
-    log_.warning({who.uid, who.privileged}, "memory_refused",
-                 {{"client", id},
-                  {"pid", who.pid},
-                  {"label", who.label},
-                  {"allocations", refused.at(id)},
-                  {"limit", who.terms.memory.empty() ? who.memory_asked : who.terms.memory},
-                  {"hint", "heddle ps says what it has of its limit"}});
-  }
 }
 
 }  // namespace heddle::server

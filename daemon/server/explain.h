@@ -15,6 +15,7 @@ std::string_view channel_text(const core::PromiseStatus& promise);
 // null if there is no such client.
 nlohmann::json explain_json(const Engine& engine, core::ClientId id);
 
+const char* stall_text(core::Staller by);
 // {policy, client, gpu: how often; last: {by, client, waited, waited_us, stalled_us}}.
 nlohmann::json stall_json(const core::Scheduler& scheduler);
 

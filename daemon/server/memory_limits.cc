@@ -56,7 +56,7 @@ void Server::show_memory(Client& client, uint32_t device, const MemoryAccounts::
 // How much others hold changes with each of their allocations.
 void Server::show_memory() {
   for (const auto& [key, view] : memory_.views()) {
-    if (Client* client = engine_.find(key.first)) show_memory(*client, key.second, view);
+    if (Client* client = engine_.roster.find(key.first)) show_memory(*client, key.second, view);
   }
 }
 
@@ -79,7 +79,7 @@ void Server::ask_others(core::ClientId id, uint32_t device) {
   for (const auto& [other, its] : memory_.with_slack(id, device)) {
     if (!memory_.ask_back(other, its, monotonic_now())) {
       want_back(other);
-    } else if (Client* client = engine_.find(other)) {
+    } else if (Client* client = engine_.roster.find(other)) {
       show_memory(*client, its, memory_.view(other, its));
     }
   }

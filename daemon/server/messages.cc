@@ -53,8 +53,8 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.mps = in.getMps();
   out.gpu_name = cut(in.getGpuName(), ipc::kLabelBytes);
   out.sms = cut(in.getSms(), ipc::kLabelBytes);
-  for (const uint16_t sms : in.getSmGroups()) {
-    if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(sms);
+  for (const uint16_t width : in.getSmGroups()) {
+    if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(width);
   }
   const capnp::Data::Reader ids = in.getGpuIds();
   out.gpu_ids.resize(std::min<size_t>(out.device_count, ids.size() / ipc::kGpuIdBytes));

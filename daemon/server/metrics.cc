@@ -6,8 +6,10 @@ namespace heddle::server {
 
 static_assert(sizeof(core::Stats) == std::size(kDeviceMetrics) * sizeof(uint64_t),
               "a counter of the core has no row in kDeviceMetrics");
-static_assert(sizeof(DaemonCounts) == (std::size(kDaemonMetrics) + 2) * sizeof(uint64_t),
-              "a counter of the daemon has no row; reloads and their errors are kPolicyMetrics'");
+static_assert(sizeof(DaemonCounts) == std::size(kDaemonMetrics) * sizeof(uint64_t),
+              "a counter of the daemon has no row in kDaemonMetrics");
+static_assert(sizeof(PolicyCounts) == std::size(kPolicyMetrics) * sizeof(uint64_t),
+              "a counter of policies has no row in kPolicyMetrics");
 
 // The client's own memory: copies of it are all that is used.
 ClientCounts counts_of(const Client& client) {
@@ -28,8 +30,8 @@ ClientCounts counts_of(const Client& client) {
   counts.threads = std::min(read(memory.counters.threads_used), ipc::kThreads);
   for (uint32_t t = 0; t < counts.threads; ++t) counts.dropped += read(memory.threads[t].dropped);
   counts.marker_errors = read(memory.counters.marker_errors);
-  counts.partitioned = read(memory.counters.partitioned);
-  counts.unpartitioned = read(memory.counters.unpartitioned);
+  counts.on_sm_set = read(memory.counters.on_sm_set);
+  counts.off_sm_set = read(memory.counters.off_sm_set);
   counts.green_streams = read(memory.counters.green_streams);
   counts.twin_launches = read(memory.counters.twin_launches);
   // In the order of shim/sm/twins.h.
@@ -37,7 +39,7 @@ ClientCounts counts_of(const Client& client) {
   uint64_t* const fates[] = {&counts.graph_twins,    &counts.graphs_not_cloned,
                              &counts.graphs_device,  &counts.graphs_cooperative,
                              &counts.graphs_updated, &counts.graphs_refused,
-                             &counts.graphs_full};
+                             &counts.graphs_full,    &counts.broken_checks};
   for (size_t i = 0; i < std::size(fates); ++i) *fates[i] = graphs >> (8 * i) & 0xff;
   counts.malformed = client.intake().malformed();
   return counts;

@@ -16,13 +16,9 @@ namespace heddle::server {
 
 // What has rows below, each where its JSON is: of status `counters`, ...
 struct DaemonCounts : EngineCounters {
-  uint64_t connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
+  uint64_t broken_invariants = 0, connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
 };
-// ... of status `policy`,
-struct PolicyCounts {
-  uint64_t decisions = 0, faults = 0, reloads = 0, reload_errors = 0;
-};
-// ... of each of its `devices`, whose `stats` are core::Stats,
+// ... of status `policy`, PolicyCounts; of each of its `devices`, whose `stats` are core::Stats,
 struct DeviceGauges {
   uint32_t sm_total = 0;
   double switch_us = 0;
@@ -33,11 +29,12 @@ struct ClientCounts {
   uint64_t launches = 0;
   uint64_t starved = 0, stale = 0, pool = 0, capturing = 0, exempt = 0, bypass = 0, unmanaged = 0;
   uint32_t threads = 0;
-  uint64_t dropped = 0, marker_errors = 0, partitioned = 0, unpartitioned = 0, green_streams = 0;
+  uint64_t dropped = 0, marker_errors = 0, on_sm_set = 0, off_sm_set = 0, green_streams = 0;
   uint64_t malformed = 0;
   // Executable graphs (shim/sm/twins.h).
   uint64_t graph_twins = 0, twin_launches = 0, graphs_not_cloned = 0, graphs_device = 0,
            graphs_cooperative = 0, graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
+  uint64_t broken_checks = 0;
 };
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
@@ -106,10 +103,11 @@ inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"crossed", "", "Grants that crossed a withdrawal", kCounter}, &core::Stats::crossed},
     {{"credited", "", "Launches by the credit of an earlier grant", kCounter},
      &core::Stats::credited},
-    {{"fenced", "", "Launches granted on fewer SMs than their client has", kCounter},
-     &core::Stats::fenced},
-    {{"unfenced", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
-     &core::Stats::unfenced},
+    {{"on_sm_set", "", "Launches granted on fewer SMs than their client has", kCounter, "fenced"},
+     &core::Stats::on_set},
+    {{"off_sm_set", "", "Launches that the policy gave a size and that ran on all SMs", kCounter,
+      "unfenced"},
+     &core::Stats::off_set},
     {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
     {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
      &core::Stats::by_builtin},
@@ -128,9 +126,11 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
     {{"dropped", "", "Records that found no room in their ring", kCounter}, &ClientCounts::dropped},
     {{"marker_errors", "", "Completion markers that the driver refused", kCounter},
      &ClientCounts::marker_errors},
-    {{"partitioned", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::partitioned},
-    {{"unpartitioned", "", "Launches that were to be kept on some SMs and were not", kCounter},
-     &ClientCounts::unpartitioned},
+    {{"on_sm_set", "", "Launches kept on some of the SMs", kCounter, "partitioned"},
+     &ClientCounts::on_sm_set},
+    {{"off_sm_set", "", "Launches that were to be kept on some SMs and were not", kCounter,
+      "unpartitioned"},
+     &ClientCounts::off_sm_set},
     {{"green_streams", "", "Streams of Green Contexts that the program made; never moved",
       kCounter},
      &ClientCounts::green_streams},
@@ -151,6 +151,8 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
      &ClientCounts::graphs_refused},
     {{"graphs_full", "", "Graphs kept as they are: too many of them", kCounter},
      &ClientCounts::graphs_full},
+    {{"broken_checks", "", "Mistakes of the shim that its own checks found, 255 at most", kCounter},
+     &ClientCounts::broken_checks},
     {{"malformed", "", "Records of the program that made no sense", kCounter},
      &ClientCounts::malformed},
 };
@@ -213,6 +215,7 @@ nlohmann::json metrics_json(const Metric<Of> (&table)[N], const std::type_identi
     nlohmann::json& value = all[metric.name];
     std::visit([&](auto member) { value = of.*member; }, metric.member);
     if (value.is_number_float() && value.get<double>() == core::kUnlimitedUs) value = nullptr;
+    if (metric.old_name != nullptr) all[metric.old_name] = value;
   }
   return all;
 }

@@ -25,7 +25,7 @@ std::string how_text(const Request& request) {
 
 double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine) {
   constexpr uint64_t kRunsMin = 20;
-  const core::RunTimes now = engine.runs_above();
+  const core::RunTimes now = engine.devices.runs_above();
   const double alone_us = now.alone_us - trial.before.alone_us;
   if (now.count < trial.before.count + kRunsMin || alone_us <= 0) return 0;
   return (now.took_us - trial.before.took_us) / alone_us;
@@ -33,7 +33,7 @@ double slowdown_since(const ServerFacts::Trial& trial, const Engine& engine) {
 
 nlohmann::json trial_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine) {
   const auto& trial = facts.trial;
-  if (!trial || trial->generation != engine.generation().number) return nullptr;
+  if (!trial || trial->generation != engine.policy.generation().number) return nullptr;
   nlohmann::json all = {{"back_to", trial->back_to},
                         {"left_s", static_cast<double>(trial->until - now) / 1e9},
                         {"promoted", trial->slowdown_max > 0}};
@@ -48,7 +48,7 @@ nlohmann::json trial_json(core::TimeNs now, const ServerFacts& facts, const Engi
 void Server::change_policy(Find find, std::function<void(Result<Prepared>)> then) {
   auto found = std::make_shared<std::optional<Result<Prepared>>>();
   jobs_.add(
-      [found, find = std::move(find), instances = engine_.instances_wanted()] {
+      [found, find = std::move(find), instances = engine_.policy.instances_wanted()] {
         std::optional<Result<Generation>> generation = find();
         if (!generation) return;
         *found = *generation ? prepare(std::move(**generation), instances)
@@ -71,11 +71,11 @@ void Server::load_policy(const std::string& name) {
 void Server::take_configured(Result<Prepared> loaded) {
   if (loaded) loaded->generation.by = {"config"};
   if (!loaded) {
-    (void)engine_.policy_failed(std::move(loaded.error()));
+    (void)engine_.policy.failed(std::move(loaded.error()));
   } else if (!loaded->generation.quarantined.empty()) {
-    engine_.refuse_quarantined(loaded->generation);
+    engine_.policy.refuse_quarantined(loaded->generation);
   } else {
-    (void)engine_.adopt(std::move(*loaded), monotonic_now());
+    (void)engine_.policy.adopt(std::move(*loaded), monotonic_now());
   }
 }
 
@@ -99,16 +99,16 @@ void Server::order_policy(Connection& connection, const Request& request) {
                      [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
   }
   const bool loads = request.kind == Request::Kind::kPolicyLoad;
-  change_policy(finder(request), [this, loads, reply, request, runs = engine_.runs_above(),
+  change_policy(finder(request), [this, loads, reply, request, runs = engine_.devices.runs_above(),
                                   by = LoadedBy{how_text(request), connection.peer.uid,
                                                 connection.peer.pid}](Result<Prepared> found) {
-    const uint64_t before = engine_.generation().number;
+    const uint64_t before = engine_.policy.generation().number;
     Result<void> changed;
     if (found) {
       found->generation.by = by;
-      changed = engine_.adopt(std::move(*found), monotonic_now());
+      changed = engine_.policy.adopt(std::move(*found), monotonic_now());
     } else if (loads) {
-      changed = engine_.policy_failed(std::move(found.error()));
+      changed = engine_.policy.failed(std::move(found.error()));
     } else {  // what was refused says nothing against the policy that runs
       changed = tl::unexpected<Error>(std::move(found.error()));
     }
@@ -128,7 +128,9 @@ Server::Find Server::finder(const Request& request) {
     return [this, name = request.policy] { return store_.load(name, true); };
   }
   if (request.kind == Request::Kind::kPolicyPromote) {
-    return [candidate = *engine_.shadow()] { return Result<Generation>(candidate); };
+    return [candidate = *engine_.policy.candidate().generation()] {
+      return Result<Generation>(candidate);
+    };
   }
   if (request.kind == Request::Kind::kPolicyRollback) {
     return [this, number = request.generation] { return store_.past(number); };
@@ -147,9 +149,9 @@ Server::Find Server::finder(const Request& request) {
 // else is put to work ends it.
 void Server::follow_trial(uint64_t before, bool same, double for_s) {
   if (same && facts_.trial && facts_.trial->generation == before) {
-    facts_.trial->generation = engine_.generation().number;
+    facts_.trial->generation = engine_.policy.generation().number;
   } else if (for_s > 0) {
-    facts_.trial = {engine_.generation().number,
+    facts_.trial = {engine_.policy.generation().number,
                     before,
                     monotonic_now() + static_cast<core::TimeNs>(for_s * 1e9),
                     0,
@@ -159,7 +161,7 @@ void Server::follow_trial(uint64_t before, bool same, double for_s) {
 }
 
 void Server::end_trial() {
-  if (!facts_.trial || facts_.trial->generation != engine_.generation().number) return;
+  if (!facts_.trial || facts_.trial->generation != engine_.policy.generation().number) return;
   if (facts_.trial->slowdown_max > 0) {
     log_.info("policy_promoted", {{"generation", facts_.trial->generation}});
     facts_.trial.reset();
@@ -174,17 +176,17 @@ void Server::go_back(uint64_t to, const std::string& how) {
         return to != 0 ? store_.past(to) : store_.load("builtin", true);  // nothing ran before
       },
       [this, of = facts_.trial->generation, how](Result<Prepared> found) {
-        if (!facts_.trial || of != engine_.generation().number) return;  // kept meanwhile
+        if (!facts_.trial || of != engine_.policy.generation().number) return;  // kept meanwhile
         const bool promoted = facts_.trial->slowdown_max > 0;
-        const std::string path = engine_.generation().path;
+        const std::string path = engine_.policy.generation().path;
         facts_.trial.reset();
         if (!found) {
-          (void)engine_.policy_failed(std::move(found.error()));
+          (void)engine_.policy.failed(std::move(found.error()));
           return;
         }
         found->generation.by = {how};
-        if (engine_.adopt(std::move(*found), monotonic_now()) && promoted) {
-          engine_.note_rollback(path + ": " + how + "; heddle policy history");
+        if (engine_.policy.adopt(std::move(*found), monotonic_now()) && promoted) {
+          engine_.policy.note_rollback(path + ": " + how + "; heddle policy history");
         }
       });
 }
@@ -197,26 +199,27 @@ void Server::shadow_policy(Connection& connection, const Request& request) {
         Result<void> begun;
         if (found) {
           found->generation.by = by;
-          begun = engine_.begin_shadow(std::move(*found), monotonic_now());
+          begun = engine_.policy.candidate().begin(std::move(*found), monotonic_now());
         } else {
           begun = tl::unexpected<Error>(std::move(found.error()));
         }
         if (!begun) return reply({false, begun.error().message, "{}"});
-        const Generation& candidate = *engine_.shadow();
+        const Generation& candidate = *engine_.policy.candidate().generation();
         reply({true, "",
                nlohmann::json{{"shadow", candidate.name},
                               {"hash", candidate.hash},
-                              {"live", engine_.generation().name}}
+                              {"live", engine_.policy.generation().name}}
                    .dump()});
       });
 }
 
 void Server::begin_promotion(uint64_t before, const Request& request, const core::RunTimes& runs) {
   // As it met the clients it may have been quarantined: then it goes back at once (fall_back).
-  const bool lost = engine_.generation().by.how != "promote" && engine_.quarantined();
-  facts_.trial = {lost ? engine_.quarantined()->generation.number : engine_.generation().number,
-                  before, monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9),
-                  request.slowdown_max, runs};
+  const bool lost = engine_.policy.generation().by.how != "promote" && engine_.policy.quarantined();
+  facts_.trial = {
+      lost ? engine_.policy.quarantined()->generation.number : engine_.policy.generation().number,
+      before, monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9),
+      request.slowdown_max, runs};
   revert_->start(static_cast<uint64_t>(request.for_s * 1e3) + 1);
 }
 
@@ -224,8 +227,8 @@ void Server::begin_promotion(uint64_t before, const Request& request, const core
 void Server::check_promotion() {
   if (!facts_.trial || facts_.trial->slowdown_max == 0) return;
   ServerFacts::Trial& trial = *facts_.trial;
-  if (trial.generation != engine_.generation().number || trial.going_back) return;
-  const uint64_t faults = engine_.policy_faults();
+  if (trial.generation != engine_.policy.generation().number || trial.going_back) return;
+  const uint64_t faults = engine_.policy.counts().faults;
   const double slowdown = slowdown_since(trial, engine_);
   std::string why;
   if (faults > 0) why = std::to_string(faults) + " faults";
@@ -245,14 +248,14 @@ void Server::check_promotion() {
 void Server::reload_changed() {
   change_policy([this] { return store_.changed(); },
                 [this](Result<Prepared> changed) {
-                  const Generation& running = engine_.generation();
+                  const Generation& running = engine_.policy.generation();
                   if (!changed) {
-                    (void)engine_.policy_failed(std::move(changed.error()));
+                    (void)engine_.policy.failed(std::move(changed.error()));
                   } else if (running.make && changed->generation.hash == running.hash) {
-                    engine_.mistake_undone(monotonic_now());
+                    engine_.policy.mistake_undone(monotonic_now());
                   } else {
                     changed->generation.by = {"save"};
-                    (void)engine_.adopt(std::move(*changed), monotonic_now());
+                    (void)engine_.policy.adopt(std::move(*changed), monotonic_now());
                   }
                 });
 }
@@ -262,8 +265,8 @@ void Server::fall_back() {
   // One that was promoted goes back to where it came from, whether or not that has proved itself.
   const auto& trial = facts_.trial;
   const bool promoted = trial && trial->slowdown_max > 0 && trial->back_to != 0 &&
-                        engine_.quarantined() &&
-                        engine_.quarantined()->generation.number == trial->generation;
+                        engine_.policy.quarantined() &&
+                        engine_.policy.quarantined()->generation.number == trial->generation;
   change_policy(
       [this, promoted,
        back_to = promoted ? trial->back_to : 0]() -> std::optional<Result<Generation>> {
@@ -273,7 +276,7 @@ void Server::fall_back() {
         return std::move(*good);
       },
       [this](Result<Prepared> good) {
-        if (good) engine_.fall_back(std::move(*good), monotonic_now());
+        if (good) engine_.policy.fall_back(std::move(*good), monotonic_now());
       });
 }
 

@@ -62,8 +62,9 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"priority", who.priority},
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
-              {"partition", who.partition},
-              {"sm_count", who.sms},
+              {"sm_set", who.sm_set.bits()},
+              {"partition", who.sm_set.bits()},  // its name until the next release
+              {"sm_count", who.sms.get()},
               {"memory_asked", who.memory_asked},
               {"memory_by", memory_mechanism(who)},
               {"clock_ahead_s", static_cast<double>(who.clock_ahead) / 1e9},
@@ -162,30 +163,28 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
   // Whoever asks who is attached needs all of them, however many are described.
   json pids = json::array();
   std::map<core::ClientId, const Client*> clients;
-  for (const auto& [id, client] : engine.clients()) {
+  for (const auto& [id, client] : engine.roster.all()) {
     if (client->identity().pid != 0) pids.push_back(client->identity().pid);
     if (id > after) clients[id] = client.get();
   }
   const MemoryViews views = facts.memory->views();
-  std::multimap<core::ClientId, std::pair<uint32_t, core::ClientStatus>> statuses;
-  for (uint32_t index = 0; index < engine.devices().size(); ++index) {
-    const core::Scheduler* scheduler = engine.devices()[index].scheduler.get();
-    if (scheduler == nullptr) continue;
+  std::multimap<core::ClientId, std::pair<uint8_t, core::ClientStatus>> statuses;
+  for (const auto& scheduler : engine.devices.schedulers()) {
+    if (!scheduler) continue;
     for (core::ClientStatus& status : scheduler->clients()) {
       const core::ClientId id = status.view.id;
-      statuses.emplace(id, std::pair(index, std::move(status)));
+      statuses.emplace(id, std::pair(scheduler->config().device, std::move(status)));
     }
   }
   json list = json::array();
   size_t bytes = dump(pids).size();
   for (const auto& [id, client] : clients) {
-    json one = client_json(*client, facts, client == engine.unobserved(), reader);
+    json one = client_json(*client, facts, client == engine.reports.unobserved(), reader);
     for (auto [it, end] = statuses.equal_range(id); it != end; ++it) {
       const auto& [index, status] = it->second;
       one["devices"].push_back(
           on_device_json(*client, index, status, facts, reader.owns(client->identity()), views));
-      one["devices"].back()["measure_runs"] =
-          engine.devices()[index].scheduler->config().measure_runs;
+      one["devices"].back()["measure_runs"] = engine.devices.on(index).config().measure_runs;
     }
     bytes += dump(one).size() + 1;
     if (bytes > room) break;
@@ -194,7 +193,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
   const bool truncated = list.size() < clients.size();
   return {{"clients", std::move(list)},
           {"pids", std::move(pids)},
-          {"total", engine.clients().size()},
+          {"total", engine.roster.all().size()},
           {"truncated", truncated}};
 }
 

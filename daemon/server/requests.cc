@@ -43,39 +43,34 @@ json bounds_json(const core::Scheduler& scheduler) {
   return bounds;
 }
 
-json device_json(const Engine::Device& device, const GpuNumbers& gpus, const PolicyStore& store) {
-  const core::Scheduler& scheduler = *device.scheduler;
+json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store) {
   const core::Config& config = scheduler.config();
-  json all = metrics_json(kDeviceGauges, {config.sm_total, config.switch_us, scheduler.waiting()});
+  const core::Policy* const policy = engine.policy.on(config.device);
+  json all = metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
   all.update({{"index", config.device},
-              {"uuid", gpus.text(config.device)},
-              {"policy", device.policy ? store.describe(*device.policy) : json::object()},
+              {"uuid", engine.devices.gpus().text(config.device)},
+              {"policy", policy != nullptr ? store.describe(*policy) : json::object()},
               {"bounds", bounds_json(scheduler)},
               {"stalls", stall_json(scheduler)},
               {"stats", metrics_json(kDeviceMetrics, scheduler.stats())}});
   return all;
 }
 
-PolicyCounts policy_counts(const Engine& engine) {
-  return {engine.policy_decisions(), engine.policy_faults(), engine.counters().reloads,
-          engine.counters().reload_errors};
-}
-
 json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store) {
-  const Generation& g = engine.generation();
+  const Generation& g = engine.policy.generation();
   json policy = store.status();
   policy["name"] = g.name;
   policy["path"] = g.path;
   policy["hash"] = g.hash;
-  policy["error"] = engine.policy_error();
-  policy.update(metrics_json(kPolicyMetrics, policy_counts(engine)));
-  policy["good"] = engine.policy_is_good();
+  policy["error"] = engine.policy.error();
+  policy.update(metrics_json(kPolicyMetrics, engine.policy.counts()));
+  policy["good"] = engine.policy.is_good();
   policy["generation"] = g.number;
   policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
   policy["trial"] = trial_json(now, facts, engine);
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
-  if (const auto& faulted = engine.quarantined()) {
+  if (const auto& faulted = engine.policy.quarantined()) {
     policy["faulted"] = {{"name", faulted->generation.name},
                          {"path", faulted->generation.path},
                          {"hash", faulted->generation.hash},
@@ -107,7 +102,7 @@ json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named)
     if (all.size() == kGroupsMost) break;
     all.push_back({{"limited_as", named ? group.name : ""},
                    {"gpu", group.gpu},
-                   {"uuid", engine.gpus().text(group.gpu)},
+                   {"uuid", engine.devices.gpus().text(group.gpu)},
                    {"limit_bytes", group.limit},
                    {"used_bytes", group.used},
                    {"granted_bytes", group.granted},
@@ -116,31 +111,39 @@ json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named)
   return all;
 }
 
+json profiles_json(const profiles::ProfileStore::Status& status) {
+  return {{"directory", status.directory},
+          {"gpu", status.gpu},
+          {"driver", status.driver},
+          {"tasks", status.tasks},
+          {"errors", status.errors}};
+}
+
 json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engine,
                  const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();
-  for (const Engine::Device& device : engine.devices()) {
-    if (device.scheduler) devices.push_back(device_json(device, engine.gpus(), store));
+  for (const auto& scheduler : engine.devices.schedulers()) {
+    if (scheduler) devices.push_back(device_json(*scheduler, engine, store));
   }
   return {{"pid", getpid()},
           {"version", HEDDLE_VERSION},
           {"protocol", ipc::kProtocolVersion},
           {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
           {"socket", facts.socket},
-          {"mode", engine.mps() ? "mps" : "timeslice"},
+          {"mode", engine.devices.mps() ? "mps" : "timeslice"},
           {"mps", mps_json(*facts.mps)},
           {"spin_us", facts.config->spin_us},
-          {"bypass", engine.bypass()},
+          {"bypass", engine.devices.bypass()},
           {"config", config_json(now, facts)},
           {"policy", policy_json(now, facts, engine, store)},
-          {"profiles", profiles.status()},
+          {"profiles", profiles_json(profiles.status())},
           {"devices", std::move(devices)},
-          {"clients", engine.clients().size()},
+          {"clients", engine.roster.all().size()},
           {"refusals", refusals_json(now, facts.refused, named)},
           {"memory", memory_json(engine, *facts.memory, named)},
-          {"counters",
-           metrics_json(kDaemonMetrics, {engine.counters(), facts.connections, facts.refused.count,
-                                         facts.log->lost(), facts.naps})}};
+          {"counters", metrics_json(kDaemonMetrics,
+                                    {engine.counters(), engine.mistakes.count(), facts.connections,
+                                     facts.refused.count, facts.log->lost(), facts.naps})}};
 }
 
 // What a program that starts now must know of a managed MPS: its pipe directory, "" if there is
@@ -192,7 +195,7 @@ Reply policy_list(json policies, const Engine& engine) {
   }
   const bool truncated = list.size() < policies.size();
   return done({{"policies", std::move(list)},
-               {"running", engine.generation().name},
+               {"running", engine.policy.generation().name},
                {"truncated", truncated}});
 }
 
@@ -240,13 +243,14 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
     case Kind::kStatus:
       return done(status_json(now, facts, engine, store, profiles, is_privileged(asker.peer)));
     case Kind::kBypass:
-      if (request.bypass != engine.bypass()) facts.log->warning("bypass", {{"on", request.bypass}});
+      if (request.bypass != engine.devices.bypass())
+        facts.log->warning("bypass", {{"on", request.bypass}});
       engine.set_bypass(request.bypass, now);
-      return done({{"bypass", engine.bypass()}});
+      return done({{"bypass", engine.devices.bypass()}});
     case Kind::kRecord:  // the server adds the memory
       return done({{"version", HEDDLE_VERSION},
-                   {"profiles", profiles.status()},
-                   {"mode", engine.mps() ? "mps" : "timeslice"},
+                   {"profiles", profiles_json(profiles.status())},
+                   {"mode", engine.devices.mps() ? "mps" : "timeslice"},
                    {"ps", ps_json(engine, facts, Reader(asker), 0, kDocumentMax / 2)}});
     case Kind::kProfile:  // the server makes these
     case Kind::kPolicyList:
@@ -257,23 +261,25 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
     case Kind::kPolicyShadow:
       return done(json::object());
     case Kind::kPolicyShadowTold:  // the server adds the memory
-      if (!engine.shadow()) return failed("policy shadow: no candidate ran; name a file");
+      if (!engine.policy.candidate().generation())
+        return failed("policy shadow: no candidate ran; name a file");
       return done(json::object());
     case Kind::kPolicyPromote:
-      if (engine.shadow_running()) return done(json::object());
+      if (engine.policy.candidate().running()) return done(json::object());
       return failed("policy promote: no candidate runs beside the policy; heddle policy shadow");
     case Kind::kPolicyShadowStop:
-      if (!engine.shadow_running()) return failed("policy shadow: no candidate runs");
-      engine.end_shadow("stopped by uid " + std::to_string(asker.peer.uid));
+      if (!engine.policy.candidate().running()) return failed("policy shadow: no candidate runs");
+      engine.policy.candidate().end("stopped by uid " + std::to_string(asker.peer.uid));
       return done({{"stopped", true}});
     case Kind::kPolicyHistory:
-      return done({{"generations", store.history()}, {"running", engine.generation().number}});
+      return done(
+          {{"generations", store.history()}, {"running", engine.policy.generation().number}});
     case Kind::kPolicyKeep:
-      if (!facts.trial || facts.trial->generation != engine.generation().number) {
+      if (!facts.trial || facts.trial->generation != engine.policy.generation().number) {
         return failed("policy keep: what runs was not loaded for a while; it stays anyway");
       }
       facts.trial.reset();
-      facts.log->info("policy_kept", {{"generation", engine.generation().number},
+      facts.log->info("policy_kept", {{"generation", engine.policy.generation().number},
                                       {"uid", asker.peer.uid},
                                       {"pid", asker.peer.pid}});
       return done({{"policy", policy_json(now, facts, engine, store)}});
@@ -294,7 +300,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);
       effective["rule"] = grade.rule;
-      effective["clients"] = engine.clients().size();
+      effective["clients"] = engine.roster.all().size();
       effective["mps"] = mps_for_program(*facts.mps, asker.peer.uid);
       return done(effective);
     }

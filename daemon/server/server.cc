@@ -95,9 +95,9 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
   });
   // Nobody waits yet.
   Result<Generation> configured = store.load(config.policy.name, false);
-  server->take_configured(configured
-                              ? prepare(std::move(*configured), server->engine_.instances_wanted())
-                              : tl::unexpected<Error>(std::move(configured.error())));
+  server->take_configured(
+      configured ? prepare(std::move(*configured), server->engine_.policy.instances_wanted())
+                 : tl::unexpected<Error>(std::move(configured.error())));
   server->look_at_policies(false);
   for (const std::string& warning : config.warnings) {
     log.warning("config_warning", {{"warning", warning}});
@@ -118,18 +118,21 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
       socket_file_(file_at(path, AT_SYMLINK_NOFOLLOW)),
       no_descriptors_(ipc::refuse_descriptors(listener) == 0),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      profiles_(config.profiles.keep ? config.profiles.directory : "", log),
+      profiles_(config.profiles.keep ? config.profiles.directory : "",
+                [this](const char* event, const std::string& error) {
+                  log_.warning(kSomeClient, event, {{"error", error}});
+                }),
       engine_(config, store, profiles_, log),
       memory_(config.context_memory,
               [this](core::ClientId id, uint32_t device) {
-                const Client* client = engine_.find(id);
+                const Client* client = engine_.roster.find(id);
                 return client != nullptr ? memory_used(*client, device) : 0;
               }),
       mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
       stopper_([this] { stopping_ = true; }) {
   std::vector<GpuId> gpus;
   for (const DriverGpu& gpu : driver_gpus_) gpus.push_back(gpu.id);
-  engine_.keep_gpus(gpus);
+  engine_.devices.gpus().keep(gpus);
   facts_.socket = std::move(path);
   facts_.started_at = monotonic_now();
   facts_.config = &config_;
@@ -175,7 +178,7 @@ void Server::handle_signals(ConfigSource source) {
 
 void Server::run() {
   log_.info("ready", {{"socket", facts_.socket},
-                      {"policy", engine_.generation().name},
+                      {"policy", engine_.policy.generation().name},
                       {"spin_us", config_.spin_us}});
   notify_service_manager("READY=1");
   if (config_.mps.manage) {
@@ -207,7 +210,7 @@ void Server::run() {
     const Result<void> saved = replace_file(path, text, 0600);
     profiles_.written(path, saved ? "" : saved.error().message);
   }
-  log_.info("stopped", {{"clients", engine_.clients().size()}});
+  log_.info("stopped", {{"clients", engine_.roster.all().size()}});
 }
 
 // Writing waits for the disk, which the loop must not.
@@ -253,14 +256,14 @@ void Server::beat() {
 // One turn without sleep; false if nothing is to be expected soon.
 bool Server::spin(core::TimeNs now) {
   beat();
-  const bool due = engine_.next_deadline() <= now;
+  const bool due = engine_.devices.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard) last_event_ = now;
-  core::TimeNs deadline = engine_.next_deadline();
+  core::TimeNs deadline = engine_.devices.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {
     last_tick_ = now;
     engine_.tick(now);
-    deadline = engine_.next_deadline();
+    deadline = engine_.devices.next_deadline();
   }
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
@@ -271,12 +274,13 @@ bool Server::spin(core::TimeNs now) {
     engine_.collect_profiles();
     save_profiles();
   }
-  if (engine_.take_fallback_wanted()) fall_back();
-  if (engine_.take_to_remember()) remember_policies();
-  if (now >= engine_.next_review()) engine_.review(now);
+  if (engine_.policy.take_fallback_wanted()) fall_back();
+  if (engine_.policy.take_to_remember()) remember_policies();
+  if (now >= engine_.reports.next_review()) engine_.reports.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;
-  const uint32_t patience_us = engine_.contended() ? config_.contended_spin_us : config_.spin_us;
+  const uint32_t patience_us =
+      engine_.contention.any() ? config_.contended_spin_us : config_.spin_us;
   const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
   if (now - last_look_ >= kLookNs) {
@@ -294,11 +298,11 @@ void Server::nap(core::TimeNs now) {
   if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
     last_event_ = now;
   } else {
-    core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.next_deadline();
-    if (engine_.unobserved() != nullptr) {
-      until = std::min(engine_.next_deadline(), engine_.next_review());
+    core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.devices.next_deadline();
+    if (engine_.reports.unobserved() != nullptr) {
+      until = std::min(engine_.devices.next_deadline(), engine_.reports.next_review());
     }
-    if (!engine_.clients().empty() || profiles_.unsaved() || log_.left_out())
+    if (!engine_.roster.all().empty() || profiles_.unsaved() || log_.left_out())
       until = std::min(until, next_heartbeat_);
     // An absolute time; 0 disarms.
     itimerspec when{};

@@ -76,7 +76,7 @@ bool Server::receive(Connection& connection) {
       }
       continue;
     }
-    if (Client* client = engine_.find(connection.client)) client->intake().count_malformed();
+    if (Client* client = engine_.roster.find(connection.client)) client->intake().count_malformed();
     if (!connection.complained) {
       connection.complained = true;
       log_.warning({connection.peer.uid, connection.privileged}, "message_malformed",
@@ -92,10 +92,10 @@ bool Server::receive(Connection& connection) {
 // An attached connection carries kernels and nothing else; anything that could end a client would
 // do so under the feet of the launch path.
 void Server::on_message(Connection& connection, Message message) {
-  Client* client = engine_.find(connection.client);
+  Client* client = engine_.roster.find(connection.client);
   HEDDLE_FAULT_POINT("daemon: message decoded");
   if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
-    if (client != nullptr) engine_.register_kernel(*client, *kernel, monotonic_now());
+    if (client != nullptr) engine_.presence.register_kernel(*client, *kernel, monotonic_now());
   } else if (const auto* need = std::get_if<MemoryNeed>(&message)) {
     if (client != nullptr) on_memory_need(*client, *need);
   } else if (connection.client != 0) {
@@ -135,14 +135,14 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                   "its driver is older than CUDA 12.3 and names no kernels, so that "
                   "collectives would be held back; install a newer one");
   }
-  if (engine_.clients().size() >= kClientsMax) {
+  if (engine_.roster.all().size() >= kClientsMax) {
     return refuse(connection, "the daemon takes " + std::to_string(kClientsMax) +
                                   " clients and has them; end some programs");
   }
   const uid_t uid = connection.peer.uid;
   const auto same = [uid](const auto& entry) { return entry.second->identity().uid == uid; };
   if (!is_privileged(connection.peer) &&
-      std::count_if(engine_.clients().begin(), engine_.clients().end(), same) >=
+      std::count_if(engine_.roster.all().begin(), engine_.roster.all().end(), same) >=
           static_cast<ptrdiff_t>(kClientsMax / kShareOfUser)) {
     return refuse(connection, "your programs have half of all " + std::to_string(kClientsMax) +
                                   " places; end some of them");
@@ -151,7 +151,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   if (has_ended(connection.pidfd.get())) {
     return refuse(connection, "the process that connected has ended; connect anew");
   }
-  for (const auto& [id, client] : engine_.clients()) {
+  for (const auto& [id, client] : engine_.roster.all()) {
     if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
     if (!client->managed()) return refuse(connection, client->unmanaged_reason());
     process_gone(id);  // the same process comes again: its old memories are of no use any more
@@ -162,10 +162,10 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.gpu_name = message.gpu_name;
   const bool known = has_model(driver_gpus_, message.gpu_name);
   if (known || connection.privileged || driver_gpus_.empty()) {
-    profiles_.learn_gpu(message.gpu_name, driver_name(message.driver_version),
+    profiles_.learn_gpu(message.gpu_name, profiles::driver_name(message.driver_version),
                         known || connection.privileged);
   }
-  identity.id = engine_.next_id();
+  identity.id = engine_.roster.next_id();
   identity.pid = connection.peer.pid;
   identity.uid = connection.peer.uid;
   identity.label = message.label;
@@ -196,12 +196,12 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.terms = grade.terms;
   identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
-    identity.partition = ipc::groups_of(*range, message.sm_groups);
-    identity.sms = ipc::sms_of(identity.partition, message.sm_groups);
+    identity.sm_set = ipc::groups_of(*range, message.sm_groups);
+    identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);
   }
-  // Time-sliced a fence keeps nobody's SMs free.
+  // Time-sliced an SM set keeps nobody's SMs free.
   if (mode_of(identity, config_.gpu_mode, mps_.state()) != GpuMode::kTimeslice) {
-    identity.fenceable = true;
+    identity.has_sets = true;
   }
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
@@ -244,7 +244,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
              {"label", client.identity().label},
              {"priority", client.identity().priority},
              {"rule", client.identity().rule},
-             {"sms", client.identity().sms}});
+             {"sms", client.identity().sms.get()}});
   if (const uint32_t devices = client.identity().device_count;
       std::popcount(client.visible()) < static_cast<int>(devices)) {
     log_.warning(causer, "devices_not_managed",
@@ -252,8 +252,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                   {"devices", devices - static_cast<uint32_t>(std::popcount(client.visible()))},
                   {"hint", "others have all numbers of GPUs, or their user has half of them"}});
   }
-  if (!client.identity().terms.sms.empty() && client.identity().partition == 0) {
-    log_.warning(causer, "client_not_partitioned",
+  if (!client.identity().terms.sms.empty() && client.identity().sm_set.empty()) {
+    log_.warning(causer, "client_has_no_sm_set",
                  {{"client", id},
                   {"sms", client.identity().terms.sms},
                   {"hint", "its driver has no Green Contexts: 12.4 or newer is needed"}});
@@ -271,7 +271,7 @@ void Server::find_mode() {
     return mode == GpuMode::kMps ||
            (mode == GpuMode::kAuto && (mps.answers || !config_.mps.manage));
   };
-  const auto& clients = engine_.clients();
+  const auto& clients = engine_.roster.all();
   if (!clients.empty()) {
     engine_.set_mode(std::all_of(clients.begin(), clients.end(), is_mps), monotonic_now());
   } else if (config_.mps.manage) {
@@ -311,7 +311,7 @@ std::string Server::obstacle_to_mps(MpsWatch::Order order) const {
   if (!config_.mps.manage) return "heddled does not manage it; set [mps] manage = true";
   if (order == Order::kStart) return "";
   std::string users;
-  for (const auto& [id, client] : engine_.clients()) {
+  for (const auto& [id, client] : engine_.roster.all()) {
     const Identity& who = client->identity();
     if (!who.mps && !mps_.state().has_client(who.pid)) continue;
     users += (users.empty() ? "client " : ", client ") + std::to_string(id) + " (pid " +
@@ -362,7 +362,7 @@ void Server::disconnect(int fd) {
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   process->second->connection = -1;
-  if (Client* client = engine_.find(id)) client->connected = false;
+  if (Client* client = engine_.roster.find(id)) client->connected = false;
   memory_.leave(id);  // it has become another program, or is about to attach again
   // Without a pidfd the socket is all there is to go by.
   if (process->second->pidfd.get() < 0) process_gone(id);
@@ -379,7 +379,7 @@ void Server::process_gone(core::ClientId id) {
   if (process == processes_.end()) return;
   const int connection = process->second->connection;
   Causer causer = kSomeClient;
-  if (const Client* client = engine_.find(id)) {
+  if (const Client* client = engine_.roster.find(id)) {
     causer = {client->identity().uid, client->identity().privileged};
   }
   epoll_ctl(doorbells_.get(), EPOLL_CTL_DEL, process->second->doorbell.get(), nullptr);

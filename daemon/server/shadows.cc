@@ -3,8 +3,6 @@
 
 #include <time.h>
 
-#include "daemon/server/engine.h"
-
 namespace heddle::server {
 namespace {
 
@@ -61,103 +59,87 @@ json shadow_json(const core::ShadowReport& report) {
       {"clients", std::move(clients)}};
 }
 
-Result<void> Engine::begin_shadow(Prepared fresh, core::TimeNs now) {
+Result<void> Candidate::begin(Prepared fresh, core::TimeNs now) {
   if (!fresh.generation.make) {
     return fail("policy shadow: the built-in is no candidate; name a policy");
   }
-  end_shadow("another candidate took its place");
-  observe_each(now);
-  shadow_ = std::move(fresh.generation);
-  shadow_spare_ = std::move(fresh.instances);
-  for (std::string* text : {&told_shadow_, &shadow_end_, &shadow_fault_}) text->clear();
-  for (Device& device : devices_) {
-    if (device.scheduler) start_shadow(device, now);
-    if (!shadow_running()) return fail(shadow_->path + ": " + shadow_end_ + ": " + shadow_fault_);
+  end("another candidate took its place");
+  reports_.observe_each(now);
+  generation_ = std::move(fresh.generation);
+  spare_ = std::move(fresh.instances);
+  for (std::string* text : {&told_, &end_, &fault_}) text->clear();
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (scheduler) start(scheduler->config().device, now);
+    if (!running()) return fail(generation_->path + ": " + end_ + ": " + fault_);
   }
-  log_.info("policy_shadow", {{"policy", shadow_->name},
-                              {"path", shadow_->path},
-                              {"hash", shadow_->hash},
-                              {"uid", shadow_->by.uid},
-                              {"pid", shadow_->by.pid}});
+  log_.info("policy_shadow", {{"policy", generation_->name},
+                              {"path", generation_->path},
+                              {"hash", generation_->hash},
+                              {"uid", generation_->by.uid},
+                              {"pid", generation_->by.pid}});
   return {};
 }
 
-void Engine::start_shadow(Device& device, core::TimeNs now) {
-  if (!shadow_running()) return;
-  Result<std::unique_ptr<core::Policy>> made = nullptr;
-  if (!shadow_spare_.empty()) {
-    made = std::move(shadow_spare_.back());
-    shadow_spare_.pop_back();
-  } else {
-    made = shadow_->make();
-  }
-  if (!made) return end_shadow(made.error().message);
-  device.candidate = std::move(*made);
-  if (!device.scheduler->begin_shadow(*device.candidate, limits(), now)) {
-    shadow_fault_ = store_.describe(*device.candidate).value("fault", "it said no");
-    end_shadow("it faulted at once");
+void Candidate::start(uint8_t gpu, core::TimeNs now) {
+  instances_[gpu].reset();
+  if (!running()) return;
+  Result<std::unique_ptr<core::Policy>> made = take_instance(*generation_, spare_);
+  if (!made) return end(made.error().message);
+  instances_[gpu] = std::move(*made);
+  if (!devices_.on(gpu).begin_shadow(*instances_[gpu], limits(), now)) {
+    fault_ = store_.describe(*instances_[gpu]).value("fault", "it said no");
+    end("it faulted at once");
   }
 }
 
-// What it found stays to be looked at.
-void Engine::end_shadow(const std::string& why) {
-  if (!shadow_running()) return;
-  shadow_end_ = why;
-  for (Device& device : devices_) {
-    if (!device.scheduler || !device.scheduler->shadow_is_over()) continue;
-    const core::ShadowReport report = *device.scheduler->shadow();
-    shadow_end_ = report.ended;
-    if (report.faulted) shadow_fault_ = store_.describe(*device.candidate).value("fault", "");
+void Candidate::end(const std::string& why) {
+  if (!running()) return;
+  end_ = why;
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (!scheduler || !scheduler->shadow_is_over()) continue;
+    const core::ShadowReport report = *scheduler->shadow();
+    end_ = report.ended;
+    if (!report.faulted) continue;
+    fault_ = store_.describe(*instances_[scheduler->config().device]).value("fault", "");
   }
-  const json told = shadow_json();
-  for (Device& device : devices_) {
-    if (device.scheduler) device.scheduler->end_shadow(shadow_end_);
-    device.candidate.reset();
+  const nlohmann::json told = json();
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (scheduler) scheduler->end_shadow(end_);
   }
-  shadow_spare_.clear();
-  told_shadow_ = told.dump(-1, ' ', false, json::error_handler_t::replace);
-  log_.info("policy_shadow_ended", {{"policy", shadow_->name},
-                                    {"hash", shadow_->hash},
-                                    {"why", shadow_end_},
-                                    {"fault", shadow_fault_}});
+  for (auto& instance : instances_) instance.reset();
+  spare_.clear();
+  told_ = told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  log_.info("policy_shadow_ended", {{"policy", generation_->name},
+                                    {"hash", generation_->hash},
+                                    {"why", end_},
+                                    {"fault", fault_}});
 }
 
-void Engine::check_shadow() {
-  for (Device& device : devices_) {
-    if (device.scheduler && device.scheduler->shadow_is_over()) return end_shadow("");
+void Candidate::check() {
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (scheduler && scheduler->shadow_is_over()) return end("");
   }
 }
 
-json Engine::shadow_json() const {
-  if (!shadow_) return nullptr;
-  if (!told_shadow_.empty()) return json::parse(told_shadow_);
-  json devices = json::array();
-  for (const Device& device : devices_) {
-    const auto report = device.scheduler ? device.scheduler->shadow() : std::nullopt;
+nlohmann::json Candidate::json() const {
+  if (!generation_) return nullptr;
+  if (!told_.empty()) return nlohmann::json::parse(told_);
+  nlohmann::json devices = nlohmann::json::array();
+  for (const auto& scheduler : devices_.schedulers()) {
+    const auto report = scheduler ? scheduler->shadow() : std::nullopt;
     if (!report) continue;
-    devices.push_back(server::shadow_json(*report));
-    devices.back()["device"] = device.scheduler->config().device;
-    devices.back()["policy"] = store_.describe(*device.candidate);
+    const uint8_t gpu = scheduler->config().device;
+    devices.push_back(shadow_json(*report));
+    devices.back()["device"] = gpu;
+    devices.back()["policy"] = store_.describe(*instances_[gpu]);
   }
-  return {{"name", shadow_->name},
-          {"path", shadow_->path},
-          {"hash", shadow_->hash},
-          {"live", {{"name", generation_.name}, {"generation", generation_.number}}},
-          {"ended", shadow_end_},
-          {"fault", shadow_fault_},
+  return {{"name", generation_->name},
+          {"path", generation_->path},
+          {"hash", generation_->hash},
+          {"live", {{"name", live_.name}, {"generation", live_.number}}},
+          {"ended", end_},
+          {"fault", fault_},
           {"devices", std::move(devices)}};
-}
-
-core::RunTimes Engine::runs_above() const {
-  core::RunTimes all;
-  for (const Device& device : devices_) {
-    if (!device.scheduler) continue;
-    const core::RunTimes of = device.scheduler->runs_above();
-    all.count += of.count;
-    all.took_us += of.took_us;
-    all.alone_us += of.alone_us;
-  }
-  return all;
 }
 
 }  // namespace heddle::server

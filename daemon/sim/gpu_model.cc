@@ -13,11 +13,13 @@ constexpr size_t kQueueSlack = 64;
 
 }  // namespace
 
-GpuModel::GpuModel(const GpuConfig& config) : config_(config), gpu_(room_of(config.sm_count)) {}
+GpuModel::GpuModel(const GpuConfig& config)
+    : config_(config), gpu_(room_of(ipc::SmCount(config.sm_count))) {}
 
-GpuModel::Room GpuModel::room_of(uint32_t sms) const {
-  return {sms * config_.threads_per_sm, sms * config_.registers_per_sm,
-          sms * config_.shared_bytes_per_sm, sms * config_.blocks_per_sm, sms};
+GpuModel::Room GpuModel::room_of(ipc::SmCount sms) const {
+  const uint32_t n = sms.get();
+  return {n * config_.threads_per_sm, n * config_.registers_per_sm, n * config_.shared_bytes_per_sm,
+          n * config_.blocks_per_sm, sms};
 }
 
 uint32_t GpuModel::blocks_per_sm(const KernelShape& kernel) const {
@@ -40,14 +42,14 @@ TimeNs GpuModel::alone_ns(const KernelShape& kernel) const {
   return waves(kernel) * kernel.block_ns;
 }
 
-size_t GpuModel::region_of(ClientIndex client, const SmSet& set) {
-  if (set.id == 0) return 0;
+size_t GpuModel::region_of(ClientIndex client, const Place& place) {
+  if (place.set.empty()) return 0;
   if (config_.mode == Mode::kMps) client = kNobody;
   const auto same = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) {
-    return r.client == client && r.id == set.id;
+    return r.client == client && r.set == place.set;
   });
   if (same != regions_.end()) return static_cast<size_t>(same - regions_.begin());
-  regions_.push_back({client, set.id, room_of(set.sms)});
+  regions_.push_back({client, place.set, room_of(place.sms)});
   return regions_.size() - 1;
 }
 
@@ -58,7 +60,7 @@ ClientIndex GpuModel::add_client(uint32_t sm_limit) {
   if (index == clients_.size()) clients_.emplace_back();
   clients_[index] = {};
   clients_[index].live = true;
-  clients_[index].room = room_of(sm_limit == 0 ? config_.sm_count : sm_limit);
+  clients_[index].room = room_of(ipc::SmCount(sm_limit == 0 ? config_.sm_count : sm_limit));
   return index;
 }
 
@@ -121,7 +123,8 @@ void GpuModel::forget(StreamIndex s) {
 OpId GpuModel::submit(TimeNs at, StreamIndex s, const Op& op) {
   assert(at == now_ || (at > now_ && next_event() >= at));
   assert(op.kind != OpKind::kKernel || blocks_per_sm(op.kernel) > 0);
-  assert(op.sms.id == 0 || (op.sms.sms > 0 && op.sms.sms <= config_.sm_count));
+  assert(op.place.set.empty() ||
+         (op.place.sms.get() > 0 && op.place.sms.get() <= config_.sm_count));
   if (at > now_) pass_time(at);
   Stream& stream = streams_[s];
   // Behind others of its stream it changes nothing, but what is over within rounding ends now.
@@ -250,7 +253,7 @@ void GpuModel::make_ready(StreamIndex s) {
   stream.unplaced = op.kernel.blocks;
   stream.phase_end = kNever;
   stream.head_priority = stream.priority + op.priority;
-  stream.region = region_of(stream.client, op.sms);
+  stream.region = region_of(stream.client, op.place);
   stream.needs = needs_of(stream);
   const auto behind = std::find_if(ready_.begin(), ready_.end(), [&](StreamIndex other) {
     return streams_[other].head_priority > stream.head_priority;

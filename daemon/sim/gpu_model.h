@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "daemon/sim/facts.h"
+#include "ipc/sm_set.h"
 
 namespace heddle::sim {
 
@@ -74,11 +75,11 @@ struct KernelShape {
   float saturation = 1;       // fill from which its SMs are busy, 0 to 1; 1: its blocks only wait
 };
 
-// Which SMs a launch may use, and how many these are: a Green Context's. Equal ids are the same
-// SMs, in whatever client; sets of different ids are taken to be disjoint. 0: all SMs.
-struct SmSet {
-  uint32_t id = 0;
-  uint32_t sms = 0;
+// Which SMs a launch may use, and how many these are: a Green Context's. Equal sets are the same
+// SMs, in whatever client; different ones are taken to be disjoint. Empty: all SMs.
+struct Place {
+  ipc::SmSet set{};
+  ipc::SmCount sms{};
 };
 
 enum class OpKind : uint8_t {
@@ -92,7 +93,7 @@ struct Op {
   int priority = 0;      // added to the stream's; CUDA's: lower numbers run first
   TimeNs delay_ns = 0;   // kDelay
   KernelShape kernel{};  // kKernel
-  SmSet sms{};           // kKernel: where its blocks may run
+  Place place{};         // kKernel: where its blocks may run
   OpId after{};          // starts no earlier than the completion of `after`
   uint64_t tag = 0;      // the caller's own, given back in notices
 };
@@ -165,7 +166,7 @@ class GpuModel {
 
   struct Room {  // free resources, summed over the SMs
     uint32_t threads = 0, registers = 0, shared_bytes = 0, blocks = 0;
-    uint32_t sms = 0;       // of the empty one
+    ipc::SmCount sms{};     // of the empty one
     uint64_t short_in = 0;  // the pass of place_blocks() in which a kernel found too little
   };
   struct Queued {
@@ -208,7 +209,7 @@ class GpuModel {
   };
   struct Region {
     ClientIndex client;  // kNobody: of all, under MPS
-    uint32_t id;         // SmSet's
+    ipc::SmSet set;      // Place's
     Room room;
     double fill = 0;  // part of it that running blocks hold
   };
@@ -220,8 +221,8 @@ class GpuModel {
     double fill;     // which part of the SMs that it may use it fills
   };
 
-  Room room_of(uint32_t sms) const;
-  size_t region_of(ClientIndex client, const SmSet& set);
+  Room room_of(ipc::SmCount sms) const;
+  size_t region_of(ClientIndex client, const Place& place);
   std::array<Room*, 3> rooms(const Stream& stream);  // of its head; the last ones may be missing
   TimeNs find_next() const;
   void settle(std::vector<Notice>& notices);
@@ -262,8 +263,8 @@ class GpuModel {
   std::vector<StreamIndex> active_;  // streams with work, in the order in which they got it
   std::vector<StreamIndex> ready_;   // kernels with unplaced blocks: priority, then first come
   std::vector<Cohort> cohorts_;
-  Room gpu_;                                       // under MPS everybody's blocks take from it too
-  std::vector<Region> regions_{{kNobody, 0, {}}};  // 0 stands for all SMs
+  Room gpu_;                                        // under MPS everybody's blocks take from it too
+  std::vector<Region> regions_{{kNobody, {}, {}}};  // 0 stands for all SMs
   double part_ns_ = 0;  // under MPS a clock: of n clients that have blocks, each has a part of 1/n
   uint32_t sharers_ = 0;  // so many have
   uint64_t pass_ = 0;

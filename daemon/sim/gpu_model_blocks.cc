@@ -20,9 +20,10 @@ GpuModel::Needs GpuModel::needs_of(const Stream& stream) const {
   n.registers = kernel.threads * kernel.registers;
   n.shared_bytes = kernel.shared_bytes;
   n.per_sm = blocks_per_sm(kernel);
-  n.wave = n.per_sm * (stream.region > 0 ? regions_[stream.region].room.sms : config_.sm_count);
+  n.wave =
+      n.per_sm * (stream.region > 0 ? regions_[stream.region].room.sms.get() : config_.sm_count);
   n.least = static_cast<double>(kernel.saturation);
-  const uint32_t most = n.per_sm * clients_[stream.client].room.sms;
+  const uint32_t most = n.per_sm * clients_[stream.client].room.sms.get();
   const uint32_t blocks = std::min({kernel.blocks, most, n.wave});
   n.alone = std::max(n.least, static_cast<double>(blocks) / n.wave);
   return n;
@@ -101,7 +102,7 @@ void GpuModel::take_room(const Stream& stream, uint32_t blocks) {
 // Of the stream's unplaced blocks.
 uint32_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) {
   const Needs& needs = stream.needs;
-  const uint32_t most = needs.per_sm * room.sms;
+  const uint32_t most = needs.per_sm * room.sms.get();
   uint32_t fit = std::min(stream.unplaced, room.blocks);
   fit = std::min(fit, most - std::min(most, stream.running));
   if (needs.threads > 0) fit = std::min(fit, room.threads / needs.threads);
@@ -114,7 +115,7 @@ uint32_t GpuModel::blocks_that_fit(const Stream& stream, const Room& room) {
 bool GpuModel::too_little(const Stream& stream, const Room& room) {
   const Needs& needs = stream.needs;
   return room.blocks == 0 || room.threads < needs.threads || room.registers < needs.registers ||
-         room.shared_bytes < needs.shared_bytes || stream.running >= needs.per_sm * room.sms;
+         room.shared_bytes < needs.shared_bytes || stream.running >= needs.per_sm * room.sms.get();
 }
 
 // A kernel that found too little room keeps those behind it out of that room, and of no other.
@@ -171,7 +172,7 @@ bool GpuModel::place(StreamIndex s, uint32_t blocks, std::vector<Notice>& notice
 
 // An SM is busy once a kernel's `saturation` of it is filled; from there on blocks share it. Since
 // block_ns is what they take with the kernel alone on the GPU, only what others add slows them: a
-// small kernel beside a large one much, the large one hardly. Blocks of an SmSet lie beside those
+// small kernel beside a large one much, the large one hardly. Blocks of an SM set lie beside those
 // of the same set and of launches that may run anywhere.
 void GpuModel::share_sms() {
   for (Region& region : regions_) region.fill = 0;
@@ -187,7 +188,7 @@ void GpuModel::share_sms() {
   }
   double everywhere = anywhere;
   for (size_t i = 1; i < regions_.size(); ++i) {
-    everywhere += regions_[i].fill * regions_[i].room.sms / config_.sm_count;
+    everywhere += regions_[i].fill * regions_[i].room.sms.get() / config_.sm_count;
   }
   StreamIndex of = kNone;
   double speed = 0;  // of all its blocks

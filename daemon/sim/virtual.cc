@@ -31,13 +31,14 @@ void copy_text(char (&out)[N], const std::string& text) {
 }
 
 // As the driver does: groups of 8 SMs, and what is left over, which is no less.
-core::SmGroups split(uint32_t sms) {
+core::SmGroups split(core::SmCount sms) {
   core::SmGroups groups{};
-  while (groups.count + 1U < core::kSmGroups && sms >= 2 * facts::kGroupSms) {
-    groups.sms[groups.count++] = facts::kGroupSms;
-    sms -= facts::kGroupSms;
+  uint32_t count = 0, left = sms.get();
+  for (; count + 1 < core::kSmGroups && left >= 2 * facts::kGroupSms; left -= facts::kGroupSms) {
+    groups.widths[count++] = facts::kGroupSms;
   }
-  groups.sms[groups.count++] = static_cast<uint8_t>(std::min<uint32_t>(sms, UINT8_MAX));
+  groups.widths[count++] = static_cast<uint8_t>(std::min<uint32_t>(left, UINT8_MAX));
+  groups.count = core::GroupCount(count);
   return groups;
 }
 
@@ -46,7 +47,7 @@ core::SmGroups split(uint32_t sms) {
 VirtualMachine::VirtualMachine(const core::Config& core, const GpuConfig& gpu,
                                const HostCosts& costs, bool managed)
     : config_(core),
-      groups_(split(gpu.sm_count)),
+      groups_(split(core::SmCount(gpu.sm_count))),
       costs_(costs),
       managed_(managed),
       scheduler_(core),
@@ -74,7 +75,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   e.attached.slowdown_max = static_cast<float>(spec.slowdown_max);
   e.attached.priority = static_cast<uint8_t>(spec.priority);
   e.attached.groups = groups_;
-  e.attached.partition = spec.sms.id;
+  e.attached.sm_set = spec.place.set;
   copy_text(e.attached.name, spec.name);
   copy_text(e.attached.label, spec.label);
   feed(e);
@@ -230,7 +231,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.free_streams = d.free_streams;
         c.epoch = d.epoch;
         c.launch_priority = d.launch_priority;
-        c.kept = d.partition;
+        c.window_set = d.sm_set;
         c.ring = d.ring;
         break;
       case core::DecisionKind::kHint:
@@ -245,7 +246,7 @@ void VirtualMachine::on_hint(ClientState& c, Kernel& k, const core::Decision& d)
   k.size = d.size;
   k.raised = d.raised;
   k.launch_priority = d.launch_priority;
-  c.sized |= d.size != 0 || d.raised || d.inside != 0;
+  c.sized |= d.size.get() != 0 || d.raised;
 }
 
 void VirtualMachine::on_grant(const core::Decision& d) {
@@ -267,8 +268,7 @@ void VirtualMachine::granted(const Alarm& alarm) {
   t.doing = Doing::kNothing;
   c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
   if (t.last_record != kNoRecord) records_[t.last_record].granted_by = t.grant.decider;
-  submit(alarm.thread, t.pending, core::Admission::kAsk, t.grant.launch_priority,
-         t.grant.partition);
+  submit(alarm.thread, t.pending, core::Admission::kAsk, t.grant.launch_priority, t.grant.sm_set);
   go_on(alarm.thread, now_ + costs_.launch_ns);
 }
 

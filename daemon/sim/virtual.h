@@ -34,7 +34,7 @@ struct ClientSpec {
   double slo_ms = 0;        // 0: none
   int stream_priority = 0;  // CUDA's, of all its streams
   uint32_t sm_limit = 0;    // GpuModel::add_client()'s
-  SmSet sms{};              // where its kernels run: a partition and its SMs
+  Place place{};            // where its kernels run
   double slowdown_max = 0;  // promised by its rule; 0: nothing
 };
 
@@ -89,8 +89,8 @@ struct LaunchRecord {
   TimeNs called = 0, started = 0, ended = 0;  // 0: not yet
   bool asked = false;
   bool self = false;  // the starvation bound let it go
-  uint32_t sms = 0;   // that its blocks may use,
-  uint32_t set = 0;   // and the groups that these are, 0: all
+  ipc::SmCount sms;   // that its blocks may use,
+  ipc::SmSet set;     // and the groups that these are, empty: all
   core::Decider granted_by = core::Decider::kBuiltin;
 };
 
@@ -198,7 +198,7 @@ class VirtualMachine {
     double predicted_us = 0;  // 0: no hint yet
     uint64_t launches = 0;    // that the core was told of
     bool quiet = false;
-    uint8_t size = 0;  // groups that the policy keeps it to, 0: all
+    ipc::GroupCount size;  // that the policy keeps it to, 0: all
     bool raised = false;
     int launch_priority = 0;
   };
@@ -212,7 +212,7 @@ class VirtualMachine {
     uint32_t epoch = 0;
     int launch_priority = 0;
     ipc::SmRing ring;
-    uint32_t kept = 0;  // the set of its window, 0: its own
+    ipc::SmSet window_set;  // empty: its own
     bool sized = false;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
     uint32_t in_flight = 0;     // launches submitted and not ended
@@ -253,7 +253,7 @@ class VirtualMachine {
   void take(std::span<const core::Decision> decisions);
   void on_grant(const core::Decision& decision);
   static void on_hint(ClientState& c, Kernel& k, const core::Decision& d);
-  uint32_t set_of(const ClientState& c, const Kernel& k) const;
+  ipc::SmSet set_of(const ClientState& c, const Kernel& k) const;
   void granted(const Alarm& alarm);
   void on_notice(const Notice& notice);
   void proceed(size_t thread);
@@ -264,7 +264,7 @@ class VirtualMachine {
   void ask(size_t thread, const Launch& launch);
   void self(size_t thread);
   void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
-              uint32_t partition);
+              ipc::SmSet set);
   bool is_free(const Thread& thread) const;
   bool sparse(const ClientState& client) const;
   void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);

@@ -109,17 +109,18 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   }
   if (asks) return ask(thread, launch);
   const bool by_credit = admission == Admission::kCredit;
-  const uint32_t set = set_of(c, k);
+  const core::SmSet set = set_of(c, k);
   const int priority = k.raised ? k.launch_priority : c.launch_priority;
   submit(thread, launch, admission, by_credit ? t.grant.launch_priority : priority,
-         by_credit && k.size == 0 ? t.grant.partition : set);
+         by_credit && k.size.get() == 0 ? t.grant.sm_set : set);
   go_on(thread, now_ + costs_.launch_ns);
 }
 
 // As the shim finds it: in a set of its kernel's size, within the window's.
-uint32_t VirtualMachine::set_of(const ClientState& c, const Kernel& k) const {
-  if (k.size == 0 || k.size >= groups_.count) return c.kept;
-  return ipc::ring_groups(k.size, c.ring, 0, c.kept != 0 ? c.kept : c.spec.sms.id, groups_.count);
+ipc::SmSet VirtualMachine::set_of(const ClientState& c, const Kernel& k) const {
+  if (k.size.get() == 0 || k.size >= groups_.count) return c.window_set;
+  const ipc::SmSet within = c.window_set.or_if_empty(c.spec.place.set);
+  return ipc::ring_groups(k.size, c.ring, 0, within, groups_.count);
 }
 
 // Each thread has a stream of its own.
@@ -193,7 +194,7 @@ void VirtualMachine::self(size_t thread) {
 }
 
 void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admission, int priority,
-                            uint32_t partition) {
+                            ipc::SmSet set) {
   Thread& t = threads_[thread];
   ClientState& c = clients_[t.client];
   Kernel& k = c.kernels[launch.kernel];
@@ -230,21 +231,21 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   op.kind = OpKind::kKernel;
   op.priority = priority;
   op.kernel = shape(k.spec, launch.us, k.waves);
-  op.sms = partition != 0 ? SmSet{partition, groups_.sms_of(partition)} : c.spec.sms;
+  op.place = set.empty() ? c.spec.place : Place{set, groups_.sms_of(set)};
   if (t.last_record != kNoRecord) {
-    records_[t.last_record].sms = op.sms.sms != 0 ? op.sms.sms : config_.sm_total;
-    records_[t.last_record].set = op.sms.id;
+    records_[t.last_record].sms = op.place.set.empty() ? config_.sm_total : op.place.sms;
+    records_[t.last_record].set = op.place.set;
   }
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
   if (!asked && told) feed(e);  // a grant is accounted already
 }
 
-// As the server allows it (Engine::need_not_tell), but for unmeasured tasks too, which here all
+// As the server allows it (Reports::need_not_tell), but for unmeasured tasks too, which here all
 // are: who records is told of everything.
 bool VirtualMachine::sparse(const ClientState& c) const {
   const bool all = !managed_ || witness_ != nullptr || hears_stopping_ || costs_.mark_all;
-  return !all && c.spec.sms.id == 0 && c.kept == 0 && !c.sized;
+  return !all && c.spec.place.set.empty() && c.window_set.empty() && !c.sized;
 }
 
 void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t last_kernel) {

@@ -72,9 +72,9 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(b.window_max_us);
       u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0)));
       u8(b.priority);
-      varint(b.partition);
-      varint(b.groups.count);
-      for (uint32_t i = 0; i < b.groups.count; ++i) varint(b.groups.sms[i]);
+      varint(b.sm_set.bits());
+      varint(b.groups.count.get());
+      for (uint32_t i = 0; i < b.groups.count.get(); ++i) varint(b.groups.widths[i]);
       text(b.name, strnlen(b.name, sizeof b.name));
       text(b.label, strnlen(b.label, sizeof b.label));
       break;
@@ -152,7 +152,7 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       varint(d.ask_seq);
       varint(d.thread);
       zigzag(d.launch_priority);
-      varint(d.partition);
+      varint(d.sm_set.bits());
       varint(d.credit_us);
       varint(d.epoch);
       break;
@@ -162,18 +162,18 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       zigzag(d.launch_priority);
       varint(d.window_us);
       varint(d.epoch);
-      varint(d.partition);
+      varint(d.sm_set.bits());
       varint(ipc::pack_ring(d.ring));
-      varint(d.sizes);
+      varint(d.sizes.bits());
       break;
     case core::DecisionKind::kHint:
       varint(d.kernel);
       f32(d.predicted_us);
       u8(d.measure);
-      u8(d.size);
+      u8(static_cast<uint8_t>(d.size.get()));
       u8(d.raised ? 1 : 0);
       zigzag(d.raised ? d.launch_priority : 0);
-      varint(d.inside);
+      varint(0);  // sizes inside a graph, once
       break;
   }
   return finish();
@@ -183,7 +183,7 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
   begin(kDevice, at, c.device);
   const std::string json = nlohmann::json{
       {"fresh", fresh},
-      {"sm_total", c.sm_total},
+      {"sm_total", c.sm_total.get()},
       {"mps", c.mps},
       {"switch_us", c.switch_us},
       {"idle_us", c.idle_us},

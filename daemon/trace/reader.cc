@@ -105,9 +105,10 @@ void read_attached(Fields& in, EventRecord& out) {
   out.introduced = (flags & 2) != 0;
   b.priority = in.u8();
   if (in.since(3)) {
-    b.partition = in.number<uint32_t>();
-    b.groups.count = static_cast<uint8_t>(in.varint(core::kSmGroups));  // 0 if it is more
-    for (uint32_t i = 0; i < b.groups.count; ++i) b.groups.sms[i] = in.number<uint8_t>();
+    b.sm_set = core::SmSet(in.number<uint32_t>());
+    const auto groups = static_cast<uint32_t>(in.varint(core::kSmGroups));  // 0 if it is more
+    b.groups.count = core::GroupCount(groups);
+    for (uint32_t i = 0; i < groups; ++i) b.groups.widths[i] = in.number<uint8_t>();
   }
   in.text(b.name);
   in.text(b.label);
@@ -206,7 +207,7 @@ void read_decision(Fields& in, Decision& d) {
       d.ask_seq = in.number<uint32_t>();
       d.thread = in.number<uint16_t>();
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      d.partition = in.number<uint32_t>();
+      d.sm_set = core::SmSet(in.number<uint32_t>());
       d.credit_us = in.number<uint32_t>();
       d.epoch = in.number<uint32_t>();
       return;
@@ -217,19 +218,19 @@ void read_decision(Fields& in, Decision& d) {
       d.window_us = in.number<uint32_t>();
       d.epoch = in.number<uint32_t>();
       if (!in.since(8)) return;
-      d.partition = in.number<uint32_t>();
+      d.sm_set = core::SmSet(in.number<uint32_t>());
       d.ring = ipc::unpack_ring(in.number<uint32_t>());
-      d.sizes = in.number<uint32_t>();
+      d.sizes = core::SetSizes(in.number<uint32_t>());
       return;
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
       if (in.since(2)) d.measure = in.u8(UINT8_MAX);
       if (!in.since(8)) return;
-      d.size = in.u8(core::kSmGroups);
+      d.size = core::GroupCount(in.u8(core::kSmGroups));
       d.raised = in.u8(1) != 0;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      if (in.since(9)) d.inside = in.number<uint64_t>();
+      if (in.since(9)) in.number<uint64_t>();  // sizes inside a graph, once
       return;
   }
 }
@@ -237,7 +238,7 @@ void read_decision(Fields& in, Decision& d) {
 core::Config config_of(const json& j, uint8_t device) {
   core::Config c;
   c.device = device;
-  c.sm_total = j.value("sm_total", c.sm_total);
+  c.sm_total = core::SmCount(j.value("sm_total", c.sm_total.get()));
   c.mps = j.value("mps", c.mps);
   c.switch_us = j.value("switch_us", c.switch_us);
   c.idle_us = j.value("idle_us", c.idle_us);

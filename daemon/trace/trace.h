@@ -12,7 +12,7 @@
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
-//                window_max_us flags:u8 priority:u8 partition groups, of each its sms, name:text
+//                window_max_us flags:u8 priority:u8 sm_set groups, of each its sms, name:text
 //                label:text
 //                flags: bit 0 fail_closed, bit 1 introduced
 //   kDetached, kTick             client
@@ -27,11 +27,11 @@
 //   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
 //                flags:u8               unmovable x 64 + kind x 16 + admission
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
-//   kGrant       client decider:u8 ask_seq thread launch_priority:signed partition credit_us epoch
-//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch partition ring
+//   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us epoch
+//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch sm_set ring
 //                sizes
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
-//                inside
+//                0: sizes inside a graph, until they went
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
@@ -40,9 +40,9 @@
 //   kEnd         records lost                   the file's records before it, of which kLost's sum
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
-// Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no partition and
+// Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
-// metrics, sizes, sets and slowdown_max, 8 no sizes inside graphs.
+// metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 

@@ -117,7 +117,7 @@ class Stage:
         """A shipped policy by name, or any by path."""
         source = pathlib.Path(policy)
         if not source.is_absolute():
-            source = POLICIES / f"{policy}.lua"
+            source = next(POLICIES.rglob(f"{policy}.lua"))
         shutil.copyfile(source, self.policies / "active.lua")
 
     def switch_policy(self, policy, refused=False):

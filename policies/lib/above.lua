@@ -1,5 +1,7 @@
 -- above.lua: who is more important than a launch, and whether it must wait for that alone.
 
+local min, max = math.min, math.max
+
 -- The priority of the most important active client; math.huge if there is none.
 local function top(g)
   local best = math.huge
@@ -24,12 +26,11 @@ local function goes_first(k, g, inflight_us_max)
   return false
 end
 
--- Predicted µs that the launch's thread may launch after it without asking: half of what may be in
--- flight, so that it asks again while the GPU still has work. The core gives less where the gap is
--- shorter, and none while somebody above is at work or anybody waits.
-local function credit(k, g, inflight_us_max)
-  local left = math.min(inflight_us_max - g.inflight_us, inflight_us_max / 2)
-  return math.max(0, left - k.predicted_us)
+-- Predicted µs that the thread of a launch of `us` may launch after it without asking: half of what
+-- may be in flight, so that it asks again while the GPU still has work. The core gives less where
+-- the gap is shorter, and none while somebody above is at work or anybody waits.
+local function credit(us, inflight_us, inflight_us_max)
+  return max(0, min(inflight_us_max - inflight_us, inflight_us_max / 2) - us)
 end
 
 return { top = top, has_window = has_window, goes_first = goes_first, credit = credit }

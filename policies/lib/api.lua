@@ -92,9 +92,9 @@
 ---@class Gpu
 ---@field index integer # the device's number
 ---@field sm_total integer # SMs
----@field sm_free integer # SMs that no launch in flight is fenced to
+---@field sm_free integer # SMs in no SM set of a launch in flight
 ---@field inflight_us number # predicted µs in flight below the highest active priority
----@field fenced_us number # of that, what is fenced under MPS, and so in nobody's way
+---@field fenced_us number # of that, what is on SM sets under MPS, and so in nobody's way
 ---@field switch_us number # µs that letting another client in costs
 ---@field mode string # "mps" or "timeslice"
 ---@field budget Budget # what those at work leave of each channel
@@ -141,7 +141,7 @@ function queue.insert(name, k, key) end
 ---@return Launch?
 function queue.peek(name, place) end
 
---- the least key, and among equals the longest predicted time that fits; none of a client with a fenced launch in flight
+--- the least key, and among equals the longest predicted time that fits; none of a client with a launch on an SM set in flight
 ---@return Launch?
 function queue.best_fit(name, us) end
 
@@ -161,7 +161,7 @@ function map.lru(name, options) end
 ---@return Map
 function map.array(name, options) end
 
---- at the top level: which SM sets processes make (SM_SIZES.md)
+--- at the top level: which SM sets processes make (REFERENCE.md, SM sets)
 function sm_set.family(options) end
 
 --- each client with a promise can afford the launch; else false and the channel that costs

@@ -8,7 +8,7 @@ namespace heddle::shim {
 bool Turn::stand_at_gate(const Launch& launch) {
   GateBook* const gates = in_.session().gates;
   if (gates == nullptr || window_us_ != ipc::kWindowGate || graph_ || launch.cooperative ||
-      partition_ != 0 || special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
+      !sm_set_.empty() || special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
       stream_->detoured.load(std::memory_order_relaxed)) {
     return false;
   }

@@ -32,7 +32,7 @@ constexpr int64_t kForeverNs = INT64_MAX / 2;
 // A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
 constexpr double kStarvedShare = 0.9;
 
-// Kernels that ran on the whole device after a partition refused them.
+// Kernels that ran on the whole device after an SM set refused them.
 constinit KernelSet unmovable;
 
 // Kernels behind which the host paused last time: a gap worth filling may follow. One that also
@@ -126,30 +126,27 @@ bool Turn::can_move(const Launch& launch) const {
   return may && has_lanes(*stream_) && !anything_captures();
 }
 
-// Into its partition, where that can be.
+// To its SM set, where that can be.
 [[gnu::always_inline]] inline void Turn::place(const Launch& launch) {
-  if (partition_ != 0 && !graph_) [[unlikely]]
+  if (!sm_set_.empty() && !graph_) [[unlikely]]
     begin_detours(*stream_);
   if (stream_->detoured.load(std::memory_order_relaxed)) [[unlikely]]
     turn_.emplace(stream_->turn);
   if (graph_) {
     choose_twin(launch);
-  } else if (partition_ != 0 && may_move(launch)) [[unlikely]] {
-    detour_.emplace(in_, *stream_, ref_, partition_);
+  } else if (!sm_set_.empty() && may_move(launch)) [[unlikely]] {
+    detour_.emplace(in_, *stream_, ref_, sm_set_);
   }
 }
 
 bool Turn::is_placed() const {
-  return lane() != nullptr || (twin_ != nullptr && member_for(stream_->device, partition_) != 0);
+  return lane() != nullptr || (twin_ != nullptr && !member_for(stream_->device, sm_set_).empty());
 }
 
 // A graph is where its executable was put: another one goes in its place.
 void Turn::choose_twin(const Launch& launch) {
-  const uint64_t inside =
-      special_.inside ? sizes_inside(in_, stream_->device, kernel_.index, partition_) : 0;
-  if ((partition_ == 0 && priority_ == 0 && inside == 0) || quiet_ || !has_lanes(*stream_)) return;
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device,
-                  {partition_, priority_, inside});
+  if ((sm_set_.empty() && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
+  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, {sm_set_, priority_});
 }
 
 void Turn::twin_refused(CUgraphExec exec) {
@@ -167,7 +164,7 @@ void Turn::stayed() { unmovable.add(kernel_.index); }
 
 void Turn::priority_refused() {
   unraised.add(kernel_.index);
-  in_.count_marker_error();
+  in_.count(&ipc::ClientMemory::Counters::marker_errors);
 }
 
 // The launch goes as it is, unmanaged.
@@ -207,7 +204,7 @@ void Turn::admit(const Launch& launch) {
   const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
   window_us_ = ipc::window_us(word);
   epoch_ = ipc::window_epoch(word);
-  partition_ = sized_set(launch);
+  sm_set_ = sized_set(launch);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
   if (kernel_.exempt || launch.exempt ||
@@ -240,11 +237,11 @@ void Turn::admit(const Launch& launch) {
 }
 
 // Where the launch runs unless a grant says otherwise.
-uint32_t Turn::sized_set(const Launch& launch) const {
+ipc::SmSet Turn::sized_set(const Launch& launch) const {
   const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
-  const uint32_t kept = window.partition.load(std::memory_order_relaxed);
-  if (special_.size == 0 || (!graph_ && !launch.may_move)) return kept;
-  return size_set(stream_->device, special_.size, window, kept);
+  const ipc::SmSet all(window.sm_set.load(std::memory_order_relaxed));
+  if (special_.size.get() == 0 || (!graph_ && !launch.may_move)) return all;
+  return size_set(stream_->device, special_.size, window, all);
 }
 
 // Adds up what the streams have outstanding. A thread that launches alone knows how much it has
@@ -287,12 +284,12 @@ bool Turn::in_free_stream() {
 bool Turn::use_credit(const Launch& launch) {
   Credit& credit = in_.thread().credit[stream_->device];
   if (credit.us < predicted_us_ || credit.epoch != epoch_ ||
-      (credit.partition != partition_ && !can_move(launch))) {
+      (credit.sm_set != sm_set_ && !can_move(launch))) {
     return false;
   }
   credit.us -= predicted_us_;
   priority_ = credit.priority;
-  if (special_.size == 0) partition_ = credit.partition;
+  if (special_.size.get() == 0) sm_set_ = credit.sm_set;
   return true;
 }
 
@@ -320,7 +317,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   if (reach_.seq == 0) take_number();
   place(launch);
   ipc::RecordFields fields = record(admission);
-  if ((partition_ | special_.size) != 0) [[unlikely]]
+  if ((sm_set_.bits() | special_.size.get()) != 0) [[unlikely]]
     fields.unmovable = !is_placed();
   if (admission == Admission::LEASE) {
     tell_launch(in_, before_, fields);
@@ -372,7 +369,7 @@ void Turn::ask(const Launch& launch) {
     ipc::slot_close(block, ask_seq_);
     in_.count(admission);
     place(launch);
-    if (fields.unmovable || partition_ == 0 || is_placed()) return;
+    if (fields.unmovable || sm_set_.empty() || is_placed()) return;
     fields.unmovable = true;  // after all: its twin is yet to be made, or its lane rests
     in_.post(fields);
   } else {
@@ -384,9 +381,9 @@ void Turn::ask(const Launch& launch) {
 
 void Turn::use_grant(const ipc::Grant& grant) {
   in_.thread().credit[stream_->device] = {static_cast<float>(grant.credit_us), grant.epoch,
-                                          grant.launch_priority, grant.partition};
+                                          grant.launch_priority, grant.sm_set};
   priority_ = grant.launch_priority;
-  partition_ = grant.partition;
+  sm_set_ = grant.sm_set;
 }
 
 // Waits until the ask is granted, or must not be waited for any longer; says which.
@@ -427,7 +424,7 @@ Admission Turn::wait(uint32_t seq) {
   if (stream_ == nullptr) return result;
   HEDDLE_FAULT_POINT("gate: launched, not recorded");
   const bool timed = pair_ >= 0;
-  if (partition_ != 0) [[unlikely]]
+  if (!sm_set_.empty()) [[unlikely]]
     come_back(result);
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
@@ -449,13 +446,13 @@ Admission Turn::wait(uint32_t seq) {
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
-  if (twin_ != nullptr) return in_.count_partition(launched);
+  if (twin_ != nullptr) return in_.count_on_sm_set(launched);
   if (moved && pair_ >= 0) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;
   }
-  if (moved && launched && !detour_->back()) in_.count_marker_error();
-  if (launched) in_.count_partition(moved);
+  if (moved && launched && !detour_->back()) in_.count(&ipc::ClientMemory::Counters::marker_errors);
+  if (launched) in_.count_on_sm_set(moved);
   detour_.reset();
 }
 

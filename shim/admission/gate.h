@@ -22,7 +22,7 @@ struct Launch {
   ipc::LaunchShape shape;
   bool graph = false;
   bool may_raise = false;  // its launch priority may be chosen
-  bool may_move = false;   // into a partition
+  bool may_move = false;   // to an SM set
   bool cooperative = false;
   bool exempt = false;  // must not be held back, nor measured
 };
@@ -68,7 +68,7 @@ class Turn {
   // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
   int priority() const { return priority_; }
 
-  // The stream of a partition, which launches instead; nullptr: the application's own.
+  // The stream of an SM set, which launches instead; nullptr: the application's own.
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
   // What a graph's launch launches instead; nullptr: the application's own.
@@ -110,11 +110,11 @@ class Turn {
   // Where the launch itself goes.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void place(const Launch& launch);
-  bool is_placed() const;  // in its partition
+  bool is_placed() const;  // on its SM set
   void choose_twin(const Launch& launch);
   void come_back(CUresult result);
   bool wants_marker();
-  uint32_t sized_set(const Launch& launch) const;
+  ipc::SmSet sized_set(const Launch& launch) const;
 
   Inside in_;
   const StreamRef ref_;
@@ -125,7 +125,7 @@ class Turn {
   Reach reach_{};
   uint32_t ask_seq_ = 0;  // or ticket
   int priority_ = 0;
-  uint32_t partition_ = 0;
+  ipc::SmSet sm_set_;
   ipc::Special special_;
   std::optional<Held> turn_;  // at a stream whose launches make detours
   std::optional<Detour> detour_;

@@ -21,7 +21,7 @@ namespace heddle::shim {
   const uint64_t word = window.word.load(std::memory_order_acquire);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   // What a Turn sees to.
-  const uint32_t more = get(window.partition) | get(control.header.bypass) |
+  const uint32_t more = get(window.sm_set) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
                         get(hint.special) | kernel.exempt;
   predicted_us_ = get(hint.predicted_us);

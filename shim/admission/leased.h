@@ -30,7 +30,7 @@ class Leased {
   // The driver refused the launch with that priority, and took it without.
   void priority_refused() {
     unraised.add(kernel_);
-    in_.count_marker_error();
+    in_.count(&ipc::ClientMemory::Counters::marker_errors);
   }
 
   // Called once, with what the driver said. Returns it.

@@ -173,7 +173,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned flag
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
 
-// Since 12.4: where they are missing there are no partitions.
+// Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
 CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
                                      CUdevResource* remaining, unsigned flags, unsigned min_count) noexcept;

@@ -22,7 +22,7 @@ void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority)
   config.attrs = room;
 }
 
-// Launches with a priority, into a partition, or both: `config` is the caller's own, with `room`.
+// Launches with a priority, to an SM set, or both: `config` is the caller's own, with `room`.
 // What the driver refuses goes without the priority, and once as the application made it.
 template <bool kPerThread, class Plain>
 CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
@@ -124,7 +124,7 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
-        break;  // a partition that is too small for it refuses it
+        break;  // an SM set that is too small for it refuses it
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.may_raise = launch.may_move = false;
         break;

@@ -48,14 +48,14 @@ CUresult reset_primary(CUdevice device, Real&& real) {
   const CUcontext context = primary_of(device);
   if (context != nullptr) context_ends(context);
   end_twins(device);
-  end_partitions(device);
+  end_sm_sets(device);
   retained_of(device).store(0, std::memory_order_relaxed);
   const CUresult result = real(device);
   if (context != nullptr && result == CUDA_SUCCESS) forget_context_memory(context);
   return result;
 }
 
-// Only the last release ends the context, and its events with it. Partitions hold it too, and must
+// Only the last release ends the context, and its events with it. SM sets hold it too, and must
 // go before; after one release too early its launches keep the whole device.
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
@@ -64,7 +64,7 @@ CUresult release_primary(CUdevice device, Real&& real) {
   const EventsRest rest;
   if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {
     end_twins(device);
-    end_partitions(device);
+    end_sm_sets(device);
   }
   const CUresult result = real(device);
   if (context != nullptr && !primary_is_active(device)) {
@@ -74,7 +74,7 @@ CUresult release_primary(CUdevice device, Real&& real) {
   return result;
 }
 
-// The first holder brings the context into being: partitions are made before anybody else gets it.
+// The first holder brings the context into being: SM sets are made before anybody else gets it.
 CUresult retain_primary(CUcontext* context, CUdevice device) {
   const auto real = HEDDLE_REAL(cuDevicePrimaryCtxRetain);
   if (!is_initialized()) return real(context, device);

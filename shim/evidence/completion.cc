@@ -43,7 +43,7 @@ void rest_events(Inside& in, StreamSlot& slot) {
       slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
     }
   }
-  in.count_marker_error();
+  in.count(&ipc::ClientMemory::Counters::marker_errors);
 }
 
 // True if an event may be placed now.
@@ -303,7 +303,7 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
       open.lead_us = idle ? led_us + kIdleBracketUs : kBusyBracketUs;
       return open.state.store(Pair::kRecorded, std::memory_order_release);
     }
-    if (placed == Placed::kFailed) in.count_marker_error();
+    if (placed == Placed::kFailed) in.count(&ipc::ClientMemory::Counters::marker_errors);
   }
   open.state.store(Pair::kFree, std::memory_order_release);
   slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);

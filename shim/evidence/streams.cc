@@ -186,7 +186,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   }
   slot.context = context;
   slot.green = !is_default && is_green(stream.handle);
-  if (slot.green) in.count_green_stream();
+  if (slot.green) in.count(&ipc::ClientMemory::Counters::green_streams);
   slot.device = device_of(context, current);
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);

@@ -43,7 +43,7 @@ struct Pair {
 struct alignas(64) StreamSlot {
   static constexpr uint32_t kMarkers = 8;
   static constexpr int kPairs = 8;
-  static constexpr uint32_t kLanes = 12;  // partitions that a device's launches may go to
+  static constexpr uint32_t kLanes = 12;  // SM sets that a device's launches may go to
 
   // What each launch reads and writes: one cache line.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out
@@ -67,7 +67,7 @@ struct alignas(64) StreamSlot {
 
   bool green = false;  // of a Green Context that the application made; constant as the context
 
-  // What runs for it in a partition (partition.h), by the partition's place. After one failed, when
+  // What runs for it on an SM set (contexts.h), by the set's place. After one failed, when
   // it may be tried again, and how long that was put off for.
   std::atomic<CUstream> lanes[kLanes] = {};
   std::atomic<int64_t> lanes_again_ns{0}, lanes_rest_ns{0};

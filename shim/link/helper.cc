@@ -430,7 +430,7 @@ void forget_parent() {
   forget_threads();
   forget_streams();
   forget_twins();
-  forget_partitions();
+  forget_sm_sets();
   forget_kernels();
   forget_rows();
   forget_memory();

@@ -13,6 +13,7 @@
 #include "shim/admission/rows.h"
 #include "shim/admission/unobserved.h"
 #include "shim/evidence/streams.h"
+#include "shim/link/check.h"
 
 namespace heddle::shim {
 
@@ -191,20 +192,20 @@ void Inside::report_launches() {
     counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
         without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
   }
+  if (broken_checks.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    broken_checks.fetch_sub(1, std::memory_order_relaxed);  // the others are next
+    count_graph(kBrokenChecks);
+  }
 }
 
-void Inside::count_marker_error() {
-  session_->client->counters.marker_errors.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Inside::count_green_stream() {
+void Inside::count(Counter counter) {
   if (session_ == nullptr) return;
-  session_->client->counters.green_streams.fetch_add(1, std::memory_order_relaxed);
+  (session_->client->counters.*counter).fetch_add(1, std::memory_order_relaxed);
 }
 
-void Inside::count_partition(bool into) {
+void Inside::count_on_sm_set(bool moved) {
   auto& counters = session_->client->counters;
-  (into ? counters.partitioned : counters.unpartitioned).fetch_add(1, std::memory_order_relaxed);
+  (moved ? counters.on_sm_set : counters.off_sm_set).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Inside::count_twin_launch() {

@@ -20,7 +20,7 @@ struct Credit {
   float us = 0;
   uint32_t epoch = 0;
   int32_t priority = 0;
-  uint32_t partition = 0;
+  ipc::SmSet sm_set{};
 };
 
 // Process-local half of a ThreadBlock; slot i uses ThreadBlock i and GrantSlot i of every session.
@@ -159,10 +159,11 @@ class Inside {
     const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);
     return ipc::window_us(word) != ipc::kWindowLease;
   }
-  void count_marker_error();
-  void count_green_stream();  // of a Green Context that the application made
-  // Counts one launch of a client with a partition: into it, or not.
-  void count_partition(bool into);
+  // Counts one of that; outside it does nothing.
+  using Counter = std::atomic<uint64_t> ipc::ClientMemory::Counters::*;
+  void count(Counter counter);
+  // Counts one launch that is to be on an SM set: on it, or not.
+  void count_on_sm_set(bool moved);
   void count_twin_launch();
   // One executable graph, by what became of it: a byte of Counters::graphs.
   void count_graph(unsigned fate) const;

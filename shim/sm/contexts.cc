@@ -23,21 +23,26 @@ struct Tie {
   CUevent out = nullptr;  // on the lane
 };
 
-// Of one device: its family, the smaller partitions first. Written where no other thread can launch
-// (make_family) or make a detour (end_partitions).
+// Of one device: its family, the smaller sets first. Written where no other thread can launch
+// (make_family) or make a detour (end_sm_sets).
 struct Pool {
   Spin primary_lock;
   std::atomic<uint32_t> count{0};  // groups of the device, while it has a family
   std::atomic<uint32_t> members{0};
   std::atomic<CUcontext> primary{nullptr};
-  std::atomic<uint32_t> groups[StreamSlot::kLanes] = {};
+  std::atomic<ipc::SmSet> sets[StreamSlot::kLanes] = {};
   CUgreenCtx contexts[StreamSlot::kLanes] = {};
   CUcontext plain[StreamSlot::kLanes] = {};  // the same as graphs know them; nullptr: not to be had
   Tie ties[ipc::kThreads];                   // by thread slot: each its own thread's
   // Lanes that ended streams left, by place: a handle of 47 bits, and above it the priority.
   std::atomic<uint64_t> spares[StreamSlot::kLanes][ipc::kStreams] = {};
+  std::atomic<uint32_t> small_lanes{0};  // that are there, of all places but the last
 };
 constinit Pool pools[ipc::kDevices] = {};
+
+// Lanes in smaller sets than the largest, which a rule's set is: each has up to 0.1 MiB of the
+// device (H100), and 256 streams under twelve sizes would have 3 072.
+constexpr uint32_t kSmallLanesMost = 128;
 
 // A stream whose lane failed stays on the whole device for so long, each time twice as long.
 constexpr int64_t kLaneRestMinNs = 10'000'000;
@@ -58,11 +63,11 @@ unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
   return count;
 }
 
-// The smallest member that holds the groups; kLanes if there is none.
-uint32_t place_of(const Pool& pool, uint32_t groups) {
+// The smallest member that holds the set; kLanes if there is none.
+uint32_t place_of(const Pool& pool, ipc::SmSet set) {
   const uint32_t members = pool.members.load(std::memory_order_acquire);
   for (uint32_t place = 0; place < members; ++place) {
-    if ((groups & ~pool.groups[place].load(std::memory_order_relaxed)) == 0) return place;
+    if ((set - pool.sets[place].load(std::memory_order_relaxed)).empty()) return place;
   }
   return StreamSlot::kLanes;
 }
@@ -80,6 +85,32 @@ CUstream lane_in(uint64_t spare) {
   return reinterpret_cast<CUstream>(spare & ((uint64_t{1} << kPriorityShift) - 1));
 }
 
+bool is_small(const Pool& pool, uint32_t place) {
+  return place + 1 < pool.members.load(std::memory_order_relaxed);
+}
+
+// nullptr if there are enough, or the driver would not make it: then its stream rests.
+CUstream make_lane(StreamSlot& slot, Pool& pool, uint32_t place) {
+  const bool small = is_small(pool, place);
+  if (small && pool.small_lanes.fetch_add(1) >= kSmallLanesMost) {
+    pool.small_lanes.fetch_sub(1);
+    return nullptr;
+  }
+  CUstream made = nullptr;
+  if (HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
+                                          slot.priority) == CUDA_SUCCESS) {
+    return made;
+  }
+  if (small) pool.small_lanes.fetch_sub(1);
+  rest_lanes(slot);
+  return nullptr;
+}
+
+void end_lane(Pool& pool, uint32_t place, CUstream lane) {
+  if (is_small(pool, place)) pool.small_lanes.fetch_sub(1);
+  HEDDLE_REAL(cuStreamDestroy_v2)(lane);
+}
+
 // The lane of a stream that is gone is kept for the next of its priority: drivers keep memory of
 // each Green Context's stream that was ever made (some 100 MiB of 12 000 streams on an H100).
 void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
@@ -92,7 +123,7 @@ void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
       return;
     }
   }
-  HEDDLE_REAL(cuStreamDestroy_v2)(lane);
+  end_lane(pool, place, lane);
 }
 
 // Only one in which nothing runs: that may wait for what the new stream is to launch. nullptr:
@@ -113,17 +144,13 @@ CUstream take_lane(Pool& pool, uint32_t place, int priority) {
   return nullptr;
 }
 
-// nullptr if the driver would not make it.
 CUstream lane_of(StreamSlot& slot, Pool& pool, uint32_t place) {
   CUstream lane = slot.lanes[place].load(std::memory_order_acquire);
   if (lane != nullptr) [[likely]]
     return lane;
   CUstream made = take_lane(pool, place, slot.priority);
-  if (made == nullptr &&
-      HEDDLE_REAL(cuGreenCtxStreamCreate)(&made, pool.contexts[place], CU_STREAM_NON_BLOCKING,
-                                          slot.priority) != CUDA_SUCCESS) {
-    return nullptr;
-  }
+  if (made == nullptr) made = make_lane(slot, pool, place);
+  if (made == nullptr) return nullptr;
   HEDDLE_FAULT_POINT("lane: made, not known");
   if (slot.lanes[place].compare_exchange_strong(lane, made)) return made;
   leave_lane(pool, place, made, slot.priority);  // another thread was sooner
@@ -148,35 +175,35 @@ bool has_tie(Tie& tie, CUcontext primary) {
 // ---- making -------------------------------------------------------------------------------------
 
 // Of `count` groups, what a client with these words is to have: the smaller ones first.
-uint32_t members_of(const ipc::DeviceWindow& window, unsigned count,
-                    uint32_t (&members)[StreamSlot::kLanes]) {
-  const uint32_t all = count < 32 ? (1U << count) - 1 : ~0U;
-  const uint32_t rule = window.partition.load(std::memory_order_relaxed) & all;
-  const uint32_t sizes = window.fence_sizes.load(std::memory_order_relaxed);
+uint32_t members_of(const ipc::DeviceWindow& window, ipc::GroupCount count,
+                    ipc::SmSet (&members)[StreamSlot::kLanes]) {
+  const ipc::SmSet all = ipc::SmSet::first(count);
+  const ipc::SmSet rule = ipc::SmSet(window.sm_set.load(std::memory_order_relaxed)) & all;
+  const ipc::SetSizes sizes(window.set_sizes.load(std::memory_order_relaxed));
   const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
   uint32_t found = 0;
-  const auto add = [&](uint32_t groups) {
+  const auto add = [&](ipc::SmSet set) {
     const auto end = members + found;
-    if (groups == 0 || groups == all || found == StreamSlot::kLanes) return;
-    if (std::find(members, end, groups) == end) members[found++] = groups;
+    if (set.empty() || set == all || found == StreamSlot::kLanes) return;
+    if (std::find(members, end, set) == end) members[found++] = set;
   };
-  for (uint32_t n = 1; n <= count; ++n) {
-    if ((sizes >> (n - 1) & 1) == 0) continue;
+  for (ipc::GroupCount n(1); n <= count; ++n) {
+    if (!sizes.has(n)) continue;
     for (uint32_t p = 0; p < std::max<uint32_t>(1, ring.positions); ++p) {
       add(ipc::ring_groups(n, ring, p, rule, count));
     }
   }
-  if (found == StreamSlot::kLanes) --found;  // a rule's partition is what its client always needs
+  if (found == StreamSlot::kLanes) --found;  // a rule's set is what its client always needs
   add(rule);
   return found;
 }
 
 CUgreenCtx make_context(CUdevice device, const CUdevResource (&groups)[kGroups], unsigned count,
-                        uint32_t members) {
+                        ipc::SmSet members) {
   CUdevResource chosen[kGroups];
   unsigned number = 0;
   for (unsigned i = 0; i < count; ++i) {
-    if ((members >> i & 1) != 0) chosen[number++] = groups[i];
+    if (members.has(i)) chosen[number++] = groups[i];
   }
   CUdevResourceDesc description = nullptr;
   CUgreenCtx context = nullptr;
@@ -226,10 +253,10 @@ CUcontext primary_of(CUdevice device) {
   return context;
 }
 
-size_t read_groups(CUdevice device, std::span<uint16_t> sms) {
+size_t read_groups(CUdevice device, std::span<uint16_t> widths) {
   CUdevResource groups[kGroups];
-  const size_t count = std::min<size_t>(split(device, groups), sms.size());
-  for (size_t i = 0; i < count; ++i) sms[i] = static_cast<uint16_t>(groups[i].sm.smCount);
+  const size_t count = std::min<size_t>(split(device, groups), widths.size());
+  for (size_t i = 0; i < count; ++i) widths[i] = static_cast<uint16_t>(groups[i].sm.smCount);
   return count;
 }
 
@@ -246,23 +273,23 @@ void count_queues(bool mps) {
 void make_family(CUdevice device, CUcontext primary) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   CUdevResource groups[kGroups];
-  uint32_t members[StreamSlot::kLanes] = {};
+  ipc::SmSet members[StreamSlot::kLanes];
   unsigned count = 0;
   uint32_t wanted = 0;
   {
     const Inside in;
     if (!in) return;
     const ipc::DeviceWindow& window = in.control().windows[device];
-    if ((window.partition.load(std::memory_order_relaxed) |
-         window.fence_sizes.load(std::memory_order_relaxed)) == 0) {
+    if ((window.sm_set.load(std::memory_order_relaxed) |
+         window.set_sizes.load(std::memory_order_relaxed)) == 0) {
       return;
     }
     if (!enough_queues) {
-      log_line("device %d: no partitions: set CUDA_DEVICE_MAX_CONNECTIONS=4", device);
+      log_line("device %d: no SM sets: set CUDA_DEVICE_MAX_CONNECTIONS=4", device);
       return;
     }
     count = split(device, groups);
-    wanted = members_of(window, count, members);
+    wanted = members_of(window, ipc::GroupCount(count), members);
   }
   const RelaxedCapture relaxed;
   Pool& pool = pools[device];
@@ -275,29 +302,26 @@ void make_family(CUdevice device, CUcontext primary) {
         HEDDLE_REAL(cuCtxFromGreenCtx)(&pool.plain[made], context) != CUDA_SUCCESS) {
       pool.plain[made] = nullptr;
     }
-    pool.groups[made++].store(members[i], std::memory_order_relaxed);
+    pool.sets[made++].store(members[i], std::memory_order_relaxed);
   }
   if (made != wanted) {
-    log_line("device %d: the driver made %u of %u partitions; launches for the others keep more",
+    log_line("device %d: the driver made %u of %u SM sets; launches for the others keep more",
              device, made, wanted);
   }
   pool.primary.store(primary, std::memory_order_relaxed);
   pool.count.store(count, std::memory_order_relaxed);
+  pool.small_lanes.store(0, std::memory_order_relaxed);
   pool.members.store(made, std::memory_order_release);
 }
 
 // ---- launching threads --------------------------------------------------------------------------
 
-uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept) {
-  const uint32_t count = pools[device].count.load(std::memory_order_relaxed);
-  if (size >= count) return kept;
+ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceWindow& window,
+                    ipc::SmSet within) {
+  const ipc::GroupCount count(pools[device].count.load(std::memory_order_relaxed));
+  if (size >= count) return within;
   const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
-  return ipc::ring_groups(size, ring, 0, kept, count);
-}
-
-uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition) {
-  const uint32_t kept = in.control().windows[device].partition.load(std::memory_order_relaxed);
-  return partition == kept ? in.hints(device).inside[kernel].load(std::memory_order_relaxed) : 0;
+  return ipc::ring_groups(size, ring, 0, within, count);
 }
 
 bool has_family(int device, CUcontext context) {
@@ -307,15 +331,16 @@ bool has_family(int device, CUcontext context) {
          context == pool.primary.load(std::memory_order_relaxed);
 }
 
-uint32_t member_for(int device, uint32_t groups) {
+ipc::SmSet member_for(int device, ipc::SmSet set) {
   const Pool& pool = pools[device];
-  const uint32_t place = groups != 0 ? place_of(pool, groups) : StreamSlot::kLanes;
-  return place != StreamSlot::kLanes ? pool.groups[place].load(std::memory_order_relaxed) : 0;
+  const uint32_t place = set.empty() ? StreamSlot::kLanes : place_of(pool, set);
+  if (place == StreamSlot::kLanes) return {};
+  return pool.sets[place].load(std::memory_order_relaxed);
 }
 
-CUcontext context_of(int device, uint32_t member) {
+CUcontext context_of(int device, ipc::SmSet member) {
   const Pool& pool = pools[device];
-  if (member == 0) return pool.primary.load(std::memory_order_relaxed);
+  if (member.empty()) return pool.primary.load(std::memory_order_relaxed);
   const uint32_t place = place_of(pool, member);
   return place != StreamSlot::kLanes ? pool.plain[place] : nullptr;
 }
@@ -328,16 +353,17 @@ bool has_lanes(const StreamSlot& slot) {
          slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
 }
 
-Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups)
+Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, ipc::SmSet set)
     : permit_(in), slot_(slot), from_(from) {
   if (!permit_ || !has_lanes(slot)) return;
   Pool& pool = pools[slot.device];
-  place_ = place_of(pool, groups);
+  place_ = place_of(pool, set);
   if (place_ == StreamSlot::kLanes) return;
   const RelaxedCapture relaxed;
   Tie& tie = pool.ties[in.thread().index];
   const CUstream lane = lane_of(slot, pool, place_);
-  bool left = lane != nullptr && has_tie(tie, slot.context) && record(tie.in, from);
+  if (lane == nullptr) return;
+  bool left = has_tie(tie, slot.context) && record(tie.in, from);
   HEDDLE_FAULT_POINT("detour: left, not awaited");
   left = left && await({lane, false}, tie.in);
   if (left) {
@@ -373,7 +399,7 @@ void end_lanes(StreamSlot& slot, bool gone) {
 }
 
 // Waits for what runs in them, as the end of the primary context would.
-void end_partitions(CUdevice device) {
+void end_sm_sets(CUdevice device) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   Pool& pool = pools[device];
   if (pool.members.load(std::memory_order_acquire) == 0) return;
@@ -403,7 +429,7 @@ void end_partitions(CUdevice device) {
   pool.primary.store(nullptr, std::memory_order_relaxed);
 }
 
-void forget_partitions() {
+void forget_sm_sets() {
   for (Pool& pool : pools) {
     pool.primary_lock.forget();
     for (auto& spares : pool.spares) {

@@ -1,21 +1,21 @@
-// Partitions: parts of a device's SMs, as Green Contexts beside its primary context (KRISP section
-// 4: kernel-scoped partition instances).
+// SM sets: parts of a device's SMs, as Green Contexts beside its primary context (KRISP section 4:
+// kernel-scoped partition instances).
 //
-// The driver splits a device into groups, alike in every process; a partition is a set of them, a
-// bit each, and 0 the whole device. A launch into a partition makes a detour: what the
-// application's stream holds so far is waited for by a stream of the partition, which launches and
-// is waited for in turn, so that the stream's order is kept, the default stream's too. Each stream
-// has its own stream in each partition, its lane: two that shared one would wait for each other.
+// The driver splits a device into groups, alike in every process; an SM set is some of them, and
+// the empty one the whole device. A launch on a set makes a detour: what the application's stream
+// holds so far is waited for by a stream of the set, which launches and is waited for in turn, so
+// that the stream's order is kept, the default stream's too. Each stream has its own stream on each
+// set, its lane: two that shared one would wait for each other.
 //
 // cuGreenCtxCreate waits for the kernels that the process has running, and what the process
 // launches meanwhile waits with it: beside a kernel that waits for another launch it would never
-// return. So a device's partitions are made as its primary context comes into being, before anybody
-// can launch there, and never later. They are the process's family: the partition of the client's
-// rule, and the sizes that a policy may keep single launches to. A launch for which the family has
-// no exact member goes into the next larger one, or keeps the whole device, counted. Lanes and
-// events wait for nothing: a launching thread makes them when it first needs them. Only streams of
-// primary contexts have lanes: another context is another address space, and streams of Green
-// Contexts that the application made have their SMs already.
+// return. So a device's SM sets are made as its primary context comes into being, before anybody
+// can launch there, and never later. They are the process's family: the set of the client's rule,
+// and the sizes that a policy may keep single launches to. A launch for which the family has no
+// exact member goes into the next larger one, or keeps the whole device, counted. Lanes and events
+// wait for nothing: a launching thread makes them when it first needs them. Only streams of primary
+// contexts have lanes: another context is another address space, and streams of Green Contexts that
+// the application made have their SMs already.
 //
 // A lane that waits takes one of the process's hardware queues, which streams share: what it waits
 // for may be behind it, and a program that writes a value for another stream hangs (seen on an H100
@@ -27,6 +27,7 @@
 
 #include <span>
 
+#include "ipc/sm_set.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
 
@@ -37,7 +38,7 @@ CUcontext primary_of(CUdevice device);
 bool primary_is_active(CUdevice device);
 
 // SMs of each group of a device, in the order of the bits. The number of groups; 0: it has none.
-size_t read_groups(CUdevice device, std::span<uint16_t> sms);
+size_t read_groups(CUdevice device, std::span<uint16_t> widths);
 
 // Held while the device's primary context may come into being.
 Spin& primary_lock(CUdevice device);
@@ -52,18 +53,17 @@ void count_queues(bool mps);
 
 // The device has a family, and this is its primary context.
 bool has_family(int device, CUcontext context);
-// The groups of the member that stands in for these, 0: the whole device.
-uint32_t member_for(int device, uint32_t groups);
-// Of that member, or with 0 the primary context; nullptr: the driver gives none.
-CUcontext context_of(int device, uint32_t member);
+// The member that stands in for the set, empty: the whole device.
+ipc::SmSet member_for(int device, ipc::SmSet set);
+// Of that member, or of the empty set the primary context; nullptr: the driver gives none.
+CUcontext context_of(int device, ipc::SmSet member);
 
-// The set of `size` groups within `kept` for a client with these words; `kept` if there is none.
-uint32_t size_set(int device, uint32_t size, const ipc::DeviceWindow& window, uint32_t kept);
+// The set of `size` groups within `within` for a client with these words; `within` if there is
+// none.
+ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceWindow& window,
+                    ipc::SmSet within);
 
-// Of the parts of a graph that is to run in `partition`: 0 where a grant said so.
-uint64_t sizes_inside(const Inside& in, int device, uint32_t kernel, uint32_t partition);
-
-// A launch of the stream can be moved into the device's partitions.
+// A launch of the stream can be moved to the device's SM sets.
 bool has_lanes(const StreamSlot& slot);
 
 // Events that tie streams together; false: the driver refused.
@@ -81,12 +81,12 @@ void look_until(Done&& done) {
   }
 }
 
-// A launch's way into a partition and back. On the caller's thread, who holds the stream's turn.
+// A launch's way to an SM set and back. On the caller's thread, who holds the stream's turn.
 // Captures wait until it is over (EventPermit), and so does the end of the primary context.
 class Detour {
  public:
-  // Makes the partition's stream wait for `from`. stream() is nullptr if the launch must stay.
-  Detour(const Inside& in, StreamSlot& slot, StreamRef from, uint32_t groups);
+  // Makes the set's stream wait for `from`. stream() is nullptr if the launch must stay.
+  Detour(const Inside& in, StreamSlot& slot, StreamRef from, ipc::SmSet set);
   Detour(const Detour&) = delete;
   Detour& operator=(const Detour&) = delete;
 
@@ -102,7 +102,7 @@ class Detour {
   StreamSlot& slot_;
   const StreamRef from_;
   CUstream lane_ = nullptr;
-  uint32_t place_ = 0;  // of the partition in the pool
+  uint32_t place_ = 0;  // of the set in the pool
   CUevent out_ = nullptr;
 };
 
@@ -112,8 +112,8 @@ void end_lanes(StreamSlot& slot, bool gone);
 
 // The device's primary context is about to go: its Green Contexts, which keep it, go first. No
 // thread is on a detour (EventsRest).
-void end_partitions(CUdevice device);
+void end_sm_sets(CUdevice device);
 
-void forget_partitions();  // in a forked child
+void forget_sm_sets();  // in a forked child
 
 }  // namespace heddle::shim

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "ipc/sm_set.h"
 #include "shim/driver/driver.h"
 #include "shim/sm/contexts.h"
 #include "shim/sm/twin_table.h"
@@ -16,7 +15,9 @@ constexpr uint32_t kNodesMost = 1 << 16;  // kernel nodes of all of them
 // A twin that was launched within this time is not given up for another executable's: a program
 // that goes through more graphs than there is room for would have each made anew in every round.
 constexpr int64_t kIdleNs = 5'000'000'000;
-constexpr int64_t kOwnIdleNs = 1'000'000'000;  // the same for one of the executable's own
+// The same for one of the executable's own. A search tries more sizes than it has twins, some
+// 50 ms each.
+constexpr int64_t kOwnIdleNs = 100'000'000;
 
 // The clone's kernels go to that context, and have that priority.
 CUresult put(CUgraphNode node, CUcontext context, int priority) {
@@ -33,28 +34,13 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
   return HEDDLE_REAL(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
 }
 
-// The context of each run of nodes; false if one is missing.
-bool find_contexts(const Inside& in, int device, uint32_t groups, uint64_t inside,
-                   CUcontext (&contexts)[ipc::kInsideRuns]) {
-  for (uint32_t run = 0; run < ipc::kInsideRuns; ++run) {
-    const uint32_t size = ipc::size_inside(inside, run, ipc::kInsideRuns);
-    const uint32_t set =
-        size != 0 ? size_set(device, size, in.control().windows[device], groups) : groups;
-    contexts[run] = context_of(device, member_for(device, set));
-    if (contexts[run] == nullptr) return false;
-  }
-  return true;
-}
-
-CUgraphExec make(const Inside& in, const Twinned& entry, uint64_t key, uint64_t inside) {
-  CUcontext contexts[ipc::kInsideRuns];
-  if (!find_contexts(in, entry.device, groups_of(key), inside, contexts)) return nullptr;
+CUgraphExec make(const Twinned& entry, uint64_t key) {
+  const CUcontext context = context_of(entry.device, set_of(key));
+  if (context == nullptr) return nullptr;
   CUgraphExec twin = nullptr;
   const int priority = priority_of(key);
-  uint64_t at = 0;
-  const CUresult result = for_each_kernel(entry.clone, [&](CUgraphNode node) {
-    return put(node, contexts[at++ * ipc::kInsideRuns / entry.nodes], priority);
-  });
+  const CUresult result =
+      for_each_kernel(entry.clone, [&](CUgraphNode node) { return put(node, context, priority); });
   uint64_t flags = entry.flags;
   if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (result != CUDA_SUCCESS ||
@@ -114,26 +100,22 @@ bool make_room(uint32_t nodes) {
 
 void make_wanted(const Inside& in, Twinned& entry) {
   const uint64_t key = entry.wanted_key.load(std::memory_order_acquire);
-  const uint64_t inside = entry.wanted_inside.load(std::memory_order_relaxed);
   for (const TwinSlot& slot : entry.twins) {
-    if (slot.is(key, inside)) return;
+    if (slot.is(key)) return;
   }
   TwinSlot& slot = oldest_of(entry);
   if (slot.key.load(std::memory_order_relaxed) != 0) {
-    // Sizes inside a graph are searched for, so that these change sooner.
-    const bool idle = inside != 0 || now_ns() - slot.used_ns > kOwnIdleNs;
-    if (!idle) return put_off(in, entry, GraphFate::kFull);
+    if (now_ns() - slot.used_ns <= kOwnIdleNs) return put_off(in, entry, GraphFate::kFull);
     if (!give_up(entry, slot)) return;  // the next launch wants it again
   }
   if (!make_room(entry.nodes)) return put_off(in, entry, GraphFate::kFull);
-  const CUgraphExec twin = has_tail_event(entry) ? make(in, entry, key, inside) : nullptr;
+  const CUgraphExec twin = has_tail_event(entry) ? make(entry, key) : nullptr;
   if (twin == nullptr) return put_off(in, entry, GraphFate::kRefused);
   ++twins_made;
   twin_nodes += entry.nodes;
   entry.rest_ns = 0;
   count(in, GraphFate::kTwin);
   slot.used_ns.store(now_ns(), std::memory_order_relaxed);
-  slot.inside.store(inside, std::memory_order_relaxed);
   slot.twin.store(twin, std::memory_order_relaxed);
   slot.key.store(key, std::memory_order_release);
 }
@@ -152,9 +134,11 @@ void make_twins() {
     const RelaxedCapture relaxed;
     const Held held(twins_lock);
     entry.wanted.store(false, std::memory_order_relaxed);
-    const CUcontext primary = context_of(entry.device, 0);
-    if (entry.exec.load(std::memory_order_relaxed) == nullptr || entry.clone == nullptr ||
-        primary == nullptr || HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
+    const CUcontext primary = context_of(entry.device, {});
+    const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
+        !holds(movable == (entry.clone != nullptr)) || !movable || primary == nullptr ||
+        HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
       continue;
     }
     make_wanted(in, entry);

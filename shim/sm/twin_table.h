@@ -8,24 +8,20 @@
 
 namespace heddle::shim {
 
-// What a twin is made for besides the sizes inside, as one word; 0: nothing.
+// What a twin is made for, as one word; 0: nothing.
 constexpr uint64_t key_of(TwinPlace at) {
-  return uint64_t{at.groups} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
+  return uint64_t{at.set.bits()} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
 }
-constexpr uint32_t groups_of(uint64_t key) { return static_cast<uint32_t>(key >> 8); }
+constexpr ipc::SmSet set_of(uint64_t key) { return ipc::SmSet(static_cast<uint32_t>(key >> 8)); }
 constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
 
 // A twin and what it was made for. Written by the helper, and by whoever ends the executable.
 struct TwinSlot {
   std::atomic<uint64_t> key{0};  // 0: free
-  std::atomic<uint64_t> inside{0};
   std::atomic<CUgraphExec> twin{nullptr};
   std::atomic<int64_t> used_ns{0};  // when a launch took it last
 
-  bool is(uint64_t wanted, uint64_t sizes) const {
-    return key.load(std::memory_order_acquire) == wanted &&
-           inside.load(std::memory_order_relaxed) == sizes;
-  }
+  bool is(uint64_t wanted) const { return key.load(std::memory_order_acquire) == wanted; }
 };
 
 struct Twinned {
@@ -37,7 +33,7 @@ struct Twinned {
   std::atomic<uint32_t> launching{0};             // a twin; meanwhile the helper gives none up
   // What a launch wants, of the helper.
   std::atomic<bool> wanted{false};
-  std::atomic<uint64_t> wanted_key{0}, wanted_inside{0};
+  std::atomic<uint64_t> wanted_key{0};
   // After a refusal: when the next may be tried, and how long that was put off for.
   std::atomic<int64_t> again_ns{0};
   int64_t rest_ns = 0;

@@ -2,8 +2,7 @@
 //
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
 // with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
-// executable of the same nodes, each kernel's in the context of a partition and at that priority.
-// All nodes have the same partition, or each run of them its own (ipc::size_inside).
+// executable of the same nodes, each kernel's in the context of an SM set and at that priority.
 // The twin is launched in the executable's place, into the application's own stream.
 //
 // twins.cc is what a launch and an update do, twin_maker.cc what the helper thread does, and
@@ -26,6 +25,7 @@
 
 #include "shim/driver/calls.h"
 #include "shim/evidence/streams.h"
+#include "shim/link/check.h"
 #include "shim/link/inside.h"
 
 namespace heddle::shim {
@@ -41,12 +41,12 @@ enum class GraphFate : uint8_t {
   kRefused,      // the driver refused a twin, or its launch
   kFull,         // there was no room for a further one
 };
+static_assert(static_cast<unsigned>(GraphFate::kFull) < kBrokenChecks);
 
 // Where the nodes of a twin run.
 struct TwinPlace {
-  uint32_t groups = 0;  // the partition, 0: all SMs
-  int priority = 0;     // 0: the nodes' own
-  uint64_t inside = 0;  // sizes within the partition (ipc::size_inside), 0: all of it
+  ipc::SmSet set{};  // empty: all SMs
+  int priority = 0;  // 0: the nodes' own
   bool operator==(const TwinPlace&) const = default;
 };
 

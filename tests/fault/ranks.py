@@ -77,8 +77,8 @@ def run_all(mode):
     beside = [job for job in JOBS if job[2]]
 
     def body():
-        policies = sorted(path.stem for path in stage.POLICIES.glob("*.lua")
-                          if not path.stem.endswith("_test"))
+        policies = sorted(path.stem for path in stage.POLICIES.rglob("*.lua")
+                          if path.parent.name != "lib" and not path.stem.endswith("_test"))
         where.start_daemon(policies[0])
         for policy in policies:
             if policy != policies[0]:

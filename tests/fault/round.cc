@@ -96,10 +96,7 @@ void note_kernel(Stage::Ran& ran, uint64_t id) {
 Stage::Stage() {
   char name[] = "/tmp/heddle-fault-XXXXXX";
   folder_ = mkdtemp(name);
-  fs::create_directory(at("policies"));
-  for (const auto& entry : fs::directory_iterator(HEDDLE_POLICIES)) {
-    if (entry.path().extension() == ".lua") fs::copy(entry.path(), at("policies"));
-  }
+  fs::copy(HEDDLE_POLICIES, at("policies"), fs::copy_options::recursive);
   std::ofstream(at("policies/coin.lua")) << kCoin;
   std::ofstream(at("policies/hold.lua")) << kHold;
   std::ofstream(at("policies/fences.lua")) << kFences;

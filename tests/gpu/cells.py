@@ -226,7 +226,7 @@ class Cell:
             "clients": len(mine),
             "granted": sum(d["granted"] for c in mine for d in c["devices"]),
             "launches": sum(d["launches"] for c in mine for d in c["devices"]),
-            "partitioned": sum(c["counters"]["partitioned"] for c in mine),
+            "partitioned": sum(c["counters"]["on_sm_set"] for c in mine),
             "counters": [client["counters"] for client in mine],
         }
 

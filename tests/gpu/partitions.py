@@ -65,7 +65,7 @@ class Rates:
             mine = [clients[job.name] for job in jobs]
             return {"per_s": [round(rate, 1) for rate in per_s],
                     "sms": [c["sm_count"] for c in mine],
-                    "unpartitioned": [c["counters"]["unpartitioned"] for c in mine]}
+                    "unpartitioned": [c["counters"]["off_sm_set"] for c in mine]}
         finally:
             for job in jobs:
                 job.stop()

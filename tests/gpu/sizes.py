@@ -9,6 +9,7 @@ bare and under experiments/cycle.lua, under MPS: leased, where all kernels' size
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -69,12 +70,8 @@ class Sizes:
     def with_policy(self):
         """The shipped policies and this one."""
         both = self.folder / "policies"
-        both.mkdir()
-        for source in [*self.daemon.shipped.glob("*.lua"), *self.daemon.shipped.glob("lib/*.lua"),
-                       POLICY]:
-            target = both / ("lib" if source.parent.name == "lib" else "") / source.name
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(source.read_bytes())
+        shutil.copytree(self.daemon.shipped, both)
+        shutil.copy(POLICY, both)
         return both
 
     def cell(self, name, condition):

@@ -46,8 +46,8 @@ class Collect(unittest.TestCase):
         # Each job alone on three sizes and on all SMs, and both beside each other four times.
         self.assertEqual(len(result["samples"]), 2 * (3 + 1 + 4))
         counters = result["rounds"][0]["clients"].values()
-        self.assertTrue(all(c["partitioned"] > 0 for c in counters), counters)
-        self.assertTrue(all(c["unpartitioned"] == 0 for c in counters), counters)
+        self.assertTrue(all(c["on_sm_set"] > 0 for c in counters), counters)
+        self.assertTrue(all(c["off_sm_set"] == 0 for c in counters), counters)
         self.check_paces(self.folder / "csv")
         predicted = subprocess.run(
             [DIST / "bin/heddle", "--json", "plan", "predict", "--data", self.folder / "csv"],

@@ -11,13 +11,14 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 from runner import BENCH, DIST, ROOT, alive
 
 CELL = ("--sim", "--victims", "resnet152", "--antagonists", "copy", "--block-s", "0.3", "--runs",
         "10", "--blocks", "2")
-MIX = ROOT / "bench/scenarios/mixes/resnet152_training.toml"
+SCENARIOS = ROOT / "bench/scenarios"
 
 
 class Promise(unittest.TestCase):
@@ -67,6 +68,16 @@ class Promise(unittest.TestCase):
         self.assertIn("on the simulated GPU", text)
         self.assertIn("| `mps` | 0 of 2 |", text)
 
+    def test_learn_leaves_a_profile_of_each_program(self):
+        profiles = self.folder / "profiles"
+        profiles.mkdir()
+        self.call(BENCH, "learn", SCENARIOS / "promise.toml", "--pair", "resnet152_copy", "--sweep",
+                  "--device", "sim", "--profiles", profiles)
+        found = [tomllib.loads(path.read_text()) for path in profiles.glob("*.toml")]
+        self.assertEqual(len(found), 2)
+        for profile in found:
+            self.assertTrue(all("us_on_4" in kernel["metrics"] for kernel in profile["kernel"]))
+
     def slowdown(self, row):
         alone, beside = (sum(b["mean_us"] for b in row["blocks"] if b["kind"] == kind) / count
                          for kind, count in (("alone", 3), ("beside", 2)))
@@ -76,16 +87,15 @@ class Promise(unittest.TestCase):
         return sum(b["others"][0] for b in row["blocks"] if b["kind"] == "beside")
 
     def test_a_mix_gives_its_job_the_promise_of_its_file(self):
-        self.call(BENCH, "run", MIX, "--device", "sim", "--skip-outputs", "--repetitions", "1",
-                  "--block-s", "0.6", "--policies", "ipc_budget@mps", "--baselines", "mps",
+        self.call(BENCH, "run", SCENARIOS / "mixes.toml", "--pair", "resnet152_training",
+                  "--device", "sim", "--skip-outputs", "--repetitions", "1", "--block-s", "0.6",
+                  "--policies", "ipc_budget@mps", "--baselines", "mps",
                   "--json", self.folder / "m.json")
         result = json.loads((self.folder / "m.json").read_text())
         self.assertEqual(result["errors"], [])
         h = {row: result["figures"][row]["jobs"]["H"]["mean_over_alone"]["value"]
              for row in ("mps", "ipc_budget@mps")}
         self.assertLess(h["ipc_budget@mps"], h["mps"] - 0.1)
-        text = self.call(sys.executable, ROOT / "bench/mixes.py", self.folder / "m.json")
-        self.assertIn("resnet152_training (simulated)", text)
 
 
 if __name__ == "__main__":

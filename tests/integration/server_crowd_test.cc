@@ -36,10 +36,10 @@ TEST_F(ServerTest, RefusedAllocationsAreInTheLogNowAndThen) {
   ::testing::internal::CaptureStderr();
   auto lines = std::make_unique<server::Log>(server::LogLevel::kWarning);
   {
-    server::ProfileStore profiles("", *lines);
+    server::ProfileStore profiles("", {});
     server::Engine engine(config_, *store_, profiles, *lines);
     server::Identity who;
-    who.id = engine.next_id();
+    who.id = engine.roster.next_id();
     who.pid = 42;
     who.terms.memory = "1GiB";
     auto made = server::Client::make(who);

@@ -37,19 +37,19 @@ TEST_F(ServerTest, AClientIsKeptOnTheSmsThatItAskedFor) {
   FakeClient high(config_.socket, {.priority = 0, .sms = "25%-100%"});
   FakeClient low(config_.socket, {.priority = 9, .sms = "25%"});
   FakeClient old(config_.socket, {.priority = 9, .sms = "25%", .splits = false});
-  EXPECT_EQ(low.control().windows[3].partition, 0xfu) << "from the start, on every device";
+  EXPECT_EQ(low.control().windows[3].sm_set, 0xfu) << "from the start, on every device";
   high.post(0, {});
   ASSERT_TRUE(eventually([&] {
     high.post(0, {});
     return high.window() == ipc::kWindowLease && low.window() == ipc::kWindowGate;
   }));
-  EXPECT_EQ(high.control().windows[0].partition, 0xfff0u) << "where nothing is gated too";
-  EXPECT_EQ(low.control().windows[0].partition, 0xfu);
-  EXPECT_EQ(old.control().windows[0].partition, 0u);
+  EXPECT_EQ(high.control().windows[0].sm_set, 0xfff0u) << "where nothing is gated too";
+  EXPECT_EQ(low.control().windows[0].sm_set, 0xfu);
+  EXPECT_EQ(old.control().windows[0].sm_set, 0u);
   high.complete_all(0);
   low.ask(0, 1);
   ASSERT_TRUE(low.wait_granted(0, 1));
-  EXPECT_EQ(low.control().grants[0].partition, 0xfu);
+  EXPECT_EQ(low.control().grants[0].sm_set, 0xfu);
   for (const auto& client : ps()) {
     const bool splits = client["id"] != old.attached().client_id;
     EXPECT_EQ(client["sm_count"], !splits ? 0 : client["priority"] == 0 ? 100 : 32);

@@ -1,5 +1,5 @@
 // Today's daemon and a shim of protocol 1's first build, which knows nothing of unobserved
-// launches, rows, partitions and fail-closed clients.
+// launches, rows, SM sets and fail-closed clients.
 #include <bit>
 
 #include "tests/integration/first_build.h"

@@ -177,7 +177,7 @@ TEST_F(SparseTest, NobodyIfTheAdministratorSaysSo) {
   EXPECT_FALSE(sparse(client));
 }
 
-TEST_F(UnobservedTest, NobodyWhoHasAPartition) {
+TEST_F(UnobservedTest, ClientWithAnSmSetIsTold) {
   start();
   FakeClient client(config_.socket, {.priority = 0, .sms = "50%"});
   EXPECT_TRUE(stays_observed(client));

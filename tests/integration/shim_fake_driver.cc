@@ -343,17 +343,16 @@ static const char* after(const char* prefix, const void* graph) {
 }
 // What the nodes of the last clone were given. Each executable keeps what it was instantiated with.
 FAKE std::atomic<int> fake_graph_groups;    // of the last executable that was launched; 0: all
-FAKE std::atomic<int> fake_graph_moved;     // of its nodes, those that are not on all
 FAKE std::atomic<int> fake_graph_priority;  // likewise
 FAKE std::atomic<int> fake_clones;          // alive
 FAKE std::atomic<int> fake_execs;           // alive
-FAKE std::atomic<int> fake_no_twin;         // nonzero: no executable of a partition is launched
-std::atomic<int> fake_graph_groups{0}, fake_graph_moved{0}, fake_graph_priority{0}, fake_clones{0},
-    fake_execs{0}, fake_no_twin{0};
-static std::atomic<int> node_groups{0}, nodes_moved{0}, node_priority{0};
+FAKE std::atomic<int> fake_no_twin;         // nonzero: no executable of an SM set is launched
+std::atomic<int> fake_graph_groups{0}, fake_graph_priority{0}, fake_clones{0}, fake_execs{0},
+    fake_no_twin{0};
+static std::atomic<int> node_groups{0}, node_priority{0};
 struct Instantiated {
   std::atomic<uint64_t> exec;
-  std::atomic<int> groups, moved, priority;
+  std::atomic<int> groups, priority;
 };
 static Instantiated instantiated[64];
 FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long flags) {
@@ -361,7 +360,6 @@ FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned l
   Instantiated& place = instantiated[made / 16 % 64];
   place.exec = made;
   place.groups = node_groups.exchange(0);
-  place.moved = nodes_moved.exchange(0);
   const bool own = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   place.priority = own ? node_priority.load() : 0;
   ++fake_execs;
@@ -379,7 +377,6 @@ FAKE CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_
   if (params->func != nullptr) return CUDA_SUCCESS;  // then the context is ignored
   const auto context = reinterpret_cast<uint64_t>(params->ctx);
   node_groups = context < kContextStep ? static_cast<int>(context) : 0;
-  nodes_moved += context < kContextStep ? 1 : 0;
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID,
@@ -424,7 +421,6 @@ FAKE CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   const Instantiated& place = instantiated[handle / 16 % 64];
   if (fake_no_twin != 0 && place.groups != 0) return CUDA_ERROR_UNKNOWN;
   fake_graph_groups = place.exec == handle ? place.groups.load() : -1;
-  fake_graph_moved = place.moved.load();
   fake_graph_priority = place.priority.load();
   return launch(stream);
 }

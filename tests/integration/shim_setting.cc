@@ -175,8 +175,8 @@ ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
 }
 
 void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int launch_priority,
-                       uint32_t thread, uint32_t partition) {
-  const ipc::Grant answer{credit_us, ask.epoch, partition, launch_priority};
+                       uint32_t thread, uint32_t sm_set) {
+  const ipc::Grant answer{credit_us, ask.epoch, ipc::SmSet(sm_set), launch_priority};
   ipc::GrantSlot& slot = control_->grants[thread];
   ipc::slot_answer(slot, ask.ask_seq, answer);
   ipc::slot_fence();

@@ -43,7 +43,7 @@ class FakeDaemon {
   // Waits until the thread in that slot asks; the record. Fails the test after 5 s.
   ipc::RecordFields wait_for_ask(uint32_t thread = 0);
   void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
-             uint32_t thread = 0, uint32_t partition = 0);
+             uint32_t thread = 0, uint32_t sm_set = 0);
   std::vector<Registration> registrations();
   uint64_t rings(int timeout_ms = 0);  // of the doorbell since the last call
   bool rung(int timeout_ms = 0) { return rings(timeout_ms) != 0; }

@@ -7,15 +7,16 @@
 namespace heddle::shim_test {
 namespace {
 
+constexpr ipc::GroupCount kTwo(2);
 constexpr uint32_t kFirstTwo = 0b011, kLastTwo = 0b110;  // of the fake device's three groups
 
 class ShimSize : public Shim {
  protected:
-  // An application whose family is the set of two groups, where the ring says.
-  void start_sized(Application& app, ipc::SmRing ring = {}) {
+  // An application whose family is the set of two groups, or of these sizes, where the ring says.
+  void start_sized(Application& app, ipc::SmRing ring = {}, uint32_t sizes = 0b10) {
     start(app, kLease);
     predict(10);
-    daemon_.control().windows[0].fence_sizes = 0b10;
+    daemon_.control().windows[0].set_sizes = sizes;
     daemon_.control().windows[0].ring = ipc::pack_ring(ring);
     app("retain");
     app("set fake_noting 1");
@@ -35,7 +36,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
   Application app(environment());
   start_sized(app);
   EXPECT_FALSE(moved(app, "launch 64")) << "no size yet";
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64")) << "the very next launch";
   EXPECT_EQ(app("get fake_groups"), std::to_string(kLastTwo));
   tell({});
@@ -45,7 +46,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
 TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   daemon_.control().windows[0].word = ipc::pack_window(7, 1'000'000);
   EXPECT_TRUE(moved(app, "launch 64"));
 }
@@ -53,7 +54,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
 TEST_F(ShimSize, TheSetLiesWhereTheAnchorSays) {
   Application app(environment());
   start_sized(app, {.anchor = 1});
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64"));
   EXPECT_EQ(app("get fake_groups"), std::to_string(kFirstTwo));
 }
@@ -64,10 +65,28 @@ TEST_F(ShimSize, ASizeAtSeveralPositionsIsMadeAtEach) {
   EXPECT_EQ(app("get fake_green_contexts"), "3");
 }
 
+// Each lane has memory of the device; only the largest set's, which a rule's is, are for all.
+TEST_F(ShimSize, ManyStreamsHaveFewLanesInSmallSets) {
+  Application app(environment());
+  start_sized(app, {}, 0b11);
+  app("set fake_noting 0");
+  for (const uint8_t size : {uint8_t{1}, uint8_t{2}}) {
+    tell({.size = size});
+    for (int i = 0; i < 200; ++i) app("launch " + std::to_string(64 + 8 * i));
+  }
+  EXPECT_EQ(app("get fake_lanes_made"), "328");
+  for (int i = 0; i < 200; ++i) app("destroy " + std::to_string(64 + 8 * i));
+  app("set fake_noting 1");
+  app("launch 64");
+  EXPECT_EQ(app("ops").find("launch 64,"), std::string::npos)
+      << "streams that come have the lanes of those that went";
+  EXPECT_EQ(app("get fake_lanes_made"), "328");
+}
+
 TEST_F(ShimSize, CooperativeKernelsStay) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_FALSE(moved(app, "coop 64"));
 }
 
@@ -106,13 +125,13 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   start_sized(app);
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(stays(app)) << "nobody asked for anything";
-  tell({.size = 2});
+  tell({.size = kTwo});
   records(wire::Kind::GRAPH);
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const auto told = records(wire::Kind::GRAPH);
   EXPECT_TRUE(told.front().unmovable) << "its twin was yet to be made";
   EXPECT_FALSE(told.back().unmovable);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   tell({.raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, 0, -5));
@@ -125,56 +144,23 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
   EXPECT_EQ(app("get fake_clones"), "0");
 }
 
-TEST_F(ShimTwins, RunsOfItsNodesHaveSizesOfTheirOwn) {
+TEST_F(ShimTwins, FifthPlaceTakesThatOfTheTwinThatIsIdleForLongest) {
   Application app(environment());
   start_sized(app);
-  EXPECT_EQ(app("graph_make_many"), "0");
-  const auto moved_to = [&](uint64_t sizes, const char* nodes) {
-    for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = sizes;
-    tell({.inside = true});
-    for (int i = 0; i < 2'000; ++i) {
-      EXPECT_EQ(app("graph_run"), "0");
-      if (app("get fake_graph_moved") == nodes) return true;
-      usleep(1'000);
-    }
-    return false;
-  };
-  EXPECT_TRUE(moved_to(0x2, "94")) << "the first sixteenth of 1 500";
-  EXPECT_EQ(app("get fake_graph_groups"), "0") << "the last node";
-  EXPECT_TRUE(moved_to(0x2000'0000'0000'0000, "93"));
-  EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));
-  EXPECT_TRUE(moved_to(0x22, "188"));
-  EXPECT_TRUE(moved_to(0x222, "282"));
-  EXPECT_TRUE(moved_to(0x2222, "375")) << "an older one gives up its place";
-  EXPECT_TRUE(moved_to(0x222'2222, "657"));
+  EXPECT_EQ(app("graph_make"), "0");
+  for (int priority = -1; priority >= -5; --priority) {
+    tell({.raised = true, .launch_priority = priority});
+    EXPECT_TRUE(comes_to(app, 0, priority));
+  }
   EXPECT_LE(std::stoi(app("get fake_execs")), 6) << "four twins, and one that is given up";
-  tell({});
-  EXPECT_TRUE(comes_to(app, 0, 0)) << "the application's own";
   EXPECT_EQ(app("graph_end"), "0");
   EXPECT_EQ(app("get fake_execs"), "0");
-}
-
-TEST_F(ShimTwins, AGrantsSetIsForAllOfTheGraph) {
-  Application app(environment());
-  start_sized(app);
-  EXPECT_EQ(app("graph_make_many"), "0");
-  for (int i = 0; i < 8; ++i) daemon_.control().hints[0].inside[i] = 0x2;
-  tell({.inside = true});
-  daemon_.control().windows[0].word = kGate;
-  for (int i = 0; i < 2'000; ++i) {
-    app.send("graph_run");
-    daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kLastTwo);
-    EXPECT_EQ(app.receive(), "0");
-    if (app("get fake_graph_moved") == "1500") break;
-    usleep(1'000);
-  }
-  EXPECT_EQ(app("get fake_graph_moved"), "1500");
 }
 
 TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   const auto launch_until = [&](auto done) {
     for (int n = 0; n < 20'000 && !done(); ++n) {
       EXPECT_EQ(app("graph_run"), "0");
@@ -195,7 +181,7 @@ TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
 TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(app("graph_make"), "0");
     EXPECT_TRUE(comes_to(app, kLastTwo, 0)) << i;
@@ -205,7 +191,7 @@ TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
 TEST_F(ShimTwins, ItsChildrenMoveToo) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make_child"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
 }
@@ -213,7 +199,7 @@ TEST_F(ShimTwins, ItsChildrenMoveToo) {
 TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   int fate = 1;
   for (const char* make : {"graph_make_alloc", "graph_make_device", "graph_make_coop"}) {
     EXPECT_EQ(app(make), "0");
@@ -226,7 +212,7 @@ TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
 TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   EXPECT_EQ(app("graph_update"), "0");
@@ -238,7 +224,7 @@ TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
 TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   for (uint64_t update = 1; update <= 16; ++update) {
@@ -253,7 +239,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
 TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   for (int i = 0; i < 1'000 && count(4) == 0; ++i) EXPECT_EQ(app("graph_update_all"), "0");
   EXPECT_EQ(count(4), 1U);
@@ -269,7 +255,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
 TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   app("set fake_no_twin 1");
@@ -285,17 +271,17 @@ TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
 TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   EXPECT_EQ(daemon_.client().counters.twin_launches, 1U);
-  tell({.size = 2, .raised = true, .launch_priority = -5});
+  tell({.size = kTwo, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
   app("set fake_no_twin 1");
   EXPECT_EQ(app("graph_run"), "0");
   app("set fake_no_twin 0");
   EXPECT_EQ(count(5), 1U);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_run"), "0");
   EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo)) << "at once";
 }
@@ -304,7 +290,7 @@ TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
 TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const auto told = [&](const char* launch) {
@@ -318,7 +304,7 @@ TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
   EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "the executable itself";
   app("set fake_stream_lives 1");
   EXPECT_EQ(told("graph_run 72"), "wait 72,launch 72,record 72,") << "another one's handle by now";
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_update_all"), "0");
   EXPECT_EQ(told("graph_run 64"), "wait 64,launch 64,record 64,") << "an update changes no order";
   EXPECT_EQ(app("graph_update"), "0");
@@ -328,7 +314,7 @@ TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
 TEST_F(ShimTwins, WhereNoEventIsBehindATwinTheThreadLooksUntilItIsDone) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   const int looks = std::stoi(app("get fake_stream_looks"));
@@ -388,7 +374,7 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
 TEST_F(ShimTwins, TheyEndWithTheirContext) {
   Application app(environment());
   start_sized(app);
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
   app("release");
@@ -430,7 +416,7 @@ TEST_F(ShimSize, ASizeThatNoSetOfTheProcessHasLeavesTheLaunchWhereItIs) {
   predict(10);
   app("retain");
   app("set fake_noting 1");
-  tell({.size = 2});
+  tell({.size = kTwo});
   EXPECT_FALSE(moved(app, "launch 64"));
 }
 

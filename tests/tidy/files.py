@@ -26,8 +26,6 @@ LONG_FILES = {
     "shim/driver/entry_points.inc": "generated: one line per driver entry point",
     "policies/lib/api.lua": "generated: one line per field",
 }
-# Longer READMEs: the policy guide is a reference.
-LONG_READMES = {"policies/README.md"}
 
 # What is measured stays as far as a table needs it.
 RESULTS = "bench/results"
@@ -54,7 +52,7 @@ def lengths(path, text):
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS_MAX:
                 yield f"{name}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"
-    if path.name == "README.md" and len(path.parts) > 1 and name not in LONG_READMES:
+    if path.name == "README.md" and len(path.parts) > 1:
         if len(lines) > README_LINES_MAX:
             yield f"{name}: {len(lines)} lines; a README is one screen ({README_LINES_MAX})"
 
@@ -66,6 +64,24 @@ def stale_names(path, text):
     for name in re.findall(r"`([a-z][\w./-]*/[\w./-]*)`", text):
         if name.split("/")[0] in ENTRIES and not (tree.ROOT / name).exists():
             yield f"{path}: names {name}, which is not there"
+
+
+def anchors(text):
+    """What `#...` of a link may name, as code hosts make it of headings."""
+    heads = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def dead_links(path, text):
+    if path.suffix != ".md":
+        return
+    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = tree.ROOT / path.parent / name if name else tree.ROOT / path
+        if not target.exists():
+            yield f"{path}: links to {link}, which is not there"
+        elif anchor and anchor not in anchors(target.read_text()):
+            yield f"{path}: links to {link}: no such heading"
 
 
 def entries():
@@ -97,6 +113,7 @@ def shape():
             continue
         problems += lengths(path, text)
         problems += stale_names(path, text)
+        problems += dead_links(path, text)
         for number, line in enumerate(text.splitlines(), 1):
             if HOSTS.search(line):
                 problems.append(f"{path}:{number}: names a registry host")

@@ -1,4 +1,4 @@
-"""bench/blast_radius.py's outcomes, and a trial with mock programs: python3 -m unittest."""
+"""tests/gpu/blast_radius.py's outcomes, and a trial with mock programs: python3 -m unittest."""
 
 import sys
 import tempfile
@@ -6,8 +6,7 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
 import blast_radius  # noqa: E402
 
@@ -45,7 +44,7 @@ class Trials(unittest.TestCase):
     def run_trial(self, name):
         with tempfile.TemporaryDirectory() as folder:
             options = SimpleNamespace(sim=True, dist=Path(folder), program=[
-                sys.executable, BENCH / "workloads/mock_blast.py"])
+                sys.executable, blast_radius.BENCH / "workloads/mock_blast.py"])
             setting = blast_radius.Setting(name, Path(folder), options)
             setting.start()
             try:

@@ -39,7 +39,7 @@ class Joining final : public Policy {
     }
     if (view.priority <= top) return true;
     if (gpu.comparing(view.priority)) return false;
-    return every_us > 0 ? view.wait_us >= every_us : gpu.budget_fits(waiting_, 0).fits;
+    return every_us > 0 ? view.wait_us >= every_us : gpu.budget_fits(waiting_, {}).fits;
   }
   LaunchId waiting_ = 0;
 };
@@ -192,7 +192,7 @@ class BudgetLoopTest : public CoreTest {
   std::minstd_rand random_{1};  // the same each time
 };
 
-// vgg19 beside resnet50, as graphs: bench/results/promise/h100-graphs.json. What a launch adds to
+// vgg19 beside resnet50, as graphs: bench/results/tables/graphs-beside.json. What a launch adds to
 // the run that it goes in says little of what it adds to the next.
 TEST_F(BudgetLoopTest, NoHistoryMakesAGraphFree) {
   for (const double every_us : {0., 7000., 20'000., 25'000., 28'000., 40'000.}) {

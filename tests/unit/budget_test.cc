@@ -242,7 +242,7 @@ class BudgetTest : public CoreTest {
       DispatchVerdict verdict;
       verdict.result = HookResult::kDecided;
       if (!gpu.launch(waiting, view)) return verdict;
-      last = gpu.budget_fits(waiting, 0);
+      last = gpu.budget_fits(waiting, {});
       slowdown = gpu.slowdown(kVictim);
       dram_left = gpu.channel_left(Channel::kDram);
       if (last.fits) verdict.run = waiting;

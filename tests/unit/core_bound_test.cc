@@ -264,13 +264,13 @@ TEST_F(BoundTest, NoLaunchPriorityPutsAnybodyFirstWhereTheGpuIsTimeSliced) {
   EXPECT_NEAR(important().added_us_max, kDefaultUs + 140, 1);
 }
 
-TEST_F(BoundTest, WhatIsFencedIsInNobodysWayUnderMps) {
+TEST_F(BoundTest, LaunchOnAnSmSetIsInNobodysWayUnderMps) {
   for (const bool mps : {true, false}) {
     Config config;
     config.mps = mps;
     config.launch_priorities = false;  // so that it counts in full, not by its waves
     begin(config);
-    granted_partition(24);
+    granted_set(24);
     now_ += kUs;
     post(1);
     EXPECT_EQ(important().gaps_filled, mps ? 0u : 1u);

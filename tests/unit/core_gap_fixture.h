@@ -1,5 +1,5 @@
 // Client 1 has gaps, and client 2 work for them, under a policy that lets it go: what the tests of
-// credit, of fences and of the bound share.
+// credit, of SM sets and of the bound share.
 #pragma once
 
 #include "tests/unit/core_fixture.h"
@@ -40,7 +40,7 @@ struct Giving : Policy {
 class GapTest : public CoreTest {
  protected:
   // Client 1 (Q0) has gaps of 1 500 µs, and one has just begun; client 2 (Q9) has work for it.
-  void begin(Config config = {}, uint32_t partition = 0, bool splits = true) {
+  void begin(Config config = {}, uint32_t sm_set = 0, bool splits = true) {
     reset(config);
     policy_.open = true;
     bool ok = false;
@@ -50,9 +50,9 @@ class GapTest : public CoreTest {
     e.attached = {};
     e.attached.task = 2;
     e.attached.priority = 9;
-    e.attached.partition = partition;
+    e.attached.sm_set = SmSet(sm_set);
     if (splits) {  // an H200
-      e.attached.groups = {16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
+      e.attached.groups = {GroupCount(16), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
     }
     step(e);
     kernel(1, 0, 11);
@@ -79,10 +79,10 @@ class GapTest : public CoreTest {
   void credit(ClientId id, uint16_t thread = 0) {
     step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
   }
-  uint32_t granted_partition(uint32_t sm) {
-    policy_.verdict.sm = sm;
+  uint32_t granted_set(uint32_t sm) {
+    policy_.verdict.sm = SmCount(sm);
     ask(2);
-    return grants_.back().partition;
+    return grants_.back().sm_set.bits();
   }
   // The marker behind what client 2 was granted, but the last so many, is seen, while a thread of
   // it waits, or none.

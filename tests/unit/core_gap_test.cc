@@ -1,4 +1,4 @@
-// What is let into a gap beyond one launch at a time: credit and fences.
+// What is let into a gap beyond one launch at a time: credit and SM sets.
 #include <gtest/gtest.h>
 
 #include "tests/unit/core_gap_fixture.h"
@@ -133,26 +133,26 @@ TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
   EXPECT_NEAR(policy_.gpu.inflight_us, 3 * kDefaultUs, 1);
 }
 
-TEST_F(GapTest, AFenceIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
+TEST_F(GapTest, AnSmSetIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
   begin();
-  EXPECT_EQ(granted_partition(24), 0xe000u) << "12 + 8 + 8";
-  EXPECT_EQ(core_->stats().fenced, 1u);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(granted_set(24), 0xe000u) << "12 + 8 + 8";
+  EXPECT_EQ(core_->stats().on_set, 1u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u - 28);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u - 28);
   EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1) << "132 blocks on 28 SMs: five waves";
   now_ += 480 * kUs;
   Event e(EventKind::kCompleted, now_, 2);
   e.done = {stream_seq_[2] - 1, 480, 0, Evidence::kMarker};
   step(e);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
   EXPECT_NEAR(hint_[0], 480 / 5, 1);
 }
 
-TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
+TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   measure_[0] = 1;  // client 2's
   int timed = 0;
   for (; measure_[0] != 0 && timed < 1000; ++timed) {
@@ -163,7 +163,7 @@ TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
   EXPECT_EQ(timed, 128);
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
   EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
-  policy_.verdict.sm = 0;
+  policy_.verdict.sm = SmCount(0);
   ask(2);
   now_ += 90 * kUs;
   seen(90);
@@ -171,19 +171,19 @@ TEST_F(GapTest, AKernelThatIsOnlyEverFencedIsNotTimedForEver) {
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
+TEST_F(GapTest, WorkOnAnSmSetUnderMpsHoldsUpItsOwnClientAlone) {
   for (const bool mps : {true, false}) {
     Config config;
     config.mps = mps;
     policy_.open = true;
     begin(config);
     attach(3, 9);
-    granted_partition(24);
+    granted_set(24);
     policy_.open = false;
     ask(2);
-    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is fenced ends";
+    EXPECT_EQ(policy_.fit.client, 0u) << "it would begin when what is on SM sets ends";
     EXPECT_NEAR(policy_.gpu.inflight_us, 5 * kDefaultUs, 1);
-    EXPECT_NEAR(policy_.gpu.fenced_us, mps ? 5 * kDefaultUs : 0, 1);
+    EXPECT_NEAR(policy_.gpu.on_sets_us, mps ? 5 * kDefaultUs : 0, 1);
     ask(3);
     EXPECT_EQ(policy_.fit.client, 3u);
   }
@@ -191,48 +191,48 @@ TEST_F(GapTest, FencedWorkUnderMpsHoldsUpItsOwnClientAlone) {
 
 TEST_F(GapTest, GroupsThatNoDeviceHasTakeNoMoreThanThereIs) {
   Config config;
-  config.sm_total = 16;
+  config.sm_total = SmCount(16);
   begin(config);
-  granted_partition(100);
+  granted_set(100);
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 0u);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 0u);
 }
 
-TEST_F(GapTest, AFenceLiesWithinWhatTheRuleGives) {
+TEST_F(GapTest, AnSmSetLiesWithinWhatTheRuleGives) {
   begin({}, 0x00ff);
-  EXPECT_EQ(granted_partition(16), 0x00c0u);
-  EXPECT_EQ(granted_partition(100), 0x00ffu) << "all that it has leaves the others out";
-  EXPECT_EQ(core_->stats().unfenced, 0u);
+  EXPECT_EQ(granted_set(16), 0x00c0u);
+  EXPECT_EQ(granted_set(100), 0x00ffu) << "all that it has leaves the others out";
+  EXPECT_EQ(core_->stats().off_set, 0u);
 }
 
-TEST_F(GapTest, NothingIsFencedWhereNobodySaidHowTheDeviceSplits) {
+TEST_F(GapTest, NoLaunchHasAnSmSetWhereNobodySaidHowTheDeviceSplits) {
   begin({}, 0, false);
-  EXPECT_EQ(granted_partition(24), 0u);
-  EXPECT_FALSE(policy_.asked.fenceable);
-  EXPECT_EQ(core_->stats().unfenced, 1u);
+  EXPECT_EQ(granted_set(24), 0u);
+  EXPECT_FALSE(policy_.asked.movable);
+  EXPECT_EQ(core_->stats().off_set, 1u);
 }
 
-TEST_F(GapTest, KernelsAndGraphsAreFencedUnlessTheyCannotMove) {
+TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   begin();
-  policy_.verdict.sm = 24;
+  policy_.verdict.sm = SmCount(24);
   for (const LaunchKind kind : {LaunchKind::kKernel, LaunchKind::kGraph}) {
     for (const bool unmovable : {false, true}) {
       Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
       e.launch.kind = kind;
       e.launch.unmovable = unmovable;
       step(e);
-      EXPECT_EQ(grants_.back().partition == 0, unmovable);
-      EXPECT_EQ(policy_.asked.fenceable, !unmovable);
+      EXPECT_EQ(grants_.back().sm_set.empty(), unmovable);
+      EXPECT_EQ(policy_.asked.movable, !unmovable);
     }
   }
-  EXPECT_EQ(core_->stats().fenced, 2u);
-  EXPECT_EQ(core_->stats().unfenced, 2u);
+  EXPECT_EQ(core_->stats().on_set, 2u);
+  EXPECT_EQ(core_->stats().off_set, 2u);
 }
 
-TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoSmSet) {
   begin_mps();
-  granted_partition(24);
+  granted_set(24);
   Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
   stayed.launch.stream_seq = --stream_seq_[2];
   stayed.launch.ask_seq = 1;
@@ -241,25 +241,25 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoFence) {
   EXPECT_EQ(core_->stats().crossed, 0u) << "its grant was used";
   policy_.open = false;
   ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free, 132u);
-  EXPECT_EQ(policy_.gpu.fenced_us, 0);
+  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
+  EXPECT_EQ(policy_.gpu.on_sets_us, 0);
   now_ += 90 * kUs;
   seen(90);
   EXPECT_TRUE(core_->outlook(2, now_, 0).duration_timed) << "on all SMs";
   EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
 }
 
-TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoFence) {
+TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoSmSet) {
   begin_mps();
   policy_.verdict.credit_us = 1000;
-  granted_partition(24);
+  granted_set(24);
   Event e = launch(EventKind::kPosted, 2, Admission::kCredit);
   e.launch.unmovable = true;
   step(e);
   policy_.open = false;
   ask(2, 1);
   EXPECT_NEAR(policy_.gpu.inflight_us, 6 * kDefaultUs, 1);
-  EXPECT_NEAR(policy_.gpu.fenced_us, 5 * kDefaultUs, 1) << "what was granted alone";
+  EXPECT_NEAR(policy_.gpu.on_sets_us, 5 * kDefaultUs, 1) << "what was granted alone";
 }
 
 }  // namespace

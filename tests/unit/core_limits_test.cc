@@ -14,7 +14,7 @@ Work work_of(uint64_t number) {
   work.seq = number;
   work.posted_at = static_cast<TimeNs>(number);
   work.predicted_us = 2;
-  work.fence = number % 2 == 0 ? 1 : 0;
+  work.sm_set = SmSet(number % 2 == 0 ? 1 : 0);
   return work;
 }
 
@@ -28,7 +28,7 @@ TEST(OutstandingTest, TheOldestMakesRoomAndEachStreamKeepsItsOrder) {
     EXPECT_EQ(out.seq, n);
   }
   EXPECT_EQ(all.predicted_us(), 2.0 * kMax);
-  EXPECT_EQ(all.fenced_us(), kMax);
+  EXPECT_EQ(all.on_sets_us(), kMax);
   uint64_t taken = 0;
   for (uint16_t stream = 0; stream < 3; ++stream) {
     uint64_t last = 0;
@@ -40,7 +40,7 @@ TEST(OutstandingTest, TheOldestMakesRoomAndEachStreamKeepsItsOrder) {
   }
   EXPECT_EQ(taken, kMax);
   EXPECT_TRUE(all.empty());
-  EXPECT_EQ(all.predicted_us() + all.fenced_us(), 0);
+  EXPECT_EQ(all.predicted_us() + all.on_sets_us(), 0);
   for (uint64_t n = 0; n < kMax; ++n) ASSERT_FALSE(all.add(work_of(n), out)) << "room again";
 }
 

@@ -265,7 +265,9 @@ class Random : public Policy {
   WindowVerdict client_idle(Gpu& gpu, ClientId id) override { return window(gpu, id); }
   WindowVerdict client_update(Gpu& gpu, ClientId id) override { return window(gpu, id); }
   bool hears_updates() const override { return true; }
-  KernelVerdict kernel_init(Gpu&, const LaunchView&) override { return {HookResult::kDecided, 8}; }
+  KernelVerdict kernel_init(Gpu&, const LaunchView&) override {
+    return {HookResult::kDecided, SmCount(8)};
+  }
   bool hears_kernels() const override { return true; }
   bool hears_running() const override { return true; }
   bool hears_stopping() const override { return true; }

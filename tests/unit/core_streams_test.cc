@@ -1,5 +1,5 @@
 // A window bounds what a client queues, not what its streams run side by side; and the sizes of
-// fences.
+// SM sets.
 #include "daemon/model/sm_groups.h"
 #include "tests/unit/core_fixture.h"
 
@@ -60,11 +60,13 @@ TEST_F(StreamsTest, TheBoundCountsALaunchInEachStreamThatTheClientUses) {
 
 TEST(SmGroups, ASizeIsTheNextLargerOfThoseThatProcessesArePreparedFor) {
   SmGroups groups{};
-  groups.count = 16;
-  for (int i = 0; i < 16; ++i) groups.sms[i] = i < 15 ? 8 : 12;
-  const auto sms = [&](uint32_t wanted, uint32_t within = 0) {
-    const uint32_t size = groups.size_for(wanted, kFenceSizes, {}, within);
-    return size == 0 ? 0 : groups.sms_of(ipc::ring_groups(size, {}, 0, within, groups.count));
+  groups.count = GroupCount(16);
+  for (int i = 0; i < 16; ++i) groups.widths[i] = i < 15 ? 8 : 12;
+  const auto sms = [&](uint32_t wanted, uint32_t in = 0) {
+    const SmSet within(in);
+    const GroupCount size = groups.size_for(SmCount(wanted), kSetSizes, {}, within);
+    if (size.get() == 0) return 0U;
+    return groups.sms_of(ipc::ring_groups(size, {}, 0, within, groups.count)).get();
   };
   EXPECT_EQ(sms(1), 12u);
   EXPECT_EQ(sms(21), 28u);

@@ -44,8 +44,8 @@ class FakeGpu : public core::Gpu {
   double idle_us(int) const override { return 0; }
   core::RunTimes runs(int) const override { return {}; }
   bool comparing(int) const override { return false; }
-  core::BudgetVerdict budget_fits(LaunchId, uint32_t sm) override {
-    budget_sm = sm;
+  core::BudgetVerdict budget_fits(LaunchId, core::SmCount sm) override {
+    budget_sm = sm.get();
     return budget;
   }
   double slowdown(core::ClientId id) override { return 1 + static_cast<double>(id) / 10; }
@@ -85,7 +85,7 @@ class FakeGpu : public core::Gpu {
   }
 
   core::TimeNs now_ns = 5'000;
-  core::GpuView view{0, 132, 132, 0, 0, 10, true};
+  core::GpuView view{0, core::SmCount(132), core::SmCount(132), 0, 0, 10, true};
   double gap = 400;
   bool active = false;  // all clients
   std::string label;    // the same

@@ -260,14 +260,14 @@ TEST_F(GpuModelTest, ALimitedClientsKernelsAreSmallOnes) {
 // the same time (566 + 566 kernels/s); on the same groups 345 + 345. A kernel of 264 blocks
 // (probes, xproc.cu) on 64 SMs.
 TEST_F(GpuModelTest, DisjointSmSetsDoNotMeetAndEqualOnesShare) {
-  constexpr SmSet kLow{1, 64}, kHigh{2, 64};
-  const auto together_ns = [&](SmSet first, SmSet second) {
+  constexpr Place kLow{ipc::SmSet(1), ipc::SmCount(64)}, kHigh{ipc::SmSet(2), ipc::SmCount(64)};
+  const auto together_ns = [&](Place first, Place second) {
     GpuModel gpu{GpuConfig{}};
     notices_.clear();
-    for (const SmSet& set : {first, second}) {
+    for (const Place& place : {first, second}) {
       const StreamIndex s = gpu.open_stream(gpu.add_client());
       Op op = busy(264, 590 * kUs);
-      op.sms = set;
+      op.place = place;
       for (int i = 0; i < 8; ++i) gpu.submit(0, s, op);
     }
     finish(gpu);
@@ -380,7 +380,7 @@ TEST_F(GpuModelTest, SetsOfSmsAreApartAndAnEqualSetIsShared) {
   // Four waves of 33 SMs each.
   const auto confined = [](uint32_t set) {
     Op op = kernel(kWave, kMs);
-    op.sms = {set, facts::kSmCount / 4};
+    op.place = {ipc::SmSet(set), ipc::SmCount(facts::kSmCount / 4)};
     return op;
   };
   const OpId apart = gpu.submit(0, gpu.open_stream(gpu.add_client()), confined(1));

@@ -1,4 +1,4 @@
-"""bench/harness, timeline.py, table.py and its parts, without processes: python3 -m unittest."""
+"""bench/harness, keep.py and table.py, without processes: python3 -m unittest."""
 
 import json
 import sys
@@ -8,13 +8,9 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-import fikit  # noqa: E402
 import keep  # noqa: E402
-import md  # noqa: E402
-import quartiles  # noqa: E402
 import table  # noqa: E402
-import timeline  # noqa: E402
-from harness import figures, report  # noqa: E402
+from harness import figures, md, report  # noqa: E402
 
 
 # Results that no table reads: of tests (trace_predict_test, instructions.py), of sentences, and
@@ -38,50 +34,16 @@ class Harness(unittest.TestCase):
         self.assertLessEqual(found["lo"], found["median"])
         self.assertLessEqual(found["median"], found["hi"])
 
-    def test_how_steady_tasks_are_tells_the_host_from_chance(self):
-        self.assertEqual(quartiles.spread([4, 6]), 0.2)
-        jumping, drifting = [10, 20, 30, 40] * 5, sorted([10, 20, 30, 40] * 5)
-        self.assertGreater(quartiles.from_one_to_the_next(jumping), quartiles.spread(jumping))
-        self.assertLess(quartiles.from_one_to_the_next(drifting), quartiles.spread(drifting) / 2)
-
-    def fikit_result(self):
-        def blocks(row, *us_of_each):
-            return [{"rep": rep, "row": row, "jobs": {"H": {"us": [us, us], "span_s": 1}},
-                     "counters": {"bound_violations": 2, "gaps_filled": 50},
-                     "added_us_max": 99.0, "exceeded_us_max": 7.0 + rep}
-                    for rep, us in enumerate(us_of_each)]
-
-        result = {"name": "x", "sessions": [{"commit": "abc", "date": "2026-11-02T00:00:00Z"}],
-                  "figures": {},
-                  "raw": [*blocks("timeslice", 60, 60), *blocks("fikit", 10, 30),
-                          *blocks("mps", 30, 30)]}
-        self.addCleanup(setattr, fikit, "results", fikit.results)
-        fikit.results = lambda series: [result]
-        return result
-
-    def test_what_fikit_asks_for_is_taken_from_the_right_rows(self):
-        self.fikit_result()
-        self.assertEqual(fikit.bounds("s")[1],
-                         ["x", "`fikit`", "abc", "99.0", "100", "4", "4.00%", "8.00"])
-        self.addCleanup(setattr, fikit, "UNCOUNTED", fikit.UNCOUNTED)
-        fikit.UNCOUNTED = {"abc"}  # gaps_filled is no count of its blocks
-        self.assertEqual(fikit.bounds("s")[1:], [])
-
-    def test_times_between_tokens_are_of_jobs_that_have_tokens(self):
-        result = self.fikit_result()
-        result["jobs"] = [{"name": "H"}, {"name": "L"}]
-        tokens = {"p50": {"value": 20.0}, "p99": {"value": 40.0}}
-        result["figures"] = {"mps": {"jobs": {"H": {"tbt_ms": tokens}, "L": {}}}}
-        self.assertEqual(fikit.between_tokens("s")[1:],
-                         [["x: H", "–", "20.0 / 40.0", "–", "–", "abc"]])
-
-    def test_measured_divides_a_row_by_another_within_a_repetition(self):
-        self.fikit_result()
-        self.addCleanup(setattr, fikit, "MEASURED", fikit.MEASURED)
-        fikit.MEASURED = {"s": [("fikit", "H", "mean", "timeslice"), ("fikit", "L", "mean", "mps")]}
-        self.assertEqual(fikit.measured("s"),
-                         [["on the H200", "`fikit`: H mean ÷ `timeslice`",
-                           "`fikit`: L mean ÷ `mps`", "commit"], ["x", "0.333", "–", "abc"]])
+    def test_a_report_is_kept_as_cells_with_where_it_was_measured(self):
+        text = "| a | b |\n| --- | ---: |\n| x | 1 |\n\n- **x**: a GPU\n"
+        block = {"row": "mps", "energy_j": 3.14159}
+        result = {"mode": "real", "gpu": "G", "block_s": 2, "raw": [block, {"row": "mps"}],
+                  "sessions": [{"date": "d", "commit": "c"}]}
+        found = keep.reported({"one": result, "two": result | {"raw": []}}, text)
+        self.assertEqual(found["parts"], [[["a", "b"], ["x", "1"]], "- **x**: a GPU"])
+        self.assertEqual(md.headed(found["parts"][0]) + "\n\n- **x**: a GPU\n", text)
+        self.assertEqual((found["commit"], found["energy_j"]),
+                         (["c"], {"one": {"block_s": 2, "mps": [3.1]}}))
 
     def test_results_hold_what_tables_read_and_no_more(self):
         paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
@@ -107,14 +69,6 @@ class Harness(unittest.TestCase):
         new = table.replaced(text, {"x": "new"})
         self.assertEqual(new, text.replace("old", "new"))
         self.assertEqual(table.replaced(new, {"x": "new"}), new)
-
-    def test_timeline_has_a_lane_for_each_job_and_tells_who_met_whom(self):
-        jobs = [{"name": "a", "role": "latency", "spans_us": [[0, 10, 0], [50, 4, 0]]},
-                {"name": "b", "role": "batch", "spans_us": [[45, 100, 0]]}]
-        document = {"scenario": "s", "row": "mps", "window_us": 200_000, "jobs": jobs}
-        svg = timeline.draw(document, 0, 1000)
-        self.assertEqual(svg.count("<rect x="), 3)
-        self.assertIn("take 4.0 µs on average while best effort is on the GPU (1), 10.0 µs", svg)
 
 
 if __name__ == "__main__":

@@ -56,21 +56,6 @@ class CurvesTest(unittest.TestCase):
         with open(self.mock + ".log", encoding="utf-8") as file:
             return file.read().splitlines()
 
-    def test_the_papers_tables_have_our_figure_beside_theirs(self):
-        script = ROOT / "bench/paper_tables.py"
-        subprocess.run([sys.executable, script, "--json", self.json, "--program", self.mock,
-                        "--seconds", "0.01", "--repetitions", "1"], capture_output=True, check=True,
-                       env=os.environ | {"HEDDLE_COMMIT": "abc"})
-        with open(self.json, encoding="utf-8") as file:
-            rows = {(r["table"].split(" (")[0], r["row"]): r for r in json.load(file)["rows"]}
-        # The mock: 102 beside, between blocks alone of 100 and 104; twice the rate together.
-        self.assertAlmostEqual(rows["SoCC, Table 3", "S1"]["ours"], 2)
-        self.assertAlmostEqual(rows["Measuring, Table 2", "66 blocks"]["ours"], 1)
-        self.assertIn("error", rows["Measuring, 4.3", "torch.mm 1024 beside itself"])
-        told = subprocess.run([sys.executable, script, "--table", self.json], capture_output=True,
-                              text=True, check=True).stdout
-        self.assertIn("| SoCC, Table 3 (fp64) | S4 | together | 1.03 | 2.00 | +94 % |", told)
-
     def test_slowdowns_are_taken_against_the_blocks_around_them(self):
         _, curves = self.run_it("--channels", "smem", victims="fp64")
         points = {p["antagonist"]: p for p in curves[0]["points"]}

@@ -342,13 +342,13 @@ TEST(AskSlot, CarriesOneAskAndItsGrant) {
   slots->ask(1);
   EXPECT_EQ(slots->poll(0), 1u);
   EXPECT_EQ(slots->poll(1), 0u) << "seen once";
-  slot_answer(slots->grant, 1, {300, 7, 2, -5});
+  slot_answer(slots->grant, 1, {300, 7, SmSet(2), -5});
   EXPECT_FALSE(slot_sleeps(slots->block));
   ASSERT_TRUE(slot_granted(slots->grant, 1));
   const Grant got = slot_grant(slots->grant);
   EXPECT_EQ(got.credit_us, 300u);
   EXPECT_EQ(got.epoch, 7u);
-  EXPECT_EQ(got.partition, 2u);
+  EXPECT_EQ(got.sm_set, SmSet(2));
   EXPECT_EQ(got.launch_priority, -5);
   slot_close(slots->block, 1);
   EXPECT_EQ(slots->poll(1), 0u);

@@ -110,7 +110,7 @@ TEST_F(PolicyCheckTest, StrictFailsForWarnings) {
 }
 
 TEST_F(PolicyCheckTest, ShippedPoliciesAreSilent) {
-  EXPECT_EQ(run_policy_check({HEDDLE_POLICIES}, true, true), 0);
+  EXPECT_EQ(run_policy_check({HEDDLE_POLICIES, HEDDLE_POLICIES "/papers"}, true, true), 0);
 }
 
 }  // namespace

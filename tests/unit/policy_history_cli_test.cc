@@ -1,4 +1,4 @@
-// heddle policy diff's lines, and who heddle explain means.
+// heddle policy list and diff as people read them, and who heddle explain means.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "daemon/cli/look/explain.h"
+#include "daemon/cli/look/print.h"
 #include "daemon/cli/policy/change.h"
 #include "daemon/cli/policy/history.h"
 
@@ -14,6 +15,20 @@ namespace heddle::cli {
 namespace {
 
 using nlohmann::json;
+
+TEST(PolicyList, NamesThePapersApart) {
+  const auto one = [](const char* name, bool papers) {
+    return json{{"name", name}, {"running", papers}, {"version", "1"}, {"papers", papers}};
+  };
+  std::ostringstream out;
+  print_policies(out, {{"policies", {one("fifo", false), one("fikit", true), one("mmk", true)}}});
+  EXPECT_EQ(out.str(),
+            "   POLICY   VERSION  PARAMETERS\n"
+            "   fifo     1        -\n"
+            "   papers:           their rules, and baselines\n"
+            "*  fikit    1        -\n"
+            "*  mmk      1        -\n");
+}
 
 TEST(LineDiff, ShowsWhatChangedWithWhatIsAround) {
   EXPECT_EQ(line_diff("a\nb\n", "a\nb\n"), "");

@@ -66,8 +66,8 @@ class PolicyMutation : public ::testing::TestWithParam<Mutation> {
   void TearDown() override { fs::remove_all(directory_); }
 
   std::string error_of(const std::string& test) {
-    const std::string stem = fs::path(GetParam().policy).stem().string();
-    const auto results = run_policy_test_file((directory_ / (stem + "_test.lua")).string(), test);
+    const fs::path stem = (directory_ / GetParam().policy).replace_extension();
+    const auto results = run_policy_test_file(stem.string() + "_test.lua", test);
     if (!results) return "not loaded: " + results.error().message;
     return results->empty() ? "no such test" : results->front().error;
   }

@@ -39,6 +39,16 @@ TEST_F(PolicyTest, ObjectsKeptPastTheirHookAreStale) {
   expect_fault("stale", "test.lua:2: k is stale");
 }
 
+TEST_F(PolicyTest, AMethodOfAStaleGpuIsRefused) {
+  load(
+      with_hooks("dispatch = function(g) kept = g return IDLE, tostring(g:busy(5)) end, "
+                 "enqueue = function(k) if kept:busy(5) then return RUN end end",
+                 "local kept"));
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kDecided);
+  EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kFault);
+  expect_fault("stale", "test.lua:2: g is stale");
+}
+
 TEST_F(PolicyTest, AStaleLaunchCannotBeRunOrInserted) {
   load(
       with_hooks("enqueue = function(k) kept = k return RUN end, "

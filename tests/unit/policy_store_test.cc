@@ -27,6 +27,7 @@ class PolicyStoreTest : public ::testing::Test {
     ASSERT_NE(mkdtemp(name), nullptr);
     settings_.directory = name;
     fs::create_directory(settings_.directory + "/lib");
+    fs::create_directory(settings_.directory + "/papers");
   }
   void TearDown() override { fs::remove_all(settings_.directory); }
 
@@ -61,6 +62,40 @@ class PolicyStoreTest : public ::testing::Test {
 
   server::PolicySettings settings_;
 };
+
+TEST_F(PolicyStoreTest, PolicyOfPapersIsFoundByNameAndByThePathThatItHadBefore) {
+  save("lib/x.lua", "return {}");
+  save("papers/rule.lua", policy("rule", {"a"}, "local x = import 'lib/x'"));
+  FilePolicyStore store(settings_);
+  for (const std::string named : {"rule", "rule.lua"}) adopt(store, store.load(named, false));
+  const std::string path = settings_.directory + "/rule.lua";
+  const auto loaded = store.load(path, false);
+  adopt(store, loaded);
+  EXPECT_EQ(loaded->path, settings_.directory + "/papers/rule.lua");
+
+  save("rule.lua", policy("mine", {}));
+  EXPECT_EQ(store.load("rule", false)->name, "mine") << "one's own comes first";
+}
+
+TEST_F(PolicyStoreTest, ParametersOfAPolicyOfPapersComeFromTheConfiguration) {
+  save("papers/rule.lua", policy("rule", {"a"}));
+  settings_.name = "rule";
+  settings_.params = {{"a", "5"}};
+  FilePolicyStore store(settings_);
+  EXPECT_EQ(params(store, *store.load("rule", false)), "a=5");
+}
+
+TEST_F(PolicyStoreTest, ListHasThePapersApartAndWithoutWhatIsHidden) {
+  for (const char* file : {"z", "papers/a", "papers/b", "papers/b_test", "b"}) {
+    save(std::string(file) + ".lua", policy("p", {}));
+  }
+  settings_.directory += "/";
+  std::string listed;
+  for (const auto& one : FilePolicyStore(settings_).list()) {
+    listed += (one.value("papers", false) ? "papers/" : "") + std::string(one["name"]) + " ";
+  }
+  EXPECT_EQ(listed, "builtin b z papers/a ");
+}
 
 TEST_F(PolicyStoreTest, ParametersAreSetByTheNameThatLoadsAPolicy) {
   save("mine.lua", policy("declared", {"a"}));

@@ -139,6 +139,9 @@ TEST(PolicyLoad, ErrorsNameThePlaceAndTheRemedy) {
       {"import 'lib/x'", "this policy has no directory"},
       {"import '../x'", "a name is like lib/budget"},
       {"queue.insert('q', 1, 1)", "works inside hooks only"},
+      {"sm_set.family { distribution = 'conserved' }", "no distribution \"conserved\": sets are"},
+      {"sm_set.family { distribution = 'packed' }", "leave it out, or write \"distributed\""},
+      {"sm_set.family { distribution = 'distributed' }", "must end with return policy"},
   };
   for (const auto& [body, message] : cases) {
     const std::string error = load_error(body);

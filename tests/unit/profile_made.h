@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
-#include "daemon/profile/profile.h"
-#include "daemon/server/log.h"
+#include "daemon/profile/store.h"
 
 namespace heddle::profiles {
 
@@ -76,9 +76,15 @@ class ProfileFiles : public ::testing::Test {
     return t;
   }
 
+  ProfileStore open_store() {
+    return {directory_, [this](const char* event, const std::string& error) {
+              warnings_.push_back(event + (": " + error));
+            }};
+  }
+
   std::string directory_;
+  std::vector<std::string> warnings_;  // of stores
   static constexpr uint32_t kUser = 1000;
-  server::Log log_{server::LogLevel::kOff};
 };
 
 }  // namespace heddle::profiles

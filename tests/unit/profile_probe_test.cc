@@ -1,13 +1,11 @@
 // A probe in a profile: what is measured, what is read and written, and what the core is told.
-#include "daemon/cli/profile/probe.h"
+#include "daemon/profile/probe.h"
 
-#include "daemon/server/profile_store.h"
 #include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {
 namespace {
 
-using cli::Level;
 using core::Channel;
 
 Probe probe() {
@@ -89,7 +87,7 @@ TEST(Probe, AMergeHasTheNewerOne) {
 
 TEST_F(ProfileFiles, TheStoreTellsWhatTheProbeFoundAndDescribesWhatWasMeasured) {
   write("a.toml", format(probed()));
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   const auto task = store.find(kUser, 0xfedcba9876543210);
   ASSERT_TRUE(task);
@@ -116,7 +114,7 @@ TEST(Probe, MetricsAreOfAKernelOnTheGpu) {
 }
 
 TEST(Probe, NeighboursAreInPartsOfTheirChannelsPeak) {
-  const std::vector<Neighbour> all = cli::neighbours({
+  const std::vector<Neighbour> all = neighbours({
       {{Channel::kDram, "weak"}, 500, 500, 10, 10, 10},
       {{Channel::kDram, "strong"}, 2000, 1000, 10, 5, 8},
       {{Channel::kIssue, "issue"}, 3, 2, 10, 10, 10},
@@ -134,10 +132,10 @@ TEST(Probe, NeighboursAreInPartsOfTheirChannelsPeak) {
 
 TEST(Probe, PressesOnEachChannelAtTwoLevels) {
   std::string unknown;
-  EXPECT_EQ(cli::pressures("", unknown).size(), 18u);
-  EXPECT_EQ(cli::pressures("dram,issue", unknown).size(), 4u);
+  EXPECT_EQ(pressures("", unknown).size(), 18u);
+  EXPECT_EQ(pressures("dram,issue", unknown).size(), 4u);
   EXPECT_EQ(unknown, "");
-  cli::pressures("dram,drum", unknown);
+  pressures("dram,drum", unknown);
   EXPECT_EQ(unknown, "drum");
 }
 

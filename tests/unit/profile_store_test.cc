@@ -1,5 +1,5 @@
 // The daemon's store of profiles: whose they are, what it reads and writes, and how much.
-#include "daemon/server/profile_store.h"
+#include "daemon/profile/store.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,24 +21,35 @@ TEST_F(ProfileFiles, TheStoreFindsWhatFitsAndNamesWhatDoesNot) {
   write("c.toml", "version = 1\nwhat");
   write("d.toml", format(profile()));
   write("e.txt", "not ours");
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   EXPECT_FALSE(store.find(kUser, 0xfedcba9876543210)) << "the GPU is not known yet";
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   ASSERT_TRUE(store.find(kUser, 0xfedcba9876543210));
   EXPECT_EQ(store.find(kUser, 0xfedcba9876543210)->kernels.size(), 2u);
   EXPECT_FALSE(store.find(kUser, 8));
-  const nlohmann::json status = store.status();
-  EXPECT_EQ(status["tasks"], 1);
-  ASSERT_EQ(status["errors"].size(), 3u);
-  const auto error = [&](size_t i) { return status["errors"][i].get<std::string>(); };
+  const ProfileStore::Status status = store.status();
+  EXPECT_EQ(status.tasks, 1u);
+  ASSERT_EQ(status.errors.size(), 3u);
+  const auto error = [&](size_t i) { return status.errors[i]; };
   EXPECT_NE(error(0).find("c.toml:2: "), std::string::npos) << error(0);
   EXPECT_NE(error(1).find("b.toml:3: measured on NVIDIA A100"), std::string::npos) << error(1);
   EXPECT_NE(error(2).find("d.toml:1: its task is profiled by"), std::string::npos) << error(2);
   EXPECT_FALSE(store.unsaved()) << "what was read is not written again";
+  ASSERT_EQ(warnings_.size(), 3u);
+  EXPECT_EQ(warnings_[2], "profile_refused: " + error(2));
+}
+
+TEST_F(ProfileFiles, TheStoreWarnsOfAnotherGpuOnceEach) {
+  ProfileStore store = open_store();
+  for (const char* gpu : {"NVIDIA H200", "NVIDIA A100", "NVIDIA A100"}) {
+    store.learn_gpu(gpu, "580.159.04", false);
+  }
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(warnings_[0], "profiles_of_another_gpu: NVIDIA A100; profiles are kept of NVIDIA H200");
 }
 
 TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   store.add(task(7, 1, 2), kUser, "api", "serve --x");
   ASSERT_TRUE(store.unsaved());
@@ -50,7 +61,7 @@ TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
   EXPECT_FALSE(store.unsaved()) << "nothing new";
   EXPECT_EQ(files(), 1u);
 
-  server::ProfileStore again(directory_, log_);
+  ProfileStore again = open_store();
   again.learn_gpu("NVIDIA H200", "580.159.04", false);
   ASSERT_TRUE(again.find(kUser, 7));
   EXPECT_EQ(again.find(kUser, 7)->kernels.size(), 3u);
@@ -58,7 +69,7 @@ TEST_F(ProfileFiles, TheStoreKeepsWhatWasMeasuredOverARestart) {
 }
 
 TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   store.add(task(7, 1, 2), kUser, "api", "serve --x");
   const std::string path = store.take_unsaved().at(0).first;
@@ -68,7 +79,7 @@ TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
     store.retry();
     EXPECT_EQ(store.take_unsaved().size(), 1u);
   }
-  EXPECT_EQ(store.status()["errors"].size(), 1u) << "it is said once";
+  EXPECT_EQ(store.status().errors.size(), 1u) << "it is said once";
   store.written(path, "");
   store.retry();
   EXPECT_FALSE(store.unsaved());
@@ -76,7 +87,7 @@ TEST_F(ProfileFiles, TheStoreTriesAgainWhatWasNotWritten) {
 
 TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
   const auto measure = [this] {
-    server::ProfileStore store(directory_, log_);
+    ProfileStore store = open_store();
     store.learn_gpu("NVIDIA H200", "580.159.04", false);
     store.add(task(7, 1, 2), kUser, "api", "serve --x");
     return std::pair(store.take_unsaved(), store.status());
@@ -85,35 +96,35 @@ TEST_F(ProfileFiles, TheStoreDoesNotReplaceWhatItRefused) {
   std::ofstream(path) << "version = 1\nmended by hand, not quite";
   const auto [unsaved, status] = measure();
   EXPECT_TRUE(unsaved.empty());
-  EXPECT_EQ(status["tasks"], 1) << "the task is profiled all the same";
-  const std::string error = status["errors"].back().get<std::string>();
+  EXPECT_EQ(status.tasks, 1u) << "the task is profiled all the same";
+  const std::string error = status.errors.back();
   EXPECT_EQ(error.rfind(path + ": was refused", 0), 0u) << error;
 }
 
 TEST_F(ProfileFiles, TheStoreIsBounded) {
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
-  constexpr size_t kShare = server::ProfileStore::kTasksMax / server::ProfileStore::kShareOfUser;
+  constexpr size_t kShare = ProfileStore::kTasksMax / ProfileStore::kShareOfUser;
   const auto user = [](uint64_t t) { return static_cast<uint32_t>((t - 1) / kShare); };
-  for (uint64_t t = 1; t <= server::ProfileStore::kTasksMax + 2; ++t) {
+  for (uint64_t t = 1; t <= ProfileStore::kTasksMax + 2; ++t) {
     store.add(task(t, 1, 1), user(t), "", "x");
   }
-  EXPECT_EQ(store.status()["tasks"], server::ProfileStore::kTasksMax);
-  EXPECT_EQ(store.status()["errors"].size(), 1u) << "said once";
+  EXPECT_EQ(store.status().tasks, ProfileStore::kTasksMax);
+  EXPECT_EQ(store.status().errors.size(), 1u) << "said once";
 }
 
 TEST_F(ProfileFiles, OneUserHasAShareOfTheStore) {
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
-  constexpr size_t kShare = server::ProfileStore::kTasksMax / server::ProfileStore::kShareOfUser;
+  constexpr size_t kShare = ProfileStore::kTasksMax / ProfileStore::kShareOfUser;
   for (uint64_t t = 1; t <= kShare + 2; ++t) store.add(task(t, 1, 1), kUser, "", "x");
-  EXPECT_EQ(store.status()["tasks"], kShare);
+  EXPECT_EQ(store.status().tasks, kShare);
   store.add(task(1, 1, 1), kUser + 1, "", "x");
   EXPECT_TRUE(store.find(kUser + 1, 1)) << "another has room";
 }
 
 TEST_F(ProfileFiles, OneUsersProfileIsNeitherUsedNorWrittenToByAnother) {
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   store.add(task(7, 1, 2), kUser, "api", "serve --x");
   EXPECT_FALSE(store.find(kUser + 1, 7));
@@ -123,7 +134,7 @@ TEST_F(ProfileFiles, OneUsersProfileIsNeitherUsedNorWrittenToByAnother) {
   for (const auto& [path, text] : store.take_unsaved()) ASSERT_TRUE(replace_file(path, text, 0600));
   EXPECT_EQ(files(), 2u) << "a file each";
 
-  server::ProfileStore again(directory_, log_);
+  ProfileStore again = open_store();
   again.learn_gpu("NVIDIA H200", "580.159.04", false);
   EXPECT_EQ(again.find(kUser, 7)->kernels.size(), 2u);
   EXPECT_FALSE(again.find(kUser + 2, 7));
@@ -132,7 +143,7 @@ TEST_F(ProfileFiles, OneUsersProfileIsNeitherUsedNorWrittenToByAnother) {
 TEST_F(ProfileFiles, AnAdministratorsProfileIsForAllAndIsNotWrittenTo) {
   const std::string path = write("all.toml", format(profile()));
   constexpr uint64_t kTask = 0xfedcba9876543210;
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   core::TaskProfile claimed = task(kTask, 2, 2);  // one that the file has, one that it lacks
   claimed.kernels[0].duration.mean_us = 59e6F;
@@ -149,7 +160,7 @@ TEST_F(ProfileFiles, AnAdministratorsProfileIsForAllAndIsNotWrittenTo) {
 
 TEST_F(ProfileFiles, WhatAnOlderHeddledWroteIsForItsOwnUser) {
   write("old.toml", lines(format(profile()), "version = 3", "version = 2"));
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   EXPECT_TRUE(store.find(geteuid(), 0xfedcba9876543210));
   EXPECT_FALSE(store.find(geteuid() + 1, 0xfedcba9876543210));
@@ -163,10 +174,10 @@ TEST_F(ProfileFiles, NothingIsReadOrWrittenThatOthersCouldHaveLaid) {
   fs::create_symlink(directory_ + "/real", real);
   ASSERT_EQ(mkfifo((directory_ + "/b.toml").c_str(), 0600), 0);
   chmod(write("c.toml", format(profile())).c_str(), 0666);
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
-  EXPECT_EQ(store.status()["tasks"], 0);
-  EXPECT_EQ(store.status()["errors"].size(), 3u) << store.status();
+  EXPECT_EQ(store.status().tasks, 0u);
+  EXPECT_EQ(store.status().errors.size(), 3u);
   store.add(task(7, 1, 2), kUser, "api", "serve --x");
   const auto unsaved = store.take_unsaved();
   ASSERT_EQ(unsaved.size(), 1u);
@@ -180,17 +191,17 @@ TEST_F(ProfileFiles, NothingIsReadOrWrittenThatOthersCouldHaveLaid) {
 TEST_F(ProfileFiles, ADirectoryThatAnybodyCanWriteIsNotUsed) {
   write("a.toml", format(profile()));
   chmod(directory_.c_str(), 0777);
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   store.add(task(7, 1, 2), kUser, "api", "serve --x");
   EXPECT_FALSE(store.find(kUser, 0xfedcba9876543210));
   EXPECT_FALSE(store.unsaved());
-  EXPECT_NE(store.status()["errors"][0].get<std::string>().find("chmod o-w"), std::string::npos);
+  EXPECT_NE(store.status().errors[0].find("chmod o-w"), std::string::npos);
 }
 
 TEST_F(ProfileFiles, WhoIsTrustedCorrectsWhatTheGpuIsOnce) {
   write("a.toml", format(profile()));
-  server::ProfileStore store(directory_, log_);
+  ProfileStore store = open_store();
   store.learn_gpu("NVIDIA GOLD", "580.159.04", false);
   EXPECT_FALSE(store.find(kUser, 0xfedcba9876543210));
   store.learn_gpu("NVIDIA H200", "580.159.04", false);

@@ -146,6 +146,18 @@ TEST(Profile, MergesByTheNumberOfSamples) {
   EXPECT_FALSE(merge(a, b));
 }
 
+TEST(Profile, CurveGetsTheMeansOfKernelsThatBothHave) {
+  core::TaskProfile into = profile().task, on = into;
+  on.kernels.erase(on.kernels.begin());
+  on.kernels[0].duration.mean_us = 7;
+  EXPECT_EQ(add_to_curve(into, on, core::GroupCount(4)), 1u);
+  EXPECT_EQ(into.kernels[1].facts.metrics.get("us_on_4"), 7);
+  EXPECT_FALSE(into.kernels[0].facts.metrics.has(ipc::metric_of("us_on_4")));
+  EXPECT_EQ(add_to_curve(into, on, core::GroupCount(0)), 1u);
+  EXPECT_EQ(into.kernels[1].facts.metrics.get("us_on_all"), 7);
+  EXPECT_EQ(add_to_curve(into, on, core::GroupCount(5)), 0u) << "no metric is of 5 groups";
+}
+
 TEST(Profile, DiffNamesWhatIsFurtherApart) {
   Profile a = profile(), b = profile();
   EXPECT_TRUE(diff(a, b, 0, 0).empty());

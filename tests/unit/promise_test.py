@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/promise.py's rows, blocks and tables, and mixes.py's verdicts, without a process."""
+"""bench/promise.py's rows, blocks and tables, without a process."""
 
 import contextlib
 import io
@@ -8,13 +8,11 @@ import math
 import re
 import sys
 import tempfile
-import tomllib
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mixes  # noqa: E402
 import promise  # noqa: E402
 import promise_rows  # noqa: E402
 import promise_table  # noqa: E402
@@ -234,54 +232,6 @@ class Options(unittest.TestCase):
     def test_the_shipped_rows_are_all_understood(self):
         options = promise.parse(["--plan"])
         self.assertEqual([row.name for row in options.parsed], list(promise_rows.ROWS))
-
-    def test_the_mixes_promise_their_job_h_a_slowdown(self):
-        files = sorted((mixes.Path(mixes.__file__).parent / "scenarios/mixes").glob("*.toml"))
-        self.assertEqual(len(files), 6)
-        for file in files:
-            mix = tomllib.loads(file.read_text())
-            self.assertEqual({job["name"]: job.get("slowdown_max") for job in mix["job"]}
-                             ["H"], 1.10, file)
-            self.assertTrue(2 <= len(mix["job"]) <= 4 and all("sim" in j for j in mix["job"]), file)
-            self.assertEqual({*mix["policies"], *mix["baselines"]}, set(mixes.ROWS), file)
-
-
-def mix(**rows):
-    """A result of H's p99 over alone and STP of each row."""
-    return {"name": "m", "sessions": [{"commit": "abcdef01"}], "figures": {
-        row.replace("_priority", "+priority") if row == "mps_priority" else f"{row}@mps":
-            {"jobs": {"H": {"p99_over_alone": {"value": tail}, "mean_over_alone": {"value": 1.25}},
-                      "L": {"per_s_over_alone": {"value": stp - 0.8}}}}
-        for row, (tail, stp) in rows.items()}}
-
-
-class Mixes(unittest.TestCase):
-    def test_who_has_most_of_both_leads(self):
-        self.assertEqual(mixes.verdict(mix(combined=(1.1, 1.5), gapfill=(1.2, 1.4),
-                                           mps_priority=(1.1, 1.3))), (True, []))
-
-    def test_more_stp_at_an_equal_tail_is_better(self):
-        found = mixes.verdict(mix(combined=(1.1, 1.3), gapfill=(1.1, 1.4), fikit=(1.3, 1.6),
-                                  priority=(1.0, 1.0)))
-        self.assertEqual(found, (False, ["gapfill@mps"]))
-
-    def test_a_lower_tail_at_less_stp_is_no_lead_and_nobody_is_better(self):
-        self.assertEqual(mixes.verdict(mix(combined=(1.1, 1.5), priority=(1.0, 1.0))), (False, []))
-
-    def test_what_two_repetitions_do_not_tell_apart_is_equal(self):
-        self.assertEqual(mixes.verdict(mix(combined=(1.1, 1.5), gapfill=(1.09, 1.51))), (True, []))
-
-    def test_who_never_ran_counts_as_nothing_in_stp(self):
-        found = mix(combined=(1.1, 0.8))
-        self.assertEqual(mixes.figures(found, "combined@mps"), (1.1, 0.8))
-        self.assertIsNone(mixes.figures(found, "mps"))
-
-    def test_the_table_counts_the_mixes_that_have_figures(self):
-        rows = mixes.table([mix(combined=(1.1, 1.5), gapfill=(1.2, 1.4)), mix(gapfill=(1.2, 1.4))])
-        self.assertEqual(rows[-1][-3], "1 of 1")
-        self.assertEqual((rows[1][1], rows[1][-1]), ("1.10 · 1.50", "abcdef0"))
-        self.assertEqual(rows[2][1], "–")
-        self.assertIsNone(mixes.table([]))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,8 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":1: expect: 'fast enough' must be ROW: FIGURE [/ ROW] <= NUMBER [x idle JOB] (SOURCE), as "
        "in "
        "\"gapfill@mps: service mean / mps <= 0.8 (us)\"; >= likewise"},
-      {"%[arrivals]\nb = \"open 3\"\n", ":5: unknown key arrivals.b; did you mean 'a'?"},
+      {"%copies = 0\n", ":1: a scenario needs at least one [[job]]"},
+      {"%copies = 99\n", ":4: job.copies must be a number from 0 to 47"},
       {"baselines = [\"timeslices\"]\n%",
        ":1: baselines: no baseline 'timeslices'; did you mean 'timeslice'?"},
       {"baselines = [\"split:10/20\"]\n%",
@@ -173,8 +174,8 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        "\"torchvision\" or command = [\"./service\"]"},
       {"%%", ":4: two jobs are called 'a'; give each a name of its own"},
       {"%dimensions = 1\n",
-       ":4: unknown key job.dimensions; there are: name role priority workload command "
-       "arrivals slo_ms slowdown_max sim"},
+       ":4: unknown key job.dimensions; there are: name copies role priority workload command "
+       "arrivals paired slo_ms slowdown_max sim"},
       {"%slo = 1\n", ":4: unknown key job.slo; did you mean 'slo_ms'?"},
       {"[[job]]\nname = \"a\"\nworkload = \"w\"\nrolle = 1\n",
        ":4: unknown key job.rolle; did you mean 'role'?"},
@@ -186,6 +187,8 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
        ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second), "
        "\"burst "
        "20 0.5\" (20 requests at once, 0.5 times a second) or \"recorded FILE\""},
+      {"%arrivals = \"open 3\"\npaired = true\n",
+       ":5: job.paired must be left out of a job with arrivals: pairs are of a closed loop"},
       {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},
       {"%slowdown_max = 1\n", ":4: job.slowdown_max must be a number from 1.01 to 100"},
       {"%sim = 1\n", ":4: write what stands in as [job.sim]"},
@@ -226,10 +229,13 @@ programs = { H = "x", L = "y" }
 [variant.rare]
 about = "H is rare."
 block_s = 5
-arrivals = { H = "burst 20 0.5" }
+jobs.H = { arrivals = "burst 20 0.5", slo_ms = 5 }
+programs.L = "z"
 [program.x]
 command = ["x"]
 slo_ms = 7
+[program.z]
+command = ["z"]
 [program.y]
 workload = "w"
 slow_ms = 1
@@ -261,6 +267,20 @@ TEST(Scenario, AVariantChangesAPair) {
   EXPECT_EQ(s->block_s, 5);
   EXPECT_EQ(s->jobs.at(0).arrivals.kind, ArrivalKind::kBurst);
   EXPECT_EQ(s->jobs.at(0).command, std::vector<std::string>{"x"});
+  EXPECT_EQ(s->jobs.at(0).slo_ms, 5) << "instead of the program's";
+  EXPECT_EQ(s->jobs.at(1).command, std::vector<std::string>{"z"}) << "instead of the pair's";
+}
+
+TEST(Scenario, CopiesOfAJobAreJobs) {
+  const std::string text =
+      std::string(kJob) + "copies = 3\n[[job]]\nname = \"b\"\ncommand = [\"y\"]\n";
+  const auto s = parse(text + "[[job]]\nname = \"c\"\ncommand = [\"z\"]\ncopies = 0\n", "f.toml");
+  ASSERT_TRUE(s) << s.error().message;
+  ASSERT_EQ(s->jobs.size(), 4U);
+  EXPECT_EQ(s->jobs[0].name, "a1");
+  EXPECT_EQ(s->jobs[2].name, "a3");
+  EXPECT_EQ(s->jobs[2].command, s->jobs[0].command);
+  EXPECT_EQ(s->jobs[3].name, "b") << "and none of c";
 }
 
 TEST(Scenario, MistakesInPairsAreNamedWithTheRemedy) {
@@ -272,7 +292,7 @@ TEST(Scenario, MistakesInPairsAreNamedWithTheRemedy) {
   EXPECT_EQ(error(kPairs, ""), "f.toml: has pairs; " + there);
   EXPECT_EQ(error(kPairs, "three"), "f.toml: has no pair 'three'; " + there);
   EXPECT_EQ(error(kPairs, "three_rare"), "f.toml: has no pair 'three_rare'; " + there);
-  EXPECT_EQ(error(kPairs, "two_rare"), "f.toml:23: unknown key job.slow_ms; did you mean 'slo_ms'?")
+  EXPECT_EQ(error(kPairs, "two_rare"), "f.toml:26: unknown key job.slow_ms; did you mean 'slo_ms'?")
       << "the pair of that name goes before the variant, and keys keep their lines";
   EXPECT_EQ(error(kJob, "two"), "f.toml: has no [pair.NAME]; leave out --pair");
   const std::string one = std::string(kJob) + "[pair.p]\nprograms = ";
@@ -281,6 +301,9 @@ TEST(Scenario, MistakesInPairsAreNamedWithTheRemedy) {
             "f.toml:5: programs: no such [program.NAME]; there are: x");
   EXPECT_EQ(error(one + "{ b = \"x\" }\n[program.x]\n", "p"),
             "f.toml:5: programs: no [[job]] is called 'b'");
+  const std::string jobs = std::string(kJob) + "[pair.p]\njobs.";
+  EXPECT_EQ(error(jobs + "a = 1\n", "p"), "f.toml:5: jobs: write { JOB = { KEY = VALUE } }");
+  EXPECT_EQ(error(jobs + "b.slo_ms = 1\n", "p"), "f.toml:5: jobs: no [[job]] is called 'b'");
   EXPECT_EQ(error(std::string(kJob) + "[pair.p]\nblok_s = 1\n", "p"),
             "f.toml:5: unknown key blok_s; did you mean 'block_s'?");
 }

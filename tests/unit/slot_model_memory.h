@@ -156,7 +156,7 @@ struct Block {
 };
 struct Slot {
   Word32 credit_us, epoch, granted, ring_tail;
-  Unmodelled<uint32_t> partition;
+  Unmodelled<uint32_t> sm_set;
   Unmodelled<int32_t> launch_priority;
 };
 

@@ -1,4 +1,5 @@
-// Which SMs launches run on: KRISP's mask, the curve of a kernel, and what the core makes of them.
+// Which SMs launches run on: KRISP's Algorithm 1, the curve of a kernel, and what the core makes of
+// them.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -10,72 +11,65 @@
 namespace heddle::core {
 namespace {
 
-constexpr SmGroups kH100{16, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
+constexpr SmGroups kH100{GroupCount(16), {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 12}};
 
-uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, Spread spread) {
-  return resource_mask(load, 16, 4, wanted, overlap, spread);
+// Of 16 groups: 2, 4 and 8 at four positions each, which begin at groups 0, 4, 8 and 12.
+uint32_t mask_of(const GroupLoad& load, uint32_t wanted, uint32_t overlap, uint32_t within = 0) {
+  constexpr SetSizes kSizes(0b1000'1010);
+  const SmFamily family{kSizes, SmFamily::Placement::kLive, false, 4, GroupCount(overlap)};
+  const ipc::SmRing ring{.anchor = 1, .positions = 4};
+  const GroupCount size(wanted), all(16);
+  return resource_mask(load, family, ring, size, SmSet(within), all).bits();
 }
 
-TEST(ResourceMask, ConservedTakesTheFewestEnginesThatHoldIt) {
-  EXPECT_EQ(mask_of({}, 3, 0, Spread::kConserved), 0b0111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kConserved), 0b0111'0111u) << "two engines, evenly filled";
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kPacked), 0b0011'1111u);
-  EXPECT_EQ(mask_of({}, 6, 0, Spread::kDistributed), 0b0000'0011'0011'0011u);
-  EXPECT_EQ(mask_of({}, 99, 0, Spread::kConserved), 0xffffu);
-  EXPECT_EQ(mask_of({}, 0, 0, Spread::kConserved), 0u);
+TEST(ResourceMask, OfAnIdleGpuIsTheFirstPosition) {
+  EXPECT_EQ(mask_of({}, 2, 0), 0x0003u);
+  EXPECT_EQ(mask_of({}, 4, 0), 0x000fu);
+  EXPECT_EQ(mask_of({}, 8, 0), 0x00ffu);
 }
 
-TEST(ResourceMask, TakesTheEngineAndTheGroupsWithTheLeastWork) {
+TEST(ResourceMask, IsThePositionWithTheFewestKernels) {
+  const GroupLoad load = {3, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 4, 32), 0x0f00u) << "1 kernel; the others have 3, 2 and 2";
+  EXPECT_EQ(mask_of(load, 8, 32), 0x0ff0u) << "3 kernels; the others have 5, 3 and 5";
+  EXPECT_EQ(mask_of(load, 2, 32), 0x0300u) << "none";
+}
+
+TEST(ResourceMask, OfTheLastPositionGoesAroundTheEnd) {
+  const GroupLoad load = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0};
+  EXPECT_EQ(mask_of(load, 8, 0), 0xf00fu);
+}
+
+TEST(ResourceMask, BeyondTheOverlapLimitIsASmallerSet) {
+  const GroupLoad load = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+  EXPECT_EQ(mask_of(load, 4, 2), 0xf000u) << "two of its groups may have kernels";
+  EXPECT_EQ(mask_of(load, 4, 1), 0x3000u);
+  EXPECT_EQ(mask_of(load, 8, 1), 0x3000u);
+}
+
+TEST(ResourceMask, OfAFullGpuIsTheSmallestSetWithTheFewestKernels) {
+  const GroupLoad load = {2, 2, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2};
+  EXPECT_EQ(mask_of(load, 8, 0), 0x0300u) << "never none";
+}
+
+TEST(ResourceMask, KeepsToTheClientsSms) {
   GroupLoad load{};
-  for (size_t i = 0; i < 12; ++i) load[i] = 1;
-  EXPECT_EQ(mask_of(load, 4, 0, Spread::kConserved), 0xf000u);
-  load[12] = 1;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0xe000u);
-}
-
-TEST(ResourceMask, BeyondTheOverlapLimitThereAreFewerThanAskedButNeverNone) {
-  GroupLoad load{};
-  for (size_t i = 1; i < 16; ++i) load[i] = 2;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b1u);
-  EXPECT_EQ(mask_of(load, 3, 1, Spread::kConserved), 0b11u);
-  load[0] = 3;
-  EXPECT_EQ(mask_of(load, 3, 0, Spread::kConserved), 0b10u) << "the one with the least work";
-}
-
-TEST(ResourceMask, EnginesOfUnequalSizeAreFilledToo) {
-  for (uint32_t engines = 1; engines <= 17; ++engines) {
-    for (uint32_t wanted = 1; wanted <= 17; ++wanted) {
-      for (const Spread spread : {Spread::kConserved, Spread::kPacked, Spread::kDistributed}) {
-        const uint32_t mask = resource_mask({}, 17, engines, wanted, 0, spread);
-        EXPECT_EQ(std::popcount(mask), static_cast<int>(wanted)) << engines << ' ' << wanted;
-      }
-    }
-  }
-}
-
-TEST(LeastLoaded, TakesTheFreeSetOfTheSizeElseASmallerOne) {
-  const uint32_t sets[] = {0b0001, 0b0010, 0b0011, 0b1100, 0b1111};
-  GroupLoad load{};
-  load[0] = 1;
-  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b1100u);
-  load[3] = 1;
-  EXPECT_EQ(least_loaded(load, sets, 2, 0), 0b0010u) << "fewer than asked";
-  EXPECT_EQ(least_loaded(load, sets, 2, 1), 0b0011u);
-  load[1] = 1;
-  EXPECT_EQ(std::popcount(least_loaded(load, sets, 2, 0)), 1) << "never none";
-  EXPECT_EQ(least_loaded({}, sets, 3, 0), 0b1111u) << "the next larger size";
-  EXPECT_EQ(least_loaded({}, {}, 3, 0), 0u);
+  load[4] = 1;
+  EXPECT_EQ(mask_of(load, 4, 0, 0x00ff), 0x000fu);
+  load[0] = 2;
+  EXPECT_EQ(mask_of(load, 2, 0, 0x00f0), 0x0030u) << "all four begin there: never none";
+  EXPECT_EQ(mask_of(load, 2, 0, 0x0fff), 0x0300u);
 }
 
 TEST(Anchors, LieAsFarApartAsCanBe) {
   std::vector<uint8_t> taken;
   for (const uint8_t wanted : {uint8_t{1}, uint8_t{9}, uint8_t{5}, uint8_t{13}}) {
-    EXPECT_EQ(far_anchor(taken, 16), wanted);
+    EXPECT_EQ(far_anchor(taken, GroupCount(16)), wanted);
     taken.push_back(wanted);
   }
-  EXPECT_EQ(room_at(5, taken, 16), 4u);
-  EXPECT_EQ(room_at(13, taken, 16), 4u) << "around the end";
-  EXPECT_EQ(room_at(5, {}, 16), 16u);
+  EXPECT_EQ(room_at(5, taken, GroupCount(16)), GroupCount(4));
+  EXPECT_EQ(room_at(13, taken, GroupCount(16)), GroupCount(4)) << "around the end";
+  EXPECT_EQ(room_at(5, {}, GroupCount(16)), GroupCount(16));
 }
 
 ipc::KernelMetrics curve(double on_1, double on_2, double on_4, double on_8) {
@@ -88,27 +82,29 @@ ipc::KernelMetrics curve(double on_1, double on_2, double on_4, double on_8) {
 }
 
 TEST(RightSize, IsTheLeastWithinFivePercent) {
-  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 100, kH100), 32u);
-  EXPECT_EQ(latency_size(curve(102, 101, 100, 100), 100, kH100), 8u);
-  EXPECT_EQ(latency_size(curve(1600, 800, 400, 200), 100, kH100), 132u) << "it wants them all";
-  EXPECT_EQ(latency_size({}, 100, kH100), 0u) << "nothing was measured";
-  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 0, kH100), 0u);
+  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 100, kH100), SmCount(32));
+  EXPECT_EQ(latency_size(curve(102, 101, 100, 100), 100, kH100), SmCount(8));
+  EXPECT_EQ(latency_size(curve(1600, 800, 400, 200), 100, kH100), SmCount(132))
+      << "it wants them all";
+  EXPECT_EQ(latency_size({}, 100, kH100), SmCount(0)) << "nothing was measured";
+  EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 0, kH100), SmCount(0));
 }
 
 TEST(RightSize, ThroughputTradesTimeForSms) {
   const auto m = curve(300, 150, 104, 101);
-  EXPECT_EQ(throughput_size(m, 100, kH100, 0), 132u);
-  EXPECT_EQ(throughput_size(m, 100, kH100, 0.01), 32u);
-  EXPECT_EQ(throughput_size(m, 100, kH100, 1), 16u) << "300 on 8 is more SM time than 150 on 16";
-  EXPECT_EQ(throughput_size(curve(160, 150, 104, 101), 100, kH100, 1), 8u);
+  EXPECT_EQ(throughput_size(m, 100, kH100, 0), SmCount(132));
+  EXPECT_EQ(throughput_size(m, 100, kH100, 0.01), SmCount(32));
+  EXPECT_EQ(throughput_size(m, 100, kH100, 1), SmCount(16))
+      << "300 on 8 is more SM time than 150 on 16";
+  EXPECT_EQ(throughput_size(curve(160, 150, 104, 101), 100, kH100, 1), SmCount(8));
 }
 
 TEST(RightSize, BetweenTwoPointsTimeFollowsOneOverSms) {
   const auto m = curve(800, 400, 200, 100);
-  EXPECT_NEAR(us_on_groups(m, 50, kH100, 3), 800.0 / 3, 1);
-  EXPECT_NEAR(us_on_groups(m, 50, kH100, 6), 800.0 / 6, 1);
-  EXPECT_EQ(us_on_groups(m, 50, kH100, 16), 50);
-  EXPECT_EQ(us_on_groups({}, 50, kH100, 4), 0);
+  EXPECT_NEAR(us_on_groups(m, 50, kH100, GroupCount(3)), 800.0 / 3, 1);
+  EXPECT_NEAR(us_on_groups(m, 50, kH100, GroupCount(6)), 800.0 / 6, 1);
+  EXPECT_EQ(us_on_groups(m, 50, kH100, GroupCount(16)), 50);
+  EXPECT_EQ(us_on_groups({}, 50, kH100, GroupCount(4)), 0);
 }
 
 // Gives kernel n of each client n groups, on sets as the test says.
@@ -120,7 +116,7 @@ struct Sizing : Policy {
   ClientId resizes = 0;  // once, in the next tick, or kernel_init
   bool resizes_in_init = false;
   int priority = kBuiltinPriority;
-  std::vector<uint32_t> parts;
+  bool timed = false;
   DispatchVerdict verdict{};
   double wave_us = 0;  // of the kernel that it was asked about
   // What the budget says of the launch that asks, on the SMs of its kernel and on so many.
@@ -128,8 +124,8 @@ struct Sizing : Policy {
   bool fits = false, fits_on_32 = false;
 
   EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
-    fits = gpu.budget_fits(id, 0).fits;
-    fits_on_32 = gpu.budget_fits(id, 32).fits;
+    fits = gpu.budget_fits(id, {}).fits;
+    fits_on_32 = gpu.budget_fits(id, SmCount(32)).fits;
     return {};
   }
   std::string_view name() const override { return "sizing"; }
@@ -148,9 +144,8 @@ struct Sizing : Policy {
     wave_us = k.wave_us;
     if (resizes_in_init) resize(gpu);
     KernelVerdict verdict{.result = HookResult::kDecided, .launch_priority = priority};
-    const uint32_t sm = wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id);
-    verdict.sm = parts.empty() ? sm : 0;
-    for (const uint32_t sm : parts) verdict.inside[verdict.parts++] = sm;
+    verdict.sm = SmCount(wanted != 0 ? wanted : static_cast<uint32_t>(8 * k.facts->id));
+    verdict.timed = timed;
     return verdict;
   }
 };
@@ -167,14 +162,14 @@ class SmSets : public CoreTest {
     take(core_->set_policy(policy, now_, ok));
     ASSERT_TRUE(ok);
   }
-  void attach_split(ClientId id, int priority, uint32_t partition = 0) {
+  void attach_split(ClientId id, int priority, uint32_t sm_set = 0) {
     Event e(EventKind::kAttached, now_, id);
     e.attached = {};
     e.attached.task = id;
     e.attached.priority = static_cast<uint8_t>(priority);
     e.attached.share = 1;
     e.attached.groups = kH100;
-    e.attached.partition = partition;
+    e.attached.sm_set = SmSet(sm_set);
     step(e);
   }
   // A kernel that is known to take so long.
@@ -201,26 +196,21 @@ class SmSets : public CoreTest {
   ipc::KernelMetrics curve_ = curve(900, 500, 300, 120);
 };
 
-TEST_F(SmSets, PartsOfAGraphAreSixteenRunsOfItsNodes) {
+TEST_F(SmSets, PolicyMayHaveEachLaunchTimed) {
   use(&policy_);
   attach_split(1, 0);
-  policy_.parts = {0, 64, 17, 132};
-  const Decision hint = known_kernel(1, 0, 2, true);
-  EXPECT_EQ(hint.inside, 0x0000'2222'8888'0000U) << "of all SMs no group is left out";
-  EXPECT_EQ(hint.size, 0);
-  EXPECT_EQ(hint.measure, 1) << "whoever sizes parts goes by what that changes";
-  policy_.parts = {0};
-  EXPECT_EQ(known_kernel(1, 1, 3, true).measure, 1) << "before the first one is sized, too";
-  policy_.parts = {64};
-  EXPECT_EQ(known_kernel(1, 2, 4).inside, 0U) << "a kernel has none";
+  policy_.timed = true;
+  EXPECT_EQ(known_kernel(1, 0, 2, true).measure, 1);
+  policy_.timed = false;
+  EXPECT_EQ(known_kernel(1, 1, 3, true).measure, 0);
 }
 
 TEST_F(SmSets, AKernelsSizeIsToldWithItsFirstHint) {
   use(&policy_);
   attach_split(1, 0);
-  EXPECT_EQ(known_kernel(1, 0, 2).size, 2);
-  EXPECT_EQ(known_kernel(1, 1, 5).size, 6) << "5 groups are no size of the family";
-  EXPECT_EQ(known_kernel(1, 2, 13).size, 0) << "all of them";
+  EXPECT_EQ(known_kernel(1, 0, 2).size, GroupCount(2));
+  EXPECT_EQ(known_kernel(1, 1, 5).size, GroupCount(6)) << "5 groups are no size of the family";
+  EXPECT_EQ(known_kernel(1, 2, 13).size, GroupCount(0)) << "all of them";
   EXPECT_TRUE(core_->sized(1));
 }
 
@@ -305,7 +295,7 @@ TEST_F(SmSets, AGrantWithoutASizeHasTheKernels) {
   known_kernel(2, 0, 2);
   ask(2);
   ASSERT_EQ(grants_.size(), 1u);
-  EXPECT_EQ(grants_[0].partition, 0xc000u) << "the last two groups";
+  EXPECT_EQ(grants_[0].sm_set, SmSet(0xc000)) << "the last two groups";
 }
 
 TEST_F(SmSets, AnotherPolicyIsAskedAboutEachKernelAndNoneTakesTheSizesBack) {
@@ -320,7 +310,7 @@ TEST_F(SmSets, AnotherPolicyIsAskedAboutEachKernelAndNoneTakesTheSizesBack) {
   bool ok = false;
   bool taken_back = false;
   for (const Decision& d : core_->set_policy(nullptr, now_, ok)) {
-    taken_back |= d.kind == DecisionKind::kHint && d.size == 0 && !d.raised;
+    taken_back |= d.kind == DecisionKind::kHint && d.size.get() == 0 && !d.raised;
   }
   EXPECT_TRUE(taken_back);
   EXPECT_FALSE(core_->sized(1));
@@ -341,7 +331,7 @@ TEST_F(SmSets, AKernelThatAsksHasTheNewPolicysSize) {
   e.launch.kernel = kKernels - 1;
   step(e);
   ASSERT_EQ(grants_.size(), 1u);
-  EXPECT_EQ(grants_[0].partition, 0xf000u);
+  EXPECT_EQ(grants_[0].sm_set, SmSet(0xf000));
 }
 
 TEST_F(SmSets, AKernelSeenInBypassIsAskedAboutAfterIt) {
@@ -387,13 +377,13 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   attach_split(2, 0);
   EXPECT_EQ(window_[1].ring.anchor, 1);
   EXPECT_EQ(window_[2].ring.anchor, 9);
-  EXPECT_EQ(window_[1].partition, 0u) << "nobody else is at work";
+  EXPECT_EQ(window_[1].sm_set, SmSet(0)) << "nobody else is at work";
   known_kernel(1, 0, 2);
   known_kernel(2, 0, 12);
   post(1);
   post(2);
-  EXPECT_EQ(window_[1].partition, 0x00ffu);
-  EXPECT_EQ(window_[2].partition, 0xff00u);
+  EXPECT_EQ(window_[1].sm_set, SmSet(0x00ff));
+  EXPECT_EQ(window_[2].sm_set, SmSet(0xff00));
   EXPECT_TRUE(core_->sized(2));
   now_ += 20 * kUs;
   done(1);
@@ -406,11 +396,12 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   now_ += 10 * kMs;
   done(1);
   tick(now_ + 100 * kMs);
-  EXPECT_EQ(window_[2].partition, 0u) << "alone again";
+  EXPECT_EQ(window_[2].sm_set, SmSet(0)) << "alone again";
 }
 
 TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {
-  policy_.sets = {0b1010, SmFamily::Placement::kLive, false, 4, 0};  // 2 and 4 groups, 4 positions
+  policy_.sets = {
+      SetSizes(0b1010), SmFamily::Placement::kLive, false, 4, {}};  // 2 and 4 groups, 4 positions
   use(&policy_);
   for (ClientId id = 1; id <= 3; ++id) {
     attach_split(id, 9);
@@ -423,8 +414,8 @@ TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {
   grants_.clear();
   for (ClientId id = 1; id <= 3; ++id) ask(id);
   ASSERT_EQ(grants_.size(), 3u);
-  EXPECT_EQ(grants_[0].partition & grants_[1].partition, 0u);
-  EXPECT_EQ((grants_[0].partition | grants_[1].partition) & grants_[2].partition, 0u);
+  EXPECT_TRUE((grants_[0].sm_set & grants_[1].sm_set).empty());
+  EXPECT_TRUE(((grants_[0].sm_set | grants_[1].sm_set) & grants_[2].sm_set).empty());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ json client(int id, int priority, const std::string& label, int launches, double
           {"label", label},
           {"exe", "/usr/bin/python3"},
           {"priority", priority},
-          {"partition", 0},
+          {"sm_set", 0},
           {"sm_count", 0},
           {"managed", true},
           {"counters", {{"launches", launches}}},

@@ -61,8 +61,8 @@ std::vector<Event> every_kind() {
   attached.attached.window_max_us = core::kWindowLeased;
   attached.attached.fail_closed = true;
   attached.attached.priority = 9;
-  attached.attached.partition = 0x8003;
-  attached.attached.groups = {3, {8, 255, 12}};
+  attached.attached.sm_set = core::SmSet(0x8003);
+  attached.attached.groups = {core::GroupCount(3), {8, 255, 12}};
   std::memset(attached.attached.name, 'n', sizeof attached.attached.name - 1);
   std::strcpy(attached.attached.label, "label");
   all.push_back(attached);
@@ -110,7 +110,7 @@ std::vector<core::Decision> every_decision() {
   grant.ask_seq = 8;
   grant.thread = 9;
   grant.launch_priority = -5;
-  grant.partition = 10;
+  grant.sm_set = core::SmSet(10);
   grant.credit_us = 11;
   grant.epoch = 12;
   core::Decision window;
@@ -126,7 +126,6 @@ std::vector<core::Decision> every_decision() {
   hint.kernel = 6;
   hint.predicted_us = 7.5f;
   hint.measure = 1;
-  hint.inside = 0xf000'0000'0000'0201;
   return {grant, window, hint};
 }
 
@@ -142,7 +141,7 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
   Written trace;
   core::Config config;
   config.device = 2;
-  config.sm_total = 99;
+  config.sm_total = core::SmCount(99);
   config.mps = true;
   config.starvation_us = 123;
   config.window_alone_us = 77;
@@ -160,7 +159,7 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
 
   const auto device = std::get<DeviceRecord>(next(*reader));
   EXPECT_EQ(device.config.device, 2);
-  EXPECT_EQ(device.config.sm_total, 99u);
+  EXPECT_EQ(device.config.sm_total.get(), 99u);
   EXPECT_EQ(device.config.starvation_us, 123);
   EXPECT_EQ(device.config.window_alone_us, 77);
   EXPECT_TRUE(device.config.alone);

@@ -1,5 +1,6 @@
 """The job protocol of bench/workloads and check.py, without torch: python3 -m unittest."""
 
+import ctypes
 import os
 import sys
 import tempfile
@@ -40,6 +41,23 @@ class Tokens(unittest.TestCase):
                                      "1")
         self.assertEqual(len(found["tbt_us"]), 2 * len(found["us"]))
         self.assertGreater(max(found["us"]), 4 * sum(found["tbt_us"]) / len(found["us"]))
+
+
+class Pairs(unittest.TestCase):
+    def test_one_of_each_pair_bypasses_heddle(self):
+        word = ctypes.c_uint32(0)
+
+        def iterate():  # twice as long with heddle
+            time.sleep(0.002 if word.value else 0.004)
+        found = protocol.go_paired(iterate, word, time.monotonic() + 0.02, 0.2, 0.01, "1")
+        self.assertEqual(len(found["us"]), len(found["bypassed_us"]))
+        self.assertGreater(min(found["us"]), 4000)
+        self.assertLess(sum(found["bypassed_us"]), sum(found["us"]))
+        self.assertAlmostEqual(found["span_s"], sum(found["us"]) / 1e6, 5)
+        self.assertEqual(word.value, 0)
+
+    def test_a_process_without_heddle_says_so(self):
+        self.assertIn("shim is not loaded", protocol.go_paired(None, None, 0, 1, 0, "1")["error"])
 
 
 class Check(unittest.TestCase):

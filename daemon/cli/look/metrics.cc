@@ -87,7 +87,12 @@ class Page {
   template <class Of, size_t N>
   void add_table(const char* prefix, const Metric<Of> (&table)[N], const json& counted,
                  const Labels& labels) {
-    for (const Metric<Of>& metric : table) add(prefix, metric, counted, labels);
+    for (MetricInfo metric : table) {
+      add(prefix, metric, counted, labels);
+      if (metric.old_name == nullptr) continue;
+      metric.name = metric.old_name;
+      add(prefix, metric, counted, labels);
+    }
   }
 
   std::string text() const {

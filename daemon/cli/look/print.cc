@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/server/metrics.h"
@@ -157,6 +158,12 @@ void print_generation(std::ostream& out, const json& policy) {
 }
 
 }  // namespace
+
+std::string fixed(const char* format, double value) {
+  char text[48];
+  snprintf(text, sizeof text, format, value);
+  return text;
+}
 
 // Clients choose their labels, and a terminal obeys control characters, those from 0x80 to 0x9f
 // among them.
@@ -332,7 +339,11 @@ void print_status(std::ostream& out, const json& answer) {
 
 void print_policies(std::ostream& out, const json& answer) {
   std::vector<Row> rows{{"", "POLICY", "VERSION", "PARAMETERS"}};
+  bool papers = false;
   for (const json& policy : answer.at("policies")) {
+    if (!std::exchange(papers, policy.value("papers", false)) && papers) {
+      rows.push_back({"", "papers:", "", "their rules, and baselines"});
+    }
     std::string params;
     for (const json& param : policy.value("params", json::array())) {
       if (!params.empty()) params += ' ';

@@ -12,6 +12,9 @@ namespace heddle::cli {
 // Text of others, made safe for a terminal and never empty.
 std::string printable(std::string text);
 
+// One number by printf's format.
+std::string fixed(const char* format, double value);
+
 // The rule of a client, or of the answer to `effective`, with what it gives besides the priority.
 std::string rule_text(const nlohmann::json& grade);
 

@@ -30,12 +30,6 @@ std::string count_text(const json& value) {
   return text;
 }
 
-std::string fixed(const char* format, double value) {
-  char text[32];
-  snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string seconds_text(const json& us) {
   const double s = us.get<double>() / 1e6;
   return fixed(s < 9999 ? "%.1f" : "%.0f", s);

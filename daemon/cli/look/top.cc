@@ -94,7 +94,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"memory_bytes", device.value("memory_bytes", json(0))},
           {"memory_limit_bytes", device.value("memory_limit_bytes", json(0))},
           {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
-          {"sms", client.value("partition", 0u) != 0 ? client.value("sm_count", json()) : json()},
+          {"sms", client.value("sm_set", 0u) != 0 ? client.value("sm_count", json()) : json()},
           {"promise", device.value("promise", json())},
           {"managed", client.at("managed")},
           {"active", device.at("active")},
@@ -113,12 +113,6 @@ json gpu_row(const json& now, const json* before, double seconds) {
           {"faults", stats.at("policy_faults")},
           {"starved", stats.at("starved")},
           {"gpu_pct", 0.0}};
-}
-
-std::string fixed(const char* format, double value) {
-  char text[48];
-  snprintf(text, sizeof text, format, value);
-  return text;
 }
 
 std::string duration(double us) {

@@ -7,6 +7,7 @@
 #include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/policy/test.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/lua_policy.h"
 
 namespace heddle::cli {
@@ -28,7 +29,7 @@ void run_tests_beside(PolicyCheck& check) {
   const std::string tests = stem + "_test.lua";
   if (!fs::exists(tests)) {
     check.warnings.push_back(check.file + ": no " + fs::path(tests).filename().string() +
-                             " beside it; write one, see policies/README.md");
+                             " beside it; write one, see policies/GUIDE.md");
     return;
   }
   const auto results = run_policy_test_file(tests);
@@ -46,7 +47,8 @@ void run_tests_beside(PolicyCheck& check) {
 
 }  // namespace
 
-PolicyCheck check_policy(const std::string& file) {
+PolicyCheck check_policy(const std::string& named) {
+  const std::string file = policy::policy_file(named);
   PolicyCheck check{file, {}, {}, 0};
   auto loaded = policy::load_policy_file(file);
   if (!loaded) {

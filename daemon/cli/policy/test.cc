@@ -9,6 +9,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/cli/policy/test_api.h"
+#include "daemon/policy/files.h"
 
 namespace heddle::cli {
 namespace {
@@ -24,7 +25,7 @@ std::vector<std::string> test_files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (std::string file : files_of(paths, "_test.lua", Depth::kTree)) {
     if (file.ends_with(".lua") && !file.ends_with("_test.lua")) {
-      const std::string beside = file.substr(0, file.size() - 4) + "_test.lua";
+      const std::string beside = policy::policy_file(file.substr(0, file.size() - 4) + "_test.lua");
       if (fs::exists(beside)) file = beside;
     }
     if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);

@@ -1,6 +1,6 @@
 // `heddle policy test`: runs the tests that stand beside policies (NAME_test.lua), in virtual time:
 // the real core and the real policy, clients and GPU simulated (daemon/sim/virtual.h). What tests
-// can say is in policies/README.md.
+// can say is in policies/REFERENCE.md.
 #pragma once
 
 #include <string>

@@ -131,13 +131,13 @@ int t_sim(lua_State* L) {
   check_keys(L, 1, {"sm", "mps", "policy", "params", "starvation_us", "switch_us", "idle_us"});
   core::Config core;
   core.mps = bool_field(L, 1, "mps", true);
-  core.sm_total = static_cast<uint32_t>(number_field(L, 1, "sm", 132));
+  core.sm_total = core::SmCount(static_cast<uint32_t>(number_field(L, 1, "sm", 132)));
   core.switch_us = number_field(L, 1, "switch_us", core.mps ? 10 : 70);
   core.starvation_us = number_field(L, 1, "starvation_us", core.starvation_us);
   core.idle_us = number_field(L, 1, "idle_us", core.idle_us);
   sim::GpuConfig gpu;
   gpu.mode = core.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
-  gpu.sm_count = core.sm_total;
+  gpu.sm_count = core.sm_total.get();
   const char* name = text_field(L, 1, "policy", nullptr);
   read_params(L, 1, file.params);
   Simulation& s = file.simulations.emplace_back();
@@ -367,8 +367,8 @@ int s_log(lua_State* L) {
   for (int i = 0; i < static_cast<int>(order.size()); ++i) {
     const sim::LaunchRecord& r = *order[static_cast<size_t>(i)];
     lua_createtable(L, 0, 6);
-    set_number(L, "sms", r.sms);
-    set_number(L, "set", r.set);
+    set_number(L, "sms", r.sms.get());
+    set_number(L, "set", r.set.bits());
     lua_pushstring(L, s.machine->name(r.client).c_str());
     lua_setfield(L, -2, "client");
     lua_pushstring(L, r.kernel.c_str());

@@ -1,4 +1,4 @@
-// What policy tests can call: t and s of policies/README.md, as C functions of a sandbox.
+// What policy tests can call: t and s of policies/REFERENCE.md, as C functions of a sandbox.
 #pragma once
 
 #include <memory>

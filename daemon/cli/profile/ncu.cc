@@ -166,7 +166,7 @@ Result<std::vector<Neighbours>> neighbours_of(const profiles::Profile& p,
     const core::LaunchShape shape{k.facts.grid_blocks, k.facts.block_threads, k.facts.registers,
                                   k.facts.dynamic_smem_bytes + k.facts.static_smem_bytes,
                                   k.facts.max_blocks_per_sm};
-    const uint32_t alone = core::company(shape, {}, device->sm_total, *device).alone;
+    const uint32_t alone = core::company(shape, {}, core::SmCount(device->sm_total), *device).alone;
     all.push_back({&k, alone, core::forbids_company(shape, *device)});
   }
   return all;

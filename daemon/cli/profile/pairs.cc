@@ -10,7 +10,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/profile/ncu.h"
-#include "daemon/model/steady.h"
+#include "daemon/model/interference.h"
 #include "daemon/profile/gpu_model.h"
 #include "daemon/profile/ncu.h"
 
@@ -43,7 +43,7 @@ std::vector<core::Mix> mixes_of(const json& document, const profiles::NcuReport&
     } else {
       ipc::KernelMetrics metrics{};
       for (const auto& [key, value] : same->metrics) metrics.set(ipc::metric_of(key), value);
-      m.use = core::use_of(metrics, m.shape, m.duration_us, device);
+      m.use = core::use_of(metrics, m.duration_us, device);
     }
     mixes.push_back(m);
   }
@@ -52,28 +52,28 @@ std::vector<core::Mix> mixes_of(const json& document, const profiles::NcuReport&
 
 // A pair's two kernels where they ran: `halves` are the lower and the upper half of the groups.
 std::array<core::Mix, 2> both_of(const json& pair, const std::vector<core::Mix>& mixes,
-                                 uint32_t groups) {
+                                 core::GroupCount groups) {
   std::array<core::Mix, 2> both = {mixes.at(pair.at("first")), mixes.at(pair.at("second"))};
   const bool halves = pair.at("setting") == "halves";
-  const uint32_t all = (1U << groups) - 1, low = (1U << groups / 2) - 1;
+  const core::SmSet all = core::SmSet::first(groups);
+  const core::SmSet low = core::SmSet::first(core::GroupCount(groups.get() / 2));
   for (size_t i = 0; i < 2; ++i) {
     both[i].duration_us = pair.at("alone_us").at(i);
-    if (halves) both[i].sms = i == 0 ? low : all & ~low;
+    if (halves) both[i].sm_set = i == 0 ? low : all - low;
   }
   return both;
 }
 
 json predicted(const json& document, const profiles::NcuReport& report, core::DeviceModel device) {
-  const uint32_t groups = document.at("sm_groups");
-  if (groups < 2 || groups > 31) throw std::runtime_error("sm_groups must be 2 to 31");
-  device.sm_groups = groups;
+  const core::GroupCount groups(document.at("sm_groups").get<uint32_t>());
+  if (groups.get() < 2 || groups.get() > 31) throw std::runtime_error("sm_groups must be 2 to 31");
+  device.sm_groups = groups.get();
   size_t unknown = 0;
   const std::vector<core::Mix> mixes = mixes_of(document, report, device, unknown);
   json rows = json::array();
   for (const json& pair : document.at("pairs")) {
     if (pair.contains("error")) continue;
     const std::array<core::Mix, 2> both = both_of(pair, mixes, groups);
-    const core::Steady steady = core::steady(both[0], both[1], device);
     const core::Prediction first = core::predict(both, 0, device);
     const core::Prediction second = core::predict(both, 1, device);
     const auto name = [](core::Channel c) { return core::kChannelNames[core::index_of(c)]; };
@@ -81,9 +81,8 @@ json predicted(const json& document, const profiles::NcuReport& report, core::De
                     {"second", pair.at("second")},
                     {"setting", pair.at("setting")},
                     {"measured", pair.at("slowdowns")},
-                    {"steady", {steady.first, steady.second}},
-                    {"binds", {name(steady.binds_first), name(steady.binds_second)}},
-                    {"predict", {first.slowdown, second.slowdown}},
+                    {"predicted", {first.slowdown, second.slowdown}},
+                    {"binds", {name(first.binds), name(second.binds)}},
                     {"waits_us", {first.waits_for_us, second.waits_for_us}}});
   }
   json uses = json::array();
@@ -136,8 +135,8 @@ int profile_predict_pairs(const NcuOptions& options) {
     snprintf(line, sizeof line, "%5d %6d %-9s %6.2f %6.2f   %6.2f %6.2f   %s, %s\n",
              p["first"].get<int>(), p["second"].get<int>(),
              p["setting"].get_ref<const std::string&>().c_str(), p["measured"][0].get<double>(),
-             p["measured"][1].get<double>(), p["steady"][0].get<double>(),
-             p["steady"][1].get<double>(), p["binds"][0].get_ref<const std::string&>().c_str(),
+             p["measured"][1].get<double>(), p["predicted"][0].get<double>(),
+             p["predicted"][1].get<double>(), p["binds"][0].get_ref<const std::string&>().c_str(),
              p["binds"][1].get_ref<const std::string&>().c_str());
     std::cout << line;
   }

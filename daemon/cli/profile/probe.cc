@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <sstream>
 
 #include "daemon/base/json.h"
@@ -24,32 +23,11 @@ namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using core::Channel;
 using nlohmann::json;
+using profiles::Level;
 using profiles::Neighbour;
+using profiles::Pressure;
 using profiles::Profile;
-
-// As bench/interference.py has them: two of each channel's.
-struct Levels {
-  Channel channel;
-  const char *weak, *strong;
-};
-constexpr Levels kLevels[] = {
-    {Channel::kSlots, "sleep,threads=512", "sleep,threads=1024"},
-    {Channel::kIssue, "issue,ilp=2", "issue,ilp=4"},
-    {Channel::kFp64, "fp64,ilp=2", "fp64,ilp=4"},
-    {Channel::kTensor, "tensor,threads=64", "tensor,threads=256"},
-    {Channel::kSmem, "smem,ways=2", "smem,ways=8"},
-    {Channel::kL1Capacity, "l1,kb=32", "l1,kb=80"},
-    {Channel::kL2Capacity, "l2,mb=12,blocks=66", "l2,mb=24,blocks=66"},
-    {Channel::kL2, "l2,mb=4,blocks=66", "l2,mb=4,blocks=132"},
-    {Channel::kDram, "dram,blocks=66", "dram,blocks=132"},
-};
-
-// Instructions a cycle and SM, as bench/interference.py has them.
-double nominal_peak(Channel channel) {
-  return channel == Channel::kIssue ? 4 : channel == Channel::kFp64 ? 2 : 0;
-}
 
 constexpr double kReadyS = 60;   // for a microbenchmark to find its iterations
 constexpr double kAnswerS = 30;  // longer than it was told to hold
@@ -239,7 +217,7 @@ Profile measure(const ProbeOptions& options, const std::string& microbenchmark,
       level.rate_after = alone();
     });
     if (level.held_beside == 0) continue;
-    const Neighbour n = neighbours({level})[0];
+    const Neighbour n = profiles::neighbours({level})[0];
     std::cerr << "heddle: beside " << level.of.spec << ": "
               << json(std::round(n.slowdown * 100) / 100).dump() << " times as slow, and it "
               << json(std::round(n.stretched * 100) / 100).dump() << '\n';
@@ -248,7 +226,7 @@ Profile measure(const ProbeOptions& options, const std::string& microbenchmark,
   if (levels.empty()) throw Failure{"no microbenchmark pressed on the program; see above"};
   profiles::Probe probe;
   probe.busy = std::clamp(busy_us / (alone_s * 1e6), 0.01, 1.0);
-  probe.beside = neighbours(levels);
+  probe.beside = profiles::neighbours(levels);
   core::DeviceModel device;
   if (const auto model = profiles::find_gpu_model(models, profile.gpu)) device = *model;
   probe.metrics = profiles::probed_metrics(probe, device);
@@ -283,43 +261,6 @@ std::string save(const Profile& profile, const std::string& output) {
 
 }  // namespace
 
-std::vector<Pressure> pressures(const std::string& channels, std::string& unknown) {
-  std::vector<std::string> wanted;
-  std::istringstream list(channels);
-  for (std::string name; std::getline(list, name, ',');) wanted.push_back(name);
-  std::vector<Pressure> all;
-  for (const Levels& levels : kLevels) {
-    const std::string name(core::kChannelNames[core::index_of(levels.channel)]);
-    const auto it = std::find(wanted.begin(), wanted.end(), name);
-    if (!channels.empty() && it == wanted.end()) continue;
-    if (it != wanted.end()) wanted.erase(it);
-    all.push_back({levels.channel, levels.weak});
-    all.push_back({levels.channel, levels.strong});
-  }
-  unknown = wanted.empty() ? "" : wanted[0];
-  return all;
-}
-
-std::vector<Neighbour> neighbours(const std::vector<Level>& levels) {
-  std::map<Channel, double> peaks;
-  for (const Level& level : levels) {
-    double& peak = peaks[level.of.channel];
-    peak = std::max({peak, level.held_alone, nominal_peak(level.of.channel)});
-  }
-  std::vector<Neighbour> all;
-  for (const Level& level : levels) {
-    Neighbour n{level.of.channel, level.of.spec, 0, 1, 0};
-    // A microbenchmark that only sleeps presses as much, however long its launches take.
-    if (n.channel != Channel::kSlots) {
-      n.use = level.held_alone / peaks[n.channel];
-      n.stretched = level.held_alone / level.held_beside;
-    }
-    n.slowdown = (level.rate_before + level.rate_after) / 2 / level.rate_beside;
-    all.push_back(n);
-  }
-  return all;
-}
-
 json probe_json(const profiles::Probe& probe) {
   json beside = json::array(), metrics = json::object();
   for (const Neighbour& n : probe.beside) {
@@ -352,7 +293,7 @@ std::string probe_text(const profiles::Probe& probe) {
 
 int profile_probe(const ProbeOptions& options) {
   std::string unknown;
-  const std::vector<Pressure> all = pressures(options.channels, unknown);
+  const std::vector<Pressure> all = profiles::pressures(options.channels, unknown);
   if (!unknown.empty()) {
     return show_error(options.as_json, {kUsage,
                                         "--channels: no channel " + printable(unknown) +

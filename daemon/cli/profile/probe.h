@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/cli/run/run.h"
-#include "daemon/profile/profile.h"
+#include "daemon/profile/probe.h"
 
 namespace heddle::cli {
 
@@ -22,26 +22,6 @@ struct ProbeOptions {
   std::string output = ".";    // the directory for the profile
   bool as_json = false;
 };
-
-// What one level of pressure is: a channel, and a specification of interference.cu.
-struct Pressure {
-  core::Channel channel;
-  std::string spec;
-};
-// Two levels of each channel, of `channels` alone if it names any, weaker first. `unknown`: a name
-// of no channel.
-std::vector<Pressure> pressures(const std::string& channels, std::string& unknown);
-
-// What was measured at one level: rates are the program's launches a second, pressures the
-// microbenchmark's, in its own unit.
-struct Level {
-  Pressure of;
-  double held_alone = 0, held_beside = 0;
-  double rate_before = 0, rate_beside = 0, rate_after = 0;
-};
-// In parts of the most that a microbenchmark of the channel reached alone; of those whose peak is
-// known (issue, fp64) in parts of that.
-std::vector<profiles::Neighbour> neighbours(const std::vector<Level>& levels);
 
 // Measures the microbenchmarks alone, then the program until it has a profile, then the program
 // beside each of them, with a second's block of it alone before and after. Under MPS: without it

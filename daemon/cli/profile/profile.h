@@ -1,5 +1,5 @@
-// `heddle profile`: kernel profiles (profiles/README.md), taken from a running client or a trace,
-// shown, compared, joined and thinned out.
+// `heddle profile`: kernel profiles (daemon/profile/README.md), taken from a running client or a
+// trace, shown, compared, joined and thinned out.
 #pragma once
 
 #include <optional>

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "daemon/cli/child.h"
 #include "daemon/cli/daemon.h"
@@ -25,14 +24,14 @@ struct SizeRun {
 };
 
 // One run of the program on `groups` groups, 0: on all, under a daemon of its own in `folder`.
-SizeRun run_on(const SweepOptions& options, const fs::path& folder, uint32_t groups) {
+SizeRun run_on(const SweepOptions& options, const fs::path& folder, core::GroupCount groups) {
   SizeRun out;
   OwnDaemon daemon(folder, options.runs);
   out.error = daemon.error();
   if (!out.error.empty()) return out;
   std::vector<std::string> words = daemon.run_words(options.program.sim);
-  if (groups != 0) {
-    words.insert(words.end(), {"--sms", std::to_string(groups * options.group_sms)});
+  if (groups.get() != 0) {
+    words.insert(words.end(), {"--sms", std::to_string(groups.get() * options.group_sms)});
   }
   words.emplace_back("--");
   words.insert(words.end(), options.program.command.begin(), options.program.command.end());
@@ -54,29 +53,12 @@ SizeRun run_on(const SweepOptions& options, const fs::path& folder, uint32_t gro
   return out;
 }
 
-std::string size_text(const SweepOptions& options, uint32_t groups) {
-  return groups == 0 ? "all SMs" : std::to_string(groups * options.group_sms) + " SMs";
+std::string size_text(const SweepOptions& options, core::GroupCount groups) {
+  if (groups.get() == 0) return "all SMs";
+  return std::to_string(groups.get() * options.group_sms) + " SMs";
 }
 
 }  // namespace
-
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, uint32_t groups) {
-  const std::string key = groups == 0 ? "us_on_all" : "us_on_" + std::to_string(groups);
-  const size_t metric = ipc::metric_of(key);
-  if (metric == ipc::kKernelMetricCount) return 0;
-  std::map<uint64_t, double> means;
-  for (const core::KernelProfile& k : on.kernels) {
-    if (k.duration.count > 0) means[k.facts.id] = static_cast<double>(k.duration.mean_us);
-  }
-  size_t found = 0;
-  for (core::KernelProfile& k : into.kernels) {
-    const auto mean = means.find(k.facts.id);
-    if (mean == means.end()) continue;
-    k.facts.metrics.set(metric, mean->second);
-    ++found;
-  }
-  return found;
-}
 
 int sweep(const SweepOptions& options) {
   char name[] = "/tmp/heddle-sweep-XXXXXX";
@@ -88,23 +70,24 @@ int sweep(const SweepOptions& options) {
   std::vector<Profile> whole;
   std::vector<uint32_t> order = {0};
   order.insert(order.end(), options.groups.begin(), options.groups.end());
-  for (const uint32_t groups : order) {
-    const fs::path place = folder / std::to_string(groups);
+  for (const uint32_t n : order) {
+    const core::GroupCount groups(n);
+    const fs::path place = folder / std::to_string(n);
     const SizeRun run = run_on(options, place, groups);
-    if (groups == 0 && !run.error.empty()) {
+    if (n == 0 && !run.error.empty()) {
       fs::remove_all(folder);
       return show_error(options.as_json, {kFailed, "on all SMs the program " + run.error, {}});
     }
-    if (groups == 0) whole = run.profiles;
+    if (n == 0) whole = run.profiles;
     size_t kernels = 0;
     for (Profile& profile : whole) {
       for (const Profile& on : run.profiles) {
         if (on.command == profile.command && on.label == profile.label) {
-          kernels += add_to_curve(profile.task, on.task, groups);
+          kernels += profiles::add_to_curve(profile.task, on.task, groups);
         }
       }
     }
-    sizes.push_back({{"groups", groups}, {"kernels", kernels}, {"error", run.error}});
+    sizes.push_back({{"groups", n}, {"kernels", kernels}, {"error", run.error}});
     std::cerr << "heddle: on " << size_text(options, groups) << ": "
               << (run.error.empty() ? std::to_string(kernels) + " kernels measured" : run.error)
               << '\n';

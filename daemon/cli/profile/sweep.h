@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/cli/run/run.h"
+#include "daemon/model/sm_groups.h"
 #include "daemon/profile/profile.h"
 
 namespace heddle::cli {
@@ -24,9 +25,5 @@ struct SweepOptions {
 // run that does not end in time is killed, and its size is left out of the curves: kernels that
 // wait for others of their grid hang where too few of them run. Returns an exit status.
 int sweep(const SweepOptions& options);
-
-// Puts the mean durations of `on` (a run on `groups` groups; 0: on all) into the curves of `into`.
-// How many kernels had one.
-size_t add_to_curve(core::TaskProfile& into, const core::TaskProfile& on, uint32_t groups);
 
 }  // namespace heddle::cli

@@ -55,9 +55,9 @@ void use_mps(const RunOptions& options, const nlohmann::json& mps) {
             << "until that user's programs are gone; heddle mps status names them\n";
 }
 
-// Hardware queues for partitions (shim/sm/contexts.h). An MPS server has about 120 for all of its
+// Hardware queues for SM sets (shim/sm/contexts.h). An MPS server has about 120 for all of its
 // clients, and refuses a context that finds none: many programs keep to the two that each has
-// anyhow, without partitions.
+// anyhow, without SM sets.
 void ask_for_queues(const nlohmann::json& effective) {
   constexpr int kFewClients = 20;
   constexpr const char* kQueues = "4";

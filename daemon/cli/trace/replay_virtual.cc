@@ -147,7 +147,7 @@ sim::ClientSpec spec_of(const trace::ClientTrack& track) {
   spec.share = who.share > 0 ? static_cast<double>(who.share) : 1;
   spec.slo_ms = static_cast<double>(who.slo_ms);
   spec.slowdown_max = static_cast<double>(who.slowdown_max);
-  if (who.partition != 0) spec.sms = {who.partition, who.groups.sms_of(who.partition)};
+  if (!who.sm_set.empty()) spec.place = {who.sm_set, who.groups.sms_of(who.sm_set)};
   return spec;
 }
 
@@ -163,7 +163,7 @@ std::vector<json> play(const Setting& setting, uint8_t device, core::Policy* pol
   const core::Config& config = setting.devices.at(device);
   sim::GpuConfig gpu;
   gpu.mode = config.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
-  gpu.sm_count = config.sm_total;
+  gpu.sm_count = config.sm_total.get();
   sim::VirtualMachine machine(config, gpu);
   ok = policy == nullptr || machine.set_policy(policy);
   if (!ok) return {};

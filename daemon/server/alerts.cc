@@ -1,0 +1,95 @@
+#include "daemon/server/alerts.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "daemon/server/explain.h"
+#include "daemon/server/memory.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr core::TimeNs kTellStallNs = 10'000'000'000;
+
+}  // namespace
+
+void Alerts::check(const std::string& policy, core::TimeNs now) {
+  const auto& clients = roster_.managed();
+  const auto promised = [](const Client* c) { return c->identity().terms.slowdown_max > 0; };
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (scheduler) check_stall(*scheduler, policy);
+  }
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (!scheduler || std::none_of(clients.begin(), clients.end(), promised)) continue;
+    check_promises(*scheduler, policy, now);
+  }
+  check_refused(now);
+}
+
+void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& policy) {
+  const uint8_t gpu = scheduler.config().device;
+  const core::Stall& last = scheduler.last_stall();
+  if (last.at - told_stall_[gpu] < kTellStallNs || last.at < 0) return;
+  told_stall_[gpu] = last.at;
+  log_.warning("stall", {{"device", gpu},
+                         {"by", stall_text(last.by)},
+                         {"policy", policy},
+                         {"client", last.staller},
+                         {"waited", last.waited},
+                         {"waited_ms", static_cast<int64_t>(last.waited_us / 1e3)},
+                         {"stalled_ms", static_cast<int64_t>(last.stalled_us / 1e3)}});
+}
+
+void Alerts::check_promises(const core::Scheduler& scheduler, const std::string& policy,
+                            core::TimeNs now) {
+  Untold& untold = broken_promises_[scheduler.config().device];
+  if (now < untold.next()) return;
+  std::map<core::ClientId, core::PromiseStatus> promises;
+  Untold::Counts broken;
+  for (const core::ClientStatus& client : scheduler.clients()) {
+    promises[client.view.id] = client.promise;
+    broken[client.view.id] = client.promise.broken;
+  }
+  for (const core::ClientId id : untold.grown(std::move(broken), now)) {
+    const Client* client = roster_.find(id);
+    if (client == nullptr) continue;
+    const Identity& who = client->identity();
+    const core::PromiseStatus& promise = promises[id];
+    log_.warning({who.uid, who.privileged}, "promise_broken",
+                 {{"client", id},
+                  {"pid", who.pid},
+                  {"label", who.label},
+                  {"device", scheduler.config().device},
+                  {"policy", policy},
+                  {"promised", promise.slowdown_max},
+                  {"now", promise.slowdown},
+                  {"blocks", promise.blocks},
+                  {"broken", promise.broken},
+                  {"by", channel_text(promise)}});
+  }
+}
+
+// The shim refuses, and counts.
+void Alerts::check_refused(core::TimeNs now) {
+  if (now < refused_.next()) return;
+  Untold::Counts counts;
+  for (const Client* client : roster_.managed()) {
+    for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+      counts[client->identity().id] += memory_refused(*client, device);
+    }
+  }
+  const Untold::Counts refused = counts;
+  for (const core::ClientId id : refused_.grown(std::move(counts), now)) {
+    const Identity& who = roster_.find(id)->identity();
+    log_.warning({who.uid, who.privileged}, "memory_refused",
+                 {{"client", id},
+                  {"pid", who.pid},
+                  {"label", who.label},
+                  {"allocations", refused.at(id)},
+                  {"limit", who.terms.memory.empty() ? who.memory_asked : who.terms.memory},
+                  {"hint", "heddle ps says what it has of its limit"}});
+  }
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,70 @@
+// What the clients wrote since they were heard last: a turn's claims, in the order of their times.
+// Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/server/intake.h"
+#include "daemon/server/roster.h"
+
+namespace heddle::server {
+
+class Batch {
+ public:
+  struct Entry {
+    core::TimeNs at;
+    size_t claim;  // in the order in which they were collected
+    Client* client;
+  };
+
+  Batch();
+
+  // Of all clients, each its share of a turn at most. Unless `all`, or somebody else has news, the
+  // leased clients are heard every kLeasedNs only: each look makes their next record wait for its
+  // cache lines. `impossible(client)`: its memory is, and of it there is nothing.
+  template <class Impossible>
+  void collect(const Roster& roster, core::TimeNs now, bool all, Impossible&& impossible) {
+    clear();
+    read(roster, now, false, impossible);
+    if (!all && empty() && now - leased_read_ < kLeasedNs) return;
+    leased_read_ = now;
+    read(roster, now, true, impossible);
+  }
+  // Of one, behind what is there. False: its memory is impossible.
+  bool hear(Client& client, core::TimeNs now);
+  void clear() {
+    entries_.clear();
+    claims_.clear();
+  }
+  void sort();
+
+  bool empty() const { return entries_.empty(); }
+  const std::vector<Entry>& entries() const { return entries_; }
+  Claim& claim(const Entry& entry) { return claims_[entry.claim]; }
+
+ private:
+  // An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
+  static constexpr core::TimeNs kLeasedNs = 20'000;
+
+  template <class Impossible>
+  void read(const Roster& roster, core::TimeNs now, bool leased, Impossible&& impossible) {
+    const std::vector<Client*>& clients = roster.managed();
+    // What clients wrote comes over from their processors all at once, not one after the other.
+    for (const Client* client : clients) {
+      if (client->leased() == leased) client->prefetch();
+    }
+    for (const Client* client : clients) {
+      if (client->leased() == leased) client->prefetch_news();
+    }
+    for (size_t i = clients.size(); i-- > 0;) {
+      if (clients[i]->leased() == leased && !hear(*clients[i], now)) impossible(*clients[i]);
+    }
+  }
+
+  std::vector<Claim> claims_;
+  std::vector<Entry> entries_;
+  core::TimeNs leased_read_ = 0;  // when the leased clients were heard
+};
+
+}  // namespace heddle::server

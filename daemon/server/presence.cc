@@ -1,0 +1,87 @@
+#include "daemon/server/presence.h"
+
+#include <optional>
+#include <utility>
+
+namespace heddle::server {
+
+void Presence::introduce(Client& client, uint8_t gpu, core::TimeNs now) {
+  const Identity& identity = client.identity();
+  if (devices_.open(gpu, identity, now)) {
+    policy_.open(gpu, now);
+    devices_.join_others(gpu, now);
+  }
+  client.put_on_gpu(gpu);
+  std::optional<core::TaskProfile> profile;
+  if (profiles_.is_of(identity.gpu_name)) {
+    profile = profiles_.find(identity.uid, client.task());
+    if (!profile) profile = profiles_.find(identity.uid, client.unlabelled_task());
+  }
+  for (const core::Event& event : client.introduction(gpu, now, profile ? &*profile : nullptr)) {
+    stepper_.step(devices_.on(gpu), event);
+  }
+}
+
+// Copies, and waits for what another GPU does, are no work there.
+void Presence::begin(Client& client, const core::Event& event) {
+  if (!client.on_gpu(event.device)) introduce(client, event.device, event.at);
+  const bool launch =
+      event.kind == core::EventKind::kPosted && (event.launch.kind == core::LaunchKind::kKernel ||
+                                                 event.launch.kind == core::LaunchKind::kGraph);
+  if (!launch && event.kind != core::EventKind::kAsked && event.kind != core::EventKind::kRow) {
+    return;
+  }
+  client.note_post(event.device);
+  client.set_contended(contention_.concerns(client));
+}
+
+void Presence::register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now) {
+  client.add_kernel(kernel);
+  if (!client.managed() || !client.knows_kernel(kernel.index)) return;
+  core::Event event(core::EventKind::kKernel, now, client.identity().id);
+  event.kernel = kernel;
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+    event.device = gpu;
+    stepper_.step(scheduler, event);
+    if (scheduler.full(client.identity().id) && !std::exchange(told_full_, true)) {
+      log_.warning("learns_no_more",
+                   {{"device", gpu},
+                    {"uid", client.identity().uid},
+                    {"hint", "the programs of this user hold all of its places; end some"}});
+    }
+  });
+}
+
+void Presence::tell_terms(const Client& client, core::TimeNs now) {
+  if (!client.managed()) return;
+  const Identity& who = client.identity();
+  core::Event event(core::EventKind::kTerms, now, who.id);
+  event.terms = {static_cast<float>(who.terms.share), static_cast<float>(who.terms.slo_ms),
+                 who.terms.window_us, static_cast<uint8_t>(who.priority),
+                 static_cast<float>(who.terms.slowdown_max)};
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+    event.device = gpu;
+    stepper_.step(scheduler, event);
+  });
+}
+
+void Presence::leave(const Client& client, core::TimeNs now) {
+  collect_profile(client);
+  core::Event event(core::EventKind::kDetached, now, client.identity().id);
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+    event.device = gpu;
+    stepper_.step(scheduler, event);
+  });
+}
+
+void Presence::collect_profile(const Client& client) {
+  const Identity& identity = client.identity();
+  if (!profiles_.is_of(identity.gpu_name)) return;
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t) {
+    core::TaskProfile task = scheduler.take_profile(identity.id);
+    if (task.kernels.empty()) return;
+    profiles_.add(std::move(task), identity.uid, identity.label, identity.command);
+  });
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,44 @@
+// On which GPUs a client is, and what their cores are told of it: that it comes, its kernels and
+// terms, that it goes. What was measured of its task goes to the profile store. Loop thread only.
+#pragma once
+
+#include "daemon/profile/store.h"
+#include "daemon/server/contention.h"
+#include "daemon/server/devices.h"
+#include "daemon/server/policy_in_force.h"
+#include "daemon/server/roster.h"
+#include "daemon/server/stepper.h"
+
+namespace heddle::server {
+
+class Presence {
+ public:
+  Presence(Devices& devices, Stepper& stepper, PolicyInForce& policy, const Contention& contention,
+           profiles::ProfileStore& profiles, Log& log)
+      : devices_(devices),
+        stepper_(stepper),
+        policy_(policy),
+        contention_(contention),
+        profiles_(profiles),
+        log_(log) {}
+
+  void introduce(Client& client, uint8_t gpu, core::TimeNs now);
+  // The client's first event of that GPU.
+  void begin(Client& client, const core::Event& event);
+  void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
+  void tell_terms(const Client& client, core::TimeNs now);
+  void leave(const Client& client, core::TimeNs now);
+  // Hands to the profile store what the measurement stages have finished since.
+  void collect_profile(const Client& client);
+
+ private:
+  Devices& devices_;
+  Stepper& stepper_;
+  PolicyInForce& policy_;
+  const Contention& contention_;
+  profiles::ProfileStore& profiles_;
+  Log& log_;
+  bool told_full_ = false;  // that nothing is learned of new kernels
+};
+
+}  // namespace heddle::server
