@@ -125,7 +125,10 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   if (slot == kNoAsk) return false;
   const Waiting w = asks[slot];
   Client& c = *w.client;
-  if (clock > w.asked_at) note_wait(c, w, decider, verdict);
+  if (clock > w.asked_at) {
+    const bool by_policy = decider == Decider::kPolicy;
+    told.granted(c, w, decider, by_policy ? told.reason(policy, verdict.reason) : uint16_t{0});
+  }
   if (shadow != nullptr) shadow->granted(slot, decider);
   release(slot);
   Decision d = telling.make(DecisionKind::kGrant, c);
@@ -222,7 +225,9 @@ bool Scheduler::State::dispatch_once() {
   // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
-  if (pick == 0) note_held(verdict, idle);
+  if (pick == 0) {
+    told.held(saw, policy_number, idle ? told.reason(policy, verdict.reason) : uint16_t{0}, idle);
+  }
   stalls.idle(pick == 0 && idle);
   return pick != 0 && grant(pick, Decider::kBuiltin, {});
 }
@@ -283,7 +288,7 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   if (next == nullptr) s.queues.clear();
   s.policy = next;
   ++s.policy_number;
-  s.reasons.forget_policy();
+  s.told.forget_policy();
   s.faults.clear();
   for (const ClientId id : s.roster.ids()) {
     Client& c = *s.roster.find(id);

@@ -13,6 +13,7 @@
 #include "daemon/core/builtin.h"
 #include "daemon/core/check.h"
 #include "daemon/core/client/client.h"
+#include "daemon/core/explaining.h"
 #include "daemon/core/learning.h"
 #include "daemon/core/places.h"
 #include "daemon/core/queues.h"
@@ -48,6 +49,7 @@ struct Scheduler::State final : Situation, Gpu {
   Asks asks;
   Places places{*this, roster};
   Stalls stalls{*this, roster};
+  Explaining told{*this, roster, asks};
 
   Policy* policy = nullptr;
   std::unique_ptr<Shadow> shadow;  // a candidate beside it; then it stands in `policy`
@@ -59,9 +61,7 @@ struct Scheduler::State final : Situation, Gpu {
   bool quarantined = false;
   LastWords last_words;
   bool bypass = false;
-  Reasons reasons;
-  mutable Saw saw;  // of the running dispatch hook
-  Held held;
+  mutable Saw saw;                        // of the running dispatch hook
   TimeNs starve_at = 0;                   // nobody waits for too long before
   TimeNs lent_until = kNever;             // no lent window ends before
   int highest_attached = kPriorityCount;  // as the windows were last refreshed
@@ -146,14 +146,6 @@ struct Scheduler::State final : Situation, Gpu {
   void init_kernels();
   void ask_about(Client&, uint32_t kernel);
   void ask_anew(Client&, uint32_t kernel);
-  // ---- explain.cc ----
-  uint16_t reason_of(const DispatchVerdict&);
-  void note_held(const DispatchVerdict&, bool by_policy);
-  void note_wait(Client&, const Waiting&, Decider, const DispatchVerdict&);
-  std::string why_builtin(const Waiting&) const;
-  HeldTold tell(const Held&) const;
-  std::string kernel_name(const Client&, uint32_t kernel) const;
-
   // ---- gpu.cc ----
   TimeNs now() const override { return clock; }
   GpuView gpu() const override;

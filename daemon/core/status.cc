@@ -7,6 +7,12 @@ namespace heddle::core {
 
 RunTimes Scheduler::runs_above() const { return state_->learning.runs_above(); }
 
+Explanation Scheduler::explain(ClientId id) const {
+  const Client* c = state_->roster.find(id);
+  if (c == nullptr) return {};
+  return state_->told.of(*c, state_->queues, state_->policy_number);
+}
+
 const Stall& Scheduler::last_stall() const { return state_->stalls.last(); }
 const StallCounts& Scheduler::stalls() const { return state_->stalls.counts(); }
 

@@ -1,0 +1,102 @@
+// Why launches wait.
+#include "daemon/core/explaining.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+namespace {
+
+const char* const kWindowFull = "its window is full";
+
+std::string kernel_name(const Client& c, uint32_t kernel) {
+  const Kernel* k = c.kernel(kernel);
+  return k != nullptr ? k->facts.name : "";
+}
+
+}  // namespace
+
+std::vector<PastWait> PastWaits::all() const {
+  std::vector<PastWait> all;
+  for (uint64_t i = count_; i-- > 0 && all.size() < kKept;) all.push_back(waits_[i % kKept]);
+  return all;
+}
+
+uint16_t Reasons::intern(std::string_view text) {
+  const auto at = std::find(texts_.begin() + 1, texts_.end(), text);
+  if (at != texts_.end()) return static_cast<uint16_t>(at - texts_.begin());
+  if (texts_.size() >= kTextsMax) return intern("another reason");
+  texts_.emplace_back(texts_.size() + 1 < kTextsMax ? text : "another reason");
+  return static_cast<uint16_t>(texts_.size() - 1);
+}
+
+uint16_t Explaining::reason(const Policy* policy, uint16_t own) {
+  if (policy == nullptr) return 0;
+  return reasons_.number(own, [&](uint16_t number) { return policy->reason(number); });
+}
+
+void Explaining::held(const Saw& saw, uint32_t generation, uint16_t reason, bool by_policy) {
+  held_ = {now_.clock,
+           saw,
+           generation,
+           reason,
+           static_cast<uint16_t>(std::min<size_t>(asks_.count(), UINT16_MAX)),
+           by_policy};
+}
+
+void Explaining::granted(Client& c, const Waiting& w, Decider decider, uint16_t reason) const {
+  const Held held = held_.at >= w.asked_at ? held_ : Held{};
+  c.told.past_waits.add({w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0});
+}
+
+// Of one that the built-in serves: pick_builtin's conditions, in words.
+std::string Explaining::why_builtin(const Waiting& w) const {
+  const Client& c = *w.client;
+  if (c.held_back()) return "the policy has refused its client, which is fail-closed";
+  if (c.standing.window_us != kWindowGated) return kWindowFull;
+  for (const Client* above : roster_.above(c.rule.priority)) {
+    if (above->asking.queued > 0)
+      return "client " + std::to_string(above->id) + ", above it, waits too";
+    if (above->busy(now_.clock)) {
+      return "client " + std::to_string(above->id) + ", above it, has work on the GPU";
+    }
+  }
+  return c.work.outstanding.empty() ? "it is next" : "its client's last launch is not done yet";
+}
+
+HeldTold Explaining::tell(const Held& what) const {
+  if (what.at < 0) return {};
+  return {to_us(now_.clock - what.at), what, reasons_.text(what.reason)};
+}
+
+Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
+                           uint32_t generation) const {
+  Explanation all{true, generation, c.told.granted, c.told.past_waits.count(), {}, {}};
+  for (const uint32_t slot : c.asking.by_thread) {
+    if (slot == kNoAsk) continue;
+    const Waiting& w = asks_[slot];
+    WaitTold one;
+    one.kernel = kernel_name(c, w.kernel);
+    one.waited_us = to_us(now_.clock - w.asked_at);
+    one.placed = w.queue >= 0;
+    if (one.placed) one.queue = queues[static_cast<size_t>(w.queue)].name();
+    if (!one.placed) one.why = why_builtin(w);
+    if (held_.at >= w.asked_at) one.held = tell(held_);
+    all.now.push_back(std::move(one));
+  }
+  std::sort(all.now.begin(), all.now.end(),
+            [](const WaitTold& a, const WaitTold& b) { return a.waited_us > b.waited_us; });
+  for (const PastWait& wait : c.told.past_waits.all()) {
+    WaitTold one;
+    one.kernel = kernel_name(c, wait.kernel);
+    one.us_ago = to_us(now_.clock - wait.granted_at);
+    one.waited_us = to_us(wait.granted_at - wait.asked_at);
+    one.held = tell(wait.held);
+    one.reason = reasons_.text(wait.reason);
+    one.decider = wait.decider;
+    one.placed = wait.placed;
+    all.past.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace heddle::core

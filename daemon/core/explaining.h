@@ -1,0 +1,41 @@
+// Why launches wait: what is kept as it happens, and told to whoever asks (explain.h).
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "daemon/core/asks.h"
+#include "daemon/core/queues.h"
+#include "daemon/core/roster.h"
+#include "daemon/core/situation.h"
+
+namespace heddle::core {
+
+class Explaining {
+ public:
+  Explaining(const Situation& now, const Roster& roster, const Asks& asks)
+      : now_(now), roster_(roster), asks_(asks) {}
+
+  // Of a verdict of the policy (nullptr: the built-in), by a number that outlives it.
+  uint16_t reason(const Policy* policy, uint16_t own);
+  void forget_policy() { reasons_.forget_policy(); }
+  // Nothing that waits may go: the policy said IDLE for that reason, or the built-in found nothing.
+  void held(const Saw& saw, uint32_t generation, uint16_t reason, bool by_policy);
+  // The launch waited, and is let go.
+  void granted(Client& client, const Waiting& ask, Decider decider, uint16_t reason) const;
+
+  // `queues`, `generation`: of the policy that there is.
+  Explanation of(const Client& client, std::span<const Queue> queues, uint32_t generation) const;
+
+ private:
+  std::string why_builtin(const Waiting& ask) const;
+  HeldTold tell(const Held& what) const;
+
+  const Situation& now_;
+  const Roster& roster_;
+  const Asks& asks_;
+  Reasons reasons_;
+  Held held_;
+};
+
+}  // namespace heddle::core
