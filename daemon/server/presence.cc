@@ -84,4 +84,24 @@ void Presence::collect_profile(const Client& client) {
   });
 }
 
+void Presence::take(Client& client, const Claim& claim) {
+  const bool known = client.knows_kernel(claim.fields.kernel);
+  for (const core::Event& event : client.intake().take(claim, known)) {
+    if (!client.posted_to(event.device)) [[unlikely]]
+      begin(client, event);
+    stepper_.step(devices_.on(event.device), event, &client);
+  }
+}
+
+void Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
+  for (bool any = true; std::exchange(any, false);) {
+    for (Client* client : clients) {
+      while (const auto claim = client->next_at_gate(now)) {
+        take(*client, *claim);
+        any = true;
+      }
+    }
+  }
+}
+
 }  // namespace heddle::server

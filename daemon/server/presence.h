@@ -2,6 +2,8 @@
 // terms, that it goes. What was measured of its task goes to the profile store. Loop thread only.
 #pragma once
 
+#include <vector>
+
 #include "daemon/profile/store.h"
 #include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
@@ -25,6 +27,11 @@ class Presence {
   void introduce(Client& client, uint8_t gpu, core::TimeNs now);
   // The client's first event of that GPU.
   void begin(Client& client, const core::Event& event);
+  // Tells the core what the client wrote.
+  void take(Client& client, const Claim& claim);
+  // And of the oldest launch at each gate: a grant of one client may make the next launch of
+  // another the oldest.
+  void tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
   void leave(const Client& client, core::TimeNs now);

@@ -279,8 +279,8 @@ struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
   CUstreamBatchMemOpParams* paramArray;
   unsigned flags;
 };
-constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
-constexpr unsigned CU_MEMHOSTREGISTER_DEVICEMAP = 2;
+constexpr unsigned kHostRegisterPortable = 1;
+constexpr unsigned kHostRegisterDeviceMap = 2;
 
 // What cuGraphMemAllocNodeGetParams fills; older drivers have reserved bytes for maxSize and usage.
 struct CUmemPoolProps {

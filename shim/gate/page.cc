@@ -20,7 +20,7 @@ constinit Spin registering;
 CUdeviceptr register_page(ipc::GatePage* page) {
   const RelaxedCapture relaxed;
   const CUresult result = HEDDLE_REAL(cuMemHostRegister_v2)(
-      page, sizeof *page, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+      page, sizeof *page, kHostRegisterPortable | kHostRegisterDeviceMap);
   CUdeviceptr at = 0;
   const bool there = (result == CUDA_SUCCESS || result == kAlreadyRegistered) &&
                      HEDDLE_REAL(cuMemHostGetDevicePointer_v2)(&at, page, 0) == CUDA_SUCCESS;

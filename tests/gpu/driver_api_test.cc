@@ -24,6 +24,8 @@ namespace {
   static_assert(offsetof(ours::type, field) == offsetof(::type, field))
 #define SAME_SIZE(type) static_assert(sizeof(ours::type) == sizeof(::type))
 
+static_assert(ours::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(ours::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
 static_assert(ours::kArray3dLayered == CUDA_ARRAY3D_LAYERED);
 static_assert(ours::kArray3dCubemap == CUDA_ARRAY3D_CUBEMAP);
 static_assert(ours::kArray3dSparse == CUDA_ARRAY3D_SPARSE);

@@ -81,8 +81,7 @@ struct Program {
     void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ASSERT_NE(page, MAP_FAILED);
     words = static_cast<std::atomic<uint32_t>*>(page);
-    ASSERT_EQ(enlist(page, kPage, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-              CUDA_SUCCESS);
+    ASSERT_EQ(enlist(page, kPage, kHostRegisterPortable | kHostRegisterDeviceMap), CUDA_SUCCESS);
   }
 
   CUdeviceptr at(int word) { return reinterpret_cast<CUdeviceptr>(&words[word]); }
