@@ -32,7 +32,7 @@ struct RunOptions : ScenarioOptions {
   bool skip_outputs = false;  // those under heddle are not compared with those of bare processes
   bool skip_alone = false;    // no rows of each job alone
   double budget_s = 0;        // 0: none
-  std::string command;  // as typed, for the result
+  std::string command;        // as typed, for the result
 };
 
 // An exit status: 0 all was measured, 1 something broke (the rest was measured), 130 interrupted.

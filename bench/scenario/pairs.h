@@ -1,6 +1,6 @@
 // A scenario file that holds many: its keys are of all of them, [pair.NAME] and [variant.NAME] have
-// what one has instead, and [program.NAME] what a job runs. Tables of a pair and its variant add up.
-// For scenario.cc alone.
+// what one has instead, and [program.NAME] what a job runs. Tables of a pair and its variant add
+// up. For scenario.cc alone.
 //
 //   [[job]]                                   [pair.detector]
 //   name = "H"                                programs = { H = "maskrcnn", L = "vgg16" }

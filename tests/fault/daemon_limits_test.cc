@@ -204,7 +204,7 @@ TEST_F(Silent, AContainerShutsOutNoOtherOfItsUser) {
   EXPECT_TRUE(attaches());
 }
 
-TEST_F(Silent, WhoSaysNothingGivesWayWhereItsShareIsFull) {
+TEST_F(Silent, ASilentConnectionGivesWayWhereItsUsersShareIsFull) {
   keep(false);
   ASSERT_TRUE(eventually([&] { return attaches(); }));
   EXPECT_GT(status()["refusals"]["count"], 0);

@@ -94,7 +94,7 @@ TEST_F(DaemonTest, TakesNoPolicyThatOthersCanWrite) {
   EXPECT_NE(refusal(0, 0666).find("chmod o-w"), std::string::npos);
 }
 
-TEST_F(DaemonTest, WhoHasEndedNeitherAttachesNorEvictsWhoHasHisNumber) {
+TEST_F(DaemonTest, AnEndedProcessNeitherAttachesNorEvictsTheOneWithItsPid) {
   start();
   const ipc::Attached answer = attach_for_the_dead(config_.socket);
   // A kernel before 6.16 may have hung up on it already.

@@ -62,7 +62,7 @@ TEST_F(HangupTest, RulesApplyToThoseWhoAreAttached) {
   EXPECT_NE(later.attached().flags & ipc::kFailClosed, 0u);
 }
 
-TEST_F(HangupTest, WhatIsRefusedChangesNothingAndIsShown) {
+TEST_F(HangupTest, ARefusedConfigurationChangesNothingAndIsShown) {
   configure("[[rule]]\nlabel = 'x'\npriority = 8\n");
   start_configured();
   FakeClient attached(config_.socket, {.label = "x"});

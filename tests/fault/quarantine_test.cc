@@ -86,7 +86,7 @@ TEST_F(QuarantineTest, ReturnsToTheLastGoodGenerationOnceAndThenToTheBuiltIn) {
   EXPECT_NE(policy()["error"].get<std::string>().find("last good"), std::string::npos) << policy();
 }
 
-TEST_F(QuarantineTest, WhatIsFallenBackToMayFaultToo) {
+TEST_F(QuarantineTest, TheFallbackPolicyMayFaultToo) {
   std::ofstream(folder_ + "/policies/late.lua") << R"(
 return policy { name = "late", api = 1, version = "1",
   params = { worse = { type = "int", min = 0, max = 1, default = 0, doc = "d" } },

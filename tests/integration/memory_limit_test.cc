@@ -81,7 +81,7 @@ TEST_F(MemoryLimit, PhysicalMemoryCountsOnceAndAsLongAsItIsHeld) {
 }
 
 // As the driver does before it says that memory is out.
-TEST_F(MemoryLimit, WhatPoolsKeepUnusedIsGivenBackBeforeAnythingIsRefused) {
+TEST_F(MemoryLimit, UnusedPoolMemoryIsGivenBackBeforeAnythingIsRefused) {
   limit("256MiB");
   start();
   auto app = program();
@@ -258,7 +258,7 @@ TEST_F(MemoryLimit, WithoutADaemonAProcessKeepsToItByItself) {
   EXPECT_EQ(one->alloc('m', 156 * kMiB), "1");
 }
 
-TEST_F(MemoryLimit, WhoFailsClosedGetsNothingWithoutADaemon) {
+TEST_F(MemoryLimit, AFailClosedProcessGetsNoMemoryWithoutADaemon) {
   limit("256MiB", server::MemoryPer::kRule, true);
   start();
   auto one = program();

@@ -102,7 +102,7 @@ TEST_F(Mps, OneThatRunsIsFoundAndNotStartedTwice) {
   EXPECT_EQ(MpsControl(settings_).look().control, first);
 }
 
-TEST_F(Mps, WhatItSaysWhenItRefusesIsTold) {
+TEST_F(Mps, TheServersRefusalIsTold) {
   behave("refuses");
   EXPECT_EQ(start_error(), settings_.control + " -d: Unable to open device; see control.log in " +
                                settings_.log_directory);

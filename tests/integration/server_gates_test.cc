@@ -120,7 +120,7 @@ TEST_F(Gates, AClientThatIsLetGoHasThemOpen) {
   EXPECT_TRUE(eventually([&] { return open(1); }));
 }
 
-TEST_F(Gates, WhoHasNoPageHasNoLaunchAtAGate) {
+TEST_F(Gates, AClientWithoutAPageHasNoLaunchAtAGate) {
   start("valve");
   client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{});
   post(1);

@@ -23,7 +23,7 @@ class GpusTest : public ServerTest {
   }
 };
 
-TEST_F(GpusTest, WhoIsOnAnotherGpuIsNotHeldBack) {
+TEST_F(GpusTest, AClientOfAnotherGpuIsNotHeldBack) {
   start();
   FakeClient high(config_.socket, {.priority = 0, .gpus = "a"});
   FakeClient same(config_.socket, {.priority = 9, .gpus = "a"});
@@ -36,7 +36,7 @@ TEST_F(GpusTest, WhoIsOnAnotherGpuIsNotHeldBack) {
   EXPECT_EQ(status()["devices"][1]["uuid"], "GPU-62626262-6262-6262-6262-626262626262");
 }
 
-TEST_F(GpusTest, WhoWaitsForAnotherGpuConcernsNobody) {
+TEST_F(GpusTest, AWaitForAnotherGpuConcernsNoClientOfThisOne) {
   start("valve");
   FakeClient high(config_.socket, {.priority = 0, .gpus = "a"});
   FakeClient other(config_.socket, {.priority = 4, .gpus = "b"});
@@ -53,7 +53,7 @@ TEST_F(GpusTest, WhoWaitsForAnotherGpuConcernsNobody) {
   EXPECT_EQ(between.control().header.contended, 0u) << "who is less important waits elsewhere";
 }
 
-TEST_F(GpusTest, WhoIsOnTheSameIsWhateverTheyCallIt) {
+TEST_F(GpusTest, ClientsOfOneGpuAreHeldBackUnderWhateverNumber) {
   start();
   FakeClient high(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
   FakeClient low(config_.socket, {.priority = 9, .gpus = "b"});
@@ -102,7 +102,7 @@ TEST_F(GpusTest, AKernelsHintIsThatOfItsDevice) {
   }
 }
 
-TEST_F(GpusTest, WhoIsAloneHasALongWindowUntilSomebodyComesToWhateverGpu) {
+TEST_F(GpusTest, ALoneClientHasALongWindowUntilAnotherComesToAnyGpu) {
   start();
   FakeClient alone(config_.socket, {.priority = 9, .gpus = "a"});
   EXPECT_EQ(alone.window(), 2'000u) << "others may be on their way back to a new daemon";
@@ -120,7 +120,7 @@ TEST_F(GpusTest, WhoIsAloneHasALongWindowUntilSomebodyComesToWhateverGpu) {
   EXPECT_EQ(next.window(), 100'000u) << "beside nobody for as long as it lives, however short";
 }
 
-TEST_F(GpusTest, WhatFindsNoNumberRunsFreely) {
+TEST_F(GpusTest, AClientWithoutAGpuNumberRunsFreely) {
   start();
   FakeClient many(config_.socket, {.priority = 0, .devices = 16, .gpus = "abcdefghijklmnop"});
   FakeClient one(config_.socket, {.priority = 9, .devices = 1, .gpus = "z"});
@@ -174,7 +174,7 @@ TEST_F(GpusTest, APolicyThatDoesNotStartOnTheSecondGpuChangesNothingOnTheFirst) 
 }
 
 // Device 0 is where it was introduced; it launches nothing there.
-TEST_F(GpusTest, WhoWorksOnItsSecondDeviceAloneNeedNotTellOfEachLaunch) {
+TEST_F(GpusTest, AClientAloneOnItsSecondDeviceSamplesItsLaunches) {
   config_.unobserved = false;
   start();
   FakeClient client(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});

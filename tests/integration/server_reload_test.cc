@@ -89,7 +89,7 @@ TEST_F(ServerTest, ReloadsOnceAnotherDirectoryHasThePlace) {
   EXPECT_TRUE(runs("builtin"));
 }
 
-TEST_F(ServerTest, WhatWasLoadedForAWhileRevertsUnlessItIsKept) {
+TEST_F(ServerTest, APolicyLoadedForAWhileRevertsUnlessItIsKept) {
   const auto runs = [&](const char* policy) {
     return eventually([&] { return status()["policy"]["name"] == policy; });
   };

@@ -60,7 +60,7 @@ TEST_F(UnobservedTest, AnotherThatAttachesEndsIt) {
   EXPECT_FALSE(unobserved(client));
 }
 
-TEST_F(UnobservedTest, WhatItLaunchesIsCountedAllTheSame) {
+TEST_F(UnobservedTest, LaunchesOfAnUnobservedClientAreCounted) {
   start();
   FakeClient client(config_.socket, {.priority = 0});
   ASSERT_TRUE(goes_unobserved(client));
@@ -76,7 +76,7 @@ TEST_F(UnobservedTest, WhatItLaunchesIsCountedAllTheSame) {
 }
 
 // It has been silent for long, but what it launched runs.
-TEST_F(UnobservedTest, NobodyBesideOneWhoWaitsForItsWork) {
+TEST_F(UnobservedTest, NoClientIsUnobservedBesideAWaitingOne) {
   start();
   FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 0});
   other.post(0, {});
@@ -103,7 +103,7 @@ TEST_F(UnobservedTest, AnotherPolicyEndsIt) {
   EXPECT_FALSE(unobserved(client));
 }
 
-TEST_F(UnobservedTest, NobodyWhileTwoWork) {
+TEST_F(UnobservedTest, NoClientIsUnobservedWhileTwoWork) {
   start();
   FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 0});
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
@@ -114,14 +114,14 @@ TEST_F(UnobservedTest, NobodyWhileTwoWork) {
   }
 }
 
-TEST_F(UnobservedTest, NobodyWhoseKernelsAreNotMeasured) {
+TEST_F(UnobservedTest, AClientWithUnmeasuredKernelsIsObserved) {
   config_.core.measure_runs = 1'000'000;
   start();
   FakeClient client(config_.socket, {.priority = 0});
   EXPECT_TRUE(stays_observed(client));
 }
 
-TEST_F(UnobservedTest, NobodyIfTheAdministratorSaysSo) {
+TEST_F(UnobservedTest, EveryClientIsObservedIfTheAdministratorSaysSo) {
   config_.unobserved = false;
   start();
   FakeClient client(config_.socket, {.priority = 0});
@@ -140,7 +140,7 @@ class SparseTest : public UnobservedTest {
   }
 };
 
-TEST_F(SparseTest, WhoeverHasALeaseButNobodyWhoAsks) {
+TEST_F(SparseTest, LeasedClientsAreSparseAndGatedOnesAreNot) {
   start();
   FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 9});
   ASSERT_TRUE(goes_sparse(client));
@@ -169,7 +169,7 @@ TEST_F(SparseTest, AnotherPolicyEndsItAtOnce) {
   EXPECT_FALSE(sparse(client));
 }
 
-TEST_F(SparseTest, NobodyIfTheAdministratorSaysSo) {
+TEST_F(SparseTest, NoClientIsSparseIfTheAdministratorSaysSo) {
   config_.sparse = false;
   start();
   FakeClient client(config_.socket, {.priority = 0});

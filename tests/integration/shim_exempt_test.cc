@@ -96,7 +96,7 @@ TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
   expect_held("launch 128");
 }
 
-TEST_F(ShimExempt, WhatAnotherThreadSeemsToWaitFor) {
+TEST_F(ShimExempt, ALaunchThatAnotherThreadSeemsToWaitFor) {
   daemon_.control().header.starvation_ms = 50;
   app_("nccl 64");  // known, so that its synchronizing is seen
   app_("launch 128");
@@ -114,7 +114,7 @@ TEST_F(ShimExempt, WhatAnotherThreadSeemsToWaitFor) {
   EXPECT_EQ(app_("result"), "0");
 }
 
-TEST_F(ShimExempt, WhatCaptures) {
+TEST_F(ShimExempt, ALaunchIntoACapture) {
   app_("capture 64");
   EXPECT_EQ(app_("launch 64"), "0");
   const auto self = static_cast<size_t>(Admission::SELF_CAPTURING);

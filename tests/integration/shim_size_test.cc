@@ -196,7 +196,7 @@ TEST_F(ShimTwins, ItsChildrenMoveToo) {
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
 }
 
-TEST_F(ShimTwins, WhatCannotMoveRunsAsItIsAndIsCounted) {
+TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
   Application app(environment());
   start_sized(app);
   tell({.size = kTwo, .raised = true, .launch_priority = -5});

@@ -206,7 +206,7 @@ TEST_F(ShimSmSet, TheFamilyIsMadeBeforeTheFirstLaunch) {
   EXPECT_NE(lane_of(app), "") << "its first launch moves";
 }
 
-TEST_F(ShimSmSet, WhatIsNotInTheFamilyGoesToTheNextLargerMember) {
+TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
   Application app(environment());
   start(app, kLease);
   predict(10);
@@ -263,7 +263,7 @@ TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
   EXPECT_EQ(app("get fake_ended"), "0");
 }
 
-TEST_F(ShimSmSet, WhatAnSmSetRefusesRunsOnceOnItsOwnStream) {
+TEST_F(ShimSmSet, ALaunchThatItsSetRefusesRunsOnceOnItsOwnStream) {
   Application app(environment());
   start_on_set(app);
   const std::string lane = lane_of(app);
@@ -302,7 +302,7 @@ TEST_F(ShimSmSet, WhereTheWayBackFailsTheThreadLooksUntilItIsDoneAndTheStreamRes
   EXPECT_NE(lane_of(app, "launch 72"), "");
 }
 
-TEST_F(ShimSmSet, WhatMustSeeTheWholeDeviceStays) {
+TEST_F(ShimSmSet, ALaunchThatMustSeeTheWholeDeviceStays) {
   Application app(environment());
   start_on_set(app);
   lane_of(app, "launch 0");
@@ -326,7 +326,7 @@ TEST_F(ShimSmSet, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
   EXPECT_EQ(app("get fake_prioritized"), "0");
 }
 
-TEST_F(ShimSmSet, WhatIsRefusedForItsPriorityMovesWithout) {
+TEST_F(ShimSmSet, ALaunchThatIsRefusedForItsPriorityMovesWithoutIt) {
   Application app(environment());
   start_on_set(app);
   const std::string lane = lane_of(app);

@@ -138,7 +138,7 @@ TEST_F(ShimSparse, UntoldLaunchesHaveThePriorityToo) {
   EXPECT_EQ(app_("get fake_prioritized"), std::to_string(20 * 500));
 }
 
-TEST_F(ShimSparse, WhatTheDriverTakesAtNoPriorityGoesWithoutAndOnce) {
+TEST_F(ShimSparse, ALaunchThatTheDriverTakesAtNoPriorityGoesOnceWithoutIt) {
   go_sparse();
   daemon_.control().windows[0].launch_priority = -5;
   sparse(ipc::pack_sparse(-5));

@@ -43,7 +43,7 @@ TEST_F(ShimUnobserved, LaunchesWithoutARecordAndEachOnce) {
   EXPECT_EQ(daemon_.client().counters.launches, 12u);
 }
 
-TEST_F(ShimUnobserved, WhatAThreadLaunchedThatEndsIsCounted) {
+TEST_F(ShimUnobserved, LaunchesOfAThreadThatEndsAreCounted) {
   go_unobserved();
   unobserved(0);
   app_.send("@launch");

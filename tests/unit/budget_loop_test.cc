@@ -234,7 +234,7 @@ TEST_F(BudgetLoopTest, ALaunchThatBlocksManyRunsTimeIsPaidInFull) {
 }
 
 // Metrics say that it uses nothing that the victim does, and they are wrong.
-TEST_F(BudgetLoopTest, WhatIsPredictedFreeAndIsNotIsHeld) {
+TEST_F(BudgetLoopTest, ALaunchWronglyPredictedFreeIsHeld) {
   start(3100, 5600, 1.78);
   dram(kVictim, 0.9F);
   dram(kOther, 0);
@@ -243,7 +243,7 @@ TEST_F(BudgetLoopTest, WhatIsPredictedFreeAndIsNotIsHeld) {
   EXPECT_GT(share_, 0.03);
 }
 
-TEST_F(BudgetLoopTest, WhatCostsNothingIsNotHeld) {
+TEST_F(BudgetLoopTest, AFreeLaunchIsNotHeld) {
   for (const bool known : {true, false}) {
     SCOPED_TRACE(known);
     start(3100, 5600, 1);

@@ -110,7 +110,7 @@ TEST(AccountTest, AMeasuredRunCorrectsThePriceOfItsNeighbour) {
 
 // A launch that goes late in a run adds little to it, and much to the next. All prices are alike,
 // as of a graph that is launched again and again.
-TEST(AccountTest, WhatALaunchAddsToTheNextRunIsPartOfItsPrice) {
+TEST(AccountTest, ALaunchsPriceHoldsWhatItAddsToTheNextRun) {
   Account account;
   account.promise(1.5);
   for (int i = 0; i < 200; ++i) {
@@ -132,7 +132,7 @@ TEST(AccountTest, ARunAloneIsNobodysDoing) {
   EXPECT_EQ(account.corrected(kNeighbour, beside(1000)).us, before);
 }
 
-TEST(AccountTest, WhatIsPredictedToCostNothingGetsAPriceIfItDoes) {
+TEST(AccountTest, AFreeLaunchGetsAPriceIfItCosts) {
   Account account;
   account.promise(1.5);
   const Price free{0, Channel::kDram, 1000};
@@ -164,7 +164,7 @@ TEST(AccountTest, OneNeighbourDoesNotPayForAnother) {
 }
 
 // Longer by more than it takes alone: the host's doing, unless others were at work so long.
-TEST(AccountTest, WhatOthersHadNoTimeForIsNotCharged) {
+TEST(AccountTest, TimeThatOthersDidNotHaveIsNotCharged) {
   Account account;
   account.promise(1.10);
   account.at_work(100'000, false);
@@ -394,7 +394,7 @@ TEST_F(BudgetTest, AGapHoldsWhatIsInFlightAndOneMoreLaunch) {
   EXPECT_NEAR(balance(), 0, 10) << "the first is free";
 }
 
-TEST_F(BudgetTest, WhatNobodyWasPromisedIsNotCharged) {
+TEST_F(BudgetTest, WithoutAPromiseNothingIsCharged) {
   Event e(EventKind::kTerms, now_, kVictim);
   e.terms = {1, 0, 0, 0, 0};
   step(e);

@@ -151,7 +151,7 @@ TEST(PreloadList, IsReadAsTheLoaderReadsIt) {
             (Words{"/a.so", "/b.so", "/c.so", "/e.so"}));
 }
 
-TEST(PreloadList, WhatTheLoaderFillsInIsNotMissed) {
+TEST(PreloadList, LoaderVariablesAreFilledIn) {
   setenv("LD_PRELOAD", "/usr/$LIB/a.so:/${ORIGIN}/b.so:/gone.so:c.so", 1);
   const nlohmann::json list = probe_environment()["ld_preload"];
   unsetenv("LD_PRELOAD");
@@ -168,7 +168,7 @@ TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {
   EXPECT_NE(std::find(libc->needs.begin(), libc->needs.end(), "GLIBC_2.3"), libc->needs.end());
 }
 
-TEST(Elf, WhatIsNoCLibraryLacksEverything) {
+TEST(Elf, AFileThatIsNoCLibraryLacksEverything) {
   const std::string shim = make_elf({"", {"GLIBC_2.17", "GLIBC_2.2.5"}, {}});
   EXPECT_EQ(missing_versions(shim, ""), (std::vector<std::string>{"GLIBC_2.2.5", "GLIBC_2.17"}));
   EXPECT_EQ(missing_versions(shim, make_elf({"", {}, {"GLIBC_2.2.5"}})),
@@ -201,7 +201,7 @@ TEST(Elf, AnyBytesAreSafe) {
   }
 }
 
-TEST(PolicyTest, WhatATestAndItsPolicyPrintIsShown) {
+TEST(PolicyTest, OutputOfATestAndItsPolicyIsShown) {
   char folder[] = "/tmp/heddle-print-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string at = folder;

@@ -44,7 +44,7 @@ TEST(OutstandingTest, TheOldestMakesRoomAndEachStreamKeepsItsOrder) {
   for (uint64_t n = 0; n < kMax; ++n) ASSERT_FALSE(all.add(work_of(n), out)) << "room again";
 }
 
-TEST_F(LimitsTest, WhoNeverSynchronizesIsCountedAndHoldsNobodyUpAfterItsEnd) {
+TEST_F(LimitsTest, AClientThatNeverSynchronizesHoldsNoOtherUpAfterItsEnd) {
   constexpr uint64_t kLaunches = 3 * Outstanding::kWorkMax;
   attach(1, 0);
   attach(2, 9);
@@ -127,7 +127,7 @@ TEST_F(FullTableTest, AnotherUsersKernelsAreLearned) {
 }
 
 // All of a client's share an entry, whose durations are nobody's.
-TEST_F(FullTableTest, WhatFindsNoRoomIsScheduledAndGoesIntoNoProfile) {
+TEST_F(FullTableTest, AKernelWithoutRoomIsScheduledAndGoesIntoNoProfile) {
   attach_of(3, 1001);
   EXPECT_FALSE(core_->full(3));
   for (uint32_t i = 0; i < 2; ++i) kernel(3, i, uint64_t{3} << 32 | i);
@@ -143,7 +143,7 @@ TEST_F(FullTableTest, WhatFindsNoRoomIsScheduledAndGoesIntoNoProfile) {
       << "of which nothing was learned from them";
 }
 
-TEST_F(FullTableTest, WhoEndsMakesRoom) {
+TEST_F(FullTableTest, AnEndingClientMakesRoom) {
   step(Event(EventKind::kDetached, now_, 1));
   attach_of(3, 1001);
   for (uint32_t i = 0; i < kShare; ++i) kernel(3, i, uint64_t{3} << 32 | i);

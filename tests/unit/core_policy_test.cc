@@ -150,7 +150,7 @@ TEST_F(PolicyTest, SaysThatARefusalEndedWhereTheWindowStays) {
   EXPECT_EQ(window_[1].managed, 1);
 }
 
-TEST_F(PolicyTest, WhatThePolicyDidNotPlaceIsServedByTheBuiltin) {
+TEST_F(PolicyTest, ALaunchThatThePolicyDidNotPlaceIsServedByTheBuiltin) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
   use(policy_);
   contend();

@@ -100,7 +100,7 @@ TEST_F(ShadowTest, ThePolicyBesideItselfDecidesAlike) {
   }
 }
 
-TEST_F(ShadowTest, WhatTheCandidateStillHoldsIsLater) {
+TEST_F(ShadowTest, ALaunchThatTheCandidateStillHoldsIsLater) {
   Gate live(true), candidate;
   use(&live);
   shadow(candidate);
@@ -119,7 +119,7 @@ TEST_F(ShadowTest, RunAtOnceByEnqueueIsAlikeWithRunByDispatch) {
   EXPECT_EQ(of(2).counts.alike, 1u);
 }
 
-TEST_F(ShadowTest, WhatTheCandidateLetGoIsInFlightForIt) {
+TEST_F(ShadowTest, ALaunchThatTheCandidateLetGoIsInFlightForIt) {
   Gate live, candidate(true);
   candidate.inflight_max_us = 0;
   use(&live);
@@ -148,7 +148,7 @@ TEST_F(ShadowTest, BesideTheBuiltInACandidateThatSaysNothingDecidesAlike) {
   EXPECT_EQ(of(2).counts.alike, 1u);
 }
 
-TEST_F(ShadowTest, WhomTheCandidateLeasesNeverWaitsThere) {
+TEST_F(ShadowTest, AClientThatTheCandidateLeasesNeverWaitsThere) {
   Gate live, candidate;
   candidate.window = {HookResult::kDecided, false, kWindowLeased};
   use(&live);

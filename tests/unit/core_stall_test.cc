@@ -50,7 +50,7 @@ TEST_F(StallTest, APolicyThatSaysIdleOnAnIdleGpuIsNamed) {
   EXPECT_EQ(core_->stats().policy_faults, 0u) << "quotas do so on purpose";
 }
 
-TEST_F(StallTest, WhoWorksAllTheTimeIsNoStall) {
+TEST_F(StallTest, AClientThatAlwaysWorksIsNoStall) {
   Never never;
   attach(1, 0);
   attach(2, 9);

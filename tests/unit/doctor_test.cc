@@ -425,7 +425,7 @@ TEST_F(Doctor, CountsWhatWentPastItsGate) {
   EXPECT_TRUE(says("policy", Level::kWarn, "gapfill runs; p.lua: quarantined"));
 }
 
-TEST_F(Doctor, WhatAnOlderDaemonDoesNotSayEndsOneCheckAndNoOther) {
+TEST_F(Doctor, AFactThatAnOlderDaemonLacksEndsOneCheckOnly) {
   facts_["daemon"]["ps"]["clients"][0].erase("counters");
   EXPECT_TRUE(says("daemon", Level::kWarn, "key 'counters' not found"));
   EXPECT_EQ(finding("bypassed").level, Level::kOk);

@@ -52,7 +52,7 @@ TEST_F(EntryPoints, NamesOnlyTheDriverApis) {
   EXPECT_EQ(found["past"], json::array());
 }
 
-TEST_F(EntryPoints, WhatLaunchesOrIsANewerVersionOfWhatIsWrappedGoesPast) {
+TEST_F(EntryPoints, AnUnknownEntryPointThatLaunchesOrIsNewerIsNamed) {
   const json found = probe({"cuInit", "cuStreamSynchronize_v2_ptsz", "cuLaunchKernel_v12",
                             "cuGraphLaunchSoon", "cuMemAlloc_v3", "cuLaunchKernel_ptsz"});
   EXPECT_EQ(found["past"],

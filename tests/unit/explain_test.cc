@@ -90,7 +90,7 @@ TEST_F(ExplainTest, AWaitIsKeptWithWhatHeldItAndWhatLetItGo) {
   EXPECT_EQ(wait.decider, Decider::kPolicy);
 }
 
-TEST_F(ExplainTest, WhatIsGrantedAtOnceIsNoWait) {
+TEST_F(ExplainTest, AGrantAtOnceIsNoWait) {
   Holding policy;
   policy.open = true;
   use(&policy);

@@ -100,7 +100,7 @@ TEST_F(GateOpener, GatesOfASessionThatEndedAreOpenedAtOnce) {
   EXPECT_TRUE(open());
 }
 
-TEST_F(GateOpener, WhatIsOpenStaysOpenThoughTheDaemonGoesOn) {
+TEST_F(GateOpener, AnOpenGateStaysOpenThoughTheDaemonGoesOn) {
   look_at_gates(kNow + kSecondNs);
   daemon_->heartbeat_ns = kNow + 2 * kSecondNs;
   daemon_->released[0] = 0;  // stopped before it looked, and ended

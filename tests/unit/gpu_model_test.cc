@@ -84,7 +84,7 @@ TEST_F(GpuModelTest, AKernelOfManyWavesIsEndedWhileOneRuns) {
 }
 
 // The waves of a kernel that is alone are one step, unless something happens between them.
-TEST_F(GpuModelTest, WhatHappensBetweenTwoWavesChangesThemByNothing) {
+TEST_F(GpuModelTest, AnEventBetweenTwoWavesChangesNeither) {
   std::mt19937 random(1);
   for (const Mode mode : {Mode::kMps, Mode::kTimeSlice}) {
     GpuConfig config;

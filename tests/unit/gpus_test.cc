@@ -36,7 +36,7 @@ TEST(GpuNumbers, FollowTheGpuWhateverTheProcessCallsIt) {
   EXPECT_EQ(gpus.map(third, 3, 0, true)[0], 2);
 }
 
-TEST(GpuNumbers, WhoKnowsNoIdsSharesTheNumberWithWhoDoes) {
+TEST(GpuNumbers, AProcessWithoutIdsSharesTheNumberOfOneWithIds) {
   GpuNumbers gpus;
   const GpuId one[] = {id(1)};
   EXPECT_EQ(gpus.map({}, 0, 0, true)[0], 0);
@@ -80,7 +80,7 @@ TEST(GpuNumbers, TwoUsersCannotHaveThemAll) {
   }
 }
 
-TEST(GpuNumbers, WhatTheDriverSaysIsThereNobodyTakesAway) {
+TEST(GpuNumbers, AGpuThatTheDriverNamesStays) {
   GpuNumbers gpus;
   const GpuId real[] = {id(1), id(2)};
   gpus.keep(real);

@@ -127,7 +127,7 @@ TEST(InterferenceTest, AKernelAloneIsNotStretched) {
   EXPECT_EQ(p.slowdown, 1);
 }
 
-TEST(InterferenceTest, WhatIsNotKnownIsNotJudged) {
+TEST(InterferenceTest, AnUnknownUseIsNotJudged) {
   Mix blank;
   const Mix both[] = {blank, copying(0.61, 0.9)};
   const Prediction p = predict(both, 0, h100());

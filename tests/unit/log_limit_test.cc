@@ -33,7 +33,7 @@ TEST(LogLimit, AUserHasSoManyLinesInAWindowAndNobodyElseFewer) {
   EXPECT_EQ(admitted(limit, kMallory, 1, 1 + LogLimit::kWindowNs), 1u) << "another window";
 }
 
-TEST(LogLimit, WhoHasManyUsersShares) {
+TEST(LogLimit, LinesOfManyUsersShareTheLimit) {
   LogLimit limit;
   uint64_t lines = 0;
   for (uid_t uid = 0; uid < 10'000; ++uid) lines += admitted(limit, {uid, false}, 10);

@@ -195,7 +195,7 @@ TEST_F(MeasureTest, AKernelThatTheProfileLacksIsAddedOnceItIsMeasured) {
   EXPECT_EQ(profile.kernels[0].facts.id, 78u);
 }
 
-TEST_F(MeasureTest, WhatWasTakenWhileAnotherHadWorkDoesNotCount) {
+TEST_F(MeasureTest, ASampleTakenBesideAnothersWorkDoesNotCount) {
   attach(1, 0);
   kernel(1, 0, 77);
   attach(2, 0);
@@ -212,7 +212,7 @@ TEST_F(MeasureTest, WhatWasTakenWhileAnotherHadWorkDoesNotCount) {
   EXPECT_TRUE(status(1).profiled) << "the runs count once it is alone";
 }
 
-TEST_F(MeasureTest, WhoLeftInTheMiddleOfARunHadWorkAllTheSame) {
+TEST_F(MeasureTest, AClientThatLeftDuringARunHadWorkInIt) {
   attach(1, 0);
   kernel(1, 0, 77);
   attach(2, 0);
@@ -230,7 +230,7 @@ TEST_F(MeasureTest, WhoLeftInTheMiddleOfARunHadWorkAllTheSame) {
   EXPECT_TRUE(core_->profile(1).kernels.empty());
 }
 
-TEST_F(MeasureTest, WhoLeftLongAfterItsWorkHadRunBesideAllTheSame) {
+TEST_F(MeasureTest, AClientThatLeftLongAfterItsWorkRanBesideTheRun) {
   attach(1, 0);
   kernel(1, 0, 77);
   for (uint32_t i = 0; i < kRuns; ++i) {

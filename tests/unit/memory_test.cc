@@ -137,7 +137,7 @@ TEST_F(Memory, LastByteOfALimitCanBeHad) {
   EXPECT_EQ(allocate(1, 1), ipc::kMemoryRefused);
 }
 
-TEST_F(Memory, WhatOthersDoNotUseIsAskedFor) {
+TEST_F(Memory, UnusedMemoryOfOthersIsAskedFor) {
   join(1);
   join(2);
   EXPECT_EQ(allocate(1, 500 * kMiB), ipc::kMemoryGranted);
@@ -148,7 +148,7 @@ TEST_F(Memory, WhatOthersDoNotUseIsAskedFor) {
   EXPECT_EQ(allocate(2, 900 * kMiB), ipc::kMemoryGranted);
 }
 
-TEST_F(Memory, WhatIsAskedForAndNotGivenBackInTimeIsTaken) {
+TEST_F(Memory, MemoryNotGivenBackInTimeIsTaken) {
   join(1);
   join(2);
   EXPECT_EQ(allocate(1, 500 * kMiB), ipc::kMemoryGranted);
@@ -183,14 +183,14 @@ TEST_F(Memory, AClaimAtTheAttachIsBoundedAndNeedsToBeUsed) {
 }
 
 // A shim counts what its graphs and pools have grown by before it asks.
-TEST_F(Memory, WhatIsUsedCountsWhateverWasGranted) {
+TEST_F(Memory, UsedMemoryCountsWhateverWasGranted) {
   join(1);
   join(2);
   used_[1] = 900 * kMiB;
   EXPECT_EQ(allocate(2, 200 * kMiB), ipc::kMemoryRefused);
 }
 
-TEST_F(Memory, WhoEndsGivesBack) {
+TEST_F(Memory, AnEndingClientGivesItsMemoryBack) {
   join(1, kGiB);
   join(2);
   EXPECT_EQ(allocate(2, kMiB), ipc::kMemoryRefused);

@@ -66,7 +66,7 @@ TEST(NcuTest, RowsOfEachMetricAreRead) {
 }
 
 // A value that was not collected, or that the GPU does not have, is absent: never 0.
-TEST(NcuTest, WhatIsMissingIsSaidToBeMissing) {
+TEST(NcuTest, AMissingMetricIsSaidToBeMissing) {
   const Result<NcuReport> report = parse_ncu(raw(), "r.csv");
   ASSERT_TRUE(report);
   const auto& missing = report->missing;

@@ -123,7 +123,7 @@ TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
   EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us + 10, 1);
 }
 
-TEST_F(RowTest, WhatOfItIsStillOnTheDeviceKeepsTheClientBusy) {
+TEST_F(RowTest, LaunchesOfARowKeepTheirClientBusy) {
   for (const float backlog_us : {0.0F, 80.0F}) {
     tick(kMs);
     row(5, 0, backlog_us);
@@ -165,7 +165,7 @@ TEST_F(RowTest, AWaitsGapIsOfTheLastKernelOfTheRow) {
 }
 
 // Of another client's kernel that is timed while the row goes on nobody may say that it was alone.
-TEST_F(RowTest, NobodyIsAloneBesideIt) {
+TEST_F(RowTest, NoClientIsAloneBesideARow) {
   attach(2, 9);
   kernel(2, 0, 7);
   post_before_row();
@@ -206,7 +206,7 @@ TEST_F(UnobservedTest, IsBusyUntilItsSynchronizingCallReturns) {
   EXPECT_EQ(grants_.size(), 1u);
 }
 
-TEST_F(UnobservedTest, WhatItLaunchesNextCountsAsEver) {
+TEST_F(UnobservedTest, LaunchesAfterObservationBeginsCountAsEver) {
   disturb();
   tick(kMs);
   post(1);
@@ -223,7 +223,7 @@ TEST_F(UnobservedTest, ItsGapsAreNotLearnedFromWhatNobodySaw) {
   EXPECT_EQ(core_->profile(1).kernels.at(0).gap_synchronized.mean_us, before);
 }
 
-TEST_F(UnobservedTest, WhatItLaunchedIsCounted) {
+TEST_F(UnobservedTest, UnobservedLaunchesAreCounted) {
   const ClientStatus before = core_->clients()[0];
   tick(20 * kMs);
   observe(before.launches);

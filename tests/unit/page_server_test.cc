@@ -90,7 +90,7 @@ TEST_F(PageServerTest, ServesItsPageAnewEachTime) {
   EXPECT_EQ(made_, 3) << "what is refused makes no page";
 }
 
-TEST_F(PageServerTest, WhoeverSaysNothingHoldsNobodyUp) {
+TEST_F(PageServerTest, ASilentConnectionHoldsNoOtherUp) {
   const int silent = connect_to();
   const int half = connect_to();
   ASSERT_GT(send(half, "GET /met", 8, MSG_NOSIGNAL), 0);
@@ -101,7 +101,7 @@ TEST_F(PageServerTest, WhoeverSaysNothingHoldsNobodyUp) {
   close(silent);
 }
 
-TEST_F(PageServerTest, WhoeverHoldsAllPlacesMakesRoom) {
+TEST_F(PageServerTest, AUserWithAllPlacesMakesRoom) {
   std::vector<int> silent;
   for (int i = 0; i < 100; ++i) {
     silent.push_back(connect_to());

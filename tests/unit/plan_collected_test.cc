@@ -66,7 +66,7 @@ class CollectedTest : public testing::Test {
   std::string directory_;
 };
 
-TEST_F(CollectedTest, WhatAJobDoesAloneIsKnownOfIt) {
+TEST_F(CollectedTest, AJobsFiguresAloneAreKnown) {
   const auto table = read(std::string(kJobs) + "a,8,2.5,2048,40\nb,1,1,1024,\n",
                           std::string(kSamples) +
                               "a,8,0.25,,,,0.5\na,8,0.25,,,,0.6\n"
@@ -91,7 +91,7 @@ TEST_F(CollectedTest, WhatAJobDoesAloneIsKnownOfIt) {
   EXPECT_DOUBLE_EQ(s.alone_left, a.alone_at(0.5 - 0.25 / (1 + a.use.sm / 0.5)));
 }
 
-TEST_F(CollectedTest, WhatIsHeldOutIsOnNoOtherSide) {
+TEST_F(CollectedTest, AHeldOutJobIsOnNoOtherSide) {
   const JobTable table = made(6);
   const std::vector<Example> all = examples(table);
   ASSERT_EQ(all.size(), 6u * 6 * 25);

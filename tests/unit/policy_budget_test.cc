@@ -12,7 +12,7 @@ TEST_F(PolicyTest, BudgetFitsSaysWhatTheCoreSays) {
   EXPECT_EQ(gpu_.budget_sm, 64u);
 }
 
-TEST_F(PolicyTest, WhatDoesNotFitComesWithItsChannel) {
+TEST_F(PolicyTest, ALaunchThatDoesNotFitComesWithItsChannel) {
   gpu_.budget = {false, 1, core::Channel::kDram};
   load(
       with_hooks("enqueue = function(k) local fits, by = budget.fits(k) "

@@ -119,7 +119,7 @@ class LabelsTest : public PolicyTest {
   }
 };
 
-TEST_F(LabelsTest, WhatIsNoLabelAndNumberRefusesTheLoadAndIsNamed) {
+TEST_F(LabelsTest, AMalformedLabelRefusesTheLoadAndIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"api=64, embed", "sizes: entry 2, 'embed', is not LABEL=SMS; write api=64,embed=32"},
       {"api 64", "entry 1, 'api 64', is not"},

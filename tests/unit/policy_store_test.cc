@@ -149,7 +149,7 @@ TEST_F(PolicyStoreTest, AGenerationStaysWhatItWasWhateverIsSaved) {
   EXPECT_EQ(params(store, *loaded), "a=3 unloaded=1");
 }
 
-TEST_F(PolicyStoreTest, WhatIsSetLiveLeavesTheConfigurationItsSay) {
+TEST_F(PolicyStoreTest, AParameterSetLiveLeavesTheConfigurationItsSay) {
   save("p.lua", policy("p", {"a", "b"}));
   settings_.name = "p";
   settings_.params = {{"a", "5"}};
@@ -163,7 +163,7 @@ TEST_F(PolicyStoreTest, WhatIsSetLiveLeavesTheConfigurationItsSay) {
   EXPECT_EQ(params(store, *loaded), "a=9 b=7");
 }
 
-TEST_F(PolicyStoreTest, WhatIsSetLiveDoesNotOutliveItsDeclaration) {
+TEST_F(PolicyStoreTest, AParameterSetLiveDoesNotOutliveItsDeclaration) {
   save("p.lua", policy("p", {"a", "b"}));
   FilePolicyStore store(settings_);
   adopt(store, store.load("p", false));

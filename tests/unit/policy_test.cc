@@ -257,7 +257,7 @@ TEST_F(PolicyTest, AnUnknownParameterIsAnError) {
 
 // ---- escapes that must stay closed --------------------------------------------------------------
 
-TEST(PolicySandbox, WhatIsNotListedIsOutOfReach) {
+TEST(PolicySandbox, AnUnlistedFunctionIsOutOfReach) {
   for (const char* name :
        {"load",         "loadstring",     "loadfile", "dofile", "pcall",    "xpcall", "coroutine",
         "getmetatable", "setmetatable",   "rawget",   "rawset", "rawequal", "rawlen", "setfenv",

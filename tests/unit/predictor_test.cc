@@ -32,7 +32,7 @@ class PredictorTest : public CoreTest {
   static TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 };
 
-TEST_F(PredictorTest, WhatNobodyTimedIsInferredFromTheEndOfItsQueue) {
+TEST_F(PredictorTest, AnUntimedLaunchIsInferredFromTheEndOfItsQueue) {
   kernel(1, 0, 70);
   for (int i = 0; i < 10; ++i) launch_of(0);
   EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100)) << "the default each";
@@ -58,7 +58,7 @@ TEST_F(PredictorTest, OneQueuesEndMovesADurationByAFactorOfTwoAtMost) {
   EXPECT_DOUBLE_EQ(predicted(0), 100);
 }
 
-TEST_F(PredictorTest, WhatWasTimedIsBelievedAndTheRestTakesTheBlame) {
+TEST_F(PredictorTest, TimedLaunchesAreBelievedAndUntimedOnesTakeTheBlame) {
   kernel(1, 0, 70);
   kernel(1, 1, 71);
   launch_of(0);

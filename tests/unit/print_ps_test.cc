@@ -74,7 +74,7 @@ TEST(Ps, FitsAHundredAndTwentyColumnsAndSaysItsUnits) {
   }
 }
 
-TEST(Ps, WhatDoesNotFitIsToldBelow) {
+TEST(Ps, ACellThatDoesNotFitIsToldBelow) {
   json one = json::array();
   one.push_back(client(5));
   one[0]["clock_ahead_s"] = 3'600.25;

@@ -67,7 +67,7 @@ TEST(Probe, StandsInForKernelsWithoutMetricsAlone) {
   EXPECT_EQ(told(with_curve).kernels[1].facts.metrics.get("us_on_4"), 9);
 }
 
-TEST(Probe, WhatStandsInIsNotTakenForMeasured) {
+TEST(Probe, ASubstituteIsNotTakenForMeasured) {
   Profile recorded = probed();
   recorded.task = told(recorded);
   recorded.probe.reset();

@@ -158,7 +158,7 @@ TEST_F(ProfileFiles, AnAdministratorsProfileIsForAllAndIsNotWrittenTo) {
   }
 }
 
-TEST_F(ProfileFiles, WhatAnOlderHeddledWroteIsForItsOwnUser) {
+TEST_F(ProfileFiles, AnOlderHeddledsProfileIsForItsOwnUser) {
   write("old.toml", lines(format(profile()), "version = 3", "version = 2"));
   ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
@@ -199,7 +199,7 @@ TEST_F(ProfileFiles, ADirectoryThatAnybodyCanWriteIsNotUsed) {
   EXPECT_NE(store.status().errors[0].find("chmod o-w"), std::string::npos);
 }
 
-TEST_F(ProfileFiles, WhoIsTrustedCorrectsWhatTheGpuIsOnce) {
+TEST_F(ProfileFiles, ATrustedClientCorrectsTheGpusNameOnce) {
   write("a.toml", format(profile()));
   ProfileStore store = open_store();
   store.learn_gpu("NVIDIA GOLD", "580.159.04", false);

@@ -29,7 +29,7 @@ TEST(Rows, NoneIsThereTwice) {
             (Names{"alone/hp", "alone/be", "alone/hp@mps", "alone/be@mps", "fifo", "fifo@mps"}));
 }
 
-TEST(Rows, WhatOnlyARestartChangesIsAProcessOfItsOwn) {
+TEST(Rows, ASettingThatNeedsARestartIsADaemonOfItsOwn) {
   const auto s = pair(
       "policies = [\"fifo@mps+priority\"]\nbaselines = [\"mps\", \"mps+priority\", \"mps:25\"]");
   const Plan p = plan(s);

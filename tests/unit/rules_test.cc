@@ -143,14 +143,14 @@ TEST(Rules, GoByACgroupOfAnyHierarchy) {
   EXPECT_EQ(grade(all, kDaemon, applicant).priority, 5);
 }
 
-TEST(Rules, WhatTheDaemonCannotSeeMatchesNoPattern) {
+TEST(Rules, AnUnreadableExecutableMatchesNoPattern) {
   const auto all =
       rules("[[rule]]\nexe = \"*\"\npriority = 0\n[[rule]]\ncgroup = \"/\"\npriority = 1\n");
   EXPECT_EQ(grade(all, kDaemon, who(8)).priority, 5);
   EXPECT_EQ(grade(all, kDaemon, who(8, "/bin/x")).priority, 0);
 }
 
-TEST(Rules, WhomTheHostDoesNotKnowIsNobodyAndSaidSo) {
+TEST(Rules, AnUnknownUserOfARuleMatchesNobodyAndIsNamed) {
   const Result<Config> config = parse_config(
       "[[rule]]\nuid = \"no-such-user\"\npriority = 0\n"
       "[[rule]]\ngid = \"no-such-group\"\npriority = 0\n",
@@ -174,7 +174,7 @@ TEST(Rules, WhomTheHostDoesNotKnowIsNobodyAndSaidSo) {
   EXPECT_EQ(grade(later, kDaemon, who(0)).rule, "rule 1");
 }
 
-TEST(Rules, NobodyGetsMoreThanTheDefaultWhomARestrictionMayBeFor) {
+TEST(Rules, AClientThatARestrictionMayMeanGetsNoMoreThanTheDefault) {
   const auto all = rules(
       "[[rule]]\nname = \"held\"\nuid = \"no-such-user\"\nexe = \"/opt/*\"\npriority = 9\n"
       "[[rule]]\nexe = \"/*\"\npriority = 1\nshare = 4\n");

@@ -209,7 +209,7 @@ TEST(Figures, AJobThatBeganNothingHasARateOfNone) {
   EXPECT_EQ(out["ratios"][2]["value"], 0) << "of the rival's rate";
 }
 
-TEST(Figures, WhoWasNeverServedMissesTheSloAndIsNamed) {
+TEST(Figures, AJobThatWasNeverServedMissesItsSloAndIsNamed) {
   auto s = pair("policies = []\nbaselines = [\"timeslice\"]");
   s.jobs[0].slo_ms = 5;
   auto blocks = drifting();

@@ -29,7 +29,7 @@ TEST(SmRange, ATextNamesANumberARangeOrAShare) {
   EXPECT_EQ(sms_of(groups("25%-100%"), kH200), SmCount(100));
 }
 
-TEST(SmRange, WhatIsNoneIsRefused) {
+TEST(SmRange, ATextThatIsNoRangeIsRefused) {
   for (const char* text : {"", "0", "%", "-1", "8-", "8-4", "8-4%", "25%-50", "101%", "10%-10%",
                            "1-2-3", "32 ", " 32", "a", "99999", "50%x", "4294967297"}) {
     EXPECT_FALSE(parse_sms(text)) << text;

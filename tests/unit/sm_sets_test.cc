@@ -235,7 +235,7 @@ TEST_F(SmSets, AGraphTakesAsLongInItsSetAsItsCurveSaysOrAsAnywhere) {
   }
 }
 
-TEST_F(SmSets, WhatTakesLongerInItsSetTakesLessOnAllSms) {
+TEST_F(SmSets, AKernelThatIsSlowInItsSetTakesLessOnAllSms) {
   duration_ = {};
   use(&policy_);
   attach_split(1, 0);

@@ -73,7 +73,7 @@ TEST(Top, RatesAndSharesAreOfWhatHappenedBetween) {
   EXPECT_DOUBLE_EQ(top["gpus"][0]["grants_per_s"], 20);
 }
 
-TEST(Top, WhoeverIsNewOrBeganAnewHasNoNegativeRates) {
+TEST(Top, ANewClientHasNoNegativeRates) {
   const TopSample before = sample(10, {client(1, 0, "api", 100, 5e6, {5})}, 7);
   const TopSample after =
       sample(11, {client(1, 0, "api", 10, 1e6, {}), client(2, 9, "new", 5, 1e5, {})}, 0);

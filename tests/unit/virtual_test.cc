@@ -263,12 +263,11 @@ TEST_F(VirtualTest, BestEffortIsServedSteadilyOnANoisyHost) {
   const std::string traces = HEDDLE_POLICIES "/../profiles/traces/nvidia-h200/";
   write(
       "repetitions = 2\nblock_s = 4\npolicies = [\"gapfill@mps\"]\n"
-      "[arrivals]\nL = \"open 5\"\n"
       "[[job]]\nname = \"H\"\nrole = \"latency\"\ncommand = [\"true\"]\n"
       "[job.sim]\ntrace = \"" +
       traces +
       "keypointrcnn_resnet50_fpn-bs1.trace\"\n"
-      "[[job]]\nname = \"L\"\nrole = \"batch\"\ncommand = [\"true\"]\n"
+      "[[job]]\nname = \"L\"\nrole = \"batch\"\narrivals = \"open 5\"\ncommand = [\"true\"]\n"
       "[job.sim]\ntrace = \"" +
       traces + "fcn_resnet50-bs8.trace\"\n");
   const double quiet_ms = figure(run_virtual(options_), "alone/H", "H", "mean");
