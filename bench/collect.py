@@ -52,8 +52,6 @@ READY_S = 90
 ERRORS_MOST = 20
 SAVE_S = 20
 USE_S = 1.0  # alone, for nvidia-smi's utilization
-SPOTS = 5  # checks against MPS percentages
-SPOTS_S = 30  # that they may take
 
 
 def program(model, batch):
@@ -96,10 +94,9 @@ class Collection:
         self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "shares", None)
         self.random = random.Random(options.seed)
         self.result = session.origin(options, "collect") | {
-            "seed": options.seed, "sm_total": 0, "jobs": {}, "samples": [], "spots": [],
-            "rounds": [], "empty": 0, "errors": []}
+            "seed": options.seed, "sm_total": 0, "jobs": {}, "samples": [], "rounds": [],
+            "empty": 0, "errors": []}
         self.session = session.Session(options, self.result)
-        self.with_spots = not options.sim and options.budget_s > 4 * SPOTS_S
         self.saved = time.monotonic()
         self.sms = 0
 
@@ -119,8 +116,6 @@ class Collection:
                     break
                 self.round(number)
                 longest = max(longest, time.monotonic() - begin)
-            if self.with_spots:
-                self.spot_checks()
             self.save()
         finally:
             self.daemon.stop()
@@ -276,9 +271,8 @@ class Collection:
         return min(max(self.options.sample_s, 4e-3 * ms), LONGEST_S)
 
     def left_s(self):
-        """For samples: ends, and what is done at the end, take time too."""
-        spots = SPOTS_S if self.with_spots else 0
-        return self.session.left_s() - self.options.budget_s / 50 - spots
+        """For samples: ends take time too."""
+        return self.session.left_s() - self.options.budget_s / 50
 
     def together(self, workers, seconds, tail):
         """Mean ms of an iteration of each, while all of them run; None if none began in time."""
@@ -314,33 +308,6 @@ class Collection:
         for s in self.result["samples"]:
             if s["round"] == number:
                 s["pace"] = round(alone[s["job"]] / s["ms"], 5)
-
-    def spot_checks(self):
-        """The same jobs at MPS percentages, which a process gets as it starts."""
-        seen = {}
-        for s in self.result["samples"]:
-            if s["beside"] is None and s["front"] and 0 < s["sms"] < self.sms and "pace" in s:
-                seen.setdefault(s["job"], []).append(s)
-        chosen = [self.random.choice(samples) for samples in list(seen.values())[:SPOTS]]
-        workers = []
-        try:
-            for i, s in enumerate(chosen):
-                w = Worker(s["job"], "front", f"spot{i}")
-                percent = round(100 * s["sms"] / self.sms)
-                w.start([str(word) for word in self.program(w.name)], self.env | {
-                    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}, self.folder)
-                workers.append((w, s, percent))
-            for w, s, percent in workers:
-                w.process.wait_ready(READY_S)
-                self.together([w], WARM_S, 0)
-                ms, = self.together([w], 2 * self.seconds(s["ms"]), 0)
-                self.result["spots"].append({"job": w.name, "percent": percent, "sms": s["sms"],
-                                             "sm_set_ms": s["ms"], "mps_ms": ms})
-        except HostError as error:
-            self.session.fail(f"MPS percentages: {error}")
-        finally:
-            for w, _, _ in workers:
-                w.process.stop()
 
     # ---- the daemon ----
 

@@ -52,7 +52,7 @@ def victims(kernels, pairs):
             other = pair[("first", "second")[1 - i]]
             yield {"victim": kernels[pair[of]], "other": kernels[other],
                    "halves": pair["setting"] == "halves", "measured": pair["measured"][i],
-                   "estimator": pair["steady"][i], "moment": pair["predict"][i]}
+                   "estimator": pair["predicted"][i]}
 
 
 # ---- baselines ----------------------------------------------------------------------------------
@@ -94,8 +94,7 @@ def methods(fitted):
     mean = sum(row["measured"] for row in fitted) / len(fitted)
     weights = linear(fitted)
     return {
-        "the estimator (core::steady)": lambda row: row["estimator"],
-        "of a moment (core::predict)": lambda row: row["moment"],
+        "the estimator": lambda row: row["estimator"],
         "linear model": lambda row: math.exp(sum(w * f for w, f in zip(weights, features(row)))),
         "always 1.0": lambda row: 1.0,
         "always the mean": lambda row: mean,
@@ -167,7 +166,7 @@ def choice(pairs):
     chance, taus, gains = random.Random(SEED), [], []
     for _ in range(DRAWS):
         drawn = chance.sample(pairs, CANDIDATES)
-        said, true = [stp(p, "steady") for p in drawn], [stp(p, "measured") for p in drawn]
+        said, true = [stp(p, "predicted") for p in drawn], [stp(p, "measured") for p in drawn]
         taus.append(tau(said, true))
         best = sorted(zip(said, true), reverse=True)[:CANDIDATES // 2]
         gains.append(sum(t for _, t in best) / len(best) / (sum(true) / len(true)) - 1)

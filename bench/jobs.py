@@ -152,24 +152,11 @@ def pairs_table():
     return markdown(["simulated", "JCT, s", "makespan, s", "ANTT"], rows)
 
 
-def spots_table():
-    """The same share as an SM set, switched live, and as an MPS percentage."""
-    document = load("collect")
-    if not document or not document["spots"]:
-        return NO_RESULT
-    rows = [[spot["job"], str(spot["sms"]), f"{spot['percent']} %", f"{spot['sm_set_ms']:.2f}",
-             f"{spot['mps_ms']:.2f}", f"{spot['mps_ms'] / spot['sm_set_ms'] - 1:+.1%}"]
-            for spot in document["spots"] if spot["mps_ms"]]
-    return markdown([f"{document['gpu']}, alone", "SMs", "MPS percentage", "ms on the SM set",
-                     "ms under MPS", "difference"], rows)
-
-
 def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
             "predict-miso": predict_table("predict-miso"),
             "predict-h100": predict_table("predict-h100"),
-            "spots": spots_table(),
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),

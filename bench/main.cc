@@ -112,9 +112,7 @@ and how many of the pairs of rows that really differ by more than 5 % the simula
 order.)";
 
 constexpr const char* kLearnHelp =
-    "Profiles of a scenario's programs, by `heddle profile sweep` and `probe`: what `run "
-    "--profiles` "
-    "reads";
+    "Profiles of a scenario's programs, for `run --profiles`: `heddle profile sweep` and `probe`";
 
 constexpr const char* kAloneHelp =
     "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
@@ -194,12 +192,6 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
                     "do not compare outputs under heddle with those of bare processes");
   command->add_option("--budget-s", run.budget_s, "begin no repetition that would end later")
       ->type_name("N");
-  command->add_option("--full-every", run.full_every, "all rows in every Nth repetition only ...")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--focus", run.focus, "... and these, with the bare ones, in between")
-      ->type_name("ROW,ROW")
-      ->delimiter(',');
   command->add_option("--trace", run.trace, "record ROW.trace of each row with a policy there")
       ->type_name("FOLDER");
   command->add_flag("--plan", run.plan, "print rows, processes and seconds as JSON; start nothing");
@@ -233,8 +225,7 @@ CLI::App* add_virtual(CLI::App& app, heddle::bench::VirtualOptions& run) {
 // `run --device virtual`: what `virtual` prints. It takes no more than fits a run that is over in
 // seconds.
 int run_virtually(const CLI::App& command, const heddle::bench::RunOptions& run) {
-  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s",
-                           "--full-every", "--focus", "--logs"}) {
+  for (const char* name : {"--resume", "--skip-alone", "--skip-outputs", "--budget-s", "--logs"}) {
     if (command.count(name) == 0) continue;
     throw std::runtime_error(std::string(name) + " is for runs in real time; leave it out");
   }

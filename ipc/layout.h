@@ -169,7 +169,8 @@ struct ClientMemory {
     std::atomic<uint64_t> unobserved;  // of `launches`, those without a record
     std::atomic<uint64_t>
         green_streams;  // of Green Contexts that the application made: never moved
-    // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h).
+    // Executable graphs by what became of them, a byte each, 255 at most (shim/sm/twins.h). The
+    // eighth: checks of the shim that failed (shim/link/check.h).
     std::atomic<uint64_t> graphs;
   } counters;
   ThreadBlock threads[kThreads];
@@ -193,6 +194,7 @@ inline constexpr uint32_t kFailClosed = 1;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);
+static_assert(sizeof(ClientMemory::Counters) == 3 * 64, "programs that run survive an upgrade");
 static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
 static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ask_record) == 64);
 

@@ -1,34 +1,23 @@
 #!/usr/bin/env python3
 """Measures series of scenarios (series.toml): on a GPU, in as many calls as it takes; on the
-simulated GPU; in virtual time. Results, tables and pictures lie in a folder for each series.
+simulated GPU; in virtual time. Results and their tables lie in a folder for each series.
 
     measure.py pairs ratio --plan              what it would take, in seconds; starts nothing
     measure.py pairs --budget-s 540            as many scenarios as fit whole into this call
     measure.py pairs --budget-s 540 --resume   goes on: the next ones, or what was cut short
-    measure.py pairs --draw                    measures nothing; tables and pictures again, and
-                                               beside a GPU's figures how near virtual time comes
     measure.py all --device virtual --seed 1 --out out/simulated                 predicts all of it
     measure.py six_pairs --device sim --scenario-s 60 --block-s 0.2 --out /tmp/m in short, no GPU
 
 Each scenario is measured by `heddle-bench run`: its processes load once, all rows alternate. --out
-gets, for each series and of what there is so far (the pictures where matplotlib is; --draw makes
-them elsewhere):
-
-    SCENARIO.json      the results             table.md, brief.md      their tables
-    frontier.svg       all of them             SCENARIO.cdf.svg        iteration times
-    SCENARIO.validate.md   what `heddle-bench validate` says (--draw)
-    ROW.trace          0.2 s of the scenario that the series has recorded; ROW.perfetto.json.gz
-                       opens in Perfetto, timeline.svg shows some of it
+gets SCENARIO.json, table.md and brief.md for each series, of what there is so far.
 
 Whether a second run says the same: heddle-bench agree FIRST/SCENARIO.json SECOND/SCENARIO.json.
 Exit status: 0 all is measured, 3 some is left for --resume, 1 something broke, 130 interrupted.
 """
 
 import argparse
-import gzip
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -127,10 +116,6 @@ class Scenario:
             command += ["--skip-outputs"] * self.options.skip_outputs
             command += ["--resume", "--budget-s", str(seconds - END_S),
                         "--logs", str(self.out / "logs" / self.name)]
-            if self.options.trace:
-                command += ["--trace", str(self.out / "traces" / self.name)]
-            elif self.name == SERIES[self.series].get("trace"):
-                command += ["--trace", str(self.out / "traces")]
         status = run(command)
         if status == 130:
             raise KeyboardInterrupt
@@ -191,50 +176,14 @@ def plan(scenarios, options):
     print(f"{'in all':34s} {sum(totals.values()):6.0f} s")
 
 
-def produce(command, target, what):
-    """Keeps what the command prints in `target`, or says in one line why there is no such file."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        print(f"no {what}: {(done.stderr or done.stdout).strip()}")
-    elif target:
-        target.write_text(done.stdout)
-    return done.returncode == 0
-
-
 def present(series, scenarios, options):
-    """Tables, pictures and the Perfetto trace of a series, of what there is."""
-    out, bench = options.out / series, options.dist / "bin/heddle-bench"
-    there = [s for s in scenarios if s.series == series and "figures" in s.result]
-    files = [scenario.path for scenario in there]
-    if not files:
-        return
-    produce([bench, "table", *files], out / "table.md", "tables")
-    produce([bench, "table", "--brief", *files], out / "brief.md", "brief table")
-    if options.device == "virtual":
-        return
-    for scenario in there if options.draw and options.device == "auto" else ():
-        produce([bench, "validate", scenario.path, scenario.file, *scenario.pair, "--seed",
-                 "1"],
-                out / f"{scenario.name}.validate.md", f"validation of {scenario.name}")
-    drawn = produce([bench, "plot", *files, "--out", out / "frontier.svg"], None, "pictures")
-    for scenario in there if drawn else ():
-        produce([bench, "plot", scenario.path, "--kind", "cdf", "--out",
-                 out / f"{scenario.name}.cdf.svg"], None, f"CDF of {scenario.name}")
-    row = SERIES[series].get("trace_row", "")
-    recorded, trace = out / "traces" / f"{row}.trace", out / f"{row}.trace"
-    if recorded.exists():
-        shutil.copyfile(recorded, trace)
-    if not trace.exists():
-        return
-    perfetto = out / f"{row}.perfetto.json"
-    if produce([options.dist / "bin/heddle", "trace", "export", trace, "--perfetto", perfetto],
-               None, "Perfetto trace"):
-        packed = gzip.compress(perfetto.read_bytes(), mtime=0)
-        (out / f"{row}.perfetto.json.gz").write_bytes(packed)
-        perfetto.unlink()
-    if drawn:
-        produce([bench, "plot", trace, "--kind", "timeline", "--from-ms", "50", "--ms", "40",
-                 "--out", out / "timeline.svg"], None, "timeline")
+    """Tables of a series, of what there is."""
+    out = options.out / series
+    files = [s.path for s in scenarios if s.series == series and "figures" in s.result]
+    for name, words in (("table.md", []), ("brief.md", ["--brief"])) if files else ():
+        with open(out / name, "w") as file:
+            subprocess.run([options.dist / "bin/heddle-bench", "table", *words, *files],
+                           stdout=file, check=True)
 
 
 def commit():
@@ -262,12 +211,9 @@ def parse():
     add("--seed", type=int)
     add("--policies", help="only these, as heddle-bench run takes them")
     add("--baselines", help="likewise")
-    add("--trace", action="store_true",
-        help="record 0.2 s of each row with a policy: OUT/SERIES/traces/SCENARIO/ROW.trace")
     add("--skip-outputs", action="store_true", help="do not compare outputs: half of the loading")
     add("--resume", action="store_true", help="go on with what --out has")
     add("--plan", action="store_true", help="print what is left to measure, and start nothing")
-    add("--draw", action="store_true", help="measure nothing: tables and pictures of what is there")
     options = parser.parse_args()
     if "all" in options.series:
         options.series = list(SERIES)[1:]
@@ -276,7 +222,7 @@ def parse():
     if not (options.dist / "bin/heddle-bench").exists():
         parser.error(f"--dist: {options.dist} is no install tree; see README.md")
     found = [path for series in options.series for path in (options.out / series).glob("*.json")]
-    if found and not (options.resume or options.draw or options.plan):
+    if found and not (options.resume or options.plan):
         parser.error(f"--out: {found[0]} is there already; --resume goes on with it")
     os.environ.setdefault("HEDDLE_COMMIT", commit())
     scenarios = [Scenario(name, series, options) for series in options.series
@@ -296,7 +242,7 @@ def main():
         (options.out / series).mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        whole = options.draw or measure(scenarios, options)
+        whole = measure(scenarios, options)
         for series in options.series:
             present(series, scenarios, options)
     except KeyboardInterrupt:
@@ -307,7 +253,7 @@ def main():
         print(f"{scenario.name}: {scenario.repetitions} repetitions, {scenario.used_s():.0f} s")
     if left:
         print(f"left for --resume: {', '.join(left)}")
-    print(f"results, tables and pictures: {options.out}")
+    print(f"results and tables: {options.out}")
     return 1 if not whole else 3 if left else 0
 
 

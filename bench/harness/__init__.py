@@ -1,1 +1,1 @@
-"""What the measuring scripts are made of: sessions, processes, figures."""
+"""What the measuring scripts are made of: sessions, processes, results."""

@@ -17,11 +17,6 @@ def read(path):
     return watched(path, json.loads(path.read_text()))
 
 
-def results_in(folder):
-    """Those of a folder, by their names."""
-    return [read(path) for path in sorted(folder.glob("*.json"))]
-
-
 def computed(result, name, figure):
     """A figure that needs samples. A raw result has those; a kept one has the figure (keep.py)."""
     kept = result.setdefault("kept", {})
@@ -60,15 +55,6 @@ def three(value):
         return "–"
     digits = max(0, 2 - len(str(int(abs(value)))) + 1) if abs(value) >= 1 else 3
     return f"{value:.{digits}f}"
-
-
-def percent(value):
-    return f"{value:+.2%}"
-
-
-def interval(figure):
-    middle = figure.get("value", figure.get("median"))
-    return f"{percent(middle)} [{percent(figure['lo'])}, {percent(figure['hi'])}]"
 
 
 def headed(rows):

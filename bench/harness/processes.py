@@ -102,8 +102,6 @@ class Daemon:
     """heddled with a generated configuration; policies are switched by the command line. `place` is
     its side of placement(), or None to leave it anywhere."""
 
-    extra_policies = ()  # files beside the shipped ones
-
     def __init__(self, dist, folder, mps, env, config_lines, policy="priority", place="daemon"):
         self.folder, self.env, self.policy, self.place = folder, env, policy, place
         self.heddle, self.heddled = dist / "bin/heddle", dist / "bin/heddled"
@@ -123,8 +121,6 @@ class Daemon:
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(source.read_bytes())
         (self.policies / "ungated.lua").write_text(UNGATED)
-        for source in self.extra_policies:
-            (self.policies / source.name).write_bytes(source.read_bytes())
         self.config = self.folder / "heddled.toml"
         self.config.write_text("\n".join(self.toml()) + "\n")
         self.log = self.folder / "heddled.log"
@@ -233,14 +229,6 @@ class Job:
         self.broken = True
         if self.running():
             os.killpg(self.process.pid, signal.SIGKILL)
-
-    def drain(self):
-        """Reads what is still owed after a partner failed, so that answers stay in step."""
-        while self.owed and not self.broken:
-            try:
-                self.answer()
-            except HostError:
-                self.give_up()
 
     def _read(self):
         for line in self.process.stdout:

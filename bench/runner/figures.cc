@@ -174,11 +174,16 @@ class Summary {
       const std::vector<double> past(block->bypassed_us.begin(), block->bypassed_us.end());
       std::vector<double> more;
       for (size_t i = 0; i < past.size(); ++i) more.push_back(with[i] - past[i]);
-      typical.push_back(middle(more) / middle(past));
-      average.push_back(sum(more) / sum(past));
+      typical.push_back(1 + middle(more) / middle(past));
+      average.push_back(1 + sum(more) / sum(past));
     }
     if (typical.empty()) return;
-    out["cost"] = {{"typical", to_json(median(typical))}, {"mean", to_json(median(average))}};
+    const auto above_one = [](const std::vector<double>& ratios) {  // bounds end at 0, costs do not
+      Figure figure = median(ratios);
+      for (double* value : {&figure.value, &figure.lo, &figure.hi}) *value -= 1;
+      return to_json(figure);
+    };
+    out["cost"] = {{"typical", above_one(typical)}, {"mean", above_one(average)}};
   }
 
   static void put_tokens(Json& out, const std::vector<const Samples*>& blocks) {

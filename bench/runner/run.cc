@@ -153,16 +153,9 @@ class Run {
     }
   }
 
-  // All rows, or in the repetitions in between those of --focus and what they are held against.
   std::vector<const Row*> order_of(uint32_t repetition) const {
     std::vector<const Row*> out;
-    for (const Row& row : rows_) {
-      const bool full = repetition % options_.full_every == 0 || options_.focus.empty();
-      const auto& focus = options_.focus;
-      if (full || row.alone || std::find(focus.begin(), focus.end(), row.name) != focus.end()) {
-        out.push_back(&row);
-      }
-    }
+    for (const Row& row : rows_) out.push_back(&row);
     std::seed_seq seed{result_.seed(), uint64_t{repetition}};
     std::mt19937_64 random(seed);
     for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[random() % i]);
@@ -420,11 +413,6 @@ int run_scenario(const RunOptions& options) {
       simulated ? "the simulated GPU has no energy counter" : energy->problem();
   if (!no_energy.empty()) plan.missing.push_back({"energy", no_energy});
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
-  for (const std::string& name : options.focus) {
-    const auto is = [&](const Row& row) { return row.name == name; };
-    if (std::any_of(plan.rows.begin(), plan.rows.end(), is)) continue;
-    throw std::runtime_error("--focus: no row '" + name + "' among those of " + scenario.file);
-  }
   if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
 
   const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;

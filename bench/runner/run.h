@@ -32,8 +32,6 @@ struct RunOptions : ScenarioOptions {
   bool skip_outputs = false;  // those under heddle are not compared with those of bare processes
   bool skip_alone = false;    // no rows of each job alone
   double budget_s = 0;        // 0: none
-  uint32_t full_every = 1;
-  std::vector<std::string> focus;
   std::string command;  // as typed, for the result
 };
 

@@ -1,5 +1,5 @@
 -- static.lua: best effort keeps to its SMs, and nobody waits: what a static setting can do, for
--- bench/promise.py. Its SMs are the last groups of the GPU; whoever is more important has all.
+-- promise.toml. Its SMs are the last groups of the GPU; whoever is more important has all.
 sm_set.family { sizes = { 1, 2, 4, 6, 8, 10, 12, 14, 15 }, placement = "end" }
 
 local BEST_EFFORT = 6   -- from this priority on

@@ -32,7 +32,6 @@ void RecentMix::add(const Use* use, const LaunchShape& shape, double us) {
     add(mix_.use.dram_cold, use->dram_cold);
     add(mix_.use.l1_reuse, use->l1_reuse);
     add(mix_.use.l2_reuse, use->l2_reuse);
-    add(mix_.use.even, use->even);
     mix_.use.smem_ways = use->smem_ways;
   }
   since_us_ += us;

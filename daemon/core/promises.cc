@@ -146,7 +146,7 @@ const Use* Promises::use_here(const Kernel& k, double us) {
   KernelStats& s = *k.stats;
   const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
   if (apart && us > 0 && k.facts.block_threads != 0) {
-    s.use = std::make_unique<Use>(use_of(s.metrics, shape_of(k), us, model_));
+    s.use = std::make_unique<Use>(use_of(s.metrics, us, model_));
     s.use_us = us;
   }
   return s.use.get();

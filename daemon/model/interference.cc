@@ -240,7 +240,6 @@ struct Waves {
 
 struct Slots {
   double stretch = 1, waits_for_us = 0;
-  SlotLimit limit = SlotLimit::kNone;
   double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
@@ -262,7 +261,6 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   const Waves own(victim, c.alone, device);
   const Waves its(other, blocks_alone(other.shape, device, limit), device);
   if (taken <= 0 || own.count <= left + kRounding) return out;
-  out.limit = c.limit;
   out.beside = 0;
   if (left <= 0) out.waits_for_us = other.duration_us;
   const double filled_us = own.count * own.block_us + its.count * its.block_us;
@@ -277,7 +275,7 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
     period_us = std::min(period_us, beside_us);
   }
   const double alone_us = std::max(victim.duration_us, 1.0);
-  out.stretch = 1 + other.busy * (std::max(1.0, period_us / alone_us) - 1);
+  out.stretch = std::max(1.0, period_us / alone_us);
   return out;
 }
 
@@ -290,7 +288,7 @@ Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const 
     const Mix& m = mixes[j];
     if (j == victim || m.use[channel] < 0) continue;
     const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    const double part_beside = m.busy * slots_beside(mixes[victim], m, device).beside;
+    const double part_beside = slots_beside(mixes[victim], m, device).beside;
     if (part <= 0 || part_beside <= 0) continue;
     const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
     others.use += known(use[channel]) * part_beside;
@@ -314,18 +312,6 @@ Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount 
   return out;
 }
 
-uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
-                     uint32_t others, const DeviceModel& device) {
-  const Room own = needs(kernel, device), its = needs(other, device);
-  Room room = room_of(device);
-  room.threads -= own.threads * held + its.threads * others;
-  room.registers -= own.registers * held + its.registers * others;
-  room.smem -= own.smem * held + its.smem * others;
-  room.blocks -= held + others;
-  SlotLimit limit;
-  return blocks_in(room, kernel, device, limit);
-}
-
 SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) {
   if (kernel.threads == 0) return SlotLimit::kNone;
   const Company c = company(kModestBlock, kernel, SmCount(device.sm_total), device);
@@ -340,8 +326,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     const Slots s = slots_beside(v, mixes[i], device);
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
-    if (s.limit != SlotLimit::kNone) out.limit = s.limit;
-    out.judged |= v.shape.threads != 0 && mixes[i].shape.threads != 0;
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
@@ -356,7 +340,6 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     double shared = 0;  // of its SMs
     const Others others = beside(mixes, victim, channel, device, shared);
     if (!others.known) continue;
-    out.judged = true;
     double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
     if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
       const double kept = stretch(alone, alone, channel, others, device);
@@ -374,62 +357,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     if (i < kChannels) sum += std::pow(std::max(0.0, out.by[i] - 1), device.together);
   }
   out.slowdown = out.by[index_of(Channel::kSlots)] + std::pow(sum, 1 / device.together);
-  if (out.binds != Channel::kSlots) out.limit = SlotLimit::kNone;
   return out;
-}
-
-double pressed(const Mix& kernel, const DeviceModel& device) {
-  const Use own = use_on_its_sms(kernel, device);
-  const Use use = use_in_l2(own, known(own[Channel::kL2Capacity]), device);
-  double sum = 0;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_capacity(channel) || use.of[i] < 0) continue;
-    const double time = bandwidth_time(use, channel, {}, device);
-    sum += std::pow(smooth_max(time, device.limits[i].sharpness) - 1, device.together);
-  }
-  return 1 + std::pow(sum, 1 / device.together);
-}
-
-// A grid of fewer blocks than SMs leaves some of them idle anyway. On fewer SMs the one of most
-// blocks does so much more, as far as its channels let it.
-double resized(const Mix& kernel, SmCount sms, const DeviceModel& device) {
-  const uint32_t blocks = kernel.shape.blocks != 0 ? kernel.shape.blocks : device.sm_total;
-  const uint32_t used = std::min(blocks, sms_of(kernel, device).get());
-  const auto slowest = [&](uint32_t on) { return std::ceil(static_cast<double>(blocks) / on); };
-  const double more = slowest(std::max(1U, sms.get())) / slowest(std::max(1U, used));
-  if (more <= 1) return 1;
-  double longest = 1;
-  for (size_t i = 0; i < kChannels; ++i) {
-    const auto channel = static_cast<Channel>(i);
-    if (is_of_device(channel) || is_capacity(channel) || kernel.use.of[i] < 0) continue;
-    const DeviceModel::Limit& limit = device.limits[i];
-    const double x = known(kernel.use.of[i]) / limit.capacity;
-    longest =
-        std::max(longest, smooth_max(x * more, limit.sharpness) / smooth_max(x, limit.sharpness));
-  }
-  if (kernel.shape.threads == 0) return longest;
-  SlotLimit by;
-  const double fit = std::max(1U, blocks_alone(kernel.shape, device, by));
-  const auto waves = [&](double on) { return std::ceil(static_cast<double>(blocks) / (fit * on)); };
-  return std::max(longest, waves(std::max(1U, sms.get())) / waves(std::max(1U, used)));
-}
-
-Ends together(const Mix& first, const Mix& second, const DeviceModel& device) {
-  const Mix both[] = {first, second};
-  const Prediction of_first = predict(both, 0, device), of_second = predict(both, 1, device);
-  if (of_second.waits_for_us > 0) {  // launched first, the first was let in first
-    return {first.duration_us, first.duration_us + second.duration_us};
-  }
-  const double slots = of_first.waits_for_us > 0 ? of_first.by[index_of(Channel::kSlots)] - 1 : 0;
-  const double stretch[] = {of_first.slowdown - slots, of_second.slowdown};
-  const double ends[] = {first.duration_us * stretch[0], second.duration_us * stretch[1]};
-  const size_t early = ends[0] <= ends[1] ? 0 : 1, late = 1 - early;
-  const double done = ends[early] / stretch[late];
-  double out[2];
-  out[early] = ends[early];
-  out[late] = ends[early] + (late == 0 ? first : second).duration_us - done;
-  return {out[0], out[1]};
 }
 
 float use_from_probe(Channel channel, double neighbour_use, double stretched,

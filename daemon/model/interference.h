@@ -1,4 +1,7 @@
-// How much longer a kernel takes beside others: pure functions, no state, no clock.
+// How much longer a kernel takes beside others, if all of them are launched again and again: pure
+// functions, no state, no clock; 2 us of CPU time, no allocation. Whatever heddle predicts of
+// company is predict()'s: the prices of promises, budget.slowdown, job plans, and the published
+// tables (bench/SIZES_AND_BUDGETS.md).
 //
 // Sources. "SoCC": Elvinger, Strati, Enright Jerger, Klimovic, "Understanding GPU Resource
 // Interference One Level Deeper", SoCC 2025. "Measuring": Elvinger et al., "Measuring GPU
@@ -58,8 +61,6 @@ struct Use {
   // DRAM bandwidth if the L2 held nothing of it. Known: that comes instead of `dram` as far as the
   // working sets do not fit in the L2, and its misses cost what the DRAM makes of them.
   float dram_cold = kUnknown;
-  // Part of a launch in which one of its blocks runs: they may end unevenly.
-  float even = 1;
 
   float operator[](Channel c) const { return of[index_of(c)]; }
   float& operator[](Channel c) { return of[index_of(c)]; }
@@ -71,14 +72,11 @@ struct DeviceModel;
 // (Measuring 4.1.3): it is taken against the most that was ever seen on this GPU model. It counts
 // every store as an L2 hit, so that the hit rate is an upper bound of what can be lost.
 Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device);
-// The metrics that say so: use_of() of them has the same bandwidths and pipes.
-ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
-
-struct LaunchShape;
 // The same of a kernel that takes `alone_us` here, again and again. A profiler's launch is longer
 // and a cold one: its DRAM traffic is all that the kernel touches.
-Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double alone_us,
-           const DeviceModel& device);
+Use use_of(const ipc::KernelMetrics& metrics, double alone_us, const DeviceModel& device);
+// The metrics that say so: use_of() of them has the same bandwidths and pipes.
+ipc::KernelMetrics metrics_of(const Use& use, const DeviceModel& device);
 
 // What a launch asks of the block scheduler. No threads: unknown, and it is taken to be let in.
 struct LaunchShape {
@@ -122,7 +120,6 @@ struct Mix {
   LaunchShape shape;
   double duration_us = 0;  // of one launch, alone on its SMs
   double whole_us = 0;     // and alone on all SMs, which `use` is of; 0: by the number of SMs
-  double busy = 1;         // part of the time in which one of them is on the GPU
   Use use;
   SmSet sm_set{};  // that it may use; empty: all
 };
@@ -142,11 +139,6 @@ struct Company {
 Company company(const LaunchShape& kernel, const LaunchShape& resident, SmCount sms,
                 const DeviceModel& device);
 
-// How many further blocks of `kernel` an SM takes that holds `held` of them and `others` of
-// another.
-uint32_t room_beside(const LaunchShape& kernel, uint32_t held, const LaunchShape& other,
-                     uint32_t others, const DeviceModel& device);
-
 // The resource of an SM that blocks of this shape use up first, or of which so little is left that
 // not even a block of 128 threads, 32 registers and 4 KB of shared memory finds room: kNone if one
 // does.
@@ -156,28 +148,12 @@ SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device);
 struct Prediction {
   double slowdown = 1;  // of the kernel's time alone on its SMs, in all
   std::array<double, kAllChannels> by = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // by each channel alone
-  Channel binds = Channel::kSlots;     // the channel of the largest
-  SlotLimit limit = SlotLimit::kNone;  // if that is kSlots
-  double waits_for_us = 0;             // until it is let in, at worst: the others' launches
-  bool judged = false;                 // something was known of it and of them to judge by
+  Channel binds = Channel::kSlots;  // the channel of the largest
+  double waits_for_us = 0;          // until it is let in, at worst: the others' launches
 };
 
-// Of `mixes[victim]` beside all the others. `mixes` is not empty.
+// Of `mixes[victim]` beside all the others, one or more. What is not known of one slows nobody.
 Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device);
-
-// How much longer the kernel takes alone than if nothing bound it: what it has to gain where only a
-// part of its blocks runs.
-double pressed(const Mix& kernel, const DeviceModel& device);
-
-// Time of the kernel on `sms` SMs over its time on all that it had alone (SoCC 3, pitfall 1).
-double resized(const Mix& kernel, SmCount sms, const DeviceModel& device);
-
-// When one launch of each of two ends that begin together, in µs: `first` was launched first. Who
-// is done leaves the other alone.
-struct Ends {
-  double first_us = 0, second_us = 0;
-};
-Ends together(const Mix& first, const Mix& second, const DeviceModel& device);
 
 // The use that, added to a neighbour's own, stretches it as measured: what a workload does to the
 // microbenchmark of a channel, where nobody knows its metrics (a probe). Of bandwidths and pipes;

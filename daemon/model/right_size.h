@@ -2,8 +2,8 @@
 // groups and on all that `heddle profile sweep` measures (metrics us_on_*). Where the last is
 // missing, `whole_us` stands in for it.
 //
-// KRISP (section 3.1): the least compute units at which a kernel's latency is unchanged. Neither
-// its grid nor its input says how many those are (Fig. 6): they are measured.
+// KRISP (section 4.2): the least compute units with the same latency as all of them. Neither a
+// kernel's grid nor its input says how many those are (Fig. 6): they are measured.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace heddle::core {
 
-// A latency size may take so much longer than all SMs (KRISP: "within 5 %").
+// A latency size may take so much longer than all SMs: ours, for measured curves have noise.
 inline constexpr double kRightSizeSlack = 1.05;
 
 // Predicted duration on `n` of the device's groups of what takes `whole_us` on all of them. Between

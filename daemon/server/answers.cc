@@ -2,7 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/server/server.h"
+#include "daemon/server/requests.h"
 
 namespace heddle::server {
 namespace {
@@ -17,10 +17,11 @@ Reply in_memory(const std::string& text, Descriptor& memory) {
 
 }  // namespace
 
-Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
-  const Client* client = engine_.roster.find(id);
+Reply show_profile(const Engine& engine, const ProfileStore& profiles, core::ClientId id,
+                   Descriptor& memory) {
+  const Client* client = engine.roster.find(id);
   core::TaskProfile task =
-      client != nullptr ? engine_.devices.profile(*client) : core::TaskProfile{};
+      client != nullptr ? engine.devices.profile(*client) : core::TaskProfile{};
   if (task.kernels.empty()) {
     return {false,
             client == nullptr ? "profile: no such client; see heddle ps"
@@ -29,41 +30,28 @@ Reply Server::make_profile(core::ClientId id, Descriptor& memory) {
             "{}"};
   }
   const Identity& identity = client->identity();
-  if (!profiles_.is_of(identity.gpu_name)) {
+  if (!profiles.is_of(identity.gpu_name)) {
     return {false,
             "profile: the client's GPU is of another model than that whose profiles are kept; "
             "see profiles.gpu of heddle status --json",
             "{}"};
   }
   const profiles::Profile profile =
-      profiles_.describe(std::move(task), identity.uid, identity.label, identity.command);
+      profiles.describe(std::move(task), identity.uid, identity.label, identity.command);
   return in_memory(profiles::format(profile), memory);
 }
 
-Reply Server::show_policy(Descriptor& memory) {
-  nlohmann::json all = store_.show();
-  const auto& faulted = engine_.policy.quarantined();
+Reply show_policy(const Engine& engine, const PolicyStore& store, Descriptor& memory) {
+  nlohmann::json all = store.show();
+  const auto& faulted = engine.policy.quarantined();
   all["last_exit"] = nlohmann::json::parse(faulted ? faulted->exit : "null");
   return in_memory(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), memory);
 }
 
-Reply Server::show_shadow(Descriptor& memory) const {
-  return in_memory(engine_.policy.candidate().json().dump(-1, ' ', false,
-                                                          nlohmann::json::error_handler_t::replace),
+Reply show_shadow(const Engine& engine, Descriptor& memory) {
+  return in_memory(engine.policy.candidate().json().dump(-1, ' ', false,
+                                                         nlohmann::json::error_handler_t::replace),
                    memory);
-}
-
-Reply Server::start_recording(const Connection& connection, const Reply& reply) {
-  if (recording_) {
-    return {false, "record: another heddle record runs; wait for it, or end it", "{}"};
-  }
-  Result<std::unique_ptr<Recording>> made = Recording::make();
-  if (!made) return {false, made.error().message, "{}"};
-  recording_ = std::move(*made);
-  recording_for_ = connection.fd.get();
-  engine_.record(&recording_->recorder(), monotonic_now());
-  log_.info("recording", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}});
-  return reply;
 }
 
 }  // namespace heddle::server

@@ -1,10 +1,9 @@
-// The configuration read again, while clients are attached.
-#include <unistd.h>
+#include "daemon/server/config_changes.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "daemon/server/server.h"
+#include "daemon/server/clock.h"
 
 namespace heddle::server {
 namespace {
@@ -14,25 +13,37 @@ constexpr uint64_t kResolveAgainMs = 60'000;
 
 }  // namespace
 
-// Files and name services take their time.
-void Server::reread_config() {
+ConfigChanges::ConfigChanges(uv_loop_t* loop, const Config& running, Log& log, Jobs& jobs,
+                             PolicyChanges& policy, const Engine& engine,
+                             std::function<size_t()> regrade)
+    : running_(running),
+      log_(log),
+      jobs_(jobs),
+      policy_(policy),
+      engine_(engine),
+      regrade_(std::move(regrade)),
+      configured_(running.policy),
+      read_at_(monotonic_now()),
+      resolve_again_(loop, [this] { resolve_names(); }) {}
+
+void ConfigChanges::reread() {
+  if (!source_.read) return;
   auto fresh = std::make_shared<Result<Config>>();
-  jobs_.add([this, fresh] { *fresh = source_.read(); },
-            [this, fresh] { take_config(std::move(*fresh)); });
+  jobs_.add([this, fresh] { *fresh = source_.read(); }, [this, fresh] { take(std::move(*fresh)); });
 }
 
-void Server::take_config(Result<Config> fresh) {
-  facts_.config_read_at = monotonic_now();
+void ConfigChanges::take(Result<Config> fresh) {
+  read_at_ = monotonic_now();
   if (!fresh) {
-    facts_.config_error = fresh.error().message;
+    error_ = fresh.error().message;
     log_.error("config_not_read",
-               {{"error", facts_.config_error}, {"hint", "what was read before stays in force"}});
+               {{"error", error_}, {"hint", "what was read before stays in force"}});
     return;
   }
-  facts_.config_error.clear();
-  facts_.config_restarts = needs_restart(config_, *fresh);
+  error_.clear();
+  restarts_ = needs_restart(running_, *fresh);
   std::string restarts;
-  for (const std::string& table : facts_.config_restarts) {
+  for (const std::string& table : restarts_) {
     restarts += (restarts.empty() ? "" : " ") + table;
   }
   for (const std::string& warning : fresh->warnings) {
@@ -44,12 +55,12 @@ void Server::take_config(Result<Config> fresh) {
                             {"clients_changed", changed},
                             {"needs_restart", restarts},
                             {"policy", fresh->policy.name}});
-  take_policy_settings(*fresh);
+  take_policy(*fresh);
 }
 
 // What was loaded live, a trial and a candidate end by a change of [policy] only, not by one of a
 // rule. What could not be loaded from an unchanged one is tried again.
-void Server::take_policy_settings(const Config& fresh) {
+void ConfigChanges::take_policy(const Config& fresh) {
   const Generation& running = engine_.policy.generation();
   const bool failed =
       !engine_.policy.error().empty() && (running.by.how.empty() || running.by.how == "config");
@@ -62,31 +73,19 @@ void Server::take_policy_settings(const Config& fresh) {
   }
   configured_ = fresh.policy;
   if (source_.configured) source_.configured(fresh);
-  load_policy(fresh.policy.name);
+  policy_.load(fresh.policy.name);
 }
 
 // Returns how many of those who are attached have other terms by these.
-size_t Server::take_rules(std::vector<Rule> rules) {
+size_t ConfigChanges::take_rules(std::vector<Rule> rules) {
   rules_ = std::move(rules);
-  size_t changed = 0;
-  for (const auto& [id, process] : processes_) {
-    Client* client = engine_.roster.find(id);
-    if (client == nullptr) continue;
-    const Grade grade = server::grade(rules_, geteuid(), process->applicant);
-    if (!engine_.set_terms(*client, grade.priority, grade.rule, grade.terms, monotonic_now())) {
-      continue;
-    }
-    ++changed;
-    set_memory_limits(*client);
-    log_.info("client_terms_changed",
-              {{"client", id}, {"priority", grade.priority}, {"rule", grade.rule}});
-  }
+  const size_t changed = regrade_();
   const auto unresolved = [](const Rule& rule) { return rule.unresolved(); };
-  if (std::any_of(rules_.begin(), rules_.end(), unresolved)) resolve_again_->start(kResolveAgainMs);
+  if (std::any_of(rules_.begin(), rules_.end(), unresolved)) resolve_again_.start(kResolveAgainMs);
   return changed;
 }
 
-void Server::resolve_names() {
+void ConfigChanges::resolve_names() {
   auto rules = std::make_shared<std::vector<Rule>>();
   auto any = std::make_shared<bool>();
   jobs_.add(

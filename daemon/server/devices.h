@@ -17,6 +17,8 @@
 
 namespace heddle::server {
 
+using profiles::ProfileStore;
+
 class Devices {
  public:
   Devices(const Config& config, const profiles::ProfileStore& profiles, Log& log,

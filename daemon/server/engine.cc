@@ -17,7 +17,7 @@ Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles,
     : config_(config),
       log_(log),
       mistakes(log),
-      stepper(roster),
+      stepper(roster, mistakes),
       devices(config_, profiles, log, mistakes, stepper),
       reports(config_, roster, devices, stepper),
       contention(roster, devices),
@@ -40,6 +40,7 @@ Client& Engine::attach(std::unique_ptr<Client> owned, core::TimeNs now) {
   const uint8_t first = client.identity().gpus[0];
   if (first != kNoGpu) presence.introduce(client, first, now);
   client.set_contended(contention.concerns(client));
+  check();
   return client;
 }
 
@@ -62,6 +63,7 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
   if (client->managed()) drop(*client, now);
   devices.update_alone(roster.all().size(), now);  // as it was until now
   roster.remove(id);
+  check();
 }
 
 void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now) {
@@ -71,6 +73,27 @@ void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now)
                {{"client", who.id}, {"pid", who.pid}, {"reason", reason}});
   client.let_go(reason);
   drop(client, now);
+}
+
+// That what is kept twice agrees, as clients come and go.
+void Engine::check() {
+  size_t managed = 0;
+  for (const auto& [id, client] : roster.all()) {
+    HEDDLE_CHECK_IN(mistakes, client->identity().id == id);
+    HEDDLE_CHECK_IN(mistakes, client->intake().asking() <= ipc::kThreads);
+    managed += client->managed() ? 1 : 0;
+  }
+  HEDDLE_CHECK_IN(mistakes, managed == roster.managed().size());
+  const Client* const unobserved = reports.unobserved();
+  HEDDLE_CHECK_IN(mistakes,
+                  unobserved == nullptr ||
+                      std::count(roster.managed().begin(), roster.managed().end(), unobserved));
+  for (const auto& scheduler : devices.schedulers()) {
+    if (!scheduler) continue;
+    HEDDLE_CHECK_IN(mistakes, scheduler->bypassed() == devices.bypass());
+    HEDDLE_CHECK_IN(mistakes, scheduler->config().mps == devices.mps());
+    HEDDLE_CHECK_IN(mistakes, policy.generation().make || !policy.on(scheduler->config().device));
+  }
 }
 
 bool Engine::set_terms(Client& client, int priority, const std::string& rule, const Terms& terms,
@@ -169,6 +192,10 @@ void Engine::tick(core::TimeNs now) {
 void Engine::check_decisions(core::TimeNs now) {
   contention.update(now);
   policy.check_quarantine(now);
+  open_if_broken(now);
+}
+
+void Engine::open_if_broken(core::TimeNs now) {
   if (mistakes.take_news()) [[unlikely]]
     set_bypass(true, now);
 }
@@ -183,6 +210,7 @@ void Engine::heartbeat(core::TimeNs now) {
   policy.check_quarantine(now);
   policy.check_probation(now);
   policy.candidate().check();
+  open_if_broken(now);
   alerts.check(policy.generation().name, now);
 }
 

@@ -27,8 +27,6 @@
 
 namespace heddle::server {
 
-using profiles::ProfileStore;
-
 struct EngineCounters {
   uint64_t claims = 0;
   uint64_t let_go = 0;  // clients whose memory was impossible
@@ -96,6 +94,8 @@ class Engine {
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void drop(Client& client, core::TimeNs now);
   void check_decisions(core::TimeNs now);
+  void open_if_broken(core::TimeNs now);
+  void check();
 
   const Config config_;
   Log& log_;

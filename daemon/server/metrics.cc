@@ -39,7 +39,7 @@ ClientCounts counts_of(const Client& client) {
   uint64_t* const fates[] = {&counts.graph_twins,    &counts.graphs_not_cloned,
                              &counts.graphs_device,  &counts.graphs_cooperative,
                              &counts.graphs_updated, &counts.graphs_refused,
-                             &counts.graphs_full};
+                             &counts.graphs_full,    &counts.broken_checks};
   for (size_t i = 0; i < std::size(fates); ++i) *fates[i] = graphs >> (8 * i) & 0xff;
   counts.malformed = client.intake().malformed();
   return counts;

@@ -34,6 +34,7 @@ struct ClientCounts {
   // Executable graphs (shim/sm/twins.h).
   uint64_t graph_twins = 0, twin_launches = 0, graphs_not_cloned = 0, graphs_device = 0,
            graphs_cooperative = 0, graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
+  uint64_t broken_checks = 0;
 };
 // ... and each of its `devices`.
 struct ClientOnDevice : core::ClientStatus {
@@ -150,6 +151,8 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
      &ClientCounts::graphs_refused},
     {{"graphs_full", "", "Graphs kept as they are: too many of them", kCounter},
      &ClientCounts::graphs_full},
+    {{"broken_checks", "", "Mistakes of the shim that its own checks found, 255 at most", kCounter},
+     &ClientCounts::broken_checks},
     {{"malformed", "", "Records of the program that made no sense", kCounter},
      &ClientCounts::malformed},
 };

@@ -46,7 +46,8 @@ json bounds_json(const core::Scheduler& scheduler) {
 json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store) {
   const core::Config& config = scheduler.config();
   const core::Policy* const policy = engine.policy.on(config.device);
-  json all = metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
+  json all =
+      metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
   all.update({{"index", config.device},
               {"uuid", engine.devices.gpus().text(config.device)},
               {"policy", policy != nullptr ? store.describe(*policy) : json::object()},
@@ -68,7 +69,7 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
   policy["good"] = engine.policy.is_good();
   policy["generation"] = g.number;
   policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
-  policy["trial"] = trial_json(now, facts, engine);
+  policy["trial"] = facts.policy_changes->trial_json(now);
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
   if (const auto& faulted = engine.policy.quarantined()) {
     policy["faulted"] = {{"name", faulted->generation.name},
@@ -81,18 +82,25 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
 
 json config_json(core::TimeNs now, const ServerFacts& facts) {
   json unresolved = json::array();
-  for (const Rule& rule : *facts.rules) {
+  for (const Rule& rule : facts.config_changes->rules()) {
     if (!rule.unresolved()) continue;
     const bool user = !rule.user.empty() && !rule.uid;
     unresolved.push_back(
         {{"rule", rule.name}, {user ? "user" : "group", user ? rule.user : rule.group}});
   }
   return {{"file", facts.config->file},
-          {"rules", facts.rules->size()},
-          {"read_s_ago", static_cast<double>(now - facts.config_read_at) / 1e9},
-          {"error", facts.config_error},
-          {"needs_restart", facts.config_restarts},
+          {"rules", facts.config_changes->rules().size()},
+          {"read_s_ago", static_cast<double>(now - facts.config_changes->read_at()) / 1e9},
+          {"error", facts.config_changes->error()},
+          {"needs_restart", facts.config_changes->restarts()},
           {"unresolved", std::move(unresolved)}};
+}
+
+// Who was refused, and why, may tell of other users' programs.
+json refusals_json(core::TimeNs now, const Connections::Refusals& refused, bool named) {
+  return {{"count", refused.count},
+          {"last", named ? refused.last : ""},
+          {"last_s_ago", static_cast<double>(now - refused.at) / 1e9}};
 }
 
 // The limits that hold somebody now. Their names may tell labels and cgroups.
@@ -139,11 +147,12 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"profiles", profiles_json(profiles.status())},
           {"devices", std::move(devices)},
           {"clients", engine.roster.all().size()},
-          {"refusals", refusals_json(now, facts.refused, named)},
+          {"refusals", refusals_json(now, facts.connections->refusals(), named)},
           {"memory", memory_json(engine, *facts.memory, named)},
-          {"counters", metrics_json(kDaemonMetrics,
-                                    {engine.counters(), engine.mistakes.count(), facts.connections,
-                                     facts.refused.count, facts.log->lost(), facts.naps})}};
+          {"counters",
+           metrics_json(kDaemonMetrics,
+                        {engine.counters(), engine.mistakes.count(), facts.connections->accepted(),
+                         facts.connections->refusals().count, facts.log->lost(), facts.naps})}};
 }
 
 // What a program that starts now must know of a managed MPS: its pipe directory, "" if there is
@@ -275,10 +284,9 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       return done(
           {{"generations", store.history()}, {"running", engine.policy.generation().number}});
     case Kind::kPolicyKeep:
-      if (!facts.trial || facts.trial->generation != engine.policy.generation().number) {
+      if (!facts.policy_changes->keep()) {
         return failed("policy keep: what runs was not loaded for a while; it stays anyway");
       }
-      facts.trial.reset();
       facts.log->info("policy_kept", {{"generation", engine.policy.generation().number},
                                       {"uid", asker.peer.uid},
                                       {"pid", asker.peer.pid}});
@@ -294,8 +302,8 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       // The asking process becomes the program: all but its executable is the program's already.
       Origin origin = origin_of(asker.socket, asker.peer);
       origin.exe = request.command;
-      const Grade grade =
-          server::grade(*facts.rules, geteuid(), {origin, request.label, request.priority, ""});
+      const Grade grade = server::grade(facts.config_changes->rules(), geteuid(),
+                                        {origin, request.label, request.priority, ""});
       json effective = terms_json(grade.terms);
       effective["priority"] = grade.priority;
       effective["priority_text"] = priority_text(grade.priority);

@@ -58,12 +58,6 @@ std::string listen_error(const std::string& path, int error) {
 
 }  // namespace
 
-core::TimeNs monotonic_now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& store, Log& log) {
   std::string path = config.socket;
   if (path.empty()) {
@@ -80,7 +74,7 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
   if (doorbells < 0 || timer < 0) {
     return fail("epoll or timerfd: out of descriptors; raise the daemon's limit on open files");
   }
-  server->listen();
+  server->connections_.listen();
   // Clients hold the doorbells' other ends and may do anything to them, so none is ever read: each
   // reports its edges to a private epoll, which is only asked what rang.
   server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbells, [doorbells] {
@@ -95,67 +89,65 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
   });
   // Nobody waits yet.
   Result<Generation> configured = store.load(config.policy.name, false);
-  server->take_configured(
+  server->policy_changes_.take_configured(
       configured ? prepare(std::move(*configured), server->engine_.policy.instances_wanted())
                  : tl::unexpected<Error>(std::move(configured.error())));
-  server->look_at_policies(false);
+  server->policy_changes_.look(false);
   for (const std::string& warning : config.warnings) {
     log.warning("config_warning", {{"warning", warning}});
   }
-  server->take_rules(config.rules);
+  server->config_changes_.take_rules(config.rules);
   return server;
 }
 
 Server::Server(const Config& config, PolicyStore& store, Log& log, std::string path, int listener,
                int doorbells, int timer)
     : config_(config),
-      configured_(config.policy),
       store_(store),
       log_(log),
-      listener_(listener),
       doorbells_(doorbells),
       timer_(timer),
       socket_file_(file_at(path, AT_SYMLINK_NOFOLLOW)),
-      no_descriptors_(ipc::refuse_descriptors(listener) == 0),
-      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       profiles_(config.profiles.keep ? config.profiles.directory : "",
                 [this](const char* event, const std::string& error) {
                   log_.warning(kSomeClient, event, {{"error", error}});
                 }),
       engine_(config, store, profiles_, log),
-      memory_(config.context_memory,
-              [this](core::ClientId id, uint32_t device) {
-                const Client* client = engine_.roster.find(id);
-                return client != nullptr ? memory_used(*client, device) : 0;
-              }),
-      mps_(&loop_.loop, config.mps, log, [this] { find_mode(); }),
+      connections_(&loop_.loop, listener, log, [this](int fd) { on_readable(fd); }),
+      memory_(config.context_memory, engine_.roster, log,
+              [this](core::ClientId id) { want_back(id); }),
+      policy_changes_(&loop_.loop, store, log, engine_, jobs_),
+      config_changes_(&loop_.loop, config_, log, jobs_, policy_changes_, engine_,
+                      [this] { return regrade(); }),
+      mps_(&loop_.loop, config_, engine_, log,
+           [this](int fd, const Result<void>& carried_out) {
+             const Reply reply = carried_out
+                                     ? Reply{true, "", mps_json(mps_.watch()).dump()}
+                                     : Reply{false, "mps: " + carried_out.error().message, "{}"};
+             (void)ipc::send_packet(fd, encode_reply(reply));
+             disconnect(fd);
+           }),
+      save_again_(&loop_.loop, [this] { profiles_.retry(); }),
       stopper_([this] { stopping_ = true; }) {
   std::vector<GpuId> gpus;
   for (const DriverGpu& gpu : driver_gpus_) gpus.push_back(gpu.id);
   engine_.devices.gpus().keep(gpus);
-  facts_.socket = std::move(path);
-  facts_.started_at = monotonic_now();
-  facts_.config = &config_;
-  facts_.rules = &rules_;
-  facts_.config_read_at = facts_.started_at;
-  facts_.log = &log_;
-  facts_.mps = &mps_;
-  facts_.memory = &memory_;
+  facts_ = {std::move(path),
+            monotonic_now(),
+            0,
+            &config_,
+            &log_,
+            &connections_,
+            &config_changes_,
+            &policy_changes_,
+            &mps_.watch(),
+            &memory_.accounts()};
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
-  listen_again_ = std::make_unique<Timer>(&loop_.loop, [this] { listen(); });
-  save_again_ = std::make_unique<Timer>(&loop_.loop, [this] { profiles_.retry(); });
-  debounce_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(true); });
-  resolve_again_ = std::make_unique<Timer>(&loop_.loop, [this] { resolve_names(); });
-  revert_ = std::make_unique<Timer>(&loop_.loop, [this] { end_trial(); });
-  watch_again_ = std::make_unique<Timer>(&loop_.loop, [this] { look_at_policies(false); });
 }
 
 Server::~Server() {
-  for (auto& [fd, connection] : connections_) {
-    connection->watch.reset();
-    hang_up(std::move(connection->fd));
-  }
+  connections_.end_all();
   // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
   // Where ours was removed the path may be another heddled's by now.
   if (socket_file_ && file_at(facts_.socket, AT_SYMLINK_NOFOLLOW) == socket_file_) {
@@ -163,17 +155,18 @@ Server::~Server() {
   }
 }
 
+const std::string& Server::socket_path() const { return facts_.socket; }
+
 void Server::stop() { uv_async_send(stopper_.get()); }
 
-void Server::handle_signals(ConfigSource source) {
-  source_ = std::move(source);
+void Server::handle_signals(ConfigChanges::Source source) {
+  config_changes_.set_source(std::move(source));
   for (const int number : {SIGTERM, SIGINT}) {
     signals_.push_back(
         std::make_unique<SignalWatch>(&loop_.loop, number, [this] { stopping_ = true; }));
   }
-  signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, [this] {
-    if (source_.read) reread_config();
-  }));
+  signals_.push_back(
+      std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, [this] { config_changes_.reread(); }));
 }
 
 void Server::run() {
@@ -181,11 +174,7 @@ void Server::run() {
                       {"policy", engine_.policy.generation().name},
                       {"spin_us", config_.spin_us}});
   notify_service_manager("READY=1");
-  if (config_.mps.manage) {
-    mps_.carry_out(MpsWatch::Order::kStart, nullptr);
-  } else {
-    look_at_mps();
-  }
+  mps_.begin();
   Watchdog watchdog;
   // An idle loop turns for it, too.
   Timer turning(&loop_.loop, [&] { turning.start(watchdog.turn_ms()); });
@@ -201,7 +190,7 @@ void Server::run() {
   engine_.set_bypass(true, now);
   mps_.close();
   jobs_.finish();
-  remember_policies();
+  policy_changes_.remember();
   jobs_.finish();
   while (saving_) uv_run(&loop_.loop, UV_RUN_ONCE);
   engine_.collect_profiles();
@@ -239,7 +228,7 @@ void Server::save_profiles() {
     for (size_t i = 0; i < s->files.size(); ++i) {
       s->server->profiles_.written(s->files[i].first, s->errors[i]);
     }
-    s->server->save_again_->start(kSaveAgainMs);
+    s->server->save_again_.start(kSaveAgainMs);
   };
   saving_ = uv_queue_work(&loop_.loop, &saving->work, write, written) == 0;
   if (saving_) (void)saving.release();
@@ -268,14 +257,13 @@ bool Server::spin(core::TimeNs now) {
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + ipc::kHeartbeatPeriodNs;
     engine_.heartbeat(now);
-    check_promotion();
+    policy_changes_.check_promotion();
     log_.tell_left_out();
-    show_memory();
+    memory_.show();
     engine_.collect_profiles();
     save_profiles();
   }
-  if (engine_.policy.take_fallback_wanted()) fall_back();
-  if (engine_.policy.take_to_remember()) remember_policies();
+  policy_changes_.follow();
   if (now >= engine_.reports.next_review()) engine_.reports.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;

@@ -33,12 +33,12 @@ Clocks clocks_now() {
 
 void Server::on_readable(int fd) {
   beat();
-  const auto it = connections_.find(fd);
-  if (it == connections_.end()) return;
+  Connection* const connection = connections_.find(fd);
+  if (connection == nullptr) return;
   // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
   // one is still readable in the next.
-  if (answered_ && it->second->client == 0 && !it->second->privileged) return;
-  if (!receive(*it->second)) disconnect(fd);
+  if (answered_ && connection->client == 0 && !connection->privileged) return;
+  if (!receive(*connection)) disconnect(fd);
 }
 
 // The launch path met a kernel that it does not know: its registration may still lie in the socket.
@@ -46,18 +46,13 @@ void Server::on_readable(int fd) {
 void Server::poll_kernels(Client& client) {
   const auto process = processes_.find(client.identity().id);
   if (process == processes_.end()) return;
-  const auto connection = connections_.find(process->second->connection);
-  if (connection != connections_.end()) receive(*connection->second);
+  Connection* const connection = connections_.find(process->second->connection);
+  if (connection != nullptr) receive(*connection);
 }
 
 bool Server::receive(Connection& connection) {
   for (int i = 0; i < kPacketsInARow; ++i) {
-    int sent[ipc::kDescriptorsMost];
-    const std::span<int> room(sent, no_descriptors_ ? 0 : ipc::kDescriptorsMost);
-    const ssize_t length = ipc::receive_packet(connection.fd.get(), packet_, room);
-    for (const int fd : room) {
-      if (fd >= 0) closer_.close(Descriptor(fd));
-    }
+    const ssize_t length = connections_.receive(connection, packet_);
     if (length == -EAGAIN) return true;
     Result<Message> message = fail("message: too long");
     if (length > 0) {
@@ -72,7 +67,7 @@ bool Server::receive(Connection& connection) {
       // records, or waits for an answer, stays.
       const int fd = connection.fd.get();
       if (asks && connection.client == 0) {
-        return fd == recording_for_ || fd == mps_for_ || connection.waits;
+        return fd == recording_for_ || mps_.waits(fd) || connection.waits;
       }
       continue;
     }
@@ -97,7 +92,7 @@ void Server::on_message(Connection& connection, Message message) {
   if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
     if (client != nullptr) engine_.presence.register_kernel(*client, *kernel, monotonic_now());
   } else if (const auto* need = std::get_if<MemoryNeed>(&message)) {
-    if (client != nullptr) on_memory_need(*client, *need);
+    if (client != nullptr) memory_.need(*client, *need);
   } else if (connection.client != 0) {
     if (client != nullptr) client->intake().count_malformed();
   } else if (const auto* attach = std::get_if<AttachMessage>(&message)) {
@@ -113,8 +108,8 @@ void Server::refuse(Connection& connection, const std::string& reason) {
   // A peer that does not read its answer stays unmanaged as well.
   (void)ipc::send_packet(connection.fd.get(),
                          std::as_bytes(std::span<const ipc::Attached>(&answer, 1)));
-  note_refusal("pid " + std::to_string(connection.peer.pid) + " of user " +
-               std::to_string(connection.peer.uid) + ": " + reason);
+  connections_.note_refusal("pid " + std::to_string(connection.peer.pid) + " of user " +
+                            std::to_string(connection.peer.uid) + ": " + reason);
   // A shim asks again every few seconds: a line each time would tell nothing new.
   if (refused_.size() >= kClientsMax) refused_.clear();
   if (!refused_.insert_or_assign(connection.peer.pid, reason).second) return;
@@ -184,7 +179,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
   const Applicant applicant{origin, identity.label, message.priority, message.sms};
-  const Grade grade = server::grade(rules_, geteuid(), applicant);
+  const Grade grade = server::grade(config_changes_.rules(), geteuid(), applicant);
   identity.exe = origin.exe;
   for (const std::string& path : origin.cgroups) {
     if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the one that says most
@@ -199,7 +194,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);
   }
   // Time-sliced an SM set keeps nobody's SMs free.
-  if (mode_of(identity, config_.gpu_mode, mps_.state()) != GpuMode::kTimeslice) {
+  if (mode_of(identity, config_.gpu_mode, mps_.watch().state()) != GpuMode::kTimeslice) {
     identity.has_sets = true;
   }
   const core::ClientId id = identity.id;
@@ -213,9 +208,9 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
   HEDDLE_FAULT_POINT("daemon: client made, not known");
   Client& client = engine_.attach(std::move(*made), monotonic_now());
-  find_mode();
-  look_at_mps();
-  join_memory(client, message);
+  mps_.find_mode();
+  mps_.look();
+  memory_.join(client, message);
   HEDDLE_FAULT_POINT("daemon: client known, not told");
   if (client.send_attached(connection.fd.get(), doorbell.get()) != 0) {
     memory_.leave(id);
@@ -233,6 +228,12 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                                [this, id] { process_gone(id); });
   }
   processes_.emplace(id, std::move(process));
+  HEDDLE_CHECK_IN(engine_.mistakes, processes_.size() == engine_.roster.all().size());
+  greet(client);
+}
+
+void Server::greet(const Client& client) {
+  const core::ClientId id = client.identity().id;
   const Causer causer{client.identity().uid, client.identity().privileged};
   log_.info(causer, "client_attached",
             {{"client", id},
@@ -259,105 +260,120 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   }
 }
 
-// Kernels overlap only where all of them are of MPS clients: one program beside the server is
-// time-sliced against it. Of whom it cannot be told its own word is taken, unless there is no
-// server where managed programs look for it: then what it saw was left behind by one. Without
-// clients nothing changes, but that a managed MPS came or went.
-void Server::find_mode() {
-  const MpsState& mps = mps_.state();
-  const auto is_mps = [&](const auto& entry) {
-    const GpuMode mode = mode_of(entry.second->identity(), GpuMode::kAuto, mps);
-    return mode == GpuMode::kMps ||
-           (mode == GpuMode::kAuto && (mps.answers || !config_.mps.manage));
-  };
-  const auto& clients = engine_.roster.all();
-  if (!clients.empty()) {
-    engine_.set_mode(std::all_of(clients.begin(), clients.end(), is_mps), monotonic_now());
-  } else if (config_.mps.manage) {
-    engine_.set_mode(mps.answers, monotonic_now());
-  }
-}
-
-// Where the configuration says how the GPU is shared there is nothing to find out.
-void Server::look_at_mps() {
-  if (config_.mps.manage || config_.gpu_mode == GpuMode::kAuto) mps_.look_soon();
-}
-
-// The answer comes when the order is carried out, which takes seconds.
-void Server::order_mps(const Connection& connection, MpsWatch::Order order) {
-  const int fd = connection.fd.get();
-  const auto reply = [](int to, const Reply& answer) {
-    (void)ipc::send_packet(to, encode_reply(answer));
-  };
-  const std::string obstacle = obstacle_to_mps(order);
-  if (!obstacle.empty()) return reply(fd, {false, "mps: " + obstacle, "{}"});
-  mps_for_ = fd;
-  mps_.carry_out(order, [this, reply](const Result<void>& result) {
-    const int to = std::exchange(mps_for_, kNobody);
-    if (to == kHungUp) return;
-    reply(to, result ? Reply{true, "", mps_json(mps_).dump()}
-                     : Reply{false, "mps: " + result.error().message, "{}"});
-    disconnect(to);
-  });
-}
-
-// Why the order is not to be carried out now, "" if nothing is in the way. Who may become a client
-// of MPS any moment is in the way of stopping it as its clients are, which MPS itself names.
-std::string Server::obstacle_to_mps(MpsWatch::Order order) const {
-  using Order = MpsWatch::Order;
-  if (mps_for_ != kNobody) return "another heddle mps is at work; wait for it";
-  if (order == Order::kStatus) return "";
-  if (!config_.mps.manage) return "heddled does not manage it; set [mps] manage = true";
-  if (order == Order::kStart) return "";
-  std::string users;
-  for (const auto& [id, client] : engine_.roster.all()) {
-    const Identity& who = client->identity();
-    if (!who.mps && !mps_.state().has_client(who.pid)) continue;
-    users += (users.empty() ? "client " : ", client ") + std::to_string(id) + " (pid " +
-             std::to_string(who.pid) + (who.label.empty() ? "" : ", " + who.label) + ")";
-  }
-  return users.empty() ? "" : "not stopped under its clients: end " + users;
-}
-
 void Server::on_request(Connection& connection, const Request& request) {
   if (connection.waits) return;
   answered_ |= !connection.privileged;
-  Reply reply = answer(request, {connection.fd.get(), connection.peer}, monotonic_now(), facts_,
-                       engine_, store_, profiles_);
+  const int fd = connection.fd.get();
+  Reply reply =
+      answer(request, {fd, connection.peer}, monotonic_now(), facts_, engine_, store_, profiles_);
   using Kind = Request::Kind;
-  if (request.kind == Kind::kPs || request.kind == Kind::kEffective) look_at_mps();
+  if (request.kind == Kind::kPs || request.kind == Kind::kEffective) mps_.look();
   // Anybody is told what is known; whom no limit holds, how it is now.
   if (request.kind == Kind::kMps && reply.ok && is_privileged(connection.peer)) {
-    return order_mps(connection, request.mps);
+    const Result<void> begun = mps_.carry_out(fd, request.mps);
+    if (begun) return;
+    reply = {false, "mps: " + begun.error().message, "{}"};
   }
   if (is_policy_order(request.kind) && reply.ok) return order_policy(connection, request);
-  const bool records = request.kind == Request::Kind::kRecord && reply.ok;
+  const bool records = request.kind == Kind::kRecord && reply.ok;
   if (records) reply = start_recording(connection, reply);
   Descriptor text;
-  if (request.kind == Request::Kind::kProfile && reply.ok) {
-    reply = make_profile(request.client, text);
+  if (request.kind == Kind::kProfile && reply.ok) {
+    reply = show_profile(engine_, profiles_, request.client, text);
   }
-  if (request.kind == Kind::kPolicyShow && reply.ok) reply = show_policy(text);
-  if (request.kind == Kind::kPolicyShadowTold && reply.ok) reply = show_shadow(text);
+  if (request.kind == Kind::kPolicyShow && reply.ok) reply = show_policy(engine_, store_, text);
+  if (request.kind == Kind::kPolicyShadowTold && reply.ok) reply = show_shadow(engine_, text);
   // Whoever does not take the answer has gone; its connection says so next.
   const int memory = records && reply.ok ? recording_->memory() : text.get();
-  (void)ipc::send_packet(connection.fd.get(), encode_reply(reply),
+  (void)ipc::send_packet(fd, encode_reply(reply),
                          {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
 }
 
+// The connection may have gone, and its descriptor be another's, when the answer comes.
+std::function<void(const Reply&)> Server::answer_later(Connection& connection) {
+  connection.waits = true;
+  return [this, fd = connection.fd.get(), serial = connection.serial](const Reply& reply) {
+    const Connection* const now = connections_.find(fd);
+    if (now == nullptr || now->serial != serial) return;
+    (void)ipc::send_packet(fd, encode_reply(reply));
+    disconnect(fd);
+  };
+}
+
+void Server::order_policy(Connection& connection, const Request& request) {
+  const auto reply = answer_later(connection);
+  const LoadedBy by{"", connection.peer.uid, connection.peer.pid};
+  if (request.kind == Request::Kind::kPolicyShadow) {
+    return policy_changes_.shadow(request.policy, by, [this, reply](const Result<void>& begun) {
+      if (!begun) return reply({false, begun.error().message, "{}"});
+      const Generation& candidate = *engine_.policy.candidate().generation();
+      reply({true, "",
+             nlohmann::json{{"shadow", candidate.name},
+                            {"hash", candidate.hash},
+                            {"live", engine_.policy.generation().name}}
+                 .dump()});
+    });
+  }
+  if (request.kind == Request::Kind::kPolicyList) {
+    auto list = std::make_shared<nlohmann::json>();
+    return jobs_.add([this, list] { *list = store_.list(); },
+                     [this, list, reply] { reply(policy_list(std::move(*list), engine_)); });
+  }
+  policy_changes_.order(request, by, [this, reply](const Result<void>& changed) {
+    reply(after_policy_change(changed, monotonic_now(), facts_, engine_, store_));
+  });
+}
+
+Reply Server::start_recording(const Connection& connection, const Reply& reply) {
+  if (recording_) {
+    return {false, "record: another heddle record runs; wait for it, or end it", "{}"};
+  }
+  Result<std::unique_ptr<Recording>> made = Recording::make();
+  if (!made) return {false, made.error().message, "{}"};
+  recording_ = std::move(*made);
+  recording_for_ = connection.fd.get();
+  engine_.record(&recording_->recorder(), monotonic_now());
+  log_.info("recording", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}});
+  return reply;
+}
+
+// Gives those who are attached what the rules say now.
+size_t Server::regrade() {
+  size_t changed = 0;
+  for (const auto& [id, process] : processes_) {
+    Client* client = engine_.roster.find(id);
+    if (client == nullptr) continue;
+    const Grade grade = server::grade(config_changes_.rules(), geteuid(), process->applicant);
+    if (!engine_.set_terms(*client, grade.priority, grade.rule, grade.terms, monotonic_now())) {
+      continue;
+    }
+    ++changed;
+    memory_.set_limits(*client);
+    log_.info("client_terms_changed",
+              {{"client", id}, {"priority", grade.priority}, {"rule", grade.rule}});
+  }
+  return changed;
+}
+
+// Any packet tells it (shim/link/helper.cc). One that does not fit is sent with the next question.
+void Server::want_back(core::ClientId id) {
+  const auto process = processes_.find(id);
+  if (process == processes_.end() || process->second->connection < 0) return;
+  const std::byte word{};
+  (void)ipc::send_packet(process->second->connection, std::span(&word, 1));
+}
+
 void Server::disconnect(int fd) {
-  const auto it = connections_.find(fd);
-  const core::ClientId id = it->second->client;
-  it->second->watch.reset();
-  hang_up(std::move(it->second->fd));
-  connections_.erase(it);
+  const core::ClientId id = connections_.find(fd)->client;
+  connections_.end(fd);
+  HEDDLE_CHECK_IN(engine_.mistakes, (recording_ != nullptr) == (recording_for_ >= 0));
   if (fd == recording_for_) {
     engine_.record(nullptr, monotonic_now());
     recording_.reset();
     recording_for_ = -1;
     log_.info("recording_ended", {});
   }
-  if (fd == mps_for_) mps_for_ = kHungUp;
+  mps_.hang_up(fd);
   const auto process = processes_.find(id);
   if (process == processes_.end()) return;
   process->second->connection = -1;
@@ -365,11 +381,6 @@ void Server::disconnect(int fd) {
   memory_.leave(id);  // it has become another program, or is about to attach again
   // Without a pidfd the socket is all there is to go by.
   if (process->second->pidfd.get() < 0) process_gone(id);
-}
-
-// What it did not read may hold descriptors.
-void Server::hang_up(Descriptor fd) {
-  if (!no_descriptors_ && fd.get() >= 0) closer_.close(std::move(fd));
 }
 
 void Server::process_gone(core::ClientId id) {
@@ -386,13 +397,10 @@ void Server::process_gone(core::ClientId id) {
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
   memory_.leave(id);
   engine_.detach(id, monotonic_now());
-  find_mode();
-  look_at_mps();
-  if (const auto it = connections_.find(connection); it != connections_.end()) {
-    it->second->watch.reset();
-    hang_up(std::move(it->second->fd));
-    connections_.erase(it);
-  }
+  mps_.find_mode();
+  mps_.look();
+  connections_.end(connection);
+  HEDDLE_CHECK_IN(engine_.mistakes, processes_.size() == engine_.roster.all().size());
   log_.info(causer, "client_gone", {{"client", id}});
 }
 

@@ -1,18 +1,12 @@
 // A candidate beside the live policy: begun and ended on all devices together.
 #include "daemon/server/shadows.h"
 
-#include <time.h>
+#include "daemon/server/clock.h"
 
 namespace heddle::server {
 namespace {
 
 using nlohmann::json;
-
-core::TimeNs host_now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 json waits_json(const core::Waits& waits) {
   return {{"p50_us", core::quantile_us(waits.counts(), 0.5)},
@@ -21,7 +15,7 @@ json waits_json(const core::Waits& waits) {
 
 core::ShadowLimits limits() {
   core::ShadowLimits limits;
-  limits.clock = host_now;
+  limits.clock = monotonic_now;
   return limits;
 }
 

@@ -9,7 +9,10 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
     if (recorder_ != nullptr) recorder_->decision(decision);
     const bool found = likely != nullptr && likely->identity().id == decision.client;
     Client* client = found ? likely : roster_.find(decision.client);
-    if (client == nullptr || !client->on_gpu(decision.device)) continue;
+    const bool there = client != nullptr && client->on_gpu(decision.device);
+    HEDDLE_CHECK_IN(mistakes_, there);  // a core decides of those only whom it was told of
+    if (!there) [[unlikely]]
+      continue;
     if (client->apply(decision)) granted_.emplace_back(client, decision.thread);
   }
   if (likely == nullptr) wake_granted();

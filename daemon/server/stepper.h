@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/core/scheduler.h"
+#include "daemon/server/mistakes.h"
 #include "daemon/server/roster.h"
 #include "daemon/trace/ring.h"
 
@@ -16,7 +17,7 @@ namespace heddle::server {
 
 class Stepper {
  public:
-  explicit Stepper(const Roster& roster) : roster_(roster) {}
+  Stepper(const Roster& roster, Mistakes& mistakes) : roster_(roster), mistakes_(mistakes) {}
 
   // `of`: whose event it is in a batch, and so whose most of the decisions are; the batch's end
   // wakes whom it granted.
@@ -38,6 +39,7 @@ class Stepper {
 
  private:
   const Roster& roster_;
+  Mistakes& mistakes_;
   std::vector<std::pair<Client*, uint16_t>> granted_;  // since whoever sleeps was woken last
   trace::Recorder* recorder_ = nullptr;
 };

@@ -241,7 +241,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   if (!asked && told) feed(e);  // a grant is accounted already
 }
 
-// As the server allows it (Engine::need_not_tell), but for unmeasured tasks too, which here all
+// As the server allows it (Reports::need_not_tell), but for unmeasured tasks too, which here all
 // are: who records is told of everything.
 bool VirtualMachine::sparse(const ClientState& c) const {
   const bool all = !managed_ || witness_ != nullptr || hears_stopping_ || costs_.mark_all;

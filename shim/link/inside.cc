@@ -13,6 +13,7 @@
 #include "shim/admission/rows.h"
 #include "shim/admission/unobserved.h"
 #include "shim/evidence/streams.h"
+#include "shim/link/check.h"
 
 namespace heddle::shim {
 
@@ -190,6 +191,10 @@ void Inside::report_launches() {
   if (without_slot.load(std::memory_order_relaxed) != 0) {
     counters.self[static_cast<size_t>(wire::Admission::SELF_POOL)].fetch_add(
         without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  if (broken_checks.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    broken_checks.fetch_sub(1, std::memory_order_relaxed);  // the others are next
+    count_graph(kBrokenChecks);
   }
 }
 

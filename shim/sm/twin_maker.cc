@@ -135,8 +135,10 @@ void make_twins() {
     const Held held(twins_lock);
     entry.wanted.store(false, std::memory_order_relaxed);
     const CUcontext primary = context_of(entry.device, {});
-    if (entry.exec.load(std::memory_order_relaxed) == nullptr || entry.clone == nullptr ||
-        primary == nullptr || HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
+    const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
+    if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
+        !holds(movable == (entry.clone != nullptr)) || !movable || primary == nullptr ||
+        HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) != CUDA_SUCCESS) {
       continue;
     }
     make_wanted(in, entry);

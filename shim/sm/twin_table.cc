@@ -51,6 +51,7 @@ void end_twin(const Twinned& entry, TwinSlot& slot) {
   slot.key.store(0, std::memory_order_relaxed);
   if (twin == nullptr) return;
   HEDDLE_REAL(cuGraphExecDestroy)(twin);
+  if (!holds(twins_made > 0 && twin_nodes >= entry.nodes)) return;
   --twins_made;
   twin_nodes -= entry.nodes;
 }

@@ -30,43 +30,37 @@ bool has(CUgraphNode node, CUlaunchAttributeID attribute) {
          value.cooperative != 0;
 }
 
+// kTwin: the node can be moved. Else why it keeps its graph where that is.
+GraphFate fate_of(CUgraphNode node) {
+  if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) return GraphFate::kCooperative;
+  return has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) ? GraphFate::kDevice
+                                                                     : GraphFate::kTwin;
+}
+
 // A graph as its twins are made of it.
 struct Cloned {
+  GraphFate fate = GraphFate::kTwin;  // only that one has a graph
   CUgraph graph = nullptr;
-  GraphFate fate = GraphFate::kNoClone;  // kTwin: there may be some
   uint32_t nodes = 0;
   bool own_priorities = false;
 };
 
 Cloned clone_of(CUgraph graph, uint64_t flags) {
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return {GraphFate::kDevice};
   Cloned made;
-  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
-    made.fate = GraphFate::kDevice;
-    return made;
-  }
   const RelaxedCapture relaxed;
-  if (HEDDLE_REAL(cuGraphClone)(&made.graph, graph) != CUDA_SUCCESS) return made;
+  if (HEDDLE_REAL(cuGraphClone)(&made.graph, graph) != CUDA_SUCCESS) return {GraphFate::kNoClone};
   // A library may instantiate with the flag although no node has a priority: PyTorch does.
   const bool by_node = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
-  const bool movable = for_each_kernel(made.graph, [&](CUgraphNode node) {
-                         ++made.nodes;
-                         made.own_priorities |= by_node && has(node, CU_LAUNCH_ATTRIBUTE_PRIORITY);
-                         if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) {
-                           made.fate = GraphFate::kCooperative;
-                         } else if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) {
-                           made.fate = GraphFate::kDevice;
-                         } else {
-                           return CUDA_SUCCESS;
-                         }
-                         return CUDA_ERROR_NOT_SUPPORTED;
-                       }) == CUDA_SUCCESS;
-  if (movable) {
-    made.fate = GraphFate::kTwin;
-  } else {
-    HEDDLE_REAL(cuGraphDestroy)(made.graph);
-    made.graph = nullptr;
-  }
-  return made;
+  const CUresult visited = for_each_kernel(made.graph, [&](CUgraphNode node) {
+    ++made.nodes;
+    made.own_priorities |= by_node && has(node, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+    made.fate = fate_of(node);
+    return made.fate == GraphFate::kTwin ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  });
+  if (visited == CUDA_SUCCESS) return made;
+  HEDDLE_REAL(cuGraphDestroy)(made.graph);
+  return {made.fate == GraphFate::kTwin ? GraphFate::kNoClone : made.fate};
 }
 
 // With the lock held.
@@ -132,7 +126,7 @@ void graph_updated(CUgraphExec exec, CUgraph graph) {
   Twinned* entry = find_twinned(exec);
   if (entry == nullptr) return;
   const Cloned cloned =
-      may_clone(*entry) ? clone_of(graph, entry->flags) : Cloned{.fate = GraphFate::kUpdated};
+      may_clone(*entry) ? clone_of(graph, entry->flags) : Cloned{GraphFate::kUpdated};
   if (cloned.fate != GraphFate::kTwin && entry->fate != cloned.fate) count(cloned.fate);
   const Held held(twins_lock);
   end_clone(*entry);
@@ -222,7 +216,9 @@ void InOrder::before() {
 // Where the event cannot be put behind a twin, the calling thread looks until the twin is done:
 // nothing else would tell the next launch.
 CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
-  if (chosen != exec_) entry_->launching.fetch_sub(1, std::memory_order_release);
+  if (chosen != exec_ && holds(entry_->launching.load(std::memory_order_relaxed) > 0)) {
+    entry_->launching.fetch_sub(1, std::memory_order_release);
+  }
   if (result != CUDA_SUCCESS || !follows()) return result;
   const RelaxedCapture relaxed;
   entry_->has_tail = record(entry_->tail.load(std::memory_order_relaxed), stream_);

@@ -25,6 +25,7 @@
 
 #include "shim/driver/calls.h"
 #include "shim/evidence/streams.h"
+#include "shim/link/check.h"
 #include "shim/link/inside.h"
 
 namespace heddle::shim {
@@ -40,6 +41,7 @@ enum class GraphFate : uint8_t {
   kRefused,      // the driver refused a twin, or its launch
   kFull,         // there was no room for a further one
 };
+static_assert(static_cast<unsigned>(GraphFate::kFull) < kBrokenChecks);
 
 // Where the nodes of a twin run.
 struct TwinPlace {

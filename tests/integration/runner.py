@@ -389,6 +389,14 @@ expect = ["fifo@mps/hp: hp mean_over_alone <= 50 (nobody)", "fifo: be cv <= 1 (n
         self.assertIn("| fifo: be cv <= 1 | row fifo was not measured |", output)
         self.assertEqual(len(result["sessions"][0]["processes"]), 2 + 1 + 2)
 
+    def test_a_paired_job_tells_what_heddle_costs_it(self):
+        text = self.mocks('repetitions = 2\nblock_s = 0.3\npolicies = ["fifo@mps/hp"]\n'
+                          'baselines = []\n').replace('"latency"\n', '"latency"\npaired = true\n')
+        self.run_bench(text)
+        figures = self.result()["figures"]
+        self.assertLess(abs(figures["fifo@mps/hp"]["jobs"]["hp"]["cost"]["typical"]["value"]), 0.5)
+        self.assertNotIn("cost", figures["alone/hp@mps"]["jobs"]["hp"])
+
     def test_a_policy_that_declares_sm_sets_has_processes_of_its_own_and_the_profiles(self):
         own = self.at / "own.lua"
         own.write_text('sm_set.family { sizes = { 2 } }\nreturn policy { name = "own", api = 1, '

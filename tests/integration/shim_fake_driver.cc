@@ -352,7 +352,7 @@ FAKE std::atomic<int> fake_graph_priority;  // likewise
 FAKE std::atomic<int> fake_clones;          // alive
 FAKE std::atomic<int> fake_execs;           // alive
 FAKE std::atomic<int> fake_no_twin;         // nonzero: no executable of an SM set is launched
-std::atomic<int> fake_graph_groups{0}, fake_graph_priority{0}, fake_clones{0}, fake_execs{0}, ,
+std::atomic<int> fake_graph_groups{0}, fake_graph_priority{0}, fake_clones{0}, fake_execs{0},
     fake_no_twin{0};
 static std::atomic<int> node_groups{0}, node_priority{0};
 struct Instantiated {

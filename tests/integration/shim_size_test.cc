@@ -70,7 +70,7 @@ TEST_F(ShimSize, ManyStreamsHaveFewLanesInSmallSets) {
   Application app(environment());
   start_sized(app, {}, 0b11);
   app("set fake_noting 0");
-  for (const uint8_t size : {uint8_t{1}, uint8_t{2}}) {
+  for (const ipc::GroupCount size : {ipc::GroupCount(1), kTwo}) {
     tell({.size = size});
     for (int i = 0; i < 200; ++i) app("launch " + std::to_string(64 + 8 * i));
   }

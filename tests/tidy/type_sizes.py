@@ -32,7 +32,7 @@ UNPARTED = {
 }
 # ... and others'.
 UNPARTED |= {
-    "heddle::policy::Session", "heddle::server::Client", "heddle::server::Server",
+    "heddle::policy::Session", "heddle::server::Client",
 }
 
 

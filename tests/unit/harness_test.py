@@ -10,7 +10,7 @@ sys.path.insert(0, str(BENCH))
 
 import keep  # noqa: E402
 import table  # noqa: E402
-from harness import figures, md, report  # noqa: E402
+from harness import md, report  # noqa: E402
 
 
 # Results that no table reads: of tests (trace_predict_test, instructions.py), of sentences, and
@@ -28,11 +28,6 @@ class Harness(unittest.TestCase):
         text = report.render(result)
         self.assertEqual(json.loads(text), result)
         self.assertGreater(text.count("\n"), 4)
-
-    def test_interval_contains_the_median(self):
-        found = figures.median_with_interval([1.0, 1.1, 0.9, 1.2, 1.05])
-        self.assertLessEqual(found["lo"], found["median"])
-        self.assertLessEqual(found["median"], found["hi"])
 
     def test_a_report_is_kept_as_cells_with_where_it_was_measured(self):
         text = "| a | b |\n| --- | ---: |\n| x | 1 |\n\n- **x**: a GPU\n"

@@ -91,9 +91,31 @@ Channel binds(const Mix& victim, const Mix& other) {
   return predict(both, 0, h100()).binds;
 }
 
+// When one launch of each ends, in us: `first` was launched first. Who is done leaves the other
+// alone.
+struct Ends {
+  double first_us = 0, second_us = 0;
+};
+Ends together(const Mix& first, const Mix& second) {
+  const Mix both[] = {first, second};
+  const Prediction of_first = predict(both, 0, h100()), of_second = predict(both, 1, h100());
+  if (of_second.waits_for_us > 0) {  // launched first, the first was let in first
+    return {first.duration_us, first.duration_us + second.duration_us};
+  }
+  const double slots = of_first.waits_for_us > 0 ? of_first.by[index_of(Channel::kSlots)] - 1 : 0;
+  const double stretch[] = {of_first.slowdown - slots, of_second.slowdown};
+  const double ends[] = {first.duration_us * stretch[0], second.duration_us * stretch[1]};
+  const size_t early = ends[0] <= ends[1] ? 0 : 1, late = 1 - early;
+  const double done = ends[early] / stretch[late];
+  double out[2];
+  out[early] = ends[early];
+  out[late] = ends[early] + (late == 0 ? first : second).duration_us - done;
+  return {out[0], out[1]};
+}
+
 // The papers' "speedup": one after the other over both together.
 double speedup(const Mix& first, const Mix& second) {
-  const Ends ends = together(first, second, h100());
+  const Ends ends = together(first, second);
   return (first.duration_us + second.duration_us) / std::max(ends.first_us, ends.second_us);
 }
 
@@ -103,7 +125,6 @@ TEST(InterferenceTest, AKernelAloneIsNotStretched) {
   const Mix alone[] = {copying(0.61, 0.9)};
   const Prediction p = predict(alone, 0, h100());
   EXPECT_EQ(p.slowdown, 1);
-  EXPECT_FALSE(p.judged);
 }
 
 TEST(InterferenceTest, WhatIsNotKnownIsNotJudged) {
@@ -111,7 +132,6 @@ TEST(InterferenceTest, WhatIsNotKnownIsNotJudged) {
   const Mix both[] = {blank, copying(0.61, 0.9)};
   const Prediction p = predict(both, 0, h100());
   EXPECT_EQ(p.slowdown, 1);
-  EXPECT_FALSE(p.judged);
 }
 
 // Pitfall 1 (SoCC) is pitfall 2 of Measuring: occupancy says nothing.
@@ -122,11 +142,6 @@ TEST(InterferenceTest, TwoComputingKernelsOfLowOccupancy) {
       "pitfall: compute beside itself, 6.25 % occupancy (IPC 3.45 of S4)",
       {{"SoCC", slowdown(compute, compute), 1.73}, {"Measuring", slowdown(compute, compute), 1.85}},
       0.10, 0.07);
-  // 132 blocks on 6.25 % of the SMs. SoCC's 8.57 is what 16 SMs would give: not held here.
-  check_rows("pitfall: confined to 8 of 132 SMs",
-             {{"Measuring", resized(compute, SmCount(8), h100()), 15.8},
-              {"SoCC, if it had 16 SMs", resized(compute, SmCount(16), h100()), 8.57}},
-             0.12, 0.11);
 }
 
 // Pitfall 2 (SoCC), and Table 3 of Measuring.
@@ -144,7 +159,7 @@ TEST(InterferenceTest, ACopyBesideComputingKernels) {
   EXPECT_EQ(binds(copy, computing(4, 256)), Channel::kIssue);
   // "The execution time of copy doubles": it gets next to nothing while the other runs.
   const Mix saturating = computing(3.99, 1024);
-  const double copy_ends = together(saturating, copying(0.57, 0.6918), h100()).second_us / 1000;
+  const double copy_ends = together(saturating, copying(0.57, 0.6918)).second_us / 1000;
   check_rows("SoCC, pitfall 2: copy beside compute at IPC 3.99", {{"copy", copy_ends, 2}}, 0.05,
              0.05);
   EXPECT_LT(slowdown(saturating, copying(0.57, 0.6918)), 1.05);  // and the other loses nothing
@@ -303,18 +318,16 @@ TEST(InterferenceTest, ADecodeWaitsForASleepingKernel) {
   const Mix both[] = {decode, sleep};
   const Prediction p = predict(both, 0, h100());
   EXPECT_EQ(p.binds, Channel::kSlots);
-  EXPECT_EQ(p.limit, SlotLimit::kRegisters);
   EXPECT_EQ(p.waits_for_us, 10'000);
   // One sleep each step; the paper's first three kernels still overlap.
   check_rows("SoCC 4.2: P90 TBT beside a sleeping kernel, ms",
-             {{"Llama-3.1-8B", together(sleep, decode, h100()).second_us / 1e3, 16.56}}, 0.07,
-             0.07);
+             {{"Llama-3.1-8B", together(sleep, decode).second_us / 1e3, 16.56}}, 0.07, 0.07);
 }
 
 // Measuring 4.1.1: 132 blocks of 1 024 threads overlap, 264 do not.
 TEST(InterferenceTest, SleepingKernelsOverlapAsFarAsThreadsGo) {
   const Mix few = kernel(1000, shape(132, 1024)), many = kernel(1000, shape(264, 1024));
-  const Ends side_by_side = together(few, few, h100()), in_turn = together(many, many, h100());
+  const Ends side_by_side = together(few, few), in_turn = together(many, many);
   EXPECT_EQ(side_by_side.second_us, 1000);
   EXPECT_EQ(in_turn.first_us, 1000);
   EXPECT_EQ(in_turn.second_us, 2000);
@@ -349,7 +362,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
   const Mix half = kernel(10, shape(132, 1024, 16));
   EXPECT_EQ(slowdown(half, half), 1);
   Mix low = filling(264, 20), high = filling(264, 10);
-  low.sms = kLowHalf, high.sms = kHighHalf;
+  low.sm_set = kLowHalf, high.sm_set = kHighHalf;
   EXPECT_EQ(slowdown(low, high), 1);
 }
 
@@ -358,7 +371,7 @@ TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
 TEST(InterferenceTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
   const auto beside = [](double other_us) {
     Mix a = filling(66, 10), b = filling(66, other_us);
-    a.sms = kLowHalf, b.sms = kHighHalf;
+    a.sm_set = kLowHalf, b.sm_set = kHighHalf;
     for (Mix* m : {&a, &b}) {
       m->use.dram_cold = m->use[Channel::kDram] = 0.9F;
       m->use[Channel::kL2Capacity] = 0.8F;
@@ -400,13 +413,6 @@ TEST(InterferenceTest, AThirdClientAddsToWhatTwoAskFor) {
   const Mix three[] = {copying(0.6, 0.4), copying(0.6, 0.4), copying(0.6, 0.4)};
   const double beside_two = predict(three, 0, h100()).slowdown;
   EXPECT_GT(beside_two, slowdown(three[0], three[1]) + 0.05);
-}
-
-TEST(InterferenceTest, ASeldomNeighbourCostsLess) {
-  Mix seldom = copying(0.6, 0.9);
-  const double always = slowdown(copying(0.6, 0.5), seldom);
-  seldom.busy = 0.1;
-  EXPECT_LT(slowdown(copying(0.6, 0.5), seldom), 1 + (always - 1) / 3);
 }
 
 TEST(InterferenceTest, AProbeFindsTheUseThatItsNeighbourFelt) {

@@ -27,6 +27,17 @@ void check_table(const Metric<Of> (&table)[N]) {
   }
 }
 
+TEST(Metrics, EachByteOfTheGraphsWordIsACounter) {
+  auto client = server::Client::make({});
+  ASSERT_TRUE(client) << client.error().message;
+  // The program's own to write.
+  const_cast<ipc::ClientMemory&>((*client)->memory()).counters.graphs = 0x0807060504030201;
+  const server::ClientCounts counts = server::counts_of(**client);
+  EXPECT_EQ(counts.graph_twins, 1u);
+  EXPECT_EQ(counts.graphs_full, 7u);
+  EXPECT_EQ(counts.broken_checks, 8u);
+}
+
 TEST(Metrics, EachRowHasAKeyOfItsOwnAHelpAndAUnit) {
   check_table(server::kDaemonMetrics);
   check_table(server::kPolicyMetrics);

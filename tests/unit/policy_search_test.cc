@@ -1,9 +1,6 @@
 // The size of a graph without a curve, as right_size.lua finds it: the graph's time is known by its
 // SMs.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "tests/unit/policy_fixture.h"
@@ -19,10 +16,7 @@ class SearchTest : public PolicyTest {
   }
 
   void load_shipped(const std::string& name) {
-    const std::filesystem::path folder = HEDDLE_POLICIES;
-    std::ifstream file(folder / name);
-    const std::string body{std::istreambuf_iterator<char>(file), {}};
-    auto loaded = load_policy({body, name, folder}, {}, limits_);
+    auto loaded = load_policy_file(HEDDLE_POLICIES "/" + name, {}, limits_);
     ASSERT_TRUE(loaded) << loaded.error().message;
     policy_ = std::move(*loaded);
     ASSERT_EQ(policy_->init(gpu_), HookResult::kDefault);

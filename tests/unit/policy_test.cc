@@ -43,7 +43,7 @@ TEST_F(PolicyTest, RunsWhatDispatchNames) {
   const auto verdict = policy_->dispatch(gpu_);
   EXPECT_EQ(verdict.result, HookResult::kDecided);
   EXPECT_EQ(verdict.run, 7u);
-  EXPECT_EQ(verdict.sm, 24u);
+  EXPECT_EQ(verdict.sm.get(), 24u);
   EXPECT_EQ(verdict.launch_priority, -2);
   EXPECT_EQ(verdict.credit_us, 50);
   EXPECT_EQ(policy_->last_reason(), "why");

@@ -162,10 +162,10 @@ TEST_F(ProfileNcuTest, PairsArePredictedAndTheirFaultsNamed) {
   EXPECT_NE(err.find("has no metrics of 1 kernels"), std::string::npos) << err;
   ASSERT_EQ(out["pairs"].size(), 2U);
   const auto& all = out["pairs"].at(0);
-  EXPECT_NEAR(all["steady"][0].get<double>(), 1.5, 0.1);
-  EXPECT_NEAR(all["steady"][1].get<double>(), 3, 0.2);
+  EXPECT_NEAR(all["predicted"][0].get<double>(), 1.5, 0.1);
+  EXPECT_NEAR(all["predicted"][1].get<double>(), 3, 0.2);
   EXPECT_EQ(all["binds"][0], "slots");
-  EXPECT_NEAR(out["pairs"].at(1)["steady"][0].get<double>(), 1, 1e-6);  // each has its half
+  EXPECT_NEAR(out["pairs"].at(1)["predicted"][0].get<double>(), 1, 1e-6);  // each has its half
 
   for (const char* text : {"", "[]", "{}", "{\"sm_groups\": 40, \"kernels\": [], \"pairs\": []}",
                            "{\"sm_groups\": 15, \"kernels\": [], \"pairs\": [{\"first\": 0}]}"}) {

@@ -282,6 +282,7 @@ TEST(Figures, CostIsOfIterationsOverTheirPartnersPastHeddle) {
   EXPECT_EQ(out["hp"]["cost"]["typical"]["value"], 0.01);
   EXPECT_EQ(out["hp"]["cost"]["mean"]["value"], 0) << "one was cheaper by as much";
   EXPECT_EQ(out["hp"]["cost"]["mean"]["n"], 1);
+  EXPECT_LT(out["hp"]["cost"]["mean"]["lo"], 0) << "less than nothing may be";
   EXPECT_FALSE(out["be"].contains("cost"));
   EXPECT_EQ(to_json(block_from(to_json(blocks[2]))), to_json(blocks[2]));
 }

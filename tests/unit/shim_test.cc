@@ -13,10 +13,18 @@
 #include "ipc/heddle.capnp.h"
 #include "shim/admission/gate.h"
 #include "shim/driver/cache.h"
+#include "shim/link/check.h"
 #include "shim/link/messages.h"
 
 namespace heddle::shim {
 namespace {
+
+TEST(Check, ShimCountsAFailedOneAndGoesOn) {
+  EXPECT_TRUE(holds(true));
+  EXPECT_EQ(broken_checks, 0u);
+  EXPECT_FALSE(holds(false));
+  EXPECT_EQ(broken_checks.exchange(0), 1u);
+}
 
 template <class Check>
 void decode(const Packet& packet, Check&& check) {

@@ -23,7 +23,7 @@ struct ShadowOptions {
 void add_policy_shadow(CLI::App& policy, ShadowOptions& options, const std::string& socket,
                        const bool& as_json, int& exit_code);
 
-// Engine::shadow_json's.
+// Candidate::json's.
 void print_shadow(std::ostream& out, const nlohmann::json& shadow);
 // A row for each client, of shadow_json's `clients` (server/shadows.h).
 void print_shadowed_clients(std::ostream& out, const nlohmann::json& clients);

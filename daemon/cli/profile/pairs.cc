@@ -10,7 +10,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/profile/ncu.h"
-#include "daemon/model/steady.h"
+#include "daemon/model/interference.h"
 #include "daemon/profile/gpu_model.h"
 #include "daemon/profile/ncu.h"
 
@@ -43,7 +43,7 @@ std::vector<core::Mix> mixes_of(const json& document, const profiles::NcuReport&
     } else {
       ipc::KernelMetrics metrics{};
       for (const auto& [key, value] : same->metrics) metrics.set(ipc::metric_of(key), value);
-      m.use = core::use_of(metrics, m.shape, m.duration_us, device);
+      m.use = core::use_of(metrics, m.duration_us, device);
     }
     mixes.push_back(m);
   }
@@ -74,7 +74,6 @@ json predicted(const json& document, const profiles::NcuReport& report, core::De
   for (const json& pair : document.at("pairs")) {
     if (pair.contains("error")) continue;
     const std::array<core::Mix, 2> both = both_of(pair, mixes, groups);
-    const core::Steady steady = core::steady(both[0], both[1], device);
     const core::Prediction first = core::predict(both, 0, device);
     const core::Prediction second = core::predict(both, 1, device);
     const auto name = [](core::Channel c) { return core::kChannelNames[core::index_of(c)]; };
@@ -82,9 +81,8 @@ json predicted(const json& document, const profiles::NcuReport& report, core::De
                     {"second", pair.at("second")},
                     {"setting", pair.at("setting")},
                     {"measured", pair.at("slowdowns")},
-                    {"steady", {steady.first, steady.second}},
-                    {"binds", {name(steady.binds_first), name(steady.binds_second)}},
-                    {"predict", {first.slowdown, second.slowdown}},
+                    {"predicted", {first.slowdown, second.slowdown}},
+                    {"binds", {name(first.binds), name(second.binds)}},
                     {"waits_us", {first.waits_for_us, second.waits_for_us}}});
   }
   json uses = json::array();
@@ -137,8 +135,8 @@ int profile_predict_pairs(const NcuOptions& options) {
     snprintf(line, sizeof line, "%5d %6d %-9s %6.2f %6.2f   %6.2f %6.2f   %s, %s\n",
              p["first"].get<int>(), p["second"].get<int>(),
              p["setting"].get_ref<const std::string&>().c_str(), p["measured"][0].get<double>(),
-             p["measured"][1].get<double>(), p["steady"][0].get<double>(),
-             p["steady"][1].get<double>(), p["binds"][0].get_ref<const std::string&>().c_str(),
+             p["measured"][1].get<double>(), p["predicted"][0].get<double>(),
+             p["predicted"][1].get<double>(), p["binds"][0].get_ref<const std::string&>().c_str(),
              p["binds"][1].get_ref<const std::string&>().c_str());
     std::cout << line;
   }

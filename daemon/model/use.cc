@@ -44,8 +44,7 @@ Use use_of(const ipc::KernelMetrics& metrics, const DeviceModel& device) {
   return use;
 }
 
-Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double alone_us,
-           const DeviceModel& device) {
+Use use_of(const ipc::KernelMetrics& metrics, double alone_us, const DeviceModel& device) {
   Use use = use_of(metrics, device);
   const double profiled_us = metrics.get("us_profiled").value_or(0);
   if (profiled_us <= 0 || alone_us <= 0) return use;
@@ -64,12 +63,6 @@ Use use_of(const ipc::KernelMetrics& metrics, const LaunchShape& shape, double a
     use[Channel::kDram] = use.dram_cold;
     const double touched_mb = *read + written;
     use[Channel::kL2Capacity] = static_cast<float>(touched_mb / (kL2Usable * device.l2_mb));
-  }
-  if (const auto active = metrics.get("sm_active_pct"); active && shape.blocks != 0) {
-    const uint32_t on = std::min(shape.blocks, device.sm_total);
-    const double gap_us = std::min(device.launch_gap_us, alone_us / 2);
-    const double part = *active / 100 * profiled_us * device.sm_total / on / (alone_us - gap_us);
-    use.even = static_cast<float>(std::clamp(part, 0.5, 1.0));
   }
   return use;
 }

@@ -1,10 +1,11 @@
-// Who gets a place: connections that are taken, refused, or end for others.
+#include "daemon/server/connections.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "daemon/server/server.h"
+#include "daemon/server/clock.h"
 #include "ipc/fault.h"
 
 namespace heddle::server {
@@ -25,7 +26,16 @@ constexpr uint64_t kDeafMs = 100;
 
 }  // namespace
 
-void Server::accept_all() {
+Connections::Connections(uv_loop_t* loop, int listener, Log& log, std::function<void(int)> readable)
+    : loop_(loop),
+      listener_(listener),
+      log_(log),
+      readable_(std::move(readable)),
+      no_descriptors_(ipc::refuse_descriptors(listener) == 0),
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
+      listen_again_(loop, [this] { listen(); }) {}
+
+void Connections::accept_all() {
   for (int i = 0; i < kAcceptedInATurn; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
@@ -33,7 +43,7 @@ void Server::accept_all() {
       return;
     }
     HEDDLE_FAULT_POINT("daemon: connection accepted");
-    ++facts_.connections;
+    ++accepted_;
     auto connection = std::make_unique<Connection>();
     if (ipc::peer_of(fd.get(), connection->peer) != 0) {
       hang_up(std::move(fd));
@@ -51,12 +61,12 @@ void Server::accept_all() {
     connection->serial = ++last_serial_;
     connection->fd = std::move(fd);
     connection->watch =
-        std::make_unique<FdWatch>(&loop_.loop, number, [this, number] { on_readable(number); });
+        std::make_unique<FdWatch>(loop_, number, [this, number] { readable_(number); });
     connections_.emplace(number, std::move(connection));
   }
 }
 
-bool Server::has_place(const Connection& connection) {
+bool Connections::has_place(const Connection& connection) {
   const uid_t uid = connection.peer.uid;
   const auto anybody = [](const Connection&) { return true; };
   const auto user = [&](const Connection& other) { return other.peer.uid == uid; };
@@ -88,7 +98,7 @@ bool Server::has_place(const Connection& connection) {
 }
 
 // Ends the connection that has said nothing for longest. False if all have lately, or do now.
-bool Server::make_room(const std::function<bool(const Connection&)>& among) {
+bool Connections::make_room(const std::function<bool(const Connection&)>& among) {
   const core::TimeNs now = monotonic_now();
   const Connection* silent = nullptr;
   for (const auto& [fd, other] : connections_) {
@@ -102,28 +112,28 @@ bool Server::make_room(const std::function<bool(const Connection&)>& among) {
   tell_refusal("pid " + std::to_string(silent->peer.pid) + " of user " +
                    std::to_string(silent->peer.uid) + " kept a connection and said nothing",
                "end that program");
-  disconnect(silent->fd.get());
+  end(silent->fd.get());
   return true;
 }
 
 // Whose connection is refused finds it closed: the log and `heddle status` say why.
-void Server::tell_refusal(const std::string& error, const char* hint) {
+void Connections::tell_refusal(const std::string& error, const char* hint) {
   note_refusal(error);
   if (monotonic_now() - last_refusal_ < kRefusalLineNs) return;
   last_refusal_ = monotonic_now();
   log_.error("connection_refused", {{"error", error}, {"hint", hint}});
 }
 
-void Server::note_refusal(const std::string& error) {
-  ++facts_.refused.count;
-  facts_.refused.last = error;
-  facts_.refused.at = monotonic_now();
+void Connections::note_refusal(const std::string& error) {
+  ++refusals_.count;
+  refusals_.last = error;
+  refusals_.at = monotonic_now();
 }
 
 // Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
 // readable and the loop never sleep. Where the spare could not be had again, nobody is listened to
 // for a while.
-void Server::turn_away(int error) {
+void Connections::turn_away(int error) {
   tell_refusal(strerror(error), "raise the limit on open files");
   if (spare_.get() >= 0) {
     spare_ = Descriptor();
@@ -132,18 +142,44 @@ void Server::turn_away(int error) {
   spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (spare_.get() >= 0) return;
   accepting_.reset();
-  listen_again_->start(kDeafMs);
+  listen_again_.start(kDeafMs);
 }
 
-void Server::listen() {
+void Connections::listen() {
   if (spare_.get() < 0) spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  accepting_ = std::make_unique<FdWatch>(&loop_.loop, listener_.get(), [this] { accept_all(); });
+  accepting_ = std::make_unique<FdWatch>(loop_, listener_.get(), [this] { accept_all(); });
 }
 
-nlohmann::json refusals_json(core::TimeNs now, const ServerFacts::Refusals& refused, bool named) {
-  return {{"count", refused.count},
-          {"last", named ? refused.last : ""},
-          {"last_s_ago", static_cast<double>(now - refused.at) / 1e9}};
+Connection* Connections::find(int fd) const {
+  const auto it = connections_.find(fd);
+  return it != connections_.end() ? it->second.get() : nullptr;
+}
+
+void Connections::end(int fd) {
+  const auto it = connections_.find(fd);
+  if (it == connections_.end()) return;
+  it->second->watch.reset();
+  hang_up(std::move(it->second->fd));
+  connections_.erase(it);
+}
+
+void Connections::end_all() {
+  while (!connections_.empty()) end(connections_.begin()->first);
+}
+
+ssize_t Connections::receive(const Connection& connection, std::span<std::byte> packet) {
+  int sent[ipc::kDescriptorsMost];
+  const std::span<int> room(sent, no_descriptors_ ? 0 : ipc::kDescriptorsMost);
+  const ssize_t length = ipc::receive_packet(connection.fd.get(), packet, room);
+  for (const int fd : room) {
+    if (fd >= 0) closer_.close(Descriptor(fd));
+  }
+  return length;
+}
+
+// What it did not read may hold descriptors.
+void Connections::hang_up(Descriptor fd) {
+  if (!no_descriptors_ && fd.get() >= 0) closer_.close(std::move(fd));
 }
 
 }  // namespace heddle::server

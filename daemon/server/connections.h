@@ -1,0 +1,85 @@
+// Who gets a place: connections that are taken, refused, or end for others. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "daemon/core/event.h"
+#include "daemon/server/closer.h"
+#include "daemon/server/handles.h"
+#include "daemon/server/log.h"
+#include "daemon/server/origin.h"
+#include "ipc/socket.h"
+
+namespace heddle::server {
+
+// Each client costs about 100 KiB and three descriptors; each connection one or two.
+inline constexpr size_t kClientsMax = 1'024, kConnectionsMax = 2 * kClientsMax;
+// One user cannot take every place; the privileged may.
+inline constexpr size_t kShareOfUser = 2;
+
+struct Connection {
+  Descriptor fd;
+  ipc::Peer peer;
+  Descriptor pidfd;
+  Container container;        // of the unprivileged
+  core::TimeNs since = 0;     // when it was accepted
+  core::ClientId client = 0;  // 0 until it attaches
+  uint64_t serial = 0;        // descriptors are used again
+  bool privileged = false;
+  bool complained = false;
+  bool waits = false;  // for an answer that takes as long as a disk
+  std::unique_ptr<FdWatch> watch;
+};
+
+class Connections {
+ public:
+  // Connections and clients that got no place, and what was told of the newest.
+  struct Refusals {
+    uint64_t count = 0;
+    std::string last;
+    core::TimeNs at = 0;
+  };
+
+  // `readable(fd)`: a connection has something to read, or has ended.
+  Connections(uv_loop_t* loop, int listener, Log& log, std::function<void(int)> readable);
+
+  void listen();
+  // nullptr: there is none.
+  Connection* find(int fd) const;
+  void end(int fd);
+  void end_all();
+  // A packet of the peer; what descriptors come with it are closed. Its size or -errno.
+  ssize_t receive(const Connection& connection, std::span<std::byte> packet);
+  void note_refusal(const std::string& error);
+
+  const Refusals& refusals() const { return refusals_; }
+  uint64_t accepted() const { return accepted_; }
+
+ private:
+  void accept_all();
+  bool has_place(const Connection& connection);
+  bool make_room(const std::function<bool(const Connection&)>& among);
+  void turn_away(int error);
+  void tell_refusal(const std::string& error, const char* hint);
+  void hang_up(Descriptor fd);
+
+  uv_loop_t* const loop_;
+  const Descriptor listener_;
+  Log& log_;
+  const std::function<void(int)> readable_;
+  const bool no_descriptors_;  // the kernel lets no peer send any
+  Closer closer_;
+  Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
+  std::unique_ptr<FdWatch> accepting_;
+  Timer listen_again_;
+  std::unordered_map<int, std::unique_ptr<Connection>> connections_;
+  uint64_t accepted_ = 0, last_serial_ = 0;
+  Refusals refusals_;
+  core::TimeNs last_refusal_ = 0;  // told
+};
+
+}  // namespace heddle::server
