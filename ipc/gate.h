@@ -26,6 +26,7 @@ inline constexpr uint32_t kGateUnits = 256;
 
 struct alignas(4096) GatePage {
   std::atomic<uint32_t> leaving;                         // by the shim
+  alignas(64) std::atomic<int64_t> heartbeat_ns;         // as ControlMemory's
   alignas(64) std::atomic<uint32_t> released[kDevices];  // by the daemon, and by a leaving shim
   alignas(64) std::atomic<uint32_t> done[kDevices][kGateUnits];  // by the GPU: ticket % kGateUnits
 };

@@ -36,6 +36,7 @@ enum Admission {
   selfExempt @8;      # must never be held back (shim/DETAILS.md)
   bypass @9;          # heddle bypass on
   unmanaged @10;      # the client was refused
+  gated @11;          # it stands at a gate on the GPU, with `askSeq` for a ticket (ipc/gate.h)
 }
 
 enum Evidence {
@@ -109,6 +110,8 @@ struct Attach {
   hintsByDevice @17 :Bool;  # it reads ControlMemory::hints of each device
   monotonicNs @18 :UInt64;  # its CLOCK_MONOTONIC when it sent this, ...
   wallNs @19 :UInt64;       # ... and CLOCK_REALTIME, by which the daemon knows when that was
+  gates @20 :Bool;          # its launches may wait on the GPU: a fourth descriptor, of an
+                            # ipc::GatePage, comes with the answer
 }
 
 struct RegisterKernel {

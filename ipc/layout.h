@@ -177,7 +177,8 @@ struct ClientMemory {
 };
 
 // The daemon's answer to wire::Attach: one packet of exactly this, with three descriptors when
-// managed, in this order: control memfd, client memfd, doorbell eventfd.
+// managed, in this order: control memfd, client memfd, doorbell eventfd. Where Attach has `gates`,
+// the gate page's memfd is a fourth; older daemons send none.
 struct Attached {
   uint32_t magic = kControlMagic;
   uint32_t version = kProtocolVersion;

@@ -74,11 +74,15 @@ void SharedMemory<T>::close_descriptor() {
 
 template class SharedMemory<ipc::ControlMemory>;
 template class SharedMemory<ipc::ClientMemory>;
+template class SharedMemory<ipc::GatePage>;
 
 Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   std::unique_ptr<Client> client(new Client(std::move(identity)));
   int error = client->control_.make("heddle-control", ipc::seal_control_memory);
   if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
+  if (error == 0 && client->identity_.gates) {
+    error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
+  }
   if (error != 0) {
     return fail(std::string("shared memory: ") + strerror(-error) +
                 "; check the daemon's limits on memory and open files");
@@ -113,11 +117,13 @@ int Client::send_attached(int socket, int doorbell) {
   attached.client_id = identity_.id;
   attached.flags = identity_.terms.fail_closed ? ipc::kFailClosed : 0;
   copy_text(attached.rule, identity_.rule);
-  const int fds[] = {control_.fd(), client_.fd(), doorbell};
+  const int fds[] = {control_.fd(), client_.fd(), doorbell, gates_.fd()};
   const int error =
-      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)), fds);
+      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)),
+                       {fds, identity_.gates ? size_t{4} : size_t{3}});
   control_.close_descriptor();
   client_.close_descriptor();
+  gates_.close_descriptor();
   return error;
 }
 
@@ -217,6 +223,13 @@ ipc::SmSet Client::set_of(const core::Decision& d) const {
 }
 
 bool Client::apply(const core::Decision& d) {
+  if (d.kind == core::DecisionKind::kGrant && GateQueue::is_thread(d.thread)) {
+    if (!identity_.gates || intake_.open_ask(d.thread) != d.ask_seq) return false;
+    intake_.granted(d.thread);
+    granted_at_ = d.at;
+    gate_queue_.release(d.thread, *gates_);
+    return false;
+  }
   if (d.kind == core::DecisionKind::kGrant) {
     if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
@@ -253,6 +266,19 @@ bool Client::apply(const core::Decision& d) {
     }
   }
   return false;
+}
+
+void Client::hold_at_gate(const Claim& claim) {
+  const bool sound = identity_.gates && intake_.plausible(claim) && !intake_.unscheduled(claim) &&
+                     claim.fields.kind == wire::Kind::KERNEL && claim.fields.ask_seq != 0;
+  if (!sound || !gate_queue_.add(claim)) intake_.count_malformed();
+}
+
+std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
+  if (!identity_.gates) return std::nullopt;
+  const bool open = gates_->leaving.load(std::memory_order_relaxed) != 0 ||
+                    control_->header.bypass.load(std::memory_order_relaxed) != 0;
+  return gate_queue_.next(now, open);
 }
 
 bool Client::let_through(const Claim& claim) {
@@ -301,10 +327,21 @@ void Client::windows_changed() {
 }
 
 void Client::heartbeat(core::TimeNs now) {
-  control_->header.heartbeat_ns.store(now + identity_.clock_ahead, std::memory_order_release);
+  const core::TimeNs theirs = now + identity_.clock_ahead;
+  control_->header.heartbeat_ns.store(theirs, std::memory_order_release);
+  if (identity_.gates) gates_->heartbeat_ns.store(theirs, std::memory_order_release);
 }
 
-void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
+void Client::set_bypass(bool on) {
+  const bool changes = on != (control_->header.bypass.load(std::memory_order_relaxed) != 0);
+  store_changed(control_->header.bypass, on ? 1u : 0u);
+  if (!changes || !identity_.gates) return;
+  if (on) {
+    gate_queue_.open(*gates_);
+  } else {
+    gate_queue_.close(*gates_);
+  }
+}
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 

@@ -1,4 +1,4 @@
-// One attached process: its two shared memories, the daemon's private cursors into them, and what
+// One attached process: its shared memories, the daemon's private cursors into them, and what
 // is known of it. Owned by Engine; loop thread only.
 //
 // The client's memory is hostile: everything is copied once and checked as a copy, and no value in
@@ -17,6 +17,7 @@
 #include "daemon/core/event.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/server/config.h"
+#include "daemon/server/gates.h"
 #include "daemon/server/intake.h"
 #include "ipc/layout.h"
 #include "ipc/socket.h"
@@ -72,6 +73,7 @@ struct Identity {
   std::string run;                  // processes of its user with the same one share that
   bool mps_memory_limit = false;    // MPS holds it to one of its own
   bool hints_by_device = false;     // its shim reads those of each device
+  bool gates = false;               // its launches may wait on the GPU
   bool counts_memory = false;       // its shim does; an older one keeps to no limit
   bool tells_clock = false;         // its shim does, ...
   core::TimeNs clock_ahead = 0;     // ... so that this is known: of its clock, before the daemon's
@@ -126,6 +128,9 @@ class Client {
   // fails closed, is granted. True if it was one: then wake().
   bool let_through(const Claim& claim);
   void wake(uint16_t thread);  // if it sleeps
+  // A record of a launch at a gate; and what the core is to be told of those, if anything.
+  void hold_at_gate(const Claim& claim);
+  std::optional<Claim> next_at_gate(core::TimeNs now);
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
@@ -229,6 +234,8 @@ class Client {
   Identity identity_;
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
+  SharedMemory<ipc::GatePage> gates_;  // made if identity_.gates
+  GateQueue gate_queue_;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;

@@ -157,17 +157,38 @@ void Engine::handle() {
       continue;
     }
     const uint64_t malformed = client.intake().malformed();
-    for (const core::Event& event :
-         client.intake().take(claim, client.knows_kernel(claim.fields.kernel))) {
-      if (!client.posted_to(event.device)) [[unlikely]]
-        presence.begin(client, event);
-      stepper.step(devices.on(event.device), event, &client);
+    if (Intake::is_gated(claim)) {
+      client.hold_at_gate(claim);
+    } else {
+      take(client, claim);
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
+  tell_gated(now);
   stepper.wake_granted();
   counters_.claims += batch_.entries().size();
   check_decisions(now);
+}
+
+void Engine::take(Client& client, const Claim& claim) {
+  const bool known = client.knows_kernel(claim.fields.kernel);
+  for (const core::Event& event : client.intake().take(claim, known)) {
+    if (!client.posted_to(event.device)) [[unlikely]]
+      presence.begin(client, event);
+    stepper.step(devices.on(event.device), event, &client);
+  }
+}
+
+// A grant of one client may make the next launch of another the oldest at its gate.
+void Engine::tell_gated(core::TimeNs now) {
+  for (bool any = true; std::exchange(any, false);) {
+    for (Client* client : roster.managed()) {
+      while (const auto claim = client->next_at_gate(now)) {
+        take(*client, *claim);
+        any = true;
+      }
+    }
+  }
 }
 
 void Engine::note_malformed(Client& client, uint64_t before) {
@@ -185,6 +206,7 @@ void Engine::note_malformed(Client& client, uint64_t before) {
 
 void Engine::tick(core::TimeNs now) {
   devices.tick(now);
+  tell_gated(now);
   check_decisions(now);
 }
 

@@ -60,7 +60,7 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.may_follow = std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
 }
 
-bool Intake::plausible(const Claim& claim) {
+bool Intake::plausible(const Claim& claim) const {
   const ipc::RecordFields& f = claim.fields;
   if (claim.source == Claim::Source::kWithdrawal) return true;
   if (f.device >= devices_) return false;
@@ -69,7 +69,8 @@ bool Intake::plausible(const Claim& claim) {
   if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;
   if (!(f.duration_us >= 0 && f.duration_us <= kDurationMaxUs)) return false;
   if (claim.source == Claim::Source::kRecord) return true;
-  return claim.seq != 0 && f.ask_seq == claim.seq && f.kind <= wire::Kind::GRAPH;
+  return claim.seq != 0 && f.admission != wire::Admission::GATED && f.ask_seq == claim.seq &&
+         f.kind <= wire::Kind::GRAPH;
 }
 
 std::span<const core::Event> Intake::take(const Claim& claim, bool known) {

@@ -58,6 +58,13 @@ class Intake {
     return claim.source != Claim::Source::kWithdrawal && claim.fields.device < devices_ &&
            gpu_of(claim) == kNoGpu;
   }
+  // A launch that stands at a gate on the GPU; as a record, it is no event (gates.h).
+  static bool is_gated(const Claim& claim) {
+    return claim.source == Claim::Source::kRecord &&
+           claim.fields.admission == wire::Admission::GATED;
+  }
+  // Nothing in it is beyond what there is.
+  bool plausible(const Claim& claim) const;
   // Not of one unscheduled. At most three events, valid until the next call. `known` says whether
   // the kernel index was registered. Empty and malformed() one higher: the claim is impossible.
   std::span<const core::Event> take(const Claim& claim, bool known);
@@ -85,7 +92,6 @@ class Intake {
   uint8_t gpu_of(const Claim& claim) const {
     return claim.fields.device < gpus_.size() ? gpus_[claim.fields.device] : kNoGpu;
   }
-  bool plausible(const Claim& claim);
   void take_row(const Claim& claim, bool known);
   void take_launch(const Claim& claim, bool known);
   void take_ask(const Claim& claim, bool known);
@@ -100,7 +106,7 @@ class Intake {
   const core::ClientId id_;
   const uint32_t devices_;
   const DeviceMap gpus_;
-  std::array<Thread, ipc::kThreads> threads_;
+  std::array<Thread, ipc::kThreads + ipc::kDevices> threads_;  // with those of gates.h
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ask
   uint32_t waiting_ = 0;                          // threads in a synchronizing call

@@ -40,6 +40,7 @@ struct AttachMessage {
   std::string run;
   bool mps_memory_limit = false;
   bool hints_by_device = false;
+  bool gates = false;
   bool counts_memory = false;  // it says what its devices have
   Clocks clocks;
 };

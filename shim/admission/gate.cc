@@ -5,6 +5,7 @@
 #include "ipc/socket.h"
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
+#include "shim/gate/opener.h"
 #include "shim/sm/twins.h"
 
 namespace heddle::shim {
@@ -24,19 +25,12 @@ constexpr int64_t kFirstPollNs = 4'000;
 constexpr int64_t kNapBusyNs = 60'000;
 constexpr int64_t kNapIdleNs = 2'000'000;
 
-constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
-
 // How often a fail-closed launch looks for a daemon.
 constexpr int64_t kAwaitNs = 5'000'000;
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
 // A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
 constexpr double kStarvedShare = 0.9;
-
-int64_t starvation_ns(const ipc::ControlMemory& control) {
-  const uint32_t ms = control.header.starvation_ms.load(std::memory_order_relaxed);
-  return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
-}
 
 // Kernels that ran on the whole device after an SM set refused them.
 constinit KernelSet unmovable;
@@ -66,6 +60,12 @@ bool is_stale(const ipc::ControlMemory& control, int64_t now) {
 }  // namespace
 
 constinit KernelSet unraised;
+
+int64_t starvation_ns(const ipc::ControlMemory& control) {
+  constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
+  const uint32_t ms = control.header.starvation_ms.load(std::memory_order_relaxed);
+  return int64_t{ms != 0 ? ms : kStarvationMs} * 1'000'000;
+}
 
 [[gnu::hot]] Turn::Turn(const Launch& launch) : ref_(launch.stream), graph_(launch.graph) {
   do {
@@ -233,7 +233,7 @@ void Turn::admit(const Launch& launch) {
     return Admission::WINDOW;
   }
   if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
-  return Admission::ASK;
+  return stand_at_gate(launch) ? Admission::GATED : Admission::ASK;
 }
 
 // Where the launch runs unless a grant says otherwise.
@@ -324,12 +324,16 @@ ipc::RecordFields Turn::record(Admission admission) {
   } else {
     telling.stop();
   }
+  if (admission == Admission::GATED) [[unlikely]]
+    return post_gated(fields);
   in_.post(fields);
   in_.count(admission);
 }
 
-// Asks for no room, and takes it all the same.
+// Asks for no room, and takes it all the same. Others may wait for it: it must not stand behind a
+// closed gate, nor must what comes before it.
 Admission Turn::exempt() {
+  leave_gates(in_.session().gates);
   in_.thread().room_us -= predicted_us_;
   return Admission::SELF_EXEMPT;
 }
@@ -433,7 +437,8 @@ Admission Turn::wait(uint32_t seq) {
   const bool free = window_us_ == ipc::kWindowLease && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  if (contended && has_markers(*stream_)) watch_soon();
+  const bool gated = window_us_ == ipc::kWindowGate && in_.session().gates != nullptr;
+  if ((contended || gated) && has_markers(*stream_)) watch_soon();
   return result;
 }
 

@@ -53,6 +53,9 @@ extern constinit KernelSet unraised;
 bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns,
                    float predicted_us);
 
+// The longest that a launch may be held, whatever a policy says.
+int64_t starvation_ns(const ipc::ControlMemory& control);
+
 class Turn {
  public:
   explicit Turn(const Launch& launch);
@@ -93,6 +96,8 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
+  bool stand_at_gate(const Launch& launch);
+  void post_gated(const ipc::RecordFields& fields);
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
@@ -118,7 +123,7 @@ class Turn {
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
-  uint32_t ask_seq_ = 0;
+  uint32_t ask_seq_ = 0;  // or ticket
   int priority_ = 0;
   ipc::SmSet sm_set_;
   ipc::Special special_;

@@ -1,5 +1,6 @@
 // What is recorded, and never held back: several launches in one call, signals, copies.
 #include "shim/admission/gate.h"
+#include "shim/gate/opener.h"
 
 namespace heddle::shim {
 
@@ -10,6 +11,8 @@ void note_launch(Launch launch) {
 
 void note_signal(StreamRef stream) {
   if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
+  // What the stream has before it must not stand at a closed gate either.
+  if (const Inside in; in) leave_gates(in.session().gates);
   set_signals(stream);
 }
 

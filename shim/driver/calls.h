@@ -168,6 +168,11 @@ CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* aft
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const void* edges,
                            size_t count, CUgraphNodeType* what) noexcept;
 
+CUresult cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) noexcept;
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned flags) noexcept;
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
+CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
+
 // Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
 CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,

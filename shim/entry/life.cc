@@ -3,6 +3,7 @@
 #include "shim/admission/kernels.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
+#include "shim/gate/page.h"
 #include "shim/link/inside.h"
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
@@ -15,6 +16,7 @@ void context_ends(CUcontext context, bool gone = false) {
   if (!is_initialized()) return;
   context_gone(context);
   end_context(context, gone);
+  forget_registrations();
   purge_kernels();
 }
 

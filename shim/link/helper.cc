@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <linux/membarrier.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +26,13 @@
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/evidence/watch.h"
+#include "shim/gate/opener.h"
 #include "shim/link/inside.h"
 #include "shim/link/log.h"
 #include "shim/link/messages.h"
 #include "shim/link/session.h"
 #include "shim/link/spin.h"
+#include "shim/link/thread.h"
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
 #include "shim/sm/twins.h"
@@ -45,10 +45,9 @@ constexpr int kBackoffMaxMs = 500;
 constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line in its log
 constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
 constexpr int64_t kFirstAttachNs = 100'000'000;
-constexpr int kRecycleMs = 100;              // between looks at sessions that somebody was still in
-constexpr int kLookMs = 1000;                // between looks at what nobody tells
-constexpr size_t kStackBytes = 1024 * 1024;  // it calls the driver
-constexpr int kDescriptorsFrom = 500;        // out of the way of programs that count on low numbers
+constexpr int kRecycleMs = 100;        // between looks at sessions that somebody was still in
+constexpr int kLookMs = 1000;          // between looks at what nobody tells
+constexpr int kDescriptorsFrom = 500;  // out of the way of programs that count on low numbers
 
 constinit Guarded nobody{};
 constinit Session sessions[16];
@@ -121,6 +120,8 @@ void close_session(Session& session) {
   if (session.doorbell >= 0 && file_id(session.doorbell) == session.doorbell_id) {
     close(session.doorbell);
   }
+  leave_gates(session.gates);
+  session.gates = nullptr;
   session.socket = session.doorbell = -1;
   session.state = Session::State::kFree;
 }
@@ -154,7 +155,7 @@ void forget_word() {
 bool receive_answer(Session& session, ipc::Attached& answer) {
   pollfd readable{session.socket, POLLIN, 0};
   if (poll(&readable, 1, kReplyMs) <= 0) return false;
-  int fds[3];
+  int fds[4];
   const ssize_t size =
       ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
   if (size == static_cast<ssize_t>(sizeof answer) && same_protocol(answer) && answer.managed != 0) {
@@ -165,14 +166,15 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         map(fds[1], sizeof(ipc::ClientMemory), sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
+    session.gates = keep_gates(fds[3], now_ns());
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);
   } else {
     if (fds[2] >= 0) close(fds[2]);
   }
-  for (int i = 0; i < 2; ++i) {
-    if (fds[i] >= 0) close(fds[i]);
+  for (const int fd : {fds[0], fds[1], fds[3]}) {
+    if (fd >= 0) close(fd);
   }
   return size == -EMSGSIZE || size >= static_cast<ssize_t>(2 * sizeof(uint32_t));
 }
@@ -268,6 +270,7 @@ void retire(Session& session) {
   Session* expected = &session;
   guard().current.compare_exchange_strong(expected, nullptr);
   session.state = Session::State::kRetired;
+  leave_gates(session.gates);
   HEDDLE_FAULT_POINT("retire: word still read");
   forget_word();
   HEDDLE_FAULT_POINT("retire: not woken");
@@ -342,6 +345,11 @@ bool mps_runs() {
   return access(path, F_OK) == 0 && !ipc::is_stale_socket(path);
 }
 
+bool is_set(const char* name) {
+  const char* value = secure_getenv(name);
+  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+}
+
 int wanted_priority() {
   const char* text = secure_getenv("HEDDLE_PRIORITY");
   if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
@@ -368,6 +376,8 @@ void gather_facts() {
   attach_facts.sms = environment.sms;
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
+  attach_facts.gates = is_set("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
+                       driver_has(kEntry_cuStreamWaitValue32_v2) && start_opener();
   attach_facts.mps = mps_runs();
   count_queues(attach_facts.mps);
   int value = 0;
@@ -424,30 +434,7 @@ void forget_parent() {
   forget_kernels();
   forget_rows();
   forget_memory();
-}
-
-// 0, or what pthread_create said.
-int start_helper() {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t helper;
-  int error = pthread_create(&helper, &attributes, helper_main, nullptr);
-  // Much thread-local storage in the process can make a small stack too small.
-  if (error == EINVAL) error = pthread_create(&helper, nullptr, helper_main, nullptr);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (error == 0) pthread_setname_np(helper, "heddle");
-  return error;
-}
-
-bool disabled() {
-  const char* value = secure_getenv("HEDDLE_DISABLE");
-  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+  forget_gates();
 }
 
 // False if a lock that a fork caught in another thread's hands never comes free.
@@ -462,7 +449,7 @@ bool lock_init() {
 }  // namespace
 
 void on_driver_initialized() {
-  if (guard().initialized.load(std::memory_order_acquire) != 0 || disabled()) return;
+  if (guard().initialized.load(std::memory_order_acquire) != 0 || is_set("HEDDLE_DISABLE")) return;
   if (!lock_init()) return;
   const bool first = guard().initialized.load(std::memory_order_relaxed) == 0;
   bool started = false;
@@ -473,7 +460,7 @@ void on_driver_initialized() {
     create_capture_key();
     rest_events_at_exit();
     gather_facts();
-    const int error = start_helper();
+    const int error = start_thread("heddle", helper_main);
     started = error == 0;
     if (!started) {
       log_line("no helper thread (error %d): raise the limit on processes; launching unmanaged",

@@ -65,6 +65,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
     attach.setHintsByDevice(true);
+    attach.setGates(facts.gates);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns()));
     attach.setWallNs(static_cast<uint64_t>(now_ns(CLOCK_REALTIME)));
   });

@@ -33,6 +33,7 @@ struct AttachFacts {
   std::string_view memory;
   std::string_view run;
   bool mps_memory_limit = false;
+  bool gates = false;
 };
 
 struct MemoryNeed {

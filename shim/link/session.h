@@ -14,6 +14,8 @@
 
 namespace heddle::shim {
 
+struct GateBook;
+
 // Tells a descriptor of ours from another that took its number. Anonymous files have one identity
 // for all of them: a doorbell is not told from another eventfd.
 struct FileId {
@@ -28,6 +30,7 @@ struct alignas(64) Session {
   const ipc::ControlMemory* control = nullptr;
   uint64_t generation = 0;  // never 0, never used twice in a process
   ipc::ClientMemory* client = nullptr;
+  GateBook* gates = nullptr;    // shim/gate/page.h; nullptr: its launches ask
   uint32_t hinted_devices = 0;  // that have hints of their own: all, or 1 by an older daemon
   int socket = -1;
   int doorbell = -1;

@@ -116,6 +116,7 @@ void FakeClient::send_attach() {
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
   attach.setHintsByDevice(options_.hints_by_device);
+  attach.setGates(options_.gates);
   if (options_.clock_ahead_ns != 0) {
     set_clock(options_.clock_ahead_ns);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns() + ahead_ns_));
@@ -135,7 +136,7 @@ void FakeClient::attach() {
   } else {
     send_attach();
   }
-  int fds[3];
+  int fds[4];
   if (receive_within(socket_, std::as_writable_bytes(std::span(&attached_, 1)), fds) !=
       sizeof attached_) {
     throw std::runtime_error("fake client: no answer to attach");
@@ -144,6 +145,8 @@ void FakeClient::attach() {
   control_ = map<const ipc::ControlMemory>(fds[0], PROT_READ);
   memory_ = map<ipc::ClientMemory>(fds[1], PROT_READ | PROT_WRITE);
   doorbell_ = fds[2];
+  gates_ = fds[3];
+  if (gates_ >= 0) gate_page_ = map<ipc::GatePage>(dup(gates_), PROT_READ | PROT_WRITE);
   memory_->counters.threads_used.store(4);
 }
 
@@ -151,6 +154,8 @@ void FakeClient::unmap() {
   if (control_ == nullptr) return;
   munmap(const_cast<ipc::ControlMemory*>(control_), sizeof *control_);
   munmap(memory_, sizeof *memory_);
+  if (gates_ >= 0) munmap(gate_page_, sizeof *gate_page_);
+  if (gates_ >= 0) close(gates_);
   close(doorbell_);
   control_ = nullptr;
 }

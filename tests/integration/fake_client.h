@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/server/messages.h"
+#include "ipc/gate.h"
 #include "ipc/layout.h"
 #include "ipc/record.h"
 
@@ -30,6 +31,7 @@ class FakeClient {
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
     bool hints_by_device = true;
+    bool gates = false;
     bool mps = false;            // an MPS control daemon's socket is there
     int64_t clock_ahead_ns = 0;  // of its time namespace; 0: it does not say what time it is
     // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
@@ -44,6 +46,8 @@ class FakeClient {
   const ipc::Attached& attached() const { return attached_; }
   const ipc::ControlMemory& control() const { return *control_; }
   ipc::ClientMemory& memory() { return *memory_; }
+  int gates_descriptor() const { return gates_; }  // -1: none came
+  ipc::GatePage& gates() { return *gate_page_; }
   pid_t pid() const { return pid_; }
 
   void register_kernel(uint32_t index, uint64_t id, const std::string& name);
@@ -78,6 +82,8 @@ class FakeClient {
   int helper_ = -1;  // the process answers each byte with a connected socket
   int socket_ = -1;
   int doorbell_ = -1;
+  int gates_ = -1;
+  ipc::GatePage* gate_page_ = nullptr;
   ipc::Attached attached_;
   const ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* memory_ = nullptr;

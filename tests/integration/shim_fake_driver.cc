@@ -13,9 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/driver/driver_api.h"
-
-#define FAKE extern "C" __attribute__((visibility("default")))
+#include "tests/integration/shim_fake_driver.h"
 
 FAKE std::atomic<int> fake_noting;  // nonzero: what streams are told is kept
 std::atomic<int> fake_noting{0};
@@ -37,15 +35,6 @@ char ops[1 << 16];
 size_t ops_used = 0;
 pthread_mutex_t ops_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void note(const char* what, CUstream stream) {
-  if (fake_noting.load(std::memory_order_relaxed) == 0) return;
-  pthread_mutex_lock(&ops_lock);
-  const int size = snprintf(ops + ops_used, sizeof ops - ops_used, "%s %lu,", what,
-                            reinterpret_cast<uint64_t>(stream));
-  if (ops_used + static_cast<size_t>(size) < sizeof ops) ops_used += static_cast<size_t>(size);
-  pthread_mutex_unlock(&ops_lock);
-}
-
 thread_local uint64_t current = 1;
 thread_local uint64_t pushed = 0;
 std::atomic<uint64_t> events{0x10000};
@@ -60,6 +49,15 @@ uint64_t context_of(CUstream stream) {
 }
 
 }  // namespace
+
+void note(const char* what, CUstream stream) {
+  if (fake_noting.load(std::memory_order_relaxed) == 0) return;
+  pthread_mutex_lock(&ops_lock);
+  const int size = snprintf(ops + ops_used, sizeof ops - ops_used, "%s %lu,", what,
+                            reinterpret_cast<uint64_t>(stream));
+  if (ops_used + static_cast<size_t>(size) < sizeof ops) ops_used += static_cast<size_t>(size);
+  pthread_mutex_unlock(&ops_lock);
+}
 
 // Controls, for shim_client.
 FAKE std::atomic<int> fake_busy;          // nonzero: no event is complete
@@ -125,11 +123,8 @@ static bool is_lane(CUstream stream) {
   return number >= kLanes && number < kSecondContext;
 }
 
-// A call that ends captures of other threads, unless this one's mode is relaxed.
 static thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-static void unsafe() {
-  fake_ended += fake_unseen != 0 && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-}
+void unsafe() { fake_ended += fake_unseen != 0 && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL; }
 
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {

@@ -80,6 +80,7 @@ int FakeDaemon::receive_attach() {
     priority = attach.getPriority();
     sms = attach.getSms().cStr();
     mps = attach.getMps();
+    wants_gates_ = attach.getGates();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
     const auto ids = attach.getGpuIds();
@@ -91,7 +92,7 @@ int FakeDaemon::receive_attach() {
 
 void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   receive_attach();
-  int fds[3];
+  int fds[4];
   control_ = make<ipc::ControlMemory>("control", fds[0], control_bytes);
   client_ = make<ipc::ClientMemory>("client", fds[1]);
   fds[2] = doorbell_;
@@ -107,9 +108,17 @@ void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   ipc::Attached answer;
   answer.managed = 1;
   answer.flags = flags;
-  ASSERT_EQ(ipc::send_packet(socket_, std::as_bytes(std::span(&answer, 1)), fds), 0);
+  const bool gated = wants_gates_ && has_gates;
+  if (gated) {
+    gates = make<ipc::GatePage>("gates", fds[3]);
+    gates->heartbeat_ns = INT64_MAX / 2;  // until a test says otherwise
+  }
+  ASSERT_EQ(ipc::send_packet(socket_, std::as_bytes(std::span(&answer, 1)),
+                             {fds, gated ? size_t{4} : size_t{3}}),
+            0);
   close(fds[0]);
   close(fds[1]);
+  if (gated) close(fds[3]);
 }
 
 void FakeDaemon::refuse() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/gate.h"
 #include "ipc/layout.h"
 #include "ipc/record.h"
 
@@ -51,11 +52,14 @@ class FakeDaemon {
   std::string command, label, sms;
   int priority = -2;
   bool mps = false;
+  bool has_gates = true;           // it makes a page for who wants one; older ones do not
+  ipc::GatePage* gates = nullptr;  // the newest; it stays when the daemon hangs up
   std::vector<uint16_t> groups;
   std::string gpu_ids;
 
  private:
   int receive_attach();
+  bool wants_gates_ = false;
   int listener_ = -1;
   int socket_ = -1;
   int doorbell_ = -1;

@@ -1,0 +1,90 @@
+#include "shim/gate/opener.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "ipc/socket.h"
+#include "shim/link/session.h"
+#include "shim/link/thread.h"
+
+namespace heddle::shim {
+namespace {
+
+constexpr int64_t kLookNs = 50'000'000;
+
+constinit std::atomic<uint32_t> sessions_ended{0};
+
+void* run(void*) {
+  for (;;) {
+    const uint32_t seen = sessions_ended.load(std::memory_order_acquire);
+    look_at_gates(now_ns());
+    ipc::futex_wait(&sessions_ended, seen, kLookNs);
+  }
+  return nullptr;
+}
+
+void look(GateBook& book, int64_t now_ns) {
+  ipc::GatePage* const page = book.page.load(std::memory_order_acquire);
+  if (page == nullptr) return;
+  if (!book.left.load(std::memory_order_relaxed)) {
+    const int64_t beat =
+        std::max(book.since_ns, page->heartbeat_ns.load(std::memory_order_relaxed));
+    const bool alive = now_ns - beat <= ipc::kHeartbeatStaleNs;
+    if (alive && !book.detached.load(std::memory_order_relaxed)) return;
+    book.left.store(true, std::memory_order_relaxed);
+    ipc::gate_leave(page->leaving);
+  }
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    const uint32_t posted = book.posted[device].load(std::memory_order_relaxed);
+    ipc::gate_keep_open(page->released[device], posted);
+  }
+}
+
+}  // namespace
+
+constinit GateBook gate_books[kGatePages];
+
+bool start_opener() { return start_thread("heddle-opener", run) == 0; }
+
+GateBook* keep_gates(int descriptor, int64_t now_ns) {
+  GateBook* const book = std::find_if(std::begin(gate_books), std::end(gate_books), [](auto& b) {
+    return b.page.load(std::memory_order_relaxed) == nullptr;
+  });
+  struct stat file;
+  if (book == std::end(gate_books) || descriptor < 0 || fstat(descriptor, &file) != 0 ||
+      static_cast<size_t>(file.st_size) < sizeof(ipc::GatePage)) {
+    return nullptr;
+  }
+  void* const memory =
+      mmap(nullptr, sizeof(ipc::GatePage), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  madvise(memory, sizeof(ipc::GatePage), MADV_DONTFORK);
+  book->since_ns = now_ns;
+  book->page.store(static_cast<ipc::GatePage*>(memory), std::memory_order_release);
+  return book;
+}
+
+void leave_gates(GateBook* book) {
+  if (book == nullptr || book->detached.load(std::memory_order_relaxed)) return;
+  if (book->detached.exchange(true, std::memory_order_relaxed)) return;
+  sessions_ended.fetch_add(1, std::memory_order_release);
+  ipc::futex_wake(&sessions_ended);
+}
+
+void forget_gates() {
+  for (GateBook& book : gate_books) {
+    book.page.store(nullptr, std::memory_order_relaxed);
+    book.at.store(0, std::memory_order_relaxed);
+    for (auto& posted : book.posted) posted.store(0, std::memory_order_relaxed);
+    book.detached.store(false, std::memory_order_relaxed);
+    book.left.store(false, std::memory_order_relaxed);
+  }
+}
+
+void look_at_gates(int64_t now_ns) {
+  for (GateBook& book : gate_books) look(book, now_ns);
+}
+
+}  // namespace heddle::shim

@@ -1,0 +1,48 @@
+// Who opens the gates when the daemon cannot: a thread that never calls the driver, for a call may
+// stand at a closed gate itself, and holds up other calls of the process.
+//
+// It watches the daemon's heartbeat. What it has opened stays open: launches of a later session
+// stand at that session's page. A page stays mapped for as long as the process lives, because
+// queued work reads it, and because a daemon that was stopped may go on at any time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "ipc/gate.h"
+#include "shim/driver/driver_api.h"
+
+namespace heddle::shim {
+
+// Sessions of a process that may have gates; launches of later ones ask.
+inline constexpr size_t kGatePages = 64;
+
+// What the shim keeps of one session's gates.
+struct GateBook {
+  std::atomic<ipc::GatePage*> page{nullptr};      // set last
+  std::atomic<CUdeviceptr> at{0};                 // where it is on the GPU; 0: not registered
+  std::atomic<uint32_t> posted[ipc::kDevices]{};  // the newest ticket
+  std::atomic<bool> detached{false};              // the session is over
+  std::atomic<bool> left{false};                  // its gates stand open
+  int64_t since_ns = 0;
+};
+extern constinit GateBook gate_books[kGatePages];
+
+// Before the first page. False: the process has no gates.
+bool start_opener();
+
+// Called by the helper thread. Keeps the page that came with a session; nullptr if none came, or
+// there are too many.
+GateBook* keep_gates(int descriptor, int64_t now_ns);
+
+// By any thread: the session is over, or is to have no gates any more. nullptr: it has none.
+void leave_gates(GateBook* book);
+
+// In a forked child: the thread is not there, and neither are the pages.
+void forget_gates();
+
+// What the thread does, every 50 ms and when a session ends.
+void look_at_gates(int64_t now_ns);
+
+}  // namespace heddle::shim

@@ -1,0 +1,30 @@
+// Tickets: where a launching thread puts the gate in front of a unit of work.
+#pragma once
+
+#include "shim/gate/opener.h"
+
+#include "shim/evidence/streams.h"
+
+namespace heddle::shim {
+
+struct GateTicket {
+  CUdeviceptr word = 0;  // the stream waits until it has reached `number`; 0: there is no gate
+  uint32_t number = 0;
+};
+
+// Of the next unit on the device, in whatever stream. The first call registers the page with CUDA,
+// in the calling thread's context. Without a ticket the launch asks.
+GateTicket take_ticket(GateBook& book, int device);
+
+// Puts a gate behind all that the stream has. Its ticket; 0: there is none, and the launch asks.
+uint32_t put_gate(GateBook& book, int device, StreamRef stream);
+
+// True if a thread has posted so many units ahead that the next must wait.
+bool is_far_ahead(const GateBook& book, int device);
+// Sleeps until some are let go, or for a short time.
+void nap_at_gate(const GateBook& book, int device);
+
+// A context ended, and with it what was registered there: the next ticket registers again.
+void forget_registrations();
+
+}  // namespace heddle::shim

@@ -1,0 +1,137 @@
+// The daemon's side of the gate page.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <memory>
+
+#include "tests/integration/server_setting.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
+  start();
+  FakeClient client(config_.socket, {.gates = true});
+  ASSERT_GE(client.gates_descriptor(), 0);
+  struct stat file;
+  ASSERT_EQ(fstat(client.gates_descriptor(), &file), 0);
+  EXPECT_EQ(static_cast<size_t>(file.st_size), sizeof(ipc::GatePage));
+  EXPECT_EQ(fcntl(client.gates_descriptor(), F_GET_SEALS),
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+TEST_F(ServerTest, AGatePageHasAHeartbeat) {
+  start();
+  FakeClient client(config_.socket, {.gates = true});
+  const int64_t first = client.gates().heartbeat_ns;
+  EXPECT_GT(first, 0);
+  EXPECT_TRUE(eventually([&] { return client.gates().heartbeat_ns != first; }));
+}
+
+TEST_F(ServerTest, AClientWithoutGatesGetsNoPage) {
+  start();
+  FakeClient client(config_.socket, {});
+  EXPECT_EQ(client.gates_descriptor(), -1);
+}
+
+// A client all of whose launches the valve holds, and its gates.
+class Gates : public ServerTest {
+ protected:
+  void begin() {
+    start("valve");
+    client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{.gates = true});
+  }
+  void post(uint32_t ticket, uint16_t thread = 0) {
+    ipc::RecordFields fields;
+    fields.ask_seq = ticket;
+    fields.admission = wire::Admission::GATED;
+    ASSERT_TRUE(client_->post(thread, fields));
+    client_->ring();
+  }
+  uint32_t released() { return client_->gates().released[0]; }
+  bool open(uint32_t posted) { return ipc::gate_is_open(released(), posted); }
+  void set_bypass(bool on) {
+    Request r;
+    r.kind = Request::Kind::kBypass;
+    r.bypass = on;
+    EXPECT_TRUE(request(config_.socket, r).ok);
+  }
+
+  std::unique_ptr<FakeClient> client_;
+};
+
+TEST_F(Gates, AHeldLaunchStandsUntilThePolicyLetsItGo) {
+  begin();
+  for (const uint32_t ticket : {1, 2, 3}) post(ticket);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_EQ(status()["devices"].at(0)["waiting"], 1) << "the core knows the oldest";
+  EXPECT_EQ(released(), 0u);
+  valve_.open = true;
+  EXPECT_TRUE(eventually([&] { return released() == 3; }));
+  EXPECT_EQ(stats()["granted"], 3);
+}
+
+TEST_F(Gates, AStarvedLaunchIsLetGoAlone) {
+  config_.core.starvation_us = 50'000;
+  begin();
+  post(1);
+  post(2);
+  EXPECT_TRUE(eventually([&] { return released() == 1; }));
+  EXPECT_TRUE(eventually([&] { return released() == 2; }));
+}
+
+TEST_F(Gates, ATicketThatIsReadLateClosesNothing) {
+  begin();
+  valve_.open = true;
+  post(2, 1);
+  ASSERT_TRUE(eventually([&] { return released() == 2; }));
+  post(1, 0);
+  ASSERT_TRUE(eventually([&] { return stats()["posted"] == 1; })) << "it runs already";
+  EXPECT_EQ(released(), 2u);
+}
+
+TEST_F(Gates, BypassOpensThemAndItsEndClosesThemBehindWhatWent) {
+  begin();
+  post(1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  set_bypass(true);
+  EXPECT_TRUE(eventually([&] { return open(1); }));
+  ASSERT_TRUE(eventually([&] { return status()["devices"].at(0)["waiting"] == 0; }));
+  set_bypass(false);
+  EXPECT_TRUE(eventually([&] { return released() == 1; }));
+}
+
+TEST_F(Gates, ALeavingClientsLaunchesAreHeldNoMore) {
+  begin();
+  post(1);
+  post(2);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  client_->gates().leaving = 1;
+  post(3);
+  EXPECT_TRUE(eventually([&] { return stats()["posted"] == 3; }));
+  EXPECT_EQ(status()["devices"].at(0)["waiting"], 0);
+}
+
+TEST_F(Gates, AClientThatIsLetGoHasThemOpen) {
+  begin();
+  post(1);
+  client_->memory().threads[0].ring_head += 10 * ipc::kRingRecords;
+  client_->ring();
+  EXPECT_TRUE(eventually([&] { return open(1); }));
+}
+
+TEST_F(Gates, WhoHasNoPageHasNoLaunchAtAGate) {
+  start("valve");
+  client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{});
+  post(1);
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["counters"]["malformed"] == 1; }));
+}
+
+TEST_F(Gates, ALaunchWithoutATicketIsMalformed) {
+  begin();
+  post(0);
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["counters"]["malformed"] == 1; }));
+}
+
+}  // namespace
+}  // namespace heddle::testing
