@@ -47,10 +47,10 @@ void Scheduler::State::check_waiting() const {
     HEDDLE_CHECK(found != roster.all().end() && found->second.get() == w.client);
     HEDDLE_CHECK(w.thread < w.client->asking.by_thread.size() &&
                  &asks[w.client->asking.by_thread[w.thread]] == &w);
-    HEDDLE_CHECK(w.queue < static_cast<int32_t>(queues.size()));
+    HEDDLE_CHECK(w.queue < static_cast<int32_t>(seat.orders().queues().all().size()));
     placed += w.queue >= 0 ? 1 : 0;
   }
-  for (const Queue& queue : queues) queued += queue.size();
+  for (const Queue& queue : seat.orders().queues().all()) queued += queue.size();
   HEDDLE_CHECK(used == asks.count());
   HEDDLE_CHECK(queued == placed);
 }

@@ -24,24 +24,7 @@ void Scheduler::State::finish(Client& c, const Work& work, TimeNs at, float meas
   charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
   if (seen == Seen::kWhen) bounds.work_done(c, work, at, measured_us, c.work.done_at);
   if (seen != Seen::kNot) c.work.done_at = at;
-  stopped(c, work, measured_us);
-}
-
-void Scheduler::State::started(Client& c, const Work& work) {
-  if (policy == nullptr || !policy->hears_running()) return;
-  LaunchView view;
-  fill(c, work.kernel, work.kind, view);
-  view.wait_us = work.waited_us;
-  faulted(policy->running(*this, view));
-}
-
-void Scheduler::State::stopped(Client& c, const Work& work, float measured_us) {
-  if (policy == nullptr || !policy->hears_stopping()) return;
-  LaunchView view;
-  fill(c, work.kernel, work.kind, view);
-  view.run_us = measured_us;
-  view.wait_us = work.waited_us;
-  faulted(policy->stopping(*this, view));
+  seat.stopped(c, work, measured_us);
 }
 
 void Scheduler::State::on_completed(Client& c, const Event& e) {
@@ -53,7 +36,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
       if (to_ns(c.work.outstanding.predicted_us()) < kClaimedNs) {
         c.work.busy_until -= to_ns(work.predicted_us);
       }
-      stopped(c, work, 0);
+      seat.stopped(c, work, 0);
     }
     dispatch_wanted = true;
     return;
@@ -80,7 +63,7 @@ void Scheduler::State::on_completed(Client& c, const Event& e) {
   }
   if (b.evidence == Evidence::kSynchronized) {
     if (c.run.going && c.work.outstanding.empty() && learning.run_ended(c, e.at)) {
-      for (uint32_t i = 0; i < c.known.kernels.size(); ++i) ask_anew(c, i);
+      for (uint32_t i = 0; i < c.known.kernels.size(); ++i) sizes.ask_anew(c, i);
     }
     c.work.waiting_since = 0;
     c.run.going = !c.work.outstanding.empty();

@@ -22,10 +22,12 @@ constexpr double kSlackUs = 1;
 // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
 // µs.
 double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
-  if (us <= 0 || c.standing.window_us != kWindowGated || asks.count() > 0 || busy(c.rule.priority))
+  if (us <= 0 || c.standing.window_us != kWindowGated || asks.count() > 0 ||
+      roster.busy(c.rule.priority, clock))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
-  us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
+  us = std::floor(
+      std::clamp(us, 0.0, std::max(0.0, roster.gap_left_us(c.rule.priority, clock) - before_us)));
   if (!promises.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
@@ -49,8 +51,8 @@ void Scheduler::State::revoke_credits() {
   for (Client* c : roster.active()) {
     if (c->standing.credit_us == 0) continue;
     const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - clock));
-    const double left_us =
-        gap_us(c->rule.priority);  // a gap that is over holds nothing, however little
+    const double left_us = roster.gap_left_us(
+        c->rule.priority, clock);  // a gap that is over holds nothing, however little
     const bool fits = left_us > 0 && before_us + c->standing.credit_us <= left_us + kSlackUs;
     if (fits && asks.count() == 0) {
       credit_out = true;
@@ -63,7 +65,7 @@ void Scheduler::State::revoke_credits() {
 
 // When it will not fit any more if its client launches nothing.
 TimeNs Scheduler::State::credit_deadline(const Client& c) const {
-  const double left_us = gap_us(c.rule.priority) - c.standing.credit_us;
+  const double left_us = roster.gap_left_us(c.rule.priority, clock) - c.standing.credit_us;
   if (left_us == kUnlimitedUs) return kNever;
   return std::max(c.work.busy_until, clock + to_ns(left_us)) + to_ns(2 * kSlackUs);
 }

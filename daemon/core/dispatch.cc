@@ -17,37 +17,11 @@ constexpr double kStarvationShare = 0.95;
 
 }  // namespace
 
-// Counts a fault; past fault_max within fault_span the policy is dropped for the built-in, which
-// then owns every waiting launch.
-bool Scheduler::State::faulted(HookResult result) {
-  if (result != HookResult::kFault) return false;
-  ++stats.policy_faults;
-  const uint32_t weight = policy != nullptr ? policy->fault_weight() : 1;
-  for (uint32_t i = 0; i < std::min(weight, config.fault_max); ++i) faults.push_back(clock);
-  while (to_us(clock - faults.front()) > config.fault_span_us) faults.pop_front();
-  if (faults.size() >= config.fault_max && policy != nullptr) {
-    end_policy();
-    ++policy_number;
-    quarantined = true;
-    faults.clear();
-    queues.clear();
-    for (Waiting& w : asks.all()) w.queue = -1;
-    for (const ClientId id : roster.ids()) roster.find(id)->standing.forget_policy();
-    windows_dirty = dispatch_wanted = true;
-  }
-  return true;
-}
-
 // ---- windows ----------------------------------------------------------------------------------
-
-void Scheduler::State::apply(Client& c, const WindowVerdict& verdict) {
-  faulted(verdict.result);
-  if (c.standing.choice.take(verdict)) windows_dirty = true;
-}
 
 void Scheduler::State::refresh_windows() {
   windows_dirty = false;
-  if (std::exchange(kernels_of, policy_number) != policy_number) init_kernels();
+  if (kernels_dirty) sizes.ask_about_all();
   starve_at = 0;  // whoever was held back may be so no more
   lent_until = kNever;
   highest_attached = roster.highest_attached();
@@ -99,22 +73,12 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_
 // ---- asks and grants --------------------------------------------------------------------------
 
 void Scheduler::State::enqueue(uint32_t slot) {
-  if (policy == nullptr || bypass || asks[slot].client->held_back()) return;
-  const EnqueueVerdict verdict = policy->enqueue(*this, asks.id_of(slot));
-  if (faulted(verdict.result)) {
-    if (asks[slot].queue >= 0)
-      queues[static_cast<size_t>(asks[slot].queue)].remove(asks.id_of(slot));
-    asks[slot].queue = -1;
-  } else if (verdict.result == HookResult::kDecided && verdict.run) {
-    grant(asks.id_of(slot), Decider::kPolicy, {});
-  }
+  if (seat.enqueue(slot)) grant(asks.id_of(slot), Decider::kPolicy, {});
 }
 
 void Scheduler::State::release(uint32_t slot) {
   Waiting& w = asks[slot];
-  if (w.queue >= 0 && static_cast<size_t>(w.queue) < queues.size()) {
-    queues[static_cast<size_t>(w.queue)].remove(asks.id_of(slot));
-  }
+  seat.orders().queues().remove(asks.id_of(slot), w.queue);
   HEDDLE_CHECK(w.client != nullptr && w.client->asking.queued > 0 && asks.count() > 0);
   if (shadow != nullptr) shadow->forget(slot);
   asks.release(slot);
@@ -127,7 +91,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   Client& c = *w.client;
   if (clock > w.asked_at) {
     const bool by_policy = decider == Decider::kPolicy;
-    told.granted(c, w, decider, by_policy ? told.reason(policy, verdict.reason) : uint16_t{0});
+    told.granted(c, w, decider,
+                 by_policy ? told.reason(seat.policy(), verdict.reason) : uint16_t{0});
   }
   if (shadow != nullptr) shadow->granted(slot, decider);
   release(slot);
@@ -188,17 +153,11 @@ LaunchId Scheduler::State::pick_builtin(bool unplaced_only, const Shadow* world)
     const bool at_work =
         world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
     const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
-                                  : !busy(w.client->rule.priority) && !at_work;
+                                  : !roster.busy(w.client->rule.priority, clock) && !at_work;
     if (!fits) continue;
     if (best == kNoAsk || turn(w) < turn(asks[best])) best = slot;
   }
   return best != kNoAsk ? asks.id_of(best) : 0;
-}
-
-void Scheduler::State::tick() {
-  if (clock < tick_at || roster.active().empty() || !ticks() || bypass) return;
-  tick_at = clock + to_ns(config.tick_us);
-  faulted(policy->tick(*this));
 }
 
 // One decision; false when there is nothing more to decide now.
@@ -209,9 +168,8 @@ bool Scheduler::State::dispatch_once() {
     }
     return false;
   }
-  DispatchVerdict verdict;
-  saw = {};
-  if (policy != nullptr) verdict = policy->dispatch(*this);
+  seat.orders().take_saw();
+  DispatchVerdict verdict = seat.dispatch();
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
@@ -220,13 +178,14 @@ bool Scheduler::State::dispatch_once() {
     }
     verdict.result = HookResult::kFault;
   }
-  const bool fault = faulted(verdict.result);
+  const bool fault = seat.faulted(verdict.result);
   const bool idle = verdict.result == HookResult::kDecided && !fault;
   // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
   if (pick == 0) {
-    told.held(saw, policy_number, idle ? told.reason(policy, verdict.reason) : uint16_t{0}, idle);
+    told.held(seat.orders().take_saw(), seat.number(),
+              idle ? told.reason(seat.policy(), verdict.reason) : uint16_t{0}, idle);
   }
   stalls.idle(pick == 0 && idle);
   return pick != 0 && grant(pick, Decider::kBuiltin, {});
@@ -262,13 +221,8 @@ void Scheduler::State::starve() {
 bool Scheduler::start_policy(Policy& next, TimeNs now) {
   State& s = *state_;
   s.advance(now);
-  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.policy;
-  if (live != nullptr && !next.take_over(*live)) return false;
-  s.started_queues.clear();
-  std::swap(s.queues, s.started_queues);
-  const bool ok = next.init(s) != HookResult::kFault;
-  std::swap(s.queues, s.started_queues);
-  return ok;
+  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.seat.policy();
+  return s.seat.start(next, live);
 }
 
 std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
@@ -283,21 +237,12 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   s.telling.begin();
   end_shadow("another policy became the live one");
   s.advance(now);
-  if (s.policy != nullptr) s.policy->exit(s, Ending::kReplaced);
-  s.queues = std::exchange(s.started_queues, {});
-  if (next == nullptr) s.queues.clear();
-  s.policy = next;
-  ++s.policy_number;
+  s.seat.adopt(next);
   s.told.forget_policy();
-  s.faults.clear();
-  for (const ClientId id : s.roster.ids()) {
-    Client& c = *s.roster.find(id);
-    c.bound.added_us_max = 0;
-    c.standing.forget_policy();
-  }
+  for (const ClientId id : s.roster.ids()) s.roster.find(id)->bound.added_us_max = 0;
   // It may be lost to its faults in the middle: then nobody has a window of it any more.
   for (const ClientId id : s.roster.ids()) {
-    if (s.policy != nullptr) s.apply(*s.roster.find(id), s.policy->client_init(s, id));
+    s.seat.window(*s.roster.find(id), &Policy::client_init);
   }
   for (uint32_t slot = 0; slot < s.asks.slots(); ++slot) {
     s.asks[slot].queue = -1;
@@ -314,7 +259,7 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   s.telling.begin();
   s.advance(now);
   s.bypass = on;
-  if (!on) s.kernels_of = 0;  // nobody was asked about those that came meanwhile
+  if (!on) s.kernels_dirty = true;  // nobody was asked about those that came meanwhile
   s.refresh_windows();
   s.dispatch();
   return s.telling.decisions();

@@ -46,8 +46,8 @@ void Scheduler::State::on_attached(const Event& e) {
   c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
   c.place.sm_set = e.attached.sm_set;
   roster.add(std::move(owned));
-  places.give_family(c, policy != nullptr ? policy->family() : SmFamily{});
-  if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
+  places.give_family(c, seat.family());
+  seat.window(c, &Policy::client_init);
   windows_dirty = dispatch_wanted = true;
 }
 
@@ -55,7 +55,7 @@ void Scheduler::State::on_detached(Client& c) {
   for (const uint32_t slot : c.asking.by_thread) {
     if (slot != kNoAsk) release(slot);
   }
-  if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
+  seat.exit(c);
   gpu_time.set_resident(c.gpu_time, false);
   promises.forget(c);
   learning.detach(c);
@@ -69,7 +69,7 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
     return;
   }
   learning.meet(c, body, promises);
-  ask_anew(c, body.index);
+  sizes.ask_anew(c, body.index);
 }
 
 // The client has work: its gap ends. One that is still busy leaves none. A gap that the client
@@ -84,7 +84,7 @@ void Scheduler::State::touch(Client& c, TimeNs at) {
   if (!c.active) {
     roster.activate(c);
     windows_dirty = true;
-    if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
+    seat.window(c, &Policy::client_active);
   }
 }
 
@@ -106,7 +106,7 @@ void Scheduler::State::add_work(Client& c, const Work& work) {
       c.work.untimed.push_back({work.kernel, work.predicted_us});
     }
   }
-  started(c, work);
+  seat.started(c, work);
 }
 
 void Scheduler::State::on_posted(Client& c, const Event& e) {
@@ -128,7 +128,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.posted_at = e.at;
   work.kernel = b.kernel;
   work.kind = b.kind;
-  ask_about(c, b.kernel);
+  sizes.ask_about(c, b.kernel);
   work.sm_set = c.set_of(b.kernel);
   if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
@@ -161,7 +161,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
   touch(c, e.at);
   const uint32_t slot = asks.add(c, b, e.at);
   starve_at = std::min(starve_at, e.at + starve_ns());
-  ask_about(c, b.kernel);
+  sizes.ask_about(c, b.kernel);
   asks[slot].by_credit_us = c.standing.end_credit(b.thread);
   asks.take_turn(slot);
   enqueue(slot);
@@ -219,7 +219,7 @@ void Scheduler::State::settle(Client& c) {
     roster.retire(c);
     if (c.standing.credit_us > 0) telling.window(c, bypass);
     windows_dirty = dispatch_wanted = true;
-    if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
+    seat.window(c, &Policy::client_idle);
   }
 }
 
@@ -242,7 +242,7 @@ void Scheduler::State::settle_all(Client* own) {
 
 void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
-  busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
+  busy_time.pass(to - clock);
   gpu_time.pass(to_us(to - clock));
   promises.pass(to_us(to - clock));
   clock = to;
@@ -251,7 +251,7 @@ void Scheduler::State::advance(TimeNs to) {
 void Scheduler::State::note_busy() {
   const auto busy = std::find_if(roster.active().begin(), roster.active().end(),
                                  [](const Client* c) { return c->at_work; });
-  highest_busy = busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount;
+  busy_time.note(busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount);
 }
 
 // ---- public -----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
     }
   }
   s.settle_all(c);
-  s.tick();
+  s.seat.tick();
   s.revoke_credits();
   if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
   if (s.asks.count() > 0) {
@@ -354,19 +354,18 @@ TimeNs Scheduler::next_deadline() const {
       at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
   }
   if (s.asks.count() > 0) at = std::min(at, s.retry_at);
-  if (s.ticks() && !s.roster.active().empty()) at = std::min(at, s.tick_at);
-  return at;
+  return std::min(at, s.seat.tick_deadline());
 }
 
-const LastWords& Scheduler::last_words() const { return state_->last_words; }
-bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
+const LastWords& Scheduler::last_words() const { return state_->seat.last_words(); }
+bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->asks.count(); }
 bool Scheduler::bypassed() const { return state_->bypass; }
 bool Scheduler::hears_launches() const {
-  const Policy* policy = state_->policy;
-  return policy != nullptr && (policy->hears_running() || policy->hears_stopping());
+  const Seat& seat = state_->seat;
+  return seat.hears(&Policy::hears_running) || seat.hears(&Policy::hears_stopping);
 }
 bool Scheduler::full(ClientId id) const {
   const Client* c = state_->roster.find(id);

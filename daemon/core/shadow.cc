@@ -9,7 +9,7 @@
 namespace heddle::core {
 
 Scheduler::Shadow::Shadow(State& state, Policy* live, Policy& candidate, const ShadowLimits& limits)
-    : s_(state), live_(live), candidate_(candidate), limits_(limits) {
+    : Sight(state.scene()), s_(state), live_(live), candidate_(candidate), limits_(limits) {
   so_far_.since = refilled_at_ = s_.clock;
   budget_ns_ = limits.burst_ns;
   if (candidate_.init(*this) == HookResult::kFault) {
@@ -68,9 +68,7 @@ Verdict Scheduler::Shadow::ask(bool may_skip, Hook&& hook) {
     return {};
   }
   const TimeNs before = limits_.clock != nullptr ? limits_.clock() : 0;
-  const Saw saw = s_.saw;  // what the live policy saw is what is explained
   Verdict verdict = hook();
-  s_.saw = saw;
   const TimeNs took = limits_.clock != nullptr ? limits_.clock() - before : 0;
   budget_ns_ -= took;
   ++so_far_.calls;
@@ -118,14 +116,13 @@ bool Scheduler::Shadow::at_work(const Client& c) const {
 void Scheduler::Shadow::forget(uint32_t slot) {
   if (slot >= launches_.size()) return;
   Launch& launch = launches_[slot];
-  if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(launch.id);
+  queues_.remove(launch.id, launch.queue);
   launch = {};
 }
 
 void Scheduler::Shadow::let_go(uint32_t slot) {
   Launch& launch = launches_[slot];
-  if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(launch.id);
-  launch.queue = -1;
+  queues_.remove(launch.id, launch.queue);
   launch.let_go = s_.clock;
   launch.predicted_us = s_.asks[slot].client->predict_us(s_.asks[slot].kernel);
 }
@@ -314,49 +311,29 @@ HookResult Scheduler::Shadow::tick(Gpu& gpu) {
 // ---- what the candidate sees ------------------------------------------------------------------
 
 GpuView Scheduler::Shadow::gpu() const {
-  GpuView view = s_.gpu();
+  GpuView view = Sight::gpu();
   view.inflight_us += in_flight_us(nullptr);
   return view;
 }
 
 bool Scheduler::Shadow::client(ClientId id, ClientView& view) const {
-  if (!s_.client(id, view)) return false;
+  if (!Sight::client(id, view)) return false;
   const Client& c = *s_.roster.find(id);
   view.window_us = window_of(c);
   view.inflight_us += in_flight_us(&c);
   return true;
 }
 
-QueueId Scheduler::Shadow::queue_create(std::string_view name) {
-  for (size_t i = 0; i < queues_.size(); ++i) {
-    if (queues_[i].name() == name) return static_cast<QueueId>(i);
-  }
-  queues_.emplace_back(name);
-  return static_cast<QueueId>(queues_.size() - 1);
-}
-
 bool Scheduler::Shadow::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = s_.asks.slot_of(id);
-  if (slot == kNoAsk || !holds(slot) || queue >= queues_.size()) return false;
-  Launch& launch = launches_[slot];
-  if (launch.queue >= 0) queues_[static_cast<size_t>(launch.queue)].remove(id);
-  launch.queue = static_cast<int32_t>(queue);
-  const Waiting& w = s_.asks[slot];
-  queues_[queue].insert(id, key, w.turn_us, w.arrival, w.client->predict_us(w.kernel));
-  return true;
-}
-
-LaunchId Scheduler::Shadow::queue_peek(QueueId queue, size_t place) const {
-  return queue < queues_.size() ? queues_[queue].peek(place) : 0;
+  const uint32_t slot = asks_.slot_of(id);
+  if (slot == kNoAsk || !holds(slot)) return false;
+  const Waiting& w = asks_[slot];
+  return queues_.insert(queue, launches_[slot].queue, id, key, w.turn_us, w.arrival,
+                        w.client->predict_us(w.kernel));
 }
 
 LaunchId Scheduler::Shadow::queue_best_fit(QueueId queue, double us) const {
-  const auto ready = [this](LaunchId id) { return s_.follows_none_on_sets(id); };
-  return queue < queues_.size() ? queues_[queue].best_fit(us, ready) : 0;
-}
-
-size_t Scheduler::Shadow::queue_len(QueueId queue) const {
-  return queue < queues_.size() ? queues_[queue].size() : 0;
+  return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
 }
 
 bool Scheduler::Shadow::set_window(ClientId id, uint32_t window_us, double for_us) {
@@ -371,12 +348,12 @@ bool Scheduler::begin_shadow(Policy& candidate, const ShadowLimits& limits, Time
   end_shadow("another candidate took its place");
   State& s = *state_;
   s.advance(now);
-  s.shadow = std::make_unique<Shadow>(s, s.policy, candidate, limits);
+  s.shadow = std::make_unique<Shadow>(s, s.seat.policy(), candidate, limits);
   if (s.shadow->over()) {
     s.shadow.reset();
     return false;
   }
-  s.policy = s.shadow.get();
+  s.seat.put(s.shadow.get());
   return true;
 }
 
@@ -394,7 +371,7 @@ std::optional<ShadowReport> Scheduler::end_shadow(const std::string& why) {
   if (s.shadow == nullptr) return std::nullopt;
   s.shadow->end(why, false);
   ShadowReport report = s.shadow->report();
-  if (s.policy == s.shadow.get()) s.policy = s.shadow->live();
+  if (s.seat.policy() == s.shadow.get()) s.seat.put(s.shadow->live());
   s.shadow.reset();
   return report;
 }

@@ -11,7 +11,7 @@
 
 namespace heddle::core {
 
-struct Scheduler::Shadow final : Policy, Gpu {
+struct Scheduler::Shadow final : Policy, Sight {
   // `live`: nullptr for the built-in.
   Shadow(State& state, Policy* live, Policy& candidate, const ShadowLimits& limits);
 
@@ -56,25 +56,15 @@ struct Scheduler::Shadow final : Policy, Gpu {
   uint32_t fault_weight() const override { return live_ != nullptr ? live_->fault_weight() : 1; }
 
   // ---- Gpu, as the candidate sees it ----
-  TimeNs now() const override { return s_.clock; }
   GpuView gpu() const override;
-  bool launch(LaunchId id, LaunchView& view) const override { return s_.launch(id, view); }
   bool client(ClientId, ClientView&) const override;
-  std::span<const ClientId> clients() const override { return s_.clients(); }
-  double gap_us(int priority) const override { return s_.gap_us(priority); }
-  double gap_length_us(int priority) const override { return s_.gap_length_us(priority); }
-  bool busy(int priority) const override { return s_.busy(priority); }
-  double idle_us(int priority) const override { return s_.idle_us(priority); }
-  RunTimes runs(int priority) const override { return s_.runs(priority); }
-  bool comparing(int priority) const override { return s_.comparing(priority); }
-  BudgetVerdict budget_fits(LaunchId id, SmCount sm) override { return s_.budget_fits(id, sm); }
-  double slowdown(ClientId id) override { return s_.slowdown(id); }
-  double channel_left(Channel channel) const override { return s_.channel_left(channel); }
-  QueueId queue_create(std::string_view name) override;
+  QueueId queue_create(std::string_view name) override { return queues_.create(name); }
   bool queue_insert(QueueId, LaunchId, double key) override;
-  LaunchId queue_peek(QueueId, size_t place) const override;
+  LaunchId queue_peek(QueueId queue, size_t place) const override {
+    return queues_.peek(queue, place);
+  }
   LaunchId queue_best_fit(QueueId, double us) const override;
-  size_t queue_len(QueueId) const override;
+  size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
   bool set_launch_priority(ClientId id, int) override { return s_.roster.find(id) != nullptr; }
   bool resize(ClientId id) override { return s_.roster.find(id) != nullptr; }
@@ -114,7 +104,7 @@ struct Scheduler::Shadow final : Policy, Gpu {
   Policy& candidate_;
   const ShadowLimits limits_;
   std::vector<Launch> launches_;
-  std::vector<Queue> queues_;
+  Queues queues_;
   std::map<ClientId, WindowChoice> choices_;
   std::vector<ShadowOfClient> counted_;
   ShadowReport so_far_;

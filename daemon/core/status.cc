@@ -10,7 +10,7 @@ RunTimes Scheduler::runs_above() const { return state_->learning.runs_above(); }
 Explanation Scheduler::explain(ClientId id) const {
   const Client* c = state_->roster.find(id);
   if (c == nullptr) return {};
-  return state_->told.of(*c, state_->queues, state_->policy_number);
+  return state_->told.of(*c, state_->seat.orders().queues().all(), state_->seat.number());
 }
 
 const Stall& Scheduler::last_stall() const { return state_->stalls.last(); }
@@ -43,7 +43,7 @@ std::vector<ClientStatus> Scheduler::clients() const {
   for (const ClientId id : s.roster.ids()) {
     const Client& c = *s.roster.all().at(id);
     ClientStatus status;
-    s.client(id, status.view);
+    s.seat.orders().client(id, status.view);
     status.name = c.who.name;
     status.label = c.who.label;
     status.view.name = {};
@@ -68,6 +68,11 @@ std::vector<ClientStatus> Scheduler::clients() const {
     all.push_back(std::move(status));
   }
   return all;
+}
+
+bool Scheduler::sized(ClientId id) const {
+  const Client* c = state_->roster.find(id);
+  return c != nullptr && (c->place.sized || !c->place.window_set.empty());
 }
 
 bool Scheduler::active(ClientId id) const {

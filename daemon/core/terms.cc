@@ -20,22 +20,21 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
     ++stats.rejected;
     return;
   }
-  const bool updates = policy != nullptr && policy->hears_updates();
-  if (policy != nullptr && !updates) faulted(policy->client_exit(*this, c.id));
+  const bool updates = seat.hears(&Policy::hears_updates);
+  if (!updates) seat.exit(c);
   set_terms(c, terms);
   roster.move(c);
   c.bound.added_us_max = 0;
   c.standing.window_sent = false;  // its launch priority may be another
   windows_dirty = dispatch_wanted = true;
-  if (updates) return apply(c, policy->client_update(*this, c.id));
+  if (updates) return seat.window(c, &Policy::client_update);
   c.standing.forget_policy();
-  if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
-  if (policy != nullptr && c.active) apply(c, policy->client_active(*this, c.id));
+  seat.window(c, &Policy::client_init);
+  if (c.active) seat.window(c, &Policy::client_active);
   for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
     Waiting& w = asks[slot];
     if (w.client != &c) continue;
-    if (w.queue >= 0) queues[static_cast<size_t>(w.queue)].remove(asks.id_of(slot));
-    w.queue = -1;
+    seat.orders().queues().remove(asks.id_of(slot), w.queue);
     enqueue(slot);
   }
 }
