@@ -72,43 +72,6 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   sizes.ask_anew(c, body.index);
 }
 
-// The client has work: its gap ends. One that is still busy leaves none. A gap that the client
-// spent waiting for a grant is none of its own making, so it ends when it asks.
-void Scheduler::State::touch(Client& c, TimeNs at) {
-  if (clock >= c.settled_until) settle(c);
-  if (c.rhythm.gap_open) {
-    learning.gap_ended(c, at);
-    c.rhythm.gap_open = false;
-    bounds.gap_ended(c, at);
-  }
-  if (!c.active) {
-    roster.activate(c);
-    windows_dirty = true;
-    seat.window(c, &Policy::client_active);
-  }
-}
-
-void Scheduler::State::add_work(Client& c, const Work& work) {
-  Work dropped;
-  if (c.work.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
-  c.work.follow(work);
-  c.run.launched(work.kernel, work.posted_at, work.predicted_us);
-  promises.charge(c, work);
-  c.rhythm.launched(work.kernel);
-  ++c.told.launches;
-  const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
-  if (k != nullptr) {
-    c.rhythm.context.launched(k->facts.id);
-    ++k->stats->launches;
-    if (!k->stats->duration.timed() && work.sm_set.empty() &&
-        c.work.untimed.size() < Outstanding::kWorkMax) {
-      c.work.untimed.push_back({work.kernel, work.predicted_us});
-    }
-  }
-  seat.started(c, work);
-}
-
 void Scheduler::State::on_posted(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
   ++stats.posted;
@@ -116,7 +79,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
   if (b.admission == Admission::kSelfCapturing || !launch) return;
   if (b.ask_seq != 0 && reconcile(c, b)) return;
-  touch(c, e.at);
+  progress.touch(c, e.at);
   // Between two records the window moved on: the launch is late, and in flight all the same.
   if (b.epoch != c.standing.epoch &&
       (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
@@ -135,7 +98,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   c.predict(work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
-  add_work(c, work);
+  progress.add_work(c, work);
   if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
 }
 
@@ -158,7 +121,7 @@ void Scheduler::State::on_asked(Client& c, const Event& e) {
     return;
   }
   ++stats.asked;
-  touch(c, e.at);
+  progress.touch(c, e.at);
   const uint32_t slot = asks.add(c, b, e.at);
   starve_at = std::min(starve_at, e.at + starve_ns());
   sizes.ask_about(c, b.kernel);
@@ -175,68 +138,6 @@ void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
   } else {  // granted in the meantime: its work is in flight already
     if (e.launch.admission != Admission::kAsk) ++stats.crossed;
     if (e.launch.unmovable) c.work.outstanding.stayed(e.launch.stream, e.launch.stream_seq);
-  }
-}
-
-// Whatever was predicted: work is on the device until the call returns.
-void Scheduler::State::on_waiting(Client& c, TimeNs at) {
-  c.work.row_until = 0;
-  const bool has_work = c.run.going || at < c.work.unseen_until;
-  if (!has_work || c.work.waiting_since != 0) return;
-  c.work.waiting_since = at;
-  c.work.predicted_end = c.work.busy_until;
-  if (c.rhythm.gap_open) bounds.gap_ended(c, at);
-  c.rhythm.gap_open = false;
-}
-
-// Opens the client's gap once nothing of it is on the device any more, and retires it when it is
-// away for longer than it ever is. Until settled_until that finds nothing to do unless the client
-// does something or is granted something.
-void Scheduler::State::settle(Client& c) {
-  c.settled_until = c.busy_deadline();
-  c.at_work = clock < c.settled_until;
-  gpu_time.set_resident(c.gpu_time, c.at_work || clock < c.work.row_until);
-  if (!c.at_work && c.active) settle_idle(c);
-  if (c.active) settle_at = std::min(settle_at, c.settled_until);
-}
-
-[[gnu::noinline]] void Scheduler::State::settle_idle(Client& c) {
-  Work work;  // evidence (c): the predicted end has passed
-  while (c.work.outstanding.take_oldest(kNever, work)) {
-    finish(c, work, clock, 0, Seen::kNot);
-    dispatch_wanted = true;
-  }
-  c.settled_until = kNever;
-  if (c.asking.queued > 0) return;
-  if (!c.rhythm.gap_open) {
-    c.rhythm.open_gap(std::min(clock, std::max(c.work.busy_until, c.work.unseen_until)));
-    c.work.waiting_since = c.work.unseen_until = 0;
-    dispatch_wanted = true;
-  }
-  const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
-  c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
-  if (clock >= c.settled_until) {
-    roster.retire(c);
-    if (c.standing.credit_us > 0) telling.window(c, bypass);
-    windows_dirty = dispatch_wanted = true;
-    seat.window(c, &Policy::client_idle);
-  }
-}
-
-// Before settle_at it is enough to look at the client that the event is of.
-void Scheduler::State::settle_all(Client* own) {
-  if (clock < settle_at) {
-    if (own != nullptr) settle(*own);
-    return;
-  }
-  settle_at = kNever;
-  for (size_t i = roster.active().size(); i-- > 0;) {
-    Client& c = *roster.active()[i];
-    if ((own != nullptr && &c == own) || clock >= c.settled_until) {
-      settle(c);
-    } else {
-      settle_at = std::min(settle_at, c.settled_until);
-    }
   }
 }
 
@@ -296,19 +197,19 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_withdrawn(*c, e);
         break;
       case EventKind::kWaiting:
-        s.on_waiting(*c, e.at);
+        s.progress.waits(*c, e.at);
         break;
       case EventKind::kCompleted:
-        s.on_completed(*c, e);
+        s.witness.completed(*c, e);
         break;
       case EventKind::kUnobserved:
-        s.on_unobserved(*c, e);
+        s.witness.unobserved(*c, e);
         break;
       case EventKind::kObserved:
-        s.on_observed(*c, e);
+        s.witness.observed(*c, e);
         break;
       case EventKind::kRow:
-        s.on_row(*c, e);
+        s.witness.row(*c, e);
         break;
       case EventKind::kTerms:
         s.on_terms(*c, e.terms);
@@ -321,7 +222,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         break;
     }
   }
-  s.settle_all(c);
+  s.progress.settle_all(c);
   s.seat.tick();
   s.revoke_credits();
   if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
@@ -348,7 +249,7 @@ void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::mov
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = std::min(s.roster.active().empty() ? kNever : s.settle_at, s.lent_until);
+  TimeNs at = std::min(s.progress.deadline(), s.lent_until);
   for (size_t i = 0; s.credit_out && i < s.roster.active().size(); ++i) {
     if (s.roster.active()[i]->standing.credit_us > 0)
       at = std::min(at, s.credit_deadline(*s.roster.active()[i]));

@@ -1,4 +1,4 @@
-// What the Scheduler keeps; shared by scheduler.cc (events) and dispatch.cc (policies and grants).
+// What the Scheduler keeps; shared by scheduler.cc (events) and admission.cc (windows and grants).
 #pragma once
 
 #include <memory>
@@ -16,19 +16,15 @@
 #include "daemon/core/roster.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/core/stalls.h"
+#include "daemon/core/witness.h"
 
 namespace heddle::core {
-
-// How it is known that work is done: by its predicted end alone; by evidence that came later; or by
-// evidence that says when, too.
-enum class Seen : uint8_t { kNot, kDone, kWhen };
 
 struct Scheduler::State final : Situation {
   explicit State(const Config& c);
   ~State();
 
   Roster roster;
-  TimeNs settle_at = 0;     // none of them needs settling before, unless told something
   bool credit_out = false;  // some of them may have credit
   BusyTime busy_time;
   GpuTime gpu_time;
@@ -46,6 +42,8 @@ struct Scheduler::State final : Situation {
   Scene scene() { return {*this, roster, asks, promises, learning, bounds, places, busy_time}; }
   Seat seat{scene(), telling};
   KernelSizes sizes{*this, roster, learning, seat};
+  Progress progress{scene(), gpu_time, telling, seat};
+  Witness witness{*this, learning, bounds, seat, sizes, progress};
   std::unique_ptr<Shadow> shadow;         // a candidate beside the policy; then it has the seat
   TimeNs starve_at = 0;                   // nobody waits for too long before
   TimeNs lent_until = kNever;             // no lent window ends before
@@ -62,32 +60,11 @@ struct Scheduler::State final : Situation {
   void on_asked(Client&, const Event&);
   void on_withdrawn(Client&, const Event&);
   bool reconcile(Client&, const LaunchBody&);
-  void on_waiting(Client&, TimeNs at);
   void advance(TimeNs to);  // time passes
   void note_busy();
-  void touch(Client&, TimeNs at);  // the client has work: its gap ends, it is active
-  void add_work(Client&, const Work&);
-  void settle(Client&);  // opens gaps and retires clients as time passes
-  void settle_idle(Client&);
-  void settle_all(Client* own);
-
-  // ---- completion.cc ----
-  void on_completed(Client&, const Event&);
-  void finish(Client&, const Work&, TimeNs at, float measured_us, Seen seen);
-
-  // ---- untold.cc ----
-  void on_unobserved(Client&, const Event&);
-  void on_observed(Client&, const Event&);
-  void on_row(Client&, const Event&);
-  void count_untold(Client&, uint64_t launches);
-
   // ---- checks.cc ----
   void check() const;
   void check_waiting() const;
-
-  void charge(Client& c, double us) {
-    gpu_time.charge(c.gpu_time, us, c.work.outstanding.predicted_us());
-  }
 
   // ---- credit.cc ----
   double give_credit(Client&, Granted&, double us);
@@ -95,7 +72,7 @@ struct Scheduler::State final : Situation {
   void revoke_credits();
   TimeNs credit_deadline(const Client&) const;
 
-  // ---- dispatch.cc ----
+  // ---- admission.cc ----
   void refresh_windows();
   uint32_t window_of(const Client&, const WindowChoice&) const;
   void send_window(Client&, uint32_t window_us, uint32_t free_streams);

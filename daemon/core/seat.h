@@ -14,7 +14,11 @@ namespace heddle::core {
 class Seat {
  public:
   Seat(const Scene& scene, const Telling& telling)
-      : now_(scene.now), roster_(scene.roster), asks_(scene.asks), telling_(telling), orders_(scene) {}
+      : now_(scene.now),
+        roster_(scene.roster),
+        asks_(scene.asks),
+        telling_(telling),
+        orders_(scene) {}
 
   Policy* policy() const { return policy_; }  // nullptr: the built-in
   // Another one with every change of the policy.

@@ -63,8 +63,7 @@ void Scheduler::State::send_window(Client& c, uint32_t window_us, uint32_t free_
   c.standing.window_sent_at = clock;
   c.standing.window_us = window_us;
   c.standing.free_streams = free_streams;
-  c.at_work = c.busy(clock);
-  c.settled_until = settle_at = 0;
+  progress.unsettle(c);
   telling.window(c, bypass);
   // Whoever waits under an opened window would wait for nothing.
   if (window_us != kWindowGated) dispatch_wanted = true;
@@ -125,8 +124,8 @@ bool Scheduler::State::grant(LaunchId id, Decider decider, const DispatchVerdict
   c.predict(work);
   c.rhythm.gap_open = false;
   work.stream = w.stream;
-  add_work(c, work);
-  settle(c);
+  progress.add_work(c, work);
+  progress.settle(c);
   Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
   d.credit_us = static_cast<uint32_t>(give_credit(c, granted, verdict.credit_us));
   telling.grant(d);
