@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "daemon/core/shadow_state.h"
+#include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
 namespace {
@@ -52,9 +52,7 @@ void Scheduler::State::on_attached(const Event& e) {
 }
 
 void Scheduler::State::on_detached(Client& c) {
-  for (const uint32_t slot : c.asking.by_thread) {
-    if (slot != kNoAsk) release(slot);
-  }
+  admission.forget(c);
   seat.exit(c);
   gpu_time.set_resident(c.gpu_time, false);
   promises.forget(c);
@@ -78,7 +76,7 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
   // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
   if (b.admission == Admission::kSelfCapturing || !launch) return;
-  if (b.ask_seq != 0 && reconcile(c, b)) return;
+  if (b.ask_seq != 0 && admission.went(c, b)) return;
   progress.touch(c, e.at);
   // Between two records the window moved on: the launch is late, and in flight all the same.
   if (b.epoch != c.standing.epoch &&
@@ -93,52 +91,13 @@ void Scheduler::State::on_posted(Client& c, const Event& e) {
   work.kind = b.kind;
   sizes.ask_about(c, b.kernel);
   work.sm_set = c.set_of(b.kernel);
-  if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
+  if (b.admission == Admission::kCredit) credit.use(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
   c.predict(work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   progress.add_work(c, work);
   if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
-}
-
-// A launch that asked and then went by itself. True if the grant crossed it: then its work is
-// accounted already.
-bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
-  if (const uint32_t slot = asks.find(c, b); slot != kNoAsk) {
-    ++stats.withdrawn;
-    release(slot);
-    return false;
-  }
-  return b.thread < c.standing.by_thread.size() &&
-         c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
-}
-
-void Scheduler::State::on_asked(Client& c, const Event& e) {
-  const LaunchBody& b = e.launch;
-  if (asks.waits(c, b.thread)) {  // a thread has one ask at a time
-    ++stats.rejected;
-    return;
-  }
-  ++stats.asked;
-  progress.touch(c, e.at);
-  const uint32_t slot = asks.add(c, b, e.at);
-  starve_at = std::min(starve_at, e.at + starve_ns());
-  sizes.ask_about(c, b.kernel);
-  asks[slot].by_credit_us = c.standing.end_credit(b.thread);
-  asks.take_turn(slot);
-  enqueue(slot);
-  dispatch_wanted = true;
-}
-
-void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
-  if (const uint32_t slot = asks.find(c, e.launch); slot != kNoAsk) {
-    ++stats.withdrawn;
-    release(slot);
-  } else {  // granted in the meantime: its work is in flight already
-    if (e.launch.admission != Admission::kAsk) ++stats.crossed;
-    if (e.launch.unmovable) c.work.outstanding.stayed(e.launch.stream, e.launch.stream_seq);
-  }
 }
 
 void Scheduler::State::advance(TimeNs to) {
@@ -191,10 +150,10 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_posted(*c, e);
         break;
       case EventKind::kAsked:
-        s.on_asked(*c, e);
+        s.admission.asked(*c, e);
         break;
       case EventKind::kWithdrawn:
-        s.on_withdrawn(*c, e);
+        s.admission.withdrawn(*c, e.launch);
         break;
       case EventKind::kWaiting:
         s.progress.waits(*c, e.at);
@@ -224,13 +183,8 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   }
   s.progress.settle_all(c);
   s.seat.tick();
-  s.revoke_credits();
-  if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
-  if (s.asks.count() > 0) {
-    if (s.clock >= s.starve_at) s.starve();
-    if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
-  }
-  s.dispatch_wanted = false;
+  s.credit.revoke();
+  s.admission.settle();
   s.note_busy();
   const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
   if (thorough || s.stats.events % kCheckEvery == 0) s.check();
@@ -249,13 +203,8 @@ void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::mov
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = std::min(s.progress.deadline(), s.lent_until);
-  for (size_t i = 0; s.credit_out && i < s.roster.active().size(); ++i) {
-    if (s.roster.active()[i]->standing.credit_us > 0)
-      at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
-  }
-  if (s.asks.count() > 0) at = std::min(at, s.retry_at);
-  return std::min(at, s.seat.tick_deadline());
+  return std::min({s.progress.deadline(), s.windows.deadline(), s.credit.deadline(),
+                   s.admission.deadline(), s.seat.tick_deadline()});
 }
 
 const LastWords& Scheduler::last_words() const { return state_->seat.last_words(); }
@@ -271,6 +220,120 @@ bool Scheduler::hears_launches() const {
 bool Scheduler::full(ClientId id) const {
   const Client* c = state_->roster.find(id);
   return c != nullptr && c->known.full;
+}
+
+bool Scheduler::start_policy(Policy& next, TimeNs now) {
+  State& s = *state_;
+  s.advance(now);
+  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.seat.policy();
+  return s.seat.start(next, live);
+}
+
+std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
+  ok = next == nullptr || start_policy(*next, now);
+  if (ok) return adopt_policy(next, now);
+  state_->telling.begin();
+  return state_->telling.decisions();
+}
+
+std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  end_shadow("another policy became the live one");
+  s.advance(now);
+  s.seat.adopt(next);
+  s.told.forget_policy();
+  for (const ClientId id : s.roster.ids()) s.roster.find(id)->bound.added_us_max = 0;
+  // It may be lost to its faults in the middle: then nobody has a window of it any more.
+  for (const ClientId id : s.roster.ids()) {
+    s.seat.window(*s.roster.find(id), &Policy::client_init);
+  }
+  s.admission.ask_again_all();
+  s.admission.reconsider();
+  s.check();
+  return s.telling.decisions();
+}
+
+std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.bypass = on;
+  if (!on) s.kernels_dirty = true;  // nobody was asked about those that came meanwhile
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.config.alone = alone;
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+void Scheduler::set_sm_total(SmCount sm_total) {
+  State& s = *state_;
+  s.config.sm_total = sm_total;
+  for (const auto& [id, c] : s.roster.all()) {
+    for (Kernel& k : c->known.kernels) {
+      k.waves =
+          k.waves_on(!c->place.sm_set.empty() ? c->place.groups.sms_of(c->place.sm_set) : sm_total);
+    }
+  }
+}
+
+std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.config.mps = mps;
+  s.config.switch_us = switch_us;
+  // A window carries the launch priority, which the mode decides as well.
+  for (const ClientId id : s.roster.ids()) {
+    Client& c = *s.roster.find(id);
+    c.standing.window_sent = false;
+    c.bound.added_us_max = 0;  // the bound is another
+    c.bound.last = {};
+  }
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+bool Scheduler::begin_shadow(Policy& candidate, const ShadowLimits& limits, TimeNs now) {
+  end_shadow("another candidate took its place");
+  State& s = *state_;
+  s.advance(now);
+  s.shadow = std::make_unique<Shadow>(s.scene(), s.windows, s.admission, s.seat.policy(), candidate,
+                                      limits);
+  if (s.shadow->over()) {
+    s.shadow.reset();
+    return false;
+  }
+  s.seat.put(s.shadow.get());
+  s.admission.set_shadow(s.shadow.get());
+  return true;
+}
+
+std::optional<ShadowReport> Scheduler::shadow() const {
+  if (state_->shadow == nullptr) return std::nullopt;
+  return state_->shadow->report();
+}
+
+bool Scheduler::shadow_is_over() const {
+  return state_->shadow != nullptr && state_->shadow->over();
+}
+
+std::optional<ShadowReport> Scheduler::end_shadow(const std::string& why) {
+  State& s = *state_;
+  if (s.shadow == nullptr) return std::nullopt;
+  s.shadow->end(why, false);
+  ShadowReport report = s.shadow->report();
+  if (s.seat.policy() == s.shadow.get()) s.seat.put(s.shadow->live());
+  s.admission.set_shadow(nullptr);
+  s.shadow.reset();
+  return report;
 }
 
 }  // namespace heddle::core

@@ -224,7 +224,6 @@ class Scheduler {
 
  private:
   struct State;
-  struct Shadow;
   std::unique_ptr<State> state_;
 };
 

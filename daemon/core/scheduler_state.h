@@ -1,21 +1,12 @@
-// What the Scheduler keeps; shared by scheduler.cc (events) and admission.cc (windows and grants).
+// What the Scheduler keeps: its owners, in the order in which they need each other.
 #pragma once
 
 #include <memory>
 #include <span>
 
-#include "daemon/core/asks.h"
-#include "daemon/core/bounds.h"
-#include "daemon/core/builtin.h"
-#include "daemon/core/check.h"
-#include "daemon/core/client/client.h"
-#include "daemon/core/explaining.h"
-#include "daemon/core/kernel_sizes.h"
-#include "daemon/core/learning.h"
-#include "daemon/core/places.h"
-#include "daemon/core/roster.h"
+#include "daemon/core/admitting.h"
 #include "daemon/core/scheduler.h"
-#include "daemon/core/stalls.h"
+#include "daemon/core/shadow_state.h"
 #include "daemon/core/witness.h"
 
 namespace heddle::core {
@@ -25,7 +16,6 @@ struct Scheduler::State final : Situation {
   ~State();
 
   Roster roster;
-  bool credit_out = false;  // some of them may have credit
   BusyTime busy_time;
   GpuTime gpu_time;
   Promises promises{*this, roster, gpu_time};
@@ -44,11 +34,10 @@ struct Scheduler::State final : Situation {
   KernelSizes sizes{*this, roster, learning, seat};
   Progress progress{scene(), gpu_time, telling, seat};
   Witness witness{*this, learning, bounds, seat, sizes, progress};
-  std::unique_ptr<Shadow> shadow;         // a candidate beside the policy; then it has the seat
-  TimeNs starve_at = 0;                   // nobody waits for too long before
-  TimeNs lent_until = kNever;             // no lent window ends before
-  int highest_attached = kPriorityCount;  // as the windows were last refreshed
-  TimeNs retry_at = 0;  // next dispatch while launches wait and the policy said IDLE
+  Windows windows{*this, roster, places, telling, sizes, progress};
+  Credit credit{*this, roster, asks, promises, telling};
+  Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
+  std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat
 
   // ---- scheduler.cc ----
   void on_attached(const Event&);
@@ -57,34 +46,11 @@ struct Scheduler::State final : Situation {
   void set_terms(Client&, const TermsBody&);
   void on_kernel(Client&, const KernelBody&);
   void on_posted(Client&, const Event&);
-  void on_asked(Client&, const Event&);
-  void on_withdrawn(Client&, const Event&);
-  bool reconcile(Client&, const LaunchBody&);
   void advance(TimeNs to);  // time passes
   void note_busy();
   // ---- checks.cc ----
   void check() const;
   void check_waiting() const;
-
-  // ---- credit.cc ----
-  double give_credit(Client&, Granted&, double us);
-  void use_credit(Client&, uint16_t thread, Work&);
-  void revoke_credits();
-  TimeNs credit_deadline(const Client&) const;
-
-  // ---- admission.cc ----
-  void refresh_windows();
-  uint32_t window_of(const Client&, const WindowChoice&) const;
-  void send_window(Client&, uint32_t window_us, uint32_t free_streams);
-  void enqueue(uint32_t slot);
-  void dispatch();
-  bool dispatch_once();
-  // `world`: of a candidate; nullptr: this one.
-  LaunchId pick_builtin(bool unplaced_only, const Shadow* world = nullptr) const;
-  bool grant(LaunchId, Decider, const DispatchVerdict&);
-  void release(uint32_t slot);  // frees a waiting slot
-  void starve();
-  TimeNs starve_ns() const;
 };
 
 }  // namespace heddle::core

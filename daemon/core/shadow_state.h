@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/scheduler_state.h"
+#include "daemon/core/admitting.h"
 #include "daemon/core/shadow.h"
 
 namespace heddle::core {
 
-struct Scheduler::Shadow final : Policy, Sight {
+class Shadow final : public Policy, public Sight {
+ public:
   // `live`: nullptr for the built-in.
-  Shadow(State& state, Policy* live, Policy& candidate, const ShadowLimits& limits);
+  Shadow(const Scene& scene, const Windows& windows, const Admitting& admission, Policy* live,
+         Policy& candidate, const ShadowLimits& limits);
 
   Policy* live() const { return live_; }
   bool over() const { return !ended_.empty(); }
@@ -66,8 +68,8 @@ struct Scheduler::Shadow final : Policy, Sight {
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
-  bool set_launch_priority(ClientId id, int) override { return s_.roster.find(id) != nullptr; }
-  bool resize(ClientId id) override { return s_.roster.find(id) != nullptr; }
+  bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
+  bool resize(ClientId id) override { return roster_.find(id) != nullptr; }
 
  private:
   static constexpr int kInARow = 8;           // launches that the candidate lets go at one event
@@ -99,7 +101,8 @@ struct Scheduler::Shadow final : Policy, Sight {
   double in_flight_us(const Client* of) const;
   ShadowCounts& counts_of(const Client& c);
 
-  State& s_;
+  const Windows& windows_;
+  const Admitting& admission_;
   Policy* const live_;
   Policy& candidate_;
   const ShadowLimits limits_;

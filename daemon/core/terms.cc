@@ -31,12 +31,7 @@ void Scheduler::State::on_terms(Client& c, const TermsBody& terms) {
   c.standing.forget_policy();
   seat.window(c, &Policy::client_init);
   if (c.active) seat.window(c, &Policy::client_active);
-  for (uint32_t slot = 0; slot < asks.slots(); ++slot) {
-    Waiting& w = asks[slot];
-    if (w.client != &c) continue;
-    seat.orders().queues().remove(asks.id_of(slot), w.queue);
-    enqueue(slot);
-  }
+  admission.ask_again(c);
 }
 
 }  // namespace heddle::core
