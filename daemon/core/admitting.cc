@@ -18,6 +18,36 @@ constexpr double kStarvationShare = 0.95;
 
 }  // namespace
 
+void Admitting::posted(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  ++now_.stats.posted;
+  const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
+  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
+  if (b.admission == Admission::kSelfCapturing || !launch) return;
+  if (b.ask_seq != 0 && went(c, b)) return;
+  progress_.touch(c, e.at);
+  // Between two records the window moved on: the launch is late, and in flight all the same.
+  if (b.epoch != c.standing.epoch &&
+      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
+       b.admission == Admission::kCredit)) {
+    ++now_.stats.late;
+  }
+  Work work;
+  work.seq = b.stream_seq;
+  work.posted_at = e.at;
+  work.kernel = b.kernel;
+  work.kind = b.kind;
+  sizes_.ask_about(c, b.kernel);
+  work.sm_set = c.set_of(b.kernel);
+  if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
+  if (b.unmovable) work.sm_set = {};
+  c.predict(work);
+  if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
+  work.stream = b.stream;
+  progress_.add_work(c, work);
+  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
+}
+
 void Admitting::asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
   if (asks_.waits(c, b.thread)) {  // a thread has one ask at a time

@@ -29,11 +29,10 @@ class Admitting {
         windows_(windows),
         credit_(credit) {}
 
+  // A launch is on its way without a grant of this step: by a window, by credit, or by itself.
+  void posted(Client& client, const Event& event);
   void asked(Client& client, const Event& event);
   void withdrawn(Client& client, const LaunchBody& launch);
-  // A launch that asked and then went by itself. True if the grant crossed it: then its work is
-  // accounted already.
-  bool went(const Client& client, const LaunchBody& launch);
   void forget(const Client& client);  // it leaves
   // All that the client waits for, or everybody, meets the policy as if it asked now.
   void ask_again(const Client& client);
@@ -52,6 +51,9 @@ class Admitting {
   void set_shadow(Shadow* shadow) { shadow_ = shadow; }
 
  private:
+  // A launch that asked and then went by itself. True if the grant crossed it: then its work is
+  // accounted already.
+  bool went(const Client& client, const LaunchBody& launch);
   void enqueue(uint32_t slot);
   void release(uint32_t slot);
   void refresh_windows();

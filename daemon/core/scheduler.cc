@@ -2,9 +2,6 @@
 #include "daemon/core/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "daemon/core/scheduler_state.h"
@@ -15,51 +12,10 @@ namespace {
 constexpr uint32_t kKernelIndexMax = 1 << 16;
 constexpr uint64_t kCheckEvery = 1024;  // events
 
-template <size_t N>
-std::string text(const char (&chars)[N]) {
-  return std::string(chars, strnlen(chars, N));
-}
-
 }  // namespace
 
 Scheduler::State::State(const Config& c) : Situation(c) {}
 Scheduler::State::~State() = default;
-
-void Scheduler::State::on_attached(const Event& e) {
-  if (e.attached.priority >= kPriorityCount || e.client == 0 || roster.find(e.client) != nullptr) {
-    ++stats.rejected;
-    return;
-  }
-  auto owned = std::make_unique<Client>();
-  Client& c = *owned;
-  c.id = e.client;
-  c.who.task = e.attached.task;
-  c.who.name = text(e.attached.name);
-  c.who.label = text(e.attached.label);
-  c.who.pid = e.attached.pid;
-  c.who.uid = e.attached.uid;
-  learning.attach(c, e.attached.profile_runs);
-  const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
-  c.rule.fail_closed = e.attached.fail_closed;
-  c.place.groups = e.attached.groups;
-  c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
-  c.place.sm_set = e.attached.sm_set;
-  roster.add(std::move(owned));
-  places.give_family(c, seat.family());
-  seat.window(c, &Policy::client_init);
-  windows_dirty = dispatch_wanted = true;
-}
-
-void Scheduler::State::on_detached(Client& c) {
-  admission.forget(c);
-  seat.exit(c);
-  gpu_time.set_resident(c.gpu_time, false);
-  promises.forget(c);
-  learning.detach(c);
-  roster.remove(c);
-  windows_dirty = dispatch_wanted = true;
-}
 
 void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   if (body.index >= kKernelIndexMax) {
@@ -68,36 +24,6 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   }
   learning.meet(c, body, promises);
   sizes.ask_anew(c, body.index);
-}
-
-void Scheduler::State::on_posted(Client& c, const Event& e) {
-  const LaunchBody& b = e.launch;
-  ++stats.posted;
-  const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
-  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
-  if (b.admission == Admission::kSelfCapturing || !launch) return;
-  if (b.ask_seq != 0 && admission.went(c, b)) return;
-  progress.touch(c, e.at);
-  // Between two records the window moved on: the launch is late, and in flight all the same.
-  if (b.epoch != c.standing.epoch &&
-      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
-       b.admission == Admission::kCredit)) {
-    ++stats.late;
-  }
-  Work work;
-  work.seq = b.stream_seq;
-  work.posted_at = e.at;
-  work.kernel = b.kernel;
-  work.kind = b.kind;
-  sizes.ask_about(c, b.kernel);
-  work.sm_set = c.set_of(b.kernel);
-  if (b.admission == Admission::kCredit) credit.use(c, b.thread, work);
-  if (b.unmovable) work.sm_set = {};
-  c.predict(work);
-  if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
-  work.stream = b.stream;
-  progress.add_work(c, work);
-  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
 }
 
 void Scheduler::State::advance(TimeNs to) {
@@ -133,11 +59,11 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   if (e.version != kEventVersion || !has_client) {
     ++s.stats.rejected;
   } else if (e.kind == EventKind::kAttached) {
-    s.on_attached(e);
+    s.members.attached(e);
   } else {
     switch (e.kind) {
       case EventKind::kDetached:
-        s.on_detached(*c);
+        s.members.detached(*c);
         c = nullptr;
         break;
       case EventKind::kKernel:
@@ -147,7 +73,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.learning.profile(*c, e.profile, s.promises);
         break;
       case EventKind::kPosted:
-        s.on_posted(*c, e);
+        s.admission.posted(*c, e);
         break;
       case EventKind::kAsked:
         s.admission.asked(*c, e);
@@ -171,7 +97,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.witness.row(*c, e);
         break;
       case EventKind::kTerms:
-        s.on_terms(*c, e.terms);
+        s.members.terms(*c, e.terms);
         break;
       case EventKind::kStreamEnd:
         c->work.undated.forget(e.done.stream);
@@ -207,8 +133,8 @@ TimeNs Scheduler::next_deadline() const {
                    s.admission.deadline(), s.seat.tick_deadline()});
 }
 
-const LastWords& Scheduler::last_words() const { return state_->seat.last_words(); }
 bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
+Scheduler::View Scheduler::view() const { return View(*state_); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->asks.count(); }
@@ -217,9 +143,11 @@ bool Scheduler::hears_launches() const {
   const Seat& seat = state_->seat;
   return seat.hears(&Policy::hears_running) || seat.hears(&Policy::hears_stopping);
 }
-bool Scheduler::full(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr && c->known.full;
+TaskProfile Scheduler::take_profile(ClientId id) {
+  Client* c = state_->roster.find(id);
+  if (c == nullptr || !c->known.profile_grown) return {};
+  c->known.profile_grown = false;
+  return state_->learning.profile_of(*c, true);
 }
 
 bool Scheduler::start_policy(Policy& next, TimeNs now) {

@@ -4,7 +4,8 @@
 #include <memory>
 #include <span>
 
-#include "daemon/core/admitting.h"
+#include "daemon/core/checks.h"
+#include "daemon/core/members.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/core/shadow_state.h"
 #include "daemon/core/witness.h"
@@ -37,20 +38,13 @@ struct Scheduler::State final : Situation {
   Windows windows{*this, roster, places, telling, sizes, progress};
   Credit credit{*this, roster, asks, promises, telling};
   Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
+  Members members{scene(), gpu_time, seat, admission};
   std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat
 
-  // ---- scheduler.cc ----
-  void on_attached(const Event&);
-  void on_detached(Client&);
-  void on_terms(Client&, const TermsBody&);
-  void set_terms(Client&, const TermsBody&);
   void on_kernel(Client&, const KernelBody&);
-  void on_posted(Client&, const Event&);
   void advance(TimeNs to);  // time passes
   void note_busy();
-  // ---- checks.cc ----
-  void check() const;
-  void check_waiting() const;
+  void check() const { core::check(*this, roster, gpu_time, asks, seat.orders().queues().all()); }
 };
 
 }  // namespace heddle::core

@@ -78,19 +78,20 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
                                s.policy_faults,
                                s.gaps_filled,
                                s.bound_violations,
-                               core.stalls().policy,
-                               core.stalls().client,
-                               core.stalls().gpu,
-                               static_cast<uint64_t>(core.last_stall().at),
+                               core.view().stalls().policy,
+                               core.view().stalls().client,
+                               core.view().stalls().gpu,
+                               static_cast<uint64_t>(core.view().last_stall().at),
                                static_cast<uint64_t>(core.next_deadline()),
                                uint64_t{core.waiting()},
-                               core.runs_above().count}) {
+                               core.view().runs_above().count}) {
     tell(count);
   }
-  tell(core.runs_above().took_us);
-  for (const ClientStatus& c : core.clients()) {
+  tell(core.view().runs_above().took_us);
+  for (const ClientStatus& c : core.view().clients()) {
     const ClientView& v = c.view;
-    tell(v.id * 16 + v.active * 8 + v.profiled * 4 + core.sized(v.id) * 2 + core.full(v.id));
+    tell(v.id * 16 + v.active * 8 + v.profiled * 4 + core.view().sized(v.id) * 2 +
+         core.view().full(v.id));
     for (const uint64_t count : {c.launches, c.granted, c.gaps_filled, c.gaps_exceeded,
                                  uint64_t{c.kernels}, uint64_t{c.runs}, uint64_t{v.queued},
                                  uint64_t{v.window_us}, c.promise.blocks, c.promise.broken}) {
@@ -101,12 +102,12 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
       tell(us);
     }
     tell(c.waits.sum_us());
-    const Outlook o = core.outlook(v.id, now, 0);
+    const Outlook o = core.view().outlook(v.id, now, 0);
     for (const double us : {o.gap_us, o.duration_us, static_cast<double>(o.queue_end),
                             static_cast<double>(o.idle_since)}) {
       tell(us);
     }
-    const Explanation e = core.explain(v.id);
+    const Explanation e = core.view().explain(v.id);
     for (const auto* waits : {&e.now, &e.past}) {
       for (const WaitTold& w : *waits) {
         tell(w.waited_us);
@@ -116,7 +117,7 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
         }
       }
     }
-    for (const KernelProfile& k : core.profile(v.id).kernels) {
+    for (const KernelProfile& k : core.view().profile(v.id).kernels) {
       tell(double{k.duration.mean_us} + double{k.gap_synchronized.p50_us});
       tell(uint64_t{k.duration.count} * 1000 + k.after.size());
     }
