@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "daemon/core/shadow_state.h"
+#include "daemon/core/trial.h"
 
 namespace heddle::core {
 namespace {
@@ -128,7 +128,7 @@ void Admitting::release(uint32_t slot) {
   Waiting& w = asks_[slot];
   seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
   HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->asking.queued > 0 && asks_.count() > 0);
-  if (shadow_ != nullptr) shadow_->forget(slot);
+  if (trial_ != nullptr) trial_->forget(slot);
   asks_.release(slot);
 }
 
@@ -142,7 +142,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
     told_.granted(c, w, decider,
                   by_policy ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0});
   }
-  if (shadow_ != nullptr) shadow_->granted(slot, decider);
+  if (trial_ != nullptr) trial_->granted(slot, decider);
   release(slot);
   Decision d = telling_.make(DecisionKind::kGrant, c);
   d.decider = decider;
@@ -181,7 +181,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   return true;
 }
 
-LaunchId Admitting::pick_builtin(bool unplaced_only, const Shadow* world) const {
+LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) const {
   const auto turn = [](const Waiting& w) {
     return std::tuple(w.client->rule.priority, w.turn_us, w.arrival);
   };

@@ -10,7 +10,8 @@
 
 namespace heddle::core {
 
-class Shadow;
+class Candidate;
+class Trial;
 
 class Admitting {
  public:
@@ -46,9 +47,9 @@ class Admitting {
   // The built-in's choice: the most important client that nobody above holds up; equals by turns,
   // and as each may have one launch on the GPU, in equal numbers where all of them wait. 0: none.
   // `world`: of a candidate; nullptr: this one.
-  LaunchId pick_builtin(bool unplaced_only, const Shadow* world = nullptr) const;
+  LaunchId pick_builtin(bool unplaced_only, const Candidate* world = nullptr) const;
   // Hears of asks that end; nullptr: there is none.
-  void set_shadow(Shadow* shadow) { shadow_ = shadow; }
+  void set_trial(Trial* trial) { trial_ = trial; }
 
  private:
   // A launch that asked and then went by itself. True if the grant crossed it: then its work is
@@ -75,7 +76,7 @@ class Admitting {
   Progress& progress_;
   Windows& windows_;
   Credit& credit_;
-  Shadow* shadow_ = nullptr;
+  Trial* trial_ = nullptr;
   TimeNs starve_at_ = 0;  // nobody waits for too long before
   TimeNs retry_at_ = 0;   // next dispatch while launches wait and the policy said IDLE
 };

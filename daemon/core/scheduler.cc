@@ -235,31 +235,31 @@ bool Scheduler::begin_shadow(Policy& candidate, const ShadowLimits& limits, Time
   s.advance(now);
   s.shadow = std::make_unique<Shadow>(s.scene(), s.windows, s.admission, s.seat.policy(), candidate,
                                       limits);
-  if (s.shadow->over()) {
+  if (s.shadow->trial().over()) {
     s.shadow.reset();
     return false;
   }
   s.seat.put(s.shadow.get());
-  s.admission.set_shadow(s.shadow.get());
+  s.admission.set_trial(&s.shadow->trial());
   return true;
 }
 
 std::optional<ShadowReport> Scheduler::shadow() const {
   if (state_->shadow == nullptr) return std::nullopt;
-  return state_->shadow->report();
+  return state_->shadow->trial().report();
 }
 
 bool Scheduler::shadow_is_over() const {
-  return state_->shadow != nullptr && state_->shadow->over();
+  return state_->shadow != nullptr && state_->shadow->trial().over();
 }
 
 std::optional<ShadowReport> Scheduler::end_shadow(const std::string& why) {
   State& s = *state_;
   if (s.shadow == nullptr) return std::nullopt;
-  s.shadow->end(why, false);
-  ShadowReport report = s.shadow->report();
+  s.shadow->trial().end(why, false);
+  ShadowReport report = s.shadow->trial().report();
   if (s.seat.policy() == s.shadow.get()) s.seat.put(s.shadow->live());
-  s.admission.set_shadow(nullptr);
+  s.admission.set_trial(nullptr);
   s.shadow.reset();
   return report;
 }

@@ -23,7 +23,6 @@ struct Scheduler::State final : Situation {
   Telling telling{*this};
   Bounds bounds{*this, roster};
   Learning learning{*this, roster, telling};
-  bool stepping = false;  // within step()
 
   Asks asks;
   Places places{*this, roster};

@@ -1,5 +1,5 @@
 // What a policy may read of the core, put together from those who own it. Its orders are not here:
-// the live policy's are done (orders.h), a candidate's are kept apart (shadow_state.h).
+// the live policy's are done (orders.h), a candidate's are kept apart (candidate.h).
 #pragma once
 
 #include "daemon/core/asks.h"
