@@ -1,15 +1,7 @@
-// Credit: predicted time beyond a granted launch that its thread may launch without asking.
-//
-// It is for what is left of a gap while nobody else asks for it, as far as the promises above can
-// afford a launch of that length. It ends with its client's epoch,
-// which the shim compares before each launch: when anybody more important has work again, when what
-// is left of the gap would not hold it any more, when anybody waits, and with every change of the
-// window. What was launched by then is in flight, as any grant is.
+#include "daemon/core/credit.h"
+
 #include <algorithm>
 #include <cmath>
-#include <utility>
-
-#include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
 namespace {
@@ -19,23 +11,23 @@ constexpr double kSlackUs = 1;
 
 }  // namespace
 
-// Gives at most what the gap holds behind what its client has in flight; says how much, in whole
-// µs.
-double Scheduler::State::give_credit(Client& c, Granted& granted, double us) {
-  if (us <= 0 || c.standing.window_us != kWindowGated || asks.count() > 0 || busy(c.rule.priority))
+double Credit::give(Client& c, Granted& granted, double us) {
+  if (us <= 0 || c.standing.window_us != kWindowGated || asks_.count() > 0 ||
+      roster_.busy(c.rule.priority, now_.clock))
     return 0;
-  const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - clock));
-  us = std::floor(std::clamp(us, 0.0, std::max(0.0, gap_us(c.rule.priority) - before_us)));
-  if (!promises.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
+  const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
+  us = std::floor(std::clamp(
+      us, 0.0, std::max(0.0, roster_.gap_left_us(c.rule.priority, now_.clock) - before_us)));
+  if (!promises_.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
-  credit_out |= us > 0;
+  out_ |= us > 0;
   return us;
 }
 
-void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
+void Credit::use(Client& c, uint16_t thread, Work& work) {
   work.granted = true;
-  ++stats.credited;
+  ++now_.stats.credited;
   const Granted* granted = c.standing.use_credit(thread, c.predict_us(work.kernel));
   // A kernel of its own size keeps it.
   const Kernel* k = c.kernel(work.kernel);
@@ -43,29 +35,35 @@ void Scheduler::State::use_credit(Client& c, uint16_t thread, Work& work) {
   if (granted != nullptr && !sized) work.sm_set = granted->sm_set;
 }
 
-void Scheduler::State::revoke_credits() {
-  if (!credit_out) return;
-  credit_out = false;
-  for (Client* c : roster.active()) {
+void Credit::revoke() {
+  if (!out_) return;
+  out_ = false;
+  for (Client* c : roster_.active()) {
     if (c->standing.credit_us == 0) continue;
-    const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - clock));
-    const double left_us =
-        gap_us(c->rule.priority);  // a gap that is over holds nothing, however little
+    const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - now_.clock));
+    const double left_us = roster_.gap_left_us(
+        c->rule.priority, now_.clock);  // a gap that is over holds nothing, however little
     const bool fits = left_us > 0 && before_us + c->standing.credit_us <= left_us + kSlackUs;
-    if (fits && asks.count() == 0) {
-      credit_out = true;
+    if (fits && asks_.count() == 0) {
+      out_ = true;
       continue;
     }
-    telling.window(*c, bypass);
-    dispatch_wanted = true;
+    telling_.window(*c, now_.bypass);
+    now_.dispatch_wanted = true;
   }
 }
 
-// When it will not fit any more if its client launches nothing.
-TimeNs Scheduler::State::credit_deadline(const Client& c) const {
-  const double left_us = gap_us(c.rule.priority) - c.standing.credit_us;
-  if (left_us == kUnlimitedUs) return kNever;
-  return std::max(c.work.busy_until, clock + to_ns(left_us)) + to_ns(2 * kSlackUs);
+TimeNs Credit::deadline() const {
+  TimeNs at = kNever;
+  for (size_t i = 0; out_ && i < roster_.active().size(); ++i) {
+    const Client& c = *roster_.active()[i];
+    if (c.standing.credit_us == 0) continue;
+    const double left_us = roster_.gap_left_us(c.rule.priority, now_.clock) - c.standing.credit_us;
+    if (left_us == kUnlimitedUs) continue;
+    at = std::min(at,
+                  std::max(c.work.busy_until, now_.clock + to_ns(left_us)) + to_ns(2 * kSlackUs));
+  }
+  return at;
 }
 
 }  // namespace heddle::core

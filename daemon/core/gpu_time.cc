@@ -38,4 +38,13 @@ void GpuTime::charge(TimeShare& share, double us, double left_us) {
   unused_us_ = std::min(unused_us_ - others + left, kUnusedMaxUs);
 }
 
+double BusyTime::idle_us(int priority) const {
+  TimeNs idle = 0;
+  for (size_t p = static_cast<size_t>(std::clamp(priority, 0, kPriorityCount)); p < ns_.size();
+       ++p) {
+    idle += ns_[p];
+  }
+  return to_us(idle);
+}
+
 }  // namespace heddle::core

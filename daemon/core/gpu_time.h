@@ -4,7 +4,10 @@
 // a client's launches took is counted as far as its part goes.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "daemon/core/event.h"
 
 namespace heddle::core {
 
@@ -33,6 +36,18 @@ class GpuTime {
   double part_us_ = 0;      // a clock: of n clients that are resident, each has a part of 1/n
   double unused_us_ = 0;    // what was left of the parts of others
   uint32_t residents_ = 0;  // so many are
+};
+
+// How long each priority was the highest with work on the device.
+class BusyTime {
+ public:
+  void pass(TimeNs ns) { ns_[static_cast<size_t>(highest_)] += ns; }
+  void note(int highest) { highest_ = highest; }  // from now on; kPriorityCount: nobody has any
+  double idle_us(int priority) const;             // Gpu's
+
+ private:
+  std::array<TimeNs, kPriorityCount + 1> ns_{};  // last: nobody had any
+  int highest_ = kPriorityCount;
 };
 
 }  // namespace heddle::core

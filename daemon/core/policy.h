@@ -1,5 +1,6 @@
 // The seam between the scheduler core and whoever decides: the built-in default and Lua policies
-// implement Policy, the Scheduler implements Gpu. Hooks are sched_ext's (policies/REFERENCE.md).
+// implement Policy, the core implements Gpu (sight.h, orders.h). Hooks are sched_ext's
+// (policies/REFERENCE.md).
 //
 // A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
 // any handle. Nothing a policy returns can lose a launch: what it does not place, or places and
@@ -94,8 +95,8 @@ struct BudgetVerdict {
   Channel channel = Channel::kSlots;
 };
 
-// Mechanisms that a policy may use inside a hook. Implemented by the Scheduler.
-class Gpu {
+// What a policy may read inside a hook.
+class World {
  public:
   virtual TimeNs now() const = 0;
   virtual GpuView gpu() const = 0;
@@ -127,6 +128,13 @@ class Gpu {
   // What those at work leave of the channel, of its nominal peak.
   virtual double channel_left(Channel) const = 0;
 
+ protected:
+  ~World() = default;
+};
+
+// ... and its orders, few as they are. The live policy's are done, a candidate's are kept apart.
+class Gpu : public World {
+ public:
   // Queues of waiting launches, ascending key. Among equal keys clients of one priority take turns,
   // by their share of the GPU's time, and a client's launches go as they came. A launch is in one
   // queue at most; inserting it again moves it. Queues belong to the policy generation that made

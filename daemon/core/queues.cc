@@ -22,4 +22,28 @@ bool Queue::remove(LaunchId launch) {
   return true;
 }
 
+QueueId Queues::create(std::string_view name) {
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    if (queues_[i].name() == name) return static_cast<QueueId>(i);
+  }
+  queues_.emplace_back(name);
+  return static_cast<QueueId>(queues_.size() - 1);
+}
+
+bool Queues::insert(QueueId queue, int32_t& place, LaunchId launch, double key, double turn_us,
+                    uint64_t arrival, double predicted_us) {
+  if (queue >= queues_.size()) return false;
+  remove(launch, place);
+  place = static_cast<int32_t>(queue);
+  queues_[queue].insert(launch, key, turn_us, arrival, predicted_us);
+  return true;
+}
+
+void Queues::remove(LaunchId launch, int32_t& place) {
+  if (place >= 0 && static_cast<size_t>(place) < queues_.size()) {
+    queues_[static_cast<size_t>(place)].remove(launch);
+  }
+  place = -1;
+}
+
 }  // namespace heddle::core

@@ -5,6 +5,7 @@
 // before.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,31 @@ class Queue {
   };
   std::string name_;
   std::vector<Entry> entries_;
+};
+
+// All queues of one policy. `place` is where a launch is kept to be: the number of its queue, -1 if
+// it is in none.
+class Queues {
+ public:
+  QueueId create(std::string_view name);  // the same name gives the same queue
+  // False: there is no such queue. A launch that is in another is moved.
+  bool insert(QueueId queue, int32_t& place, LaunchId launch, double key, double turn_us,
+              uint64_t arrival, double predicted_us);
+  void remove(LaunchId launch, int32_t& place);
+  void clear() { queues_.clear(); }
+
+  LaunchId peek(QueueId queue, size_t place) const {
+    return queue < queues_.size() ? queues_[queue].peek(place) : 0;
+  }
+  template <class Ready>
+  LaunchId best_fit(QueueId queue, double us, Ready&& ready) const {
+    return queue < queues_.size() ? queues_[queue].best_fit(us, ready) : 0;
+  }
+  size_t size(QueueId queue) const { return queue < queues_.size() ? queues_[queue].size() : 0; }
+  std::span<const Queue> all() const { return queues_; }
+
+ private:
+  std::vector<Queue> queues_;
 };
 
 }  // namespace heddle::core

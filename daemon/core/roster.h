@@ -32,6 +32,12 @@ class Roster {
   int highest_attached() const;  // the same
   // One of those above is to be left alone, so that its runs alone are known.
   bool comparing(int priority, TimeNs now) const;
+  // One of those above has work on the device, or waits to launch some.
+  bool busy(int priority, TimeNs now) const;
+  // Gpu's gap_us.
+  double gap_left_us(int priority, TimeNs now) const {
+    return least_above(priority, now, &Client::gap_left_us);
+  }
   // The least of all active clients strictly above; unlimited where there is none.
   double least_above(int priority, TimeNs now, double (Client::*us)(TimeNs) const) const;
 

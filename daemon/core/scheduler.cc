@@ -2,12 +2,9 @@
 #include "daemon/core/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <utility>
 
-#include "daemon/core/shadow_state.h"
+#include "daemon/core/scheduler_state.h"
 
 namespace heddle::core {
 namespace {
@@ -15,53 +12,10 @@ namespace {
 constexpr uint32_t kKernelIndexMax = 1 << 16;
 constexpr uint64_t kCheckEvery = 1024;  // events
 
-template <size_t N>
-std::string text(const char (&chars)[N]) {
-  return std::string(chars, strnlen(chars, N));
-}
-
 }  // namespace
 
 Scheduler::State::State(const Config& c) : Situation(c) {}
 Scheduler::State::~State() = default;
-
-void Scheduler::State::on_attached(const Event& e) {
-  if (e.attached.priority >= kPriorityCount || e.client == 0 || roster.find(e.client) != nullptr) {
-    ++stats.rejected;
-    return;
-  }
-  auto owned = std::make_unique<Client>();
-  Client& c = *owned;
-  c.id = e.client;
-  c.who.task = e.attached.task;
-  c.who.name = text(e.attached.name);
-  c.who.label = text(e.attached.label);
-  c.who.pid = e.attached.pid;
-  c.who.uid = e.attached.uid;
-  learning.attach(c, e.attached.profile_runs);
-  const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
-  c.rule.fail_closed = e.attached.fail_closed;
-  c.place.groups = e.attached.groups;
-  c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
-  c.place.sm_set = e.attached.sm_set;
-  roster.add(std::move(owned));
-  places.give_family(c, policy != nullptr ? policy->family() : SmFamily{});
-  if (policy != nullptr) apply(c, policy->client_init(*this, c.id));
-  windows_dirty = dispatch_wanted = true;
-}
-
-void Scheduler::State::on_detached(Client& c) {
-  for (const uint32_t slot : c.asking.by_thread) {
-    if (slot != kNoAsk) release(slot);
-  }
-  if (policy != nullptr) faulted(policy->client_exit(*this, c.id));
-  gpu_time.set_resident(c.gpu_time, false);
-  promises.forget(c);
-  learning.detach(c);
-  roster.remove(c);
-  windows_dirty = dispatch_wanted = true;
-}
 
 void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
   if (body.index >= kKernelIndexMax) {
@@ -69,180 +23,12 @@ void Scheduler::State::on_kernel(Client& c, const KernelBody& body) {
     return;
   }
   learning.meet(c, body, promises);
-  ask_anew(c, body.index);
-}
-
-// The client has work: its gap ends. One that is still busy leaves none. A gap that the client
-// spent waiting for a grant is none of its own making, so it ends when it asks.
-void Scheduler::State::touch(Client& c, TimeNs at) {
-  if (clock >= c.settled_until) settle(c);
-  if (c.rhythm.gap_open) {
-    learning.gap_ended(c, at);
-    c.rhythm.gap_open = false;
-    bounds.gap_ended(c, at);
-  }
-  if (!c.active) {
-    roster.activate(c);
-    windows_dirty = true;
-    if (policy != nullptr) apply(c, policy->client_active(*this, c.id));
-  }
-}
-
-void Scheduler::State::add_work(Client& c, const Work& work) {
-  Work dropped;
-  if (c.work.outstanding.add(work, dropped)) finish(c, dropped, clock, 0, Seen::kNot);
-  c.work.follow(work);
-  c.run.launched(work.kernel, work.posted_at, work.predicted_us);
-  promises.charge(c, work);
-  c.rhythm.launched(work.kernel);
-  ++c.told.launches;
-  const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
-  if (k != nullptr) {
-    c.rhythm.context.launched(k->facts.id);
-    ++k->stats->launches;
-    if (!k->stats->duration.timed() && work.sm_set.empty() &&
-        c.work.untimed.size() < Outstanding::kWorkMax) {
-      c.work.untimed.push_back({work.kernel, work.predicted_us});
-    }
-  }
-  started(c, work);
-}
-
-void Scheduler::State::on_posted(Client& c, const Event& e) {
-  const LaunchBody& b = e.launch;
-  ++stats.posted;
-  const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
-  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
-  if (b.admission == Admission::kSelfCapturing || !launch) return;
-  if (b.ask_seq != 0 && reconcile(c, b)) return;
-  touch(c, e.at);
-  // Between two records the window moved on: the launch is late, and in flight all the same.
-  if (b.epoch != c.standing.epoch &&
-      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
-       b.admission == Admission::kCredit)) {
-    ++stats.late;
-  }
-  Work work;
-  work.seq = b.stream_seq;
-  work.posted_at = e.at;
-  work.kernel = b.kernel;
-  work.kind = b.kind;
-  ask_about(c, b.kernel);
-  work.sm_set = c.set_of(b.kernel);
-  if (b.admission == Admission::kCredit) use_credit(c, b.thread, work);
-  if (b.unmovable) work.sm_set = {};
-  c.predict(work);
-  if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
-  work.stream = b.stream;
-  add_work(c, work);
-  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
-}
-
-// A launch that asked and then went by itself. True if the grant crossed it: then its work is
-// accounted already.
-bool Scheduler::State::reconcile(Client& c, const LaunchBody& b) {
-  if (const uint32_t slot = asks.find(c, b); slot != kNoAsk) {
-    ++stats.withdrawn;
-    release(slot);
-    return false;
-  }
-  return b.thread < c.standing.by_thread.size() &&
-         c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
-}
-
-void Scheduler::State::on_asked(Client& c, const Event& e) {
-  const LaunchBody& b = e.launch;
-  if (asks.waits(c, b.thread)) {  // a thread has one ask at a time
-    ++stats.rejected;
-    return;
-  }
-  ++stats.asked;
-  touch(c, e.at);
-  const uint32_t slot = asks.add(c, b, e.at);
-  starve_at = std::min(starve_at, e.at + starve_ns());
-  ask_about(c, b.kernel);
-  asks[slot].by_credit_us = c.standing.end_credit(b.thread);
-  asks.take_turn(slot);
-  enqueue(slot);
-  dispatch_wanted = true;
-}
-
-void Scheduler::State::on_withdrawn(Client& c, const Event& e) {
-  if (const uint32_t slot = asks.find(c, e.launch); slot != kNoAsk) {
-    ++stats.withdrawn;
-    release(slot);
-  } else {  // granted in the meantime: its work is in flight already
-    if (e.launch.admission != Admission::kAsk) ++stats.crossed;
-    if (e.launch.unmovable) c.work.outstanding.stayed(e.launch.stream, e.launch.stream_seq);
-  }
-}
-
-// Whatever was predicted: work is on the device until the call returns.
-void Scheduler::State::on_waiting(Client& c, TimeNs at) {
-  c.work.row_until = 0;
-  const bool has_work = c.run.going || at < c.work.unseen_until;
-  if (!has_work || c.work.waiting_since != 0) return;
-  c.work.waiting_since = at;
-  c.work.predicted_end = c.work.busy_until;
-  if (c.rhythm.gap_open) bounds.gap_ended(c, at);
-  c.rhythm.gap_open = false;
-}
-
-// Opens the client's gap once nothing of it is on the device any more, and retires it when it is
-// away for longer than it ever is. Until settled_until that finds nothing to do unless the client
-// does something or is granted something.
-void Scheduler::State::settle(Client& c) {
-  c.settled_until = c.busy_deadline();
-  c.at_work = clock < c.settled_until;
-  gpu_time.set_resident(c.gpu_time, c.at_work || clock < c.work.row_until);
-  if (!c.at_work && c.active) settle_idle(c);
-  if (c.active) settle_at = std::min(settle_at, c.settled_until);
-}
-
-[[gnu::noinline]] void Scheduler::State::settle_idle(Client& c) {
-  Work work;  // evidence (c): the predicted end has passed
-  while (c.work.outstanding.take_oldest(kNever, work)) {
-    finish(c, work, clock, 0, Seen::kNot);
-    dispatch_wanted = true;
-  }
-  c.settled_until = kNever;
-  if (c.asking.queued > 0) return;
-  if (!c.rhythm.gap_open) {
-    c.rhythm.open_gap(std::min(clock, std::max(c.work.busy_until, c.work.unseen_until)));
-    c.work.waiting_since = c.work.unseen_until = 0;
-    dispatch_wanted = true;
-  }
-  const double patience_us = c.patience_us(config.idle_us, config.idle_us_max);
-  c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
-  if (clock >= c.settled_until) {
-    roster.retire(c);
-    if (c.standing.credit_us > 0) telling.window(c, bypass);
-    windows_dirty = dispatch_wanted = true;
-    if (policy != nullptr) apply(c, policy->client_idle(*this, c.id));
-  }
-}
-
-// Before settle_at it is enough to look at the client that the event is of.
-void Scheduler::State::settle_all(Client* own) {
-  if (clock < settle_at) {
-    if (own != nullptr) settle(*own);
-    return;
-  }
-  settle_at = kNever;
-  for (size_t i = roster.active().size(); i-- > 0;) {
-    Client& c = *roster.active()[i];
-    if ((own != nullptr && &c == own) || clock >= c.settled_until) {
-      settle(c);
-    } else {
-      settle_at = std::min(settle_at, c.settled_until);
-    }
-  }
+  sizes.ask_anew(c, body.index);
 }
 
 void Scheduler::State::advance(TimeNs to) {
   if (to <= clock) return;
-  busy_ns[static_cast<size_t>(highest_busy)] += to - clock;
+  busy_time.pass(to - clock);
   gpu_time.pass(to_us(to - clock));
   promises.pass(to_us(to - clock));
   clock = to;
@@ -251,7 +37,7 @@ void Scheduler::State::advance(TimeNs to) {
 void Scheduler::State::note_busy() {
   const auto busy = std::find_if(roster.active().begin(), roster.active().end(),
                                  [](const Client* c) { return c->at_work; });
-  highest_busy = busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount;
+  busy_time.note(busy != roster.active().end() ? (*busy)->rule.priority : kPriorityCount);
 }
 
 // ---- public -----------------------------------------------------------------------------------
@@ -273,11 +59,11 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   if (e.version != kEventVersion || !has_client) {
     ++s.stats.rejected;
   } else if (e.kind == EventKind::kAttached) {
-    s.on_attached(e);
+    s.members.attached(e);
   } else {
     switch (e.kind) {
       case EventKind::kDetached:
-        s.on_detached(*c);
+        s.members.detached(*c);
         c = nullptr;
         break;
       case EventKind::kKernel:
@@ -287,31 +73,31 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.learning.profile(*c, e.profile, s.promises);
         break;
       case EventKind::kPosted:
-        s.on_posted(*c, e);
+        s.admission.posted(*c, e);
         break;
       case EventKind::kAsked:
-        s.on_asked(*c, e);
+        s.admission.asked(*c, e);
         break;
       case EventKind::kWithdrawn:
-        s.on_withdrawn(*c, e);
+        s.admission.withdrawn(*c, e.launch);
         break;
       case EventKind::kWaiting:
-        s.on_waiting(*c, e.at);
+        s.progress.waits(*c, e.at);
         break;
       case EventKind::kCompleted:
-        s.on_completed(*c, e);
+        s.witness.completed(*c, e);
         break;
       case EventKind::kUnobserved:
-        s.on_unobserved(*c, e);
+        s.witness.unobserved(*c, e);
         break;
       case EventKind::kObserved:
-        s.on_observed(*c, e);
+        s.witness.observed(*c, e);
         break;
       case EventKind::kRow:
-        s.on_row(*c, e);
+        s.witness.row(*c, e);
         break;
       case EventKind::kTerms:
-        s.on_terms(*c, e.terms);
+        s.members.terms(*c, e.terms);
         break;
       case EventKind::kStreamEnd:
         c->work.undated.forget(e.done.stream);
@@ -321,15 +107,10 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         break;
     }
   }
-  s.settle_all(c);
-  s.tick();
-  s.revoke_credits();
-  if (s.windows_dirty || s.clock >= s.lent_until) s.refresh_windows();
-  if (s.asks.count() > 0) {
-    if (s.clock >= s.starve_at) s.starve();
-    if (s.dispatch_wanted || s.clock >= s.retry_at) s.dispatch();
-  }
-  s.dispatch_wanted = false;
+  s.progress.settle_all(c);
+  s.seat.tick();
+  s.credit.revoke();
+  s.admission.settle();
   s.note_busy();
   const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
   if (thorough || s.stats.events % kCheckEvery == 0) s.check();
@@ -348,29 +129,139 @@ void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::mov
 
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
-  TimeNs at = std::min(s.roster.active().empty() ? kNever : s.settle_at, s.lent_until);
-  for (size_t i = 0; s.credit_out && i < s.roster.active().size(); ++i) {
-    if (s.roster.active()[i]->standing.credit_us > 0)
-      at = std::min(at, s.credit_deadline(*s.roster.active()[i]));
-  }
-  if (s.asks.count() > 0) at = std::min(at, s.retry_at);
-  if (s.ticks() && !s.roster.active().empty()) at = std::min(at, s.tick_at);
-  return at;
+  return std::min({s.progress.deadline(), s.windows.deadline(), s.credit.deadline(),
+                   s.admission.deadline(), s.seat.tick_deadline()});
 }
 
-const LastWords& Scheduler::last_words() const { return state_->last_words; }
-bool Scheduler::take_quarantined() { return std::exchange(state_->quarantined, false); }
+bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
+Scheduler::View Scheduler::view() const { return View(*state_); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
 size_t Scheduler::waiting() const { return state_->asks.count(); }
 bool Scheduler::bypassed() const { return state_->bypass; }
 bool Scheduler::hears_launches() const {
-  const Policy* policy = state_->policy;
-  return policy != nullptr && (policy->hears_running() || policy->hears_stopping());
+  const Seat& seat = state_->seat;
+  return seat.hears(&Policy::hears_running) || seat.hears(&Policy::hears_stopping);
 }
-bool Scheduler::full(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr && c->known.full;
+TaskProfile Scheduler::take_profile(ClientId id) {
+  Client* c = state_->roster.find(id);
+  if (c == nullptr || !c->known.profile_grown) return {};
+  c->known.profile_grown = false;
+  return state_->learning.profile_of(*c, true);
+}
+
+bool Scheduler::start_policy(Policy& next, TimeNs now) {
+  State& s = *state_;
+  s.advance(now);
+  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.seat.policy();
+  return s.seat.start(next, live);
+}
+
+std::span<const Decision> Scheduler::set_policy(Policy* next, TimeNs now, bool& ok) {
+  ok = next == nullptr || start_policy(*next, now);
+  if (ok) return adopt_policy(next, now);
+  state_->telling.begin();
+  return state_->telling.decisions();
+}
+
+std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  end_shadow("another policy became the live one");
+  s.advance(now);
+  s.seat.adopt(next);
+  s.told.forget_policy();
+  for (const ClientId id : s.roster.ids()) s.roster.find(id)->bound.added_us_max = 0;
+  // It may be lost to its faults in the middle: then nobody has a window of it any more.
+  for (const ClientId id : s.roster.ids()) {
+    s.seat.window(*s.roster.find(id), &Policy::client_init);
+  }
+  s.admission.ask_again_all();
+  s.admission.reconsider();
+  s.check();
+  return s.telling.decisions();
+}
+
+std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.bypass = on;
+  if (!on) s.kernels_dirty = true;  // nobody was asked about those that came meanwhile
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+std::span<const Decision> Scheduler::set_alone(bool alone, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.config.alone = alone;
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+void Scheduler::set_sm_total(SmCount sm_total) {
+  State& s = *state_;
+  s.config.sm_total = sm_total;
+  for (const auto& [id, c] : s.roster.all()) {
+    for (Kernel& k : c->known.kernels) {
+      k.waves =
+          k.waves_on(!c->place.sm_set.empty() ? c->place.groups.sms_of(c->place.sm_set) : sm_total);
+    }
+  }
+}
+
+std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs now) {
+  State& s = *state_;
+  s.telling.begin();
+  s.advance(now);
+  s.config.mps = mps;
+  s.config.switch_us = switch_us;
+  // A window carries the launch priority, which the mode decides as well.
+  for (const ClientId id : s.roster.ids()) {
+    Client& c = *s.roster.find(id);
+    c.standing.window_sent = false;
+    c.bound.added_us_max = 0;  // the bound is another
+    c.bound.last = {};
+  }
+  s.admission.reconsider();
+  return s.telling.decisions();
+}
+
+bool Scheduler::begin_shadow(Policy& candidate, const ShadowLimits& limits, TimeNs now) {
+  end_shadow("another candidate took its place");
+  State& s = *state_;
+  s.advance(now);
+  s.shadow = std::make_unique<Shadow>(s.scene(), s.windows, s.admission, s.seat.policy(), candidate,
+                                      limits);
+  if (s.shadow->trial().over()) {
+    s.shadow.reset();
+    return false;
+  }
+  s.seat.put(s.shadow.get());
+  s.admission.set_trial(&s.shadow->trial());
+  return true;
+}
+
+std::optional<ShadowReport> Scheduler::shadow() const {
+  if (state_->shadow == nullptr) return std::nullopt;
+  return state_->shadow->trial().report();
+}
+
+bool Scheduler::shadow_is_over() const {
+  return state_->shadow != nullptr && state_->shadow->trial().over();
+}
+
+std::optional<ShadowReport> Scheduler::end_shadow(const std::string& why) {
+  State& s = *state_;
+  if (s.shadow == nullptr) return std::nullopt;
+  s.shadow->trial().end(why, false);
+  ShadowReport report = s.shadow->trial().report();
+  if (s.seat.policy() == s.shadow.get()) s.seat.put(s.shadow->live());
+  s.admission.set_trial(nullptr);
+  s.shadow.reset();
+  return report;
 }
 
 }  // namespace heddle::core

@@ -185,17 +185,30 @@ class Scheduler {
   // True once the policy faulted fault_max times within fault_span_us and was dropped for the
   // built-in; reading it clears it.
   bool take_quarantined();
-  // Of the last policy that was.
-  const LastWords& last_words() const;
 
   const Stats& stats() const;
   const Config& config() const;
-  std::vector<ClientStatus> clients() const;
-  // What the measurement stage has of the client's task so far; no kernels if there is no client.
-  TaskProfile profile(ClientId id) const;
+  // What is known of clients, the policy before, and the device: for whoever asks, at any time.
+  class View;
+  View view() const;
   // The kernels of the client's task that are measured to the end, if there are more of them than
   // when it was last called; else none. To be asked before the client's kDetached.
   TaskProfile take_profile(ClientId id);
+  // A policy, or a candidate, must hear of each launch.
+  bool hears_launches() const;
+  size_t waiting() const;
+  bool bypassed() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Scheduler::View {
+ public:
+  std::vector<ClientStatus> clients() const;
+  // What the measurement stage has of the client's task so far; no kernels if there is no client.
+  TaskProfile profile(ClientId id) const;
   // It has work, or had some not long ago.
   bool active(ClientId id) const;
   // Some of the client's launches do not run where its window says: they must be met at each
@@ -207,8 +220,6 @@ class Scheduler {
   // Of the runs that can be compared (runs.h) of clients above somebody who is active. Without what
   // lay before them.
   RunTimes runs_above() const;
-  // A policy, or a candidate, must hear of each launch.
-  bool hears_launches() const;
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
   // What is predicted of the client and its kernel at `now`, of which no event was told yet.
@@ -216,16 +227,17 @@ class Scheduler {
   Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
   // Why the client's launches wait, and why the last ones waited.
   Explanation explain(ClientId id) const;
-  size_t waiting() const;
-  bool bypassed() const;
   // Some of the client's kernels are scheduled, but nothing is learned of them: its user has no
   // place left for more (estimator.h).
   bool full(ClientId id) const;
+  // Of the last policy that was dropped for its faults.
+  const LastWords& last_words() const;
 
  private:
-  struct State;
-  struct Shadow;
-  std::unique_ptr<State> state_;
+  friend class Scheduler;
+  explicit View(const State& state) : s_(state) {}
+
+  const State& s_;
 };
 
 }  // namespace heddle::core

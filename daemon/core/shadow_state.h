@@ -2,34 +2,22 @@
 // asks it as it asks any policy, it asks both, and answers what the live one said.
 #pragma once
 
-#include <map>
 #include <string>
-#include <vector>
 
-#include "daemon/core/scheduler_state.h"
-#include "daemon/core/shadow.h"
+#include "daemon/core/trial.h"
 
 namespace heddle::core {
 
-struct Scheduler::Shadow final : Policy, Gpu {
+class Shadow final : public Policy {
+ public:
   // `live`: nullptr for the built-in.
-  Shadow(State& state, Policy* live, Policy& candidate, const ShadowLimits& limits);
+  Shadow(const Scene& scene, const Windows& windows, const Admitting& admission, Policy* live,
+         Policy& candidate, const ShadowLimits& limits)
+      : live_(live), trial_(scene, windows, admission, candidate, limits) {}
 
   Policy* live() const { return live_; }
-  bool over() const { return !ended_.empty(); }
-  void end(const std::string& why, bool faulted);
-  ShadowReport report() const;
+  Trial& trial() { return trial_; }
 
-  // ---- of launches, for the scheduler ----
-  // It waits in the candidate's world too; where it is in one of its queues, or -1.
-  bool holds(uint32_t slot) const;
-  int32_t queue_of(uint32_t slot) const { return launches_[slot].queue; }
-  uint32_t window_of(const Client& c) const;
-  bool at_work(const Client& c) const;  // it let something of the client go that waits, or runs
-  void granted(uint32_t slot, Decider decider);
-  void forget(uint32_t slot);
-
-  // ---- Policy ----
   std::string_view name() const override { return live_ != nullptr ? live_->name() : "builtin"; }
   std::string dump(Gpu& gpu) override { return live_ != nullptr ? live_->dump(gpu) : ""; }
   void exit(Gpu& gpu, Ending ending) override;
@@ -55,71 +43,13 @@ struct Scheduler::Shadow final : Policy, Gpu {
   }
   uint32_t fault_weight() const override { return live_ != nullptr ? live_->fault_weight() : 1; }
 
-  // ---- Gpu, as the candidate sees it ----
-  TimeNs now() const override { return s_.clock; }
-  GpuView gpu() const override;
-  bool launch(LaunchId id, LaunchView& view) const override { return s_.launch(id, view); }
-  bool client(ClientId, ClientView&) const override;
-  std::span<const ClientId> clients() const override { return s_.clients(); }
-  double gap_us(int priority) const override { return s_.gap_us(priority); }
-  double gap_length_us(int priority) const override { return s_.gap_length_us(priority); }
-  bool busy(int priority) const override { return s_.busy(priority); }
-  double idle_us(int priority) const override { return s_.idle_us(priority); }
-  RunTimes runs(int priority) const override { return s_.runs(priority); }
-  bool comparing(int priority) const override { return s_.comparing(priority); }
-  BudgetVerdict budget_fits(LaunchId id, SmCount sm) override { return s_.budget_fits(id, sm); }
-  double slowdown(ClientId id) override { return s_.slowdown(id); }
-  double channel_left(Channel channel) const override { return s_.channel_left(channel); }
-  QueueId queue_create(std::string_view name) override;
-  bool queue_insert(QueueId, LaunchId, double key) override;
-  LaunchId queue_peek(QueueId, size_t place) const override;
-  LaunchId queue_best_fit(QueueId, double us) const override;
-  size_t queue_len(QueueId) const override;
-  bool set_window(ClientId, uint32_t window_us, double for_us) override;
-  bool set_launch_priority(ClientId id, int) override { return s_.roster.find(id) != nullptr; }
-  bool resize(ClientId id) override { return s_.roster.find(id) != nullptr; }
-
  private:
-  static constexpr int kInARow = 8;           // launches that the candidate lets go at one event
-  static constexpr size_t kCountedMax = 256;  // clients that are counted apart
-
-  struct Launch {  // by the slot that it waits in
-    LaunchId id = 0;
-    TimeNs let_go = -1;       // by the candidate
-    double predicted_us = 0;  // as it did
-    int32_t queue = -1;       // of the candidate
-    bool unseen = false;
-  };
-
   bool hears(bool (Policy::*what)() const) const {
-    return (live_ != nullptr && (live_->*what)()) || (!over() && (candidate_.*what)());
+    return (live_ != nullptr && (live_->*what)()) || trial_.hears(what);
   }
-  // The candidate's hook, timed; what it returned. Nothing once it is over, or if it `may_skip` and
-  // has had its time.
-  template <class Verdict, class Hook>
-  Verdict ask(bool may_skip, Hook&& hook);
-  bool affords();
-  WindowVerdict window_hook(WindowVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id,
-                            WindowVerdict live);
-  void meet(ClientId id);
-  void watch(uint32_t slot);
-  void decide();
-  bool decide_once();
-  void let_go(uint32_t slot);
-  double in_flight_us(const Client* of) const;
-  ShadowCounts& counts_of(const Client& c);
 
-  State& s_;
   Policy* const live_;
-  Policy& candidate_;
-  const ShadowLimits limits_;
-  std::vector<Launch> launches_;
-  std::vector<Queue> queues_;
-  std::map<ClientId, WindowChoice> choices_;
-  std::vector<ShadowOfClient> counted_;
-  ShadowReport so_far_;
-  std::string ended_;
-  TimeNs budget_ns_ = 0, refilled_at_ = 0, skipped_at_ = -1;
+  Trial trial_;
 };
 
 }  // namespace heddle::core

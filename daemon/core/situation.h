@@ -12,6 +12,11 @@ struct Situation {
   Stats stats;
   TimeNs clock = 0;
   OnBroken on_broken = abort_on_broken;
+  bool stepping = false;  // within step()
+  bool bypass = false;    // every ask is granted, and no policy is asked
+  // What is to be done before the step ends, as whoever changed something says: windows may be
+  // others, something may be let go, and the policy is to be asked about kernels anew.
+  bool windows_dirty = false, dispatch_wanted = false, kernels_dirty = false;
 };
 
 }  // namespace heddle::core

@@ -5,20 +5,20 @@
 
 namespace heddle::core {
 
-RunTimes Scheduler::runs_above() const { return state_->learning.runs_above(); }
+RunTimes Scheduler::View::runs_above() const { return s_.learning.runs_above(); }
 
-Explanation Scheduler::explain(ClientId id) const {
-  const Client* c = state_->roster.find(id);
+Explanation Scheduler::View::explain(ClientId id) const {
+  const Client* c = s_.roster.find(id);
   if (c == nullptr) return {};
-  return state_->told.of(*c, state_->queues, state_->policy_number);
+  return s_.told.of(*c, s_.seat.orders().queues().all(), s_.seat.number());
 }
 
-const Stall& Scheduler::last_stall() const { return state_->stalls.last(); }
-const StallCounts& Scheduler::stalls() const { return state_->stalls.counts(); }
+const Stall& Scheduler::View::last_stall() const { return s_.stalls.last(); }
+const StallCounts& Scheduler::View::stalls() const { return s_.stalls.counts(); }
 
-Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
+Outlook Scheduler::View::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   Outlook o;
-  const Client* c = state_->roster.find(id);
+  const Client* c = s_.roster.find(id);
   if (c == nullptr) return o;
   o.busy = c->busy(now);
   o.queue_end = c->work.busy_until;
@@ -36,32 +36,31 @@ Outlook Scheduler::outlook(ClientId id, TimeNs now, uint32_t kernel) const {
   return o;
 }
 
-std::vector<ClientStatus> Scheduler::clients() const {
-  const State& s = *state_;
+std::vector<ClientStatus> Scheduler::View::clients() const {
   std::vector<ClientStatus> all;
-  all.reserve(s.roster.ids().size());
-  for (const ClientId id : s.roster.ids()) {
-    const Client& c = *s.roster.all().at(id);
+  all.reserve(s_.roster.ids().size());
+  for (const ClientId id : s_.roster.ids()) {
+    const Client& c = *s_.roster.all().at(id);
     ClientStatus status;
-    s.client(id, status.view);
+    s_.seat.orders().client(id, status.view);
     status.name = c.who.name;
     status.label = c.who.label;
     status.view.name = {};
     status.view.label = {};
     status.launches = c.told.launches;
     status.granted = c.told.granted;
-    status.outstanding_us = c.remaining_us(s.clock);
+    status.outstanding_us = c.remaining_us(s_.clock);
     status.gpu_us = c.gpu_time.had_us;
     status.waits = c.told.waits;
     status.kernels = static_cast<uint32_t>(c.known.kernels.size());
     status.runs = c.known.measured->runs;
     status.profiled = c.known.measured->profiled;
-    status.added_us_max = std::max(c.bound.added_us_max, s.bounds.bound_us(c));
+    status.added_us_max = std::max(c.bound.added_us_max, s_.bounds.bound_us(c));
     status.gaps_filled = c.bound.gaps_filled;
     status.gaps_exceeded = c.bound.gaps_exceeded;
     status.worst = c.bound.worst;
-    const auto by = s.roster.all().find(c.bound.worst.by);
-    const bool there = by != s.roster.all().end();
+    const auto by = s_.roster.all().find(c.bound.worst.by);
+    const bool there = by != s_.roster.all().end();
     const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
     if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
     status.promise = c.promise.account.status();
@@ -70,26 +69,31 @@ std::vector<ClientStatus> Scheduler::clients() const {
   return all;
 }
 
-bool Scheduler::active(ClientId id) const {
-  const Client* c = state_->roster.find(id);
+bool Scheduler::View::sized(ClientId id) const {
+  const Client* c = s_.roster.find(id);
+  return c != nullptr && (c->place.sized || !c->place.window_set.empty());
+}
+
+bool Scheduler::View::active(ClientId id) const {
+  const Client* c = s_.roster.find(id);
   return c != nullptr && c->active;
 }
 
-bool Scheduler::measured(ClientId id) const {
-  const Client* c = state_->roster.find(id);
+bool Scheduler::View::measured(ClientId id) const {
+  const Client* c = s_.roster.find(id);
   return c != nullptr && c->known.measured->profiled;
 }
 
-TaskProfile Scheduler::profile(ClientId id) const {
-  const Client* c = state_->roster.find(id);
-  return c != nullptr ? state_->learning.profile_of(*c, false) : TaskProfile{};
+TaskProfile Scheduler::View::profile(ClientId id) const {
+  const Client* c = s_.roster.find(id);
+  return c != nullptr ? s_.learning.profile_of(*c, false) : TaskProfile{};
 }
 
-TaskProfile Scheduler::take_profile(ClientId id) {
-  Client* c = state_->roster.find(id);
-  if (c == nullptr || !c->known.profile_grown) return {};
-  c->known.profile_grown = false;
-  return state_->learning.profile_of(*c, true);
+bool Scheduler::View::full(ClientId id) const {
+  const Client* c = s_.roster.find(id);
+  return c != nullptr && c->known.full;
 }
+
+const LastWords& Scheduler::View::last_words() const { return s_.seat.last_words(); }
 
 }  // namespace heddle::core

@@ -8,7 +8,7 @@ namespace heddle::policy {
 namespace {
 
 // g:gap_us(prio) and its like: a time in microseconds, relative to a priority.
-template <double (core::Gpu::*kQuestion)(int) const>
+template <double (core::World::*kQuestion)(int) const>
 int time_above(lua_State* L) {
   const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
   lua_pushnumber(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))));
@@ -16,7 +16,7 @@ int time_above(lua_State* L) {
 }
 
 // g:busy(prio), g:comparing(prio).
-template <bool (core::Gpu::*kQuestion)(int) const>
+template <bool (core::World::*kQuestion)(int) const>
 int true_above(lua_State* L) {
   const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
   lua_pushboolean(L, (gpu.*kQuestion)(static_cast<int>(luaL_checknumber(L, 2))) ? 1 : 0);

@@ -29,7 +29,7 @@ void Alerts::check(const std::string& policy, core::TimeNs now) {
 
 void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& policy) {
   const uint8_t gpu = scheduler.config().device;
-  const core::Stall& last = scheduler.last_stall();
+  const core::Stall& last = scheduler.view().last_stall();
   if (last.at - told_stall_[gpu] < kTellStallNs || last.at < 0) return;
   told_stall_[gpu] = last.at;
   log_.warning("stall", {{"device", gpu},
@@ -47,7 +47,7 @@ void Alerts::check_promises(const core::Scheduler& scheduler, const std::string&
   if (now < untold.next()) return;
   std::map<core::ClientId, core::PromiseStatus> promises;
   Untold::Counts broken;
-  for (const core::ClientStatus& client : scheduler.clients()) {
+  for (const core::ClientStatus& client : scheduler.view().clients()) {
     promises[client.view.id] = client.promise;
     broken[client.view.id] = client.promise.broken;
   }

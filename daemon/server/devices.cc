@@ -146,7 +146,7 @@ core::TimeNs Devices::next_deadline() const {
 bool Devices::active(const Client& client) const {
   bool active = false;
   for_each_of(client, [&](const core::Scheduler& scheduler, uint8_t) {
-    active |= scheduler.active(client.identity().id);
+    active |= scheduler.view().active(client.identity().id);
   });
   return active;
 }
@@ -155,7 +155,7 @@ core::TaskProfile Devices::profile(const Client& client) const {
   core::TaskProfile all;
   if (!client.managed()) return all;
   for_each_of(client, [&](const core::Scheduler& scheduler, uint8_t) {
-    const core::TaskProfile task = scheduler.profile(client.identity().id);
+    const core::TaskProfile task = scheduler.view().profile(client.identity().id);
     all.task = task.task;
     profiles::add_kernels(all, task);
   });
@@ -166,7 +166,7 @@ core::RunTimes Devices::runs_above() const {
   core::RunTimes all;
   for (const auto& scheduler : schedulers()) {
     if (!scheduler) continue;
-    const core::RunTimes of = scheduler->runs_above();
+    const core::RunTimes of = scheduler->view().runs_above();
     all.count += of.count;
     all.took_us += of.took_us;
     all.alone_us += of.alone_us;

@@ -268,7 +268,7 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
     for (const Client* client : roster.managed()) {
       if (!client->on_gpu(gpu)) continue;
       // What was measured of its task: the recording alone would have one launch in 127 timed.
-      const bool measured = scheduler->measured(client->identity().id);
+      const bool measured = scheduler->view().measured(client->identity().id);
       const core::TaskProfile known = measured ? devices.profile(*client) : core::TaskProfile{};
       for (const core::Event& event : client->introduction(gpu, now, measured ? &known : nullptr)) {
         recorder->event(event, true);

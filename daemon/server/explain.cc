@@ -55,7 +55,7 @@ json explain_json(const Engine& engine, core::ClientId id) {
   json devices = json::array();
   for (const auto& scheduler : engine.devices.schedulers()) {
     if (!scheduler) continue;
-    const core::Explanation why = scheduler->explain(id);
+    const core::Explanation why = scheduler->view().explain(id);
     if (!why.known) continue;
     json now = json::array(), past = json::array();
     for (const core::WaitTold& wait : why.now) {
@@ -91,8 +91,8 @@ const char* stall_text(core::Staller by) {
 }
 
 json stall_json(const core::Scheduler& scheduler) {
-  const core::Stall& last = scheduler.last_stall();
-  const core::StallCounts& counts = scheduler.stalls();
+  const core::Stall& last = scheduler.view().last_stall();
+  const core::StallCounts& counts = scheduler.view().stalls();
   json all{{"policy", counts.policy}, {"client", counts.client}, {"gpu", counts.gpu}};
   all["last"] = nullptr;
   if (last.at < 0) return all;

@@ -230,7 +230,7 @@ void PolicyInForce::check_quarantine(core::TimeNs now) {
     quarantined = true;
     const uint8_t gpu = scheduler->config().device;
     if (on(gpu) == nullptr) continue;
-    exit = exit_dump(store_.describe_ended(*on(gpu)), scheduler->last_words(), gpu);
+    exit = exit_dump(store_.describe_ended(*on(gpu)), scheduler->view().last_words(), gpu);
     fault = exit.value("fault", "");
   }
   if (!quarantined) return;

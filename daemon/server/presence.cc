@@ -43,7 +43,7 @@ void Presence::register_kernel(Client& client, const core::KernelBody& kernel, c
   devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
     event.device = gpu;
     stepper_.step(scheduler, event);
-    if (scheduler.full(client.identity().id) && !std::exchange(told_full_, true)) {
+    if (scheduler.view().full(client.identity().id) && !std::exchange(told_full_, true)) {
       log_.warning("learns_no_more",
                    {{"device", gpu},
                     {"uid", client.identity().uid},

@@ -171,7 +171,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
   std::multimap<core::ClientId, std::pair<uint8_t, core::ClientStatus>> statuses;
   for (const auto& scheduler : engine.devices.schedulers()) {
     if (!scheduler) continue;
-    for (core::ClientStatus& status : scheduler->clients()) {
+    for (core::ClientStatus& status : scheduler->view().clients()) {
       const core::ClientId id = status.view.id;
       statuses.emplace(id, std::pair(scheduler->config().device, std::move(status)));
     }

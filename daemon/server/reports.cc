@@ -83,8 +83,8 @@ bool Reports::need_not_tell(const Client& client) const {
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.works_on(index)) continue;
     const core::Scheduler& scheduler = devices_.on(index);
-    if (!scheduler.measured(client.identity().id) || scheduler.hears_launches() ||
-        scheduler.sized(client.identity().id)) {
+    if (!scheduler.view().measured(client.identity().id) || scheduler.hears_launches() ||
+        scheduler.view().sized(client.identity().id)) {
       return false;
     }
   }

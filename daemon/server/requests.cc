@@ -28,7 +28,7 @@ constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 // Of each client whom others may hold up, or who was promised something.
 json bounds_json(const core::Scheduler& scheduler) {
   json bounds = json::array();
-  for (const core::ClientStatus& status : scheduler.clients()) {
+  for (const core::ClientStatus& status : scheduler.view().clients()) {
     const bool promised = status.promise.slowdown_max > 0;
     if ((status.added_us_max == 0 && !promised) || bounds.size() == kBoundsMost) continue;
     const json counted = metrics_json(kClientDeviceMetrics, ClientOnDevice(status));

@@ -93,7 +93,7 @@ class Scorer {
     Client& c = it->second;
     if (e.kind == EventKind::kWaiting && c.wait_start == 0) {
       c.wait_start = e.at;
-      c.queue_end = core.outlook(e.client, e.at, core::kUnknownKernel).queue_end;
+      c.queue_end = core.view().outlook(e.client, e.at, core::kUnknownKernel).queue_end;
     } else if (e.kind == EventKind::kUnobserved) {
       c.unseen = true;
     } else if (e.kind == EventKind::kCompleted) {
@@ -105,7 +105,7 @@ class Scorer {
 
   void on_launch(const core::Scheduler& core, Client& c, const Event& e) {
     TaskPredictions& task = tasks_[c.task];
-    const core::Outlook outlook = core.outlook(e.client, e.at, e.launch.kernel);
+    const core::Outlook outlook = core.view().outlook(e.client, e.at, e.launch.kernel);
     if (task.launches++ == 0) {
       c.first = e.at;
     } else if (!outlook.busy && us(e.at - outlook.idle_since) < core.config().idle_us_max) {

@@ -248,7 +248,7 @@ class Builder {
     s.idle_from = 0;
     const auto core = cores_.find(c.device);
     for (uint32_t k = 0; k < c.kernels.size() && core != cores_.end(); ++k) {
-      c.kernels[k].learned_us = core->second->outlook(c.id, end, k).duration_us;
+      c.kernels[k].learned_us = core->second->view().outlook(c.id, end, k).duration_us;
     }
   }
 

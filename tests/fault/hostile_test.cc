@@ -265,7 +265,7 @@ std::string survive(const std::string& text) {
     if (!ok) became = "init said no";
     if (scheduler.take_quarantined()) {
       became = "quarantined";
-      EXPECT_GE(scheduler.last_words().at, 0);
+      EXPECT_GE(scheduler.view().last_words().at, 0);
     }
     const policy::Fault& fault = (*live)->last_fault();
     if (fault.count > 0) {

@@ -144,7 +144,7 @@ class BudgetLoopTest : public CoreTest {
     const auto runs = static_cast<double>(victim_.ended - victim);
     return (victim_.took_us - took_us) / runs / victim_.us;
   }
-  double balance() { return core_->clients()[0].promise.balance_us; }
+  double balance() { return core_->view().clients()[0].promise.balance_us; }
 
   Joining policy_;
   Loop victim_, other_;

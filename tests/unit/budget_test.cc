@@ -310,7 +310,7 @@ class BudgetTest : public CoreTest {
     return count;
   }
 
-  double balance() { return core_->clients()[0].promise.balance_us; }
+  double balance() { return core_->view().clients()[0].promise.balance_us; }
 
   Asking policy_;
 };
@@ -400,7 +400,7 @@ TEST_F(BudgetTest, WithoutAPromiseNothingIsCharged) {
   step(e);
   work(5);
   EXPECT_EQ(let_go(), 1000);
-  EXPECT_EQ(core_->clients()[0].promise.slowdown_max, 0);
+  EXPECT_EQ(core_->view().clients()[0].promise.slowdown_max, 0);
 }
 
 TEST_F(BudgetTest, TimeSlicedAllOfANeighboursTimeIsCharged) {

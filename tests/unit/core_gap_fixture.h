@@ -91,7 +91,7 @@ class GapTest : public CoreTest {
     e.done = {stream_seq_[2] - core_->waiting() - but, duration_us, 0, Evidence::kMarker};
     step(e);
   }
-  ClientStatus important() const { return core_->clients().front(); }
+  ClientStatus important() const { return core_->view().clients().front(); }
 
   Giving policy_;
   TimeNs gap_start_ = 0;

@@ -161,14 +161,14 @@ TEST_F(GapTest, AKernelThatIsAlwaysOnAnSmSetIsNotTimedForEver) {
     seen(500);
   }
   EXPECT_EQ(timed, 128);
-  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 100, 1);
-  EXPECT_FALSE(core_->outlook(2, now_, 0).duration_timed);
+  EXPECT_NEAR(core_->view().outlook(2, now_, 0).duration_us, 100, 1);
+  EXPECT_FALSE(core_->view().outlook(2, now_, 0).duration_timed);
   policy_.verdict.sm = SmCount(0);
   ask(2);
   now_ += 90 * kUs;
   seen(90);
   EXPECT_EQ(measure_[0], 1) << "now it is worth while";
-  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
+  EXPECT_NEAR(core_->view().outlook(2, now_, 0).duration_us, 90, 1);
 }
 
 TEST_F(GapTest, WorkOnAnSmSetUnderMpsHoldsUpItsOwnClientAlone) {
@@ -245,8 +245,8 @@ TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoSmSet) {
   EXPECT_EQ(policy_.gpu.on_sets_us, 0);
   now_ += 90 * kUs;
   seen(90);
-  EXPECT_TRUE(core_->outlook(2, now_, 0).duration_timed) << "on all SMs";
-  EXPECT_NEAR(core_->outlook(2, now_, 0).duration_us, 90, 1);
+  EXPECT_TRUE(core_->view().outlook(2, now_, 0).duration_timed) << "on all SMs";
+  EXPECT_NEAR(core_->view().outlook(2, now_, 0).duration_us, 90, 1);
 }
 
 TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoSmSet) {

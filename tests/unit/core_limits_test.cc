@@ -51,11 +51,11 @@ TEST_F(LimitsTest, AClientThatNeverSynchronizesHoldsNoOtherUpAfterItsEnd) {
   for (uint64_t i = 0; i < kLaunches; ++i) post(1);
   ask(2);
   EXPECT_TRUE(grants_.empty());
-  EXPECT_EQ(core_->clients()[0].launches, kLaunches);
+  EXPECT_EQ(core_->view().clients()[0].launches, kLaunches);
   wait(1);
   tick(kMs);
   done(1);
-  EXPECT_NEAR(core_->clients()[0].gpu_us, 1'000, 1) << "the time that there was";
+  EXPECT_NEAR(core_->view().clients()[0].gpu_us, 1'000, 1) << "the time that there was";
   tick(100 * kMs);
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].client, 2u);
@@ -118,7 +118,7 @@ class FullTableTest : public CoreTest {
 TEST_F(FullTableTest, AnotherUsersKernelsAreLearned) {
   attach_of(2, 1002);
   kernel(2, 77, 7);
-  EXPECT_FALSE(core_->full(2));
+  EXPECT_FALSE(core_->view().full(2));
   measure(2, 77, 300);
   EXPECT_EQ(hint_[77], 300);
   const TaskProfile profile = core_->take_profile(2);
@@ -129,17 +129,17 @@ TEST_F(FullTableTest, AnotherUsersKernelsAreLearned) {
 // All of a client's share an entry, whose durations are nobody's.
 TEST_F(FullTableTest, AKernelWithoutRoomIsScheduledAndGoesIntoNoProfile) {
   attach_of(3, 1001);
-  EXPECT_FALSE(core_->full(3));
+  EXPECT_FALSE(core_->view().full(3));
   for (uint32_t i = 0; i < 2; ++i) kernel(3, i, uint64_t{3} << 32 | i);
-  EXPECT_TRUE(core_->full(3));
+  EXPECT_TRUE(core_->view().full(3));
   measure(3, 0, 100);
   measure(3, 1, 900);
-  EXPECT_TRUE(core_->measured(3)) << "its stage ends all the same";
-  EXPECT_TRUE(core_->profile(3).kernels.empty());
+  EXPECT_TRUE(core_->view().measured(3)) << "its stage ends all the same";
+  EXPECT_TRUE(core_->view().profile(3).kernels.empty());
   EXPECT_TRUE(core_->take_profile(3).kernels.empty());
   attach_of(4, 1001);
   kernel(4, 9, 9);
-  EXPECT_EQ(core_->outlook(4, now_, 9).duration_us, Config{}.default_kernel_us)
+  EXPECT_EQ(core_->view().outlook(4, now_, 9).duration_us, Config{}.default_kernel_us)
       << "of which nothing was learned from them";
 }
 
@@ -147,9 +147,9 @@ TEST_F(FullTableTest, AnEndingClientMakesRoom) {
   step(Event(EventKind::kDetached, now_, 1));
   attach_of(3, 1001);
   for (uint32_t i = 0; i < kShare; ++i) kernel(3, i, uint64_t{3} << 32 | i);
-  EXPECT_FALSE(core_->full(3));
+  EXPECT_FALSE(core_->view().full(3));
   kernel(3, 0, 5);
-  EXPECT_FALSE(core_->full(3)) << "in the place of the one that it had";
+  EXPECT_FALSE(core_->view().full(3)) << "in the place of the one that it had";
 }
 
 TEST(SharedPlacesTest, UsersTogetherFillTheTableAndTheRichestForgetsFirst) {
@@ -183,8 +183,8 @@ TEST_F(LimitsTest, OneUsersClaimsAreNotAnothersUnderTheSameTask) {
     kernel(id, 0, 5);
   }
   teach(1, 40'000, 100);
-  EXPECT_EQ(core_->outlook(1, now_, 0).duration_us, 40'000);
-  EXPECT_EQ(core_->outlook(2, now_, 0).duration_us, Config{}.default_kernel_us);
+  EXPECT_EQ(core_->view().outlook(1, now_, 0).duration_us, 40'000);
+  EXPECT_EQ(core_->view().outlook(2, now_, 0).duration_us, Config{}.default_kernel_us);
 }
 
 TEST_F(LimitsTest, ADurationIsAtMostTheTimeThatPassed) {
@@ -195,7 +195,7 @@ TEST_F(LimitsTest, ADurationIsAtMostTheTimeThatPassed) {
     now_ += 10 * kMs;
     done(1, 59e6F, Evidence::kMarker);
   }
-  EXPECT_EQ(core_->outlook(1, now_, 0).duration_us, 10'000);
+  EXPECT_EQ(core_->view().outlook(1, now_, 0).duration_us, 10'000);
 }
 
 TEST_F(LimitsTest, ForgedWorkThatIsNeverLaunchedHoldsABatchJobForTwoSecondsAtMost) {
@@ -208,7 +208,7 @@ TEST_F(LimitsTest, ForgedWorkThatIsNeverLaunchedHoldsABatchJobForTwoSecondsAtMos
     done(1, 59e6F, Evidence::kMarker);
   }
   for (int i = 0; i < 59; ++i) post(1);
-  EXPECT_LE(core_->clients()[0].outstanding_us, 2e6);
+  EXPECT_LE(core_->view().clients()[0].outstanding_us, 2e6);
   const TimeNs end = now_ + 5'000 * kMs;
   while (now_ < end) {
     const size_t before = grants_.size();

@@ -62,7 +62,7 @@ TEST(Asks, TurnsOfAClientWithTwiceTheShareAreHalfAsFarApart) {
   one.known.typical_us = two.known.typical_us = 100;
   one.rule.share = 2;
   for (Client* client : {&one, &two}) {
-    for (const uint16_t thread : {0, 1}) {
+    for (const uint16_t thread : {uint16_t{0}, uint16_t{1}}) {
       asks.take_turn(asks.add(*client, ask_of(thread, 1), 1000));
     }
   }

@@ -66,7 +66,8 @@ class PolicyLifeTest : public CoreTest {
   }
   // Client 2 asks until the policy has lost its place.
   void fail() {
-    for (uint8_t thread = 1; thread < 60 && core_->last_words().at < 0; ++thread) ask(2, thread);
+    for (uint8_t thread = 1; thread < 60 && core_->view().last_words().at < 0; ++thread)
+      ask(2, thread);
     ASSERT_TRUE(core_->take_quarantined());
   }
   void terms(ClientId id, uint8_t priority) {
@@ -114,7 +115,7 @@ TEST_F(PolicyLifeTest, ASuccessorThatOnlyStartedChangesNothing) {
 
 TEST_F(PolicyLifeTest, LeavesItsLastWordsWhenItFaults) {
   ASSERT_TRUE(use(&policy_));
-  EXPECT_EQ(core_->last_words().at, -1);
+  EXPECT_EQ(core_->view().last_words().at, -1);
   attach(1, 0);
   attach(2, 9);
   post(1);
@@ -122,7 +123,7 @@ TEST_F(PolicyLifeTest, LeavesItsLastWordsWhenItFaults) {
   policy_.faulty = true;
   fail();
   EXPECT_EQ(policy_.said.back(), "faulted");
-  const LastWords& words = core_->last_words();
+  const LastWords& words = core_->view().last_words();
   ASSERT_EQ(words.queues.size(), 1u);
   EXPECT_EQ(words.queues[0].name, "q");
   EXPECT_GT(words.queues[0].waiting, 1u);
@@ -145,7 +146,7 @@ TEST_F(PolicyLifeTest, ADecisionIsAmongTheLastWords) {
   policy_.faulty = true;
   ASSERT_TRUE(use(&policy_));
   fail();
-  const std::vector<Decision>& last = core_->last_words().decisions;
+  const std::vector<Decision>& last = core_->view().last_words().decisions;
   ASSERT_EQ(last.size(), kLastDecisions);
   EXPECT_TRUE(std::is_sorted(last.begin(), last.end(),
                              [](const Decision& a, const Decision& b) { return a.at < b.at; }));

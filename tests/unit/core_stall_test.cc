@@ -42,11 +42,11 @@ TEST_F(StallTest, APolicyThatSaysIdleOnAnIdleGpuIsNamed) {
   attach(2, 9);
   ask(2);
   starve();
-  const Stall& stall = core_->last_stall();
+  const Stall& stall = core_->view().last_stall();
   EXPECT_EQ(stall.by, Staller::kPolicy);
   EXPECT_EQ(stall.waited, 2u);
   EXPECT_NEAR(stall.stalled_us, 950'000, 2'000);
-  EXPECT_EQ(core_->stalls().policy, 1u);
+  EXPECT_EQ(core_->view().stalls().policy, 1u);
   EXPECT_EQ(core_->stats().policy_faults, 0u) << "quotas do so on purpose";
 }
 
@@ -63,19 +63,19 @@ TEST_F(StallTest, AClientThatAlwaysWorksIsNoStall) {
   }
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(core_->stats().starved, 1u);
-  EXPECT_LT(core_->last_stall().at, 0);
+  EXPECT_LT(core_->view().last_stall().at, 0);
 }
 
 TEST_F(StallTest, AClientWhoseWorkDoesNotEndIsNamed) {
   contend();  // under the built-in: client 1 is above
   wait(1);
   starve();
-  const Stall& stall = core_->last_stall();
+  const Stall& stall = core_->view().last_stall();
   EXPECT_EQ(stall.by, Staller::kClient);
   EXPECT_EQ(stall.staller, 1u);
   EXPECT_EQ(stall.waited, 2u);
   EXPECT_GT(stall.stalled_us, 900'000);
-  EXPECT_EQ(core_->stalls().client, 1u);
+  EXPECT_EQ(core_->view().stalls().client, 1u);
 }
 
 TEST_F(StallTest, SeveralWhoseWorkDoesNotEndMeanTheGpu) {
@@ -85,8 +85,8 @@ TEST_F(StallTest, SeveralWhoseWorkDoesNotEndMeanTheGpu) {
   wait(1);
   wait(3);
   starve();
-  EXPECT_EQ(core_->last_stall().by, Staller::kGpu);
-  EXPECT_EQ(core_->stalls().gpu, 1u);
+  EXPECT_EQ(core_->view().last_stall().by, Staller::kGpu);
+  EXPECT_EQ(core_->view().stalls().gpu, 1u);
 }
 
 }  // namespace

@@ -199,12 +199,12 @@ TEST_F(CoreTest, ASilentClientIsRetiredByTheEventsOfAnother) {
     now_ += 100 * kUs;
     post(2);
     done(2);
-    EXPECT_TRUE(core_->active(1));
+    EXPECT_TRUE(core_->view().active(1));
     EXPECT_LE(core_->next_deadline(), idle_at);
   }
   now_ = idle_at;
   post(2);
-  EXPECT_FALSE(core_->active(1));
+  EXPECT_FALSE(core_->view().active(1));
 }
 
 TEST_F(CoreTest, ALaunchThatTheDriverRefusedEndsAlone) {
@@ -255,9 +255,9 @@ TEST_F(CoreTest, AGrantThatCrossedATimeOutCountsItsWorkOnce) {
   EXPECT_EQ(core_->stats().crossed, 1u);
   Event record = launch(EventKind::kPosted, 2, Admission::kSelfStarved);
   record.launch.ask_seq = 1;
-  const uint64_t launches = core_->clients()[1].launches;
+  const uint64_t launches = core_->view().clients()[1].launches;
   step(record);
-  EXPECT_EQ(core_->clients()[1].launches, launches);
+  EXPECT_EQ(core_->view().clients()[1].launches, launches);
 }
 
 TEST_F(CoreTest, AWithdrawnAskIsForgotten) {

@@ -44,7 +44,7 @@ class ExplainTest : public CoreTest {
     take(core_->set_policy(policy, now_, ok));
     ASSERT_TRUE(ok);
   }
-  Explanation why() { return core_->explain(2); }
+  Explanation why() { return core_->view().explain(2); }
 };
 
 TEST_F(ExplainTest, APolicysReasonAndWhatItSawAreToldWhileALaunchWaits) {
@@ -65,7 +65,7 @@ TEST_F(ExplainTest, APolicysReasonAndWhatItSawAreToldWhileALaunchWaits) {
   EXPECT_EQ(wait.held.held.saw.inflight_us, 0);
   EXPECT_EQ(wait.held.held.waiting, 1);
   EXPECT_TRUE(all.past.empty());
-  EXPECT_FALSE(core_->explain(7).known);
+  EXPECT_FALSE(core_->view().explain(7).known);
 }
 
 TEST_F(ExplainTest, AWaitIsKeptWithWhatHeldItAndWhatLetItGo) {

@@ -9,7 +9,7 @@ namespace {
 class GpuTimeTest : public CoreTest {
  protected:
   double gpu_us(ClientId id) {
-    for (const ClientStatus& c : core_->clients()) {
+    for (const ClientStatus& c : core_->view().clients()) {
       if (c.view.id == id) return c.gpu_us;
     }
     return 0;
@@ -126,7 +126,7 @@ TEST_P(GpuTimeSeedTest, TogetherClientsNeverHaveMoreThanThereWas) {
     }
     if (core_->next_deadline() <= now_) tick(0);
     double sum_us = 0;
-    for (const ClientStatus& c : core_->clients()) {
+    for (const ClientStatus& c : core_->view().clients()) {
       ASSERT_GE(c.gpu_us, had[c.view.id]) << "it went back";
       had[c.view.id] = c.gpu_us;
     }

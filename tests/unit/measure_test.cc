@@ -82,7 +82,7 @@ class MeasureTest : public CoreTest {
     reset(config);
   }
   ClientStatus status(ClientId id) {
-    for (ClientStatus& s : core_->clients()) {
+    for (ClientStatus& s : core_->view().clients()) {
       if (s.view.id == id) return s;
     }
     return {};
@@ -109,7 +109,7 @@ TEST_F(MeasureTest, NothingTookLongerThanItWasAway) {
   now_ += 500 * kUs;
   done(1, 3.6e9f);
   post(1);
-  EXPECT_NEAR(core_->clients().front().outstanding_us, 500, 1);
+  EXPECT_NEAR(core_->view().clients().front().outstanding_us, 500, 1);
 }
 
 TEST_F(MeasureTest, ANewTaskIsMeasuredUntilItsRunsAreDone) {
@@ -142,7 +142,7 @@ TEST_F(MeasureTest, AProfileStaysAsItWasMeasured) {
   kernel(1, 0, 77);
   teach(1, 300, 700, kRuns);
   teach(1, 900, 700, 60);
-  EXPECT_NEAR(core_->profile(1).kernels[0].duration.mean_us, 300, 1);
+  EXPECT_NEAR(core_->view().profile(1).kernels[0].duration.mean_us, 300, 1);
   EXPECT_NEAR(hint_[0], 900, 60) << "the prediction follows all the same";
 }
 
@@ -205,7 +205,7 @@ TEST_F(MeasureTest, ASampleTakenBesideAnothersWorkDoesNotCount) {
     done(2);
   }
   EXPECT_EQ(status(1).runs, 0u);
-  EXPECT_TRUE(core_->profile(1).kernels.empty());
+  EXPECT_TRUE(core_->view().profile(1).kernels.empty());
   EXPECT_EQ(measure_[0], 0) << "and it is not timed for ever";
   tick(100 * kMs);
   teach(1, 300, 700, kRuns);
@@ -227,7 +227,7 @@ TEST_F(MeasureTest, AClientThatLeftDuringARunHadWorkInIt) {
     attach(2, 0);
   }
   EXPECT_EQ(status(1).runs, 0u);
-  EXPECT_TRUE(core_->profile(1).kernels.empty());
+  EXPECT_TRUE(core_->view().profile(1).kernels.empty());
 }
 
 TEST_F(MeasureTest, AClientThatLeftLongAfterItsWorkRanBesideTheRun) {
@@ -245,7 +245,7 @@ TEST_F(MeasureTest, AClientThatLeftLongAfterItsWorkRanBesideTheRun) {
     now_ += 700 * kUs;
   }
   EXPECT_EQ(status(1).runs, 0u);
-  EXPECT_TRUE(core_->profile(1).kernels.empty());
+  EXPECT_TRUE(core_->view().profile(1).kernels.empty());
 }
 
 // Notes what runs of Q0 take.
@@ -264,7 +264,7 @@ TEST_F(MeasureTest, RunsOfThoseAboveAreToldWithoutTheirPausesToo) {
   attach(2, 9);
   kernel(1, 0, 77);
   teach(1, 300, 700);
-  EXPECT_EQ(core_->runs_above().count, 0u) << "nobody below has work";
+  EXPECT_EQ(core_->view().runs_above().count, 0u) << "nobody below has work";
   RunWitness witness;
   bool ok = false;
   take(core_->set_policy(&witness, now_, ok));
@@ -280,7 +280,7 @@ TEST_F(MeasureTest, RunsOfThoseAboveAreToldWithoutTheirPausesToo) {
     now_ += 700 * kUs;
     ask(2);
   }
-  const RunTimes above = core_->runs_above();
+  const RunTimes above = core_->view().runs_above();
   EXPECT_EQ(above.count, 4u);
   EXPECT_NEAR(above.took_us / above.alone_us, 1.5, 0.02);
 }

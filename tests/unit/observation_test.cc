@@ -107,7 +107,7 @@ class RowTest : public CoreTest {
     step(e);
   }
   Summary gap(uint64_t id, Summary KernelProfile::*kind) {
-    for (const KernelProfile& k : core_->profile(1).kernels) {
+    for (const KernelProfile& k : core_->view().profile(1).kernels) {
       if (k.facts.id == id) return k.*kind;
     }
     return {};
@@ -115,12 +115,12 @@ class RowTest : public CoreTest {
 };
 
 TEST_F(RowTest, IsCountedAsWhatTheClientLaunchesElse) {
-  const ClientStatus before = core_->clients()[0];
+  const ClientStatus before = core_->view().clients()[0];
   post_before_row();
   tick(kMs);
   row(before.launches);
-  EXPECT_EQ(core_->clients()[0].launches, 2 * before.launches + 1);
-  EXPECT_NEAR(core_->clients()[0].gpu_us, 2 * before.gpu_us + 10, 1);
+  EXPECT_EQ(core_->view().clients()[0].launches, 2 * before.launches + 1);
+  EXPECT_NEAR(core_->view().clients()[0].gpu_us, 2 * before.gpu_us + 10, 1);
 }
 
 TEST_F(RowTest, LaunchesOfARowKeepTheirClientBusy) {
@@ -129,7 +129,7 @@ TEST_F(RowTest, LaunchesOfARowKeepTheirClientBusy) {
     row(5, 0, backlog_us);
     step(launch(EventKind::kPosted, 1, Admission::kLease));  // 10 µs
     tick(60 * kUs);
-    EXPECT_EQ(core_->outlook(1, now_, 0).busy, backlog_us > 0);
+    EXPECT_EQ(core_->view().outlook(1, now_, 0).busy, backlog_us > 0);
   }
 }
 
@@ -174,17 +174,17 @@ TEST_F(RowTest, NoClientIsAloneBesideARow) {
   tick(kMs / 10);
   ASSERT_FALSE(grants_.empty());
   done(2, 50, Evidence::kMarker);
-  EXPECT_TRUE(core_->profile(2).kernels.empty());
+  EXPECT_TRUE(core_->view().profile(2).kernels.empty());
   tick(3 * kMs);  // by now it is over
   ask(2);
   tick(kMs / 10);
   done(2, 50, Evidence::kMarker);
-  EXPECT_EQ(core_->profile(2).kernels.size(), 1u);
+  EXPECT_EQ(core_->view().profile(2).kernels.size(), 1u);
 }
 
 TEST_F(UnobservedTest, StaysAtWorkHoweverLong) {
   tick(60'000 * kMs);
-  EXPECT_TRUE(core_->clients()[0].view.active);
+  EXPECT_TRUE(core_->view().clients()[0].view.active);
   EXPECT_EQ(window(1), kWindowLeased);
 }
 
@@ -215,23 +215,23 @@ TEST_F(UnobservedTest, LaunchesAfterObservationBeginsCountAsEver) {
 }
 
 TEST_F(UnobservedTest, ItsGapsAreNotLearnedFromWhatNobodySaw) {
-  const double before = core_->profile(1).kernels.at(0).gap_synchronized.mean_us;
+  const double before = core_->view().profile(1).kernels.at(0).gap_synchronized.mean_us;
   tick(5 * kMs);
   observe();
   tick(kMs);
   post(1);
-  EXPECT_EQ(core_->profile(1).kernels.at(0).gap_synchronized.mean_us, before);
+  EXPECT_EQ(core_->view().profile(1).kernels.at(0).gap_synchronized.mean_us, before);
 }
 
 TEST_F(UnobservedTest, UnobservedLaunchesAreCounted) {
-  const ClientStatus before = core_->clients()[0];
+  const ClientStatus before = core_->view().clients()[0];
   tick(20 * kMs);
   observe(before.launches);
-  const ClientStatus after = core_->clients()[0];
+  const ClientStatus after = core_->view().clients()[0];
   EXPECT_EQ(after.launches, 2 * before.launches);
   EXPECT_NEAR(after.gpu_us, 2 * before.gpu_us, 1);
   go_unobserved(before.launches);  // what was counted too late for the last time
-  EXPECT_EQ(core_->clients()[0].launches, 3 * before.launches);
+  EXPECT_EQ(core_->view().clients()[0].launches, 3 * before.launches);
 }
 
 TEST_F(UnobservedTest, ThatItBeginsEndsNoGap) {
@@ -239,17 +239,17 @@ TEST_F(UnobservedTest, ThatItBeginsEndsNoGap) {
   done(1);
   post(1);
   done(1);
-  const uint32_t before = core_->profile(1).kernels.at(0).gap_synchronized.count;
+  const uint32_t before = core_->view().profile(1).kernels.at(0).gap_synchronized.count;
   tick(kMs / 10);
   go_unobserved();
-  EXPECT_EQ(core_->profile(1).kernels.at(0).gap_synchronized.count, before);
+  EXPECT_EQ(core_->view().profile(1).kernels.at(0).gap_synchronized.count, before);
 }
 
 TEST_F(UnobservedTest, ARecordThatComesAllTheSameChangesNothing) {
   post(1);
   done(1);
   tick(100 * kMs);
-  EXPECT_TRUE(core_->clients()[0].view.active);
+  EXPECT_TRUE(core_->view().clients()[0].view.active);
 }
 
 }  // namespace

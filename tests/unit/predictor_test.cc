@@ -28,21 +28,22 @@ class PredictorTest : public CoreTest {
     now_ += to_ns(us);
     done(1);
   }
-  double predicted(uint32_t index) { return core_->outlook(1, now_, index).duration_us; }
+  double predicted(uint32_t index) { return core_->view().outlook(1, now_, index).duration_us; }
   static TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 };
 
 TEST_F(PredictorTest, AnUntimedLaunchIsInferredFromTheEndOfItsQueue) {
   kernel(1, 0, 70);
   for (int i = 0; i < 10; ++i) launch_of(0);
-  EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100)) << "the default each";
+  EXPECT_EQ(core_->view().outlook(1, now_, 0).queue_end, now_ + to_ns(10 * 100))
+      << "the default each";
   wait(600);  // 400 too long for 1000: 60 each
   EXPECT_DOUBLE_EQ(predicted(0), 60);
   EXPECT_FLOAT_EQ(hint_[0], 60) << "the shim charges the same";
   EXPECT_EQ(measure_[0], 1);
   now_ += kMs;
   for (int i = 0; i < 5; ++i) launch_of(0);
-  EXPECT_EQ(core_->outlook(1, now_, 0).queue_end, now_ + to_ns(5 * 60));
+  EXPECT_EQ(core_->view().outlook(1, now_, 0).queue_end, now_ + to_ns(5 * 60));
   wait(450);
   EXPECT_DOUBLE_EQ(predicted(0), 90);
 }
@@ -166,9 +167,9 @@ TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
   config.measure_us = 0;  // the runs alone decide
   begin(config);
   run_both(50);
-  ASSERT_TRUE(core_->measured(1));
+  ASSERT_TRUE(core_->view().measured(1));
   EXPECT_FALSE(core_->take_profile(1).kernels.empty());
-  const TaskProfile profile = core_->profile(1);
+  const TaskProfile profile = core_->view().profile(1);
   reset({});
   attach(1, 0);
   for (const KernelProfile& k : profile.kernels) {
@@ -188,7 +189,7 @@ TEST_F(TwoLayersTest, AreToldApartByTheNextDaemonToo) {
   lead_to(1);
   EXPECT_NEAR(predicted(0), 2100, 1);
   for (int i = 0; i < 20; ++i) run(0, 500);
-  EXPECT_GT(core_->profile(1).kernels.at(0).after.at(0).count, 20u + 24u);
+  EXPECT_GT(core_->view().profile(1).kernels.at(0).after.at(0).count, 20u + 24u);
 }
 
 TEST_F(TwoLayersTest, AreSavedAgainOnceTheyAreToldApart) {
@@ -364,12 +365,12 @@ TEST_F(PredictorTest, AGraphIsOneLaunchWithADurationOfItsOwn) {
   wait(180);
   now_ += 400 * kUs;
   graph();
-  EXPECT_EQ(core_->outlook(1, now_, 1).queue_end, now_ + to_ns(180));
+  EXPECT_EQ(core_->view().outlook(1, now_, 1).queue_end, now_ + to_ns(180));
   wait(180);
   now_ += 400 * kUs;
   graph();
   wait(180);
-  const Outlook after = core_->outlook(1, now_, 0);
+  const Outlook after = core_->view().outlook(1, now_, 0);
   EXPECT_TRUE(after.gap_synchronized);
   EXPECT_DOUBLE_EQ(after.gap_us, 400);
   EXPECT_DOUBLE_EQ(after.duration_us, 100) << "no other kernel learns from it";
@@ -387,7 +388,7 @@ TEST_F(PredictorTest, ALaunchBehindAFullQueueTeachesNoGap) {
   launch_after(10);  // the GPU is busy
   launch_after(10);
   tick(to_ns(300));
-  EXPECT_DOUBLE_EQ(core_->outlook(1, now_, 0).gap_us, 50);
+  EXPECT_DOUBLE_EQ(core_->view().outlook(1, now_, 0).gap_us, 50);
 }
 
 TEST(GapEstimateTest, ForgetsWhatItKnewWhenThreeGapsInARowAreOfAnotherKind) {

@@ -189,7 +189,7 @@ class SmSets : public CoreTest {
     }
     return hint;
   }
-  double outstanding_us() const { return core_->clients().front().outstanding_us; }
+  double outstanding_us() const { return core_->view().clients().front().outstanding_us; }
 
   Sizing policy_;
   Summary duration_{100, 100, 100, 50};
@@ -211,7 +211,7 @@ TEST_F(SmSets, AKernelsSizeIsToldWithItsFirstHint) {
   EXPECT_EQ(known_kernel(1, 0, 2).size, GroupCount(2));
   EXPECT_EQ(known_kernel(1, 1, 5).size, GroupCount(6)) << "5 groups are no size of the family";
   EXPECT_EQ(known_kernel(1, 2, 13).size, GroupCount(0)) << "all of them";
-  EXPECT_TRUE(core_->sized(1));
+  EXPECT_TRUE(core_->view().sized(1));
 }
 
 TEST_F(SmSets, LaunchesThatDoNotAskArePredictedOnTheirSms) {
@@ -243,7 +243,7 @@ TEST_F(SmSets, AKernelThatIsSlowInItsSetTakesLessOnAllSms) {
   post(1);
   now_ += kMs;
   done(1, 600);
-  EXPECT_NEAR(core_->outlook(1, now_, 0).duration_us, 200, 1) << "of its curve, on 4 groups";
+  EXPECT_NEAR(core_->view().outlook(1, now_, 0).duration_us, 200, 1) << "of its curve, on 4 groups";
 }
 
 TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
@@ -313,7 +313,7 @@ TEST_F(SmSets, AnotherPolicyIsAskedAboutEachKernelAndNoneTakesTheSizesBack) {
     taken_back |= d.kind == DecisionKind::kHint && d.size.get() == 0 && !d.raised;
   }
   EXPECT_TRUE(taken_back);
-  EXPECT_FALSE(core_->sized(1));
+  EXPECT_FALSE(core_->view().sized(1));
 }
 
 // Beyond so many in a row, kernels are put to a new policy as they are launched, or asked for.
@@ -343,7 +343,7 @@ TEST_F(SmSets, AKernelSeenInBypassIsAskedAboutAfterIt) {
   EXPECT_EQ(policy_.asked_for, 0u);
   take(core_->set_bypass(false, now_));
   EXPECT_EQ(policy_.asked_for, 1u);
-  EXPECT_TRUE(core_->sized(1));
+  EXPECT_TRUE(core_->view().sized(1));
 }
 
 TEST_F(SmSets, ResizingOneClientLeavesAnotherSized) {
@@ -356,7 +356,7 @@ TEST_F(SmSets, ResizingOneClientLeavesAnotherSized) {
   policy_.resizes = 1;
   tick(kMs);
   EXPECT_EQ(policy_.asked_for, 3u);
-  EXPECT_TRUE(core_->sized(1) && core_->sized(2));
+  EXPECT_TRUE(core_->view().sized(1) && core_->view().sized(2));
 }
 
 TEST_F(SmSets, AResizeInKernelInitIsHeardAtTheNextEvent) {
@@ -384,7 +384,7 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   post(2);
   EXPECT_EQ(window_[1].sm_set, SmSet(0x00ff));
   EXPECT_EQ(window_[2].sm_set, SmSet(0xff00));
-  EXPECT_TRUE(core_->sized(2));
+  EXPECT_TRUE(core_->view().sized(2));
   now_ += 20 * kUs;
   done(1);
   curve_ = {};

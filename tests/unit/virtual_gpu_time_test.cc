@@ -33,7 +33,7 @@ GpuConfig gpu_of(bool mps) {
 }
 
 double core_us(VirtualMachine& machine, size_t client) {
-  for (const core::ClientStatus& c : machine.scheduler().clients()) {
+  for (const core::ClientStatus& c : machine.scheduler().view().clients()) {
     if (c.view.id == client + 1) return c.gpu_us;
   }
   return 0;

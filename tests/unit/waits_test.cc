@@ -43,7 +43,7 @@ TEST_F(CoreTest, CountsWhatEachClientsGrantsWaited) {
   now_ += 700 * kUs;
   done(1, 700);  // the gap lets client 2 go
   ASSERT_EQ(grants_.size(), 1u);
-  const std::vector<ClientStatus> all = core_->clients();
+  const std::vector<ClientStatus> all = core_->view().clients();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].waits.sum_us(), 0) << "client 1 never asked";
   EXPECT_EQ(all[1].waits.sum_us(), 700);

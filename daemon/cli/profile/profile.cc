@@ -201,7 +201,7 @@ Result<Profile> measure_trace(const ProfileOptions& options) {
   std::map<uint64_t, std::string> names;
   const auto keep = [&](uint64_t client) {
     for (const auto& [device, core] : cores) {
-      const core::TaskProfile task = core->profile(client);
+      const core::TaskProfile task = core->view().profile(client);
       if (task.kernels.empty()) continue;
       tasks[client].task = task.task;
       profiles::add_kernels(tasks[client], task);

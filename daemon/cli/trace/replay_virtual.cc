@@ -179,7 +179,7 @@ std::vector<json> play(const Setting& setting, uint8_t device, core::Policy* pol
     machine.run(client, std::max<TimeNs>(0, from), *players.back().second);
   }
   machine.run_until(length);
-  const std::vector<core::ClientStatus> statuses = machine.scheduler().clients();
+  const std::vector<core::ClientStatus> statuses = machine.scheduler().view().clients();
   std::vector<json> all;
   for (const auto& [client, player] : players) {
     const core::Waits::Counts& waits = statuses.at(client).waits.counts();

@@ -1,0 +1,279 @@
+#include "daemon/core/admitting.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "daemon/core/trial.h"
+
+namespace heddle::core {
+namespace {
+
+// While launches wait and the policy says IDLE it is asked again this often, so that a budget that
+// accrues with time, or a gap estimate that was wrong, lets something go.
+constexpr TimeNs kRetryNs = 1'000'000;
+
+// Of the starvation bound, after which the core lets a launch go.
+constexpr double kStarvationShare = 0.95;
+
+}  // namespace
+
+void Admitting::posted(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  ++now_.stats.posted;
+  const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
+  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
+  if (b.admission == Admission::kSelfCapturing || !launch) return;
+  if (b.ask_seq != 0 && went(c, b)) return;
+  progress_.touch(c, e.at);
+  // Between two records the window moved on: the launch is late, and in flight all the same.
+  if (b.epoch != c.standing.epoch &&
+      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
+       b.admission == Admission::kCredit)) {
+    ++now_.stats.late;
+  }
+  Work work;
+  work.seq = b.stream_seq;
+  work.posted_at = e.at;
+  work.kernel = b.kernel;
+  work.kind = b.kind;
+  sizes_.ask_about(c, b.kernel);
+  work.sm_set = c.set_of(b.kernel);
+  if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
+  if (b.unmovable) work.sm_set = {};
+  c.predict(work);
+  if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
+  work.stream = b.stream;
+  progress_.add_work(c, work);
+  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
+}
+
+void Admitting::asked(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  if (asks_.waits(c, b.thread)) {  // a thread has one ask at a time
+    ++now_.stats.rejected;
+    return;
+  }
+  ++now_.stats.asked;
+  progress_.touch(c, e.at);
+  const uint32_t slot = asks_.add(c, b, e.at);
+  starve_at_ = std::min(starve_at_, e.at + starve_ns());
+  sizes_.ask_about(c, b.kernel);
+  asks_[slot].by_credit_us = c.standing.end_credit(b.thread);
+  asks_.take_turn(slot);
+  enqueue(slot);
+  now_.dispatch_wanted = true;
+}
+
+void Admitting::withdrawn(Client& c, const LaunchBody& b) {
+  if (const uint32_t slot = asks_.find(c, b); slot != kNoAsk) {
+    ++now_.stats.withdrawn;
+    release(slot);
+  } else {  // granted in the meantime: its work is in flight already
+    if (b.admission != Admission::kAsk) ++now_.stats.crossed;
+    if (b.unmovable) c.work.outstanding.stayed(b.stream, b.stream_seq);
+  }
+}
+
+bool Admitting::went(const Client& c, const LaunchBody& b) {
+  if (const uint32_t slot = asks_.find(c, b); slot != kNoAsk) {
+    ++now_.stats.withdrawn;
+    release(slot);
+    return false;
+  }
+  return b.thread < c.standing.by_thread.size() &&
+         c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
+}
+
+void Admitting::forget(const Client& c) {
+  for (const uint32_t slot : c.asking.by_thread) {
+    if (slot != kNoAsk) release(slot);
+  }
+}
+
+void Admitting::ask_again(const Client& c) {
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    if (asks_[slot].client != &c) continue;
+    seat_.orders().queues().remove(asks_.id_of(slot), asks_[slot].queue);
+    enqueue(slot);
+  }
+}
+
+void Admitting::ask_again_all() {
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    asks_[slot].queue = -1;
+    if (asks_[slot].client != nullptr) enqueue(slot);
+  }
+}
+
+void Admitting::settle() {
+  if (windows_.due()) refresh_windows();
+  if (asks_.count() > 0) {
+    if (now_.clock >= starve_at_) starve();
+    if (now_.dispatch_wanted || now_.clock >= retry_at_) dispatch();
+  }
+  now_.dispatch_wanted = false;
+}
+
+void Admitting::reconsider() {
+  refresh_windows();
+  dispatch();
+}
+
+void Admitting::enqueue(uint32_t slot) {
+  if (seat_.enqueue(slot)) grant(asks_.id_of(slot), Decider::kPolicy, {});
+}
+
+void Admitting::release(uint32_t slot) {
+  Waiting& w = asks_[slot];
+  seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
+  HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->asking.queued > 0 && asks_.count() > 0);
+  if (trial_ != nullptr) trial_->forget(slot);
+  asks_.release(slot);
+}
+
+bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
+  const uint32_t slot = asks_.slot_of(id);
+  if (slot == kNoAsk) return false;
+  const Waiting w = asks_[slot];
+  Client& c = *w.client;
+  if (now_.clock > w.asked_at) {
+    const bool by_policy = decider == Decider::kPolicy;
+    told_.granted(c, w, decider,
+                  by_policy ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0});
+  }
+  if (trial_ != nullptr) trial_->granted(slot, decider);
+  release(slot);
+  Decision d = telling_.make(DecisionKind::kGrant, c);
+  d.decider = decider;
+  d.ask_seq = w.ask_seq;
+  d.thread = w.thread;
+  d.epoch = c.standing.epoch;
+  const Kernel* kernel = c.kernel(w.kernel);
+  int launch_priority = verdict.launch_priority;
+  if (launch_priority == kBuiltinPriority && kernel != nullptr) {
+    launch_priority = kernel->launch_priority;
+  }
+  d.launch_priority = launch_priority == kBuiltinPriority ? c.launch_priority(now_.config)
+                                                          : static_cast<int8_t>(launch_priority);
+  d.sm_set = places_.place(c, w, verdict.sm);
+  ++c.told.granted;
+  ++now_.stats.granted;
+  if (decider == Decider::kBuiltin) ++now_.stats.by_builtin;
+  asks_.served(w);
+  Work work;
+  work.seq = w.stream_seq;
+  work.posted_at = now_.clock;
+  work.waited_us = to_us(now_.clock - w.asked_at);
+  c.told.waits.add(work.waited_us);
+  work.kernel = w.kernel;
+  work.kind = w.kind;
+  if (!w.unmovable) work.sm_set = d.sm_set;
+  work.granted = true;
+  c.predict(work);
+  c.rhythm.gap_open = false;
+  work.stream = w.stream;
+  progress_.add_work(c, work);
+  progress_.settle(c);
+  Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
+  d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
+  telling_.grant(d);
+  return true;
+}
+
+LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) const {
+  const auto turn = [](const Waiting& w) {
+    return std::tuple(w.client->rule.priority, w.turn_us, w.arrival);
+  };
+  uint32_t best = kNoAsk;
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    const Waiting& w = asks_[slot];
+    if (w.client == nullptr || w.client->held_back()) continue;
+    if (world != nullptr && !world->holds(slot)) continue;
+    if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
+    const uint32_t window_us =
+        world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
+    const bool leased = window_us == kWindowLeased;
+    const bool free_window = window_us != kWindowGated;
+    const double room = window_us - w.client->remaining_us(now_.clock);
+    const bool at_work =
+        world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
+    const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
+                                  : !roster_.busy(w.client->rule.priority, now_.clock) && !at_work;
+    if (!fits) continue;
+    if (best == kNoAsk || turn(w) < turn(asks_[best])) best = slot;
+  }
+  return best != kNoAsk ? asks_.id_of(best) : 0;
+}
+
+void Admitting::refresh_windows() {
+  starve_at_ = 0;  // whoever was held back may be so no more
+  windows_.refresh();
+  // What was left to the built-in because its client had a window is the policy's once it has none.
+  for (uint32_t slot = 0; asks_.count() > 0 && slot < asks_.slots(); ++slot) {
+    const Client* c = asks_[slot].client;
+    if (c != nullptr && asks_[slot].queue < 0 && c->standing.window_sent_at == now_.clock &&
+        c->standing.window_us == kWindowGated) {
+      enqueue(slot);
+      now_.dispatch_wanted = true;
+    }
+  }
+}
+
+// One decision; false when there is nothing more to decide now.
+bool Admitting::dispatch_once() {
+  if (now_.bypass) {
+    for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+      if (asks_[slot].client != nullptr) return grant(asks_.id_of(slot), Decider::kBypass, {});
+    }
+    return false;
+  }
+  seat_.orders().take_saw();
+  DispatchVerdict verdict = seat_.dispatch();
+  if (verdict.result == HookResult::kDecided && verdict.run != 0) {
+    // A handle that went stale is the policy's mistake; a loop of them must not hang us.
+    if (grant(verdict.run, Decider::kPolicy, verdict)) {
+      stalls_.idle(false);
+      return true;
+    }
+    verdict.result = HookResult::kFault;
+  }
+  const bool fault = seat_.faulted(verdict.result);
+  const bool idle = verdict.result == HookResult::kDecided && !fault;
+  // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
+  // everything when it said nothing.
+  const LaunchId pick = pick_builtin(idle);
+  if (pick == 0) {
+    told_.held(seat_.orders().take_saw(), seat_.number(),
+               idle ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0}, idle);
+  }
+  stalls_.idle(pick == 0 && idle);
+  return pick != 0 && grant(pick, Decider::kBuiltin, {});
+}
+
+void Admitting::dispatch() {
+  uint32_t decided = 0;
+  while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
+  retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + kRetryNs;
+  if (now_.windows_dirty) refresh_windows();
+}
+
+// A little before the shim's own now_.clock would.
+TimeNs Admitting::starve_ns() const { return to_ns(now_.config.starvation_us * kStarvationShare); }
+
+void Admitting::starve() {
+  starve_at_ = kNever;
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    const Waiting& w = asks_[slot];
+    if (w.client == nullptr || w.client->held_back()) continue;
+    if (const TimeNs at = w.asked_at + starve_ns(); now_.clock < at) {
+      starve_at_ = std::min(starve_at_, at);
+      continue;
+    }
+    ++now_.stats.starved;
+    stalls_.starved(w);
+    grant(asks_.id_of(slot), Decider::kStarvation, {});
+  }
+}
+
+}  // namespace heddle::core

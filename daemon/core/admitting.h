@@ -1,0 +1,84 @@
+// Admission: launches that ask, and which of them go, when. The policy decides, then the built-in
+// for what the policy left; the starvation bound is the core's own.
+#pragma once
+
+#include "daemon/core/builtin.h"
+#include "daemon/core/credit.h"
+#include "daemon/core/explaining.h"
+#include "daemon/core/stalls.h"
+#include "daemon/core/windows.h"
+
+namespace heddle::core {
+
+class Candidate;
+class Trial;
+
+class Admitting {
+ public:
+  Admitting(const Scene& scene, Telling& telling, Stalls& stalls, Explaining& told, Seat& seat,
+            KernelSizes& sizes, Progress& progress, Windows& windows, Credit& credit)
+      : now_(scene.now),
+        roster_(scene.roster),
+        asks_(scene.asks),
+        places_(scene.places),
+        telling_(telling),
+        stalls_(stalls),
+        told_(told),
+        seat_(seat),
+        sizes_(sizes),
+        progress_(progress),
+        windows_(windows),
+        credit_(credit) {}
+
+  // A launch is on its way without a grant of this step: by a window, by credit, or by itself.
+  void posted(Client& client, const Event& event);
+  void asked(Client& client, const Event& event);
+  void withdrawn(Client& client, const LaunchBody& launch);
+  void forget(const Client& client);  // it leaves
+  // All that the client waits for, or everybody, meets the policy as if it asked now.
+  void ask_again(const Client& client);
+  void ask_again_all();
+
+  // What a step ends with: windows where they may be others, then grants until nobody can go.
+  void settle();
+  void reconsider();  // the same, whatever was said
+  TimeNs deadline() const { return asks_.count() > 0 ? retry_at_ : kNever; }
+
+  // The built-in's choice: the most important client that nobody above holds up; equals by turns,
+  // and as each may have one launch on the GPU, in equal numbers where all of them wait. 0: none.
+  // `world`: of a candidate; nullptr: this one.
+  LaunchId pick_builtin(bool unplaced_only, const Candidate* world = nullptr) const;
+  // Hears of asks that end; nullptr: there is none.
+  void set_trial(Trial* trial) { trial_ = trial; }
+
+ private:
+  // A launch that asked and then went by itself. True if the grant crossed it: then its work is
+  // accounted already.
+  bool went(const Client& client, const LaunchBody& launch);
+  void enqueue(uint32_t slot);
+  void release(uint32_t slot);
+  void refresh_windows();
+  void dispatch();
+  bool dispatch_once();
+  bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
+  void starve();
+  TimeNs starve_ns() const;
+
+  Situation& now_;
+  const Roster& roster_;
+  Asks& asks_;
+  Places& places_;
+  Telling& telling_;
+  Stalls& stalls_;
+  Explaining& told_;
+  Seat& seat_;
+  KernelSizes& sizes_;
+  Progress& progress_;
+  Windows& windows_;
+  Credit& credit_;
+  Trial* trial_ = nullptr;
+  TimeNs starve_at_ = 0;  // nobody waits for too long before
+  TimeNs retry_at_ = 0;   // next dispatch while launches wait and the policy said IDLE
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,66 @@
+// The world as a candidate sees it (shadow.h): the live policy's, but for what the candidate let
+// go, its queues and its windows. Its orders change nothing else.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "daemon/core/queues.h"
+#include "daemon/core/windows.h"
+
+namespace heddle::core {
+
+class Candidate final : public Sight {
+ public:
+  struct Launch {  // by the slot that it waits in
+    LaunchId id = 0;
+    TimeNs let_go = -1;       // by the candidate
+    double predicted_us = 0;  // as it did
+    int32_t queue = -1;       // of the candidate
+    bool unseen = false;      // it was not asked about it
+  };
+
+  Candidate(const Scene& scene, const Windows& windows) : Sight(scene), windows_(windows) {}
+
+  // The launch that waits in the slot, as it was last met.
+  Launch launch_in(uint32_t slot) const;
+  // True if it waits in the candidate's world too;
+  bool holds(uint32_t slot) const;
+  bool holds_any() const;
+  // where it is in one of its queues, or -1.
+  int32_t queue_of(uint32_t slot) const { return launches_[slot].queue; }
+  void meet(uint32_t slot);
+  void set_unseen(uint32_t slot, bool unseen) { launches_[slot].unseen = unseen; }
+  void let_go(uint32_t slot);
+  void forget(uint32_t slot);
+
+  // By client: the window that the candidate chose; whether it let something of the client go that
+  // waits, or runs.
+  WindowChoice& choice(ClientId id) { return choices_[id]; }
+  void forget_choice(ClientId id) { choices_.erase(id); }
+  uint32_t window_of(const Client& client) const;
+  bool at_work(const Client& client) const;
+
+  GpuView gpu() const override;
+  bool client(ClientId, ClientView&) const override;
+  QueueId queue_create(std::string_view name) override { return queues_.create(name); }
+  bool queue_insert(QueueId, LaunchId, double key) override;
+  LaunchId queue_peek(QueueId queue, size_t place) const override {
+    return queues_.peek(queue, place);
+  }
+  LaunchId queue_best_fit(QueueId, double us) const override;
+  size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
+  bool set_window(ClientId, uint32_t window_us, double for_us) override;
+  bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
+  bool resize(ClientId id) override { return roster_.find(id) != nullptr; }
+
+ private:
+  double in_flight_us(const Client* of) const;
+
+  const Windows& windows_;
+  std::vector<Launch> launches_;
+  Queues queues_;
+  std::map<ClientId, WindowChoice> choices_;
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,17 @@
+// The thorough checks: that what is kept twice agrees.
+#pragma once
+
+#include <span>
+
+#include "daemon/core/asks.h"
+#include "daemon/core/queues.h"
+#include "daemon/core/roster.h"
+#include "daemon/core/situation.h"
+
+namespace heddle::core {
+
+// `queues`: of the policy in force.
+void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, const Asks& asks,
+           std::span<const Queue> queues);
+
+}  // namespace heddle::core

@@ -1,0 +1,41 @@
+// Credit: predicted time beyond a granted launch that its thread may launch without asking.
+//
+// It is for what is left of a gap while nobody else asks for it, as far as the promises above can
+// afford a launch of that length. It ends with its client's epoch, which the shim compares before
+// each launch: when anybody more important has work again, when what is left of the gap would not
+// hold it any more, when anybody waits, and with every change of the window. What was launched by
+// then is in flight, as any grant is.
+#pragma once
+
+#include "daemon/core/asks.h"
+#include "daemon/core/promises.h"
+#include "daemon/core/telling.h"
+
+namespace heddle::core {
+
+class Credit {
+ public:
+  Credit(Situation& now, const Roster& roster, const Asks& asks, Promises& promises,
+         Telling& telling)
+      : now_(now), roster_(roster), asks_(asks), promises_(promises), telling_(telling) {}
+
+  // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
+  // µs.
+  double give(Client& client, Granted& granted, double us);
+  // The launch is one by credit.
+  void use(Client& client, uint16_t thread, Work& work);
+  // What no longer fits its gap, or any if somebody waits.
+  void revoke();
+  // When some will not fit any more if its client launches nothing.
+  TimeNs deadline() const;
+
+ private:
+  Situation& now_;
+  const Roster& roster_;
+  const Asks& asks_;
+  Promises& promises_;
+  Telling& telling_;
+  bool out_ = false;  // somebody may have some
+};
+
+}  // namespace heddle::core

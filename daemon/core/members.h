@@ -1,0 +1,40 @@
+// Clients come, are given other terms, and leave.
+#pragma once
+
+#include "daemon/core/admitting.h"
+
+namespace heddle::core {
+
+class Members {
+ public:
+  Members(const Scene& scene, GpuTime& gpu_time, Seat& seat, Admitting& admission)
+      : now_(scene.now),
+        roster_(scene.roster),
+        promises_(scene.promises),
+        learning_(scene.learning),
+        places_(scene.places),
+        gpu_time_(gpu_time),
+        seat_(seat),
+        admission_(admission) {}
+
+  void attached(const Event& event);
+  void detached(Client& client);
+  // What the administrator's rules give it is something else. To a policy that does not hear of
+  // updates the client leaves and comes back, with what it waits for: what was decided by the old
+  // terms is forgotten.
+  void terms(Client& client, const TermsBody& terms);
+
+ private:
+  void set_terms(Client& client, const TermsBody& terms);
+
+  Situation& now_;
+  Roster& roster_;
+  Promises& promises_;
+  Learning& learning_;
+  Places& places_;
+  GpuTime& gpu_time_;
+  Seat& seat_;
+  Admitting& admission_;
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,43 @@
+#include "daemon/core/orders.h"
+
+namespace heddle::core {
+
+bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
+  const uint32_t slot = asks_.slot_of(id);
+  if (slot == kNoAsk) return false;
+  Waiting& w = asks_[slot];
+  return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival,
+                        w.client->predict_us(w.kernel));
+}
+
+LaunchId Orders::queue_best_fit(QueueId queue, double us) const {
+  return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
+}
+
+bool Orders::set_window(ClientId id, uint32_t window_us, double for_us) {
+  Client* c = roster_.find(id);
+  if (c == nullptr) return false;
+  c->standing.choice.set(window_us, to_ns(for_us), now_.clock);
+  now_.windows_dirty = true;
+  return true;
+}
+
+bool Orders::set_launch_priority(ClientId id, int launch_priority) {
+  Client* c = roster_.find(id);
+  if (c == nullptr) return false;
+  if (std::exchange(c->standing.launch_priority, launch_priority) != launch_priority) {
+    c->standing.window_sent = false;
+    now_.windows_dirty = true;
+  }
+  return true;
+}
+
+bool Orders::resize(ClientId id) {
+  Client* c = roster_.find(id);
+  if (c == nullptr) return false;
+  for (Kernel& k : c->known.kernels) k.policy = 0;
+  now_.kernels_dirty = now_.windows_dirty = true;
+  return true;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,120 @@
+#include "daemon/core/progress.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+
+void Progress::touch(Client& c, TimeNs at) {
+  if (now_.clock >= c.settled_until) settle(c);
+  if (c.rhythm.gap_open) {
+    learning_.gap_ended(c, at);
+    c.rhythm.gap_open = false;
+    bounds_.gap_ended(c, at);
+  }
+  if (!c.active) {
+    roster_.activate(c);
+    now_.windows_dirty = true;
+    seat_.window(c, &Policy::client_active);
+  }
+}
+
+void Progress::add_work(Client& c, const Work& work) {
+  Work dropped;
+  if (c.work.outstanding.add(work, dropped)) finish(c, dropped, now_.clock, 0, Seen::kNot);
+  c.work.follow(work);
+  c.run.launched(work.kernel, work.posted_at, work.predicted_us);
+  promises_.charge(c, work);
+  c.rhythm.launched(work.kernel);
+  ++c.told.launches;
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
+  if (k != nullptr) {
+    c.rhythm.context.launched(k->facts.id);
+    ++k->stats->launches;
+    if (!k->stats->duration.timed() && work.sm_set.empty() &&
+        c.work.untimed.size() < Outstanding::kWorkMax) {
+      c.work.untimed.push_back({work.kernel, work.predicted_us});
+    }
+  }
+  seat_.started(c, work);
+}
+
+void Progress::finish(Client& c, const Work& work, TimeNs at, float measured_us, Seen seen) {
+  if (measured_us > 0) {
+    learning_.timed(c, work, static_cast<double>(measured_us));
+  } else if (seen == Seen::kNot) {
+    c.work.undated.add(work);
+  }
+  charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
+  if (seen == Seen::kWhen) bounds_.work_done(c, work, at, measured_us, c.work.done_at);
+  if (seen != Seen::kNot) c.work.done_at = at;
+  seat_.stopped(c, work, measured_us);
+}
+
+void Progress::waits(Client& c, TimeNs at) {
+  c.work.row_until = 0;
+  const bool has_work = c.run.going || at < c.work.unseen_until;
+  if (!has_work || c.work.waiting_since != 0) return;
+  c.work.waiting_since = at;
+  c.work.predicted_end = c.work.busy_until;
+  if (c.rhythm.gap_open) bounds_.gap_ended(c, at);
+  c.rhythm.gap_open = false;
+}
+
+void Progress::settle(Client& c) {
+  c.settled_until = c.busy_deadline();
+  c.at_work = now_.clock < c.settled_until;
+  gpu_time_.set_resident(c.gpu_time, c.at_work || now_.clock < c.work.row_until);
+  if (!c.at_work && c.active) settle_idle(c);
+  if (c.active) settle_at_ = std::min(settle_at_, c.settled_until);
+}
+
+[[gnu::noinline]] void Progress::settle_idle(Client& c) {
+  Work work;  // evidence (c): the predicted end has passed
+  while (c.work.outstanding.take_oldest(kNever, work)) {
+    finish(c, work, now_.clock, 0, Seen::kNot);
+    now_.dispatch_wanted = true;
+  }
+  c.settled_until = kNever;
+  if (c.asking.queued > 0) return;
+  if (!c.rhythm.gap_open) {
+    c.rhythm.open_gap(std::min(now_.clock, std::max(c.work.busy_until, c.work.unseen_until)));
+    c.work.waiting_since = c.work.unseen_until = 0;
+    now_.dispatch_wanted = true;
+  }
+  const double patience_us = c.patience_us(now_.config.idle_us, now_.config.idle_us_max);
+  c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
+  if (now_.clock >= c.settled_until) {
+    roster_.retire(c);
+    if (c.standing.credit_us > 0) telling_.window(c, now_.bypass);
+    now_.windows_dirty = now_.dispatch_wanted = true;
+    seat_.window(c, &Policy::client_idle);
+  }
+}
+
+void Progress::settle_all(Client* own) {
+  if (now_.clock < settle_at_) {
+    if (own != nullptr) settle(*own);
+    return;
+  }
+  settle_at_ = kNever;
+  for (size_t i = roster_.active().size(); i-- > 0;) {
+    Client& c = *roster_.active()[i];
+    if ((own != nullptr && &c == own) || now_.clock >= c.settled_until) {
+      settle(c);
+    } else {
+      settle_at_ = std::min(settle_at_, c.settled_until);
+    }
+  }
+}
+
+void Progress::unsettle(Client& c) {
+  c.at_work = c.busy(now_.clock);
+  c.settled_until = settle_at_ = 0;
+}
+
+void Progress::charge(Client& c, double us) {
+  gpu_time_.charge(c.gpu_time, us, c.work.outstanding.predicted_us());
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,113 @@
+#include "daemon/core/seat.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+
+bool Seat::start(Policy& next, Policy* live) {
+  if (live != nullptr && !next.take_over(*live)) return false;
+  started_queues_.clear();
+  std::swap(orders_.queues(), started_queues_);
+  const bool ok = next.init(orders_) != HookResult::kFault;
+  std::swap(orders_.queues(), started_queues_);
+  return ok;
+}
+
+void Seat::adopt(Policy* next) {
+  if (policy_ != nullptr) policy_->exit(orders_, Ending::kReplaced);
+  orders_.queues() = std::exchange(started_queues_, {});
+  if (next == nullptr) orders_.queues().clear();
+  policy_ = next;
+  ++number_;
+  now_.kernels_dirty = true;
+  faults_.clear();
+  for (const ClientId id : roster_.ids()) roster_.find(id)->standing.forget_policy();
+}
+
+bool Seat::faulted(HookResult result) {
+  if (result != HookResult::kFault) return false;
+  ++now_.stats.policy_faults;
+  const uint32_t weight = policy_ != nullptr ? policy_->fault_weight() : 1;
+  for (uint32_t i = 0; i < std::min(weight, now_.config.fault_max); ++i) {
+    faults_.push_back(now_.clock);
+  }
+  while (to_us(now_.clock - faults_.front()) > now_.config.fault_span_us) faults_.pop_front();
+  if (faults_.size() >= now_.config.fault_max && policy_ != nullptr) drop();
+  return true;
+}
+
+void Seat::drop() {
+  last_words_ = {now_.clock, policy_->dump(orders_), {}, {}};
+  for (const Queue& queue : orders_.queues().all()) {
+    last_words_.queues.push_back({std::string(queue.name()), queue.size()});
+  }
+  last_words_.decisions = telling_.last_grants();
+  policy_->exit(orders_, Ending::kFaulted);
+  policy_ = nullptr;
+  ++number_;
+  quarantined_ = true;
+  faults_.clear();
+  orders_.queues().clear();
+  for (Waiting& w : asks_.all()) w.queue = -1;
+  for (const ClientId id : roster_.ids()) roster_.find(id)->standing.forget_policy();
+  now_.kernels_dirty = now_.windows_dirty = now_.dispatch_wanted = true;
+}
+
+// ---- hooks ------------------------------------------------------------------------------------
+
+void Seat::window(Client& c, WindowVerdict (Policy::*hook)(Gpu&, ClientId)) {
+  if (policy_ == nullptr) return;
+  const WindowVerdict verdict = (policy_->*hook)(orders_, c.id);
+  faulted(verdict.result);
+  if (c.standing.choice.take(verdict)) now_.windows_dirty = true;
+}
+
+void Seat::exit(const Client& c) {
+  if (policy_ != nullptr) faulted(policy_->client_exit(orders_, c.id));
+}
+
+KernelVerdict Seat::kernel(const Client& c, uint32_t kernel) {
+  if (now_.bypass || !hears(&Policy::hears_kernels)) return {};
+  const bool graph = c.known.kernels[kernel].is_graph();
+  LaunchView view;
+  Sight::fill(c, kernel, graph ? LaunchKind::kGraph : LaunchKind::kKernel, view);
+  const KernelVerdict verdict = policy_->kernel_init(orders_, view);
+  return faulted(verdict.result) ? KernelVerdict{} : verdict;
+}
+
+void Seat::started(const Client& c, const Work& work) {
+  if (!hears(&Policy::hears_running)) return;
+  LaunchView view;
+  Sight::fill(c, work.kernel, work.kind, view);
+  view.wait_us = work.waited_us;
+  faulted(policy_->running(orders_, view));
+}
+
+void Seat::stopped(const Client& c, const Work& work, float measured_us) {
+  if (!hears(&Policy::hears_stopping)) return;
+  LaunchView view;
+  Sight::fill(c, work.kernel, work.kind, view);
+  view.run_us = measured_us;
+  view.wait_us = work.waited_us;
+  faulted(policy_->stopping(orders_, view));
+}
+
+bool Seat::enqueue(uint32_t slot) {
+  if (policy_ == nullptr || now_.bypass || asks_[slot].client->held_back()) return false;
+  const EnqueueVerdict verdict = policy_->enqueue(orders_, asks_.id_of(slot));
+  if (!faulted(verdict.result)) return verdict.result == HookResult::kDecided && verdict.run;
+  orders_.queues().remove(asks_.id_of(slot), asks_[slot].queue);
+  return false;
+}
+
+void Seat::tick() {
+  if (now_.clock < tick_deadline() || now_.bypass) return;
+  tick_at_ = now_.clock + to_ns(now_.config.tick_us);
+  faulted(policy_->tick(orders_));
+}
+
+TimeNs Seat::tick_deadline() const {
+  return hears(&Policy::hears_tick) && !roster_.active().empty() ? tick_at_ : kNever;
+}
+
+}  // namespace heddle::core

@@ -1,0 +1,76 @@
+// The policy's seat: the policy in force, its hooks, and what becomes of one that fails.
+//
+// Whoever calls a hook need not know whether there is a policy, nor whether it failed: the answer
+// then is the built-in's. Verdicts on windows are kept with the client (Standing::choice).
+#pragma once
+
+#include <deque>
+
+#include "daemon/core/last_words.h"
+#include "daemon/core/orders.h"
+
+namespace heddle::core {
+
+class Seat {
+ public:
+  Seat(const Scene& scene, const Telling& telling)
+      : now_(scene.now),
+        roster_(scene.roster),
+        asks_(scene.asks),
+        telling_(telling),
+        orders_(scene) {}
+
+  Policy* policy() const { return policy_; }  // nullptr: the built-in
+  // Another one with every change of the policy.
+  uint32_t number() const { return number_; }
+  bool hears(bool (Policy::*what)() const) const {
+    return policy_ != nullptr && (policy_->*what)();
+  }
+  SmFamily family() const { return policy_ != nullptr ? policy_->family() : SmFamily{}; }
+  Orders& orders() { return orders_; }
+  const Orders& orders() const { return orders_; }
+
+  // What stands before the policy and asks it, or that no more.
+  void put(Policy* policy) { policy_ = policy; }
+  // `live` is to be succeeded. False: `next` will not, or faulted.
+  bool start(Policy& next, Policy* live);
+  // The one that was started last, or nullptr. Nothing is left of the one before.
+  void adopt(Policy* next);
+  bool take_quarantined() { return std::exchange(quarantined_, false); }
+  const LastWords& last_words() const { return last_words_; }
+
+  // Hooks that return a window.
+  void window(Client& client, WindowVerdict (Policy::*hook)(Gpu&, ClientId));
+  void exit(const Client& client);
+  KernelVerdict kernel(const Client& client, uint32_t kernel);
+  void started(const Client& client, const Work& work);
+  void stopped(const Client& client, const Work& work, float measured_us);
+  bool enqueue(uint32_t slot);  // true: it is to run at once
+  DispatchVerdict dispatch() {
+    return policy_ != nullptr ? policy_->dispatch(orders_) : DispatchVerdict{};
+  }
+  void tick();
+  TimeNs tick_deadline() const;
+
+  // True for a fault, which it counts: past fault_max within fault_span_us the policy is dropped
+  // for the built-in, which then owns every waiting launch.
+  bool faulted(HookResult result);
+
+ private:
+  void drop();
+
+  Situation& now_;
+  const Roster& roster_;
+  Asks& asks_;
+  const Telling& telling_;
+  Orders orders_;
+  Policy* policy_ = nullptr;
+  uint32_t number_ = 1;
+  Queues started_queues_;  // of a policy that only started
+  std::deque<TimeNs> faults_;
+  bool quarantined_ = false;
+  LastWords last_words_;
+  TimeNs tick_at_ = 0;  // the next tick is not before
+};
+
+}  // namespace heddle::core

@@ -1,0 +1,104 @@
+#include "daemon/core/sight.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+
+void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& v) {
+  v.client = c.id;
+  v.kind = kind;
+  v.priority = c.rule.priority;
+  v.predicted_us = c.predict_us(kernel);
+  v.wave_us = v.mean_us = v.predicted_us;
+  if (const Kernel* k = c.kernel(kernel)) {
+    if (k->stats->duration.known()) v.mean_us = k->stats->duration.us();
+    v.facts = &k->facts;
+    v.metrics = &k->stats->metrics;
+    v.launches = k->stats->launches;
+    v.groups = &c.place.groups;
+    v.wave_us = v.predicted_us / (k->is_graph() ? std::max(1u, k->facts.grid_blocks) : k->waves);
+    v.p90_us = static_cast<double>(k->stats->durations.summary().p90_us);
+    v.profiled = k->stats->profiled;
+    v.gap_after_us = k->stats->gap_synchronized.low_us();
+  }
+}
+
+bool Sight::launch(LaunchId id, LaunchView& v) const {
+  const uint32_t slot = asks_.slot_of(id);
+  if (slot == kNoAsk) return false;
+  const Waiting& w = asks_[slot];
+  fill(*w.client, w.kernel, w.kind, v);
+  v.seq = w.ask_seq;
+  v.movable = w.movable();
+  v.by_credit_us = w.by_credit_us;
+  v.wait_us = to_us(now_.clock - w.asked_at);
+  v.run_us = 0;
+  return true;
+}
+
+bool Sight::client(ClientId id, ClientView& v) const {
+  const auto it = roster_.all().find(id);
+  if (it == roster_.all().end()) return false;
+  const Client& c = *it->second;
+  v = {.id = c.id,
+       .name = c.who.name,
+       .label = c.who.label,
+       .uid = c.who.uid,
+       .pid = c.who.pid,
+       .priority = c.rule.priority,
+       .share = c.rule.share,
+       .slo_ms = c.rule.slo_ms,
+       .window_us = c.standing.window_us,
+       .queued = c.asking.queued,
+       .inflight_us = c.remaining_us(now_.clock) + c.standing.credit_us,
+       .gpu_us = c.gpu_time.had_us,
+       .active = c.active,
+       .profiled = c.known.measured->profiled};
+  return true;
+}
+
+GpuView Sight::gpu() const {
+  GpuView v;
+  v.index = now_.config.device;
+  v.sm_total = v.sm_free = now_.config.sm_total;
+  v.switch_us = now_.config.switch_us;
+  v.mps = now_.config.mps;
+  SmSet taken;
+  const int highest = roster_.highest_active();
+  for (const Client* c : roster_.active()) {
+    if (c->rule.priority > highest) {
+      v.inflight_us += c->remaining_us(now_.clock) + c->standing.credit_us;
+      v.on_sets_us += bounds_.on_sets_us(*c);
+    }
+    // What the groups hold is what their client says.
+    v.sm_free -= std::min(v.sm_free, c->place.groups.sms_of(c->work.outstanding.sm_set() - taken));
+    taken |= c->work.outstanding.sm_set();
+  }
+  saw_.inflight_us = static_cast<float>(v.inflight_us);
+  return v;
+}
+
+double Sight::gap_us(int priority) const {
+  const double us = roster_.gap_left_us(priority, now_.clock);
+  saw_.gap_us = static_cast<float>(us);
+  return us;
+}
+
+double Sight::gap_length_us(int priority) const {
+  return roster_.least_above(priority, now_.clock, &Client::gap_length_us);
+}
+
+BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
+  const uint32_t slot = asks_.slot_of(id);
+  if (slot == kNoAsk || !promises_.any()) return {};
+  const Waiting& w = asks_[slot];
+  Work work;
+  work.kernel = w.kernel;
+  work.kind = w.kind;
+  const bool own_size = sm.get() == 0 && w.movable();
+  work.sm_set = own_size ? w.client->set_of(w.kernel) : places_.peek(*w.client, w, sm);
+  w.client->predict(work);
+  return promises_.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
+}
+
+}  // namespace heddle::core

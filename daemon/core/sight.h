@@ -1,0 +1,79 @@
+// What a policy may read of the core, put together from those who own it. Its orders are not here:
+// the live policy's are done (orders.h), a candidate's are kept apart (candidate.h).
+#pragma once
+
+#include "daemon/core/asks.h"
+#include "daemon/core/bounds.h"
+#include "daemon/core/gpu_time.h"
+#include "daemon/core/learning.h"
+#include "daemon/core/places.h"
+#include "daemon/core/promises.h"
+
+namespace heddle::core {
+
+// The owners that it looks at.
+struct Scene {
+  Situation& now;
+  Roster& roster;
+  Asks& asks;
+  Promises& promises;
+  Learning& learning;
+  Bounds& bounds;
+  Places& places;
+  BusyTime& busy_time;
+};
+
+class Sight : public Gpu {
+ public:
+  explicit Sight(const Scene& scene)
+      : now_(scene.now),
+        roster_(scene.roster),
+        asks_(scene.asks),
+        promises_(scene.promises),
+        learning_(scene.learning),
+        bounds_(scene.bounds),
+        places_(scene.places),
+        busy_time_(scene.busy_time) {}
+
+  TimeNs now() const override { return now_.clock; }
+  GpuView gpu() const override;
+  bool launch(LaunchId, LaunchView&) const override;
+  bool client(ClientId, ClientView&) const override;
+  std::span<const ClientId> clients() const override { return roster_.ids(); }
+  double gap_us(int priority) const override;
+  double gap_length_us(int priority) const override;
+  bool busy(int priority) const override { return roster_.busy(priority, now_.clock); }
+  double idle_us(int priority) const override { return busy_time_.idle_us(priority); }
+  RunTimes runs(int priority) const override { return learning_.runs(priority); }
+  bool comparing(int priority) const override { return roster_.comparing(priority, now_.clock); }
+  BudgetVerdict budget_fits(LaunchId, SmCount sm) override;
+  double slowdown(ClientId id) override {
+    const Client* c = roster_.find(id);
+    return c != nullptr ? promises_.slowdown(*c) : 1;
+  }
+  double channel_left(Channel channel) const override { return promises_.channel_left(channel); }
+
+  // A launch of the client's kernel, as hooks see one that does not wait.
+  static void fill(const Client& client, uint32_t kernel, LaunchKind kind, LaunchView& view);
+
+ protected:
+  ~Sight() = default;
+  // Its client has nothing on SM sets in flight, which it would follow.
+  bool follows_none_on_sets(LaunchId id) const {
+    return asks_[asks_.slot_of(id)].client->work.outstanding.sm_set().empty();
+  }
+
+  Situation& now_;
+  const Roster& roster_;
+  Asks& asks_;
+  mutable Saw saw_;  // since whoever asks the policy cleared it
+
+ private:
+  Promises& promises_;
+  const Learning& learning_;
+  const Bounds& bounds_;
+  const Places& places_;
+  const BusyTime& busy_time_;
+};
+
+}  // namespace heddle::core

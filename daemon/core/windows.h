@@ -1,0 +1,40 @@
+// Windows: how much each client may launch without asking, as the policy chose, or the built-in.
+#pragma once
+
+#include "daemon/core/kernel_sizes.h"
+#include "daemon/core/progress.h"
+
+namespace heddle::core {
+
+class Windows {
+ public:
+  Windows(Situation& now, const Roster& roster, const Places& places, Telling& telling,
+          KernelSizes& sizes, Progress& progress)
+      : now_(now),
+        roster_(roster),
+        places_(places),
+        telling_(telling),
+        sizes_(sizes),
+        progress_(progress) {}
+
+  bool due() const { return now_.windows_dirty || now_.clock >= lent_until_; }
+  TimeNs deadline() const { return lent_until_; }
+  // Asks about kernels anew where that is due, and sends each window that is another now.
+  void refresh();
+  // The client's, if the policy's choice were that.
+  uint32_t of(const Client& client, const WindowChoice& choice) const;
+
+ private:
+  void send(Client& client, uint32_t window_us, uint32_t free_streams);
+
+  Situation& now_;
+  const Roster& roster_;
+  const Places& places_;
+  Telling& telling_;
+  KernelSizes& sizes_;
+  Progress& progress_;
+  TimeNs lent_until_ = kNever;             // no lent window ends before
+  int highest_attached_ = kPriorityCount;  // as they were last refreshed
+};
+
+}  // namespace heddle::core
