@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "daemon/base/json.h"
@@ -98,13 +99,16 @@ struct FilePolicyStore::Imports {
   Result<std::string> read(const std::string& path) {
     const std::lock_guard lock(mutex);
     if (const auto found = texts.find(path); found != texts.end()) return found->second;
+    if (missing.contains(path)) return fail(path + ": was not there");
     Result<std::string> text = from_disk ? read_owned(path) : fail(path + ": was not kept");
     if (text) texts.emplace(path, *text);
+    if (!text) missing.insert(path);
     return text;
   }
 
   std::mutex mutex;
   std::map<std::string, std::string> texts;  // by path
+  std::set<std::string> missing;             // not looked for again: what was checked is what runs
   bool from_disk = true;
 };
 

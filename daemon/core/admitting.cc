@@ -258,7 +258,7 @@ void Admitting::dispatch() {
   if (now_.windows_dirty) refresh_windows();
 }
 
-// A little before the shim's own now_.clock would.
+// A little before the shim's own clock would.
 TimeNs Admitting::starve_ns() const { return to_ns(now_.config.starvation_us * kStarvationShare); }
 
 void Admitting::starve() {

@@ -22,7 +22,6 @@ void abort_on_broken(const Broken& broken);
 
 }  // namespace heddle::core
 
-// Within a class that has a member `on_broken`; and of one that has.
-#define HEDDLE_CHECK(invariant) HEDDLE_CHECK_IN(*this, invariant)
+// `whose`: it has a member `on_broken`.
 #define HEDDLE_CHECK_IN(whose, invariant) \
   ((invariant) ? void() : (whose).on_broken(::heddle::core::Broken{#invariant, __FILE__, __LINE__}))

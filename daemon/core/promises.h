@@ -13,7 +13,10 @@ class Promises {
   Promises(const Situation& now, const Roster& roster, const GpuTime& gpu_time)
       : now_(now), roster_(roster), gpu_time_(gpu_time) {}
 
-  void set_model(const DeviceModel& model) { model_ = model; }
+  void set_model(const DeviceModel& model) {
+    model_ = model;
+    prices_ = {};
+  }
   // The client is slowed by others by no more than that; 0: nothing is promised.
   void promise(Client& client, double slowdown_max);
   void forget(const Client& client);  // it leaves

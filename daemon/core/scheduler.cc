@@ -1,4 +1,4 @@
-// Events: what clients did, and what it says about who is busy, idle or expected back.
+// The conductor: one event goes to the owners that it concerns, in the order of STEP.md.
 #include "daemon/core/scheduler.h"
 
 #include <algorithm>
@@ -153,7 +153,8 @@ TaskProfile Scheduler::take_profile(ClientId id) {
 bool Scheduler::start_policy(Policy& next, TimeNs now) {
   State& s = *state_;
   s.advance(now);
-  Policy* live = s.shadow != nullptr ? s.shadow->live() : s.seat.policy();
+  const bool beside = s.shadow != nullptr && s.seat.policy() == s.shadow.get();
+  Policy* live = beside ? s.shadow->live() : s.seat.policy();
   return s.seat.start(next, live);
 }
 

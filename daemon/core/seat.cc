@@ -31,7 +31,9 @@ bool Seat::faulted(HookResult result) {
   for (uint32_t i = 0; i < std::min(weight, now_.config.fault_max); ++i) {
     faults_.push_back(now_.clock);
   }
-  while (to_us(now_.clock - faults_.front()) > now_.config.fault_span_us) faults_.pop_front();
+  while (!faults_.empty() && to_us(now_.clock - faults_.front()) > now_.config.fault_span_us) {
+    faults_.pop_front();
+  }
   if (faults_.size() >= now_.config.fault_max && policy_ != nullptr) drop();
   return true;
 }

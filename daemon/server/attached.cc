@@ -82,6 +82,7 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
   if (error == 0 && client->identity_.gates) {
     error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
+    client->gate_queue_ = std::make_unique<GateQueue>();
   }
   if (error != 0) {
     return fail(std::string("shared memory: ") + strerror(-error) +
@@ -227,7 +228,7 @@ bool Client::apply(const core::Decision& d) {
     if (!identity_.gates || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
     granted_at_ = d.at;
-    gate_queue_.release(d.thread, *gates_);
+    gate_queue_->release(d.thread, *gates_);
     return false;
   }
   if (d.kind == core::DecisionKind::kGrant) {
@@ -271,14 +272,14 @@ bool Client::apply(const core::Decision& d) {
 void Client::hold_at_gate(const Claim& claim) {
   const bool sound = identity_.gates && intake_.plausible(claim) && !intake_.unscheduled(claim) &&
                      claim.fields.kind == wire::Kind::KERNEL && claim.fields.ask_seq != 0;
-  if (!sound || !gate_queue_.add(claim)) intake_.count_malformed();
+  if (!sound || !gate_queue_->add(claim)) intake_.count_malformed();
 }
 
 std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
   if (!identity_.gates) return std::nullopt;
   const bool open = gates_->leaving.load(std::memory_order_relaxed) != 0 ||
                     control_->header.bypass.load(std::memory_order_relaxed) != 0;
-  return gate_queue_.next(now, open);
+  return gate_queue_->next(now, open);
 }
 
 bool Client::let_through(const Claim& claim) {
@@ -337,9 +338,9 @@ void Client::set_bypass(bool on) {
   store_changed(control_->header.bypass, on ? 1u : 0u);
   if (!changes || !identity_.gates) return;
   if (on) {
-    gate_queue_.open(*gates_);
+    gate_queue_->open(*gates_);
   } else {
-    gate_queue_.close(*gates_);
+    gate_queue_->close(*gates_);
   }
 }
 

@@ -234,8 +234,8 @@ class Client {
   Identity identity_;
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
-  SharedMemory<ipc::GatePage> gates_;  // made if identity_.gates
-  GateQueue gate_queue_;
+  SharedMemory<ipc::GatePage> gates_;      // made if identity_.gates
+  std::unique_ptr<GateQueue> gate_queue_;  // the same
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;

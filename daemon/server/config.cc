@@ -176,6 +176,7 @@ std::string read_daemon(const toml::table& table, const std::string& file, Confi
                      config.log_level);
   s.integer("spin_us", 0, 10'000, config.spin_us);
   s.integer("contended_spin_us", 0, 100'000, config.contended_spin_us);
+  s.flag("gates", config.gates);
   s.flag("unobserved", config.unobserved);
   s.flag("sparse", config.sparse);
   return s.finish();
@@ -433,7 +434,7 @@ bool resolve_names(std::vector<Rule>& rules) {
 std::vector<std::string> needs_restart(const Config& a, const Config& b) {
   std::vector<std::string> all;
   const auto daemon = [](const Config& c) {
-    return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.contended_spin_us,
+    return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.contended_spin_us, c.gates,
                     c.unobserved, c.sparse);
   };
   const auto gpu = [](const Config& c) {

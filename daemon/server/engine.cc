@@ -61,6 +61,7 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
     if (!batch_.empty()) handle();
   }
   if (client->managed()) drop(*client, now);
+  stepper.wake_granted();                          // it knows no client that is gone
   devices.update_alone(roster.all().size(), now);  // as it was until now
   roster.remove(id);
   check();
@@ -80,7 +81,7 @@ void Engine::check() {
   size_t managed = 0;
   for (const auto& [id, client] : roster.all()) {
     HEDDLE_CHECK_IN(mistakes, client->identity().id == id);
-    HEDDLE_CHECK_IN(mistakes, client->intake().asking() <= ipc::kThreads);
+    HEDDLE_CHECK_IN(mistakes, client->intake().asking() <= ipc::kThreads + ipc::kDevices);
     managed += client->managed() ? 1 : 0;
   }
   HEDDLE_CHECK_IN(mistakes, managed == roster.managed().size());
@@ -164,7 +165,7 @@ void Engine::handle() {
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
-  presence.tell_gated(roster.managed(), now);
+  tell_gated(now);
   stepper.wake_granted();
   counters_.claims += batch_.entries().size();
   check_decisions(now);
@@ -183,9 +184,16 @@ void Engine::note_malformed(Client& client, uint64_t before) {
   }
 }
 
+void Engine::tell_gated(core::TimeNs now) {
+  if (!config_.gates) [[likely]]
+    return;
+  presence.tell_gated(roster.managed(), now);
+  stepper.wake_granted();
+}
+
 void Engine::tick(core::TimeNs now) {
   devices.tick(now);
-  presence.tell_gated(roster.managed(), now);
+  tell_gated(now);
   check_decisions(now);
 }
 
@@ -207,6 +215,7 @@ void Engine::beat(core::TimeNs now) {
 
 void Engine::heartbeat(core::TimeNs now) {
   beat(now);
+  tell_gated(now);  // what a change of policy or terms let go
   devices.update_alone(roster.all().size(), now);
   policy.check_quarantine(now);
   policy.check_probation(now);

@@ -150,8 +150,9 @@ void Intake::take_launch(const Claim& claim, bool known) {
   }
   if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
   uint64_t& last = (*thread.posted)[f.stream];
-  // Streams beyond the last slot share it, so that their counts interleave.
-  if (f.stream_seq == 0 || (f.stream_seq <= last && f.stream != ipc::kStreams - 1)) {
+  // Streams beyond the last slot share it, and threads a gate, so that their counts interleave.
+  const bool shared = f.stream == ipc::kStreams - 1 || claim.thread >= ipc::kThreads;
+  if (f.stream_seq == 0 || (f.stream_seq <= last && !shared)) {
     ++malformed_;
     return;
   }

@@ -174,7 +174,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
   identity.hints_by_device = message.hints_by_device;
-  identity.gates = message.gates;
+  identity.gates = message.gates && config_.gates;
   identity.counts_memory = message.counts_memory;
   identity.tells_clock = message.clocks.monotonic_ns != 0;
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());

@@ -3,6 +3,7 @@
 #include "ipc/socket.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
+#include "shim/gate/opener.h"
 #include "shim/link/spin.h"
 
 namespace heddle::shim {
@@ -56,7 +57,9 @@ uint32_t put_gate(GateBook& book, int device, StreamRef stream) {
   const auto wait = stream.per_thread ? HEDDLE_REAL(cuStreamWaitValue32_v2_ptsz)
                                       : HEDDLE_REAL(cuStreamWaitValue32_v2);
   const CUresult result = wait(stream.handle, ticket.word, ticket.number, CU_STREAM_WAIT_VALUE_GEQ);
-  return result == CUDA_SUCCESS ? ticket.number : 0;
+  if (result == CUDA_SUCCESS) return ticket.number;
+  leave_gates(&book);  // nobody will tell of that ticket
+  return 0;
 }
 
 bool is_far_ahead(const GateBook& book, int device) {

@@ -116,7 +116,7 @@ def check(where):
     for hook in ("enqueue", "dispatch"):
         took = re.search(r'^heddle_policy_hook_seconds_count{policy="gapfill",hook="%s",gpu_uuid="'
                          r'[^"]+"} (\d+)$' % hook, page, re.M)
-        assert took and int(took[1]) > 20, page
+        assert took and int(took[1]) >= 16, page  # one call in 16 is timed, for all of them
     text = where.folder / "heddle.prom"
     assert heddle(where, "metrics", "--textfile", text) == ""
     assert "heddle_up 1\n" in text.read_text()

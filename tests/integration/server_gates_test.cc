@@ -10,6 +10,7 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
+  config_.gates = true;
   start();
   FakeClient client(config_.socket, {.gates = true});
   ASSERT_GE(client.gates_descriptor(), 0);
@@ -21,6 +22,7 @@ TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
 }
 
 TEST_F(ServerTest, AGatePageHasAHeartbeat) {
+  config_.gates = true;
   start();
   FakeClient client(config_.socket, {.gates = true});
   const int64_t first = client.gates().heartbeat_ns;
@@ -29,8 +31,15 @@ TEST_F(ServerTest, AGatePageHasAHeartbeat) {
 }
 
 TEST_F(ServerTest, AClientWithoutGatesGetsNoPage) {
+  config_.gates = true;
   start();
   FakeClient client(config_.socket, {});
+  EXPECT_EQ(client.gates_descriptor(), -1);
+}
+
+TEST_F(ServerTest, NoClientGetsAPageUnlessTheConfigurationSaysSo) {
+  start();
+  FakeClient client(config_.socket, {.gates = true});
   EXPECT_EQ(client.gates_descriptor(), -1);
 }
 
@@ -38,6 +47,7 @@ TEST_F(ServerTest, AClientWithoutGatesGetsNoPage) {
 class Gates : public ServerTest {
  protected:
   void begin() {
+    config_.gates = true;
     start("valve");
     client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{.gates = true});
   }

@@ -72,7 +72,7 @@ struct Place {
 struct Client {
   // What each event looks at in every active client.
   ClientId id = 0;
-  // Time alone changes nothing before then (State::settle); 0: it is not known when it does.
+  // Time alone changes nothing before then (Progress::settle); 0: it is not known when it does.
   TimeNs settled_until = 0;
   bool active = false;
   bool at_work = false;  // it was busy as it was last settled

@@ -16,7 +16,7 @@ struct Kernel {
   GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
   bool timed = false;  // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
-  uint32_t policy = 0;  // State::policy_number that said so; another one is yet to be asked
+  uint32_t policy = 0;  // Seat::number() that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
   float hinted_us = 0;
   uint8_t hinted_measure = 0;

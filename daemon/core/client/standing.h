@@ -65,7 +65,6 @@ struct Standing {
   std::vector<Granted> by_thread;
 
   bool leased() const { return window_us == kWindowLeased; }
-  bool gated() const { return window_us == kWindowGated; }
   void forget_policy() {
     choice = {};
     window_sent &= launch_priority == kBuiltinPriority;
