@@ -165,7 +165,6 @@ void Engine::handle() {
     }
     if (client.intake().malformed() != malformed) note_malformed(client, malformed);
   }
-  tell_gated(now);
   stepper.wake_granted();
   counters_.claims += batch_.entries().size();
   check_decisions(now);
@@ -184,21 +183,17 @@ void Engine::note_malformed(Client& client, uint64_t before) {
   }
 }
 
-void Engine::tell_gated(core::TimeNs now) {
-  if (!config_.gates) [[likely]]
-    return;
-  presence.tell_gated(roster.managed(), now);
-  stepper.wake_granted();
-}
-
 void Engine::tick(core::TimeNs now) {
   devices.tick(now);
-  tell_gated(now);
   check_decisions(now);
 }
 
 // What a step may have changed for others than its client.
 void Engine::check_decisions(core::TimeNs now) {
+  if (config_.gates) [[unlikely]] {
+    presence.tell_gated(roster.managed(), now);
+    stepper.wake_granted();
+  }
   contention.update(now);
   policy.check_quarantine(now);
   open_if_broken(now);
@@ -215,7 +210,7 @@ void Engine::beat(core::TimeNs now) {
 
 void Engine::heartbeat(core::TimeNs now) {
   beat(now);
-  tell_gated(now);  // what a change of policy or terms let go
+  if (config_.gates) check_decisions(now);  // what a change of policy or terms let go
   devices.update_alone(roster.all().size(), now);
   policy.check_quarantine(now);
   policy.check_probation(now);

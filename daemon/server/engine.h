@@ -89,7 +89,6 @@ class Engine {
  private:
   bool collect(core::TimeNs now, bool all);
   void handle();
-  void tell_gated(core::TimeNs now);
   void note_malformed(Client& client, uint64_t before);
   void impossible(Client& client, core::TimeNs now);
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
