@@ -86,10 +86,6 @@ bool Candidate::queue_insert(QueueId queue, LaunchId id, double key) {
                         w.client->predict_us(w.kernel));
 }
 
-LaunchId Candidate::queue_best_fit(QueueId queue, double us) const {
-  return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
-}
-
 bool Candidate::set_window(ClientId id, uint32_t window_us, double for_us) {
   if (roster_.find(id) == nullptr) return false;
   choices_[id].set(window_us, to_ns(for_us), now_.clock);

@@ -43,13 +43,7 @@ class Candidate final : public Sight {
 
   GpuView gpu() const override;
   bool client(ClientId, ClientView&) const override;
-  QueueId queue_create(std::string_view name) override { return queues_.create(name); }
   bool queue_insert(QueueId, LaunchId, double key) override;
-  LaunchId queue_peek(QueueId queue, size_t place) const override {
-    return queues_.peek(queue, place);
-  }
-  LaunchId queue_best_fit(QueueId, double us) const override;
-  size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
   bool set_window(ClientId, uint32_t window_us, double for_us) override;
   bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
   bool resize(ClientId id) override { return roster_.find(id) != nullptr; }
@@ -59,7 +53,6 @@ class Candidate final : public Sight {
 
   const Windows& windows_;
   std::vector<Launch> launches_;
-  Queues queues_;
   std::map<ClientId, WindowChoice> choices_;
 };
 

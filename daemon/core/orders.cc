@@ -10,10 +10,6 @@ bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
                         w.client->predict_us(w.kernel));
 }
 
-LaunchId Orders::queue_best_fit(QueueId queue, double us) const {
-  return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
-}
-
 bool Orders::set_window(ClientId id, uint32_t window_us, double for_us) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;

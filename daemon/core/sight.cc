@@ -101,4 +101,8 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
   return promises_.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
 }
 
+LaunchId Sight::queue_best_fit(QueueId queue, double us) const {
+  return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
+}
+
 }  // namespace heddle::core

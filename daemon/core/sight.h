@@ -1,5 +1,6 @@
-// What a policy may read of the core, put together from those who own it. Its orders are not here:
-// the live policy's are done (orders.h), a candidate's are kept apart (candidate.h).
+// What a policy may read of the core, put together from those who own it. Its queues are here, its
+// orders are not: the live policy's are done (orders.h), a candidate's are kept apart
+// (candidate.h).
 #pragma once
 
 #include "daemon/core/asks.h"
@@ -8,6 +9,7 @@
 #include "daemon/core/learning.h"
 #include "daemon/core/places.h"
 #include "daemon/core/promises.h"
+#include "daemon/core/queues.h"
 
 namespace heddle::core {
 
@@ -53,6 +55,13 @@ class Sight : public Gpu {
   }
   double channel_left(Channel channel) const override { return promises_.channel_left(channel); }
 
+  QueueId queue_create(std::string_view name) override { return queues_.create(name); }
+  LaunchId queue_peek(QueueId queue, size_t place) const override {
+    return queues_.peek(queue, place);
+  }
+  LaunchId queue_best_fit(QueueId, double us) const override;
+  size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
+
   // A launch of the client's kernel, as hooks see one that does not wait.
   static void fill(const Client& client, uint32_t kernel, LaunchKind kind, LaunchView& view);
 
@@ -66,6 +75,7 @@ class Sight : public Gpu {
   Situation& now_;
   const Roster& roster_;
   Asks& asks_;
+  Queues queues_;
   mutable Saw saw_;  // since whoever asks the policy cleared it
 
  private:
