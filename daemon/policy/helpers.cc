@@ -5,6 +5,7 @@
 
 #include "daemon/base/nearest.h"
 #include "daemon/base/read_file.h"
+#include "daemon/policy/files.h"
 #include "daemon/policy/running.h"
 
 namespace heddle::policy {
@@ -203,9 +204,9 @@ int trace(lua_State* L) {
   return 0;
 }
 
-// import "lib/name": a file beside the policy, or in the folder above, as papers/ has it; it
-// returns a table of functions. The text of a file stays in `sources`, which outlives any error
-// raised while it is compiled.
+// import "lib/name": a file beside the policy or in papers/ there, or in the folder above, as
+// papers/ has it; it returns a table of functions. The text of a file stays in `sources`, which
+// outlives any error raised while it is compiled.
 bool good_import(std::string_view name) {
   if (name.empty() || name.front() == '/' || name.back() == '/') return false;
   return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_/") == name.npos;
@@ -222,7 +223,7 @@ bool read_import(Session& s, const char* name, std::string& message) {
     message = "a policy imports at most " + std::to_string(kImportsMax) + " files";
   } else {
     const std::string file = std::string(name) + ".lua";
-    Result<std::string> text = s.read(s.directory + "/" + file);
+    Result<std::string> text = s.read(policy_file(s.directory + "/" + file));
     Result<std::string> above = text ? fail("") : s.read(s.directory + "/../" + file);
     if (text || above) {
       s.sources.push_back(text ? std::move(*text) : std::move(*above));

@@ -75,9 +75,7 @@ class Stage:
     def start_daemon(self, policy, settings="", daemon="", gpu=""):
         """`policy` (a shipped one, or a path) is saved as active.lua, the file that is watched.
         `daemon`, `gpu`: more lines of that section; `settings`: more sections."""
-        self.policies.mkdir(exist_ok=True)
-        if (POLICIES / "lib").is_dir():
-            shutil.copytree(POLICIES / "lib", self.policies / "lib", dirs_exist_ok=True)
+        shutil.copytree(POLICIES, self.policies, dirs_exist_ok=True)
         self.save_policy(policy)
         config = self.folder / "heddled.toml"
         config.write_text(f'[daemon]\nsocket = "{self.socket}"\n{daemon}\n'

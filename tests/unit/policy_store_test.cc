@@ -77,6 +77,13 @@ TEST_F(PolicyStoreTest, PolicyOfPapersIsFoundByNameAndByThePathThatItHadBefore) 
   EXPECT_EQ(store.load("rule", false)->name, "mine") << "one's own comes first";
 }
 
+TEST_F(PolicyStoreTest, ImportFindsWhatPapersHas) {
+  save("papers/rule.lua", policy("rule", {}));
+  save("old_name.lua", "return import 'rule'");
+  FilePolicyStore store(settings_);
+  EXPECT_EQ(store.load("old_name", false)->name, "rule");
+}
+
 TEST_F(PolicyStoreTest, ParametersOfAPolicyOfPapersComeFromTheConfiguration) {
   save("papers/rule.lua", policy("rule", {"a"}));
   settings_.name = "rule";
