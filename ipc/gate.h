@@ -5,7 +5,14 @@
 // that a release is always a prefix, and one store opens or closes all gates of the device.
 //
 //   daemon  released: up to here            far ahead of what is posted: open
+//   daemon  running:  1, 0                  gates inside graphs wait for 1
+//   daemon  wanted:   1, 0                  also a finite window's launches stand at gates
+//   GPU     done:     ticket                the unit with that ticket is over
 //   shim    leaving:  0 -> 1, for good      from then on the gates of this session stand open
+//
+// A unit is one launch or some of one thread in one stream, without another unit between them: all
+// have its ticket. A gate inside a graph has none, for it is made once and launched often: it
+// stands while `running` is 0.
 //
 // The daemon makes a page for each session that may have gates, sealed as the client's memory is.
 // The shim registers it with CUDA and never unmaps it: queued waits read it. Whatever a client
@@ -28,6 +35,8 @@ struct alignas(4096) GatePage {
   std::atomic<uint32_t> leaving;                         // by the shim
   alignas(64) std::atomic<int64_t> heartbeat_ns;         // as ControlMemory's
   alignas(64) std::atomic<uint32_t> released[kDevices];  // by the daemon, and by a leaving shim
+  std::atomic<uint32_t> running[kDevices];               // the same
+  std::atomic<uint32_t> wanted[kDevices];                // by the daemon
   alignas(64) std::atomic<uint32_t> done[kDevices][kGateUnits];  // by the GPU: ticket % kGateUnits
 };
 
@@ -48,14 +57,24 @@ constexpr bool gate_is_open(uint32_t released, uint32_t posted) {
 
 // ---- daemon side ----
 
-// Lets go what has a ticket up to `upto`, and closes the gates behind it. If the shim is leaving,
-// they stand open instead: either it stored `leaving` before this looks, or it opens after this.
+// Stores `value`. If the shim is leaving, the word stands `open` instead: either it stored `leaving`
+// before this looks, or it opens after this.
+template <class Fault = FaultPoint, class Word>
+void gate_store(Word& word, const Word& leaving, uint32_t value, uint32_t open) {
+  word.store(value, std::memory_order_seq_cst);
+  Fault::at("gate: stored, leaving not read");
+  if (leaving.load(std::memory_order_seq_cst) == 0) return;
+  word.store(open, std::memory_order_release);
+}
+// Lets go what has a ticket up to `upto`, and closes the gates behind it.
 template <class Fault = FaultPoint, class Word>
 void gate_release(Word& released, const Word& leaving, uint32_t upto, uint32_t posted) {
-  released.store(upto, std::memory_order_seq_cst);
-  Fault::at("gate: released, leaving not read");
-  if (leaving.load(std::memory_order_seq_cst) == 0) return;
-  released.store(gate_open(posted), std::memory_order_release);
+  gate_store<Fault>(released, leaving, upto, gate_open(posted));
+}
+// Lets graphs run on, or stops each at its next gate.
+template <class Fault = FaultPoint, class Word>
+void gate_run(Word& running, const Word& leaving, bool on) {
+  gate_store<Fault>(running, leaving, on ? 1 : 0, 1);
 }
 
 // ---- shim side, by the opener ----
@@ -72,6 +91,12 @@ template <class Word>
 void gate_keep_open(Word& released, uint32_t posted) {
   if (gate_is_open(released.load(std::memory_order_acquire), posted)) return;
   released.store(gate_open(posted), std::memory_order_seq_cst);
+}
+
+// The same for gates inside graphs.
+template <class Word>
+void gate_keep_running(Word& running) {
+  if (running.load(std::memory_order_acquire) == 0) running.store(1, std::memory_order_seq_cst);
 }
 
 static_assert(sizeof(GatePage) % 4096 == 0, "CUDA registers whole pages");

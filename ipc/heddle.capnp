@@ -61,7 +61,8 @@ struct Record {
                            # launch: predicted time of what of `untold` is still on the device
   unmovable @11 :Bool;     # ask, launch: it runs on all SMs, whatever SM set it is to have. After a
                            # grant (admission `ask`, with askSeq): it ran there all the same
-  mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record
+  mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record; one at a
+                           # gate (admission `gated`): so many more gates stand inside it
   untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last
 }
 

@@ -39,6 +39,7 @@ void look(GateBook& book, int64_t now_ns) {
   for (size_t device = 0; device < ipc::kDevices; ++device) {
     const uint32_t posted = book.posted[device].load(std::memory_order_relaxed);
     ipc::gate_keep_open(page->released[device], posted);
+    ipc::gate_keep_running(page->running[device]);
   }
 }
 
