@@ -10,6 +10,8 @@
 namespace heddle::server {
 namespace {
 
+static_assert(core::kGateThreads == ipc::kThreads);
+
 constexpr float kDurationMaxUs = 60e6F;
 constexpr core::TimeNs kWaitMost = 5'000'000'000;
 
