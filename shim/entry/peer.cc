@@ -45,8 +45,8 @@ HEDDLE_SIGNAL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t v
 HEDDLE_SIGNAL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
 HEDDLE_SIGNAL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
 HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
-HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
 HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
 
 HEDDLE_PEER(cuIpcGetMemHandle, (void* handle, CUdeviceptr at), (handle, at))
