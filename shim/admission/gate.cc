@@ -103,12 +103,14 @@ bool Turn::await_daemon(const Launch& launch) {
     const Inside::Entry entry = in_.enter_again();
     if (entry == Inside::Entry::kIn) return true;
     if (entry == Inside::Entry::kNoSlot) count_without_slot();
-    const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
-                      (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
-                      (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
-                      signals(launch.stream) ||
-                      is_collective(launch.handle, launch.shape, launch.graph);
-    if (free) {
+    const auto is_exempt = [&] {
+      return launch.exempt || (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
+             signals(launch.stream) || is_collective(launch.handle, launch.shape, launch.graph);
+    };
+    if (!fails_closed() || entry != Inside::Entry::kNoSession ||
+        (anything_captures() && stream_captures(launch.stream)) || is_exempt()) {
+      // Others' launches may stand at gates in its stream.
+      if (entry == Inside::Entry::kNoSlot && any_gates() && is_exempt()) leave_all_gates();
       give_up();
       return false;
     }

@@ -307,9 +307,32 @@ TEST_F(ShimGates, WorkThatOthersWaitForOpensThem) {
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
+TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
+  EXPECT_EQ(app_("nccl_in_crowd 64"), "0");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
 TEST_F(ShimGates, AWrittenValueOpensThem) {
   expect_gated("launch", 1);
   app_("write");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, AHostFunctionOpensThem) {
+  expect_gated("launch", 1);
+  app_("call cuLaunchHostFunc");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, ACallbackOpensThem) {
+  expect_gated("launch", 1);
+  app_("call cuStreamAddCallback");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, AnEventOfAnotherProcessOpensThem) {
+  expect_gated("launch", 1);
+  EXPECT_EQ(app_("call cuIpcOpenEventHandle"), "0");
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
