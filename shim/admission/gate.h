@@ -96,8 +96,10 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
+  bool may_stand_at_gate(const Launch& launch) const;
   bool stand_at_gate(const Launch& launch);
-  void post_gated(const ipc::RecordFields& fields);
+  bool await_room(GateBook& gates);
+  void post_gated(ipc::RecordFields fields);
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
@@ -120,6 +122,7 @@ class Turn {
   const StreamRef ref_;
   const bool graph_;
   bool quiet_ = false;
+  bool gated_ = false, begins_unit_ = false;
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
@@ -150,6 +153,12 @@ void note_signal(StreamRef stream);
 // The process shares memory with another process or device: its cooperative kernels may be ranks
 // that wait for each other.
 void note_peer();
+
+// Another process may wait for an event of this one: its launches stand at no gate any more.
+void note_shared_event();
+
+// The stream has the host do something that anybody may wait for: it must not stand at a gate.
+void note_host_function(StreamRef stream);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.
 class Activity {

@@ -172,6 +172,8 @@ CUresult cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) noexcept;
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
 
 // Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;
