@@ -79,6 +79,47 @@ HEDDLE_SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size
   return CUDA_SUCCESS;
 }
 
+// From each node to the next: our graphs are rows.
+HEDDLE_SIM_API CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
+                                           CUgraphEdgeData* data, size_t* count) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable || count == nullptr ||
+      (from == nullptr) != (to == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const size_t all = std::max<size_t>(graph->nodes.size(), 1) - 1;
+  if (from == nullptr) return *count = all, CUDA_SUCCESS;
+  *count = std::min(*count, all);
+  auto node = graph->nodes.begin();
+  for (size_t i = 0; i < *count; ++i) {
+    from[i] = reinterpret_cast<CUgraphNode>(&*node++);
+    to[i] = reinterpret_cast<CUgraphNode>(&*node);
+    if (data != nullptr) data[i] = {};
+  }
+  return CUDA_SUCCESS;
+}
+// Rows have all edges that lead on.
+HEDDLE_SIM_API CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from,
+                                               const CUgraphNode* to, size_t count) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable) return CUDA_ERROR_INVALID_VALUE;
+  const auto place = [&](CUgraphNode wanted) {
+    return std::find_if(graph->nodes.begin(), graph->nodes.end(),
+                        [&](const Node& node) { return live<Node>(wanted) == &node; });
+  };
+  for (size_t i = 0; i < count; ++i) {
+    const auto last = place(to[i]);
+    if (last == graph->nodes.end() || std::none_of(graph->nodes.begin(), last, [&](Node& node) {
+          return live<Node>(from[i]) == &node;
+        })) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 HEDDLE_SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   HEDDLE_SIM_CALL(call);
   const Node* node = live<Node>(handle);

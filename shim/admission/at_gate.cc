@@ -1,19 +1,21 @@
 // A launch that stands at a gate on the GPU instead of asking: its thread goes on.
 #include "shim/admission/gate.h"
 #include "shim/gate/page.h"
+#include "shim/sm/graph_gates.h"
 
 namespace heddle::shim {
 
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
 bool Turn::stand_at_gate(const Launch& launch) {
   GateBook* const gates = in_.session().gates;
-  if (gates == nullptr || window_us_ != ipc::kWindowGate || graph_ || launch.cooperative ||
+  if (gates == nullptr || window_us_ != ipc::kWindowGate || launch.cooperative ||
       !sm_set_.empty() || special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
       stream_->detoured.load(std::memory_order_relaxed)) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
   if (!(hint.predicted_us.load(std::memory_order_relaxed) > 0)) return false;
+  if (graph_ && !graph_may_stand(launch)) return false;
   const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
   while (is_far_ahead(*gates, stream_->device)) {
     if (now_ns() > until) leave_gates(gates);
@@ -22,7 +24,24 @@ bool Turn::stand_at_gate(const Launch& launch) {
     nap_at_gate(*gates, stream_->device);
   }
   ask_seq_ = put_gate(*gates, stream_->device, ref_);
+  if (graph_ && ask_seq_ != 0 && predicted_us_ > kGatedFromUs) {
+    twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, gated_place());
+  }
   return ask_seq_ != 0;
+}
+
+TwinPlace Turn::gated_place() const {
+  const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;
+  return {.page = page, .span_us = predicted_us_};
+}
+
+// A long graph is launched as a twin with gates inside, or whole if it has no place for any. Until
+// that is known it asks.
+bool Turn::graph_may_stand(const Launch& launch) const {
+  if (predicted_us_ <= kGatedFromUs) return true;
+  const auto exec = static_cast<CUgraphExec>(launch.handle);
+  return !in_.session().gates->left.load(std::memory_order_relaxed) &&
+         has_gates(exec, *stream_, gated_place());
 }
 
 // A daemon that does not hear of it cannot let it go.

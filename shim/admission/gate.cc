@@ -6,7 +6,6 @@
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
-#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -85,7 +84,8 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
   const uint32_t count = ++in_.thread().launches;
-  if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
+  // Gates inside may close in between.
+  if ((wants_measure(count) || is_timed(count)) && !quiet_ && twin_.gates == 0) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
@@ -140,7 +140,7 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 bool Turn::is_placed() const {
-  return lane() != nullptr || (twin_ != nullptr && !member_for(stream_->device, sm_set_).empty());
+  return lane() != nullptr || (twin() != nullptr && !member_for(stream_->device, sm_set_).empty());
 }
 
 // A graph is where its executable was put: another one goes in its place.
@@ -150,8 +150,8 @@ void Turn::choose_twin(const Launch& launch) {
 }
 
 void Turn::twin_refused(CUgraphExec exec) {
-  shim::twin_refused(in_, exec, twin_);
-  twin_ = nullptr;
+  shim::twin_refused(in_, exec, twin());
+  twin_ = {};
 }
 
 void Turn::stay() {
@@ -324,8 +324,10 @@ ipc::RecordFields Turn::record(Admission admission) {
   } else {
     telling.stop();
   }
-  if (admission == Admission::GATED) [[unlikely]]
+  if (admission == Admission::GATED) [[unlikely]] {
+    fields.may_follow = twin_.gates;
     return post_gated(fields);
+  }
   in_.post(fields);
   in_.count(admission);
 }
@@ -432,7 +434,7 @@ Admission Turn::wait(uint32_t seq) {
     in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
     return result;
   }
-  if (twin_ != nullptr) in_.count_twin_launch();
+  if (twin() != nullptr) in_.count_twin_launch();
   const bool contended = in_.contended();
   const bool free = window_us_ == ipc::kWindowLease && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
@@ -446,7 +448,7 @@ Admission Turn::wait(uint32_t seq) {
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
-  if (twin_ != nullptr) return in_.count_on_sm_set(launched);
+  if (twin() != nullptr) return in_.count_on_sm_set(launched);
   if (moved && pair_ >= 0) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;

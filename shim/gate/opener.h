@@ -28,6 +28,8 @@ struct GateBook {
   int64_t since_ns = 0;
 };
 extern constinit GateBook gate_books[kGatePages];
+// A session had gates.
+inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
 // Before the first page. False: the process has no gates.
 bool start_opener();

@@ -34,16 +34,21 @@ const std::atomic<uint32_t>& released(const GateBook& book, int device) {
 
 }  // namespace
 
-GateTicket take_ticket(GateBook& book, int device) {
-  if (book.left.load(std::memory_order_relaxed)) return {};
+CUdeviceptr page_at(GateBook& book) {
   CUdeviceptr at = book.at.load(std::memory_order_acquire);
   if (at == 0) {
-    if (!registering.try_lock()) return {};  // another thread is at it
+    if (!registering.try_lock()) return 0;  // another thread is at it
     at = register_page(book.page.load(std::memory_order_relaxed));
     book.at.store(at, std::memory_order_release);
     registering.unlock();
   }
-  if (at == kRefused) return {};
+  return at != kRefused ? at : 0;
+}
+
+GateTicket take_ticket(GateBook& book, int device) {
+  if (book.left.load(std::memory_order_relaxed)) return {};
+  const CUdeviceptr at = page_at(book);
+  if (at == 0) return {};
   uint32_t before = book.posted[device].fetch_add(1, std::memory_order_relaxed);
   if (before == UINT32_MAX) before = book.posted[device].fetch_add(1, std::memory_order_relaxed);
   const size_t word =

@@ -1,0 +1,113 @@
+// Graphs of a client that is held back, on the simulated GPU: they stand between their nodes while
+// the test says so, and compute what they compute without.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "bench/workloads/driver.h"
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+using wire::Admission;
+using wire::Kind;
+
+bool soon(const std::function<bool()>& what) {
+  for (int i = 0; i < 10'000 && !what(); ++i) poll(nullptr, 0, 1);
+  return what();
+}
+// That nothing happens can only be seen for a while.
+bool never(const std::function<bool()>& what) {
+  for (int i = 0; i < 50; ++i, poll(nullptr, 0, 1)) {
+    if (what()) return false;
+  }
+  return true;
+}
+
+class ShimGraphGates : public Shim {
+ protected:
+  ShimGraphGates() : app_(simulated(), HEDDLE_GRAPH_CLIENT) {
+    start(app_, kGate);
+    ours().running[0] = 1;
+    predict(3'000);
+  }
+  ~ShimGraphGates() override {
+    ours().released[0] = ipc::gate_open(1'000);
+    ours().running[0] = 1;
+  }
+
+  std::vector<std::string> simulated() {
+    char directory[] = "/tmp/heddle-graph-gates-XXXXXX";
+    directory_ = mkdtemp(directory);
+    std::vector<std::string> all = environment();
+    all.push_back("HEDDLE_GATES=1");
+    all.push_back("HEDDLE_REAL_LIBCUDA=" HEDDLE_SIM_DRIVER);
+    all.push_back("HEDDLE_SIM_SOCKET=" + directory_ + "/gpu.sock");
+    return all;
+  }
+  ipc::GatePage& ours() { return *daemon_.gates; }
+
+  // Launches it into that stream, and grants what asks. Its record, or its ask.
+  ipc::RecordFields run(int stream = 0) {
+    daemon_.records();
+    app_.send("run " + std::to_string(stream));
+    ipc::RecordFields told;
+    while (!app_.answered()) {
+      if (daemon_.asks(told)) daemon_.grant(told);
+    }
+    EXPECT_EQ(app_.receive(), "0");
+    for (const auto& record : records(Kind::GRAPH)) told = record;
+    return told;
+  }
+  // Until it stands at gates; what ran before is done. Its record.
+  ipc::RecordFields run_gated(int stream = 0) {
+    ipc::RecordFields told;
+    for (int i = 0; i < 2'000; ++i, poll(nullptr, 0, 1)) {
+      told = run(stream);
+      if (told.admission == Admission::GATED) return told;
+      EXPECT_EQ(app_("sync"), "0");
+      done_.insert(done_.end(), graph_.begin(), graph_.end());
+    }
+    ADD_FAILURE() << "it only asks";
+    return told;
+  }
+  void make(uint64_t kernels) {
+    EXPECT_EQ(app_("make " + std::to_string(kernels)), "0");
+    graph_.assign(kernels, 1);
+  }
+  void let_go(const ipc::RecordFields& told) { ours().released[0] = told.ask_seq; }
+
+  // Whether so many kernels of launches ran behind what was done.
+  bool ran(size_t kernels) {
+    uint64_t word = 0;
+    for (const uint64_t value : done_) word = word * workloads::kStateFactor + value;
+    for (size_t i = 0; i < kernels; ++i) {
+      word = word * workloads::kStateFactor + graph_[i % graph_.size()];
+    }
+    return app_("word") == std::to_string(word);
+  }
+
+  std::string directory_;
+  Application app_;
+  std::vector<uint64_t> graph_, done_;  // what its kernels write; and those that have
+};
+
+TEST_F(ShimGraphGates, ALongGraphStandsAtAGateInsideAndGoesOn) {
+  make(5);
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 4) << "a gate behind each kernel but the last";
+  EXPECT_TRUE(never([&] { return !ran(0); })) << "its ticket";
+  ours().running[0] = 0;
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
