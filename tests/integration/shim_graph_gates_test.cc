@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -38,6 +39,7 @@ class ShimGraphGates : public Shim {
   ~ShimGraphGates() override {
     ours().released[0] = ipc::gate_open(1'000);
     ours().running[0] = 1;
+    std::filesystem::remove_all(directory_);
   }
 
   std::vector<std::string> simulated() {
@@ -70,7 +72,7 @@ class ShimGraphGates : public Shim {
       told = run(stream);
       if (told.admission == Admission::GATED) return told;
       EXPECT_EQ(app_("sync"), "0");
-      done_.insert(done_.end(), graph_.begin(), graph_.end());
+      all_done();
     }
     ADD_FAILURE() << "it only asks";
     return told;
@@ -79,6 +81,7 @@ class ShimGraphGates : public Shim {
     EXPECT_EQ(app_("make " + std::to_string(kernels)), "0");
     graph_.assign(kernels, 1);
   }
+  void all_done() { done_.insert(done_.end(), graph_.begin(), graph_.end()); }
   void let_go(const ipc::RecordFields& told) { ours().released[0] = told.ask_seq; }
 
   // Whether so many kernels of launches ran behind what was done.
@@ -107,6 +110,149 @@ TEST_F(ShimGraphGates, ALongGraphStandsAtAGateInsideAndGoesOn) {
   EXPECT_TRUE(never([&] { return !ran(1); }));
   ours().running[0] = 1;
   EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, ARunningGraphIsStoppedWithinItsNextPiece) {
+  make(60);
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 14) << "4 kernels each";
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(6); })) << "half a millisecond each";
+  ours().running[0] = 0;
+  EXPECT_TRUE(soon([&] { return ran(8) || ran(12) || ran(16); }));
+  EXPECT_TRUE(never([&] { return !ran(8) && !ran(12) && !ran(16); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(60); }));
+}
+
+TEST_F(ShimGraphGates, AGraphOfOneKernelStandsWholeBehindItsTicket) {
+  make(1);
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 0);
+  EXPECT_TRUE(never([&] { return !ran(0); }));
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+}
+
+TEST_F(ShimGraphGates, AShortGraphHasNoGatesInside) {
+  make(5);
+  predict(400);
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 0);
+  ours().running[0] = 0;
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, AGraphThatTurnsOutLongerHasMoreGates) {
+  make(30);
+  predict(500);
+  EXPECT_EQ(run_gated().may_follow, 2);
+  predict(3'000);
+  EXPECT_TRUE(soon([&] { return run_gated().may_follow == 14; }));
+}
+
+TEST_F(ShimGraphGates, ALeasedGraphRunsThrough) {
+  make(5);
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+  daemon_.control().windows[0].word = kLease;
+  ours().running[0] = 0;
+  EXPECT_EQ(run().admission, Admission::LEASE);
+  EXPECT_TRUE(soon([&] { return ran(10); }));
+}
+
+TEST_F(ShimGraphGates, AGraphOfAnotherSizeAsks) {
+  make(5);
+  run_gated();
+  for (int i = 0; i < 8; ++i) {
+    daemon_.control().hints[0].kernels[i].special = ipc::pack_special({.size = ipc::GroupCount(2)});
+  }
+  EXPECT_EQ(run().admission, Admission::ASK);
+}
+
+TEST_F(ShimGraphGates, ALaunchInAnotherStreamFollowsOneThatStands) {
+  make(5);
+  ours().running[0] = 0;
+  const auto first = run_gated();
+  const auto second = run(1);
+  EXPECT_EQ(second.admission, Admission::GATED);
+  let_go(second);
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(10); }));
+  EXPECT_EQ(second.ask_seq, first.ask_seq + 1);
+}
+
+TEST_F(ShimGraphGates, AnUpdateIsOfTheLaunchesBehindOneThatStands) {
+  make(5);
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_EQ(app_("update 5"), "0");
+  EXPECT_EQ(run(1).admission, Admission::ASK) << "its twin is yet to be made anew";
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  graph_.insert(graph_.end(), 5, 2);
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(10); }));
+  all_done();
+  graph_.assign(5, 2);
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, AnExecutableThatEndsWhileItStandsRunsToItsEnd) {
+  make(5);
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_EQ(app_("destroy"), "0");
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, ATwinStandsAtThePageOfItsSession) {
+  make(5);
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  daemon_.hang_up();
+  EXPECT_TRUE(soon([&] { return ran(5); })) << "nobody is there to let it go on";
+  daemon_.accept(kGate);
+  predict(3'000);
+  ours().running[0] = 0;
+  EXPECT_EQ(app_("sync"), "0");
+  all_done();
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, NoTimeIsTakenOfALaunchThatMayStand) {
+  make(5);
+  for (int i = 0; i < 8; ++i) {
+    daemon_.control().hints[0].kernels[i].special = ipc::pack_special({.measure = 1});
+  }
+  const auto is_timed = [&] {
+    EXPECT_EQ(app_("sync"), "0");
+    const auto ends = records(Kind::COMPLETION);
+    return std::any_of(ends.begin(), ends.end(), [](auto& end) { return end.duration_us > 0; });
+  };
+  EXPECT_EQ(run().admission, Admission::ASK);
+  EXPECT_TRUE(is_timed());
+  all_done();
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+  is_timed();  // what ran before
+  let_go(run());
+  EXPECT_FALSE(is_timed());
 }
 
 }  // namespace
