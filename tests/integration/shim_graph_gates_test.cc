@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <random>
 #include <string>
 
 #include "bench/workloads/driver.h"
@@ -29,9 +30,28 @@ bool never(const std::function<bool()>& what) {
   return true;
 }
 
-class ShimGraphGates : public Shim {
+class SimulatedGates : public Shim {
  protected:
-  ShimGraphGates() : app_(simulated(), HEDDLE_GRAPH_CLIENT) {
+  SimulatedGates() {
+    char directory[] = "/tmp/heddle-graph-gates-XXXXXX";
+    directory_ = mkdtemp(directory);
+  }
+  ~SimulatedGates() override { std::filesystem::remove_all(directory_); }
+
+  std::vector<std::string> simulated() {
+    std::vector<std::string> all = environment();
+    all.push_back("HEDDLE_GATES=1");
+    all.push_back("HEDDLE_SIM_SOCKET=" + directory_ + "/gpu.sock");
+    return all;
+  }
+  ipc::GatePage& ours() { return *daemon_.gates; }
+
+  std::string directory_;
+};
+
+class ShimGraphGates : public SimulatedGates {
+ protected:
+  ShimGraphGates() : app_(simulated()) {
     start(app_, kGate);
     ours().running[0] = 1;
     predict(3'000);
@@ -39,19 +59,7 @@ class ShimGraphGates : public Shim {
   ~ShimGraphGates() override {
     ours().released[0] = ipc::gate_open(1'000);
     ours().running[0] = 1;
-    std::filesystem::remove_all(directory_);
   }
-
-  std::vector<std::string> simulated() {
-    char directory[] = "/tmp/heddle-graph-gates-XXXXXX";
-    directory_ = mkdtemp(directory);
-    std::vector<std::string> all = environment();
-    all.push_back("HEDDLE_GATES=1");
-    all.push_back("HEDDLE_REAL_LIBCUDA=" HEDDLE_SIM_DRIVER);
-    all.push_back("HEDDLE_SIM_SOCKET=" + directory_ + "/gpu.sock");
-    return all;
-  }
-  ipc::GatePage& ours() { return *daemon_.gates; }
 
   // Launches it into that stream, and grants what asks. Its record, or its ask.
   ipc::RecordFields run(int stream = 0) {
@@ -94,7 +102,6 @@ class ShimGraphGates : public Shim {
     return app_("word") == std::to_string(word);
   }
 
-  std::string directory_;
   Application app_;
   std::vector<uint64_t> graph_, done_;  // what its kernels write; and those that have
 };
@@ -253,6 +260,48 @@ TEST_F(ShimGraphGates, NoTimeIsTakenOfALaunchThatMayStand) {
   is_timed();  // what ran before
   let_go(run());
   EXPECT_FALSE(is_timed());
+}
+
+// Random programs, whose words are right only if launches of an executable follow each other. The
+// daemon opens and closes at random, changes its mind of how long they take, and goes away.
+TEST_F(SimulatedGates, ACampaignOfGraphsBehindGatesThatOpenAndCloseComputesTheSame) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  Application campaign(simulated(), HEDDLE_GRAPH_CAMPAIGN, "--rounds", "8000");
+  uint32_t newest = 0;
+  size_t whole = 0, gated = 0, sessions = 0;
+  for (bool attached = false; !campaign.answered();) {
+    if (!attached && daemon_.pending(1)) {
+      daemon_.accept(kGate);
+      attached = true;
+      newest = 0;
+      ++sessions;
+    }
+    if (!attached) continue;
+    if (random() % 16 == 0) predict(random() % 2 == 0 ? 300 : 3'000);
+    for (uint32_t thread = 0; thread < 4; ++thread) {
+      ipc::RecordFields ask;
+      if (daemon_.asks(ask, thread)) daemon_.grant(ask, 0, 0, thread);
+    }
+    for (const auto& record : daemon_.records()) {
+      if (record.admission != Admission::GATED) continue;
+      newest = record.ask_seq;
+      (record.may_follow > 0 ? gated : whole) += 1;
+    }
+    ours().released[0] = random() % 8 == 0 ? ipc::gate_open(newest) : newest;
+    ours().running[0] = random() % 2;
+    poll(nullptr, 0, static_cast<int>(random() % 2));
+    if (random() % 128 == 0) {
+      daemon_.hang_up();
+      attached = false;
+    }
+  }
+  const std::string began = campaign.receive();
+  EXPECT_EQ(campaign.receive(), "ok") << began;
+  EXPECT_GT(gated, 20u);
+  EXPECT_GT(whole, 20u);
+  EXPECT_GT(sessions, 2u);
 }
 
 }  // namespace

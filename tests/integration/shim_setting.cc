@@ -209,7 +209,8 @@ std::vector<Registration> FakeDaemon::registrations() {
 // ---- the application
 // ------------------------------------------------------------------------------
 
-Application::Application(std::vector<std::string> environment, const char* program) {
+Application::Application(std::vector<std::string> environment, const char* program,
+                         const char* option, const std::string& value) {
   int in[2], out[2];
   EXPECT_EQ(pipe(in), 0);
   EXPECT_EQ(pipe(out), 0);
@@ -224,7 +225,7 @@ Application::Application(std::vector<std::string> environment, const char* progr
       const size_t equals = entry.find('=');
       setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
     }
-    execl(program, program, "an", "argument", nullptr);
+    execl(program, program, option, value.c_str(), nullptr);
     _exit(127);
   }
   close(in[0]);

@@ -75,7 +75,8 @@ class Application {
  public:
   // `environment`: NAME=value, on top of the test's own.
   explicit Application(std::vector<std::string> environment,
-                       const char* program = HEDDLE_SHIM_CLIENT);
+                       const char* program = HEDDLE_SHIM_CLIENT, const char* option = "an",
+                       const std::string& value = "argument");
   ~Application();
 
   void send(const std::string& command);
