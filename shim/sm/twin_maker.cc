@@ -10,9 +10,9 @@
 namespace heddle::shim {
 namespace {
 
-constexpr uint32_t kTwinsMost =
-    256;  // of the process; a twin takes about what its executable takes
-constexpr uint32_t kNodesMost = 1 << 16;  // kernel nodes of all of them
+// Of the process: some hundred graphs of a server. A twin takes about what its executable takes.
+constexpr uint32_t kTwinsMost = 512;
+constexpr uint32_t kNodesMost = 1 << 17;  // kernel nodes of all of them
 // A twin that was launched within this time is not given up for another executable's: a program
 // that goes through more graphs than there is room for would have each made anew in every round.
 constexpr int64_t kIdleNs = 5'000'000'000;

@@ -77,6 +77,14 @@ TEST_F(ShimGates, AShortGraphGoesBehindAGate) {
   EXPECT_EQ(seen[0].may_follow, 0);
 }
 
+TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
+  EXPECT_EQ(app_("retain"), "0");
+  EXPECT_EQ(app_("graph_make"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "1");
+  EXPECT_EQ(app_("release"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "0");
+}
+
 TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
   predict(3'000);
   expect_asks("graph");
