@@ -8,8 +8,9 @@ namespace heddle::shim {
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
 bool Turn::stand_at_gate(const Launch& launch) {
   GateBook* const gates = in_.session().gates;
-  if (gates == nullptr || window_us_ != ipc::kWindowGate || launch.cooperative ||
-      !sm_set_.empty() || special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
+  if (gates == nullptr || gates->left.load(std::memory_order_relaxed) ||
+      window_us_ != ipc::kWindowGate || launch.cooperative || !sm_set_.empty() ||
+      special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
       stream_->detoured.load(std::memory_order_relaxed)) {
     return false;
   }
@@ -24,24 +25,21 @@ bool Turn::stand_at_gate(const Launch& launch) {
     nap_at_gate(*gates, stream_->device);
   }
   ask_seq_ = put_gate(*gates, stream_->device, ref_);
-  if (graph_ && ask_seq_ != 0 && predicted_us_ > kGatedFromUs) {
-    twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, gated_place());
-  }
-  return ask_seq_ != 0;
-}
-
-TwinPlace Turn::gated_place() const {
-  const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;
-  return {.page = page, .span_us = predicted_us_};
+  return gated_ = ask_seq_ != 0;
 }
 
 // A long graph is launched as a twin with gates inside, or whole if it has no place for any. Until
 // that is known it asks.
 bool Turn::graph_may_stand(const Launch& launch) const {
-  if (predicted_us_ <= kGatedFromUs) return true;
-  const auto exec = static_cast<CUgraphExec>(launch.handle);
-  return !in_.session().gates->left.load(std::memory_order_relaxed) &&
-         has_gates(exec, *stream_, gated_place());
+  return predicted_us_ <= kGatedFromUs ||
+         has_gates(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
+}
+
+bool Turn::has_gates_inside() const { return gated_ && graph_ && predicted_us_ > kGatedFromUs; }
+
+TwinPlace Turn::gates_inside() const {
+  const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;
+  return {.page = page, .span_us = predicted_us_};
 }
 
 // A daemon that does not hear of it cannot let it go.

@@ -98,8 +98,9 @@ class Turn {
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
   bool stand_at_gate(const Launch& launch);
-  TwinPlace gated_place() const;
   bool graph_may_stand(const Launch& launch) const;
+  bool has_gates_inside() const;  // if it stands at a gate, and there is a place for them
+  TwinPlace gates_inside() const;
   void post_gated(const ipc::RecordFields& fields);
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
@@ -123,6 +124,7 @@ class Turn {
   const StreamRef ref_;
   const bool graph_;
   bool quiet_ = false;
+  bool gated_ = false;
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
