@@ -1,7 +1,6 @@
 // A launch that stands at a gate on the GPU instead of asking: its thread goes on.
 #include "shim/admission/gate.h"
 #include "shim/gate/page.h"
-#include "shim/sm/graph_gates.h"
 
 namespace heddle::shim {
 
@@ -26,20 +25,6 @@ bool Turn::stand_at_gate(const Launch& launch) {
   }
   ask_seq_ = put_gate(*gates, stream_->device, ref_);
   return gated_ = ask_seq_ != 0;
-}
-
-// A long graph is launched as a twin with gates inside, or whole if it has no place for any. Until
-// that is known it asks.
-bool Turn::graph_may_stand(const Launch& launch) const {
-  return predicted_us_ <= kGatedFromUs ||
-         has_gates(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
-}
-
-bool Turn::has_gates_inside() const { return gated_ && graph_ && predicted_us_ > kGatedFromUs; }
-
-TwinPlace Turn::gates_inside() const {
-  const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;
-  return {.page = page, .span_us = predicted_us_};
 }
 
 // A daemon that does not hear of it cannot let it go.

@@ -143,20 +143,6 @@ bool Turn::is_placed() const {
   return lane() != nullptr || (twin() != nullptr && !member_for(stream_->device, sm_set_).empty());
 }
 
-// A graph is where its executable was put: another one goes in its place. With gates inside it has
-// no other place and priority.
-void Turn::choose_twin(const Launch& launch) {
-  const bool elsewhere = (!sm_set_.empty() || priority_ != 0) && has_lanes(*stream_);
-  if (quiet_ || (!elsewhere && !has_gates_inside())) return;
-  const TwinPlace at = has_gates_inside() ? gates_inside() : TwinPlace{sm_set_, priority_};
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, at);
-}
-
-void Turn::twin_refused(CUgraphExec exec) {
-  shim::twin_refused(in_, exec, twin());
-  twin_ = {};
-}
-
 void Turn::stay() {
   if (pair_ >= 0) end_pair(in_, *stream_, target(), pair_, false);
   pair_ = -1;
