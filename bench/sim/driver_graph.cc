@@ -79,7 +79,6 @@ HEDDLE_SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size
   return CUDA_SUCCESS;
 }
 
-// From each node to the next: our graphs are rows.
 HEDDLE_SIM_API CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
                                            CUgraphEdgeData* data, size_t* count) {
   HEDDLE_SIM_CALL(call);
@@ -88,34 +87,36 @@ HEDDLE_SIM_API CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CU
       (from == nullptr) != (to == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const size_t all = std::max<size_t>(graph->nodes.size(), 1) - 1;
-  if (from == nullptr) return *count = all, CUDA_SUCCESS;
-  *count = std::min(*count, all);
-  auto node = graph->nodes.begin();
-  for (size_t i = 0; i < *count; ++i) {
-    from[i] = reinterpret_cast<CUgraphNode>(&*node++);
-    to[i] = reinterpret_cast<CUgraphNode>(&*node);
-    if (data != nullptr) data[i] = {};
+  std::map<uint64_t, CUgraphNode> handles;
+  size_t found = 0;
+  for (Node& node : graph->nodes) {
+    handles[node.id] = reinterpret_cast<CUgraphNode>(&node);
+    for (const uint64_t before : node.after) {
+      if (from != nullptr && found < *count) {
+        from[found] = handles[before];
+        to[found] = handles[node.id];
+        if (data != nullptr) data[found] = {};
+      }
+      ++found;
+    }
   }
-  return CUDA_SUCCESS;
+  return *count = from != nullptr ? std::min(*count, found) : found, CUDA_SUCCESS;
 }
-// Rows have all edges that lead on.
 HEDDLE_SIM_API CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from,
                                                const CUgraphNode* to, size_t count) {
   HEDDLE_SIM_CALL(call);
   Graph* graph = live<Graph>(handle);
   if (graph == nullptr || graph->executable) return CUDA_ERROR_INVALID_VALUE;
-  const auto place = [&](CUgraphNode wanted) {
-    return std::find_if(graph->nodes.begin(), graph->nodes.end(),
-                        [&](const Node& node) { return live<Node>(wanted) == &node; });
-  };
   for (size_t i = 0; i < count; ++i) {
-    const auto last = place(to[i]);
-    if (last == graph->nodes.end() || std::none_of(graph->nodes.begin(), last, [&](Node& node) {
-          return live<Node>(from[i]) == &node;
-        })) {
+    const auto is_either = [&](const Node& node) {
+      return live<Node>(from[i]) == &node || live<Node>(to[i]) == &node;
+    };
+    // A row is run as it stands: only what leads on can be added.
+    const auto first = std::find_if(graph->nodes.begin(), graph->nodes.end(), is_either);
+    if (first == graph->nodes.end() || &*first != live<Node>(from[i])) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    live<Node>(to[i])->after.push_back(first->id);
   }
   return CUDA_SUCCESS;
 }

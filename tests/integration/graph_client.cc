@@ -38,20 +38,43 @@ int init(unsigned) {
   return result;
 }
 
-// So many kernels of half a millisecond, in a row.
-CUgraph capture(unsigned kernels, uint64_t value) {
-  must(cu.cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+// So many kernels of half a millisecond.
+void launch(CUstream stream, unsigned kernels, uint64_t value) {
   for (unsigned i = 0; i < kernels; ++i) {
     CUdeviceptr state = reinterpret_cast<CUdeviceptr>(word);
     uint32_t block_ns = 500'000;
     void* params[] = {&state, &block_ns, &value};
-    must(cu.cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, capturing, params, nullptr));
+    must(cu.cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, params, nullptr));
   }
+}
+
+CUgraph capture(unsigned kernels, uint64_t value) {
+  must(cu.cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  launch(capturing, kernels, value);
   CUgraph graph = nullptr;
   must(cu.cuStreamEndCapture(capturing, &graph));
   return graph;
 }
 
+void follow(CUstream stream, CUstream other) {
+  CUevent event = nullptr;
+  must(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  must(cu.cuEventRecord(event, other));
+  must(cu.cuStreamWaitEvent(stream, event, 0));
+}
+// So many kernels in a row, so many in each of two branches, and again in a row.
+int make_forked(unsigned kernels) {
+  must(cu.cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  launch(capturing, kernels, 1);
+  follow(streams[0], capturing);
+  launch(capturing, kernels, 1);
+  launch(streams[0], kernels, 1);
+  follow(capturing, streams[0]);
+  launch(capturing, kernels, 1);
+  CUgraph graph = nullptr;
+  must(cu.cuStreamEndCapture(capturing, &graph));
+  return cu.cuGraphInstantiateWithFlags(&exec, graph, 0);
+}
 int make(unsigned kernels) { return cu.cuGraphInstantiateWithFlags(&exec, capture(kernels, 1), 0); }
 // The same kernels with another value.
 int update(unsigned kernels) {
@@ -70,8 +93,8 @@ int reset(unsigned) {
 const struct {
   const char* word;
   int (*run)(unsigned number);
-} kCommands[] = {{"init", init},       {"make", make}, {"update", update}, {"run", run},
-                 {"destroy", destroy}, {"sync", sync}, {"reset", reset}};
+} kCommands[] = {{"init", init}, {"fork", make_forked}, {"make", make}, {"update", update},
+                 {"run", run},   {"destroy", destroy},  {"sync", sync}, {"reset", reset}};
 
 std::string answer(const char* line) {
   if (strncmp(line, "word", 4) == 0) return std::to_string(std::atomic_ref(*word).load());

@@ -119,6 +119,19 @@ TEST_F(ShimGraphGates, ALongGraphStandsAtAGateInsideAndGoesOn) {
   EXPECT_TRUE(soon([&] { return ran(5); }));
 }
 
+TEST_F(ShimGraphGates, AGraphWithBranchesStandsBeforeAndBehindThem) {
+  EXPECT_EQ(app_("fork 2"), "0");
+  graph_.assign(8, 1);
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 3) << "behind each of the first two, and where the branches have met";
+  ours().running[0] = 0;
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_TRUE(never([&] { return !ran(1); }));
+  ours().running[0] = 1;
+  EXPECT_TRUE(soon([&] { return ran(8); }));
+}
+
 TEST_F(ShimGraphGates, ARunningGraphIsStoppedWithinItsNextPiece) {
   make(60);
   const auto told = run_gated();
