@@ -197,12 +197,14 @@ TEST_F(ShimGraphGates, ALaunchInAnotherStreamFollowsOneThatStands) {
   const auto first = run_gated();
   const auto second = run(1);
   EXPECT_EQ(second.admission, Admission::GATED);
+  EXPECT_EQ(second.ask_seq, first.ask_seq + 1);
+  daemon_.control().windows[0].word = kLease;
+  EXPECT_EQ(run(2).admission, Admission::LEASE) << "the executable itself";
   let_go(second);
   EXPECT_TRUE(soon([&] { return ran(1); }));
   EXPECT_TRUE(never([&] { return !ran(1); }));
   ours().running[0] = 1;
-  EXPECT_TRUE(soon([&] { return ran(10); }));
-  EXPECT_EQ(second.ask_seq, first.ask_seq + 1);
+  EXPECT_TRUE(soon([&] { return ran(15); }));
 }
 
 TEST_F(ShimGraphGates, AnUpdateIsOfTheLaunchesBehindOneThatStands) {
@@ -234,6 +236,17 @@ TEST_F(ShimGraphGates, AnExecutableThatEndsWhileItStandsRunsToItsEnd) {
   EXPECT_TRUE(never([&] { return !ran(1); }));
   ours().running[0] = 1;
   EXPECT_TRUE(soon([&] { return ran(5); }));
+}
+
+TEST_F(ShimGraphGates, AContextIsResetOnceWhatStandsHasGoneOn) {
+  make(5);
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  app_.send("reset");
+  EXPECT_TRUE(never([&] { return app_.answered(); }));
+  ours().running[0] = 1;
+  EXPECT_EQ(app_.receive(), "0");
 }
 
 TEST_F(ShimGraphGates, ATwinStandsAtThePageOfItsSession) {
