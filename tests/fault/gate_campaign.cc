@@ -57,6 +57,9 @@ struct More {
   CUresult (*strike)(void*);
   CUresult (*write)(CUstream, CUdeviceptr, uint32_t, unsigned);
   CUresult (*wait)(CUstream, CUdeviceptr, uint32_t, unsigned);
+  CUresult (*call)(CUstream, void (*)(void*), void*);
+  CUresult (*make_array)(CUarray*, const CUDA_ARRAY_DESCRIPTOR*);
+  CUresult (*free_array)(CUarray);
 
   void load() {
     allocate = symbol<CUresult(CUdeviceptr*, size_t, CUstream)>("cuMemAllocAsync");
@@ -66,6 +69,9 @@ struct More {
     strike = symbol<CUresult(void*)>("cuMemHostUnregister");
     write = symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>("cuStreamWriteValue32_v2");
     wait = symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>("cuStreamWaitValue32_v2");
+    call = symbol<CUresult(CUstream, void (*)(void*), void*)>("cuLaunchHostFunc");
+    make_array = symbol<CUresult(CUarray*, const CUDA_ARRAY_DESCRIPTOR*)>("cuArrayCreate_v2");
+    free_array = symbol<CUresult(CUarray)>("cuArrayDestroy");
   }
 } more;
 
@@ -107,7 +113,9 @@ struct Habits {
   bool graphs() const { return (bits & 1) != 0; }
   bool waits_for_words() const { return (bits & 2) != 0; }
   bool frees() const { return (bits & 4) != 0; }
-  bool writes_words() const { return bits == 15; }  // from then on nothing of it is held
+  // From the first of these on nothing of it may be held.
+  bool calls_host() const { return bits == 7; }
+  bool writes_words() const { return bits == 15; }
   unsigned bits;
 };
 
@@ -287,6 +295,7 @@ class Worker {
     if (how < 24) return renew(draw(kCreated));
     if (how < 25) return another_thread();
     if (how < 26) return draw(4) == 0 ? settle() : step(stream);
+    if (how < 27) return habits_.calls_host() ? call_host(stream) : step(stream);
     step(stream);
   }
 
@@ -342,6 +351,18 @@ class Worker {
     DO(cu.cuStreamSynchronize(streams_[stream]));  // the flag is free again
   }
 
+  // A word goes to the host, which changes it, and back.
+  void call_host(size_t stream) {
+    const size_t cell = draw(kCells), by = pinned(1);
+    use(cell, stream);
+    DO(cu.cuMemcpyDtoHAsync_v2(&pinned_[by], at(cell), sizeof(uint64_t), streams_[stream]));
+    DO(more.call(
+        streams_[stream], [](void* word) { *static_cast<uint64_t*>(word) *= kStateFactor; },
+        &pinned_[by]));
+    DO(cu.cuMemcpyHtoDAsync_v2(at(cell), &pinned_[by], sizeof(uint64_t), streams_[stream]));
+    cells_[cell].value *= kStateFactor;
+  }
+
   // The handle may be another stream's next, and its work goes on.
   void renew(size_t i) {
     const size_t heir = (i + 1) % kStreams;
@@ -379,7 +400,7 @@ class Worker {
 
   // Calls that wait for all that was launched.
   void free_something() {
-    switch (draw(4)) {
+    switch (draw(5)) {
       case 0: {
         CUdeviceptr memory = 0;
         DO(cu.cuMemAlloc_v2(&memory, 4096));
@@ -396,6 +417,13 @@ class Worker {
         CUmodule module = nullptr;
         DO(cu.cuModuleLoadData(&module, workloads::heddle_demo_ptx));
         DO(cu.cuModuleUnload(module));
+        return;
+      }
+      case 3: {
+        CUarray array = nullptr;
+        const CUDA_ARRAY_DESCRIPTOR floats{64, 64, 0x20, 1};
+        DO(more.make_array(&array, &floats));
+        DO(more.free_array(array));
         return;
       }
       default: {
