@@ -4,7 +4,7 @@
 //   queue N S     N launches into S streams in turns, by a thread of its own: answered at once
 //   posted        how many of them the driver has
 //   settle        waits for all; "right" or "wrong"
-//   call NAME     one of kCalls, by this thread; "done" when it returned
+//   call NAME     one of kWaitingCalls, by this thread; "done" when it returned
 //   leave NAME    one of kWays to end, with what is queued
 //   lie NAME      one of kLies; "done"
 //
@@ -21,38 +21,14 @@
 #include <thread>
 #include <vector>
 
-#include "bench/workloads/driver.h"
 #include "ipc/gate.h"
 #include "ipc/layout.h"
+#include "tests/fault/gate_program.h"
 
 namespace heddle::fault {
 namespace {
 
-using workloads::Driver;
-using workloads::kStateFactor;
-
 constexpr size_t kStreams = 16;
-constexpr size_t kPage = 4096;
-
-Driver cu;
-CUcontext primary;
-CUfunction spin;
-
-void check(CUresult result, const char* call) {
-  if (result == CUDA_SUCCESS) return;
-  const char* name = "?";
-  cu.cuGetErrorName(result, &name);
-  printf("%s: %s\n", call, name);
-  exit(1);
-}
-#define DO(call) check(call, #call)
-
-template <class Signature>
-Signature* symbol(const char* name) {
-  void* const found = dlsym(cu.library, name);
-  if (found == nullptr) exit(2);
-  return reinterpret_cast<Signature*>(found);
-}
 
 struct Words {
   CUdeviceptr at = 0;
@@ -100,54 +76,6 @@ void warm() {
     for (int i = 0; i < 5; ++i) words.launch(0);
     DO(cu.cuStreamSynchronize(words.streams[0]));
   }
-}
-
-// ---- calls that wait for all that was launched ----
-
-void free_memory() {
-  CUdeviceptr memory = 0;
-  DO(cu.cuMemAlloc_v2(&memory, kPage));
-  DO(cu.cuMemFree_v2(memory));
-}
-void free_host() {
-  void* memory = nullptr;
-  DO(cu.cuMemHostAlloc(&memory, kPage, 0));
-  DO(symbol<CUresult(void*)>("cuMemFreeHost")(memory));
-}
-void unregister() {
-  void* const memory = aligned_alloc(kPage, kPage);
-  DO((symbol<CUresult(void*, size_t, unsigned)>("cuMemHostRegister_v2")(memory, kPage, 0)));
-  DO(symbol<CUresult(void*)>("cuMemHostUnregister")(memory));
-}
-void load() {
-  CUmodule module = nullptr;
-  DO(cu.cuModuleLoadData(&module, workloads::heddle_demo_ptx));
-  DO(cu.cuModuleUnload(module));
-}
-void free_array() {
-  CUarray array = nullptr;
-  const CUDA_ARRAY_DESCRIPTOR floats{64, 64, 0x20, 1};
-  DO((symbol<CUresult(CUarray*, const CUDA_ARRAY_DESCRIPTOR*)>("cuArrayCreate_v2")(&array,
-                                                                                   &floats)));
-  DO(symbol<CUresult(CUarray)>("cuArrayDestroy")(array));
-}
-void free_mipmapped() {
-  CUmipmappedArray array = nullptr;
-  const CUDA_ARRAY3D_DESCRIPTOR floats{64, 64, 0, 0x20, 1, 0};
-  DO((symbol<CUresult(CUmipmappedArray*, const CUDA_ARRAY3D_DESCRIPTOR*, unsigned)>(
-      "cuMipmappedArrayCreate")(&array, &floats, 1)));
-  DO(symbol<CUresult(CUmipmappedArray)>("cuMipmappedArrayDestroy")(array));
-}
-void partition() {
-  CUdevResource all{};
-  CUdevResourceDesc description = nullptr;
-  CUgreenCtx green = nullptr;
-  DO((symbol<CUresult(CUdevice, CUdevResource*, CUdevResourceType)>("cuDeviceGetDevResource")(
-      0, &all, CU_DEV_RESOURCE_TYPE_SM)));
-  DO((symbol<CUresult(CUdevResourceDesc*, CUdevResource*, unsigned)>("cuDevResourceGenerateDesc")(
-      &description, &all, 1)));
-  DO((symbol<CUresult(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned)>("cuGreenCtxCreate")(
-      &green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM)));
 }
 
 // ---- ways to end ----
@@ -222,15 +150,6 @@ void break_ring() {
   memory->threads[0].ring_head += 10 * ipc::kRingRecords;
 }
 
-struct Named {
-  const char* name;
-  void (*run)();
-};
-constexpr Named kCalls[] = {
-    {"cuMemFree", free_memory},          {"cuMemFreeHost", free_host},
-    {"cuMemHostUnregister", unregister}, {"cuModuleLoadData", load},
-    {"cuArrayDestroy", free_array},      {"cuMipmappedArrayDestroy", free_mipmapped},
-    {"cuGreenCtxCreate", partition}};
 constexpr Named kWays[] = {{"exit", [] { exit(0); }},
                            {"_exit", [] { _exit(0); }},
                            {"destroy_context", destroy_context},
@@ -264,7 +183,7 @@ void obey(const char* line) {
     if (queuing.joinable()) queuing.join();
     puts(words.right() ? "right" : "wrong");
   } else if (sscanf(line, "call %63s", name) == 1) {
-    run(kCalls, name);
+    run(kWaitingCalls, name);
     puts("done");
   } else if (sscanf(line, "lie %63s", name) == 1) {
     run(kLies, name);
@@ -280,13 +199,7 @@ void obey(const char* line) {
 int main() {
   using namespace heddle::fault;
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  cu = Driver::load();
-  DO(cu.cuInit(0));
-  DO(cu.cuDevicePrimaryCtxRetain(&primary, 0));
-  DO(cu.cuCtxSetCurrent(primary));
-  CUmodule module = nullptr;
-  DO(cu.cuModuleLoadData(&module, heddle::workloads::heddle_demo_ptx));
-  DO(cu.cuModuleGetFunction(&spin, module, "heddle_spin"));
+  begin();
   words.begin();
   char line[256];
   while (fgets(line, sizeof line, stdin) != nullptr) obey(line);
