@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Several jobs in one process, one of which works at a time: what has loaded once is measured in many
-pairs. One JSON object a line on stdin, one back.
+"""Several jobs in one process, of which one works at a time: what has loaded once is measured in
+many pairs. One JSON object a line on stdin, one back.
 
-    {"do": "load", "job": NAME, "kind": KIND, ...}   KIND: graph, eager, training (with model, batch,
-                        priority: jobs.py's, on a stream of that priority), tick (a short kernel), spin
-                        (kernels, us, blocks, graph: spinning ones, which need no PyTorch)
+    {"do": "load", "job": NAME, "kind": KIND, ...}   KIND: graph, eager, training (model, batch:
+                    jobs.py's; priority: of its stream), tick (a short kernel), spin (kernels, us,
+                    blocks, graph: spinning ones, which need no PyTorch)
     {"do": "pin", "cpus": [N, ...]}                  moves all threads
     {"do": "requests", "job", "start", "seconds", "rate", "seed"}   Poisson arrivals, or one behind
-                        the other where rate is 0; seconds 0: until the next line
+                    the other where rate is 0; seconds 0: until the next line, which is "stop"
     {"do": "loop", "job", "start", "seconds"}        one behind the other, two posted ahead
     {"do": "pairs", "job", "start", "seconds"}       every other one bypasses heddle
-    {"do": "chain", "job", "count"}                  a digest of so many, each of which needs the last
+    {"do": "chain", "job", "count"}                  a digest of so many, each made of the last
 """
 
 import ctypes
