@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Best effort beside a program that comes first, by asking and with gates, in miniature: the scenario
-and the short round, on the simulated GPU.
+"""Best effort beside a program that comes first, by asking and with gates, in miniature: the
+scenario and the short round, on the simulated GPU.
 
     gates.py FAKE_NVML DIST    as runner.py takes them
 """
