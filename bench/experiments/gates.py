@@ -90,11 +90,11 @@ class Round:
                 mine = [CELLS[c] for c in self.cells if CELLS[c][3] == name]
                 wanted = {role: list({name_of(cell[at]): cell[at] for cell in mine}.values())
                           for at, role in enumerate("HL")}
+                for mode in self.modes.values():
+                    mode.wait()  # the last one loads while values are compared
                 self.modes[name] = Mode(name, wanted, self.folder, self.options.dist,
                                         self.options.sim)
-                if len(self.modes) == 1:  # the next loads while this one's values are compared
-                    self.compare(self.modes[name])
-            for mode in [*self.modes.values()][1:]:
+            for mode in self.modes.values():
                 self.compare(mode)
             self.write()
             for repetition in range(self.options.repetitions):
@@ -224,7 +224,7 @@ class Round:
         if not tick:
             for what, way in [*(("alone", way) for way in ways), ("again", "bare")]:
                 block(what, way, "H", seconds)
-        for way in mode.sides if l["kind"] == "training" else ways:
+        for way in mode.sides if l["kind"] == "training" or not repetition else ways:
             block("alone", way, "L", min(seconds, 1.2))
         ways = [(way, 0) for way in mode.sides]
         if mode.name == "mps" and not tick:
@@ -272,6 +272,8 @@ class Round:
             if side.daemon:
                 self.say("hangs:", side.mode.name, side.way, side.counters("L"), side.left("L"))
             raise
+        if any(of.pop("late") for of in found.values()):
+            self.say("late:", block, side.way)
         found["way"] = "priority" if priority else side.way
         if managed:
             found |= {"heddled": round(cpu_s / wall, 3), "left": side.left("L"),

@@ -13,13 +13,13 @@ many pairs. One JSON object a line on stdin, one back.
     {"do": "chain", "job", "count"}                  a digest of so many, each made of the last
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import random
 import select
-import sys
 import time
 from pathlib import Path
 
@@ -29,6 +29,7 @@ LEAD_S = 0.3  # a loop is in full swing when its time begins
 DRAIN_S = 0.3  # requests that wait are served so long
 AHEAD = 2
 now = time.monotonic
+COMMANDS = open(0, "rb", buffering=0)  # so that select sees every line that was not read
 
 
 class Torch:
@@ -142,7 +143,6 @@ class Spin:
             raise RuntimeError(f"{name}: {found}")
 
     def context(self):
-        import contextlib
         return contextlib.nullcontext()
 
     def post(self):
@@ -185,7 +185,7 @@ def sleep_until(due):
 
 
 def told():
-    return bool(select.select([sys.stdin], [], [], 0)[0])
+    return bool(select.select([COMMANDS], [], [], 0)[0])
 
 
 def requests(job, start, seconds, rate=0, seed=0):
@@ -234,7 +234,8 @@ def pairs(job, start, seconds):
 
 def pin(cpus):
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cpus)
+        with contextlib.suppress(ProcessLookupError):  # it ended
+            os.sched_setaffinity(int(thread), cpus)
     return {}
 
 
@@ -255,7 +256,7 @@ def answer(held, do, job=None, **more):
 def main():
     out, held = reply_stream(), {}
     print(json.dumps({"ready": True, "pid": os.getpid()}), file=out)
-    for line in sys.stdin:
+    for line in COMMANDS:
         command = json.loads(line)
         if command["do"] == "stop":
             continue
