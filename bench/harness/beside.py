@@ -91,15 +91,16 @@ class Cell:
 
 
 def told(name, found):
-    """A line of figures for each side."""
+    """A line of figures for each side; the least and the most where there are several."""
     alone = " ".join(f"{way} {value:.3f}" for way, value in found["l_alone"].items())
     text = [f"{name}: H {found['h']}, L {found['l']}, load {found['load']}, "
             f"n {found['repetitions']}; L alone ÷ bare: {alone}"]
     for side, row in found["sides"].items():
-        cells = [f"{key} {row[key][0]:.3f} ({row[key][1]:.2f}..{row[key][2]:.2f})"
+        cells = [f"{key} {row[key][0]:.3f}" +
+                 (f" ({row[key][1]:.2f}..{row[key][2]:.2f})" if row[key][1] < row[key][2] else "")
                  for key in ("mean", "p99", "l") if key in row]
         cells += [f"{key} {row[key]:.3g}"
                   for key in ("l_own", "requests", "unserved", "heddled", "left") if row.get(key)]
-        cells += [f"{key} {value:.0f}/s" for key, value in row.get("counters", {}).items()]
-        text.append(f" {side:11s} {' '.join(cells)}")
+        counters = " ".join(f"{key} {value:.0f}/s" for key, value in row.get("counters", {}).items())
+        text.append(f" {side:11s} {' '.join(cells)} {counters[:100]}".rstrip())
     return "\n".join(text)

@@ -83,7 +83,7 @@ class Harness(unittest.TestCase):
         self.assertEqual((gates["l"][0], gates["l_own"]), (0.45, 0.5))
         self.assertEqual((gates["heddled"], gates["counters"]), (0.1, {"launches": 10}))
         self.assertEqual(found["sides"]["alone again"]["mean"], [1.05, 1.05, 1.05])
-        self.assertIn("gates       mean 1.500 (1.50..1.50)",
+        self.assertIn("bare        mean 1.667 (1.00..3.00)",
                       beside.told("x", found | {"h": "h", "l": "l", "load": 0}))
 
     def test_gates_have_a_row_a_pair_and_their_cost(self):
