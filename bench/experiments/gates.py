@@ -311,8 +311,8 @@ class Round:
 
     def crowd(self):
         """What heddled works beside one and four trainings of many short launches."""
-        if TRAIN_SMALL not in [CELLS[c][1] for c in self.cells] or self.options.repetitions < 2:
-            return
+        if "cost_eager" not in self.cells or self.options.repetitions < 2:
+            return  # which load what this needs
         mode, names = self.modes["mps"], ("L2", "L3", "L4")
         side, mode.wanted = mode.sides["gates"], mode.wanted | {"L": [TRAIN_SMALL]}
         threads = [threading.Thread(target=mode.load, args=(side, "L", name)) for name in names]

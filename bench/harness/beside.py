@@ -101,6 +101,6 @@ def told(name, found):
                  for key in ("mean", "p99", "l") if key in row]
         cells += [f"{key} {row[key]:.3g}"
                   for key in ("l_own", "requests", "unserved", "heddled", "left") if row.get(key)]
-        counters = " ".join(f"{key} {value:.0f}/s" for key, value in row.get("counters", {}).items())
-        text.append(f" {side:11s} {' '.join(cells)} {counters[:100]}".rstrip())
+        counted = [f"{key} {value:.0f}/s" for key, value in row.get("counters", {}).items()]
+        text.append(f" {side:11s} {' '.join(cells)} {' '.join(counted)[:100]}".rstrip())
     return "\n".join(text)
