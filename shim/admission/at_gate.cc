@@ -23,16 +23,17 @@ void note_host_function(StreamRef stream) {
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
 bool Turn::may_stand_at_gate(const Launch& launch) const {
   const GateBook& gates = *in_.session().gates;
-  if (gates.left.load(std::memory_order_relaxed) || graph_ || launch.cooperative ||
+  if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
       (window_us_ != ipc::kWindowGate && !wants_gates(gates, stream_->device)) ||
-      !sm_set_.empty() || special_.size.get() != 0 || kernel_.index >= ipc::kKernels ||
+      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.changes()) || kernel_.index >= ipc::kKernels ||
       fails_closed() || !stream_->markable.load(std::memory_order_relaxed) ||
       stream_->detoured.load(std::memory_order_relaxed) ||
       shares_events.load(std::memory_order_relaxed)) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
-  return hint.predicted_us.load(std::memory_order_relaxed) > 0;
+  return hint.predicted_us.load(std::memory_order_relaxed) > 0 &&
+         (!graph_ || graph_may_stand(launch));
 }
 
 // Behind the gate of its thread's unit, or behind one of its own.

@@ -6,7 +6,6 @@
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
-#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -85,7 +84,8 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
   const uint32_t count = ++in_.thread().launches;
-  if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
+  // Gates inside may close in between.
+  if ((wants_measure(count) || is_timed(count)) && !quiet_ && twin_.gates == 0) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
@@ -142,18 +142,7 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 bool Turn::is_placed() const {
-  return lane() != nullptr || (twin_ != nullptr && !member_for(stream_->device, sm_set_).empty());
-}
-
-// A graph is where its executable was put: another one goes in its place.
-void Turn::choose_twin(const Launch& launch) {
-  if ((sm_set_.empty() && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, {sm_set_, priority_});
-}
-
-void Turn::twin_refused(CUgraphExec exec) {
-  shim::twin_refused(in_, exec, twin_);
-  twin_ = nullptr;
+  return lane() != nullptr || (twin() != nullptr && !member_for(stream_->device, sm_set_).empty());
 }
 
 void Turn::stay() {
@@ -327,8 +316,10 @@ ipc::RecordFields Turn::record(Admission admission) {
   } else {
     telling.stop();
   }
-  if (gated_) [[unlikely]]
+  if (gated_) [[unlikely]] {
+    fields.may_follow = twin_.gates;
     return post_gated(fields);
+  }
   in_.post(fields);
   in_.count(admission);
 }
@@ -437,7 +428,7 @@ Admission Turn::wait(uint32_t seq) {
     if (!gated_) in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
     return result;
   }
-  if (twin_ != nullptr) in_.count_twin_launch();
+  if (twin() != nullptr) in_.count_twin_launch();
   const bool contended = in_.contended();
   const bool free = (window_us_ == ipc::kWindowLease || gated_) && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
@@ -450,7 +441,7 @@ Admission Turn::wait(uint32_t seq) {
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
-  if (twin_ != nullptr) return in_.count_on_sm_set(launched);
+  if (twin() != nullptr) return in_.count_on_sm_set(launched);
   if (moved && pair_ >= 0) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;

@@ -13,6 +13,7 @@
 #include "shim/admission/post.h"
 #include "shim/evidence/completion.h"
 #include "shim/sm/contexts.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 
@@ -72,7 +73,7 @@ class Turn {
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
   // What a graph's launch launches instead; nullptr: the application's own.
-  CUgraphExec twin() const { return twin_; }
+  CUgraphExec twin() const { return twin_.exec; }
   // The driver refused that, and took the application's own `exec`.
   void twin_refused(CUgraphExec exec);
 
@@ -100,6 +101,9 @@ class Turn {
   bool stand_at_gate(const Launch& launch);
   bool await_room(GateBook& gates);
   void post_gated(ipc::RecordFields fields);
+  bool graph_may_stand(const Launch& launch) const;
+  bool has_gates_inside() const;  // if it stands at a gate, and there is a place for them
+  TwinPlace gates_inside() const;
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
@@ -132,7 +136,7 @@ class Turn {
   ipc::Special special_;
   std::optional<Held> turn_;  // at a stream whose launches make detours
   std::optional<Detour> detour_;
-  CUgraphExec twin_ = nullptr;
+  Twin twin_;
   // What follows is set when the launch has its admission.
   KernelRef kernel_;
   float predicted_us_;

@@ -39,6 +39,10 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) noexcept;
 
+CUresult cuModuleLoad(CUmodule* module, const char* file) noexcept;
+CUresult cuModuleLoadData(CUmodule* module, const void* image) noexcept;
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options, void** values) noexcept;
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept;
 CUresult cuModuleUnload(CUmodule module) noexcept;
 CUresult cuLibraryUnload(CUlibrary library) noexcept;
 CUresult cuFuncGetName(const char** name, CUfunction function) noexcept;
@@ -80,6 +84,11 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID id, CUlaunchAttributeValue* value) noexcept;
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue* value) noexcept;
 CUresult cuGraphClone(CUgraph* clone, CUgraph graph) noexcept;
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+                            size_t* count) noexcept;
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) noexcept;
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) noexcept;
 CUresult cuGraphDestroy(CUgraph graph) noexcept;
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node, int* result) noexcept;
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept;
@@ -128,6 +137,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* at, size_t* pitch, size_t width, size_t
 CUresult cuMemAllocManaged(CUdeviceptr* at, size_t bytes, unsigned flags) noexcept;
 CUresult cuMemFree(unsigned at) noexcept;
 CUresult cuMemFree_v2(CUdeviceptr at) noexcept;
+CUresult cuMemFreeHost(void* at) noexcept;
+CUresult cuMemHostUnregister(void* at) noexcept;
 CUresult cuMemGetInfo(unsigned* free, unsigned* total) noexcept;
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) noexcept;
 CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device) noexcept;

@@ -284,6 +284,11 @@ struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
   CUstreamBatchMemOpParams* paramArray;
   unsigned flags;
 };
+// Of an edge between nodes of a graph; zeros: all of the one is before all of the other.
+struct CUgraphEdgeData {
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
+};
 constexpr unsigned kHostRegisterPortable = 1;
 constexpr unsigned kHostRegisterDeviceMap = 2;
 

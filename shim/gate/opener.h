@@ -38,6 +38,8 @@ struct GateBook {
   int64_t since_ns = 0;
 };
 extern constinit GateBook gate_books[kGatePages];
+// A session had gates.
+inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
 // Before the first page. False: the process has no gates.
 bool start_opener();
@@ -45,9 +47,6 @@ bool start_opener();
 // Called by the helper thread. Keeps the page that came with a session; nullptr if none came, or
 // there are too many.
 GateBook* keep_gates(int descriptor, int64_t now_ns);
-
-// Some session of the process has or had gates.
-inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
 // By any thread: the session is over, or is to have no gates any more. nullptr: it has none.
 void leave_gates(GateBook* book);

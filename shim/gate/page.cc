@@ -69,16 +69,21 @@ bool has_word(uint32_t ticket, uint32_t newest) {
 
 }  // namespace
 
-GateTicket take_ticket(GateBook& book, int device) {
-  if (book.left.load(std::memory_order_relaxed)) return {};
+CUdeviceptr page_at(GateBook& book) {
   CUdeviceptr at = book.at.load(std::memory_order_acquire);
   if (at == 0) {
-    if (!book.registering.try_lock()) return {};  // another thread is at it
+    if (!book.registering.try_lock()) return 0;  // another thread is at it
     at = register_page(book.page.load(std::memory_order_relaxed));
     book.at.store(at, std::memory_order_release);
     book.registering.unlock();
   }
-  if (at == kRefused) return {};
+  return at != kRefused ? at : 0;
+}
+
+GateTicket take_ticket(GateBook& book, int device) {
+  if (book.left.load(std::memory_order_relaxed)) return {};
+  const CUdeviceptr at = page_at(book);
+  if (at == 0) return {};
   Sums& sums = book.sums[device];
   uint32_t ticket = 0;
   while (ticket == 0) {  // 0 is nobody's

@@ -7,13 +7,16 @@
 
 namespace heddle::shim {
 
+// Where the page is on the GPU. The first call registers it with CUDA, in the calling thread's
+// context. 0: it cannot be had, or not now.
+CUdeviceptr page_at(GateBook& book);
+
 struct GateTicket {
   CUdeviceptr word = 0;  // the stream waits until it has reached `number`; 0: there is no gate
   uint32_t number = 0;
 };
 
-// Of the next unit on the device, in whatever stream. The first call registers the page with CUDA,
-// in the calling thread's context. Without a ticket the launch asks.
+// Of the next unit on the device, in whatever stream. Without a ticket the launch asks.
 GateTicket take_ticket(GateBook& book, int device);
 
 // Puts a gate behind all that the stream has. When that is done the GPU says so of the unit that

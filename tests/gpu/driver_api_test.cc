@@ -101,6 +101,8 @@ SAME_SIZE(CUstreamBatchMemOpParams);
 SAME_OFFSET(CUstreamBatchMemOpParams, waitValue.address);
 SAME_OFFSET(CUstreamBatchMemOpParams, waitValue.value64);
 SAME_OFFSET(CUstreamBatchMemOpParams, waitValue.flags);
+SAME_SIZE(CUgraphEdgeData);
+SAME_OFFSET(CUgraphEdgeData, type);
 SAME_SIZE(CUDA_BATCH_MEM_OP_NODE_PARAMS);
 SAME_OFFSET(CUDA_BATCH_MEM_OP_NODE_PARAMS, paramArray);
 SAME_VALUE(CU_GRAPH_NODE_TYPE_MEM_ALLOC);

@@ -227,9 +227,27 @@ TEST_F(ShimGates, TheFirstLaunchOfAKernelAsks) {
   expect_asks("launch");
 }
 
-TEST_F(ShimGates, GraphsAndCooperativeLaunchesAsk) {
+TEST_F(ShimGates, CooperativeLaunchesAsk) { expect_asks("coop"); }
+
+TEST_F(ShimGates, AShortGraphGoesBehindAGate) {
+  EXPECT_EQ(app_("graph"), "0");
+  const auto seen = records(Kind::GRAPH);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].admission, Admission::GATED);
+  EXPECT_EQ(seen[0].may_follow, 0);
+}
+
+TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
+  EXPECT_EQ(app_("retain"), "0");
+  EXPECT_EQ(app_("graph_make"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "1");
+  EXPECT_EQ(app_("release"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "0");
+}
+
+TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
+  predict(3'000);
   expect_asks("graph");
-  expect_asks("coop");
 }
 
 TEST_F(ShimGates, ALeaseHasNoGates) {
