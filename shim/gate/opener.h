@@ -19,7 +19,8 @@ namespace heddle::shim {
 // Sessions of a process that may have gates; launches of later ones ask.
 inline constexpr size_t kGatePages = 64;
 
-// All launches at gates of a device so far, and those before each of its newest units (unit.h).
+// All that takes a place in the queues of a device so far, and that before each of its newest units
+// (unit.h).
 struct Sums {
   std::atomic<uint64_t> all{0};
   std::atomic<uint64_t> before[ipc::kGateUnits]{};  // by ticket % kGateUnits

@@ -284,6 +284,20 @@ TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   EXPECT_EQ(app_.receive(), "0");
 }
 
+TEST_F(ShimGates, CopiesAndEventsCountAsAhead) {
+  predict(1);
+  EXPECT_EQ(app_("launch 64"), "0");
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(app_("memset 64"), "0");
+    ASSERT_EQ(app_("record 64"), "0");
+  }
+  app_.send("launch 64");
+  poll(nullptr, 0, 20);
+  EXPECT_FALSE(app_.answered());
+  daemon_.gates->released[0] = 1;
+  EXPECT_EQ(app_.receive(), "0");
+}
+
 TEST_F(ShimGates, AThreadIsNotFarAheadWhileTheGatesStandOpen) {
   daemon_.gates->released[0] = ipc::gate_open(0);
   EXPECT_EQ(app_("burst 1000"), "0");
@@ -326,7 +340,7 @@ TEST_F(ShimGates, WorkThatOthersWaitForOpensThem) {
 }
 
 TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
-  EXPECT_EQ(app_("nccl_in_crowd 64"), "0");
+  EXPECT_EQ(app_("threads_nccl 65"), "65");
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
