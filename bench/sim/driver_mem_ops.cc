@@ -1,5 +1,5 @@
 // Stream memory operations: waits for words and writes of them, alone, in batches and as nodes of
-// graphs; and the registration of a program's own memory, which they may be in.
+// graphs; host functions; and the registration of a program's own memory, which they may be in.
 #include <algorithm>
 
 #include "bench/sim/driver.h"
@@ -77,6 +77,20 @@ CUresult one(CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags,
   params.waitValue.value64 = value;
   params.waitValue.flags = flags;
   return batch(stream, 1, &params, 0, null);
+}
+
+CUresult call_host(CUstream handle, void (*function)(void*), void* argument, NullStream null) {
+  HEDDLE_SIM_CALL(call);
+  CUresult error;
+  Stream* stream = find_stream(call, handle, null, error);
+  if (stream == nullptr) return error;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture != nullptr) return unsupported("cuLaunchHostFunc");
+  MemOp op;
+  op.kind = MemOp::kCall;
+  op.word = argument;
+  op.call = function;
+  return issue_mem_ops(call, stream, {op});
 }
 
 Lane* make_lane(uint16_t stream_slot) {
@@ -199,6 +213,14 @@ HEDDLE_MEM_OP(, NullStream::kLegacy)
 HEDDLE_MEM_OP(_ptsz, NullStream::kPerThread)
 HEDDLE_MEM_OP(_v2, NullStream::kLegacy)
 HEDDLE_MEM_OP(_v2_ptsz, NullStream::kPerThread)
+
+HEDDLE_SIM_API CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void*), void* argument) {
+  return call_host(stream, function, argument, NullStream::kLegacy);
+}
+HEDDLE_SIM_API CUresult cuLaunchHostFunc_ptsz(CUstream stream, void (*function)(void*),
+                                              void* argument) {
+  return call_host(stream, function, argument, NullStream::kPerThread);
+}
 
 HEDDLE_SIM_API CUresult cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph graph,
                                                  const CUgraphNode* after, size_t count,

@@ -52,6 +52,16 @@ CUresult create_array(CUarray* out, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
+// Waits as cuMemFree does, measured on an H100.
+CUresult destroy_array(uint64_t number) {
+  HEDDLE_SIM_CALL(call);
+  const auto array = driver().device_memory.find(number);
+  if (array == driver().device_memory.end()) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult error = drain_holding_up(call, array->second.context);
+  driver().device_memory.erase(number);
+  return error;
+}
+
 uint64_t elements(uint64_t width, uint64_t height, uint64_t depth, unsigned channels) {
   return width * std::max<uint64_t>(height, 1) * std::max<uint64_t>(depth, 1) * channels;
 }
@@ -212,10 +222,15 @@ HEDDLE_SIM_API CUresult cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESC
   return create_array(out, 4 * elements(what->Width, what->Height, what->Depth, what->NumChannels));
 }
 HEDDLE_SIM_API CUresult cuArrayDestroy(CUarray array) {
-  HEDDLE_SIM_CALL(call);
-  return driver().device_memory.erase(reinterpret_cast<uint64_t>(array)) != 0
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_INVALID_HANDLE;
+  return destroy_array(reinterpret_cast<uint64_t>(array));
+}
+// One level is as good as many, since nothing reads it.
+HEDDLE_SIM_API CUresult cuMipmappedArrayCreate(CUmipmappedArray* out,
+                                               const CUDA_ARRAY3D_DESCRIPTOR* what, unsigned) {
+  return cuArray3DCreate_v2(reinterpret_cast<CUarray*>(out), what);
+}
+HEDDLE_SIM_API CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
+  return destroy_array(reinterpret_cast<uint64_t>(array));
 }
 
 HEDDLE_SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute which,

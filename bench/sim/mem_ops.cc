@@ -35,6 +35,7 @@ bool satisfied(const MemOp& op) {
     case MemOp::kNor:
       return static_cast<Word>(~(now | value)) != 0;
     case MemOp::kWrite:
+    case MemOp::kCall:
       break;
   }
   __atomic_store_n(static_cast<Word*>(op.word), value, __ATOMIC_RELEASE);
@@ -76,16 +77,19 @@ uint64_t MemOps::promise(Lane& lane, uint64_t seq, std::vector<MemOp> ops) {
   const std::lock_guard lock(mutex_);
   lane.holds.push_back({seq, std::move(ops)});
   pending_.fetch_add(1);
-  if (!running_) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    running_ = true;
-  }
+  if (!running_) start();
   work_.notify_one();
   return ++lane.promised;
+}
+
+void MemOps::start() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([this] { run(); }).detach();
+  std::thread([this] { run_calls(); }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  running_ = true;
 }
 
 bool MemOps::pending(const Lane& lane) {
@@ -116,11 +120,38 @@ void MemOps::run() {
   }
 }
 
+// One after the other, whatever their streams.
+void MemOps::run_calls() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wanted_.wait(lock, [this] { return !calls_.empty(); });
+    Lane::Hold& hold = *calls_.front();
+    calls_.pop_front();
+    const MemOp op = hold.ops[hold.next];
+    lock.unlock();
+    op.call(op.word);
+    lock.lock();
+    hold.call = Lane::Hold::kDone;
+  }
+}
+
+bool MemOps::pass(Lane::Hold& hold) {
+  const MemOp& op = hold.ops[hold.next];
+  if (op.kind != MemOp::kCall) return done(op);
+  if (hold.call == Lane::Hold::kDone) return true;
+  if (hold.call == Lane::Hold::kNot) {
+    hold.call = Lane::Hold::kWanted;
+    calls_.push_back(&hold);
+    wanted_.notify_one();
+  }
+  return false;
+}
+
 // The operations of a hold take effect one by one, in their order.
 void MemOps::advance(Lane& lane) {
   while (is_head(lane)) {
     Lane::Hold& hold = lane.holds.front();
-    while (hold.next < hold.ops.size() && done(hold.ops[hold.next])) ++hold.next;
+    while (hold.next < hold.ops.size() && pass(hold)) ++hold.next;
     if (hold.next < hold.ops.size()) return;
     lane.holds.pop_front();
     pending_.fetch_sub(1);
@@ -137,7 +168,7 @@ uint32_t MemOps::standing() const {
     if (!is_head(lane)) return false;
     const Lane::Hold& hold = lane.holds.front();
     return std::any_of(hold.ops.begin() + static_cast<ptrdiff_t>(hold.next), hold.ops.end(),
-                       [](const MemOp& op) { return op.kind != MemOp::kWrite && !done(op); });
+                       [](const MemOp& op) { return op.kind < MemOp::kWrite && !done(op); });
   }));
 }
 

@@ -1,4 +1,4 @@
-// Waits for words in memory, and writes of them, in stream order.
+// Waits for words in memory, writes of them, and host functions, in stream order.
 //
 // The owner of the GPU does not see a program's memory. So such an operation is a marker in its
 // stream that comes after one in the stream's lane, a stream of the wire of its own. A thread of
@@ -18,11 +18,12 @@
 namespace heddle::sim {
 
 struct MemOp {
-  enum Kind : uint8_t { kGeq, kEq, kAnd, kNor, kWrite };  // the first four: how to wait
+  enum Kind : uint8_t { kGeq, kEq, kAnd, kNor, kWrite, kCall };  // the first four: how to wait
   Kind kind = kGeq;
   bool wide = false;  // 64 bits
   void* word = nullptr;
   uint64_t value = 0;
+  void (*call)(void*) = nullptr;  // of the word
 };
 
 struct Lane {
@@ -34,6 +35,7 @@ struct Lane {
     uint64_t seq;  // of the marker in the stream
     std::vector<MemOp> ops;
     size_t next = 0;
+    enum : uint8_t { kNot, kWanted, kDone } call = kNot;  // of the next one
   };
   std::deque<Hold> holds;
 };
@@ -59,7 +61,10 @@ class MemOps {
 
  private:
   [[noreturn]] void run();
+  [[noreturn]] void run_calls();
+  void start();
   void advance(Lane& lane);
+  bool pass(Lane::Hold& hold);
   bool is_head(const Lane& lane) const;
   uint32_t standing() const;
   void complete(Lane& lane);
@@ -67,10 +72,11 @@ class MemOps {
   Link& link_;
   const uint32_t queues_;
   std::mutex mutex_;  // of all below
-  std::condition_variable work_;
+  std::condition_variable work_, wanted_;
   std::deque<Lane> lanes_;
   std::vector<Lane*> free_;
   Lane* stop_ = nullptr;
+  std::deque<Lane::Hold*> calls_;  // a hold stays where it is until it is passed
   bool running_ = false;
   std::atomic<uint32_t> pending_{0};  // holds
 };

@@ -97,11 +97,13 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
+  bool may_stand_at_gate(const Launch& launch) const;
   bool stand_at_gate(const Launch& launch);
+  bool await_room(GateBook& gates);
+  void post_gated(ipc::RecordFields fields);
   bool graph_may_stand(const Launch& launch) const;
   bool has_gates_inside() const;  // if it stands at a gate, and there is a place for them
   TwinPlace gates_inside() const;
-  void post_gated(const ipc::RecordFields& fields);
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
@@ -124,7 +126,7 @@ class Turn {
   const StreamRef ref_;
   const bool graph_;
   bool quiet_ = false;
-  bool gated_ = false;
+  bool gated_ = false, begins_unit_ = false;
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
@@ -155,6 +157,12 @@ void note_signal(StreamRef stream);
 // The process shares memory with another process or device: its cooperative kernels may be ranks
 // that wait for each other.
 void note_peer();
+
+// Another process may wait for an event of this one: its launches stand at no gate any more.
+void note_shared_event();
+
+// The stream has the host do something that anybody may wait for: it must not stand at a gate.
+void note_host_function(StreamRef stream);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.
 class Activity {

@@ -39,6 +39,10 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) noexcept;
 
+CUresult cuModuleLoad(CUmodule* module, const char* file) noexcept;
+CUresult cuModuleLoadData(CUmodule* module, const void* image) noexcept;
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options, void** values) noexcept;
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept;
 CUresult cuModuleUnload(CUmodule module) noexcept;
 CUresult cuLibraryUnload(CUlibrary library) noexcept;
 CUresult cuFuncGetName(const char** name, CUfunction function) noexcept;
@@ -133,6 +137,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* at, size_t* pitch, size_t width, size_t
 CUresult cuMemAllocManaged(CUdeviceptr* at, size_t bytes, unsigned flags) noexcept;
 CUresult cuMemFree(unsigned at) noexcept;
 CUresult cuMemFree_v2(CUdeviceptr at) noexcept;
+CUresult cuMemFreeHost(void* at) noexcept;
+CUresult cuMemHostUnregister(void* at) noexcept;
 CUresult cuMemGetInfo(unsigned* free, unsigned* total) noexcept;
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) noexcept;
 CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device) noexcept;
@@ -177,6 +183,8 @@ CUresult cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) noexcept;
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
 
 // Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;

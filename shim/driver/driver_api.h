@@ -183,6 +183,11 @@ struct CUipcMemHandle {
   char reserved[64];
 };
 
+// The same to cuIpcOpenEventHandle.
+struct CUipcEventHandle {
+  char reserved[64];
+};
+
 // Passed by value to cuMemPrefetchAsync_v2.
 struct CUmemLocation {
   int type;

@@ -2,6 +2,7 @@
 // contexts.
 #include "shim/admission/kernels.h"
 #include "shim/driver/driver.h"
+#include "shim/entry/wait.h"
 #include "shim/evidence/streams.h"
 #include "shim/gate/page.h"
 #include "shim/link/inside.h"
@@ -131,13 +132,38 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64
   return result;
 }
 
+CUresult cuModuleLoad(CUmodule* module, const char* file) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuModuleLoad)(module, file);
+}
+CUresult cuModuleLoadData(CUmodule* module, const void* image) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuModuleLoadData)(module, image);
+}
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options,
+                            void** values) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuModuleLoadDataEx)(module, image, count, options, values);
+}
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuModuleLoadFatBinary)(module, image);
+}
 CUresult cuModuleUnload(CUmodule module) noexcept {
+  const ImplicitWait wait;
   if (is_initialized()) purge_module(module);
   return HEDDLE_REAL(cuModuleUnload)(module);
 }
 CUresult cuLibraryUnload(CUlibrary library) noexcept {
+  const ImplicitWait wait;
   if (is_initialized()) purge_kernels();
   return HEDDLE_REAL(cuLibraryUnload)(library);
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
+                          unsigned flags) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuGreenCtxCreate)(context, description, device, flags);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) noexcept {

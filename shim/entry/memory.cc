@@ -6,6 +6,7 @@
 
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
+#include "shim/entry/wait.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
 #include "shim/memory/account.h"
@@ -231,10 +232,20 @@ CUresult cuMemAllocManaged(CUdeviceptr* at, size_t bytes, unsigned flags) noexce
                   [&] { return HEDDLE_REAL(cuMemAllocManaged)(at, bytes, flags); });
 }
 CUresult cuMemFree(unsigned at) noexcept {
+  const ImplicitWait wait;
   return release(Holds::kPointer, at, [&] { return HEDDLE_REAL(cuMemFree)(at); });
 }
 CUresult cuMemFree_v2(CUdeviceptr at) noexcept {
+  const ImplicitWait wait;
   return release(Holds::kPointer, at, [&] { return HEDDLE_REAL(cuMemFree_v2)(at); });
+}
+CUresult cuMemFreeHost(void* at) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuMemFreeHost)(at);
+}
+CUresult cuMemHostUnregister(void* at) noexcept {
+  const ImplicitWait wait;
+  return HEDDLE_REAL(cuMemHostUnregister)(at);
 }
 
 CUresult cuMemGetInfo(unsigned* free, unsigned* total) noexcept {
@@ -275,6 +286,7 @@ CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* what)
                   [&] { return HEDDLE_REAL(cuArray3DCreate_v2)(array, what); });
 }
 CUresult cuArrayDestroy(CUarray array) noexcept {
+  const ImplicitWait wait;
   return release(Holds::kArray, array, [&] { return HEDDLE_REAL(cuArrayDestroy)(array); });
 }
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* what,
@@ -283,6 +295,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESC
                   [&] { return HEDDLE_REAL(cuMipmappedArrayCreate)(array, what, levels); });
 }
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) noexcept {
+  const ImplicitWait wait;
   return release(Holds::kArray, array, [&] { return HEDDLE_REAL(cuMipmappedArrayDestroy)(array); });
 }
 

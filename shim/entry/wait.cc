@@ -1,4 +1,6 @@
 // Entry points that wait, and what makes their return evidence: events of the application.
+#include "shim/entry/wait.h"
+
 #include "shim/admission/gate.h"
 #include "shim/admission/rows.h"
 #include "shim/driver/driver.h"
@@ -103,6 +105,12 @@ CUresult query_stream(StreamRef stream, Real&& real) {
   return queried(real(stream.handle), slot, reach);
 }
 
+// A wait ends in any case, with nothing new.
+void end_wait(Inside& in, StreamSlot& slot) {
+  const Reach nothing{slot.done.load(std::memory_order_relaxed), 0};
+  complete(in, slot, nothing, wire::Evidence::SYNCHRONIZED, true);
+}
+
 // All streams of a context. One record says that the device drains; each stream reports its own.
 template <class Real>
 CUresult synchronize_context(CUcontext context, Real&& real) {
@@ -134,11 +142,7 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {
       complete(in, *seen[i].slot, seen[i].reach, wire::Evidence::SYNCHRONIZED, true);
     }
-    // The wait ends in any case.
-    if (count == 0 || result != CUDA_SUCCESS) {
-      const Reach nothing{first->done.load(std::memory_order_relaxed), 0};
-      complete(in, *first, nothing, wire::Evidence::SYNCHRONIZED, true);
-    }
+    if (count == 0 || result != CUDA_SUCCESS) end_wait(in, *first);
   }
   return result;
 }
@@ -168,6 +172,26 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
 }
 
 }  // namespace
+
+ImplicitWait::ImplicitWait() {
+  if (!is_initialized()) return;
+  Inside in;
+  if (!in || in.session().gates == nullptr || anything_captures()) return;
+  StreamSlot& slot = stream_slot(in, {nullptr, false});
+  if (!has_device(slot)) return;
+  slot_ = &slot;
+  note_wait();
+  ipc::RecordFields record = wait_record(ipc::kAllStreams, slot.device, 0);
+  tell_wait(in, record);
+  in.report_launches();
+  in.post(record);
+}
+
+ImplicitWait::~ImplicitWait() {
+  if (slot_ == nullptr) return;
+  if (Inside in; in) end_wait(in, *slot_);
+}
+
 }  // namespace heddle::shim
 
 using namespace heddle::shim;

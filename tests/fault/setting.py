@@ -22,8 +22,9 @@ return policy {
 """
 
 
-def seeded():
-    seed = int(os.environ.get("HEDDLE_SEED", random.SystemRandom().randrange(1 << 31)))
+def seeded(seed=None):
+    if seed is None:
+        seed = int(os.environ.get("HEDDLE_SEED", random.SystemRandom().randrange(1 << 31)))
     print(f"HEDDLE_SEED={seed}", flush=True)
     return seed, random.Random(seed)
 

@@ -118,6 +118,7 @@ SAME_SIZE(CUlaunchAttributeValue);
 SAME_SIZE(CUlaunchConfig);
 SAME_SIZE(CUDA_LAUNCH_PARAMS);
 SAME_SIZE(CUipcMemHandle);
+SAME_SIZE(CUipcEventHandle);
 SAME_SIZE(CUmemLocation);
 SAME_SIZE(CUmemAccessDesc);
 SAME_OFFSET(CUmemAccessDesc, location);

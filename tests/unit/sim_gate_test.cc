@@ -257,6 +257,22 @@ TEST(SimGate, RegisteringEndsACaptureUnlessItsThreadRelaxed) {
   });
 }
 
+TEST(SimGate, AHostFunctionRunsInItsStreamsOrder) {
+  in_child(nullptr, [](Program& s) {
+    const auto call = symbol<CUresult(CUstream, void (*)(void*), void*)>("cuLaunchHostFunc");
+    s.gate(0, 1);
+    EXPECT_EQ(
+        call(
+            s.streams[0], [](void* state) { *static_cast<uint64_t*>(state) += 1; }, &s.done[0]),
+        CUDA_SUCCESS);
+    s.launch(0);
+    EXPECT_TRUE(never([&] { return std::atomic_ref(s.done[0]) != 0; }));
+    s.words[0] = 1;
+    EXPECT_EQ(s.cu.cuStreamSynchronize(s.streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(s.done[0], workloads::kStateFactor + 1);
+  });
+}
+
 // ---- hardware queues ----
 
 // n - 1 streams at closed gates leave all others free, the n-th stops the process.
@@ -335,6 +351,15 @@ TEST(SimGate, SomeWaitForAClosedGateAndOthersDoNot) {
     CUmodule module = nullptr;
     void *host = nullptr, *mine = aligned_alloc(kPage, kPage);
     EXPECT_EQ(s.cu.cuMemHostAlloc(&host, 4096, 0), CUDA_SUCCESS);
+    CUarray array = nullptr;
+    CUmipmappedArray mipmapped = nullptr;
+    const CUDA_ARRAY3D_DESCRIPTOR floats{16, 16, 0, 0x20, 1, 0};
+    EXPECT_EQ((symbol<CUresult(CUarray*, const CUDA_ARRAY3D_DESCRIPTOR*)>("cuArray3DCreate_v2")(
+                  &array, &floats)),
+              CUDA_SUCCESS);
+    EXPECT_EQ((symbol<CUresult(CUmipmappedArray*, const CUDA_ARRAY3D_DESCRIPTOR*, unsigned)>(
+                  "cuMipmappedArrayCreate")(&mipmapped, &floats, 1)),
+              CUDA_SUCCESS);
     const Case waiting[] = {
         {"cuMemFree", [&](auto& t) { EXPECT_EQ(t.cu.cuMemFree_v2(memory), CUDA_SUCCESS); }},
         {"cuMemFreeHost",
@@ -349,6 +374,15 @@ TEST(SimGate, SomeWaitForAClosedGateAndOthersDoNot) {
            EXPECT_EQ(t.cu.cuModuleLoadData(&module, workloads::heddle_demo_ptx), CUDA_SUCCESS);
          }},
         {"cuModuleUnload", [&](auto& t) { EXPECT_EQ(t.cu.cuModuleUnload(module), CUDA_SUCCESS); }},
+        {"cuArrayDestroy",
+         [&](auto&) {
+           EXPECT_EQ(symbol<CUresult(CUarray)>("cuArrayDestroy")(array), CUDA_SUCCESS);
+         }},
+        {"cuMipmappedArrayDestroy",
+         [&](auto&) {
+           EXPECT_EQ(symbol<CUresult(CUmipmappedArray)>("cuMipmappedArrayDestroy")(mipmapped),
+                     CUDA_SUCCESS);
+         }},
         {"cuCtxSynchronize", [&](auto& t) { EXPECT_EQ(t.cu.cuCtxSynchronize(), CUDA_SUCCESS); }},
     };
     for (const Case& c : waiting) expect_call(s, c, true);

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""What may happen to a daemon, a policy and a program while 200 launches and more stand at closed
+gates: gates_closed.py CLIENT. Each time the program ends within its bound, its values are right, and
+nothing stays closed."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import setting
+import stage
+
+QUEUED = 300
+SOON_S = 5  # for what does not wait for anybody
+HELD_S = 0.3  # so long nothing moves while the gates are closed
+STARVATION = "starvation_ms = 60000"  # beyond all that is waited for here
+
+# Nobody has a window, and nobody runs.
+HOLD = setting.HOLD.replace("hooks = {", """hooks = {
+    client_init = function(c, p) return GATE end,
+    client_active = function(c) return GATE end,""")
+REFUSES = """
+return policy {
+  name = "refuses", api = 1, version = "1.0.0",
+  hooks = { client_init = function(c, p) return REFUSE, "by the test" end },
+}
+"""
+FAULTY = """
+return policy {
+  name = "faulty", api = 1, version = "1.0.0",
+  hooks = {
+    enqueue = function(k) error("on purpose") return RUN end,
+    dispatch = function() error("on purpose") end,
+  },
+}
+"""
+
+
+class Client:
+    """The program under heddle. Its gates are closed once closed() returns."""
+
+    def __init__(self, where, program, *arguments, gates="1"):
+        self.process = subprocess.Popen(
+            [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", *arguments, "--",
+             program], env=where.env | {"HEDDLE_GATES": gates}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def send(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, seconds=SOON_S):
+        """None if there is none in time."""
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            return None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, command, seconds=SOON_S):
+        self.send(command)
+        answer = self.answer(seconds)
+        if answer is None:
+            raise stage.StageError(f"{command}: no answer within {seconds} s")
+        return answer
+
+    def posted(self):
+        return int(self.ask("posted"))
+
+    def queue(self, launches=QUEUED, streams=1):
+        """Launches until nothing moves any more."""
+        self.ask(f"queue {launches} {streams}")
+        last = -1
+        while (now := self.posted()) != last:
+            last = now
+            time.sleep(HELD_S)
+        return last
+
+    def settle(self, seconds=SOON_S):
+        setting.expect(self.ask("settle", seconds) == "right", "values are wrong")
+
+    def end(self, seconds=SOON_S):
+        self.process.stdin.close()
+        self.ended(seconds)
+
+    def ended(self, seconds=SOON_S):
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise stage.StageError("the program does not end") from error
+        setting.expect(status == 0, f"the program ended with {status}")
+
+
+class Scene:
+    """A daemon that holds everybody, and one client whose gates are closed."""
+
+    def __init__(self, where, program, hold, settings="", gpu=STARVATION):
+        self.where, self.hold = where, hold
+        where.start_daemon("priority", settings, daemon="gates = true", gpu=gpu)
+        self.client = Client(where, program)
+        self.client.ask("warm")
+        where.switch_policy(hold)
+
+    def close(self, command="settle", launches=QUEUED, streams=1):
+        """`command`, if there is any, waits for what is queued."""
+        posted = self.client.queue(launches, streams)
+        setting.expect(posted >= 2, f"{posted} launches did not wait for anybody")
+        if command:
+            self.client.send(command)
+            setting.expect(self.client.answer(HELD_S) is None, f"{command} did not wait")
+        return posted
+
+    def opened(self, seconds=SOON_S):
+        answer = self.client.answer(seconds)
+        setting.expect(answer == "right", f"values: {answer} within {seconds} s")
+
+    def finish(self, again=True):
+        """Nothing is closed any more."""
+        if again:
+            self.client.ask("queue 20 2")
+            self.client.settle()
+        self.client.end()
+        self.where.stop_daemon()
+
+
+# ---- what happens to the daemon and its policy ----
+
+def killed(scene):
+    scene.where.daemon.kill()
+    scene.where.daemon.wait()
+
+
+def stopped(scene):
+    scene.where.daemon.send_signal(signal.SIGSTOP)
+    scene.opened(2)
+    time.sleep(2)
+    scene.where.daemon.send_signal(signal.SIGCONT)
+    scene.where.switch_policy("priority")
+    scene.client.send("settle")
+
+
+def replaced(scene):
+    killed(scene)
+    scene.where.save_policy("priority")
+    scene.where.respawn_daemon()
+
+
+def upgraded(scene):
+    scene.where.stop_daemon()
+    scene.where.save_policy("gapfill")
+    scene.where.respawn_daemon()
+
+
+def held_again(scene):
+    """The next daemon holds as the last did; what the last one held goes all the same."""
+    killed(scene)
+    scene.where.respawn_daemon()
+    scene.opened()
+    scene.where.switch_policy("priority")
+    scene.client.send("settle")
+
+
+def bypassed(scene):
+    scene.where.heddle("bypass", "on")
+    scene.opened()
+    scene.where.heddle("bypass", "off")
+    posted = scene.client.queue(QUEUED)
+    setting.expect(posted >= 2, f"{posted} launches after the bypass")
+    scene.where.switch_policy("priority")
+    scene.client.send("settle")
+
+
+def switched(scene):
+    scene.where.switch_policy("priority")
+
+
+def promoted(scene, policy="priority"):
+    scene.where.heddle("policy", "shadow", str(scene.where.policies / f"{policy}.lua"))
+    scene.where.heddle("policy", "promote", "--wait", "0")
+
+
+def fifo_promoted(scene):
+    """Which counts what runs."""
+    promoted(scene, "fifo")
+
+
+def quarantined(scene):
+    scene.where.switch_policy(setting.write_policy(scene.where, "faulty", FAULTY))
+
+
+def refused(scene):
+    scene.where.switch_policy(setting.write_policy(scene.where, "refuses", REFUSES))
+
+
+def reprioritized(scene):
+    """Other terms open nothing, and lose nothing."""
+    config = scene.where.folder / "heddled.toml"
+    config.write_text(config.read_text() + '\n[[rule]]\nname = "another"\npriority = 1\n')
+    scene.where.daemon.send_signal(signal.SIGHUP)
+    stage.wait_until(lambda: scene.where.heddle("ps")["clients"][0]["priority"] == 1, SOON_S,
+                     "the new priority")
+    scene.where.switch_policy("priority")
+
+
+EVENTS = (killed, stopped, replaced, upgraded, held_again, bypassed, switched, promoted,
+          quarantined, refused, reprioritized)
+
+
+def to_the_daemon(scene, event, streams=1):
+    posted = scene.close(streams=streams)
+    began = time.monotonic()
+    event(scene)
+    scene.opened()
+    took = time.monotonic() - began
+    scene.finish()
+    print(f"{event.__name__}: {posted} stood at gates; all done after {took:.2f} s")
+
+
+# ---- what the program does ----
+
+def a_call(scene, name):
+    """It stands until the policy lets the client go."""
+    scene.close(f"call {name}")
+    switched(scene)
+    setting.expect(scene.client.answer() == "done", f"{name} did not end")
+    scene.client.settle()
+    scene.finish()
+    print(f"{name} waited, and ended")
+
+
+def a_starving_call(scene):
+    """Nobody lets the client go; each launch starves alone."""
+    launches = 30
+    scene.close("call cuMemFree", launches)
+    setting.expect(scene.client.answer(SOON_S) == "done", "cuMemFree starves for ever")
+    scene.client.settle()
+    scene.finish()
+    print(f"cuMemFree behind {launches} launches ended by their starvation")
+
+
+def an_end(scene, name):
+    """With closed gates, and at once."""
+    scene.close(None)
+    scene.client.send(f"leave {name}")
+    scene.client.ended()
+    stage.wait_until(lambda: not scene.where.heddle("ps")["clients"], SOON_S, "it is gone")
+    scene.where.stop_daemon()
+    print(f"{name} with closed gates")
+
+
+def a_way_on(scene, name):
+    """It waits for what is queued, as it does without heddle."""
+    scene.close(f"leave {name}", launches=100)
+    switched(scene)
+    answer = scene.client.answer()
+    setting.expect(answer == "right", f"{name}: {answer}")
+    scene.finish(again=name != "reset")
+    print(f"{name} with closed gates, and on")
+
+
+def a_broken_ring(scene):
+    """Who lies has no more to do with heddle, and its gates are open."""
+    scene.close(None)
+    scene.client.ask("lie ring")
+    stage.wait_until(lambda: scene.where.heddle("status")["counters"]["let_go"], SOON_S, "let go")
+    scene.client.settle()
+    scene.finish()
+    print("a client that is let go has open gates")
+
+
+def all_queues(scene, event):
+    """More streams stand at gates than the process has hardware queues: all of it stands."""
+    to_the_daemon(scene, event, streams=8)
+
+
+CALLS = ("cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleLoadData", "cuArrayDestroy",
+         "cuMipmappedArrayDestroy", "cuGreenCtxCreate")
+ENDS = ("exit", "_exit", "exec")
+WAYS_ON = ("destroy_context", "reset", "fork", "fork_and_launch", "thread")
+STARVING = "starvation_ms = 100"
+
+
+def main():
+    program = sys.argv[1]
+    wanted = sys.argv[2:]
+    where = setting.fresh_stage("gates_closed")
+    hold = setting.write_policy(where, "hold", HOLD)
+    tests = [(event.__name__, to_the_daemon, event) for event in EVENTS]
+    tests += [(name, a_call, name) for name in CALLS]
+    tests += [(name, an_end, name) for name in ENDS]
+    tests += [(name, a_way_on, name) for name in WAYS_ON]
+    tests += [(f"all_queues_{event.__name__}", all_queues, event) for event in (killed, switched)]
+    if "fifo_promoted" in wanted:
+        tests.append(("fifo_promoted", to_the_daemon, fifo_promoted))
+
+    def body():
+        for name, test, argument in tests:
+            if wanted and name not in wanted:
+                continue
+            where.next_gpu(name)
+            test(Scene(where, program, hold), argument)
+        if not wanted or "starving" in wanted:
+            where.next_gpu("starving")
+            a_starving_call(Scene(where, program, hold, gpu=STARVING))
+        if not wanted or "lie" in wanted:
+            where.next_gpu("lie")
+            a_broken_ring(Scene(where, program, hold))
+
+    setting.run(body, where)
+
+
+if __name__ == "__main__":
+    main()
