@@ -211,6 +211,66 @@ def sizes_table(path):
     return rows
 
 
+# ---- gates ----
+
+SIDES = {"alone again": "alone again", "bare": "bare", "priority": "MPS + stream priority",
+         "ask": "asking", "gates": "gates"}
+
+
+def gates_cells():
+    """Of each pair what measured it last."""
+    return {name: cell for _, document in load("gates")
+            for name, cell in document["cells"].items()}
+
+
+def gates_side(row):
+    """H's mean / 99th percentile, and L's iterations a second, ÷ alone."""
+    if "mean" not in row:
+        return "–"
+    times = " / ".join(f"{row[name][0]:.2f}" for name in ("mean", "p99"))
+    return f"{times}, {row['l'][0]:.2f}" if "l" in row else times
+
+
+def gates_table():
+    rows = []
+    for cell in gates_cells().values():
+        sides = cell["sides"]
+        again = sides.get("alone again", {})
+        if "requests" in again:
+            way = "MPS" if cell["mode"] == "mps" else "time-sliced"
+            load_of = f", load {cell['load']:g}" if cell["load"] else ""
+            rows.append([f"{cell['h']}{load_of} beside {cell['l']}, {way}",
+                         str(again["requests"]), three(again["alone_ms"]),
+                         *(gates_side(sides.get(side, {})) for side in SIDES)])
+    header = ["H beside L: mean / p99 of H, L; ÷ alone", "requests", "alone, ms", *SIDES.values()]
+    return markdown(header, rows) if rows else NO_RESULT
+
+
+def gates_text():
+    """What gates cost, and whether values are those of bare."""
+    documents = [document for _, document in load("gates")]
+    if not documents:
+        return NO_RESULT
+    values = {name: value for document in documents for name, value in document["values"].items()}
+    equal = sum(value == "equal" for value in values.values())
+    lines = [f"- {equal} of {len(values)} values and programs that check themselves are as bare."]
+    lines += [f"- {name}: {value}." for name, value in values.items() if value != "equal"]
+    for cell in gates_cells().values():
+        beside = {side: f"{row['l'][0]:.3f}" for side, row in cell["sides"].items() if "l" in row}
+        if cell["h"] == "tick":
+            alone = {side: f"{value:.3f}" for side, value in cell["l_alone"].items()}
+            lines.append(f"- {cell['l']} ÷ bare alone: alone {listed(alone)}; beside a kernel "
+                         f"100 times a second {listed(beside)}.")
+    probes = {name: value for document in documents for name, value in document["probes"].items()}
+    return "\n".join([*lines, *(f"- {name}: {listed(value)}." for name, value in probes.items())])
+
+
+def listed(value):
+    if not isinstance(value, dict):
+        return value
+    return ", ".join(f"{SIDES.get(name, name)} {of}" for name, of in value.items())
+
+
 def kept(path):
     """The report of scenarios as they were measured then (keep.py --table)."""
     return "\n\n".join(part if isinstance(part, str) else headed(part)
@@ -222,6 +282,7 @@ def tables():
             "micro": micro_table(), "nccl": nccl_text(), "predict": predict_table("predict.json"),
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
+            "gates": gates_table(), "gates-cost": gates_text(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **evaluate.tables(), **jobs.tables()}

@@ -61,8 +61,9 @@ struct Stream {
   bool blocking = true;  // ordered against the legacy stream
   uint64_t id = 0;
   Capture* capture = nullptr;
-  const Green* green = nullptr;  // its kernels run on that one's SMs
-  Lane* lane = nullptr;          // if it ever waited for a word
+  std::vector<uint64_t> captured;  // nodes that the next one comes behind
+  const Green* green = nullptr;    // its kernels run on that one's SMs
+  Lane* lane = nullptr;            // if it ever waited for a word
 };
 
 struct Pool {
@@ -90,6 +91,7 @@ struct Event {
   uint64_t seq = 0;
   uint64_t capture_id = 0;  // recorded in a capture: no query, no wait outside
   Stream* captured_on = nullptr;
+  std::vector<uint64_t> captured;  // as the stream's was
 };
 
 struct Function {
@@ -111,7 +113,8 @@ struct Module {  // and library
 struct Node {
   static constexpr uint32_t kTag = 0x4e6f6431;
   uint32_t tag = kTag;
-  uint64_t id = 0;  // the same in every copy of its graph
+  uint64_t id = 0;              // the same in every copy of its graph
+  std::vector<uint64_t> after;  // nodes of the graph that it has an edge from
   Command command;
   int priority = 0;  // of a kernel: its launch's, else that of its stream
   // Of a kernel only: what cuGraphKernelNodeGetParams_v2 answers.

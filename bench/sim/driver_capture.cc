@@ -1,5 +1,6 @@
 // Stream capture and graphs.
 #include <algorithm>
+#include <utility>
 
 #include "bench/sim/driver.h"
 
@@ -42,6 +43,7 @@ CUresult capture_node(Stream* stream, const Command& command) {
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   Node& node = capture->nodes.emplace_back();
   node.id = driver().next_id++;
+  node.after = std::exchange(stream->captured, {node.id});
   node.command = command;
   auto& unjoined = capture->unjoined;
   const bool fork = stream != capture->origin;
@@ -55,6 +57,7 @@ CUresult capture_record(Stream* stream, Event* event) {
   if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   event->capture_id = stream->capture->id;
   event->captured_on = stream;
+  event->captured = stream->captured;
   return CUDA_SUCCESS;
 }
 
@@ -79,8 +82,13 @@ CUresult capture_wait(Stream* stream, Event* event) {
   }
   if (stream->capture == nullptr) {
     stream->capture = capture;
+    stream->captured.clear();
     capture->streams.push_back(stream);
     capture->unjoined.push_back(stream);
+  }
+  for (const uint64_t node : event->captured) {
+    std::erase(stream->captured, node);
+    stream->captured.push_back(node);
   }
   if (event->captured_on != stream) std::erase(capture->unjoined, event->captured_on);
   return CUDA_SUCCESS;
@@ -111,6 +119,7 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode, NullStream null) {
   capture->thread = this_thread().id;
   capture->streams.push_back(stream);
   stream->capture = capture;
+  stream->captured.clear();
   driver().captures.push_back(capture);
   return CUDA_SUCCESS;
 }

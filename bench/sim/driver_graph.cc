@@ -79,6 +79,48 @@ HEDDLE_SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size
   return CUDA_SUCCESS;
 }
 
+HEDDLE_SIM_API CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
+                                           CUgraphEdgeData* data, size_t* count) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable || count == nullptr ||
+      (from == nullptr) != (to == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::map<uint64_t, CUgraphNode> handles;
+  size_t found = 0;
+  for (Node& node : graph->nodes) {
+    handles[node.id] = reinterpret_cast<CUgraphNode>(&node);
+    for (const uint64_t before : node.after) {
+      if (from != nullptr && found < *count) {
+        from[found] = handles[before];
+        to[found] = handles[node.id];
+        if (data != nullptr) data[found] = {};
+      }
+      ++found;
+    }
+  }
+  return *count = from != nullptr ? std::min(*count, found) : found, CUDA_SUCCESS;
+}
+HEDDLE_SIM_API CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from,
+                                               const CUgraphNode* to, size_t count) {
+  HEDDLE_SIM_CALL(call);
+  Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    const auto is_either = [&](const Node& node) {
+      return live<Node>(from[i]) == &node || live<Node>(to[i]) == &node;
+    };
+    // A row is run as it stands: only what leads on can be added.
+    const auto first = std::find_if(graph->nodes.begin(), graph->nodes.end(), is_either);
+    if (first == graph->nodes.end() || &*first != live<Node>(from[i])) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    live<Node>(to[i])->after.push_back(first->id);
+  }
+  return CUDA_SUCCESS;
+}
+
 HEDDLE_SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   HEDDLE_SIM_CALL(call);
   const Node* node = live<Node>(handle);

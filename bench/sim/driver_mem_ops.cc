@@ -123,6 +123,7 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, si
     found += static_cast<size_t>(std::count_if(after, after + count, is_it));
   }
   node.id = driver().next_id++;
+  for (size_t i = 0; i < count; ++i) node.after.push_back(live<Node>(after[i])->id);
   *out = reinterpret_cast<CUgraphNode>(&*graph->nodes.insert(place, std::move(node)));
   return CUDA_SUCCESS;
 }

@@ -24,7 +24,8 @@ void Admitting::posted(Client& c, const Event& e) {
   const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
   // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
   if (b.admission == Admission::kSelfCapturing || !launch) return;
-  if (b.ask_seq != 0 && went(c, b)) return;
+  const bool gated = b.admission == Admission::kGated;
+  if (b.ask_seq != 0 && !gated && went(c, b)) return;
   progress_.touch(c, e.at);
   // Between two records the window moved on: the launch is late, and in flight all the same.
   if (b.epoch != c.standing.epoch &&
@@ -42,10 +43,23 @@ void Admitting::posted(Client& c, const Event& e) {
   if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
   c.predict(work);
+  if (gated) stood_at_gate(c, b.may_follow, c.work.take_recalled(b.stream, b.stream_seq), work);
+  if (gated) credit_.use_at_gate(c, b.ask_seq, work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   progress_.add_work(c, work);
-  if (b.may_follow > 0) c.work.row_until = e.at + kRowNs;
+  if (b.may_follow > 0 && !gated) c.work.row_until = e.at + kRowNs;
+}
+
+// What is left of it, and until when it can be stopped: at the next of the gates inside.
+void Admitting::stood_at_gate(const Client& c, uint16_t gates_inside, double ran_us, Work& work) {
+  work.gated = true;
+  work.ran_us = ran_us;
+  work.stop_us = work.predicted_us / (gates_inside + 1);
+  work.predicted_us = std::max(0.0, work.predicted_us - ran_us);
+  work.stop_us = std::min(work.stop_us, work.predicted_us);
+  // Whoever goes beside somebody more important goes by one piece after the other.
+  if (roster_.busy(c.rule.priority, now_.clock)) work.predicted_us = work.stop_us;
 }
 
 void Admitting::asked(Client& c, const Event& e) {
@@ -59,7 +73,8 @@ void Admitting::asked(Client& c, const Event& e) {
   const uint32_t slot = asks_.add(c, b, e.at);
   starve_at_ = std::min(starve_at_, e.at + starve_ns());
   sizes_.ask_about(c, b.kernel);
-  asks_[slot].by_credit_us = c.standing.end_credit(b.thread);
+  asks_[slot].by_credit_us =
+      is_gate(b.thread) ? c.standing.end_gate_credit() : c.standing.end_credit(b.thread);
   asks_.take_turn(slot);
   enqueue(slot);
   now_.dispatch_wanted = true;
@@ -171,12 +186,17 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   if (!w.unmovable) work.sm_set = d.sm_set;
   work.granted = true;
   c.predict(work);
+  if (w.at_gate()) stood_at_gate(c, w.gates_inside, w.ran_us, work);
   c.rhythm.gap_open = false;
   work.stream = w.stream;
   progress_.add_work(c, work);
   progress_.settle(c);
-  Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
-  d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
+  if (w.at_gate()) {
+    d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us);
+  } else {
+    Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
+    d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
+  }
   telling_.grant(d);
   return true;
 }
@@ -248,7 +268,10 @@ bool Admitting::dispatch_once() {
                idle ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0}, idle);
   }
   stalls_.idle(pick == 0 && idle);
-  return pick != 0 && grant(pick, Decider::kBuiltin, {});
+  DispatchVerdict own;
+  own.credit_us = kUnlimitedUs;
+  const bool at_gate = pick != 0 && asks_[asks_.slot_of(pick)].at_gate();
+  return pick != 0 && grant(pick, Decider::kBuiltin, at_gate ? own : DispatchVerdict{});
 }
 
 void Admitting::dispatch() {

@@ -55,6 +55,7 @@ class Admitting {
   // A launch that asked and then went by itself. True if the grant crossed it: then its work is
   // accounted already.
   bool went(const Client& client, const LaunchBody& launch);
+  void stood_at_gate(const Client& client, uint16_t gates_inside, double ran_us, Work& work);
   void enqueue(uint32_t slot);
   void release(uint32_t slot);
   void refresh_windows();

@@ -48,7 +48,10 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
-  w.unmovable = b.unmovable;
+  w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
+  w.unit_us = w.ran_us = 0;
+  w.gates_inside = 0;
+  if (w.at_gate()) stand_at_gate(w, b);
   if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoAsk);
   c.asking.by_thread[b.thread] = slot;
   if (c.asking.queued++ == 0) c.asking.asking_since = at;
@@ -56,14 +59,33 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   return slot;
 }
 
+void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
+  Client& c = *w.client;
+  c.work.at_gate = true;
+  w.gates_inside = b.may_follow;
+  w.ran_us = c.work.take_recalled(b.stream, b.stream_seq);
+  const double whole_us = c.predict_us(b.kernel);
+  const double piece_us =
+      std::min(whole_us / (b.may_follow + 1), std::max(0.0, whole_us - w.ran_us));
+  w.unit_us = std::max({1.0, piece_us, static_cast<double>(b.unit_us)});
+}
+
 void Asks::release(uint32_t slot) {
   Waiting& w = waiting_[slot];
   --w.client->asking.queued;
   w.client->asking.by_thread[w.thread] = kNoAsk;
+  if (w.at_gate()) w.client->work.at_gate = false;
   --count_;
   w.client = nullptr;
   ++w.generation;
   free_.push_back(slot);
+}
+
+bool Asks::before(const Client& c) const {
+  return count_ > 0 && std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+           return w.client != nullptr && w.client->rule.priority <= c.rule.priority &&
+                  !w.client->held_back();
+         });
 }
 
 void Asks::served(const Waiting& w) {
@@ -79,8 +101,7 @@ void Asks::take_turn(uint32_t slot) {
   Client& c = *w.client;
   w.turn_us =
       std::max(c.asking.turn_us, turn_us_[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
-  c.asking.turn_us =
-      w.turn_us + std::max(1.0, c.predict_us(w.kernel) + w.by_credit_us) / c.rule.share;
+  c.asking.turn_us = w.turn_us + std::max(1.0, w.predicted_us() + w.by_credit_us) / c.rule.share;
 }
 
 }  // namespace heddle::core

@@ -17,6 +17,8 @@ struct Waiting {
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
   double by_credit_us = 0;  // LaunchView's
+  double unit_us = 0;       // at a gate: predicted time until what it lets go can be stopped
+  double ran_us = 0;        // at a gate inside: what is done
   uint32_t generation = 1;
   uint32_t kernel = kUnknownKernel;
   uint32_t ask_seq = 0;
@@ -25,7 +27,10 @@ struct Waiting {
   uint16_t thread = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
+  uint16_t gates_inside = 0;
 
+  bool at_gate() const { return is_gate(thread); }
+  double predicted_us() const { return unit_us > 0 ? unit_us : client->predict_us(kernel); }
   bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
 };
 
@@ -50,10 +55,14 @@ class Asks {
   uint32_t add(Client& client, const LaunchBody& launch, TimeNs at);
   void release(uint32_t slot);
   void take_turn(uint32_t slot);
+  // Somebody waits whose turn it is before the client has another: as important, or more.
+  bool before(const Client& client) const;
   // It was let go: whoever pauses does not fall behind its turn by long.
   void served(const Waiting& ask);
 
  private:
+  static void stand_at_gate(Waiting& ask, const LaunchBody& launch);
+
   std::vector<Waiting> waiting_;
   std::vector<uint32_t> free_;
   size_t count_ = 0;

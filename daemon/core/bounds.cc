@@ -11,6 +11,14 @@ constexpr double kNoticeUs = 70;
 // From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
 // calls the driver.
 constexpr double kReachUs = 20;
+// A unit at a gate (ipc/gate.h), as predicted, at most. One that has begun is not stopped.
+constexpr double kUnitUs = 150;
+
+// What the client cannot be stopped in if it stands at gates.
+double until_stopped_us(const Client& c) {
+  const bool goes = !c.work.outstanding.empty() || c.standing.gate.left_us > 0;
+  return goes ? std::max(kUnitUs, c.work.outstanding.until_stopped_us()) : 0;
+}
 
 }  // namespace
 
@@ -33,12 +41,16 @@ double Bounds::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
   for (const Client* other : roster_.below(c.rule.priority)) {
     const bool gated = other->standing.window_us == kWindowGated;
+    const bool stops = other->rule.gates && (gated || other->standing.gates_wanted);
     if (goes_first(c, *other)) {
       const double in_flight_us = other->work.outstanding.longest_hold_us();
-      hold_us = std::max(
-          {hold_us, gated ? other->standing.credit_us : other->work.longest_hold_us, in_flight_us});
+      hold_us = std::max({hold_us,
+                          gated || stops ? other->standing.credit_us : other->work.longest_hold_us,
+                          in_flight_us});
     } else if (other->standing.leased()) {
       return kUnlimitedUs;
+    } else if (stops) {
+      sum_us += until_stopped_us(*other) + other->standing.credit_us;
     } else {
       const double in_flight_us = other->remaining_us(now_.clock) - on_sets_us(*other);
       const double launches = std::max(

@@ -61,7 +61,7 @@ void Candidate::let_go(uint32_t slot) {
   Launch& launch = launches_[slot];
   queues_.remove(launch.id, launch.queue);
   launch.let_go = now_.clock;
-  launch.predicted_us = asks_[slot].client->predict_us(asks_[slot].kernel);
+  launch.predicted_us = asks_[slot].predicted_us();
 }
 
 GpuView Candidate::gpu() const {
@@ -83,7 +83,7 @@ bool Candidate::queue_insert(QueueId queue, LaunchId id, double key) {
   if (slot == kNoAsk || !holds(slot)) return false;
   const Waiting& w = asks_[slot];
   return queues_.insert(queue, launches_[slot].queue, id, key, w.turn_us, w.arrival,
-                        w.client->predict_us(w.kernel));
+                        w.predicted_us());
 }
 
 bool Candidate::set_window(ClientId id, uint32_t window_us, double for_us) {

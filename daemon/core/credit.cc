@@ -8,6 +8,10 @@ namespace {
 
 // Sums of predictions in µs and times in ns differ by rounding.
 constexpr double kSlackUs = 1;
+// Most that a thread may have, in a gap without end.
+constexpr double kMostUs = 1e6;
+// A unit (ipc/gate.h), as predicted, at most.
+constexpr double kUnitUs = 150;
 
 }  // namespace
 
@@ -16,13 +20,40 @@ double Credit::give(Client& c, Granted& granted, double us) {
       roster_.busy(c.rule.priority, now_.clock))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
-  us = std::floor(std::clamp(
-      us, 0.0, std::max(0.0, roster_.gap_left_us(c.rule.priority, now_.clock) - before_us)));
+  us = std::floor(
+      std::clamp(std::min(us, kMostUs), 0.0,
+                 std::max(0.0, roster_.gap_left_us(c.rule.priority, now_.clock) - before_us)));
   if (!promises_.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
   out_ |= us > 0;
   return us;
+}
+
+bool Credit::may_stand_open(const Client& c) {
+  return !roster_.busy(c.rule.priority, now_.clock) && !asks_.before(c) &&
+         promises_.afford(c, kUnknownKernel, kUnitUs, {}).fits;
+}
+
+// A graph that goes beside somebody more important goes for a piece, and then asks again.
+uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us) {
+  GateCredit& gate = c.standing.gate;
+  gate.ask_seq = unit.ask_seq;
+  gate.graph = unit.gates_inside > 0;
+  const bool beside = roster_.busy(c.rule.priority, now_.clock);
+  gate.graph_from = beside ? now_.clock + to_ns(unit.unit_us) : 0;
+  const bool may = c.standing.window_us == kWindowGated && may_stand_open(c);
+  gate.left_us = may ? us : 0;
+  out_ |= c.standing.has_credit();
+  if (gate.open()) return kCreditOpen;
+  gate.left_us = std::floor(std::min(gate.left_us, kMostUs));
+  return static_cast<uint32_t>(gate.left_us);
+}
+
+void Credit::use_at_gate(Client& c, uint32_t unit, Work& work) {
+  work.granted = true;
+  ++now_.stats.credited;
+  c.standing.gate.use(unit, work.predicted_us);
 }
 
 void Credit::use(Client& c, uint16_t thread, Work& work) {
@@ -35,16 +66,30 @@ void Credit::use(Client& c, uint16_t thread, Work& work) {
   if (granted != nullptr && !sized) work.sm_set = granted->sm_set;
 }
 
+bool Credit::fits_its_gap(const Client& c) const {
+  if (asks_.count() > 0) return false;
+  const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
+  const double left_us = roster_.gap_left_us(
+      c.rule.priority, now_.clock);  // a gap that is over holds nothing, however little
+  return left_us > 0 && before_us + c.standing.credit_us <= left_us + kSlackUs;
+}
+
+bool Credit::may_go_on(const Client& c) {
+  const GateCredit& gate = c.standing.gate;
+  if (gate.left_us > 0) return may_stand_open(c);
+  // A graph that went without credit.
+  return now_.clock < gate.graph_from || !roster_.busy(c.rule.priority, now_.clock);
+}
+
 void Credit::revoke() {
   if (!out_) return;
   out_ = false;
   for (Client* c : roster_.active()) {
-    if (c->standing.credit_us == 0) continue;
-    const double before_us = to_us(std::max<TimeNs>(0, c->work.busy_until - now_.clock));
-    const double left_us = roster_.gap_left_us(
-        c->rule.priority, now_.clock);  // a gap that is over holds nothing, however little
-    const bool fits = left_us > 0 && before_us + c->standing.credit_us <= left_us + kSlackUs;
-    if (fits && asks_.count() == 0) {
+    GateCredit& gate = c->standing.gate;
+    gate.graph &= !c->work.outstanding.empty();
+    const bool of_threads = c->standing.credit_us > 0, of_gates = gate.left_us > 0 || gate.graph;
+    if (!of_threads && !of_gates) continue;
+    if ((!of_threads || fits_its_gap(*c)) && (!of_gates || may_go_on(*c))) {
       out_ = true;
       continue;
     }
@@ -57,6 +102,9 @@ TimeNs Credit::deadline() const {
   TimeNs at = kNever;
   for (size_t i = 0; out_ && i < roster_.active().size(); ++i) {
     const Client& c = *roster_.active()[i];
+    if (c.standing.gate.graph && c.standing.gate.graph_from > now_.clock) {
+      at = std::min(at, c.standing.gate.graph_from);
+    }
     if (c.standing.credit_us == 0) continue;
     const double left_us = roster_.gap_left_us(c.rule.priority, now_.clock) - c.standing.credit_us;
     if (left_us == kUnlimitedUs) continue;

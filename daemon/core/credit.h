@@ -5,6 +5,10 @@
 // each launch: when anybody more important has work again, when what is left of the gap would not
 // hold it any more, when anybody waits, and with every change of the window. What was launched by
 // then is in flight, as any grant is.
+//
+// What stands at gates on the GPU can be stopped, so that no gap's length matters: its credit may
+// be without end. It ends as well, once somebody as important waits, or the promises above cannot
+// afford a unit; and so does the way of a graph with gates inside.
 #pragma once
 
 #include "daemon/core/asks.h"
@@ -22,14 +26,22 @@ class Credit {
   // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
   // µs.
   double give(Client& client, Granted& granted, double us);
+  // To a unit that stood at a gate; says how much, as Decision::credit_us.
+  uint32_t give_at_gate(Client& client, const Waiting& unit, double us);
   // The launch is one by credit.
   void use(Client& client, uint16_t thread, Work& work);
+  // It stood at a gate that stands open, or was of the unit that was granted.
+  void use_at_gate(Client& client, uint32_t unit, Work& work);
   // What no longer fits its gap, or any if somebody waits.
   void revoke();
   // When some will not fit any more if its client launches nothing.
   TimeNs deadline() const;
 
  private:
+  bool fits_its_gap(const Client& client) const;
+  bool may_stand_open(const Client& client);
+  bool may_go_on(const Client& client);  // what goes by its gates
+
   Situation& now_;
   const Roster& roster_;
   const Asks& asks_;

@@ -10,6 +10,8 @@
 namespace heddle::core {
 
 inline constexpr uint16_t kDecisionVersion = 1;
+// Credit at a gate that ends with its client's epoch alone: the gate stands open.
+inline constexpr uint32_t kCreditOpen = 0xffffffff;
 
 enum class DecisionKind : uint16_t {
   kGrant,   // thread `thread` of `client` may launch what it asked for with `ask_seq`
@@ -33,10 +35,12 @@ struct Decision {
   uint8_t managed = 1;         // kWindow: 0 when the policy refused the client
   SmSet sm_set{};              // of the launch, or kWindow: of those that do not ask; empty: all
                                // that the client has
-  uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask
+  uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask, or kCreditOpen
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
   uint8_t free_streams = 0;    // kWindow: while fewer streams have work, a launch into one without
                                // any needs no room in the window
+  bool gates_wanted = false;   // kWindow: what a finite one admits shall stand at open gates, for
+                               // somebody more important may come and have it stopped
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known

@@ -22,6 +22,10 @@ using ClientId = uint64_t;  // unique for the life of the daemon, never 0
 inline constexpr uint16_t kEventVersion = 1;
 inline constexpr uint32_t kUnknownKernel = 0xffffffff;
 inline constexpr uint16_t kEveryStream = 0xffff;
+// From here on a thread number is no thread's: it asks for the oldest unit that stands at a gate on
+// the GPU (ipc/gate.h, ipc::kThreads and the client's device). The gate's work is `unmovable`.
+inline constexpr uint16_t kGateThreads = 64;
+inline constexpr bool is_gate(uint16_t thread) { return thread >= kGateThreads; }
 inline constexpr int kPriorityCount = 10;  // Q0 (highest) to Q9 (lowest), FIKIT section 3.2
 inline constexpr int kPriorityLowest = kPriorityCount - 1;
 inline constexpr uint32_t kWindowGated = 0;
@@ -44,6 +48,9 @@ enum class EventKind : uint16_t {
   kObserved,    // body: untold; they are told again
   kRow,         // body: untold; a thread launched these in a row, before what is told next
   kTerms,       // body: terms; the administrator's rules give the client others from now on
+  kRecalled,   // body: launch, its stream, stream_seq and thread; a graph that was under way stands
+               // at a gate inside. It is asked for again, with the same stream_seq
+  kGatesLeft,  // its gates stand open for good; its launches ask from now on
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -61,6 +68,8 @@ enum class Admission : uint8_t {
   kSelfExempt,
   kBypass,
   kUnmanaged,
+  kGated,  // it stood at a gate on the GPU, which opened for it: by a grant of its unit, by credit,
+           // or under a window. It is told when it may have begun, at `at`
 };
 
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
@@ -74,6 +83,7 @@ struct AttachedBody {
   float slo_ms;            // 0: none
   uint32_t window_max_us;  // no window is longer, bypass apart; 0: no limit
   bool fail_closed;        // a policy that refuses the client holds it back
+  bool gates;              // its launches can be held on the GPU, and are recalled at the next gate
   uint8_t priority;
   float slowdown_max;  // by others, as promised (budget.h); 0: nothing is
   SmGroups groups;     // of its device, as its shim says; none: its launches keep all SMs
@@ -129,7 +139,9 @@ struct LaunchBody {
   LaunchKind kind;
   Admission admission;
   bool unmovable;       // it runs on all SMs, whatever its kernel's size or the grant says
-  uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h)
+  uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h); at a
+                        // gate: so many gates stand inside it
+  float unit_us;        // of one that asks at a gate: predicted time of its unit; 0: of its kernel
 };
 
 struct DoneBody {

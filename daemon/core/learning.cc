@@ -181,6 +181,7 @@ void Learning::infer_durations(Client& c, TimeNs at) {
 }
 
 bool Learning::run_ended(Client& c, TimeNs at) {
+  if (c.run.stopped) return c.promise.account.end_run(0, 0, true), false;
   compare_run(c, at);
   TaskStats& task = *c.known.measured;
   if (task.profiled && c.work.untimed.empty()) return false;

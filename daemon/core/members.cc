@@ -31,6 +31,7 @@ void Members::attached(const Event& e) {
   const AttachedBody& b = e.attached;
   set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
   c.rule.fail_closed = e.attached.fail_closed;
+  c.rule.gates = e.attached.gates;
   c.place.groups = e.attached.groups;
   c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
   c.place.sm_set = e.attached.sm_set;
@@ -47,6 +48,11 @@ void Members::detached(Client& c) {
   promises_.forget(c);
   learning_.detach(c);
   roster_.remove(c);
+  now_.windows_dirty = now_.dispatch_wanted = true;
+}
+
+void Members::left_gates(Client& c) {
+  c.rule.gates = false;
   now_.windows_dirty = now_.dispatch_wanted = true;
 }
 

@@ -23,6 +23,7 @@ class Members {
   // updates the client leaves and comes back, with what it waits for: what was decided by the old
   // terms is forgotten.
   void terms(Client& client, const TermsBody& terms);
+  void left_gates(Client& client);
 
  private:
   void set_terms(Client& client, const TermsBody& terms);

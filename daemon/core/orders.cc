@@ -6,8 +6,7 @@ bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
   const uint32_t slot = asks_.slot_of(id);
   if (slot == kNoAsk) return false;
   Waiting& w = asks_[slot];
-  return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival,
-                        w.client->predict_us(w.kernel));
+  return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival, w.predicted_us());
 }
 
 bool Orders::set_window(ClientId id, uint32_t window_us, double for_us) {

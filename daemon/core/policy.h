@@ -45,7 +45,8 @@ struct LaunchView {
   const ipc::KernelMetrics* metrics = &kUnknownFacts.metrics;
   const SmGroups* groups = nullptr;  // of its client; nullptr if the kernel is unknown
   uint64_t launches = 0;             // of its kernel ID, by its task
-  double predicted_us = 0;           // the default estimate while not learned
+  double predicted_us = 0;           // the default estimate while not learned; of one that waits at
+                                     // a gate: until what it lets go can be stopped
   double mean_us = 0;                // the same of all launches of its kernel ID (DurationEstimate)
   double wave_us = 0;                // predicted time of one wave of blocks, or of the mean node
   double p90_us = 0;                 // of those, as measured, 0 if they were not
@@ -73,6 +74,7 @@ struct ClientView {
   double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
   double gpu_us = 0;       // ClientStatus's
   bool active = false;
+  bool gates = false;     // it is held on the GPU; else it asks
   bool profiled = false;  // its task's measurement stage is over
 };
 

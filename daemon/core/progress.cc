@@ -7,7 +7,8 @@ namespace heddle::core {
 void Progress::touch(Client& c, TimeNs at) {
   if (now_.clock >= c.settled_until) settle(c);
   if (c.rhythm.gap_open) {
-    learning_.gap_ended(c, at);
+    // When what stood at gates may have begun says little of the client's own rhythm.
+    if (!c.rule.gates || c.standing.leased()) learning_.gap_ended(c, at);
     c.rhythm.gap_open = false;
     bounds_.gap_ended(c, at);
   }
@@ -22,6 +23,7 @@ void Progress::add_work(Client& c, const Work& work) {
   Work dropped;
   if (c.work.outstanding.add(work, dropped)) finish(c, dropped, now_.clock, 0, Seen::kNot);
   c.work.follow(work);
+  if (work.gated) c.work.untimed.clear();  // no call's end tells of them
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   promises_.charge(c, work);
   c.rhythm.launched(work.kernel);
@@ -31,7 +33,7 @@ void Progress::add_work(Client& c, const Work& work) {
   if (k != nullptr) {
     c.rhythm.context.launched(k->facts.id);
     ++k->stats->launches;
-    if (!k->stats->duration.timed() && work.sm_set.empty() &&
+    if (!k->stats->duration.timed() && work.sm_set.empty() && !work.gated &&
         c.work.untimed.size() < Outstanding::kWorkMax) {
       c.work.untimed.push_back({work.kernel, work.predicted_us});
     }
@@ -40,9 +42,10 @@ void Progress::add_work(Client& c, const Work& work) {
 }
 
 void Progress::finish(Client& c, const Work& work, TimeNs at, float measured_us, Seen seen) {
+  if (work.resumed()) measured_us = 0;
   if (measured_us > 0) {
     learning_.timed(c, work, static_cast<double>(measured_us));
-  } else if (seen == Seen::kNot) {
+  } else if (seen == Seen::kNot && !work.resumed()) {
     c.work.undated.add(work);
   }
   charge(c, measured_us > 0 ? static_cast<double>(measured_us) : work.predicted_us);
@@ -86,7 +89,7 @@ void Progress::settle(Client& c) {
   c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (now_.clock >= c.settled_until) {
     roster_.retire(c);
-    if (c.standing.credit_us > 0) telling_.window(c, now_.bypass);
+    if (c.standing.has_credit()) telling_.window(c, now_.bypass);
     now_.windows_dirty = now_.dispatch_wanted = true;
     seat_.window(c, &Policy::client_idle);
   }

@@ -102,6 +102,12 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kStreamEnd:
         c->work.undated.forget(e.done.stream);
         break;
+      case EventKind::kRecalled:
+        s.witness.recalled(*c, e);
+        break;
+      case EventKind::kGatesLeft:
+        s.members.left_gates(*c);
+        break;
       case EventKind::kTick:
       case EventKind::kAttached:
         break;

@@ -28,6 +28,7 @@ bool Sight::launch(LaunchId id, LaunchView& v) const {
   if (slot == kNoAsk) return false;
   const Waiting& w = asks_[slot];
   fill(*w.client, w.kernel, w.kind, v);
+  v.predicted_us = w.predicted_us();
   v.seq = w.ask_seq;
   v.movable = w.movable();
   v.by_credit_us = w.by_credit_us;
@@ -50,9 +51,10 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .slo_ms = c.rule.slo_ms,
        .window_us = c.standing.window_us,
        .queued = c.asking.queued,
-       .inflight_us = c.remaining_us(now_.clock) + c.standing.credit_us,
+       .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
        .gpu_us = c.gpu_time.had_us,
        .active = c.active,
+       .gates = c.rule.gates,
        .profiled = c.known.measured->profiled};
   return true;
 }
@@ -67,7 +69,7 @@ GpuView Sight::gpu() const {
   const int highest = roster_.highest_active();
   for (const Client* c : roster_.active()) {
     if (c->rule.priority > highest) {
-      v.inflight_us += c->remaining_us(now_.clock) + c->standing.credit_us;
+      v.inflight_us += c->remaining_us(now_.clock) + c->standing.following_us();
       v.on_sets_us += bounds_.on_sets_us(*c);
     }
     // What the groups hold is what their client says.
@@ -98,7 +100,8 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
   const bool own_size = sm.get() == 0 && w.movable();
   work.sm_set = own_size ? w.client->set_of(w.kernel) : places_.peek(*w.client, w, sm);
   w.client->predict(work);
-  return promises_.afford(*w.client, w.kernel, work.predicted_us, work.sm_set);
+  const double us = w.at_gate() ? w.unit_us : work.predicted_us;
+  return promises_.afford(*w.client, w.kernel, us, work.sm_set);
 }
 
 LaunchId Sight::queue_best_fit(QueueId queue, double us) const {

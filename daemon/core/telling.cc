@@ -34,6 +34,7 @@ void Telling::window(Client& c, bool bypass) {
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.window_us = c.standing.window_us;
   d.free_streams = static_cast<uint8_t>(c.standing.free_streams);
+  d.gates_wanted = c.standing.gates_wanted;
   d.epoch = c.standing.epoch;
   d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = c.launch_priority(now_.config);

@@ -29,8 +29,9 @@ uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
 
 void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
+  const bool gates_wanted = c.rule.gates && !now_.bypass && highest_attached_ < c.rule.priority;
   if (c.standing.window_sent && c.standing.window_us == window_us &&
-      c.standing.free_streams == free_streams &&
+      c.standing.free_streams == free_streams && c.standing.gates_wanted == gates_wanted &&
       c.standing.refused_sent == c.standing.choice.refused && c.place.window_set == set) {
     return;
   }
@@ -40,6 +41,7 @@ void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   c.standing.window_sent_at = now_.clock;
   c.standing.window_us = window_us;
   c.standing.free_streams = free_streams;
+  c.standing.gates_wanted = gates_wanted;
   progress_.unsettle(c);
   telling_.window(c, now_.bypass);
   // Whoever waits under an opened window would wait for nothing.

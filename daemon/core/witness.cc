@@ -58,7 +58,7 @@ void Witness::completed(Client& c, const Event& e) {
     any = true;
     const bool every = b.stream == kEveryStream;
     const bool told = !every && work.seq == b.stream_seq;
-    const bool last = every ? !c.work.outstanding.any_from(until) : told;
+    const bool last = every ? !c.work.outstanding.any_covered(until) : told;
     const float us = told ? believed_us(work, e.at, b.duration_us) : 0;
     progress_.finish(c, work, e.at, us, last ? Seen::kWhen : Seen::kDone);
   }
@@ -69,6 +69,25 @@ void Witness::completed(Client& c, const Event& e) {
   now_.dispatch_wanted = true;
   if (c.rhythm.gap_open && c.work.outstanding.empty())
     c.rhythm.gap_start = std::min(c.rhythm.gap_start, e.at);
+}
+
+// What it did until then it had. Of the rest nothing is known that could be learned.
+void Witness::recalled(Client& c, const Event& e) {
+  const LaunchBody& b = e.launch;
+  Work work;
+  if (!c.work.outstanding.drop(b.stream, b.stream_seq, work)) return;
+  const double ran_us =
+      std::clamp(to_us(e.at - work.posted_at), 1.0, std::max(1.0, work.predicted_us));
+  c.work.take_recalled(b.stream, b.stream_seq);
+  c.work.recalled.push_back({b.stream, b.stream_seq, work.ran_us + ran_us});
+  progress_.charge(c, ran_us);
+  c.work.set_busy_until(e.at + to_ns(c.work.outstanding.predicted_us()), e.at);
+  c.work.untimed.clear();
+  c.run.stopped = true;
+  c.rhythm.last_kernel = kUnknownKernel;
+  c.rhythm.context.forget();
+  seat_.stopped(c, work, 0);
+  now_.dispatch_wanted = true;
 }
 
 void Witness::unobserved(Client& c, const Event& e) {

@@ -19,6 +19,8 @@ class Witness {
         progress_(progress) {}
 
   void completed(Client& client, const Event& event);
+  // A graph stands at a gate inside.
+  void recalled(Client& client, const Event& event);
   // It stays at work until it is told again. What it has on the device then nobody knows, and it is
   // taken for busy until it synchronizes, or for as long as a client may be silent.
   void unobserved(Client& client, const Event& event);

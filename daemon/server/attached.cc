@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 #include "ipc/kernel_id.h"
 #include "ipc/ring.h"
@@ -82,7 +83,7 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
   if (error == 0 && client->identity_.gates) {
     error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
-    client->gate_queue_ = std::make_unique<GateQueue>();
+    if (error == 0) client->gate_queue_ = std::make_unique<GateQueue>(*client->gates_);
   }
   if (error != 0) {
     return fail(std::string("shared memory: ") + strerror(-error) +
@@ -228,7 +229,7 @@ bool Client::apply(const core::Decision& d) {
     if (!identity_.gates || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
     granted_at_ = d.at;
-    gate_queue_->release(d.thread, *gates_);
+    gate_queue_->release(d.thread, d.credit_us, d.at);
     return false;
   }
   if (d.kind == core::DecisionKind::kGrant) {
@@ -250,6 +251,11 @@ bool Client::apply(const core::Decision& d) {
     }
     window->free_streams.store(d.free_streams, std::memory_order_relaxed);
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    if (identity_.gates) {
+      const size_t device = device_of(d.device);
+      gate_queue_->want(device, d.gates_wanted);
+      gate_queue_->set_open(device, d.window_us != core::kWindowGated);
+    }
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
     windows_changed();
     refused = d.managed == 0;
@@ -270,9 +276,13 @@ bool Client::apply(const core::Decision& d) {
 }
 
 void Client::hold_at_gate(const Claim& claim) {
+  const ipc::RecordFields& f = claim.fields;
   const bool sound = identity_.gates && intake_.plausible(claim) && !intake_.unscheduled(claim) &&
-                     claim.fields.kind == wire::Kind::KERNEL && claim.fields.ask_seq != 0;
-  if (!sound || !gate_queue_->add(claim)) intake_.count_malformed();
+                     f.kind <= wire::Kind::GRAPH && f.ask_seq != 0;
+  const float predicted_us = sound && f.kernel < ipc::kKernels ? predicted(f) : 0;
+  if (sound && gate_queue_->add(claim, predicted_us)) return;
+  intake_.count_malformed();
+  if (identity_.gates) gate_queue_->give_up();
 }
 
 std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
@@ -280,6 +290,16 @@ std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
   const bool open = gates_->leaving.load(std::memory_order_relaxed) != 0 ||
                     control_->header.bypass.load(std::memory_order_relaxed) != 0;
   return gate_queue_->next(now, open);
+}
+
+bool Client::left_gates() {
+  if (!identity_.gates || gates_->leaving.load(std::memory_order_relaxed) == 0) return false;
+  return !std::exchange(left_gates_, true);
+}
+
+float Client::predicted(const ipc::RecordFields& launch) const {
+  const auto& hints = control_->hints[identity_.hints_by_device ? launch.device : 0];
+  return hints.kernels[launch.kernel].predicted_us.load(std::memory_order_relaxed);
 }
 
 bool Client::let_through(const Claim& claim) {
@@ -333,16 +353,7 @@ void Client::heartbeat(core::TimeNs now) {
   if (identity_.gates) gates_->heartbeat_ns.store(theirs, std::memory_order_release);
 }
 
-void Client::set_bypass(bool on) {
-  const bool changes = on != (control_->header.bypass.load(std::memory_order_relaxed) != 0);
-  store_changed(control_->header.bypass, on ? 1u : 0u);
-  if (!changes || !identity_.gates) return;
-  if (on) {
-    gate_queue_->open(*gates_);
-  } else {
-    gate_queue_->close(*gates_);
-  }
-}
+void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 
@@ -416,6 +427,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.slowdown_max = static_cast<float>(identity_.terms.slowdown_max);
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
+  body.gates = identity_.gates;
   body.priority = static_cast<uint8_t>(identity_.priority);
   body.groups = groups_of(identity_.sm_groups);
   body.sm_set = identity_.sm_set;
@@ -446,6 +458,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
 void Client::let_go(std::string reason) {
   unmanaged_reason_ = std::move(reason);
   set_bypass(true);
+  if (identity_.gates) gate_queue_->give_up();
 }
 
 }  // namespace heddle::server

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -131,6 +132,14 @@ class Client {
   // A record of a launch at a gate; and what the core is to be told of those, if anything.
   void hold_at_gate(const Claim& claim);
   std::optional<Claim> next_at_gate(core::TimeNs now);
+  bool left_gates();  // since the last call: they stand open for good
+  bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
+  core::TimeNs gates_due() const {
+    return identity_.gates ? gate_queue_->look_at() : std::numeric_limits<core::TimeNs>::max();
+  }
+  void over(const ipc::RecordFields& completion) {
+    if (identity_.gates) gate_queue_->over(completion);
+  }
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
@@ -189,6 +198,7 @@ class Client {
   size_t device_of(int gpu) const;  // the client's own number of it, past its GPUs: it has none
   ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
   ipc::SmSet set_of(const core::Decision& decision) const;
+  float predicted(const ipc::RecordFields& launch) const;  // as the client was told
   void windows_changed();
   void tell_sparse();
   uint16_t threads_used() const {
@@ -236,6 +246,7 @@ class Client {
   SharedMemory<ipc::ClientMemory> client_;
   SharedMemory<ipc::GatePage> gates_;      // made if identity_.gates
   std::unique_ptr<GateQueue> gate_queue_;  // the same
+  bool left_gates_ = false;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<core::KernelBody>> kernels_;

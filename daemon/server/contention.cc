@@ -15,13 +15,17 @@ constexpr core::TimeNs kContendedNs = 5'000'000;
 void Contention::update(core::TimeNs now) {
   std::array<int8_t, ipc::kDevices> lowest;
   lowest.fill(-1);
+  bool threads = false;
   for (const Client* client : roster_.managed()) {
     if (client->intake().asking() == 0) continue;
+    threads |= client->intake().asking_threads() > 0;
     for (GpuNumbers::Numbers rest = client->working(); rest != 0; rest &= rest - 1) {
       int8_t& on = lowest[static_cast<size_t>(std::countr_zero(rest))];
       on = std::max(on, static_cast<int8_t>(client->identity().priority));
     }
   }
+  if (threads) any_until_ = now + kContendedNs;
+  any_ = now < any_until_;
   bool changed = false;
   for (size_t gpu = 0; gpu < devices_.schedulers().size(); ++gpu) {
     Below& below = below_[gpu];
@@ -44,10 +48,6 @@ bool Contention::concerns(const Client& client) const {
     if (client.identity().priority < below.priority) return true;
   }
   return false;
-}
-
-bool Contention::any() const {
-  return std::any_of(below_.begin(), below_.end(), [](const Below& b) { return b.priority >= 0; });
 }
 
 }  // namespace heddle::server

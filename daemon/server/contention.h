@@ -17,7 +17,9 @@ class Contention {
   // Looks who waits, and tells the clients whom that concerns.
   void update(core::TimeNs now);
   bool concerns(const Client& client) const;
-  bool any() const;  // somebody waits for a grant, or did a moment ago
+  // A thread waits for a grant, or did a moment ago, and its program with it; what waits on the GPU
+  // holds no thread.
+  bool any() const { return any_; }
 
  private:
   struct Below {
@@ -28,6 +30,8 @@ class Contention {
   const Roster& roster_;
   const Devices& devices_;
   std::array<Below, ipc::kDevices> below_;  // by the GPU's number
+  bool any_ = false;
+  core::TimeNs any_until_ = 0;
 };
 
 }  // namespace heddle::server

@@ -11,6 +11,9 @@ namespace {
 // A client that sent this much nonsense is broken or hostile.
 constexpr uint64_t kMalformedMax = 1'000;
 
+constexpr core::TimeNs kDrainNs = 2'000'000;  // rings that nobody rings for fill
+constexpr core::TimeNs kUnitLookNs = 50'000;  // a unit takes longer than predicted
+
 }  // namespace
 
 Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
@@ -163,7 +166,11 @@ void Engine::handle() {
     } else {
       presence.take(client, claim);
     }
-    if (client.intake().malformed() != malformed) note_malformed(client, malformed);
+    if (client.intake().malformed() != malformed) {
+      note_malformed(client, malformed);
+    } else if (claim.fields.kind == wire::Kind::COMPLETION) {
+      client.over(claim.fields);
+    }
   }
   stepper.wake_granted();
   counters_.claims += batch_.entries().size();
@@ -230,6 +237,22 @@ bool Engine::at_ease(core::TimeNs now) const {
     leased &= client->leased();
   }
   return leased ? working > 0 : working == 1;
+}
+
+// What the GPU said, which rings no bell.
+void Engine::look_at_gates(core::TimeNs now) {
+  if (!config_.gates || now < gates_looked_at_ + kUnitLookNs) return;
+  gates_looked_at_ = now;
+  check_decisions(now);
+}
+
+core::TimeNs Engine::look_at(core::TimeNs now) const {
+  core::TimeNs at = at_ease(now) ? now + kDrainNs : devices.next_deadline();
+  for (const Client* client : roster.managed()) {
+    if (client->gates_open() && reports.at_work(*client, now)) at = std::min(at, now + kDrainNs);
+    at = std::min(at, std::max(client->gates_due(), now + kUnitLookNs));
+  }
+  return at;
 }
 
 void Engine::fall_asleep(core::TimeNs now) {

@@ -74,6 +74,8 @@ class Engine {
   // counts itself: what they post changes nobody's fate, so that it is enough to drain their rings
   // every few ms. False where nobody is at work.
   bool at_ease(core::TimeNs now) const;
+  void look_at_gates(core::TimeNs now);
+  core::TimeNs look_at(core::TimeNs now) const;  // unless somebody rings, the next time
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();
   const EngineCounters& counters() const { return counters_; }
@@ -100,6 +102,7 @@ class Engine {
   const Config config_;
   Log& log_;
   Batch batch_;
+  core::TimeNs gates_looked_at_ = 0;
   bool asleep_ = false;
   EngineCounters counters_;
 

@@ -1,76 +1,226 @@
 #include "daemon/server/gates.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "daemon/core/decision.h"
 
 namespace heddle::server {
 namespace {
 
+using ipc::gate_lets;
+
+// While the gates stand open, so many units behind the newest one that is over are taken to have
+// begun: it runs in another stream, or the next look comes late.
+constexpr uint32_t kAhead = 2;
+// A stream's last unit has none behind it that would say that it is over.
+constexpr core::TimeNs kSilentNs = 1'000'000;
+
 uint16_t thread_of(size_t device) { return static_cast<uint16_t>(ipc::kThreads + device); }
+
+uint32_t ticket_of(const Claim& claim) { return claim.fields.ask_seq; }
+
+uint32_t later(uint32_t a, uint32_t b) { return gate_lets(a, b) ? a : b; }
+
+bool stops_inside(const Claim& claim) {
+  return claim.fields.kind == wire::Kind::GRAPH && claim.fields.may_follow > 0;
+}
 
 }  // namespace
 
 // Several threads' tickets may be read in another order than they were drawn in. What the core was
 // asked for stays the first.
-bool GateQueue::add(const Claim& claim) {
-  Device& device = devices_[claim.fields.device];
-  if (device.waiting.size() == kMost) return false;
-  const uint32_t ticket = claim.fields.ask_seq;
-  const auto later = std::find_if(
-      device.waiting.begin() + (device.asked ? 1 : 0), device.waiting.end(),
-      [=](const Claim& other) { return !ipc::gate_lets(ticket, other.fields.ask_seq); });
-  device.waiting.insert(later, claim);
-  if (!ipc::gate_lets(device.newest, ticket)) device.newest = ticket;
+bool GateQueue::add(const Claim& claim, float predicted_us) {
+  Device& d = devices_[claim.fields.device];
+  if (d.waiting.size() == kMost) return false;
+  const uint32_t ticket = ticket_of(claim);
+  const auto first = d.waiting.begin() +
+                     static_cast<std::ptrdiff_t>(std::max<size_t>(d.recalled, d.asked ? 1 : 0));
+  const auto place = std::find_if(first, d.waiting.end(), [=](const Claim& other) {
+    return !gate_lets(ticket, ticket_of(other));
+  });
+  d.waiting.insert(place, claim)->fields.duration_us = std::max(predicted_us, 1.0F);
+  d.newest = later(d.newest, ticket);
   return true;
 }
 
-std::optional<Claim> GateQueue::next(core::TimeNs now, bool open) {
+std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
+  all_open |= given_up_;
   for (size_t i = 0; i < devices_.size(); ++i) {
-    Device& device = devices_[i];
-    if (device.waiting.empty() || (device.asked && !open)) continue;
-    Claim claim = device.waiting.front();
-    claim.thread = thread_of(i);
-    claim.seq = claim.fields.ask_seq;
-    claim.at = now;
-    if (std::exchange(device.asked, false)) {
-      claim.source = Claim::Source::kWithdrawal;
-    } else if (open || ipc::gate_lets(device.released, claim.seq)) {
-      claim.fields.admission = wire::Admission::BYPASS;
-      claim.fields.ask_seq = 0;
-      device.waiting.pop_front();
-    } else {
-      claim.source = Claim::Source::kAsk;
-      claim.fields.admission = wire::Admission::ASK;
-      device.asked = true;
-    }
-    return claim;
+    if (devices_[i].waiting.empty() && devices_[i].under_way.empty()) continue;
+    look(i);
+    if (auto claim = next_over(i, now)) return claim;
+    if (auto claim = next(i, now, all_open)) return claim;
   }
   return std::nullopt;
 }
 
-void GateQueue::release(uint16_t thread, ipc::GatePage& page) {
-  const size_t index = thread - ipc::kThreads;
-  Device& device = devices_[index];
-  if (!std::exchange(device.asked, false)) return;
-  const uint32_t ticket = device.waiting.front().fields.ask_seq;
-  device.waiting.pop_front();
-  if (!ipc::gate_lets(device.released, ticket)) device.released = ticket;
-  ipc::gate_release(page.released[index], page.leaving, device.released, device.newest);
+std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) {
+  Device& d = devices_[i];
+  if (d.closing) {
+    d.closing = std::ranges::any_of(d.under_way, stops_inside);
+    if (d.closing && !d.asked) return recall(i, now);
+  }
+  if (d.waiting.empty()) return std::nullopt;
+  const uint32_t ticket = ticket_of(d.waiting.front());
+  const bool finished = d.recalled > 0 && over(i, ticket);
+  const bool goes = all_open || (d.recalled > 0 ? d.open : may_have_begun(d, ticket, now));
+  const bool withdraws = d.asked && (goes || finished || d.closing);
+  if (d.asked && !withdraws) return std::nullopt;
+  Claim claim = d.waiting.front();
+  claim.thread = thread_of(i);
+  claim.seq = ticket;
+  claim.at = now;
+  if (std::exchange(d.asked, false)) {
+    claim.source = Claim::Source::kWithdrawal;
+    return claim;
+  }
+  if (finished) {
+    pop(i, now);
+    return next(i, now, all_open);
+  }
+  if (goes) return pop(i, now);
+  if (d.open) return std::nullopt;  // it has not begun
+  claim.source = Claim::Source::kAsk;
+  claim.fields.admission = wire::Admission::ASK;
+  claim.fields.duration_us = 0;
+  for (size_t k = 0; k < d.waiting.size() && ticket_of(d.waiting[k]) == ticket; ++k) {
+    claim.fields.duration_us += d.waiting[k].fields.duration_us;
+  }
+  d.asked = true;
+  return claim;
 }
 
-void GateQueue::open(ipc::GatePage& page) {
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    const uint32_t newest = devices_[i].newest;
-    ipc::gate_release(page.released[i], page.leaving, ipc::gate_open(newest), newest);
+// The newest graph goes back first, so that the oldest is in front in the end.
+Claim GateQueue::recall(size_t i, core::TimeNs now) {
+  Device& d = devices_[i];
+  const auto newest = std::find_if(d.under_way.rbegin(), d.under_way.rend(), stops_inside);
+  Claim claim = *newest;
+  d.under_way.erase(std::next(newest).base());
+  d.waiting.push_front(claim);
+  ++d.recalled;
+  claim.source = Claim::Source::kRecall;
+  claim.thread = thread_of(i);
+  claim.at = now;
+  return claim;
+}
+
+// The GPU says so of a unit, and so of all before it in its stream.
+std::optional<Claim> GateQueue::next_over(size_t i, core::TimeNs now) {
+  Device& d = devices_[i];
+  const auto last = std::find_if(d.under_way.rbegin(), d.under_way.rend(),
+                                 [&](const Claim& claim) { return over(i, ticket_of(claim)); });
+  if (last == d.under_way.rend()) return std::nullopt;
+  Claim claim = *last;
+  over(claim.fields);
+  claim.at = now;
+  claim.fields.kind = wire::Kind::COMPLETION;
+  claim.fields.evidence = wire::Evidence::MARKER;
+  claim.fields.duration_us = 0;
+  return claim;
+}
+
+Claim GateQueue::pop(size_t i, core::TimeNs now) {
+  Device& d = devices_[i];
+  Claim claim = d.waiting.front();
+  d.waiting.pop_front();
+  if (d.recalled > 0) --d.recalled;
+  d.told = later(d.told, ticket_of(claim));
+  d.told_at = now;
+  claim.thread = thread_of(i);
+  claim.at = now;
+  claim.seq = ticket_of(claim);
+  d.under_way.push_back(claim);
+  if (d.under_way.size() > ipc::kGateUnits) d.under_way.pop_front();
+  return claim;
+}
+
+bool GateQueue::over(size_t device, uint32_t ticket) const {
+  return page_.done[device][ticket % ipc::kGateUnits].load(std::memory_order_relaxed) == ticket;
+}
+
+// What the GPU said since the last look.
+void GateQueue::look(size_t i) {
+  Device& d = devices_[i];
+  uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
+  for (; gate_lets(d.newest, ticket); ++ticket) {
+    if (over(i, ticket)) d.done = ticket;
   }
 }
 
-void GateQueue::close(ipc::GatePage& page) {
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    Device& device = devices_[i];
-    device.released = device.newest;
-    ipc::gate_release(page.released[i], page.leaving, device.released, device.newest);
+bool GateQueue::may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const {
+  if (!d.open) return gate_lets(d.released, ticket);
+  return gate_lets(later(d.told, d.done + kAhead), ticket) || now - d.told_at >= kSilentNs;
+}
+
+void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
+  const size_t i = thread - ipc::kThreads;
+  Device& d = devices_[i];
+  if (!std::exchange(d.asked, false)) return;
+  d.released = later(d.released, ticket_of(d.waiting.front()));
+  pop(i, now);
+  if (d.open || credit_us == core::kCreditOpen) return set_open(i, true);
+  auto left_us = static_cast<float>(credit_us);
+  for (size_t k = d.recalled; k < d.waiting.size(); ++k) {
+    const uint32_t ticket = ticket_of(d.waiting[k]);
+    left_us -= d.waiting[k].fields.duration_us;
+    if (left_us < 0 && !gate_lets(d.released, ticket)) break;  // of no unit that goes
+    d.released = later(d.released, ticket);
   }
+  ipc::gate_release(page_.released[i], page_.leaving, d.released, d.newest);
+  ipc::gate_run(page_.running[i], page_.leaving, true);
+}
+
+void GateQueue::set_open(size_t i, bool open) {
+  Device& d = devices_[i];
+  open |= given_up_;
+  if (open) {
+    const uint32_t ahead = ipc::gate_open(d.newest);
+    ipc::gate_release(page_.released[i], page_.leaving, ahead, d.newest);
+  } else {
+    if (d.open) {
+      look(i);
+      d.released = later(d.told, gate_lets(d.done, d.newest) ? d.newest : d.done + 1);
+    }
+    ipc::gate_release(page_.released[i], page_.leaving, d.released, d.newest);
+  }
+  d.open = open;
+  d.closing = !open;
+  ipc::gate_run(page_.running[i], page_.leaving, open);
+}
+
+void GateQueue::give_up() {
+  given_up_ = true;
+  for (size_t i = 0; i < devices_.size(); ++i) set_open(i, true);
+}
+
+void GateQueue::want(size_t device, bool wanted) {
+  page_.wanted[device].store(wanted ? 1 : 0, std::memory_order_relaxed);
+}
+
+core::TimeNs GateQueue::look_at() const {
+  core::TimeNs at = std::numeric_limits<core::TimeNs>::max();
+  for (const Device& d : devices_) {
+    if (!d.asked || d.under_way.empty()) continue;
+    const Claim& first = d.under_way.front();
+    at = std::min(at, first.at + core::to_ns(static_cast<double>(first.fields.duration_us)));
+  }
+  return at;
+}
+
+// The GPU will say the same, once it gets to a unit behind.
+void GateQueue::over(const ipc::RecordFields& completion) {
+  Device& d = devices_[completion.device];
+  const auto over = [&](const Claim& claim) {
+    const ipc::RecordFields& f = claim.fields;
+    const bool it_is = completion.stream == ipc::kAllStreams ||
+                       (f.stream == completion.stream && f.stream_seq <= completion.stream_seq);
+    if (it_is) page_.done[f.device][f.ask_seq % ipc::kGateUnits].store(f.ask_seq);
+    return it_is;
+  };
+  std::erase_if(d.under_way, over);
+  std::for_each_n(d.waiting.begin(), d.recalled, over);
 }
 
 }  // namespace heddle::server

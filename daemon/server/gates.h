@@ -1,12 +1,17 @@
 // Launches of one client that stand at gates on the GPU (ipc/gate.h): posted with a ticket, and not
 // asked for.
 //
-// The core sees the oldest one of each device as an ask, of a thread that no client has. Its grant
-// lets the launches up to its ticket go, and the next one is the oldest. So what holds for asks
-// holds for these: verdicts, starvation from the moment of becoming the oldest, time from the
-// grant. Loop thread only; what it is told comes from a hostile client.
+// The core sees the oldest unit of each device as an ask, of a thread that no client has. Its grant
+// lets the tickets up to that one go, or more: as credit says, until the core closes the gates. So
+// what holds for asks holds for these: verdicts, starvation from the moment of becoming the oldest,
+// time from the grant. Loop thread only; what it is told comes from a hostile client.
+//
+//   waiting ── ask, grant ──▶ let go ──▶ told to the core once it may have begun ──▶ over
+//      ▲                                  │ a graph with gates inside, and the gates are closed
+//      └───────────── recalled ───────────┘
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <optional>
@@ -20,18 +25,32 @@ class GateQueue {
  public:
   static constexpr size_t kMost = 1024;  // of a device; the driver's queue of a stream holds fewer
 
-  // A checked record of a launch at a gate. False: there are too many.
-  bool add(const Claim& claim);
+  explicit GateQueue(ipc::GatePage& page) : page_(page) {}
 
-  // What the core is to be told next; none: it knows the oldest of each device. `open`: the gates
-  // stand open, and the launches go without its word.
-  std::optional<Claim> next(core::TimeNs now, bool open);
+  // A checked record of a launch at a gate, predicted to take so long. False: there are too many.
+  bool add(const Claim& claim, float predicted_us);
 
-  // The core's word for the oldest of that thread.
-  void release(uint16_t thread, ipc::GatePage& page);
+  // What the core is to be told next; none: it knows all that it can. `all_open`: the launches go
+  // without its word.
+  std::optional<Claim> next(core::TimeNs now, bool all_open);
 
-  void open(ipc::GatePage& page);
-  void close(ipc::GatePage& page);  // behind all that was let go
+  // The core's word for the oldest unit of that thread, and for predicted µs behind it.
+  void release(uint16_t thread, uint32_t credit_us, core::TimeNs now);
+  // The core's window for the device: its gates stand open, or are closed behind what may have
+  // begun. Graphs with gates inside stop at the next one.
+  void set_open(size_t device, bool open);
+  // They stand open from now on, whatever the core says: a launch that nobody knows of may stand
+  // there, or the client is managed no more.
+  void give_up();
+  bool any_open() const {
+    return std::ranges::any_of(devices_, [](const Device& d) { return d.open; });
+  }
+  // Somebody more important may come: launches under a finite window stand at gates too.
+  void want(size_t device, bool wanted);
+  // When a unit that somebody waits behind is predicted to be over.
+  core::TimeNs look_at() const;
+  // The stream's work on the device is over up to there.
+  void over(const ipc::RecordFields& completion);
 
   static bool is_thread(uint16_t thread) {
     return thread >= ipc::kThreads && thread < ipc::kThreads + ipc::kDevices;
@@ -39,11 +58,27 @@ class GateQueue {
 
  private:
   struct Device {
-    std::deque<Claim> waiting;  // by ticket; the first may be `asked`
-    bool asked = false;
+    std::deque<Claim> waiting;    // by ticket, recalled ones before; the first may be `asked`
+    std::deque<Claim> under_way;  // told, and maybe not over; the oldest first
+    bool asked = false, open = false, closing = false;
+    size_t recalled = 0;    // of `waiting`, that are to be asked for whatever was let go
     uint32_t newest = 0;    // ticket
-    uint32_t released = 0;  // up to here
+    uint32_t released = 0;  // up to here, where not open
+    uint32_t told = 0;      // the newest that the core was told has gone
+    uint32_t done = 0;      // the newest that the GPU said is over
+    core::TimeNs told_at = 0;
   };
+
+  bool over(size_t device, uint32_t ticket) const;
+  void look(size_t device);
+  bool may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const;
+  std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);
+  Claim recall(size_t device, core::TimeNs now);
+  std::optional<Claim> next_over(size_t device, core::TimeNs now);
+  Claim pop(size_t device, core::TimeNs now);
+
+  ipc::GatePage& page_;
+  bool given_up_ = false;
   std::array<Device, ipc::kDevices> devices_;
 };
 

@@ -10,6 +10,8 @@
 namespace heddle::server {
 namespace {
 
+static_assert(core::kGateThreads == ipc::kThreads);
+
 constexpr float kDurationMaxUs = 60e6F;
 constexpr core::TimeNs kWaitMost = 5'000'000'000;
 
@@ -57,7 +59,10 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.kind = static_cast<core::LaunchKind>(f.kind);
   event.launch.admission = static_cast<core::Admission>(f.admission);
   event.launch.unmovable = f.unmovable;
-  event.launch.may_follow = std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
+  const bool at_gate = core::is_gate(claim.thread);
+  event.launch.may_follow =
+      at_gate ? f.may_follow : std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
+  event.launch.unit_us = at_gate ? f.duration_us : 0;
 }
 
 bool Intake::plausible(const Claim& claim) const {
@@ -68,7 +73,7 @@ bool Intake::plausible(const Claim& claim) const {
   const bool all_streams = f.kind == wire::Kind::COMPLETION || f.kind == wire::Kind::WAIT;
   if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;
   if (!(f.duration_us >= 0 && f.duration_us <= kDurationMaxUs)) return false;
-  if (claim.source == Claim::Source::kRecord) return true;
+  if (claim.source == Claim::Source::kRecord || claim.source == Claim::Source::kRecall) return true;
   return claim.seq != 0 && f.admission != wire::Admission::GATED && f.ask_seq == claim.seq &&
          f.kind <= wire::Kind::GRAPH;
 }
@@ -84,6 +89,8 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
     take_ask(claim, known);
   } else if (claim.source == Claim::Source::kWithdrawal) {
     if (threads_[claim.thread].open == claim.seq) withdraw(claim);
+  } else if (claim.source == Claim::Source::kRecall) {
+    fill_launch(emit(core::EventKind::kRecalled, claim), claim, known);
   } else if (is_launch(f.kind)) {
     take_launch(claim, known);
   } else if (f.kind == wire::Kind::COMPLETION) {
@@ -158,13 +165,14 @@ void Intake::take_launch(const Claim& claim, bool known) {
   }
   last = f.stream_seq;
   newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
-  if (f.ask_seq != 0 && f.ask_seq == thread.granted) {
+  const bool gated = f.admission == wire::Admission::GATED;
+  if (!gated && f.ask_seq != 0 && f.ask_seq == thread.granted) {
     // In flight since the grant. If the thread had stopped waiting, the two crossed.
     if (!ran_by_itself(f.admission)) return;
     fill_launch(emit(core::EventKind::kWithdrawn, claim), claim, known);
     return;
   }
-  if (f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);
+  if (!gated && f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);
   take_row(claim, false);
   fill_launch(emit(core::EventKind::kPosted, claim), claim, known);
 }

@@ -5,6 +5,7 @@
 // Claims arrive in the order of their (clamped) times, over all threads of all clients.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ struct Claim {
     kRecord,      // from the thread's ring
     kAsk,         // from its ask slot
     kWithdrawal,  // the ask slot says SELF
+    kRecall,      // from gates.h
   };
   Source source = Source::kRecord;
   uint16_t thread = 0;
@@ -71,7 +73,12 @@ class Intake {
 
   // The ask that the daemon owes an answer: 0 if the thread waits for none.
   uint32_t open_ask(uint16_t thread) const { return threads_[thread].open; }
-  uint32_t asking() const { return asking_; }  // threads
+  uint32_t asking() const { return asking_; }  // threads, and devices of gates.h
+  uint32_t asking_threads() const {
+    const auto asks = [](const Thread& thread) { return thread.open != 0; };
+    return asking_ - static_cast<uint32_t>(std::count_if(&threads_[ipc::kThreads],
+                                                         threads_.data() + threads_.size(), asks));
+  }
   void granted(uint16_t thread);
 
   uint64_t malformed() const { return malformed_; }

@@ -93,9 +93,19 @@ void Presence::take(Client& client, const Claim& claim) {
   }
 }
 
+void Presence::tell_gates_left(const Client& client, core::TimeNs now) {
+  core::Event event(core::EventKind::kGatesLeft, now, client.identity().id);
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+    event.device = gpu;
+    stepper_.step(scheduler, event);
+  });
+}
+
 void Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
+      if (client->left_gates()) [[unlikely]]
+        tell_gates_left(*client, now);
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);
         any = true;

@@ -39,6 +39,8 @@ class Presence {
   void collect_profile(const Client& client);
 
  private:
+  void tell_gates_left(const Client& client, core::TimeNs now);
+
   Devices& devices_;
   Stepper& stepper_;
   PolicyInForce& policy_;

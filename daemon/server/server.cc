@@ -28,8 +28,6 @@ constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
 constexpr core::TimeNs kLookNs = 100'000;
 // The core is not ticked more often than this, whatever deadline it names.
 constexpr core::TimeNs kTickMinNs = 2'000;
-// Rings that nobody depends on are drained this often: 1 024 records are over 3 ms of launches.
-constexpr core::TimeNs kDrainNs = 2'000'000;
 // While awake, clients are told this often that the daemon lives.
 constexpr core::TimeNs kBeatNs = 20'000'000;
 // Whoever finds it full tries again, and others may be quicker.
@@ -248,6 +246,7 @@ bool Server::spin(core::TimeNs now) {
   const bool due = engine_.devices.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard) last_event_ = now;
+  engine_.look_at_gates(now);
   core::TimeNs deadline = engine_.devices.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {
     last_tick_ = now;
@@ -286,7 +285,7 @@ void Server::nap(core::TimeNs now) {
   if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
     last_event_ = now;
   } else {
-    core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.devices.next_deadline();
+    core::TimeNs until = engine_.look_at(now);
     if (engine_.reports.unobserved() != nullptr) {
       until = std::min(engine_.devices.next_deadline(), engine_.reports.next_review());
     }

@@ -174,7 +174,6 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
   identity.hints_by_device = message.hints_by_device;
-  identity.gates = message.gates && config_.gates;
   identity.counts_memory = message.counts_memory;
   identity.tells_clock = message.clocks.monotonic_ns != 0;
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
@@ -189,6 +188,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.priority = grade.priority;
   identity.rule = grade.rule;
   identity.terms = grade.terms;
+  identity.gates = message.gates && config_.gates && !grade.terms.fail_closed;
   identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
     identity.sm_set = ipc::groups_of(*range, message.sm_groups);

@@ -70,7 +70,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       f32(b.slo_ms);
       f32(b.slowdown_max);
       varint(b.window_max_us);
-      u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0)));
+      u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0) | (b.gates ? 4 : 0)));
       u8(b.priority);
       varint(b.sm_set.bits());
       varint(b.groups.count.get());
@@ -102,14 +102,20 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     }
     case EventKind::kPosted:
     case EventKind::kAsked:
-    case EventKind::kWithdrawn: {
+    case EventKind::kWithdrawn:
+    case EventKind::kRecalled: {
       const core::LaunchBody& b = e.launch;
+      const bool at_gate = core::is_gate(b.thread) || b.admission == core::Admission::kGated;
       varint(b.stream_seq);
       for (const uint32_t value : {b.kernel, b.epoch, b.ask_seq}) varint(value);
       varint(b.stream);
       varint(b.thread);
-      u8(static_cast<uint8_t>((b.unmovable ? 0x40u : 0u) | (static_cast<unsigned>(b.kind) << 4) |
+      u8(static_cast<uint8_t>((at_gate ? 0x80u : 0u) | (b.unmovable ? 0x40u : 0u) |
+                              (static_cast<unsigned>(b.kind) << 4) |
                               static_cast<unsigned>(b.admission)));
+      if (!at_gate) break;
+      varint(b.may_follow);
+      f32(b.unit_us);
       break;
     }
     case EventKind::kWaiting:
@@ -137,6 +143,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       u8(e.terms.priority);
       break;
     case EventKind::kDetached:
+    case EventKind::kGatesLeft:
     case EventKind::kTick:
       break;
   }
@@ -158,7 +165,7 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       break;
     case core::DecisionKind::kWindow:
       u8(static_cast<uint8_t>(d.decider));
-      u8(d.managed);
+      u8(static_cast<uint8_t>(d.managed + (d.gates_wanted ? 2 : 0)));
       zigzag(d.launch_priority);
       varint(d.window_us);
       varint(d.epoch);

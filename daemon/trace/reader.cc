@@ -100,8 +100,9 @@ void read_attached(Fields& in, EventRecord& out) {
   b.slo_ms = in.f32();
   if (in.since(8)) b.slowdown_max = in.f32();
   b.window_max_us = in.number<uint32_t>();
-  const uint8_t flags = in.u8(3);
+  const uint8_t flags = in.u8(7);
   b.fail_closed = (flags & 1) != 0;
+  b.gates = (flags & 4) != 0;
   out.introduced = (flags & 2) != 0;
   b.priority = in.u8();
   if (in.since(3)) {
@@ -155,17 +156,21 @@ void read_event(Fields& in, EventRecord& out) {
       return read_profile(in, e.profile);
     case EventKind::kPosted:
     case EventKind::kAsked:
-    case EventKind::kWithdrawn: {
-      core::LaunchBody& b = e.launch;
+    case EventKind::kWithdrawn:
+    case EventKind::kRecalled: {
+      core::LaunchBody& b = e.launch = {};
       b.stream_seq = in.varint();
       for (uint32_t* value : {&b.kernel, &b.epoch, &b.ask_seq}) *value = in.number<uint32_t>();
       b.stream = in.number<uint16_t>();
       b.thread = in.number<uint16_t>();
-      const uint8_t flags = in.u8(0x7f);
-      if ((flags & 0xf) > static_cast<unsigned>(core::Admission::kUnmanaged)) in.refuse();
+      const uint8_t flags = in.u8();
+      if ((flags & 0xf) > static_cast<unsigned>(core::Admission::kGated)) in.refuse();
       b.unmovable = (flags & 0x40) != 0;
       b.kind = static_cast<core::LaunchKind>(flags >> 4 & 3);
       b.admission = static_cast<core::Admission>(flags & 0xf);
+      if ((flags & 0x80) == 0) return;
+      b.may_follow = in.number<uint16_t>();
+      b.unit_us = in.f32();
       return;
     }
     case EventKind::kWaiting:
@@ -194,6 +199,7 @@ void read_event(Fields& in, EventRecord& out) {
       e.terms.priority = in.u8(core::kPriorityLowest);
       return;
     case EventKind::kDetached:
+    case EventKind::kGatesLeft:
     case EventKind::kTick:
       return;
   }
@@ -213,7 +219,9 @@ void read_decision(Fields& in, Decision& d) {
       return;
     case DecisionKind::kWindow:
       d.decider = static_cast<core::Decider>(in.u8(3));
-      d.managed = in.u8(1);
+      d.managed = in.u8(3);
+      d.gates_wanted = (d.managed & 2) != 0;
+      d.managed &= 1;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.window_us = in.number<uint32_t>();
       d.epoch = in.number<uint32_t>();
@@ -345,7 +353,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kTerms)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kGatesLeft)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

@@ -110,6 +110,9 @@ class Builder {
       case EventKind::kWithdrawn:
         s->asks.erase(e.launch.thread);
         break;
+      case EventKind::kRecalled:
+        on_recalled(*s, e);
+        break;
       case EventKind::kWaiting:
         s->sync = c.syncs.size();
         c.syncs.push_back({e.done.stream, e.at, 0});
@@ -159,6 +162,18 @@ class Builder {
       return;
     }
     let_go(s, called(s, e), e.at);
+  }
+
+  // Its rest is another launch in the picture, which asks as any.
+  void on_recalled(State& s, const Event& e) {
+    ClientTrack& c = track(s);
+    auto& pending = s.pending[e.launch.stream];
+    if (pending.empty() || c.launches[pending.back()].seq != e.launch.stream_seq) return;
+    LaunchTrack& l = c.launches[pending.back()];
+    l.start = std::min(std::max(l.posted, s.stream_end[e.launch.stream]), e.at);
+    l.end = s.stream_end[e.launch.stream] = e.at;
+    pending.pop_back();
+    --s.on_gpu;
   }
 
   void on_decision(const Decision& d) {

@@ -14,8 +14,8 @@
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
 //                window_max_us flags:u8 priority:u8 sm_set groups, of each its sms, name:text
 //                label:text
-//                flags: bit 0 fail_closed, bit 1 introduced
-//   kDetached, kTick             client
+//                flags: bit 0 fail_closed, bit 1 introduced, bit 2 gates
+//   kDetached, kTick, kGatesLeft  client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kTerms       client share:f32 slo_ms:f32 slowdown_max:f32 window_max_us priority:u8
@@ -24,12 +24,13 @@
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
 //                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count; before:u64 metrics
 //                metrics: how many; of each its place in ipc/kernel_facts.h and its value:f64
-//   kPosted, kAsked, kWithdrawn  client stream_seq kernel epoch ask_seq stream thread
-//                flags:u8               unmovable x 64 + kind x 16 + admission
+//   kPosted, kAsked, kWithdrawn, kRecalled  client stream_seq kernel epoch ask_seq stream thread
+//                flags:u8               unmovable x 64 + kind x 16 + admission; + 128 at a gate:
+//                may_follow unit_us:f32
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us epoch
 //   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch sm_set ring
-//                sizes
+//                sizes                  managed: 2 more if gates are wanted
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
 //                0: sizes inside a graph, until they went
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
@@ -42,7 +43,7 @@
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
-// metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint.
+// metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint, 9 no gates.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -58,7 +59,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 9;
+inline constexpr uint16_t kVersion = 10;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -1,37 +1,87 @@
 // A launch that stands at a gate on the GPU instead of asking: its thread goes on.
 #include "shim/admission/gate.h"
-#include "shim/gate/page.h"
+#include "shim/gate/unit.h"
 
 namespace heddle::shim {
+namespace {
+
+// Another process may wait for what this one records.
+constinit std::atomic<bool> shares_events{false};
+
+}  // namespace
+
+void note_shared_event() {
+  shares_events.store(true, std::memory_order_relaxed);
+  leave_all_gates();
+}
+
+void note_host_function(StreamRef stream) {
+  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
+  leave_all_gates();
+}
 
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
-bool Turn::stand_at_gate(const Launch& launch) {
-  GateBook* const gates = in_.session().gates;
-  if (gates == nullptr || window_us_ != ipc::kWindowGate || graph_ || launch.cooperative ||
-      !sm_set_.empty() || special_.changes() || kernel_.index >= ipc::kKernels || fails_closed() ||
-      stream_->detoured.load(std::memory_order_relaxed)) {
+bool Turn::may_stand_at_gate(const Launch& launch) const {
+  const GateBook& gates = *in_.session().gates;
+  if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
+      (window_us_ != ipc::kWindowGate && !wants_gates(gates, stream_->device)) ||
+      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.changes()) || kernel_.index >= ipc::kKernels ||
+      fails_closed() || !stream_->markable.load(std::memory_order_relaxed) ||
+      stream_->detoured.load(std::memory_order_relaxed) ||
+      shares_events.load(std::memory_order_relaxed)) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
-  if (!(hint.predicted_us.load(std::memory_order_relaxed) > 0)) return false;
-  const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
-  while (is_far_ahead(*gates, stream_->device)) {
-    if (now_ns() > until) leave_gates(gates);
-    if (gates->left.load(std::memory_order_relaxed)) return false;
-    poll_all(in_);
-    nap_at_gate(*gates, stream_->device);
-  }
-  ask_seq_ = put_gate(*gates, stream_->device, ref_);
-  return ask_seq_ != 0;
+  return hint.predicted_us.load(std::memory_order_relaxed) > 0 &&
+         (!graph_ || graph_may_stand(launch));
 }
 
-// A daemon that does not hear of it cannot let it go.
-void Turn::post_gated(const ipc::RecordFields& fields) {
+// Behind the gate of its thread's unit, or behind one of its own.
+bool Turn::stand_at_gate(const Launch& launch) {
+  if (!may_stand_at_gate(launch)) return false;
+  GateBook& gates = *in_.session().gates;
+  if (is_far_ahead(gates, stream_->device) && !await_room(gates)) return false;
+  at_ns_ = now_ns();
+  Unit& unit = in_.thread().unit;
+  begins_unit_ = !goes_on(gates, *stream_, unit, predicted_us_, at_ns_);
+  if (begins_unit_) {
+    if (has_events(*stream_)) poll_stream(in_, *stream_);  // of launches that asked, or are timed
+    const uint32_t ticket = put_gate(gates, *stream_, ref_);
+    if (ticket == 0) return false;
+    unit = {stream_, ticket, 0, at_ns_};
+    in_.thread().room_us = 0;  // what it knows of its window's room is without these
+  }
+  add_to_unit(gates, stream_->device, unit, predicted_us_);
+  ask_seq_ = unit.ticket;
+  return gated_ = true;
+}
+
+// False: there are no gates any more.
+bool Turn::await_room(GateBook& gates) {
+  const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
+  do {
+    if (now_ns() > until) leave_gates(&gates);
+    if (gates.left.load(std::memory_order_relaxed)) return false;
+    poll_all(in_);
+    nap_at_gate(gates, stream_->device);
+  } while (is_far_ahead(gates, stream_->device));
+  return true;
+}
+
+// A daemon that does not hear of it cannot let it go. It is woken for what it must let go: the
+// first launch of a unit whose gate is closed. Either it sees that record after it closed the
+// gate, or it is seen here that the gate is closed.
+void Turn::post_gated(ipc::RecordFields fields) {
+  fields.unmovable = true;
+  GateBook& gates = *in_.session().gates;
   const auto& dropped = in_.block().dropped;
   const uint32_t before = dropped.load(std::memory_order_relaxed);
-  in_.post(fields, true);
-  if (dropped.load(std::memory_order_relaxed) != before) leave_gates(in_.session().gates);
+  in_.post_silently([&](ipc::RecordFields& record) { record = fields; });
+  if (dropped.load(std::memory_order_relaxed) != before) leave_gates(&gates);
   in_.count(wire::Admission::ASK);
+  if (!begins_unit_) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!is_released(gates, stream_->device, fields.ask_seq)) in_.ring(ipc::kWakeOnAsk);
 }
 
 }  // namespace heddle::shim

@@ -6,7 +6,6 @@
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
-#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 namespace {
@@ -85,7 +84,8 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
   const uint32_t count = ++in_.thread().launches;
-  if ((wants_measure(count) || is_timed(count)) && !quiet_) [[unlikely]] {
+  // Gates inside may close in between.
+  if ((wants_measure(count) || is_timed(count)) && !quiet_ && twin_.gates == 0) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
@@ -103,12 +103,14 @@ bool Turn::await_daemon(const Launch& launch) {
     const Inside::Entry entry = in_.enter_again();
     if (entry == Inside::Entry::kIn) return true;
     if (entry == Inside::Entry::kNoSlot) count_without_slot();
-    const bool free = !fails_closed() || entry != Inside::Entry::kNoSession ||
-                      (anything_captures() && stream_captures(launch.stream)) || launch.exempt ||
-                      (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
-                      signals(launch.stream) ||
-                      is_collective(launch.handle, launch.shape, launch.graph);
-    if (free) {
+    const auto is_exempt = [&] {
+      return launch.exempt || (launch.cooperative && has_peers.load(std::memory_order_relaxed)) ||
+             signals(launch.stream) || is_collective(launch.handle, launch.shape, launch.graph);
+    };
+    if (!fails_closed() || entry != Inside::Entry::kNoSession ||
+        (anything_captures() && stream_captures(launch.stream)) || is_exempt()) {
+      // Others' launches may stand at gates in its stream.
+      if (entry == Inside::Entry::kNoSlot && any_gates() && is_exempt()) leave_all_gates();
       give_up();
       return false;
     }
@@ -140,18 +142,7 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 bool Turn::is_placed() const {
-  return lane() != nullptr || (twin_ != nullptr && !member_for(stream_->device, sm_set_).empty());
-}
-
-// A graph is where its executable was put: another one goes in its place.
-void Turn::choose_twin(const Launch& launch) {
-  if ((sm_set_.empty() && priority_ == 0) || quiet_ || !has_lanes(*stream_)) return;
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, {sm_set_, priority_});
-}
-
-void Turn::twin_refused(CUgraphExec exec) {
-  shim::twin_refused(in_, exec, twin_);
-  twin_ = nullptr;
+  return lane() != nullptr || (twin() != nullptr && !member_for(stream_->device, sm_set_).empty());
 }
 
 void Turn::stay() {
@@ -229,11 +220,12 @@ void Turn::admit(const Launch& launch) {
     return Admission::LEASE;
   }
   if (stream_->signals.load(std::memory_order_relaxed)) return exempt();
+  // It can be recalled: before a window, whose launches cannot, and before credit.
+  if (in_.session().gates != nullptr && stand_at_gate(launch)) return Admission::GATED;
   if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
     return Admission::WINDOW;
   }
-  if (window_us_ == ipc::kWindowGate && use_credit(launch)) return Admission::CREDIT;
-  return stand_at_gate(launch) ? Admission::GATED : Admission::ASK;
+  return window_us_ == ipc::kWindowGate && use_credit(launch) ? Admission::CREDIT : Admission::ASK;
 }
 
 // Where the launch runs unless a grant says otherwise.
@@ -299,7 +291,7 @@ void Turn::take_number() {
 }
 
 ipc::RecordFields Turn::record(Admission admission) {
-  at_ns_ = now_ns();
+  if (admission != Admission::GATED) at_ns_ = now_ns();
   ipc::RecordFields fields;
   fill_record(fields, *stream_, reach_.seq, kernel_.index, epoch_, at_ns_);
   if (graph_) fields.kind = wire::Kind::GRAPH;
@@ -309,7 +301,7 @@ ipc::RecordFields Turn::record(Admission admission) {
 }
 
 [[gnu::hot]] void Turn::post(Admission admission, const Launch& launch) {
-  if (admission == Admission::LEASE || admission == Admission::WINDOW) {
+  if (admission == Admission::LEASE || admission == Admission::WINDOW || gated_) {
     priority_ =
         in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
     if (special_.raised) priority_ = special_.launch_priority;
@@ -324,8 +316,10 @@ ipc::RecordFields Turn::record(Admission admission) {
   } else {
     telling.stop();
   }
-  if (admission == Admission::GATED) [[unlikely]]
+  if (gated_) [[unlikely]] {
+    fields.may_follow = twin_.gates;
     return post_gated(fields);
+  }
   in_.post(fields);
   in_.count(admission);
 }
@@ -348,6 +342,7 @@ void Turn::ask(const Launch& launch) {
   if (++thread.ask_seq == 0) ++thread.ask_seq;
   ask_seq_ = thread.ask_seq;
   thread.credit[stream_->device] = {};
+  thread.unit = {};
   if (reach_.seq == 0) take_number();
   telling.stop();
   ipc::RecordFields fields = record(Admission::ASK);
@@ -429,16 +424,16 @@ Admission Turn::wait(uint32_t seq) {
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
-    in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
+    // At a gate it counts until its unit is over: the daemon may not have heard of it yet.
+    if (!gated_) in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
     return result;
   }
-  if (twin_ != nullptr) in_.count_twin_launch();
+  if (twin() != nullptr) in_.count_twin_launch();
   const bool contended = in_.contended();
-  const bool free = window_us_ == ipc::kWindowLease && !contended;
+  const bool free = (window_us_ == ipc::kWindowLease || gated_) && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
-  const bool gated = window_us_ == ipc::kWindowGate && in_.session().gates != nullptr;
-  if ((contended || gated) && has_markers(*stream_)) watch_soon();
+  if (contended && has_markers(*stream_)) watch_soon();
   return result;
 }
 
@@ -446,7 +441,7 @@ Admission Turn::wait(uint32_t seq) {
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
-  if (twin_ != nullptr) return in_.count_on_sm_set(launched);
+  if (twin() != nullptr) return in_.count_on_sm_set(launched);
   if (moved && pair_ >= 0) {
     end_pair(in_, *stream_, target(), pair_, launched);
     pair_ = -1;
@@ -471,7 +466,7 @@ bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t
 
 // While somebody less important waits, or it may itself have to wait.
 bool Turn::wants_marker() {
-  if (window_us_ == ipc::kWindowLease) {
+  if (window_us_ == ipc::kWindowLease || gated_) {
     return worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
   }
   if (window_us_ == ipc::kWindowGate) {

@@ -13,6 +13,7 @@
 #include "shim/admission/post.h"
 #include "shim/evidence/completion.h"
 #include "shim/sm/contexts.h"
+#include "shim/sm/twins.h"
 
 namespace heddle::shim {
 
@@ -72,7 +73,7 @@ class Turn {
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
   // What a graph's launch launches instead; nullptr: the application's own.
-  CUgraphExec twin() const { return twin_; }
+  CUgraphExec twin() const { return twin_.exec; }
   // The driver refused that, and took the application's own `exec`.
   void twin_refused(CUgraphExec exec);
 
@@ -96,8 +97,13 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
+  bool may_stand_at_gate(const Launch& launch) const;
   bool stand_at_gate(const Launch& launch);
-  void post_gated(const ipc::RecordFields& fields);
+  bool await_room(GateBook& gates);
+  void post_gated(ipc::RecordFields fields);
+  bool graph_may_stand(const Launch& launch) const;
+  bool has_gates_inside() const;  // if it stands at a gate, and there is a place for them
+  TwinPlace gates_inside() const;
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
@@ -120,6 +126,7 @@ class Turn {
   const StreamRef ref_;
   const bool graph_;
   bool quiet_ = false;
+  bool gated_ = false, begins_unit_ = false;
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
@@ -129,7 +136,7 @@ class Turn {
   ipc::Special special_;
   std::optional<Held> turn_;  // at a stream whose launches make detours
   std::optional<Detour> detour_;
-  CUgraphExec twin_ = nullptr;
+  Twin twin_;
   // What follows is set when the launch has its admission.
   KernelRef kernel_;
   float predicted_us_;
@@ -150,6 +157,12 @@ void note_signal(StreamRef stream);
 // The process shares memory with another process or device: its cooperative kernels may be ranks
 // that wait for each other.
 void note_peer();
+
+// Another process may wait for an event of this one: its launches stand at no gate any more.
+void note_shared_event();
+
+// The stream has the host do something that anybody may wait for: it must not stand at a gate.
+void note_host_function(StreamRef stream);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.
 class Activity {

@@ -11,8 +11,7 @@ void note_launch(Launch launch) {
 
 void note_signal(StreamRef stream) {
   if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
-  // What the stream has before it must not stand at a closed gate either.
-  if (const Inside in; in) leave_gates(in.session().gates);
+  leave_all_gates();  // what the stream has before it must not stand at a closed one either
   set_signals(stream);
 }
 

@@ -84,6 +84,11 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID id, CUlaunchAttributeValue* value) noexcept;
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue* value) noexcept;
 CUresult cuGraphClone(CUgraph* clone, CUgraph graph) noexcept;
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+                            size_t* count) noexcept;
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) noexcept;
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) noexcept;
 CUresult cuGraphDestroy(CUgraph graph) noexcept;
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node, int* result) noexcept;
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept;
@@ -178,6 +183,8 @@ CUresult cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) noexcept;
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) noexcept;
 
 // Since 12.4: where they are missing there are no SM sets.
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) noexcept;

@@ -183,6 +183,11 @@ struct CUipcMemHandle {
   char reserved[64];
 };
 
+// The same to cuIpcOpenEventHandle.
+struct CUipcEventHandle {
+  char reserved[64];
+};
+
 // Passed by value to cuMemPrefetchAsync_v2.
 struct CUmemLocation {
   int type;
@@ -278,6 +283,11 @@ struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
   unsigned count;
   CUstreamBatchMemOpParams* paramArray;
   unsigned flags;
+};
+// Of an edge between nodes of a graph; zeros: all of the one is before all of the other.
+struct CUgraphEdgeData {
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
 };
 constexpr unsigned kHostRegisterPortable = 1;
 constexpr unsigned kHostRegisterDeviceMap = 2;

@@ -1,5 +1,6 @@
 // What says that others wait for this process on the GPU: streams that write values or signal
-// semaphores, and memory that is shared with other processes and devices (memory.cc has the rest).
+// semaphores, host functions, and events and memory that are shared with other processes and
+// devices (memory.cc has the rest).
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 
@@ -14,6 +15,22 @@ using namespace heddle::shim;
 #define HEDDLE_SIGNAL(name, parameters, arguments)      \
   HEDDLE_SIGNAL_ONE(name, false, parameters, arguments) \
   HEDDLE_SIGNAL_ONE(name##_ptsz, true, parameters, arguments)
+#define HEDDLE_HOST_ONE(name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                             \
+  CUresult name parameters noexcept {                            \
+    note_host_function({stream, per_thread});                    \
+    return HEDDLE_REAL(name) arguments;                          \
+  }
+#define HEDDLE_HOST(name, parameters, arguments)      \
+  HEDDLE_HOST_ONE(name, false, parameters, arguments) \
+  HEDDLE_HOST_ONE(name##_ptsz, true, parameters, arguments)
+#define HEDDLE_EVENT(name, parameters, arguments)        \
+  CUresult name parameters noexcept;                     \
+  CUresult name parameters noexcept {                    \
+    const CUresult result = HEDDLE_REAL(name) arguments; \
+    if (result == CUDA_SUCCESS) note_shared_event();     \
+    return result;                                       \
+  }
 #define HEDDLE_PEER(name, parameters, arguments)         \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
@@ -45,9 +62,14 @@ HEDDLE_SIGNAL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr at, uint32_t v
 HEDDLE_SIGNAL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
 HEDDLE_SIGNAL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
 HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
-HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
-HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, void* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
+HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
 HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
+
+HEDDLE_HOST(cuLaunchHostFunc, (CUstream stream, void (*function)(void*), void* data), (stream, function, data))
+HEDDLE_HOST(cuStreamAddCallback, (CUstream stream, void (*function)(CUstream, CUresult, void*), void* data, unsigned flags), (stream, function, data, flags))
+HEDDLE_EVENT(cuIpcGetEventHandle, (CUipcEventHandle* handle, CUevent event), (handle, event))
+HEDDLE_EVENT(cuIpcOpenEventHandle, (CUevent* event, CUipcEventHandle handle), (event, handle))
 
 HEDDLE_PEER(cuIpcGetMemHandle, (void* handle, CUdeviceptr at), (handle, at))
 HEDDLE_PEER(cuIpcOpenMemHandle, (CUdeviceptr* at, CUipcMemHandle handle, unsigned flags), (at, handle, flags))

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "shim/driver/driver.h"
+#include "shim/gate/page.h"
 #include "shim/sm/contexts.h"
 
 namespace heddle::shim {
@@ -135,9 +136,12 @@ bool is_green(CUstream stream) {
          HEDDLE_REAL(cuStreamGetGreenCtx)(stream, &green) == CUDA_SUCCESS && green != nullptr;
 }
 
-// Tells the daemon that a stream's slot is free.
+// Tells the daemon that a stream's slot is free. Not where it may yet hear of launches before that:
+// those at gates. The numbers of the slot's next stream are above theirs.
 void post_end(Inside& in, const StreamSlot& slot) {
   if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
+  const GateBook* const gates = in.session().gates;
+  if (gates != nullptr && newest_gate(*gates, slot) != 0) return;
   ipc::RecordFields fields;
   fields.at_ns = static_cast<uint64_t>(now_ns());
   fields.stream_seq = slot.posted.load(std::memory_order_relaxed);
@@ -191,6 +195,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);
   slot.next_rest = 0;
+  slot.gate.store(0, std::memory_order_relaxed);
   slot.detoured.store(false, std::memory_order_relaxed);
   // What is known of one that shares holds for all: it is taken anew at each of their launches.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
@@ -277,6 +282,7 @@ void end_stream(CUstream stream) {
   Inside in;
   const Held held(keys_lock);
   if (const StreamSlot* slot = find(key)) {
+    if (!anything_captures()) put_last_word(*slot, {stream, false});
     end_slot(in, static_cast<uint32_t>(slot - slots), false);
   }
 }

@@ -65,6 +65,8 @@ struct alignas(64) StreamSlot {
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
 
+  std::atomic<uint64_t> gate{0};  // the newest in it (gate/page.h); 0: none since it has the slot
+
   bool green = false;  // of a Green Context that the application made; constant as the context
 
   // What runs for it on an SM set (contexts.h), by the set's place. After one failed, when

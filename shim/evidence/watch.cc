@@ -30,9 +30,7 @@ Look look() {
   // Only this thread retires sessions. It takes no slot before there is something to see.
   const Session* session = guard().current.load(std::memory_order_relaxed);
   if (session == nullptr) return Look::kNothing;
-  // Who has gates has no thread that waits, and looks meanwhile.
-  const bool wanted = session->gates != nullptr || session->control->header.contended.load() != 0;
-  if (!wanted) return Look::kNothing;
+  if (session->control->header.contended.load() == 0) return Look::kNothing;
   if (anything_captures()) return Look::kNothing;
   Inside in;
   if (!in) return ~guard().threads.load() == 0 ? Look::kShutOut : Look::kNothing;

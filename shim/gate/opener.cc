@@ -74,10 +74,19 @@ void leave_gates(GateBook* book) {
   ipc::futex_wake(&sessions_ended);
 }
 
+void leave_all_gates() {
+  for (GateBook& book : gate_books) {
+    if (book.page.load(std::memory_order_acquire) == nullptr) return;
+    leave_gates(&book);
+  }
+}
+
 void forget_gates() {
   for (GateBook& book : gate_books) {
+    if (book.page.load(std::memory_order_relaxed) == nullptr) return;
     book.page.store(nullptr, std::memory_order_relaxed);
     book.at.store(0, std::memory_order_relaxed);
+    book.registering.forget();
     for (auto& posted : book.posted) posted.store(0, std::memory_order_relaxed);
     book.detached.store(false, std::memory_order_relaxed);
     book.left.store(false, std::memory_order_relaxed);

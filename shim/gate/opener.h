@@ -12,22 +12,33 @@
 
 #include "ipc/gate.h"
 #include "shim/driver/driver_api.h"
+#include "shim/link/spin.h"
 
 namespace heddle::shim {
 
 // Sessions of a process that may have gates; launches of later ones ask.
 inline constexpr size_t kGatePages = 64;
 
+// All launches at gates of a device so far, and those before each of its newest units (unit.h).
+struct Sums {
+  std::atomic<uint64_t> all{0};
+  std::atomic<uint64_t> before[ipc::kGateUnits]{};  // by ticket % kGateUnits
+};
+
 // What the shim keeps of one session's gates.
 struct GateBook {
   std::atomic<ipc::GatePage*> page{nullptr};      // set last
   std::atomic<CUdeviceptr> at{0};                 // where it is on the GPU; 0: not registered
+  Spin registering;                               // only ever tried
   std::atomic<uint32_t> posted[ipc::kDevices]{};  // the newest ticket
-  std::atomic<bool> detached{false};              // the session is over
-  std::atomic<bool> left{false};                  // its gates stand open
+  Sums sums[ipc::kDevices];
+  std::atomic<bool> detached{false};  // the session is over
+  std::atomic<bool> left{false};      // its gates stand open
   int64_t since_ns = 0;
 };
 extern constinit GateBook gate_books[kGatePages];
+// A session had gates.
+inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
 // Before the first page. False: the process has no gates.
 bool start_opener();
@@ -38,6 +49,8 @@ GateBook* keep_gates(int descriptor, int64_t now_ns);
 
 // By any thread: the session is over, or is to have no gates any more. nullptr: it has none.
 void leave_gates(GateBook* book);
+// The same of all sessions, by a thread that may be in none.
+void leave_all_gates();
 
 // In a forked child: the thread is not there, and neither are the pages.
 void forget_gates();

@@ -1,22 +1,17 @@
 #include "shim/gate/page.h"
 
-#include "ipc/socket.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/gate/opener.h"
-#include "shim/link/spin.h"
 
 namespace heddle::shim {
 namespace {
 
 constexpr CUdeviceptr kRefused = 1;
-// Far below the driver's own bound, 510 launches of a stream with a gate each, where other threads'
-// allocations would wait as well.
-constexpr int32_t kUnitsAhead = 200;
-constexpr int64_t kNapNs = 200'000;
 constexpr auto kAlreadyRegistered = static_cast<CUresult>(712);
 
-constinit Spin registering;
+// The driver took a gate alone, which it refused together with a write.
+constinit std::atomic<bool> only_waits{false};
 
 CUdeviceptr register_page(ipc::GatePage* page) {
   const RelaxedCapture relaxed;
@@ -28,53 +23,124 @@ CUdeviceptr register_page(ipc::GatePage* page) {
   return there ? at : kRefused;
 }
 
-const std::atomic<uint32_t>& released(const GateBook& book, int device) {
-  return book.page.load(std::memory_order_relaxed)->released[device];
+constexpr size_t word_of(int device) {
+  return offsetof(ipc::GatePage, released) + sizeof(uint32_t) * static_cast<size_t>(device);
+}
+
+// A stream's newest gate in one word, so that a ticket is never told to another session's page.
+uint64_t gate_of(const GateBook& book, uint32_t ticket) {
+  return static_cast<uint64_t>(&book - gate_books + 1) << 32 | ticket;
+}
+
+CUstreamBatchMemOpParams wait_for(const GateTicket& ticket) {
+  CUstreamBatchMemOpParams op{};
+  op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  op.waitValue.address = ticket.word;
+  op.waitValue.value = ticket.number;
+  op.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  return op;
+}
+
+CUstreamBatchMemOpParams write_done(CUdeviceptr page, int device, uint32_t ticket) {
+  const size_t word = static_cast<size_t>(device) * ipc::kGateUnits + ticket % ipc::kGateUnits;
+  CUstreamBatchMemOpParams op{};
+  op.waitValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  op.waitValue.address = page + offsetof(ipc::GatePage, done) + sizeof(uint32_t) * word;
+  op.waitValue.value = ticket;
+  return op;
+}
+
+bool submit(StreamRef stream, CUstreamBatchMemOpParams* ops, unsigned count) {
+  const auto batch = stream.per_thread ? HEDDLE_REAL(cuStreamBatchMemOp_v2_ptsz)
+                                       : HEDDLE_REAL(cuStreamBatchMemOp_v2);
+  return batch(stream.handle, count, ops, 0) == CUDA_SUCCESS;
+}
+
+bool submit_wait(StreamRef stream, const GateTicket& ticket) {
+  const auto wait = stream.per_thread ? HEDDLE_REAL(cuStreamWaitValue32_v2_ptsz)
+                                      : HEDDLE_REAL(cuStreamWaitValue32_v2);
+  return wait(stream.handle, ticket.word, ticket.number, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS;
+}
+
+// What so many tickets ago was posted has lost its word to a later unit.
+bool has_word(uint32_t ticket, uint32_t newest) {
+  return ticket != 0 && newest - ticket < ipc::kGateUnits;
 }
 
 }  // namespace
 
-GateTicket take_ticket(GateBook& book, int device) {
-  if (book.left.load(std::memory_order_relaxed)) return {};
+CUdeviceptr page_at(GateBook& book) {
   CUdeviceptr at = book.at.load(std::memory_order_acquire);
   if (at == 0) {
-    if (!registering.try_lock()) return {};  // another thread is at it
+    if (!book.registering.try_lock()) return 0;  // another thread is at it
     at = register_page(book.page.load(std::memory_order_relaxed));
     book.at.store(at, std::memory_order_release);
-    registering.unlock();
+    book.registering.unlock();
   }
-  if (at == kRefused) return {};
-  uint32_t before = book.posted[device].fetch_add(1, std::memory_order_relaxed);
-  if (before == UINT32_MAX) before = book.posted[device].fetch_add(1, std::memory_order_relaxed);
-  const size_t word =
-      offsetof(ipc::GatePage, released) + sizeof(uint32_t) * static_cast<size_t>(device);
-  return {at + word, before + 1};
+  return at != kRefused ? at : 0;
 }
 
-uint32_t put_gate(GateBook& book, int device, StreamRef stream) {
-  const GateTicket ticket = take_ticket(book, device);
+GateTicket take_ticket(GateBook& book, int device) {
+  if (book.left.load(std::memory_order_relaxed)) return {};
+  const CUdeviceptr at = page_at(book);
+  if (at == 0) return {};
+  Sums& sums = book.sums[device];
+  uint32_t ticket = 0;
+  while (ticket == 0) {  // 0 is nobody's
+    ticket = book.posted[device].fetch_add(1, std::memory_order_relaxed) + 1;
+    sums.before[ticket % ipc::kGateUnits].store(sums.all.load(std::memory_order_relaxed),
+                                                std::memory_order_relaxed);
+  }
+  return {at + word_of(device), ticket};
+}
+
+uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
+  const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
-  const auto wait = stream.per_thread ? HEDDLE_REAL(cuStreamWaitValue32_v2_ptsz)
-                                      : HEDDLE_REAL(cuStreamWaitValue32_v2);
-  const CUresult result = wait(stream.handle, ticket.word, ticket.number, CU_STREAM_WAIT_VALUE_GEQ);
-  if (result == CUDA_SUCCESS) return ticket.number;
-  leave_gates(&book);  // nobody will tell of that ticket
-  return 0;
+  const uint32_t before = newest_gate(book, stream);
+  bool there = false;
+  if (has_word(before, ticket.number) && !only_waits.load(std::memory_order_relaxed)) {
+    const CUdeviceptr page = ticket.word - word_of(stream.device);
+    CUstreamBatchMemOpParams ops[] = {write_done(page, stream.device, before), wait_for(ticket)};
+    there = submit(ref, ops, 2);
+    if (!there && submit_wait(ref, ticket)) {
+      there = true;
+      only_waits.store(true, std::memory_order_relaxed);
+    }
+  } else {
+    there = submit_wait(ref, ticket);
+  }
+  if (!there) {
+    leave_gates(&book);  // nobody will tell of that ticket
+    return 0;
+  }
+  stream.gate.store(gate_of(book, ticket.number), std::memory_order_relaxed);
+  return ticket.number;
 }
 
-bool is_far_ahead(const GateBook& book, int device) {
-  const uint32_t posted = book.posted[device].load(std::memory_order_relaxed);
-  return static_cast<int32_t>(posted - released(book, device).load()) >= kUnitsAhead;
+uint32_t newest_gate(const GateBook& book, const StreamSlot& stream) {
+  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  const auto ticket = static_cast<uint32_t>(gate);
+  return gate == gate_of(book, ticket) ? ticket : 0;
 }
 
-// The daemon wakes nobody: a thread that is so far ahead has time.
-void nap_at_gate(const GateBook& book, int device) {
-  const std::atomic<uint32_t>& word = released(book, device);
-  ipc::futex_wait(&word, word.load(), kNapNs);
+void put_last_word(const StreamSlot& stream, StreamRef ref) {
+  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  if (gate == 0 || only_waits.load(std::memory_order_relaxed)) return;
+  const GateBook& book = gate_books[(gate >> 32) - 1];
+  const CUdeviceptr page = book.at.load(std::memory_order_acquire);
+  const auto ticket = static_cast<uint32_t>(gate);
+  const uint32_t newest = book.posted[stream.device].load(std::memory_order_relaxed);
+  if (page <= kRefused || !has_word(ticket, newest)) return;
+  CUstreamBatchMemOpParams op = write_done(page, stream.device, ticket);
+  submit(ref, &op, 1);
 }
 
 void forget_registrations() {
-  for (GateBook& book : gate_books) book.at.store(0, std::memory_order_release);
+  for (GateBook& book : gate_books) {
+    if (book.page.load(std::memory_order_relaxed) == nullptr) return;
+    book.at.store(0, std::memory_order_release);
+  }
 }
 
 }  // namespace heddle::shim

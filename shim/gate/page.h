@@ -7,22 +7,27 @@
 
 namespace heddle::shim {
 
+// Where the page is on the GPU. The first call registers it with CUDA, in the calling thread's
+// context. 0: it cannot be had, or not now.
+CUdeviceptr page_at(GateBook& book);
+
 struct GateTicket {
   CUdeviceptr word = 0;  // the stream waits until it has reached `number`; 0: there is no gate
   uint32_t number = 0;
 };
 
-// Of the next unit on the device, in whatever stream. The first call registers the page with CUDA,
-// in the calling thread's context. Without a ticket the launch asks.
+// Of the next unit on the device, in whatever stream. Without a ticket the launch asks.
 GateTicket take_ticket(GateBook& book, int device);
 
-// Puts a gate behind all that the stream has. Its ticket; 0: there is none, and the launch asks.
-uint32_t put_gate(GateBook& book, int device, StreamRef stream);
+// Puts a gate behind all that the stream has. When that is done the GPU says so of the unit that
+// had the stream's gate before. The gate's ticket; 0: there is none, and the launch asks.
+uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 
-// True if a thread has posted so many units ahead that the next must wait.
-bool is_far_ahead(const GateBook& book, int device);
-// Sleeps until some are let go, or for a short time.
-void nap_at_gate(const GateBook& book, int device);
+// The ticket of the newest gate in the stream; 0: it has none of that book.
+uint32_t newest_gate(const GateBook& book, const StreamSlot& stream);
+
+// The stream ends, and no gate will follow: has the GPU say when its last unit is over.
+void put_last_word(const StreamSlot& stream, StreamRef ref);
 
 // A context ended, and with it what was registered there: the next ticket registers again.
 void forget_registrations();

@@ -96,6 +96,7 @@ void begin_session(ThreadSlot& slot, Session& session) {
   slot.block = &session.client->threads[slot.index];
   for (Credit& credit : slot.credit) credit = {};
   slot.room_us = 0;
+  slot.unit = {};
   slot.tail_seen = session.control->grants[slot.index].ring_tail.load();
   HEDDLE_FAULT_POINT("slot: taken, not counted");
   raise(session.client->counters.threads_used, slot.index + 1);

@@ -23,6 +23,14 @@ struct Credit {
   ipc::SmSet sm_set{};
 };
 
+// The launches of a thread that share a gate (shim/gate/unit.h).
+struct Unit {
+  const void* stream = nullptr;  // its StreamSlot; nullptr: there is no unit
+  uint32_t ticket = 0;
+  float us = 0;          // predicted, of all of them
+  int64_t begun_ns = 0;  // when the first was launched
+};
+
 // Process-local half of a ThreadBlock; slot i uses ThreadBlock i and GrantSlot i of every session.
 struct alignas(64) ThreadSlot {
   // What each launch reads and writes: one cache line.
@@ -48,7 +56,8 @@ struct alignas(64) ThreadSlot {
   uint32_t room_claim = 0;  // claim_if_alone() then
   int room_device = 0;
   std::atomic<int64_t> blocked_ns{0};  // inside a synchronizing call since then; 0: it is not
-  Credit credit[ipc::kDevices];        // of the last grant on each: they know nothing of each other
+  Unit unit;
+  Credit credit[ipc::kDevices];  // of the last grant on each: they know nothing of each other
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
 

@@ -10,18 +10,25 @@ namespace heddle::shim {
 
 // What a twin is made for, as one word; 0: nothing.
 constexpr uint64_t key_of(TwinPlace at) {
-  return uint64_t{at.set.bits()} << 8 | static_cast<uint8_t>(-at.priority) | uint64_t{1} << 40;
+  return uint64_t{at.page} << 41 | uint64_t{1} << 40 | uint64_t{at.set.bits()} << 8 |
+         static_cast<uint8_t>(-at.priority);
 }
+constexpr uint32_t page_of(uint64_t key) { return static_cast<uint32_t>(key >> 41); }
 constexpr ipc::SmSet set_of(uint64_t key) { return ipc::SmSet(static_cast<uint32_t>(key >> 8)); }
 constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
 
 // A twin and what it was made for. Written by the helper, and by whoever ends the executable.
 struct TwinSlot {
-  std::atomic<uint64_t> key{0};  // 0: free
+  std::atomic<uint64_t> key{0};  // 0: free; set last
+  // nullptr: the graph has no place for gates, and is launched itself.
   std::atomic<CUgraphExec> twin{nullptr};
   std::atomic<int64_t> used_ns{0};  // when a launch took it last
+  std::atomic<float> span_us{0};    // with gates: the prediction by which they were placed
+  std::atomic<uint16_t> gates{0};
 
   bool is(uint64_t wanted) const { return key.load(std::memory_order_acquire) == wanted; }
+  // Gates that a longer prediction would have more of than twice as many.
+  bool is_stale(float span) const { return span > 2 * span_us.load(std::memory_order_relaxed); }
 };
 
 struct Twinned {
@@ -34,6 +41,7 @@ struct Twinned {
   // What a launch wants, of the helper.
   std::atomic<bool> wanted{false};
   std::atomic<uint64_t> wanted_key{0};
+  std::atomic<float> wanted_us{0};
   // After a refusal: when the next may be tried, and how long that was put off for.
   std::atomic<int64_t> again_ns{0};
   int64_t rest_ns = 0;
@@ -48,6 +56,7 @@ struct Twinned {
   bool own_priorities = false;  // the application gave nodes one
   uint32_t nodes = 0;           // kernels
   int device = 0;
+  CUcontext context = nullptr;  // the device's primary one
   // Clones that updates may still make, and when that was reckoned.
   uint32_t clones_left = 0;
   int64_t clones_ns = 0;

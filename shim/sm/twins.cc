@@ -4,6 +4,7 @@
 
 #include "shim/driver/driver.h"
 #include "shim/evidence/watch.h"
+#include "shim/gate/opener.h"
 #include "shim/sm/contexts.h"
 #include "shim/sm/twin_table.h"
 
@@ -94,15 +95,43 @@ bool may_clone(Twinned& entry) {
   return true;
 }
 
+// Its twin there as it lies in the table; nullptr: the helper is to make it, or there is none.
+TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace at) {
+  entry = find_twinned(exec);
+  if (entry == nullptr || entry->device != device ||
+      entry->fate.load(std::memory_order_relaxed) != GraphFate::kTwin) {
+    return nullptr;
+  }
+  if (entry->own_priorities) at.priority = 0;
+  at.set = member_for(device, at.set);
+  if (at.is_own()) return nullptr;
+  const uint64_t key = key_of(at);
+  const int64_t now = now_ns();
+  const auto found = std::find_if(std::begin(entry->twins), std::end(entry->twins),
+                                  [&](const TwinSlot& slot) { return slot.is(key); });
+  TwinSlot* const slot = found != std::end(entry->twins) ? found : nullptr;
+  if (slot != nullptr) slot->used_ns.store(now, std::memory_order_relaxed);
+  if (slot != nullptr && !slot->is_stale(at.span_us)) return slot;
+  if (now < entry->again_ns.load(std::memory_order_relaxed)) return slot;
+  entry->wanted_us.store(at.span_us, std::memory_order_relaxed);
+  entry->wanted_key.store(key, std::memory_order_release);
+  if (!entry->wanted.exchange(true, std::memory_order_acq_rel)) {
+    twins_wanted.store(true, std::memory_order_release);
+    call_helper();
+  }
+  return slot;
+}
+
 }  // namespace
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
   CUcontext context = nullptr;
   CUdevice device = -1;
   if (HEDDLE_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == nullptr ||
-      HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS || !has_family(device, context)) {
+      HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
     return;
   }
+  if (!has_family(device, context) && !(any_gates() && context == primary_of(device))) return;
   const Cloned cloned = clone_of(graph, flags);
   if (cloned.fate != GraphFate::kTwin) return count(cloned.fate);
   const Held held(twins_lock);
@@ -116,6 +145,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
   take_clone(*entry, cloned);
   entry->flags = flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
   entry->device = device;
+  entry->context = context;
   entry->clones_left = kClonesMost;
   entry->clones_ns = now_ns();
   entry->used.store(true, std::memory_order_relaxed);
@@ -154,33 +184,28 @@ bool may_have_twin(CUgraphExec exec) {
   return entry != nullptr && entry->fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
 }
 
-CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at) {
-  Twinned* entry = find_twinned(exec);
-  if (entry == nullptr || entry->device != device ||
-      entry->fate.load(std::memory_order_relaxed) != GraphFate::kTwin) {
-    return nullptr;
+Twin twin_of(CUgraphExec exec, int device, TwinPlace at) {
+  Twinned* entry = nullptr;
+  TwinSlot* const slot = find_twin(entry, exec, device, at);
+  if (slot == nullptr || !entry->has_tail) return {};
+  entry->launching.fetch_add(1, std::memory_order_seq_cst);
+  const CUgraphExec twin = slot->twin.load(std::memory_order_seq_cst);
+  if (twin == nullptr) {
+    entry->launching.fetch_sub(1, std::memory_order_release);
+    return {};
   }
-  if (entry->own_priorities) at.priority = 0;
-  at.set = member_for(device, at.set);
-  if (at == TwinPlace{}) return nullptr;
-  const uint64_t key = key_of(at);
-  const int64_t now = now_ns();
-  for (TwinSlot& slot : entry->twins) {
-    if (!slot.is(key)) continue;
-    slot.used_ns.store(now, std::memory_order_relaxed);
-    if (!entry->has_tail) return nullptr;
-    entry->launching.fetch_add(1, std::memory_order_seq_cst);
-    const CUgraphExec twin = slot.twin.load(std::memory_order_seq_cst);
-    if (twin == nullptr) entry->launching.fetch_sub(1, std::memory_order_release);
-    return twin;
+  return {twin, slot->gates.load(std::memory_order_relaxed)};
+}
+
+// The tail can be behind its launch.
+bool has_gates(CUgraphExec exec, const StreamSlot& stream, TwinPlace at) {
+  Twinned* entry = nullptr;
+  const TwinSlot* const slot = find_twin(entry, exec, stream.device, at);
+  if (slot == nullptr || stream.context != entry->context || stream.green ||
+      !stream.markable.load(std::memory_order_relaxed)) {
+    return false;
   }
-  if (now < entry->again_ns.load(std::memory_order_relaxed)) return nullptr;
-  entry->wanted_key.store(key, std::memory_order_release);
-  if (!entry->wanted.exchange(true, std::memory_order_acq_rel)) {
-    twins_wanted.store(true, std::memory_order_release);
-    call_helper();
-  }
-  return nullptr;
+  return slot->twin.load(std::memory_order_relaxed) == nullptr || entry->has_tail;
 }
 
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin) {
@@ -235,20 +260,19 @@ CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
 // ---- ends ---------------------------------------------------------------------------------------
 
 void end_twins(int device) {
-  if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
-  const CUcontext primary = context_of(device, {});
-  if (primary == nullptr) return;  // no family: no twins
   const Held held(twins_lock);
-  if (twins_made != 0) {  // they may run on SM sets: the end of the context would wait for them
-    CUcontext popped = nullptr;
-    if (HEDDLE_REAL(cuCtxPushCurrent_v2)(primary) == CUDA_SUCCESS) {
+  bool waited = twins_made == 0;
+  for (Twinned& entry : twinned) {
+    const bool taken = entry.exec.load(std::memory_order_relaxed) != nullptr;
+    if (!taken || entry.device != device) continue;
+    CUcontext popped =
+        nullptr;  // they may run on SM sets: the end of the context would wait for them
+    if (!waited && HEDDLE_REAL(cuCtxPushCurrent_v2)(entry.context) == CUDA_SUCCESS) {
       HEDDLE_REAL(cuCtxSynchronize)();
       HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
     }
-  }
-  for (Twinned& entry : twinned) {
-    const bool taken = entry.exec.load(std::memory_order_relaxed) != nullptr;
-    if (taken && entry.device == device) end_entry(entry);
+    waited = true;
+    end_entry(entry);
   }
 }
 

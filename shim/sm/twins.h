@@ -1,9 +1,12 @@
-// Graphs on chosen SMs, or at a launch priority (KRISP section 4, for graphs).
+// Graphs on chosen SMs, or at a launch priority (KRISP section 4, for graphs), or with gates
+// inside.
 //
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
 // with, whatever stream it is launched into. So a graph that is to run elsewhere has a twin: an
 // executable of the same nodes, each kernel's in the context of an SM set and at that priority.
-// The twin is launched in the executable's place, into the application's own stream.
+// The twin is launched in the executable's place, into the application's own stream. A long graph
+// that may be held back has a twin with gates between its nodes, at which it stands while
+// `running` of the session's gate page is 0 (graph_gates.h).
 //
 // twins.cc is what a launch and an update do, twin_maker.cc what the helper thread does, and
 // twin_table.h what they share. The application may change or destroy its graph once it is
@@ -17,8 +20,8 @@
 // their IDs, which are never used again. A launch takes a twin only if the launch before it has the
 // event behind it. Updates leave the event as it is.
 //
-// Only where the device has a family (contexts.h). CUDA wants the uses of one executable one at a
-// time, so that what is said of it here is only the caller's and the helper's.
+// Only where the device has a family (contexts.h), or the process gates. CUDA wants the uses of one
+// executable one at a time, so that what is said of it here is only the caller's and the helper's.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +46,18 @@ enum class GraphFate : uint8_t {
 };
 static_assert(static_cast<unsigned>(GraphFate::kFull) < kBrokenChecks);
 
-// Where the nodes of a twin run.
+// Where the nodes of a twin run, and whose gates stand between them.
 struct TwinPlace {
-  ipc::SmSet set{};  // empty: all SMs
-  int priority = 0;  // 0: the nodes' own
-  bool operator==(const TwinPlace&) const = default;
+  ipc::SmSet set{};   // empty: all SMs
+  int priority = 0;   // 0: the nodes' own
+  uint32_t page = 0;  // of gate_books, + 1; 0: no gates
+  float span_us = 0;  // with gates: how long a launch is predicted to take
+  bool is_own() const { return set.empty() && priority == 0 && page == 0; }
+};
+
+struct Twin {
+  CUgraphExec exec = nullptr;
+  uint16_t gates = 0;  // inside
 };
 
 // `exec` was instantiated from `graph` with these flags.
@@ -64,7 +74,10 @@ void graph_ends(CUgraphExec exec);
 bool may_have_twin(CUgraphExec exec);
 // Its twin there, to be launched next: it stays until InOrder::behind. nullptr: there is none, or
 // not yet; the helper is called if there will be one.
-CUgraphExec twin_of(CUgraphExec exec, int device, TwinPlace at);
+Twin twin_of(CUgraphExec exec, int device, TwinPlace at);
+// Whether its launch into the stream may be held on the device: the twin with gates is there, or
+// the graph has no place for any. Else the helper is called as above.
+bool has_gates(CUgraphExec exec, const StreamSlot& stream, TwinPlace at);
 // The driver refused to launch that twin: it ends, and others are put off for a while.
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin);
 

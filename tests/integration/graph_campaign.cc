@@ -3,9 +3,10 @@
 //
 //   graph_campaign [--seed N] [--rounds N]      prints 'ok', or what was wrong, and exits with 1
 //
-// Each executable has a word of its own, which every kernel of it changes in a way that depends on
-// the order. The launches of one executable are its only users, so that nothing but CUDA's own
-// order of them keeps the word right. Streams end while their work runs, threads end with their
+// Each executable has two words of its own, which every kernel of it changes in a way that depends
+// on the order. The launches of one executable are their only users, so that nothing but CUDA's own
+// order of them keeps the words right. A kernel of the second word is a branch of its graph, beside
+// the kernel before it. Streams end while their work runs, threads end with their
 // default stream, and executables are made anew, so that handles and addresses are used again.
 #include <cstring>
 #include <random>
@@ -33,22 +34,29 @@ void check(CUresult result, const char* call) {
 }
 #define DO(call) check(cu.call, #call)
 
+struct Kernel {
+  uint64_t value;
+  bool branch;
+};
+
 struct Executable {
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
-  CUdeviceptr word = 0;
+  CUdeviceptr words = 0;
   std::vector<CUgraphNode> nodes;
-  std::vector<uint64_t> values;  // of its kernels, in order
-  uint64_t expected = 0;
+  std::vector<Kernel> kernels;  // in order
+  uint64_t expected[2] = {};
 };
 
 class Campaign {
  public:
   explicit Campaign(uint64_t seed) : random_(seed) {
     DO(cuStreamCreate(&capturing_, 1));
+    DO(cuStreamCreate(&branch_, 1));
+    DO(cuEventCreate(&forked_, CU_EVENT_DISABLE_TIMING));
     for (Executable& e : execs_) {
-      DO(cuMemAlloc_v2(&e.word, sizeof(uint64_t)));
-      DO(cuMemsetD8_v2(e.word, 0, sizeof(uint64_t)));
+      DO(cuMemAlloc_v2(&e.words, sizeof e.expected));
+      DO(cuMemsetD8_v2(e.words, 0, sizeof e.expected));
       make(e);
     }
     for (CUstream& stream : streams_) stream = new_stream();
@@ -89,12 +97,12 @@ class Campaign {
   bool settle() {
     DO(cuCtxSynchronize());
     for (size_t i = 0; i < kExecs; ++i) {
-      uint64_t word = 0;
-      DO(cuMemcpyDtoH_v2(&word, execs_[i].word, sizeof word));
-      if (word == execs_[i].expected) continue;
+      uint64_t words[2] = {};
+      DO(cuMemcpyDtoH_v2(words, execs_[i].words, sizeof words));
+      if (memcmp(words, execs_[i].expected, sizeof words) == 0) continue;
       right_ = false;
       printf("executable %zu: launches overtook each other\n", i);
-      execs_[i].expected = word;
+      memcpy(execs_[i].expected, words, sizeof words);
     }
     return right_;
   }
@@ -108,24 +116,43 @@ class Campaign {
     return stream;
   }
 
-  CUgraph capture(Executable& e, size_t kernels, std::vector<uint64_t>& values) {
-    values.clear();
+  void follow(CUstream stream, CUstream other) {
+    DO(cuEventRecord(forked_, other));
+    DO(cuStreamWaitEvent(stream, forked_, 0));
+  }
+
+  // Of these kernels, each with a new value.
+  CUgraph capture(Executable& e, std::vector<Kernel>& kernels) {
     DO(cuStreamBeginCapture_v2(capturing_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    for (size_t i = 0; i < kernels; ++i) {
-      values.push_back(random_());
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const bool forks = i + 1 < kernels.size() && kernels[i + 1].branch;
+      if (forks) follow(branch_, capturing_);
+      kernels[i].value = random_();
       uint32_t block_ns = 20'000 + draw(200'000);
-      void* params[] = {&e.word, &block_ns, &values.back()};
-      DO(cuLaunchKernel(spin, kBlocks, 1, 1, 256, 1, 1, 0, capturing_, params, nullptr));
+      CUdeviceptr word = word_of(e, kernels[i]);
+      void* params[] = {&word, &block_ns, &kernels[i].value};
+      const CUstream stream = kernels[i].branch ? branch_ : capturing_;
+      DO(cuLaunchKernel(spin, kBlocks, 1, 1, 256, 1, 1, 0, stream, params, nullptr));
+      if (kernels[i].branch) follow(capturing_, branch_);
     }
     CUgraph graph = nullptr;
     DO(cuStreamEndCapture(capturing_, &graph));
     return graph;
   }
 
+  static CUdeviceptr word_of(const Executable& e, const Kernel& kernel) {
+    return e.words + (kernel.branch ? sizeof(uint64_t) : 0);
+  }
+
   void make(Executable& e) {
-    e.graph = capture(e, 1 + draw(4), e.values);
+    e.kernels.clear();
+    for (size_t count = 1 + draw(4); e.kernels.size() < count;) {
+      const bool may_branch = !e.kernels.empty() && !e.kernels.back().branch;
+      e.kernels.push_back({0, may_branch && draw(4) == 0});
+    }
+    e.graph = capture(e, e.kernels);
     DO(cuGraphInstantiateWithFlags(&e.exec, e.graph, draw(2) * 8));  // with node priorities or not
-    size_t count = e.values.size();
+    size_t count = e.kernels.size();
     e.nodes.resize(count);
     DO(cuGraphGetNodes(e.graph, e.nodes.data(), &count));
   }
@@ -144,16 +171,17 @@ class Campaign {
         DO(cuGraphLaunch(e.exec, CU_STREAM_PER_THREAD));
       }).join();
     }
-    for (uint64_t value : e.values) e.expected = e.expected * kStateFactor + value;
+    for (const Kernel& kernel : e.kernels) {
+      uint64_t& word = e.expected[kernel.branch];
+      word = word * kStateFactor + kernel.value;
+    }
   }
 
   void update_whole(Executable& e) {
-    std::vector<uint64_t> values;
-    CUgraph next = capture(e, e.values.size(), values);
+    CUgraph next = capture(e, e.kernels);
     char info[64] = {};
     DO(cuGraphExecUpdate_v2(e.exec, next, info));
     DO(cuGraphDestroy(next));
-    e.values = values;
   }
 
   // A node is known by what it did in the graph, which keeps the values of its capture.
@@ -164,13 +192,14 @@ class Campaign {
     const size_t at = place_of(e, node);
     uint32_t block_ns = 20'000 + draw(200'000);
     uint64_t value = random_();
-    void* arguments[] = {&e.word, &block_ns, &value};
+    CUdeviceptr word = word_of(e, e.kernels[at]);
+    void* arguments[] = {&word, &block_ns, &value};
     params.kernelParams = arguments;
     DO(cuGraphExecKernelNodeSetParams_v2(e.exec, node, &params));
-    e.values[at] = value;
+    e.kernels[at].value = value;
   }
 
-  // A captured chain's nodes come in the order of their capture.
+  // Nodes come in the order of their capture.
   static size_t place_of(const Executable& e, CUgraphNode node) {
     size_t at = 0;
     while (e.nodes[at] != node) ++at;
@@ -178,8 +207,9 @@ class Campaign {
   }
 
   void update_refused(Executable& e) {
-    std::vector<uint64_t> values;
-    CUgraph next = capture(e, e.values.size() + 1, values);
+    std::vector<Kernel> more = e.kernels;
+    more.push_back({0, false});
+    CUgraph next = capture(e, more);
     char info[64] = {};
     if (cu.cuGraphExecUpdate_v2(e.exec, next, info) == CUDA_SUCCESS) {
       fprintf(stderr, "the driver took an update of another shape\n");
@@ -189,7 +219,8 @@ class Campaign {
   }
 
   std::mt19937_64 random_;
-  CUstream capturing_ = nullptr;
+  CUstream capturing_ = nullptr, branch_ = nullptr;
+  CUevent forked_ = nullptr;
   CUstream streams_[kStreams] = {};
   Executable execs_[kExecs];
   bool right_ = true;

@@ -143,5 +143,18 @@ TEST_F(Gates, ALaunchWithoutATicketIsMalformed) {
   EXPECT_TRUE(eventually([&] { return ps().at(0)["counters"]["malformed"] == 1; }));
 }
 
+TEST_F(Gates, ALaunchThatCannotBeTakenStandsBehindNoClosedGate) {
+  begin();
+  post(1);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  ipc::RecordFields fields;
+  fields.kind = wire::Kind::COPY;
+  fields.ask_seq = 2;
+  fields.admission = wire::Admission::GATED;
+  ASSERT_TRUE(client_->post(0, fields));
+  client_->ring();
+  EXPECT_TRUE(eventually([&] { return open(2); }));
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -43,6 +43,9 @@ std::atomic<int>& control(const char* name) {
 // The name of a kernel is its handle, so it must stay.
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
+const CUfunction first = kernel("first_kernel");
+const CUfunction second = kernel("second_kernel");
+
 int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) {
   const auto call =
       reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
@@ -134,6 +137,25 @@ int launch_in_threads(CUfunction f, long number) {
   for (long i = 0; i < number; ++i) threads.emplace_back(body);
   for (std::thread& thread : threads) thread.join();
   return static_cast<int>(done);
+}
+
+// A launch by one more thread, beside so many that launched and are still there.
+int launch_in_crowd(CUfunction f, long number) {
+  std::atomic<long> there{0};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (long i = 0; i < number; ++i) {
+    threads.emplace_back([&] {
+      launch(first, nullptr, false);
+      for (++there; !over;) std::this_thread::yield();
+    });
+  }
+  while (there < number) std::this_thread::yield();
+  int result = 0;
+  std::thread([&] { result = launch(f, nullptr, false); }).join();
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  return result;
 }
 
 // One launch each, one thread after the other.
@@ -232,9 +254,6 @@ int launch_cancelled(CUstream stream) {
 }
 
 CUstream stream_of(long number) { return reinterpret_cast<CUstream>(number); }
-
-const CUfunction first = kernel("first_kernel");
-const CUfunction second = kernel("second_kernel");
 
 struct Command {
   const char* word;
@@ -349,6 +368,8 @@ const Command kCommands[] = {
        });
      }},
     {"threads", [](long n) { return launch_in_threads(first, n); }},
+    {"nccl_in_crowd",
+     [](long n) { return launch_in_crowd(kernel("_Z21ncclDevKernel_AllGather"), n); }},
     {"in_turn", [](long n) { return launch_in_turn(first, n); }},
     {"shapes", [](long n) { return launch_shapes(first, n); }},
     {"streams", [](long n) { return launch_streams(first, n); }},

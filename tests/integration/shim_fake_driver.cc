@@ -171,6 +171,7 @@ FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
 }
 FAKE CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
 FAKE CUresult cuIpcGetMemHandle(void*, CUdeviceptr) { return CUDA_SUCCESS; }
+FAKE CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) { return CUDA_SUCCESS; }
 FAKE CUresult cuIpcOpenMemHandle_v2(CUdeviceptr*, CUipcMemHandle, unsigned) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
   return CUDA_SUCCESS;

@@ -6,10 +6,18 @@
 // Nothing waits here, but it is noted.
 FAKE std::atomic<int> fake_registered;  // pages, so often
 FAKE std::atomic<int> fake_no_gates;    // nonzero: a stream takes none
+FAKE std::atomic<int> fake_no_batch;    // nonzero: nor several operations at once
 FAKE std::atomic<int> fake_ticket;      // of the last one
-std::atomic<int> fake_registered{0}, fake_no_gates{0}, fake_ticket{0};
-FAKE CUresult cuMemHostRegister_v2(void*, size_t, unsigned) {
+FAKE std::atomic<int> fake_done;        // the last value that was written
+FAKE std::atomic<int> fake_done_word;   // and where, in words of the page
+std::atomic<int> fake_registered{0}, fake_no_gates{0}, fake_no_batch{0}, fake_ticket{0};
+std::atomic<int> fake_done{0}, fake_done_word{0};
+namespace {
+CUdeviceptr page = 0;
+}
+FAKE CUresult cuMemHostRegister_v2(void* host, size_t, unsigned) {
   unsafe();
+  page = reinterpret_cast<CUdeviceptr>(host);
   return ++fake_registered, CUDA_SUCCESS;
 }
 FAKE CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned) {
@@ -23,4 +31,23 @@ FAKE CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr, uint32_t valu
 FAKE CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value,
                                           unsigned flags) {
   return cuStreamWaitValue32_v2(stream, at, value, flags);
+}
+FAKE CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops,
+                                    unsigned flags) {
+  if (fake_no_gates != 0 || fake_no_batch != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto& op = ops[i].waitValue;  // a write's are alike
+    if (op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
+      cuStreamWaitValue32_v2(stream, op.address, op.value, flags);
+    } else {
+      fake_done = static_cast<int>(op.value);
+      fake_done_word = static_cast<int>((op.address - page) / sizeof(uint32_t));
+      note("done", stream);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count,
+                                         CUstreamBatchMemOpParams* ops, unsigned flags) {
+  return cuStreamBatchMemOp_v2(stream, count, ops, flags);
 }

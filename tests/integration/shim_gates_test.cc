@@ -10,6 +10,7 @@
 namespace heddle::shim_test {
 namespace {
 
+using ipc::RecordFields;
 using wire::Admission;
 using wire::Kind;
 
@@ -36,14 +37,24 @@ class ShimGates : public Shim {
     daemon_.grant(ask);
     EXPECT_EQ(app_.receive(), "0");
   }
-  void expect_gated(const std::string& command, uint32_t ticket) {
-    EXPECT_EQ(app_(command), "0");
+  RecordFields launch(const std::string& command) {
+    EXPECT_EQ(app_(command), "0") << command;
     const auto seen = records(Kind::KERNEL);
-    ASSERT_EQ(seen.size(), 1u) << command;
-    EXPECT_EQ(seen[0].admission, Admission::GATED) << command;
-    EXPECT_EQ(seen[0].ask_seq, ticket) << command;
+    EXPECT_EQ(seen.size(), 1u) << command;
+    return seen.empty() ? RecordFields{} : seen[0];
+  }
+  void expect_gated(const std::string& command, uint32_t ticket) {
+    const RecordFields seen = launch(command);
+    EXPECT_EQ(seen.admission, Admission::GATED) << command;
+    EXPECT_EQ(seen.ask_seq, ticket) << command;
     EXPECT_EQ(app_("get fake_ticket"), std::to_string(ticket));
   }
+  static std::string word_of(int device, uint32_t ticket) {
+    const size_t first = offsetof(ipc::GatePage, done) / sizeof(uint32_t);
+    return std::to_string(first + ipc::kGateUnits * static_cast<size_t>(device) +
+                          ticket % ipc::kGateUnits);
+  }
+  void set_window(uint32_t us) { daemon_.control().windows[0].word = ipc::pack_window(1, us); }
   bool open() const { return ipc::gate_is_open(daemon_.gates->released[0], 1'000); }
   static bool soon(const std::function<bool()>& what) {
     for (int i = 0; i < 5'000 && !what(); ++i) poll(nullptr, 0, 1);
@@ -55,11 +66,160 @@ class ShimGates : public Shim {
 
 TEST_F(ShimGates, AHeldLaunchGoesBehindAGateAndItsThreadGoesOn) {
   expect_gated("launch", 1);
-  expect_gated("second", 2);
   EXPECT_EQ(app_("get fake_registered"), "1");
-  const std::string ops = app_("ops");
-  EXPECT_EQ(ops.rfind("gate 0,", 0), 0u) << ops;
-  EXPECT_LT(ops.find("gate 0,"), ops.find("launch 0,")) << ops;
+  EXPECT_EQ(app_("ops"), "gate 0,launch 0,");
+}
+
+TEST_F(ShimGates, LaunchesOf150MicrosecondsShareAGate) {
+  for (int i = 0; i < 7; ++i) expect_gated(i % 2 == 0 ? "launch" : "second", 1);
+  expect_gated("launch", 2);
+  EXPECT_EQ(app_("ops"),
+            "gate 0,launch 0,launch 0,launch 0,launch 0,launch 0,launch 0,launch 0,"
+            "done 0,gate 0,launch 0,");
+}
+
+TEST_F(ShimGates, AnotherStreamHasAGateOfItsOwn) {
+  expect_gated("launch 64", 1);
+  expect_gated("launch 72", 2);
+  expect_gated("launch 64", 3);
+}
+
+TEST_F(ShimGates, AnotherThreadEndsAUnit) {
+  expect_gated("launch 64", 1);
+  app_.send("@launch 72");
+  EXPECT_EQ(app_("result"), "0");
+  daemon_.records();
+  expect_gated("launch 64", 3);
+}
+
+TEST_F(ShimGates, AnotherThreadHasAGateOfItsOwnInTheSameStream) {
+  expect_gated("launch 64", 1);
+  app_.send("@launch 64");
+  EXPECT_EQ(app_("result"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
+}
+
+TEST_F(ShimGates, ALaunchThatAskedEndsAUnit) {
+  expect_gated("launch", 1);
+  predict(0);
+  expect_asks("launch");
+  predict(20);
+  daemon_.records();
+  expect_gated("launch", 2);
+}
+
+// Its handle and its place may be those of the one before.
+TEST_F(ShimGates, AnotherStreamInTheSamePlaceHasAGateOfItsOwn) {
+  expect_gated("launch 64", 1);
+  EXPECT_EQ(app_("destroy 64"), "0");
+  app_("ops");
+  expect_gated("launch 64", 2);
+  EXPECT_EQ(app_("ops"), "gate 64,launch 64,") << "nothing was before it in this stream";
+}
+
+TEST_F(ShimGates, TheGpuTellsOfTheUnitBeforeInTheSameStream) {
+  predict(150);
+  expect_gated("launch 64", 1);
+  expect_gated("launch 72", 2);
+  EXPECT_EQ(app_("get fake_done"), "0");
+  expect_gated("launch 64", 3);
+  EXPECT_EQ(app_("get fake_done"), "1");
+  EXPECT_EQ(app_("get fake_done_word"), word_of(0, 1));
+  expect_gated("launch 72", 4);
+  EXPECT_EQ(app_("get fake_done"), "2");
+  EXPECT_EQ(app_("get fake_done_word"), word_of(0, 2));
+}
+
+TEST_F(ShimGates, TheGpuTellsOfTheLastUnitOfAStreamThatEnds) {
+  expect_gated("launch 64", 1);
+  app_("ops");
+  EXPECT_EQ(app_("destroy 64"), "0");
+  EXPECT_EQ(app_("ops"), "done 64,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+}
+
+// The daemon hears of launches at gates when it lets them go.
+TEST_F(ShimGates, TheEndOfAStreamDoesNotOvertakeItsLaunches) {
+  expect_gated("launch 64", 1);
+  EXPECT_EQ(app_("destroy 64"), "0");
+  EXPECT_TRUE(records(Kind::STREAM_END).empty());
+}
+
+TEST_F(ShimGates, TheEndOfAStreamWithoutGatesIsTold) {
+  predict(0);
+  expect_asks("launch 64");
+  daemon_.records();
+  EXPECT_EQ(app_("destroy 64"), "0");
+  EXPECT_EQ(records(Kind::STREAM_END).size(), 1u);
+}
+
+TEST_F(ShimGates, WhereTheDriverTakesNoBatchThereAreGatesAlone) {
+  EXPECT_EQ(app_("set fake_no_batch 1"), "1");
+  predict(150);
+  for (const uint32_t ticket : {1, 2, 3}) expect_gated("launch", ticket);
+  EXPECT_EQ(app_("ops"), "gate 0,launch 0,gate 0,launch 0,gate 0,launch 0,");
+}
+
+TEST_F(ShimGates, AFiniteWindowHasGatesWhileTheDaemonWantsThem) {
+  set_window(1'000'000);
+  EXPECT_EQ(launch("launch").admission, Admission::WINDOW);
+  daemon_.gates->wanted[0] = 1;
+  expect_gated("launch", 1);
+  daemon_.gates->wanted[0] = 0;
+  EXPECT_EQ(launch("launch").admission, Admission::WINDOW);
+}
+
+TEST_F(ShimGates, AWantedGateNeedsNoRoomInTheWindow) {
+  set_window(10);
+  daemon_.gates->wanted[0] = 1;
+  for (int i = 0; i < 5; ++i) expect_gated("launch", 1);
+}
+
+TEST_F(ShimGates, ALeaseHasNoGatesThoughTheyAreWanted) {
+  daemon_.gates->wanted[0] = 1;
+  set_window(ipc::kWindowLease);
+  EXPECT_EQ(launch("launch").admission, Admission::LEASE);
+}
+
+TEST_F(ShimGates, TheDaemonIsWokenForTheFirstLaunchOfAUnitThatStands) {
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  expect_gated("launch", 1);
+  EXPECT_TRUE(daemon_.rung());
+  for (int i = 0; i < 6; ++i) expect_gated("launch", 1);
+  EXPECT_FALSE(daemon_.rung());
+  expect_gated("launch", 2);
+  EXPECT_TRUE(daemon_.rung());
+}
+
+TEST_F(ShimGates, TheDaemonIsNotWokenWhileTheGatesStandOpen) {
+  daemon_.gates->released[0] = ipc::gate_open(0);
+  predict(150);
+  expect_gated("launch", 1);  // and what asked before is told to be over
+  daemon_.control().sleeping = ipc::kWakeOnAny;
+  for (const uint32_t ticket : {2, 3, 4}) expect_gated("launch", ticket);
+  EXPECT_FALSE(daemon_.rung());
+}
+
+TEST_F(ShimGates, AHeldLaunchRunsOnAllSms) { EXPECT_TRUE(launch("launch").unmovable); }
+
+TEST_F(ShimGates, AHeldLaunchHasThePriorityOfItsWindow) {
+  daemon_.control().windows[0].launch_priority = -3;
+  expect_gated("launch", 1);
+  EXPECT_EQ(app_("get fake_priority"), "-3");
+}
+
+TEST_F(ShimGates, AHeldLaunchThatTheDriverRefusesIsNotToldAsOver) {
+  EXPECT_EQ(app_("set fake_fail 1"), "1");
+  EXPECT_EQ(app_("launch"), "1");
+  for (const RecordFields& record : records(Kind::COMPLETION)) {
+    EXPECT_NE(record.evidence, wire::Evidence::FAILED);
+  }
+}
+
+TEST_F(ShimGates, ATimedPairStandsBehindItsGate) {
+  daemon_.control().hints[0].kernels[0].special = ipc::pack_special({.measure = 1});
+  expect_gated("launch", 1);
+  EXPECT_EQ(app_("ops"), "gate 0,record 0,launch 0,record 0,");
 }
 
 TEST_F(ShimGates, TheFirstLaunchOfAKernelAsks) {
@@ -67,9 +227,27 @@ TEST_F(ShimGates, TheFirstLaunchOfAKernelAsks) {
   expect_asks("launch");
 }
 
-TEST_F(ShimGates, GraphsAndCooperativeLaunchesAsk) {
+TEST_F(ShimGates, CooperativeLaunchesAsk) { expect_asks("coop"); }
+
+TEST_F(ShimGates, AShortGraphGoesBehindAGate) {
+  EXPECT_EQ(app_("graph"), "0");
+  const auto seen = records(Kind::GRAPH);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].admission, Admission::GATED);
+  EXPECT_EQ(seen[0].may_follow, 0);
+}
+
+TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
+  EXPECT_EQ(app_("retain"), "0");
+  EXPECT_EQ(app_("graph_make"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "1");
+  EXPECT_EQ(app_("release"), "0");
+  EXPECT_EQ(app_("get fake_clones"), "0");
+}
+
+TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
+  predict(3'000);
   expect_asks("graph");
-  expect_asks("coop");
 }
 
 TEST_F(ShimGates, ALeaseHasNoGates) {
@@ -98,12 +276,17 @@ TEST_F(ShimGates, ThePageIsRegisteredAgainWhenItsContextEnded) {
 }
 
 TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
-  for (int i = 0; i < 200; ++i) ASSERT_EQ(app_("launch"), "0");
+  EXPECT_EQ(app_("burst 250"), "0");  // 5 ms
   app_.send("launch");
   poll(nullptr, 0, 20);
   EXPECT_FALSE(app_.answered());
   daemon_.gates->released[0] = 1;
   EXPECT_EQ(app_.receive(), "0");
+}
+
+TEST_F(ShimGates, AThreadIsNotFarAheadWhileTheGatesStandOpen) {
+  daemon_.gates->released[0] = ipc::gate_open(0);
+  EXPECT_EQ(app_("burst 1000"), "0");
 }
 
 TEST_F(ShimGates, TheyAreOpenedWhenTheDaemonHangsUp) {
@@ -142,16 +325,39 @@ TEST_F(ShimGates, WorkThatOthersWaitForOpensThem) {
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
+TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
+  EXPECT_EQ(app_("nccl_in_crowd 64"), "0");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
 TEST_F(ShimGates, AWrittenValueOpensThem) {
   expect_gated("launch", 1);
   app_("write");
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
-TEST_F(ShimGates, AForkedChildHasNone) {
+TEST_F(ShimGates, AHostFunctionOpensThem) {
   expect_gated("launch", 1);
+  app_("call cuLaunchHostFunc");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, ACallbackOpensThem) {
+  expect_gated("launch", 1);
+  app_("call cuStreamAddCallback");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, AnEventOfAnotherProcessOpensThem) {
+  expect_gated("launch", 1);
+  EXPECT_EQ(app_("call cuIpcOpenEventHandle"), "0");
+  EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, AForkedChildHasNone) {
+  expect_gated("launch 64", 1);
   EXPECT_EQ(app_("fork"), "0");
-  expect_gated("launch", 2);
+  expect_gated("launch 72", 2);
 }
 
 TEST_F(Shim, WithoutBeingWantedThereAreNoGates) {

@@ -157,20 +157,25 @@ std::vector<ipc::RecordFields> FakeDaemon::records() {
   return all;
 }
 
+bool FakeDaemon::asks(ipc::RecordFields& ask, uint32_t thread) {
+  alignas(8) std::byte record[ipc::kRecordBytes];
+  uint32_t seq = 0;
+  if (!ipc::slot_poll(client_->threads[thread], asked_[thread], seq, record)) return false;
+  asked_[thread] = seq;
+  EXPECT_TRUE(ipc::read_record(record, ask));
+  EXPECT_EQ(ask.ask_seq, seq);
+  return true;
+}
+
 ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
   ipc::RecordFields fields;
-  alignas(8) std::byte record[ipc::kRecordBytes];
   const int64_t until = now_ns() + int64_t{kPatienceMs} * 1'000'000;
-  uint32_t seq = 0;
-  while (!ipc::slot_poll(client_->threads[thread], asked_[thread], seq, record)) {
+  while (!asks(fields, thread)) {
     if (now_ns() > until) {
       ADD_FAILURE() << "nobody asked";
       return fields;
     }
   }
-  asked_[thread] = seq;
-  EXPECT_TRUE(ipc::read_record(record, fields));
-  EXPECT_EQ(fields.ask_seq, seq);
   return fields;
 }
 
@@ -204,7 +209,8 @@ std::vector<Registration> FakeDaemon::registrations() {
 // ---- the application
 // ------------------------------------------------------------------------------
 
-Application::Application(std::vector<std::string> environment, const char* program) {
+Application::Application(std::vector<std::string> environment, const char* program,
+                         const char* option, const std::string& value) {
   int in[2], out[2];
   EXPECT_EQ(pipe(in), 0);
   EXPECT_EQ(pipe(out), 0);
@@ -219,7 +225,7 @@ Application::Application(std::vector<std::string> environment, const char* progr
       const size_t equals = entry.find('=');
       setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
     }
-    execl(program, program, "an", "argument", nullptr);
+    execl(program, program, option, value.c_str(), nullptr);
     _exit(127);
   }
   close(in[0]);

@@ -40,7 +40,9 @@ class FakeDaemon {
 
   // All records published since the last call, of all threads.
   std::vector<ipc::RecordFields> records();
-  // Waits until the thread in that slot asks; the record. Fails the test after 5 s.
+  // Whether the thread in that slot asks, and its record.
+  bool asks(ipc::RecordFields& ask, uint32_t thread = 0);
+  // Waits until it does; the record. Fails the test after 5 s.
   ipc::RecordFields wait_for_ask(uint32_t thread = 0);
   void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
              uint32_t thread = 0, uint32_t sm_set = 0);
@@ -73,7 +75,8 @@ class Application {
  public:
   // `environment`: NAME=value, on top of the test's own.
   explicit Application(std::vector<std::string> environment,
-                       const char* program = HEDDLE_SHIM_CLIENT);
+                       const char* program = HEDDLE_SHIM_CLIENT, const char* option = "an",
+                       const std::string& value = "argument");
   ~Application();
 
   void send(const std::string& command);

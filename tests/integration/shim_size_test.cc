@@ -168,14 +168,14 @@ TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
     }
     return done();
   };
-  for (uint64_t i = 1; i <= 44; ++i) {  // of 1 500 nodes each: 43 go into 65 536
+  for (uint64_t i = 1; i <= 88; ++i) {  // of 1 500 nodes each: 87 go into 131 072
     EXPECT_EQ(app("graph_make_many"), "0");
     EXPECT_TRUE(launch_until([&] { return count(0) + count(6) == i; })) << i;
   }
-  EXPECT_EQ(count(0), 43U);
+  EXPECT_EQ(count(0), 87U);
   EXPECT_EQ(count(6), 1U);
-  EXPECT_TRUE(launch_until([&] { return count(0) == 44; })) << "the first was idle for long";
-  EXPECT_EQ(app("get fake_execs"), "87") << "44 executables, and one twin fewer";
+  EXPECT_TRUE(launch_until([&] { return count(0) == 88; })) << "the first was idle for long";
+  EXPECT_EQ(app("get fake_execs"), "175") << "88 executables, and one twin fewer";
 }
 
 TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {

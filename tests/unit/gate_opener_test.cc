@@ -3,10 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <utility>
+#include <vector>
+
 #include "ipc/socket.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
-#include "shim/gate/page.h"
+#include "shim/gate/unit.h"
 
 namespace heddle::shim {
 namespace {
@@ -24,6 +27,17 @@ CUresult enlist(void*, size_t bytes, unsigned) {
 
 CUresult device_pointer(CUdeviceptr* at, void*, unsigned) {
   *at = 0x1000;
+  return CUDA_SUCCESS;
+}
+
+CUresult wait(CUstream, CUdeviceptr, uint32_t, unsigned) { return CUDA_SUCCESS; }
+
+std::vector<std::pair<CUdeviceptr, uint32_t>> written;
+CUresult batch(CUstream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (ops[i].operation != CU_STREAM_MEM_OP_WRITE_VALUE_32) continue;
+    written.emplace_back(ops[i].waitValue.address, ops[i].waitValue.value);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -45,6 +59,9 @@ class GateOpener : public ::testing::Test {
   void SetUp() override {
     heddle_slots[kEntry_cuMemHostRegister_v2] = reinterpret_cast<void*>(&enlist);
     heddle_slots[kEntry_cuMemHostGetDevicePointer_v2] = reinterpret_cast<void*>(&device_pointer);
+    heddle_slots[kEntry_cuStreamWaitValue32_v2] = reinterpret_cast<void*>(&wait);
+    heddle_slots[kEntry_cuStreamBatchMemOp_v2] = reinterpret_cast<void*>(&batch);
+    written.clear();
     registrations = 0;
     answer = CUDA_SUCCESS;
     forget_gates();
@@ -147,6 +164,28 @@ TEST_F(GateOpener, TicketsCountFromOneOnEachDevice) {
   EXPECT_EQ(other.word, 0x1000 + offsetof(ipc::GatePage, released) + 5 * sizeof(uint32_t));
 }
 
+TEST_F(GateOpener, NoTicketIsZero) {
+  book_->posted[0] = UINT32_MAX - 1;
+  EXPECT_EQ(take_ticket(*book_, 0).number, UINT32_MAX);
+  EXPECT_EQ(take_ticket(*book_, 0).number, 1u);
+}
+
+TEST_F(GateOpener, AForkedChildMayRegisterWhatItsParentWasAt) {
+  ASSERT_TRUE(book_->registering.try_lock());
+  EXPECT_EQ(take_ticket(*book_, 0).word, 0u);
+  forget_gates();
+  ASSERT_EQ(keep_gates(fd_, kNow), book_);
+  EXPECT_NE(take_ticket(*book_, 0).word, 0u);
+}
+
+TEST_F(GateOpener, WhatOthersWaitForOpensTheGatesOfAllSessions) {
+  GateBook* const next = keep_gates(fd_, kNow);
+  leave_all_gates();
+  look_at_gates(kNow);
+  EXPECT_TRUE(book_->left);
+  EXPECT_TRUE(next->left);
+}
+
 TEST_F(GateOpener, ThePageIsRegisteredOnceAndAgainAfterItsContextEnded) {
   take_ticket(*book_, 0);
   take_ticket(*book_, 1);
@@ -169,6 +208,152 @@ TEST_F(GateOpener, ALeftSessionGivesNoTickets) {
   leave_gates(book_);
   look_at_gates(kNow);
   EXPECT_EQ(take_ticket(*book_, 0).word, 0u);
+}
+
+// One thread's launches into a stream of device 0.
+class GateUnits : public GateOpener {
+ protected:
+  void begin(StreamSlot& stream, float us) {
+    unit_ = {&stream, put_gate(*book_, stream, {}), 0, kNow};
+    ASSERT_NE(unit_.ticket, 0u);
+    add_to_unit(*book_, stream.device, unit_, us);
+  }
+  bool goes_on(float us, int64_t after_ns = 0) {
+    return shim::goes_on(*book_, stream_, unit_, us, kNow + after_ns);
+  }
+  // As many units of so many launches.
+  void post(int units, int launches, float us) {
+    for (int i = 0; i < units; ++i) {
+      begin(stream_, us);
+      for (int k = 1; k < launches; ++k) add_to_unit(*book_, 0, unit_, us);
+    }
+  }
+  bool is_far_ahead() const { return shim::is_far_ahead(*book_, 0); }
+
+  StreamSlot stream_, other_;
+  Unit unit_;
+};
+
+TEST_F(GateUnits, AUnitGrowsTo150Microseconds) {
+  begin(stream_, 100);
+  EXPECT_TRUE(goes_on(50));
+  EXPECT_FALSE(goes_on(51));
+}
+
+TEST_F(GateUnits, AUnitAtAClosedGateGrowsAtAnyTime) {
+  begin(stream_, 10);
+  EXPECT_TRUE(goes_on(10, kSecondNs));
+}
+
+TEST_F(GateUnits, AUnitWhoseGateOpenedGrowsForAShortTime) {
+  begin(stream_, 10);
+  daemon_->released[0] = unit_.ticket;
+  EXPECT_TRUE(goes_on(10, kUnitNs - 1));
+  EXPECT_FALSE(goes_on(10, kUnitNs));
+}
+
+TEST_F(GateUnits, AnotherTicketOfTheDeviceEndsAUnit) {
+  begin(stream_, 10);
+  take_ticket(*book_, 0);
+  EXPECT_FALSE(goes_on(10));
+}
+
+TEST_F(GateUnits, ATicketOfAnotherDeviceEndsNoUnit) {
+  begin(stream_, 10);
+  take_ticket(*book_, 1);
+  EXPECT_TRUE(goes_on(10));
+}
+
+TEST_F(GateUnits, AStreamThatEndedEndsItsUnit) {
+  begin(stream_, 10);
+  stream_.gate = 0;
+  EXPECT_FALSE(goes_on(10));
+}
+
+TEST_F(GateUnits, AnotherSessionHasUnitsOfItsOwn) {
+  begin(stream_, 10);
+  const uint32_t ticket = unit_.ticket;
+  GateBook* const next = keep_gates(fd_, kNow);
+  take_ticket(*next, 0);
+  ASSERT_EQ(next->posted[0], ticket);
+  EXPECT_FALSE(shim::goes_on(*next, stream_, unit_, 10, kNow));
+}
+
+TEST_F(GateUnits, ATicketOfAnotherSessionIsNotToldToThisPage) {
+  begin(stream_, 10);
+  written.clear();
+  book_ = keep_gates(fd_, kNow);
+  begin(stream_, 10);
+  EXPECT_TRUE(written.empty());
+}
+
+TEST_F(GateUnits, AUnitWhoseWordIsAnothersIsNotTold) {
+  begin(stream_, 10);
+  for (uint32_t i = 1; i < ipc::kGateUnits; ++i) take_ticket(*book_, 0);
+  written.clear();
+  begin(stream_, 10);
+  EXPECT_TRUE(written.empty());
+}
+
+TEST_F(GateUnits, TheDoneWordOfADeviceIsItsOwn) {
+  stream_.device = 3;
+  begin(stream_, 10);
+  begin(stream_, 10);
+  ASSERT_EQ(written.size(), 1u);
+  const size_t word = 3 * ipc::kGateUnits + 1;
+  EXPECT_EQ(written[0].first, 0x1000 + offsetof(ipc::GatePage, done) + 4 * word);
+  EXPECT_EQ(written[0].second, 1u);
+}
+
+TEST_F(GateUnits, AThreadIsFarAheadBy5Milliseconds) {
+  post(49, 1, 100);
+  EXPECT_FALSE(is_far_ahead());
+  post(1, 1, 100);
+  EXPECT_TRUE(is_far_ahead());
+  daemon_->released[0] = 1;
+  EXPECT_FALSE(is_far_ahead());
+}
+
+TEST_F(GateUnits, AThreadIsFarAheadBy400Launches) {
+  post(39, 10, 1);
+  EXPECT_FALSE(is_far_ahead());
+  post(1, 10, 1);
+  EXPECT_TRUE(is_far_ahead());
+  daemon_->released[0] = 1;
+  EXPECT_FALSE(is_far_ahead());
+}
+
+TEST_F(GateUnits, AThreadIsFarAheadBy200Units) {
+  post(199, 1, 1);
+  EXPECT_FALSE(is_far_ahead());
+  post(1, 1, 1);
+  EXPECT_TRUE(is_far_ahead());
+  daemon_->released[0] = 1;
+  EXPECT_FALSE(is_far_ahead());
+}
+
+TEST_F(GateUnits, ALongKernelAloneIsNotFarAhead) {
+  EXPECT_FALSE(is_far_ahead());
+  post(1, 1, 1e6F);
+  daemon_->released[0] = 1;
+  EXPECT_FALSE(is_far_ahead());
+}
+
+TEST_F(GateUnits, NobodyIsFarAheadWhileTheGatesStandOpen) {
+  daemon_->released[0] = ipc::gate_open(0);
+  post(300, 10, 100);
+  EXPECT_FALSE(is_far_ahead());
+}
+
+TEST_F(GateUnits, HowFarAheadAThreadIsGoesRoundWithItsTickets) {
+  book_->posted[0] = UINT32_MAX - 20;
+  daemon_->released[0] = UINT32_MAX - 20;
+  post(49, 1, 100);
+  EXPECT_FALSE(is_far_ahead());
+  daemon_->released[0] = UINT32_MAX;  // the next is 1, for there is no 0
+  EXPECT_FALSE(is_far_ahead());
+  post(21, 1, 100);
+  EXPECT_TRUE(is_far_ahead());
 }
 
 }  // namespace

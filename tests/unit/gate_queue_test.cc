@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+
+#include "daemon/core/decision.h"
 
 namespace heddle::server {
 namespace {
@@ -12,29 +15,51 @@ constexpr uint16_t kFirstDevice = ipc::kThreads;
 
 class GateQueueTest : public ::testing::Test {
  protected:
-  bool add(uint32_t ticket, uint8_t device = 0) {
+  bool add(uint32_t ticket, uint8_t device = 0, float us = 100) {
     Claim claim;
     claim.fields.ask_seq = ticket;
     claim.fields.device = device;
     claim.fields.admission = wire::Admission::GATED;
-    return queue_.add(claim);
+    return queue_.add(claim, us);
   }
+  bool add_graph(uint32_t ticket, uint16_t gates) {
+    Claim claim;
+    claim.fields.ask_seq = ticket;
+    claim.fields.kind = wire::Kind::GRAPH;
+    claim.fields.stream_seq = ticket;
+    claim.fields.may_follow = gates;
+    claim.fields.admission = wire::Admission::GATED;
+    return queue_.add(claim, 5000);
+  }
+  std::optional<Claim> next(bool all_open = false) { return queue_.next(now_, all_open); }
   // The ticket that the core is asked for; 0: none.
   uint32_t asked() {
-    const auto claim = queue_.next(1, false);
+    const auto claim = next();
     if (!claim) return 0;
     EXPECT_EQ(claim->source, Claim::Source::kAsk);
     EXPECT_EQ(claim->fields.admission, wire::Admission::ASK);
     EXPECT_EQ(claim->seq, claim->fields.ask_seq);
     return claim->seq;
   }
-  uint32_t released(uint8_t device = 0) { return page_->released[device]; }
-  void release(uint8_t device = 0) {
-    queue_.release(static_cast<uint16_t>(kFirstDevice + device), *page_);
+  // How many launches the core is told have gone.
+  int told() {
+    int launches = 0;
+    for (auto claim = next(); claim; claim = next(), ++launches) {
+      EXPECT_EQ(claim->source, Claim::Source::kRecord);
+      EXPECT_EQ(claim->fields.admission, wire::Admission::GATED);
+    }
+    return launches;
   }
+  uint32_t released(uint8_t device = 0) { return page_->released[device]; }
+  bool running() { return page_->running[0] != 0; }
+  void release(uint32_t credit_us = 0, uint8_t device = 0) {
+    queue_.release(static_cast<uint16_t>(kFirstDevice + device), credit_us, now_);
+  }
+  void end(uint32_t ticket) { page_->done[0][ticket % ipc::kGateUnits] = ticket; }
 
-  GateQueue queue_;
+  core::TimeNs now_ = 1;
   std::unique_ptr<ipc::GatePage> page_ = std::make_unique<ipc::GatePage>();
+  GateQueue queue_{*page_};
 };
 
 TEST_F(GateQueueTest, OneLaunchADeviceIsAsked) {
@@ -42,7 +67,7 @@ TEST_F(GateQueueTest, OneLaunchADeviceIsAsked) {
   add(2);
   add(1, 3);
   EXPECT_EQ(asked(), 1u);
-  EXPECT_EQ(queue_.next(1, false)->thread, kFirstDevice + 3);
+  EXPECT_EQ(next()->thread, kFirstDevice + 3);
   EXPECT_EQ(asked(), 0u);
   release();
   EXPECT_EQ(released(), 1u);
@@ -53,9 +78,9 @@ TEST_F(GateQueueTest, OneLaunchADeviceIsAsked) {
 TEST_F(GateQueueTest, LaunchesGoInTheOrderOfTheirTicketsAcrossTheWrap) {
   for (const uint32_t ticket : {1u, 0xffffffffu, 2u, 0xfffffffeu}) add(ticket);
   // The first ticket of a page is 1; this one has been in use for long.
-  queue_.open(*page_);
+  queue_.set_open(0, true);
   for (const uint32_t ticket : {0xfffffffeu, 0xffffffffu, 1u, 2u}) {
-    EXPECT_EQ(queue_.next(1, true)->seq, ticket);
+    EXPECT_EQ(next(true)->seq, ticket);
   }
 }
 
@@ -64,9 +89,8 @@ TEST_F(GateQueueTest, ALateTicketIsToldAsGone) {
   EXPECT_EQ(asked(), 2u);
   release();
   add(1);
-  const auto late = queue_.next(1, false);
+  const auto late = next();
   EXPECT_EQ(late->source, Claim::Source::kRecord);
-  EXPECT_EQ(late->fields.ask_seq, 0u);
   EXPECT_EQ(asked(), 0u);
   EXPECT_EQ(released(), 2u);
 }
@@ -77,17 +101,17 @@ TEST_F(GateQueueTest, AnEarlierTicketDoesNotTakeThePlaceOfTheAskedOne) {
   add(1);
   release();
   EXPECT_EQ(released(), 2u);
-  EXPECT_EQ(queue_.next(1, false)->source, Claim::Source::kRecord);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
 }
 
 TEST_F(GateQueueTest, OpenGatesWithdrawTheAskAndTellTheRest) {
   add(1);
   add(2);
   EXPECT_EQ(asked(), 1u);
-  EXPECT_EQ(queue_.next(1, true)->source, Claim::Source::kWithdrawal);
-  EXPECT_EQ(queue_.next(1, true)->source, Claim::Source::kRecord);
-  EXPECT_EQ(queue_.next(1, true)->source, Claim::Source::kRecord);
-  EXPECT_FALSE(queue_.next(1, true));
+  EXPECT_EQ(next(true)->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(next(true)->source, Claim::Source::kRecord);
+  EXPECT_EQ(next(true)->source, Claim::Source::kRecord);
+  EXPECT_FALSE(next(true));
 }
 
 TEST_F(GateQueueTest, AReleaseThatWasNotAskedForIsIgnored) {
@@ -96,12 +120,112 @@ TEST_F(GateQueueTest, AReleaseThatWasNotAskedForIsIgnored) {
   EXPECT_EQ(released(), 0u);
 }
 
-TEST_F(GateQueueTest, ClosedAgainTheyStandBehindAllThatWent) {
-  add(7);
-  queue_.open(*page_);
-  EXPECT_TRUE(ipc::gate_is_open(released(), 7));
-  queue_.close(*page_);
-  EXPECT_EQ(released(), 7u);
+TEST_F(GateQueueTest, LaunchesOfAUnitGoWithIt) {
+  for (const uint32_t ticket : {1, 1, 2, 1}) add(ticket);
+  EXPECT_EQ(asked(), 1u);
+  release();
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(asked(), 2u);
+  add(1);
+  release();
+  EXPECT_EQ(told(), 1) << "whatever is read later";
+}
+
+TEST_F(GateQueueTest, CreditLetsAsManyUnitsGoAsItHolds) {
+  for (uint32_t ticket = 1; ticket <= 5; ++ticket) add(ticket);
+  EXPECT_EQ(asked(), 1u);
+  release(250);
+  EXPECT_EQ(released(), 3u);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(asked(), 4u);
+}
+
+TEST_F(GateQueueTest, OpenCreditOpensUntilTheyAreClosed) {
+  for (uint32_t ticket = 1; ticket <= 5; ++ticket) add(ticket);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  EXPECT_TRUE(ipc::gate_is_open(released(), 5));
+  EXPECT_TRUE(running());
+  EXPECT_EQ(told(), 1) << "the others have not begun";
+  end(1);
+  end(2);
+  EXPECT_EQ(next()->fields.kind, wire::Kind::COMPLETION);
+  EXPECT_EQ(told(), 2);
+  queue_.set_open(0, false);
+  EXPECT_FALSE(running());
+  EXPECT_EQ(released(), 4u) << "the newest that may have begun";
+  EXPECT_EQ(asked(), 5u);
+}
+
+TEST_F(GateQueueTest, WhatTheGpuDoesNotTellOfIsTakenToHaveBegunAfterAWhile) {
+  add(1);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  for (const uint32_t ticket : {2, 3, 4}) add(ticket);
+  EXPECT_EQ(told(), 1);
+  now_ += 1'000'000;
+  EXPECT_EQ(told(), 1);
+}
+
+TEST_F(GateQueueTest, ClosedGatesThatNobodyOpenedLetNothingGo) {
+  add(1);
+  queue_.set_open(0, false);
+  EXPECT_EQ(released(), 0u);
+}
+
+TEST_F(GateQueueTest, AGraphThatStandsInsideIsRecalledAndAskedForAgain) {
+  add_graph(1, 20);
+  add(2);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  queue_.set_open(0, false);
+  EXPECT_FALSE(running());
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 1u);
+  EXPECT_EQ(asked(), 0u);
+  release();
+  EXPECT_TRUE(running());
+  EXPECT_EQ(released(), 1u);
+  EXPECT_EQ(asked(), 2u) << "as it may run beside";
+  queue_.set_open(0, false);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 1u);
+}
+
+TEST_F(GateQueueTest, AGraphThatIsOverIsNotRecalled) {
+  for (const bool told_by_gpu : {true, false}) {
+    const uint32_t ticket = told_by_gpu ? 1 : 2;
+    add_graph(ticket, 20);
+    EXPECT_EQ(asked(), ticket);
+    release(core::kCreditOpen);
+    if (told_by_gpu) {
+      end(ticket);
+    } else {
+      ipc::RecordFields completion;
+      completion.stream_seq = ticket;
+      queue_.over(completion);
+    }
+    queue_.set_open(0, false);
+    if (told_by_gpu) {
+      EXPECT_EQ(next()->fields.kind, wire::Kind::COMPLETION);
+    }
+    EXPECT_FALSE(next());
+  }
+}
+
+TEST_F(GateQueueTest, ARecalledGraphThatTurnsOutToBeOverIsNotWaitedFor) {
+  add_graph(1, 20);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  queue_.set_open(0, false);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 1u);
+  end(1);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_FALSE(next());
 }
 
 TEST_F(GateQueueTest, TheQueueIsBounded) {

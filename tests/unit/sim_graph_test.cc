@@ -203,5 +203,28 @@ TEST_F(SimGraph, AContextThatIsNoneIsRefused) {
   });
 }
 
+TEST_F(SimGraph, ItsEdgesAreThoseOfItsCaptureAndThoseThatAreAdded) {
+  in_child([&] {
+    const CUgraph graph = capture({1, 2, 3});
+    CUgraphNode nodes[3], from[4], to[4];
+    size_t count = 3;
+    ASSERT_EQ(cu.cuGraphGetNodes(graph, nodes, &count), CUDA_SUCCESS);
+    const auto edges =
+        symbol<CUresult(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, size_t*)>(
+            "cuGraphGetEdges_v2");
+    const auto add = symbol<CUresult(CUgraph, const CUgraphNode*, const CUgraphNode*, size_t)>(
+        "cuGraphAddDependencies");
+    ASSERT_EQ(edges(graph, nullptr, nullptr, nullptr, &count), CUDA_SUCCESS);
+    EXPECT_EQ(count, 2u);
+    EXPECT_EQ(add(graph, &nodes[0], &nodes[2], 1), CUDA_SUCCESS);
+    EXPECT_EQ(add(graph, &nodes[2], &nodes[1], 1), CUDA_ERROR_INVALID_VALUE);
+    count = std::size(from);
+    ASSERT_EQ(edges(graph, from, to, nullptr, &count), CUDA_SUCCESS);
+    ASSERT_EQ(count, 3u);
+    EXPECT_EQ(std::vector(from, from + 3), (std::vector{nodes[0], nodes[1], nodes[0]}));
+    EXPECT_EQ(std::vector(to, to + 3), (std::vector{nodes[1], nodes[2], nodes[2]}));
+  });
+}
+
 }  // namespace
 }  // namespace heddle::sim

@@ -60,6 +60,7 @@ std::vector<Event> every_kind() {
   attached.attached.slowdown_max = 1.125f;
   attached.attached.window_max_us = core::kWindowLeased;
   attached.attached.fail_closed = true;
+  attached.attached.gates = true;
   attached.attached.priority = 9;
   attached.attached.sm_set = core::SmSet(0x8003);
   attached.attached.groups = {core::GroupCount(3), {8, 255, 12}};
@@ -86,9 +87,21 @@ std::vector<Event> every_kind() {
                      core::LaunchKind::kMemset,
                      core::Admission::kUnmanaged,
                      true,
+                     0,
                      0};
     all.push_back(launch);
+    launch.launch.thread = core::kGateThreads;
+    launch.launch.may_follow = 21;
+    launch.launch.unit_us = 149.5f;
+    all.push_back(launch);
   }
+  Event recalled(EventKind::kRecalled, 1'000'000'000'002, 3);
+  recalled.launch.stream_seq = 7;
+  recalled.launch.thread = 3;
+  recalled.launch.may_follow = 1;
+  recalled.launch.admission = core::Admission::kGated;
+  all.push_back(recalled);
+  all.emplace_back(EventKind::kGatesLeft, 1'000'000'000'003, 3);
   for (const EventKind kind : {EventKind::kWaiting, EventKind::kCompleted, EventKind::kStreamEnd}) {
     Event done(kind, 1'000'000'100'000, 3);
     done.done = {9, 1.5f, core::kEveryStream, core::Evidence::kFailed};
@@ -117,6 +130,7 @@ std::vector<core::Decision> every_decision() {
   window.kind = core::DecisionKind::kWindow;
   window.client = 3;
   window.managed = 0;
+  window.gates_wanted = true;
   window.launch_priority = -3;
   window.window_us = core::kWindowLeased;
   window.epoch = 2;

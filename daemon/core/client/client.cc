@@ -34,12 +34,22 @@ void OnDevice::follow(const Work& work) {
   longest_hold_us = std::max(longest_hold_us, work.hold_us);
 }
 
+double OnDevice::take_recalled(uint16_t stream, uint64_t seq) {
+  const auto of_stream = [=](const Recalled& r) { return r.stream == stream; };
+  const auto found = std::find_if(recalled.begin(), recalled.end(), of_stream);
+  if (found == recalled.end()) return 0;
+  const double ran_us = found->seq == seq ? found->ran_us : 0;
+  recalled.erase(found);
+  return ran_us;
+}
+
 void Run::launched(uint32_t kernel, TimeNs at, double us) {
   if (!going) {
     start = at;
     first = kernel;
     launches = told = 0;
     predicted_us = 0;
+    stopped = false;
   }
   last = at;
   predicted_us += us;
@@ -93,10 +103,11 @@ double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
 void Client::predict(Work& launch) const {
   launch.predicted_us = launch.hold_us = predict_us(launch.kernel);
   launch.before = rhythm.context;
-  const Kernel* k = kernel(launch.kernel);
-  if (k == nullptr) return;
-  launch.hold_us /= k->waves;
-  launch.predicted_us *= stretch(*k, launch.predicted_us, launch.sm_set);
+  if (const Kernel* k = kernel(launch.kernel)) {
+    launch.hold_us /= k->waves;
+    launch.predicted_us *= stretch(*k, launch.predicted_us, launch.sm_set);
+  }
+  launch.stop_us = launch.predicted_us;
 }
 
 int8_t Client::launch_priority(const Config& config) const {

@@ -20,6 +20,7 @@ namespace heddle::core {
 struct Rule {
   int priority = kPriorityLowest;
   bool fail_closed = false;
+  bool gates = false;  // AttachedBody's
   uint32_t window_max_us = kWindowLeased;
   double share = 1, slo_ms = 0;
 };

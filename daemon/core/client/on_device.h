@@ -31,6 +31,13 @@ struct UntimedLaunch {
   double predicted_us = 0;
 };
 
+// A graph that stands at a gate inside: how much of it is done.
+struct Recalled {
+  uint16_t stream = 0;
+  uint64_t seq = 0;
+  double ran_us = 0;
+};
+
 struct OnDevice {
   Outstanding outstanding;
   Undated undated;
@@ -53,6 +60,8 @@ struct OnDevice {
   // who may be those that this client would hold up.
   bool awaits_others = false;
   double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
+  std::vector<Recalled> recalled;              // one of a stream at most
+  bool at_gate = false;                        // what comes next stands at a closed gate
 
   bool unobserved() const { return unseen_until == kNever; }
   // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
@@ -60,6 +69,7 @@ struct OnDevice {
   TimeNs busy_deadline(bool leased) const {
     if (unobserved()) return kNever;
     if (awaits_others) return busy_until;
+    if (at_gate && outstanding.empty()) return unseen_until;
     if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
     if (outstanding.empty()) return unseen_until;
     return std::max(unseen_until, leased ? busy_until : busy_until + kEvidencePatienceNs);
@@ -70,6 +80,8 @@ struct OnDevice {
   double remaining_us(TimeNs now, bool leased) const;
   // A launch goes to the device, predicted to run behind all that is there.
   void follow(const Work& work);
+  // How much is done of launch `seq` of the stream, which goes, or goes on.
+  double take_recalled(uint16_t stream, uint64_t seq);
 };
 
 }  // namespace heddle::core

@@ -7,9 +7,16 @@ namespace heddle::core {
 double Outstanding::longest_hold_us() const {
   double longest = 0;
   for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    if (nodes_[n].work.sm_set.empty()) longest = std::max(longest, nodes_[n].work.hold_us);
+    const Work& work = nodes_[n].work;
+    if (work.sm_set.empty()) longest = std::max(longest, std::min(work.hold_us, work.stop_us));
   }
   return longest;
+}
+
+double Outstanding::until_stopped_us() const {
+  double sum_us = 0;
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) sum_us += nodes_[n].work.stop_us;
+  return sum_us;
 }
 
 bool Outstanding::add(const Work& work, Work& dropped) {
@@ -105,7 +112,7 @@ void Outstanding::stayed(uint16_t stream, uint64_t seq) {
 }
 
 bool Outstanding::take_oldest(TimeNs until, Work& out) {
-  if (head_ == kNone || nodes_[head_].work.posted_at > until) return false;
+  if (head_ == kNone || !covers(until, nodes_[head_].work)) return false;
   out = remove(head_);
   return true;
 }

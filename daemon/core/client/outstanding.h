@@ -18,12 +18,17 @@ struct Work {
   double predicted_us = 0;
   double waited_us = 0;
   double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
+  double stop_us = 0;  // of predicted_us: until it can be stopped at a gate inside, or all
+  double ran_us = 0;   // before that, until it was stopped
   Context before;      // what its client had launched
   SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
+  bool gated = false;  // stood at a gate: it was called before `posted_at`
+
+  bool resumed() const { return ran_us > 0; }  // how long it takes tells nothing
 };
 
 // Work of one client in posting order, completed per stream. Bounded: the oldest work is taken for
@@ -47,6 +52,7 @@ class Outstanding {
   SmSet sm_set() const { return sm_set_; }
   const GroupLoad& load() const { return load_; }
   double longest_hold_us() const;  // of those on all SMs
+  double until_stopped_us() const;
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
@@ -56,8 +62,11 @@ class Outstanding {
   bool drop(uint16_t stream, uint64_t seq, Work& out);
   // Launch `seq` of `stream`, if it is there, is on all SMs after all.
   void stayed(uint16_t stream, uint64_t seq);
-  // Removes the oldest of all that was posted at or before `until`.
+  // Removes the oldest of all that was posted at or before `until`, or stood at a gate then.
   bool take_oldest(TimeNs until, Work& out);
+  bool any_covered(TimeNs until) const {
+    return head_ != kNone && covers(until, nodes_[head_].work);
+  }
 
  private:
   static constexpr uint32_t kNone = 0xffffffff;
@@ -70,6 +79,9 @@ class Outstanding {
     uint32_t head = kNone, tail = kNone;
     bool used = false;
   };
+  static bool covers(TimeNs until, const Work& work) {
+    return work.gated || work.posted_at <= until;
+  }
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
   // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
   uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;

@@ -29,6 +29,7 @@ struct Rhythm {
 // leaves nothing of it on the device (runs.h).
 struct Run {
   bool going = false;          // launched since a synchronizing call last returned
+  bool stopped = false;        // work of it was, at a gate: how long it takes tells nothing
   TimeNs start = 0, last = 0;  // the first such launch, the last,
   uint32_t first = kUnknownKernel, launches = 0;  // the first's kernel, and how many
   uint32_t told = 0;                              // of those, each with a record of its own,

@@ -1,7 +1,9 @@
-// How a client may launch: its window, the epoch of it, and the credit of its threads.
+// How a client may launch: its window, the epoch of it, and the credit of its threads and its
+// gates.
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/policy.h"
@@ -51,6 +53,25 @@ struct WindowChoice {
   }
 };
 
+// What a client was granted at its gates, beside the unit that asked.
+struct GateCredit {
+  uint32_t ask_seq = 0;  // of the unit that was granted last
+  double left_us = 0;    // so much may follow it; kUnlimitedUs: the gate stands open
+  double used_us = 0;    // what went by that since a unit asked
+  // A graph with gates inside was let go. It is stopped for somebody more important, but not
+  // before.
+  bool graph = false;
+  TimeNs graph_from = 0;
+
+  bool open() const { return left_us == kUnlimitedUs; }
+  // A launch of unit `seq` goes.
+  void use(uint32_t seq, double us) {
+    if (seq == ask_seq) return;
+    used_us += us;
+    left_us = std::max(0.0, left_us - us);
+  }
+};
+
 struct Standing {
   // What the policy chose: forget_policy.
   WindowChoice choice;
@@ -61,9 +82,14 @@ struct Standing {
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;
-  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
+  bool gates_wanted = false;  // the same
+  double credit_us = 0;       // granted beyond single launches, of all threads, and not used yet
   std::vector<Granted> by_thread;
+  GateCredit gate;
 
+  bool has_credit() const { return credit_us > 0 || gate.left_us > 0 || gate.graph; }
+  // What may follow without an ask, as far as that is bounded.
+  double following_us() const { return credit_us + (gate.open() ? 0 : gate.left_us); }
   bool leased() const { return window_us == kWindowLeased; }
   void forget_policy() {
     choice = {};
@@ -72,7 +98,8 @@ struct Standing {
   }
   // With a new epoch, credit that was given under the one before ends.
   void begin_epoch() {
-    credit_us = 0;
+    credit_us = gate.left_us = 0;
+    gate.graph = false;
     ++epoch;
   }
   Granted& grant(uint16_t thread, const Granted& granted) {
@@ -83,6 +110,11 @@ struct Standing {
   const Granted* use_credit(uint16_t thread, double predicted_us);
   // The thread asks, and so forgets what it has left. Says how much it used.
   double end_credit(uint16_t thread);
+  // The same of a unit that asks at a gate.
+  double end_gate_credit() {
+    gate.left_us = 0;
+    return std::exchange(gate.used_us, 0);
+  }
 };
 
 }  // namespace heddle::core

@@ -1,0 +1,72 @@
+#include "shim/gate/unit.h"
+
+#include "ipc/socket.h"
+
+namespace heddle::shim {
+namespace {
+
+// Memory that is freed in stream order behind a gate cannot be used again. And when all gates open,
+// the GPU has work until a thread has woken up.
+constexpr uint32_t kAheadUs = 5'000;
+// The driver's queue of a stream ends at 1 020 entries. There it makes the thread wait, and other
+// threads' allocations with it. A gate takes two, and the program's events and copies some.
+constexpr uint32_t kLaunchesAhead = 400;
+constexpr uint32_t kUnitsAhead = 200;
+static_assert(kUnitsAhead < ipc::kGateUnits, "each has its word");
+constexpr int64_t kNapNs = 200'000;
+
+// A sum in one word: launches, and their predicted time in 16ths of a microsecond. Both go round,
+// and a carry from one to the other is one launch more.
+constexpr uint32_t kTicksOfUs = 16;
+constexpr uint64_t sum_of(float us) {
+  return uint64_t{1} << 32 | static_cast<uint32_t>(us * kTicksOfUs);
+}
+
+const std::atomic<uint32_t>& released(const GateBook& book, int device) {
+  return book.page.load(std::memory_order_relaxed)->released[device];
+}
+
+}  // namespace
+
+bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, float us,
+             int64_t now_ns) {
+  if (unit.stream != &stream || newest_gate(book, stream) != unit.ticket ||
+      book.posted[stream.device].load(std::memory_order_relaxed) != unit.ticket ||
+      unit.us + us > kUnitUs) {
+    return false;
+  }
+  return now_ns - unit.begun_ns < kUnitNs || !is_released(book, stream.device, unit.ticket);
+}
+
+void add_to_unit(GateBook& book, int device, Unit& unit, float us) {
+  unit.us += us;
+  book.sums[device].all.fetch_add(sum_of(us), std::memory_order_relaxed);
+}
+
+bool is_released(const GateBook& book, int device, uint32_t ticket) {
+  return ipc::gate_lets(released(book, device).load(std::memory_order_relaxed), ticket);
+}
+
+bool wants_gates(const GateBook& book, int device) {
+  const ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
+  return page->wanted[device].load(std::memory_order_relaxed) != 0;
+}
+
+bool is_far_ahead(const GateBook& book, int device) {
+  const uint32_t let = released(book, device).load(std::memory_order_relaxed);
+  const uint32_t posted = book.posted[device].load(std::memory_order_relaxed);
+  if (ipc::gate_lets(let, posted)) return false;
+  if (posted - let >= kUnitsAhead) return true;
+  const Sums& sums = book.sums[device];
+  const uint64_t ahead = sums.all.load(std::memory_order_relaxed) -
+                         sums.before[(let + 1) % ipc::kGateUnits].load(std::memory_order_relaxed);
+  return ahead >> 32 >= kLaunchesAhead || static_cast<uint32_t>(ahead) >= kAheadUs * kTicksOfUs;
+}
+
+// The daemon wakes nobody: a thread that is so far ahead has time.
+void nap_at_gate(const GateBook& book, int device) {
+  const std::atomic<uint32_t>& word = released(book, device);
+  ipc::futex_wait(&word, word.load(), kNapNs);
+}
+
+}  // namespace heddle::shim

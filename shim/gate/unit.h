@@ -1,0 +1,33 @@
+// Units: which launches share a gate, and how far ahead of the daemon a thread may be.
+//
+// A unit is what one thread launches into one stream, while nobody else takes a ticket of the
+// device. Any thread; a race of two costs a gate or a prediction, and no order.
+#pragma once
+
+#include "shim/gate/page.h"
+
+namespace heddle::shim {
+
+// What stands behind one gate, at most: the daemon's smallest step. A gate costs 2.5 µs.
+inline constexpr float kUnitUs = 150;
+// A unit whose gate is open takes no launch any more after this time: it is about to be over, and
+// what comes behind it could not be stopped.
+inline constexpr int64_t kUnitNs = 200'000;
+
+// True if the launch, predicted to take `us`, goes behind the gate of this thread's unit.
+bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, float us,
+             int64_t now_ns);
+// It does so.
+void add_to_unit(GateBook& book, int device, Unit& unit, float us);
+
+// The daemon let that ticket go.
+bool is_released(const GateBook& book, int device, uint32_t ticket);
+// The daemon has launches under a finite window stand at gates.
+bool wants_gates(const GateBook& book, int device);
+
+// True if so much is posted and not let go that the next launch must wait.
+bool is_far_ahead(const GateBook& book, int device);
+// Sleeps until some are let go, or for a short time.
+void nap_at_gate(const GateBook& book, int device);
+
+}  // namespace heddle::shim
