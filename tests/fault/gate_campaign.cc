@@ -341,6 +341,8 @@ int run(const Options& options) {
   for (uint64_t i = 0; i < options.threads; ++i) {
     workers.push_back(
         std::make_unique<Worker>(options.seed * kThreadsMost + i, Habits(options.seed)));
+  }
+  for (uint64_t i = 0; i < options.threads; ++i) {
     threads.emplace_back([&, i] {
       place = &places[i];
       DO(cu.cuCtxSetCurrent(primary));
