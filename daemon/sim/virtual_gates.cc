@@ -106,6 +106,8 @@ void VirtualMachine::tend_gates(size_t client) {
   }
   if (!c.gates.must_ask()) return;
   AtGate& oldest = waiting.front();
+  // Closed between its grant and its way to the GPU.
+  if (oldest.asked) feed(gate_event(EventKind::kRecalled, oldest));
   oldest.asked = true;
   c.gates.asks(oldest.unit);
   c.gate_asked_at = now_;
