@@ -28,9 +28,9 @@ class Pages {
   // The next of it, zeros; those of the largest alignment first.
   template <class T>
   std::span<T> take(size_t count) {
-    T* const first = reinterpret_cast<T*>(memory_ + used_);
-    used_ += count * sizeof(T);
-    return {first, count};
+    const std::span<T> taken{reinterpret_cast<T*>(memory_ + used_), count};
+    used_ += taken.size_bytes();
+    return taken;
   }
 
  private:

@@ -1,10 +1,9 @@
 #include "shim/sm/twin_table.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include "shim/driver/driver.h"
+#include "shim/sm/pages.h"
 
 namespace heddle::shim {
 namespace {
@@ -73,11 +72,10 @@ CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode, void*), voi
   size_t count = 0;
   CUresult result = HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count);
   if (result != CUDA_SUCCESS || count == 0) return result;
-  const size_t bytes = count * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto nodes = static_cast<CUgraphNode*>(memory);
-  result = HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &count);
+  Pages pages(count * sizeof(CUgraphNode));  // NOLINT(bugprone-sizeof-expression)
+  if (!pages) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto nodes = pages.take<CUgraphNode>(count);
+  result = HEDDLE_REAL(cuGraphGetNodes)(graph, nodes.data(), &count);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; ++i) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     result = HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type);
@@ -92,7 +90,6 @@ CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode, void*), voi
       if (result == CUDA_SUCCESS) result = visit_kernels(child, visit, data, depth + 1);
     }
   }
-  munmap(memory, bytes);
   return result;
 }
 
