@@ -14,7 +14,7 @@ import setting
 import stage
 
 QUEUED = 300
-SOON_S = 5  # for what does not wait for anybody
+SOON_S = 20  # for what waits for nobody, on a busy machine; starvation comes much later
 HELD_S = 0.3  # so long nothing moves while the gates are closed
 STARVATION = "starvation_ms = 60000"  # beyond all that is waited for here
 
@@ -133,7 +133,7 @@ def killed(scene):
 
 def stopped(scene):
     scene.where.daemon.send_signal(signal.SIGSTOP)
-    scene.opened(2)
+    scene.opened()
     time.sleep(2)
     scene.where.daemon.send_signal(signal.SIGCONT)
     scene.where.switch_policy("priority")
