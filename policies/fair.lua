@@ -8,6 +8,8 @@
 -- Time-sliced, one client is on the GPU at a time, and for a turn: each change costs switch_us.
 queue.create("waiting")
 
+local above = import "lib/above"
+
 local max, min, floor = math.max, math.min, math.floor
 local mps = false
 -- By client: what to add to its GPU time over its share, to have its account. By priority: the
@@ -119,7 +121,7 @@ return policy {
         return IDLE, "ahead of its share"
       end
       served[q], last_us = max(served[q], account(own)), k.predicted_us
-      return RUN, k
+      return RUN, k, nil, nil, above.follows(k, nil, p.depth_us - inflight_us - last_us)
     end,
   },
 }

@@ -132,6 +132,9 @@ class Client {
   // A record of a launch at a gate; and what the core is to be told of those, if anything.
   void hold_at_gate(const Claim& claim);
   std::optional<Claim> next_at_gate(core::TimeNs now);
+  void look_at_gates() {
+    if (identity_.gates) gate_queue_->look();
+  }
   bool left_gates();  // since the last call: they stand open for good
   bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
   core::TimeNs gates_due() const {

@@ -48,9 +48,13 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
 std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
   all_open |= given_up_;
   for (size_t i = 0; i < devices_.size(); ++i) {
-    if (devices_[i].waiting.empty() && devices_[i].under_way.empty()) continue;
-    look(i);
-    if (auto claim = next_over(i, now)) return claim;
+    Device& d = devices_[i];
+    if (!d.ended.empty()) {
+      Claim claim = d.ended.front();
+      d.ended.pop_front();
+      claim.at = now;
+      return claim;
+    }
     if (auto claim = next(i, now, all_open)) return claim;
   }
   return std::nullopt;
@@ -106,21 +110,6 @@ Claim GateQueue::recall(size_t i, core::TimeNs now) {
   return claim;
 }
 
-// The GPU says so of a unit, and so of all before it in its stream.
-std::optional<Claim> GateQueue::next_over(size_t i, core::TimeNs now) {
-  Device& d = devices_[i];
-  const auto last = std::find_if(d.under_way.rbegin(), d.under_way.rend(),
-                                 [&](const Claim& claim) { return over(i, ticket_of(claim)); });
-  if (last == d.under_way.rend()) return std::nullopt;
-  Claim claim = *last;
-  over(claim.fields);
-  claim.at = now;
-  claim.fields.kind = wire::Kind::COMPLETION;
-  claim.fields.evidence = wire::Evidence::MARKER;
-  claim.fields.duration_us = 0;
-  return claim;
-}
-
 Claim GateQueue::pop(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
   Claim claim = d.waiting.front();
@@ -140,12 +129,27 @@ bool GateQueue::over(size_t device, uint32_t ticket) const {
   return page_.done[device][ticket % ipc::kGateUnits].load(std::memory_order_relaxed) == ticket;
 }
 
-// What the GPU said since the last look.
+void GateQueue::look() {
+  for (size_t i = 0; i < devices_.size(); ++i) look(i);
+}
+
+// What is over in a stream has all before it there over.
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
+  if (d.waiting.empty() && d.under_way.empty()) return;
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
   for (; gate_lets(d.newest, ticket); ++ticket) {
     if (over(i, ticket)) d.done = ticket;
+  }
+  for (size_t k = d.under_way.size(); k-- > 0;) {
+    Claim claim = d.under_way[k];
+    if (!over(i, ticket_of(claim))) continue;
+    over(claim.fields);
+    k = d.under_way.size();
+    claim.fields.kind = wire::Kind::COMPLETION;
+    claim.fields.evidence = wire::Evidence::MARKER;
+    claim.fields.duration_us = 0;
+    d.ended.push_back(claim);
   }
 }
 

@@ -30,6 +30,8 @@ class GateQueue {
   // A checked record of a launch at a gate, predicted to take so long. False: there are too many.
   bool add(const Claim& claim, float predicted_us);
 
+  // Reads what the GPU said since.
+  void look();
   // What the core is to be told next; none: it knows all that it can. `all_open`: the launches go
   // without its word.
   std::optional<Claim> next(core::TimeNs now, bool all_open);
@@ -60,6 +62,7 @@ class GateQueue {
   struct Device {
     std::deque<Claim> waiting;    // by ticket, recalled ones before; the first may be `asked`
     std::deque<Claim> under_way;  // told, and maybe not over; the oldest first
+    std::deque<Claim> ended;      // as the GPU said, and not told
     bool asked = false, open = false, closing = false;
     size_t recalled = 0;    // of `waiting`, that are to be asked for whatever was let go
     uint32_t newest = 0;    // ticket
@@ -74,7 +77,6 @@ class GateQueue {
   bool may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const;
   std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);
   Claim recall(size_t device, core::TimeNs now);
-  std::optional<Claim> next_over(size_t device, core::TimeNs now);
   Claim pop(size_t device, core::TimeNs now);
 
   ipc::GatePage& page_;

@@ -106,6 +106,7 @@ void Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
     for (Client* client : clients) {
       if (client->left_gates()) [[unlikely]]
         tell_gates_left(*client, now);
+      client->look_at_gates();
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);
         any = true;

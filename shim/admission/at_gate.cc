@@ -25,7 +25,7 @@ bool Turn::may_stand_at_gate(const Launch& launch) const {
   const GateBook& gates = *in_.session().gates;
   if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
       (window_us_ != ipc::kWindowGate && !wants_gates(gates, stream_->device)) ||
-      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.changes()) ||
+      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.raised) ||
       kernel_.index >= ipc::kKernels || fails_closed() ||
       !stream_->markable.load(std::memory_order_relaxed) ||
       stream_->detoured.load(std::memory_order_relaxed) ||

@@ -1,6 +1,6 @@
 // What is recorded, and never held back: several launches in one call, signals, copies.
 #include "shim/admission/gate.h"
-#include "shim/gate/opener.h"
+#include "shim/gate/unit.h"
 
 namespace heddle::shim {
 
@@ -27,6 +27,7 @@ Activity::Activity(StreamRef ref, wire::Kind kind) {
   fields.kind = kind;
   fields.device = static_cast<uint8_t>(stream.device);
   in.post(fields);
+  add_beside_units(in.session().gates, stream.device);
   if (stream.detoured.load(std::memory_order_relaxed)) turn_.emplace(stream.turn);
 }
 

@@ -5,6 +5,7 @@
 #include "shim/admission/rows.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/completion.h"
+#include "shim/gate/unit.h"
 
 namespace heddle::shim {
 namespace {
@@ -163,6 +164,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
+    if (slot != nullptr && has_device(*slot)) add_beside_units(in.session().gates, slot->device);
   }
   const CUresult result = real();
   if (result == CUDA_SUCCESS && slot != nullptr) {

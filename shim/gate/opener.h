@@ -19,7 +19,8 @@ namespace heddle::shim {
 // Sessions of a process that may have gates; launches of later ones ask.
 inline constexpr size_t kGatePages = 64;
 
-// All launches at gates of a device so far, and those before each of its newest units (unit.h).
+// All that takes a place in the queues of a device so far, and that before each of its newest units
+// (unit.h).
 struct Sums {
   std::atomic<uint64_t> all{0};
   std::atomic<uint64_t> before[ipc::kGateUnits]{};  // by ticket % kGateUnits
@@ -40,10 +41,9 @@ extern constinit GateBook gate_books[kGatePages];
 // A session had gates.
 inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
-// Before the first page. False: the process has no gates.
+// Both are called by the helper thread. Before a page is kept; false: the process has no gates.
 bool start_opener();
-
-// Called by the helper thread. Keeps the page that came with a session; nullptr if none came, or
+// Keeps the page that came with a session; nullptr if none came, or
 // there are too many.
 GateBook* keep_gates(int descriptor, int64_t now_ns);
 

@@ -9,14 +9,14 @@ namespace {
 // the GPU has work until a thread has woken up.
 constexpr uint32_t kAheadUs = 5'000;
 // The driver's queue of a stream ends at 1 020 entries. There it makes the thread wait, and other
-// threads' allocations with it. A gate takes two, and the program's events and copies some.
-constexpr uint32_t kLaunchesAhead = 400;
+// threads' allocations with it. A launch, copy or event takes one, and a gate two.
+constexpr uint32_t kEntriesAhead = 400;
 constexpr uint32_t kUnitsAhead = 200;
 static_assert(kUnitsAhead < ipc::kGateUnits, "each has its word");
 constexpr int64_t kNapNs = 200'000;
 
-// A sum in one word: launches, and their predicted time in 16ths of a microsecond. Both go round,
-// and a carry from one to the other is one launch more.
+// A sum in one word: entries, and their predicted time in 16ths of a microsecond. Both go round,
+// and a carry from one to the other is one entry more.
 constexpr uint32_t kTicksOfUs = 16;
 constexpr uint64_t sum_of(float us) {
   return uint64_t{1} << 32 | static_cast<uint32_t>(us * kTicksOfUs);
@@ -43,6 +43,10 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us) {
   book.sums[device].all.fetch_add(sum_of(us), std::memory_order_relaxed);
 }
 
+void add_beside_units(GateBook* book, int device) {
+  if (book != nullptr) book->sums[device].all.fetch_add(sum_of(0), std::memory_order_relaxed);
+}
+
 bool is_released(const GateBook& book, int device, uint32_t ticket) {
   return ipc::gate_lets(released(book, device).load(std::memory_order_relaxed), ticket);
 }
@@ -60,7 +64,7 @@ bool is_far_ahead(const GateBook& book, int device) {
   const Sums& sums = book.sums[device];
   const uint64_t ahead = sums.all.load(std::memory_order_relaxed) -
                          sums.before[(let + 1) % ipc::kGateUnits].load(std::memory_order_relaxed);
-  return ahead >> 32 >= kLaunchesAhead || static_cast<uint32_t>(ahead) >= kAheadUs * kTicksOfUs;
+  return ahead >> 32 >= kEntriesAhead || static_cast<uint32_t>(ahead) >= kAheadUs * kTicksOfUs;
 }
 
 // The daemon wakes nobody: a thread that is so far ahead has time.

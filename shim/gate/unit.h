@@ -20,6 +20,9 @@ bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, f
 // It does so.
 void add_to_unit(GateBook& book, int device, Unit& unit, float us);
 
+// Something else that takes a place in the driver's queue: a copy, an event. nullptr: no gates.
+void add_beside_units(GateBook* book, int device);
+
 // The daemon let that ticket go.
 bool is_released(const GateBook& book, int device, uint32_t ticket);
 // The daemon has launches under a finite window stand at gates.

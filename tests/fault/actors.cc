@@ -25,6 +25,7 @@ void be_daemon(const Stage& stage, const Plan& plan, const DaemonPlan& self) {
   if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) config.core.measure_runs = 2;
   config.core.measure_us = 0;
   config.gpu_mode = plan.mps ? server::GpuMode::kMps : server::GpuMode::kTimeslice;
+  config.gates = plan.gates;
   config.policy.name = plan.policy;
   config.policy.directory = stage.at("policies");
   config.policy.watch = false;

@@ -48,6 +48,7 @@ constexpr Point kShimPoints[] = {
     {"detour: back, not awaited", 15, Scene::kParts},
     {"lane: made, not known", 2, Scene::kParts},
     {"lane: forgotten, not left", 1, Scene::kParts},
+    {"gate: leaving, not open", 1, Scene::kGates},
 };
 
 constexpr Point kDaemonPoints[] = {
@@ -68,6 +69,7 @@ constexpr Point kDaemonPoints[] = {
     {"daemon: row told, not counted", 20, Scene::kRows},
     {"daemon: unobserved, not told", 1, Scene::kAlone},
     {"daemon: observed again, not heard of", 1, Scene::kAlone},
+    {"gate: stored, leaving not read", 40, Scene::kGates},
 };
 
 int up_to(Random& random, int most) {
@@ -82,7 +84,9 @@ std::string fault_text(Random& random, const Point& point, const std::string& ac
 
 void add_fault(Random& random, const Point& point, ClientPlan& client) {
   const char* actions[] = {"kill", "kill", "end", "end", "stop", "delay", "fork"};
-  const std::string action = actions[random() % std::size(actions)];
+  std::string action = actions[random() % std::size(actions)];
+  // Nobody ends the thread that opens gates: it is the shim's own.
+  if (point.scene == Scene::kGates && action == "end") action = "delay";
   const int ms = 1 + up_to(random, 8);
   if (action == "stop") client.slack_ms += kClientStopMs;
   if (action == "delay" || action == "fork") client.slack_ms += ms;
@@ -151,6 +155,15 @@ void stage_orphan(Random& random, Plan& plan) {
   plan.clients[0].faults.clear();
   plan.clients[0].slack_ms = 0;
   plan.clients[0].kill_at_ms = -1;
+}
+
+// So does a client whose launches stand at gates.
+void stage_gates(Random& random, Plan& plan) {
+  stage_orphan(random, plan);
+  plan.gates = true;
+  plan.policy = "gates";
+  plan.starvation_ms = 20 + up_to(random, 60);
+  plan.hostile = Hostile::kNobody;
 }
 
 // The daemon stops in the middle of an ask, for longer than any may wait.
@@ -227,6 +240,8 @@ Plan draw_plan(uint64_t campaign, uint64_t round) {
   if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) stage_rows(random, plan);
   if (plan.scene == Scene::kOrphan) stage_orphan(random, plan);
   if (plan.scene == Scene::kParts) stage_parts(random, plan);
+  if (plan.scene == Scene::kGates) stage_gates(random, plan);
+  if (plan.scene == Scene::kMixed) plan.gates = one_in(random, 3);
   if (plan.scene == Scene::kUnserved) stage_unserved(random, plan);
   add_theme(random, turn, plan);
   plan.daemons.emplace_back();
@@ -236,8 +251,9 @@ Plan draw_plan(uint64_t campaign, uint64_t round) {
 std::string describe(const Plan& plan) {
   std::ostringstream out;
   out << "scene " << static_cast<int>(plan.scene) << ", policy " << plan.policy
-      << (plan.mps ? " under MPS" : "") << ", starvation " << plan.starvation_ms << " ms, hostile "
-      << static_cast<int>(plan.hostile) << (plan.daemon_first ? "" : ", clients first");
+      << (plan.mps ? " under MPS" : "") << (plan.gates ? ", with gates" : "") << ", starvation "
+      << plan.starvation_ms << " ms, hostile " << static_cast<int>(plan.hostile)
+      << (plan.daemon_first ? "" : ", clients first");
   for (const DaemonPlan& daemon : plan.daemons) {
     out << "\n  daemon: " << daemon.faults << " killed at " << daemon.kill_at_ms << " ms";
   }

@@ -44,13 +44,15 @@ enum class Scene : uint8_t {
   kParts,     // on some of the SMs
   kOrphan,    // one that outlives its daemon
   kUnserved,  // asks that nobody answers in time
+  kGates,     // launches that stand at gates on the GPU, one that outlives its daemon among them
 };
 
 struct Plan {
   uint64_t seed = 0;
   Scene scene = Scene::kMixed;
   std::string policy;
-  bool mps = false;  // what the daemon takes the GPU for
+  bool mps = false;    // what the daemon takes the GPU for
+  bool gates = false;  // launches may stand at gates
   int starvation_ms = 50;
   std::vector<DaemonPlan> daemons;  // one after the other; the last has no faults
   int restart_ms = 5;               // from a daemon's death to the next

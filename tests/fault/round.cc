@@ -63,6 +63,23 @@ return policy { name = "fences", api = 1, version = "1.0.0",
     end } }
 )";
 
+// Nobody has a window, and a launch goes two times of three.
+const char* const kGated = R"(
+queue.create("all")
+local asked = 0
+return policy { name = "gates", api = 1, version = "1.0.0",
+  hooks = {
+    client_init = function(c) return GATE end,
+    client_active = function(c) return GATE end,
+    enqueue = function(k) return queue.insert("all", k, k.priority) end,
+    dispatch = function(g)
+      asked = asked + 1
+      local k = queue.peek("all")
+      if k and asked % 3 ~= 0 then return RUN, k end
+      return IDLE
+    end } }
+)";
+
 bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
 // Nobody outlives a campaign that is stopped.
@@ -100,6 +117,7 @@ Stage::Stage() {
   std::ofstream(at("policies/coin.lua")) << kCoin;
   std::ofstream(at("policies/hold.lua")) << kHold;
   std::ofstream(at("policies/fences.lua")) << kFences;
+  std::ofstream(at("policies/gates.lua")) << kGated;
   std::ofstream(at("gpu"));
   const int fd = memfd_create("heddle-board", 0);
   if (ftruncate(fd, sizeof(Board)) != 0 || dup2(fd, kBoardFd) != kBoardFd) abort();
@@ -167,6 +185,7 @@ void Round::start_client(size_t index) {
   setenv("HEDDLE_FAULTS", self.faults.c_str(), 1);
   setenv("HEDDLE_PRIORITY", std::to_string(self.priority).c_str(), 1);
   if (!self.sms.empty()) setenv("HEDDLE_SMS", self.sms.c_str(), 1);
+  if (plan_.gates) setenv("HEDDLE_GATES", "1", 1);
   setenv("HEDDLE_LOG", "stderr", 1);
   setenv("LD_PRELOAD", HEDDLE_SHIM, 1);
   execl(HEDDLE_FAULT_CLIENT, "fault_client", arguments[0].c_str(), arguments[1].c_str(),

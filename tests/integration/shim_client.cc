@@ -43,9 +43,6 @@ std::atomic<int>& control(const char* name) {
 // The name of a kernel is its handle, so it must stay.
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
-const CUfunction first = kernel("first_kernel");
-const CUfunction second = kernel("second_kernel");
-
 int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) {
   const auto call =
       reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
@@ -125,37 +122,19 @@ int call(const char* name) {
   return symbol<Words>(name)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 }
 
-// One launch each, all alive at once until the last is done.
-int launch_in_threads(CUfunction f, long number) {
+// One launch each, all alive at once until the last is done, which launches `last`.
+int launch_in_threads(CUfunction f, long number, CUfunction last) {
   std::atomic<long> done{0};
-  auto body = [&] {
-    launch(f, nullptr, false);
+  auto body = [&](bool is_last) {
+    while (is_last && done + 1 < number) std::this_thread::yield();
+    launch(is_last ? last : f, nullptr, false);
     ++done;
     while (done < number) std::this_thread::yield();
   };
   std::vector<std::thread> threads;
-  for (long i = 0; i < number; ++i) threads.emplace_back(body);
+  for (long i = 0; i < number; ++i) threads.emplace_back(body, i + 1 == number);
   for (std::thread& thread : threads) thread.join();
   return static_cast<int>(done);
-}
-
-// A launch by one more thread, beside so many that launched and are still there.
-int launch_in_crowd(CUfunction f, long number) {
-  std::atomic<long> there{0};
-  std::atomic<bool> over{false};
-  std::vector<std::thread> threads;
-  for (long i = 0; i < number; ++i) {
-    threads.emplace_back([&] {
-      launch(first, nullptr, false);
-      for (++there; !over;) std::this_thread::yield();
-    });
-  }
-  while (there < number) std::this_thread::yield();
-  int result = 0;
-  std::thread([&] { result = launch(f, nullptr, false); }).join();
-  over = true;
-  for (std::thread& thread : threads) thread.join();
-  return result;
 }
 
 // One launch each, one thread after the other.
@@ -254,6 +233,9 @@ int launch_cancelled(CUstream stream) {
 }
 
 CUstream stream_of(long number) { return reinterpret_cast<CUstream>(number); }
+
+const CUfunction first = kernel("first_kernel");
+const CUfunction second = kernel("second_kernel");
 
 struct Command {
   const char* word;
@@ -367,9 +349,9 @@ const Command kCommands[] = {
          return control("fake_green_contexts").load();
        });
      }},
-    {"threads", [](long n) { return launch_in_threads(first, n); }},
-    {"nccl_in_crowd",
-     [](long n) { return launch_in_crowd(kernel("_Z21ncclDevKernel_AllGather"), n); }},
+    {"threads", [](long n) { return launch_in_threads(first, n, first); }},
+    {"threads_nccl",
+     [](long n) { return launch_in_threads(first, n, kernel("_Z21ncclDevKernel_AllGather")); }},
     {"in_turn", [](long n) { return launch_in_turn(first, n); }},
     {"shapes", [](long n) { return launch_shapes(first, n); }},
     {"streams", [](long n) { return launch_streams(first, n); }},

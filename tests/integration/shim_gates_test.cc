@@ -25,9 +25,8 @@ class ShimGates : public Shim {
     daemon_.records();
   }
   std::vector<std::string> gated() {
-    std::vector<std::string> all = environment();
-    all.push_back("HEDDLE_GATES=1");
-    return all;
+    daemon_.has_gates = true;
+    return environment();
   }
 
   void expect_asks(const std::string& command) {
@@ -284,6 +283,20 @@ TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   EXPECT_EQ(app_.receive(), "0");
 }
 
+TEST_F(ShimGates, CopiesAndEventsCountAsAhead) {
+  predict(1);
+  EXPECT_EQ(app_("launch 64"), "0");
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(app_("memset 64"), "0");
+    ASSERT_EQ(app_("record 64"), "0");
+  }
+  app_.send("launch 64");
+  poll(nullptr, 0, 20);
+  EXPECT_FALSE(app_.answered());
+  daemon_.gates->released[0] = 1;
+  EXPECT_EQ(app_.receive(), "0");
+}
+
 TEST_F(ShimGates, AThreadIsNotFarAheadWhileTheGatesStandOpen) {
   daemon_.gates->released[0] = ipc::gate_open(0);
   EXPECT_EQ(app_("burst 1000"), "0");
@@ -326,7 +339,7 @@ TEST_F(ShimGates, WorkThatOthersWaitForOpensThem) {
 }
 
 TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
-  EXPECT_EQ(app_("nccl_in_crowd 64"), "0");
+  EXPECT_EQ(app_("threads_nccl 65"), "65");
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
@@ -360,17 +373,17 @@ TEST_F(ShimGates, AForkedChildHasNone) {
   expect_gated("launch 72", 2);
 }
 
-TEST_F(Shim, WithoutBeingWantedThereAreNoGates) {
-  Application app(environment());
+TEST_F(Shim, AProgramThatWantsNoGatesHasNone) {
+  daemon_.has_gates = true;
+  std::vector<std::string> all = environment();
+  all.push_back("HEDDLE_GATES=0");
+  Application app(all);
   start(app, kGate);
   EXPECT_EQ(daemon_.gates, nullptr);
 }
 
 TEST_F(Shim, UnderADaemonWithoutGatesItAsks) {
-  daemon_.has_gates = false;
-  std::vector<std::string> all = environment();
-  all.push_back("HEDDLE_GATES=1");
-  Application app(all);
+  Application app(environment());
   start(app, kGate);
   predict(20);
   app.send("launch");

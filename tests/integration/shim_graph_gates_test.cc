@@ -40,7 +40,7 @@ class SimulatedGates : public Shim {
 
   std::vector<std::string> simulated() {
     std::vector<std::string> all = environment();
-    all.push_back("HEDDLE_GATES=1");
+    daemon_.has_gates = true;
     all.push_back("HEDDLE_SIM_SOCKET=" + directory_ + "/gpu.sock");
     return all;
   }

@@ -323,6 +323,14 @@ TEST_F(GateUnits, AThreadIsFarAheadBy400Launches) {
   EXPECT_FALSE(is_far_ahead());
 }
 
+TEST_F(GateUnits, CopiesAndEventsTakePlacesInTheQueueToo) {
+  post(1, 1, 1);
+  for (int i = 0; i < 398; ++i) add_beside_units(book_, 0);
+  EXPECT_FALSE(is_far_ahead());
+  add_beside_units(book_, 0);
+  EXPECT_TRUE(is_far_ahead());
+}
+
 TEST_F(GateUnits, AThreadIsFarAheadBy200Units) {
   post(199, 1, 1);
   EXPECT_FALSE(is_far_ahead());

@@ -55,7 +55,10 @@ class GateQueueTest : public ::testing::Test {
   void release(uint32_t credit_us = 0, uint8_t device = 0) {
     queue_.release(static_cast<uint16_t>(kFirstDevice + device), credit_us, now_);
   }
-  void end(uint32_t ticket) { page_->done[0][ticket % ipc::kGateUnits] = ticket; }
+  void end(uint32_t ticket) {
+    page_->done[0][ticket % ipc::kGateUnits] = ticket;
+    queue_.look();
+  }
 
   core::TimeNs now_ = 1;
   std::unique_ptr<ipc::GatePage> page_ = std::make_unique<ipc::GatePage>();
