@@ -51,7 +51,8 @@ class SimulatedGates : public Shim {
 
 class ShimGraphGates : public SimulatedGates {
  protected:
-  ShimGraphGates() : app_(simulated()) {
+  ShimGraphGates() : app_(simulated()) {}
+  void SetUp() override {
     start(app_, kGate);
     ours().running[0] = 1;
     predict(3'000);
@@ -297,6 +298,22 @@ TEST_F(ShimGraphGates, NoTimeIsTakenOfALaunchThatMayStand) {
   is_timed();  // what ran before
   let_go(run());
   EXPECT_FALSE(is_timed());
+}
+
+class GraphsBeforeASession : public ShimGraphGates {
+  void SetUp() override {
+    EXPECT_EQ(app_("init"), "0") << "it does not wait for long";
+    make(5);
+    daemon_.accept(kGate);
+    predict(3'000);
+  }
+};
+
+TEST_F(GraphsBeforeASession, TheyHaveGatesToo) {
+  ours().running[0] = 0;
+  let_go(run_gated());
+  EXPECT_TRUE(soon([&] { return ran(1); }));
+  EXPECT_TRUE(never([&] { return !ran(1); }));
 }
 
 // Random programs, whose words are right only if launches of an executable follow each other. The
