@@ -43,7 +43,9 @@ void Admitting::posted(Client& c, const Event& e) {
   if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
   if (b.unmovable) work.sm_set = {};
   c.predict(work);
-  if (gated) stood_at_gate(c, b.may_follow, c.work.take_recalled(b.stream, b.stream_seq), work);
+  work.wanted_since = e.at;
+  if (gated)
+    stood_at_gate(c, b.may_follow, c.work.take_recalled(b.stream, b.stream_seq).ran_us, work);
   if (gated) credit_.use_at_gate(c, b.ask_seq, work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
@@ -71,7 +73,7 @@ void Admitting::asked(Client& c, const Event& e) {
   ++now_.stats.asked;
   progress_.touch(c, e.at);
   const uint32_t slot = asks_.add(c, b, e.at);
-  starve_at_ = std::min(starve_at_, e.at + starve_ns());
+  starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns());
   sizes_.ask_about(c, b.kernel);
   asks_[slot].by_credit_us =
       is_gate(b.thread) ? c.standing.end_gate_credit() : c.standing.end_credit(b.thread);
@@ -180,6 +182,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   work.seq = w.stream_seq;
   work.posted_at = now_.clock;
   work.waited_us = to_us(now_.clock - w.asked_at);
+  work.wanted_since = w.wanted_since;
   c.told.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
@@ -192,7 +195,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   progress_.add_work(c, work);
   progress_.settle(c);
   if (w.at_gate()) {
-    d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us);
+    d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us, decider == Decider::kStarvation);
   } else {
     Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
     d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
@@ -289,7 +292,7 @@ void Admitting::starve() {
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
-    if (const TimeNs at = w.asked_at + starve_ns(); now_.clock < at) {
+    if (const TimeNs at = w.wanted_since + starve_ns(); now_.clock < at) {
       starve_at_ = std::min(starve_at_, at);
       continue;
     }

@@ -39,7 +39,7 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   free_.pop_back();
   Waiting& w = waiting_[slot];
   w.client = &c;
-  w.asked_at = at;
+  w.asked_at = w.wanted_since = at;
   w.arrival = ++arrivals_;
   w.stream_seq = b.stream_seq;
   w.kernel = b.kernel;
@@ -63,7 +63,9 @@ void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
   Client& c = *w.client;
   c.work.at_gate = true;
   w.gates_inside = b.may_follow;
-  w.ran_us = c.work.take_recalled(b.stream, b.stream_seq);
+  const Recalled known = c.work.take_recalled(b.stream, b.stream_seq);
+  w.ran_us = known.ran_us;
+  if (known.since != 0) w.wanted_since = known.since;
   w.unit_us = std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
 }
 

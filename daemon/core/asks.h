@@ -13,7 +13,8 @@ namespace heddle::core {
 struct Waiting {
   Client* client = nullptr;  // nullptr: the slot is free
   TimeNs asked_at = 0;
-  double turn_us = 0;  // equals are served in this order, and then as they came
+  TimeNs wanted_since = 0;  // a graph that was stopped inside asks again
+  double turn_us = 0;       // equals are served in this order, and then as they came
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
   double by_credit_us = 0;  // LaunchView's

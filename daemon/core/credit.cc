@@ -35,13 +35,14 @@ bool Credit::fits_gates(const Client& c, double us) {
          promises_.afford(c, kUnknownKernel, kUnitUs, {}).fits;
 }
 
-// A graph that goes beside somebody more important goes for a piece, and then asks again.
-uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us) {
+// A graph goes for a piece at least, and asks again behind it if it goes beside somebody more
+// important.
+uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us, bool whole) {
   GateCredit& gate = c.standing.gate;
   gate.ask_seq = unit.ask_seq;
-  gate.graph = unit.gates_inside > 0;
-  const bool beside = roster_.busy(c.rule.priority, now_.clock);
-  gate.graph_from = beside ? now_.clock + to_ns(std::max(unit.unit_us, kPieceUsMin)) : 0;
+  gate.graph = unit.gates_inside > 0 && !whole;
+  gate.beside = roster_.busy(c.rule.priority, now_.clock);
+  gate.graph_from = now_.clock + to_ns(std::max(unit.unit_us, kPieceUsMin));
   const bool may = us > 0 && c.standing.window_us == kWindowGated && fits_gates(c, us);
   gate.left_us = may ? std::floor(us) : 0;
   out_ |= c.standing.has_credit();
@@ -74,9 +75,9 @@ bool Credit::fits_its_gap(const Client& c) const {
 
 bool Credit::may_go_on(const Client& c) {
   const GateCredit& gate = c.standing.gate;
-  if (gate.left_us > 0) return fits_gates(c, gate.left_us);
-  // A graph that went without credit.
-  return now_.clock < gate.graph_from || !roster_.busy(c.rule.priority, now_.clock);
+  const bool free = !roster_.busy(c.rule.priority, now_.clock);
+  if (gate.graph && now_.clock < gate.graph_from) return gate.beside || free;
+  return gate.left_us > 0 ? fits_gates(c, gate.left_us) : free;
 }
 
 void Credit::revoke() {

@@ -27,8 +27,9 @@ class Credit {
   // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
   // µs.
   double give(Client& client, Granted& granted, double us);
-  // To a unit that stood at a gate; says how much, as Decision::credit_us.
-  uint32_t give_at_gate(Client& client, const Waiting& unit, double us);
+  // To a unit that stood at a gate; says how much, as Decision::credit_us. A graph that goes
+  // `whole` is not stopped inside any more.
+  uint32_t give_at_gate(Client& client, const Waiting& unit, double us, bool whole);
   // The launch is one by credit.
   void use(Client& client, uint16_t thread, Work& work);
   // It stood at a gate that stands open, or was of the unit that was granted.

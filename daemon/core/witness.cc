@@ -79,7 +79,7 @@ void Witness::recalled(Client& c, const Event& e) {
   const double ran_us =
       std::clamp(to_us(e.at - work.posted_at), 1.0, std::max(1.0, work.predicted_us));
   c.work.take_recalled(b.stream, b.stream_seq);
-  c.work.recalled.push_back({b.stream, b.stream_seq, work.ran_us + ran_us});
+  c.work.recalled.push_back({b.stream, b.stream_seq, work.ran_us + ran_us, work.wanted_since});
   progress_.charge(c, ran_us);
   c.work.set_busy_until(e.at + to_ns(c.work.outstanding.predicted_us()), e.at);
   c.work.untimed.clear();

@@ -293,8 +293,9 @@ std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
 }
 
 bool Client::left_gates() {
-  if (!identity_.gates || gates_->leaving.load(std::memory_order_relaxed) == 0) return false;
-  return !std::exchange(left_gates_, true);
+  if (!identity_.gates || left_gates_) return false;
+  left_gates_ = gates_->leaving.load(std::memory_order_relaxed) != 0 || gate_queue_->given_up();
+  return left_gates_;
 }
 
 float Client::predicted(const ipc::RecordFields& launch) const {

@@ -144,8 +144,8 @@ class Client {
   }
   bool left_gates();  // since the last call: they stand open for good
   bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
-  core::TimeNs gates_due() const {
-    return identity_.gates ? gate_queue_->look_at() : std::numeric_limits<core::TimeNs>::max();
+  core::TimeNs gates_due(core::TimeNs now) const {
+    return identity_.gates ? gate_queue_->look_at(now) : std::numeric_limits<core::TimeNs>::max();
   }
   void over(const ipc::RecordFields& completion) {
     if (identity_.gates) gate_queue_->over(completion);

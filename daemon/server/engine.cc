@@ -152,7 +152,7 @@ void Engine::handle() {
     Client& client = *entry.client;
     if (!client.managed()) continue;  // let go while the batch was handled
     Claim& claim = batch_.claim(entry);
-    if (stepper.recorder() != nullptr) {
+    if (stepper.recorder() != nullptr && !Intake::is_gated(claim)) {
       claim.fields.may_follow = 0;  // a recording has all, from here on
     }
     now = claim.at;
@@ -198,7 +198,7 @@ void Engine::tick(core::TimeNs now) {
 // What a step may have changed for others than its client.
 void Engine::check_decisions(core::TimeNs now) {
   if (config_.gates) [[unlikely]] {
-    presence.tell_gated(roster.managed(), now);
+    gates_told_ = presence.tell_gated(roster.managed(), now);
     stepper.wake_granted();
   }
   contention.update(now);
@@ -241,16 +241,17 @@ bool Engine::at_ease(core::TimeNs now) const {
 
 // What the GPU said, which rings no bell.
 void Engine::look_at_gates(core::TimeNs now) {
-  if (!config_.gates || now < gates_looked_at_ + kUnitLookNs) return;
+  if (!config_.gates || (gates_told_ && now < gates_looked_at_ + kUnitLookNs)) return;
   gates_looked_at_ = now;
   check_decisions(now);
 }
 
 core::TimeNs Engine::look_at(core::TimeNs now) const {
+  if (!gates_told_) return now + 1;
   core::TimeNs at = at_ease(now) ? now + kDrainNs : devices.next_deadline();
   for (const Client* client : roster.managed()) {
     if (client->gates_open() && reports.at_work(*client, now)) at = std::min(at, now + kDrainNs);
-    at = std::min(at, std::max(client->gates_due(), now + kUnitLookNs));
+    at = std::min(at, std::max(client->gates_due(now), now + kUnitLookNs));
   }
   return at;
 }

@@ -103,6 +103,7 @@ class Engine {
   Log& log_;
   Batch batch_;
   core::TimeNs gates_looked_at_ = 0;
+  bool gates_told_ = true;  // all that was read of them
   bool asleep_ = false;
   EngineCounters counters_;
 

@@ -16,6 +16,8 @@ using ipc::gate_lets;
 constexpr uint32_t kAhead = 2;
 // A stream's last unit has none behind it that would say that it is over.
 constexpr core::TimeNs kSilentNs = 1'000'000;
+// While they stand open, so many are taken to have begun that no more than this wait.
+constexpr size_t kWaitingMost = 1024;
 
 uint16_t thread_of(size_t device) { return static_cast<uint16_t>(ipc::kThreads + device); }
 
@@ -35,12 +37,11 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
   Device& d = devices_[claim.fields.device];
   if (d.waiting.size() == kMost) return false;
   const uint32_t ticket = ticket_of(claim);
-  const auto first = d.waiting.begin() +
-                     static_cast<std::ptrdiff_t>(std::max<size_t>(d.recalled, d.asked ? 1 : 0));
-  const auto place = std::find_if(first, d.waiting.end(), [=](const Claim& other) {
-    return !gate_lets(ticket, ticket_of(other));
-  });
-  d.waiting.insert(place, claim)->fields.duration_us = std::max(predicted_us, 1.0F);
+  size_t place = d.waiting.size();
+  const size_t first = std::max<size_t>(d.recalled, d.asked ? 1 : 0);
+  while (place > first && !gate_lets(ticket, ticket_of(d.waiting[place - 1]))) --place;
+  const auto at = d.waiting.begin() + static_cast<std::ptrdiff_t>(place);
+  d.waiting.insert(at, claim)->fields.duration_us = std::max(predicted_us, 1.0F);
   d.newest = later(d.newest, ticket);
   return true;
 }
@@ -81,15 +82,21 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
     return claim;
   }
   if (finished) {
-    pop(i, now);
+    d.waiting.pop_front();
+    --d.recalled;
     return next(i, now, all_open);
   }
-  if (goes) return pop(i, now);
+  if (goes) {
+    // Its ticket let it go before this was read, and it stands inside.
+    d.closing |= !d.running && !all_open && stops_inside(claim);
+    return pop(i, now);
+  }
   if (d.open) return std::nullopt;  // it has not begun
   claim.source = Claim::Source::kAsk;
   claim.fields.admission = wire::Admission::ASK;
-  claim.fields.duration_us = 0;
-  for (size_t k = 0; k < d.waiting.size() && ticket_of(d.waiting[k]) == ticket; ++k) {
+  claim.fields.duration_us = 0;  // of a graph the core knows its pieces
+  const bool whole = !stops_inside(claim);
+  for (size_t k = 0; whole && k < d.waiting.size() && ticket_of(d.waiting[k]) == ticket; ++k) {
     claim.fields.duration_us += d.waiting[k].fields.duration_us;
   }
   d.asked = true;
@@ -116,12 +123,15 @@ Claim GateQueue::pop(size_t i, core::TimeNs now) {
   d.waiting.pop_front();
   if (d.recalled > 0) --d.recalled;
   d.told = later(d.told, ticket_of(claim));
-  d.told_at = now;
+  d.told_until = now + core::to_ns(static_cast<double>(claim.fields.duration_us));
   claim.thread = thread_of(i);
   claim.at = now;
   claim.seq = ticket_of(claim);
   d.under_way.push_back(claim);
-  if (d.under_way.size() > ipc::kGateUnits) d.under_way.pop_front();
+  if (d.under_way.size() > ipc::kGateUnits) {
+    const auto oldest = std::find_if_not(d.under_way.begin(), d.under_way.end(), stops_inside);
+    d.under_way.erase(oldest != d.under_way.end() ? oldest : d.under_way.begin());
+  }
   return claim;
 }
 
@@ -137,6 +147,9 @@ void GateQueue::look() {
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
   if (d.waiting.empty() && d.under_way.empty()) return;
+  if (d.open && !ipc::gate_is_open(page_.released[i], d.newest)) {
+    ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
+  }
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
   for (; gate_lets(d.newest, ticket); ++ticket) {
     if (over(i, ticket)) d.done = ticket;
@@ -151,11 +164,17 @@ void GateQueue::look(size_t i) {
     claim.fields.duration_us = 0;
     d.ended.push_back(claim);
   }
+  // It runs for the one that was let go, and not for those that ask.
+  if (d.running && !d.open && d.recalled > 0 && !std::ranges::any_of(d.under_way, stops_inside)) {
+    d.running = false;
+    ipc::gate_run(page_.running[i], page_.leaving, false);
+  }
 }
 
 bool GateQueue::may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const {
   if (!d.open) return gate_lets(d.released, ticket);
-  return gate_lets(later(d.told, d.done + kAhead), ticket) || now - d.told_at >= kSilentNs;
+  return gate_lets(later(d.told, d.done + kAhead), ticket) || now >= d.told_until + kSilentNs ||
+         d.waiting.size() > kWaitingMost;
 }
 
 void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
@@ -163,6 +182,7 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
   Device& d = devices_[i];
   if (!std::exchange(d.asked, false)) return;
   d.released = later(d.released, ticket_of(d.waiting.front()));
+  d.running = true;
   pop(i, now);
   if (d.open || credit_us == core::kCreditOpen) return set_open(i, true);
   auto left_us = static_cast<float>(credit_us);
@@ -180,8 +200,7 @@ void GateQueue::set_open(size_t i, bool open) {
   Device& d = devices_[i];
   open |= given_up_;
   if (open) {
-    const uint32_t ahead = ipc::gate_open(d.newest);
-    ipc::gate_release(page_.released[i], page_.leaving, ahead, d.newest);
+    ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
   } else {
     if (d.open) {
       look(i);
@@ -191,6 +210,7 @@ void GateQueue::set_open(size_t i, bool open) {
   }
   d.open = open;
   d.closing = !open;
+  d.running = open;
   ipc::gate_run(page_.running[i], page_.leaving, open);
 }
 
@@ -203,28 +223,30 @@ void GateQueue::want(size_t device, bool wanted) {
   page_.wanted[device].store(wanted ? 1 : 0, std::memory_order_relaxed);
 }
 
-core::TimeNs GateQueue::look_at() const {
+core::TimeNs GateQueue::look_at(core::TimeNs now) const {
   core::TimeNs at = std::numeric_limits<core::TimeNs>::max();
   for (const Device& d : devices_) {
     if (!d.asked || d.under_way.empty()) continue;
     const Claim& first = d.under_way.front();
-    at = std::min(at, first.at + core::to_ns(static_cast<double>(first.fields.duration_us)));
+    const auto end = first.at + core::to_ns(static_cast<double>(first.fields.duration_us));
+    if (now < end + kSilentNs) at = std::min(at, end);
   }
   return at;
 }
 
-// The GPU will say the same, once it gets to a unit behind.
 void GateQueue::over(const ipc::RecordFields& completion) {
   Device& d = devices_[completion.device];
   const auto over = [&](const Claim& claim) {
     const ipc::RecordFields& f = claim.fields;
-    const bool it_is = completion.stream == ipc::kAllStreams ||
-                       (f.stream == completion.stream && f.stream_seq <= completion.stream_seq);
-    if (it_is) page_.done[f.device][f.ask_seq % ipc::kGateUnits].store(f.ask_seq);
-    return it_is;
+    return completion.stream == ipc::kAllStreams ||
+           (f.stream == completion.stream && f.stream_seq <= completion.stream_seq);
   };
   std::erase_if(d.under_way, over);
-  std::for_each_n(d.waiting.begin(), d.recalled, over);
+  // As the GPU will say, once it gets to a unit behind.
+  std::for_each_n(d.waiting.begin(), d.recalled, [&](const Claim& claim) {
+    const uint32_t ticket = ticket_of(claim);
+    if (over(claim)) page_.done[claim.fields.device][ticket % ipc::kGateUnits].store(ticket);
+  });
 }
 
 }  // namespace heddle::server

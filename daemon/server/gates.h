@@ -23,7 +23,7 @@ namespace heddle::server {
 
 class GateQueue {
  public:
-  static constexpr size_t kMost = 1024;  // of a device; the driver's queue of a stream holds fewer
+  static constexpr size_t kMost = 4096;  // of a device: two turns' records
 
   explicit GateQueue(ipc::GatePage& page) : page_(page) {}
 
@@ -44,13 +44,14 @@ class GateQueue {
   // They stand open from now on, whatever the core says: a launch that nobody knows of may stand
   // there, or the client is managed no more.
   void give_up();
+  bool given_up() const { return given_up_; }
   bool any_open() const {
     return std::ranges::any_of(devices_, [](const Device& d) { return d.open; });
   }
   // Somebody more important may come: launches under a finite window stand at gates too.
   void want(size_t device, bool wanted);
   // When a unit that somebody waits behind is predicted to be over.
-  core::TimeNs look_at() const;
+  core::TimeNs look_at(core::TimeNs now) const;
   // The stream's work on the device is over up to there.
   void over(const ipc::RecordFields& completion);
 
@@ -64,12 +65,13 @@ class GateQueue {
     std::deque<Claim> under_way;  // told, and maybe not over; the oldest first
     std::deque<Claim> ended;      // as the GPU said, and not told
     bool asked = false, open = false, closing = false;
-    size_t recalled = 0;    // of `waiting`, that are to be asked for whatever was let go
-    uint32_t newest = 0;    // ticket
-    uint32_t released = 0;  // up to here, where not open
-    uint32_t told = 0;      // the newest that the core was told has gone
-    uint32_t done = 0;      // the newest that the GPU said is over
-    core::TimeNs told_at = 0;
+    bool running = false;         // graphs go on at the gates inside
+    size_t recalled = 0;          // of `waiting`, that are to be asked for whatever was let go
+    uint32_t newest = 0;          // ticket
+    uint32_t released = 0;        // up to here, where not open
+    uint32_t told = 0;            // the newest that the core was told has gone
+    uint32_t done = 0;            // the newest that the GPU said is over
+    core::TimeNs told_until = 0;  // it is predicted to run
   };
 
   bool over(size_t device, uint32_t ticket) const;

@@ -101,7 +101,9 @@ void Presence::tell_gates_left(const Client& client, core::TimeNs now) {
   });
 }
 
-void Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
+bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
+  constexpr int kMost = 4 * static_cast<int>(ipc::kRingRecords);  // in a turn
+  int told = 0;
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
       if (client->left_gates()) [[unlikely]]
@@ -110,9 +112,11 @@ void Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);
         any = true;
+        if (++told == kMost) return false;
       }
     }
   }
+  return true;
 }
 
 }  // namespace heddle::server

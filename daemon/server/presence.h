@@ -30,8 +30,8 @@ class Presence {
   // Tells the core what the client wrote.
   void take(Client& client, const Claim& claim);
   // And of the oldest launch at each gate: a grant of one client may make the next launch of
-  // another the oldest.
-  void tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
+  // another the oldest. False: there is more than fits a turn.
+  bool tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
   void leave(const Client& client, core::TimeNs now);

@@ -263,22 +263,44 @@ TEST_F(GatesTest, ASynchronizingCallEndsWhatWasLetGoAfterItBegan) {
   EXPECT_EQ(status(2).outstanding_us, 0);
 }
 
-TEST_F(GatesTest, StarvationCountsFromTheAskAndFromTheRecall) {
+TEST_F(GatesTest, AGraphThatIsStoppedAgainAndAgainStarvesFromItsFirstAsk) {
   begin();
-  work(1);
+  const auto stop = [&] {
+    post(1);
+    step(recalled(2));
+    --stream_seq_[2];
+    ask_at_gate(2, 1, kInside);
+  };
   ask_at_gate(2, 1, kInside);
+  stop();
   tick(900 * kMs);
-  EXPECT_TRUE(grants_.empty());
-  tick(60 * kMs);
-  ASSERT_EQ(grants_.size(), 1u);
-  EXPECT_EQ(grants_[0].decider, Decider::kStarvation);
   done(1);
-  work(1);
-  step(recalled(2));
-  --stream_seq_[2];
+  ASSERT_EQ(grants_.size(), 2u);
+  stop();
+  tick(60 * kMs);
+  ASSERT_EQ(grants_.size(), 3u);
+  EXPECT_EQ(grants_[2].decider, Decider::kStarvation);
+  const uint32_t before = epoch(2);
+  tick(10 * kMs);
+  EXPECT_EQ(epoch(2), before) << "then it goes to its end";
+}
+
+TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
+  begin();
+  attach_gates(3);
+  kernel(3, 0, 33);
+  teach(2, 5'000, 0, 4);
+  teach(3, 5'000, 0, 4);
+  done(1);
+  post(1);
+  done(1);
   ask_at_gate(2, 1, kInside);
-  tick(900 * kMs);
-  EXPECT_EQ(grants_.size(), 1u);
+  ASSERT_EQ(grants_.back().client, 2u);
+  const uint32_t before = epoch(2);
+  ask_at_gate(3, 1, kInside);
+  EXPECT_EQ(grants_.back().client, 3u);
+  tick(1 * kMs);
+  EXPECT_EQ(epoch(2), before) << "whoever stopped the other would be stopped by it at once";
 }
 
 TEST_F(GatesTest, AFiniteWindowWantsGatesWhileSomebodyMoreImportantIsThere) {

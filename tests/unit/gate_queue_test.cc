@@ -168,7 +168,7 @@ TEST_F(GateQueueTest, WhatTheGpuDoesNotTellOfIsTakenToHaveBegunAfterAWhile) {
   release(core::kCreditOpen);
   for (const uint32_t ticket : {2, 3, 4}) add(ticket);
   EXPECT_EQ(told(), 1);
-  now_ += 1'000'000;
+  now_ += 1'200'000;
   EXPECT_EQ(told(), 1);
 }
 
@@ -196,6 +196,78 @@ TEST_F(GateQueueTest, AGraphThatStandsInsideIsRecalledAndAskedForAgain) {
   EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
   EXPECT_EQ(next()->source, Claim::Source::kRecall);
   EXPECT_EQ(asked(), 1u);
+}
+
+TEST_F(GateQueueTest, AGraphThatIsReadOnceTheGatesAreClosedIsRecalledIfItsTicketLetItGo) {
+  add(1);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  end(1);
+  add_graph(2, 20);
+  queue_.set_open(0, false);  // which may have begun
+  EXPECT_EQ(released(), 2u);
+  EXPECT_EQ(next()->fields.kind, wire::Kind::COMPLETION);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 2u);
+  release();
+  EXPECT_TRUE(running());
+  EXPECT_FALSE(next());
+}
+
+TEST_F(GateQueueTest, TheGateInsideClosesBehindTheGraphThatWasLetGoAlone) {
+  add_graph(1, 20);
+  add_graph(2, 20);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  end(0);
+  now_ += 10'000'000;
+  EXPECT_EQ(told(), 1);
+  queue_.set_open(0, false);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 1u);
+  release();
+  EXPECT_TRUE(running());
+  EXPECT_EQ(asked(), 2u);
+  end(1);
+  EXPECT_FALSE(running());
+}
+
+TEST_F(GateQueueTest, LeavingGatesRecallNothing) {
+  add_graph(1, 20);
+  EXPECT_EQ(next(true)->source, Claim::Source::kRecord);
+  EXPECT_FALSE(next(true));
+}
+
+TEST_F(GateQueueTest, AGraphUnderWayIsNotForgottenForOthers) {
+  add_graph(1, 20);
+  EXPECT_EQ(asked(), 1u);
+  release(core::kCreditOpen);
+  for (uint32_t i = 0; i < 3 * ipc::kGateUnits; ++i) {
+    add(2 + i);
+    now_ += 10'000'000;
+    EXPECT_EQ(told(), 1);
+  }
+  queue_.set_open(0, false);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+}
+
+TEST_F(GateQueueTest, OpenGatesHoldNoMoreThanTheirQueueTakes) {
+  queue_.set_open(0, true);
+  for (uint32_t ticket = 1; ticket <= GateQueue::kMost; ++ticket) add(ticket);
+  EXPECT_EQ(told(), GateQueue::kMost - 1024);
+}
+
+TEST_F(GateQueueTest, GatesStayOpenHoweverManyTicketsGoBy) {
+  queue_.set_open(0, true);
+  for (uint32_t ticket = 1; ticket < 5 * (ipc::kGateAhead / 4); ticket += ipc::kGateAhead / 4) {
+    add(ticket);
+    queue_.look();
+    EXPECT_TRUE(ipc::gate_is_open(released(), ticket)) << ticket;
+    now_ += 10'000'000;
+    EXPECT_EQ(told(), 1);
+  }
 }
 
 TEST_F(GateQueueTest, AGraphThatIsOverIsNotRecalled) {

@@ -34,13 +34,13 @@ void OnDevice::follow(const Work& work) {
   longest_hold_us = std::max(longest_hold_us, work.hold_us);
 }
 
-double OnDevice::take_recalled(uint16_t stream, uint64_t seq) {
+Recalled OnDevice::take_recalled(uint16_t stream, uint64_t seq) {
   const auto of_stream = [=](const Recalled& r) { return r.stream == stream; };
   const auto found = std::find_if(recalled.begin(), recalled.end(), of_stream);
-  if (found == recalled.end()) return 0;
-  const double ran_us = found->seq == seq ? found->ran_us : 0;
+  if (found == recalled.end()) return {};
+  const Recalled known = *found;
   recalled.erase(found);
-  return ran_us;
+  return known.seq == seq ? known : Recalled{};
 }
 
 void Run::launched(uint32_t kernel, TimeNs at, double us) {

@@ -31,11 +31,12 @@ struct UntimedLaunch {
   double predicted_us = 0;
 };
 
-// A graph that stands at a gate inside: how much of it is done.
+// A graph that stands at a gate inside: how much of it is done, and since when it wants to go.
 struct Recalled {
   uint16_t stream = 0;
   uint64_t seq = 0;
   double ran_us = 0;
+  TimeNs since = 0;
 };
 
 struct OnDevice {
@@ -69,7 +70,11 @@ struct OnDevice {
   TimeNs busy_deadline(bool leased) const {
     if (unobserved()) return kNever;
     if (awaits_others) return busy_until;
-    if (at_gate && outstanding.empty()) return unseen_until;
+    // Who stands there waits for the gate.
+    if (at_gate) {
+      return outstanding.empty() ? unseen_until
+                                 : std::max(unseen_until, busy_until + kEvidencePatienceNs);
+    }
     if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
     if (outstanding.empty()) return unseen_until;
     return std::max(unseen_until, leased ? busy_until : busy_until + kEvidencePatienceNs);
@@ -80,8 +85,8 @@ struct OnDevice {
   double remaining_us(TimeNs now, bool leased) const;
   // A launch goes to the device, predicted to run behind all that is there.
   void follow(const Work& work);
-  // How much is done of launch `seq` of the stream, which goes, or goes on.
-  double take_recalled(uint16_t stream, uint64_t seq);
+  // What is known of launch `seq` of the stream, which goes, or goes on; nothing if it is new.
+  Recalled take_recalled(uint16_t stream, uint64_t seq);
 };
 
 }  // namespace heddle::core

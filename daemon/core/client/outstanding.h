@@ -26,7 +26,8 @@ struct Work {
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
-  bool gated = false;  // stood at a gate: it was called before `posted_at`
+  bool gated = false;       // stood at a gate: it was called before `posted_at`
+  TimeNs wanted_since = 0;  // of one with gates inside: asked for, first of all
 
   bool resumed() const { return ran_us > 0; }  // how long it takes tells nothing
 };

@@ -61,6 +61,7 @@ struct GateCredit {
   // A graph with gates inside was let go. It is stopped for somebody more important, but not
   // before.
   bool graph = false;
+  bool beside = false;  // it was let go beside somebody more important, for a piece
   TimeNs graph_from = 0;
 
   bool open() const { return left_us == kUnlimitedUs; }
