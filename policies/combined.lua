@@ -42,7 +42,7 @@ return policy {
       if first then return RUN, k end
       if why then return IDLE, why end
       local fits, sm = place(k, g, p)
-      if fits then return RUN, k, sm end
+      if fits then return RUN, k, sm, nil, above.follows(k) end
       local short = company.shorter("waiting", k)
       if short then
         local short_fits, on = place(short, g, p)

@@ -8,6 +8,8 @@
 -- the next one late. A request that is late starts anew, so that it does not go first for ever.
 queue.create("waiting")
 
+local above = import "lib/above"
+
 local max = math.max
 local begun, asked = {}, {}                   -- by client: its request, and its last launch
 
@@ -51,7 +53,8 @@ return policy {
       if us > 0 and us + k.predicted_us > max(p.depth_us, k.predicted_us) then
         return IDLE, "enough in flight"
       end
-      return RUN, k, nil, nil, nil, "its deadline is the nearest"
+      local rest = p.depth_us - us - k.predicted_us
+      return RUN, k, nil, nil, above.follows(k, nil, rest), "its deadline is the nearest"
     end,
   },
 }

@@ -8,12 +8,15 @@
 -- less or more than slowdown_pct longer than alone, and later in 200, since hosts are noisy. What
 -- is owed goes when those above pause; what the pauses have no room for goes, under MPS, beside.
 --
--- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says.
+-- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says. What
+-- is held on the device goes on until somebody above works: a gap may come out longer.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
 -- the GPU less. Which it is, is tried; a graph always runs there. And where best effort has all
 -- that it can ask for, and those above are no slower than they may be, it need not ask (open_us).
 queue.create("be")
+
+local follows = (import "lib/above").follows
 
 local min, max, huge = math.min, math.max, math.huge
 local saved_us_max = 3000                     -- a pause must not save up a burst
@@ -196,7 +199,7 @@ return policy {
         local us = fits.predicted_us
         local rest = min(left, quantum - inflight, quantum * p.credit_pct / 100) - us
         charge(above[fits.priority], us, 1)
-        return RUN, fits, nil, nil, max(0, rest), "fits"
+        return RUN, fits, nil, nil, follows(fits, max(0, rest)), "fits"
       end
 
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing

@@ -40,7 +40,7 @@ return policy {
       if first then return RUN, k end
       if why then return IDLE, why end
       local fits, sm = try(k, g, p)
-      if fits then return RUN, k, sm end
+      if fits then return RUN, k, sm, nil, above.follows(k) end
       local short = company.shorter("waiting", k)
       if short then
         local short_fits, on = try(short, g, p)

@@ -2,7 +2,8 @@
 --
 -- A launch runs when no more important client has work outstanding, the most important one first.
 -- Gaps are filled whatever their length, so each may delay the important client by what is in
--- flight then; gapfill.lua looks before it fills. A launch that goes lends its thread credit.
+-- flight then; gapfill.lua looks before it fills. A launch that goes lends its thread credit. What
+-- is held on the device goes on until somebody above works, and costs them a unit at most.
 queue.create("waiting")
 
 local above = import "lib/above"
@@ -25,7 +26,7 @@ return policy {
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
       local us, inflight, most = k.predicted_us, g.inflight_us, p.inflight_us
       if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
-      return RUN, k, nil, nil, above.credit(us, inflight, most)
+      return RUN, k, nil, nil, above.follows(k, above.credit(us, inflight, most))
     end,
   },
 }

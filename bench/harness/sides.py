@@ -51,8 +51,6 @@ class Side:
     def __init__(self, way, mode):
         self.way, self.mode, self.daemon, self.jobs = way, mode, None, {}
         self.env = mode.server.env | PINNED | {"OMP_NUM_THREADS": "2"}
-        if way == "gates":
-            self.env["HEDDLE_GATES"] = "1"
         if way != "bare":
             lines = ["daemon.gates = true"] if way == "gates" else []
             self.daemon = Daemon(mode.dist, mode.folder / way, mode.name == "mps", self.env, lines)

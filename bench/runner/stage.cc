@@ -183,9 +183,6 @@ void Stage::start(const Variant& variant, const std::string& folder, uint64_t se
     const auto prefix = daemon.prefix(priority_of(variant, scenario_), name, sms);
     spawn.command.insert(spawn.command.begin(), prefix.begin(), prefix.end());
     spawn.environment["HEDDLE_SOCKET"] = daemon.environment().at("HEDDLE_SOCKET");
-    if (variant.config.find("daemon.gates = true") != std::string::npos) {
-      spawn.environment["HEDDLE_GATES"] = "1";  // both sides turn them on
-    }
   } else if (simulated_) {
     spawn.environment["LD_LIBRARY_PATH"] = installed("lib/heddle/sim");
   }

@@ -51,15 +51,15 @@ void Admitting::posted(Client& c, const Event& e) {
   if (b.may_follow > 0 && !gated) c.work.row_until = e.at + kRowNs;
 }
 
-// What is left of it, and until when it can be stopped: at the next of the gates inside.
+// What is left of it, and until when it can be stopped: for a piece at least, whatever was
+// predicted.
 void Admitting::stood_at_gate(const Client& c, uint16_t gates_inside, double ran_us, Work& work) {
   work.gated = true;
   work.ran_us = ran_us;
   work.stop_us = work.predicted_us / (gates_inside + 1);
-  work.predicted_us = std::max(0.0, work.predicted_us - ran_us);
-  work.stop_us = std::min(work.stop_us, work.predicted_us);
   // Whoever goes beside somebody more important goes by one piece after the other.
-  if (roster_.busy(c.rule.priority, now_.clock)) work.predicted_us = work.stop_us;
+  const bool beside = gates_inside > 0 && roster_.busy(c.rule.priority, now_.clock);
+  work.predicted_us = beside ? work.stop_us : std::max(work.stop_us, work.predicted_us - ran_us);
 }
 
 void Admitting::asked(Client& c, const Event& e) {

@@ -64,10 +64,7 @@ void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
   c.work.at_gate = true;
   w.gates_inside = b.may_follow;
   w.ran_us = c.work.take_recalled(b.stream, b.stream_seq);
-  const double whole_us = c.predict_us(b.kernel);
-  const double piece_us =
-      std::min(whole_us / (b.may_follow + 1), std::max(0.0, whole_us - w.ran_us));
-  w.unit_us = std::max({1.0, piece_us, static_cast<double>(b.unit_us)});
+  w.unit_us = std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
 }
 
 void Asks::release(uint32_t slot) {

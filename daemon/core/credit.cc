@@ -8,21 +8,20 @@ namespace {
 
 // Sums of predictions in µs and times in ns differ by rounding.
 constexpr double kSlackUs = 1;
-// Most that a thread may have, in a gap without end.
-constexpr double kMostUs = 1e6;
 // A unit (ipc/gate.h), as predicted, at most.
 constexpr double kUnitUs = 150;
+// A graph that goes beside others goes on for so long at least, or it may stand where it stood.
+constexpr double kPieceUsMin = 50;
 
 }  // namespace
 
 double Credit::give(Client& c, Granted& granted, double us) {
-  if (us <= 0 || c.standing.window_us != kWindowGated || asks_.count() > 0 ||
+  if (us <= 0 || us == kUnlimitedUs || c.standing.window_us != kWindowGated || asks_.count() > 0 ||
       roster_.busy(c.rule.priority, now_.clock))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
-  us = std::floor(
-      std::clamp(std::min(us, kMostUs), 0.0,
-                 std::max(0.0, roster_.gap_left_us(c.rule.priority, now_.clock) - before_us)));
+  us = std::floor(std::clamp(
+      us, 0.0, std::max(0.0, roster_.gap_left_us(c.rule.priority, now_.clock) - before_us)));
   if (!promises_.afford(c, kUnknownKernel, us, granted.sm_set).fits) return 0;
   granted.credit_us = us;
   c.standing.credit_us += us;
@@ -30,8 +29,9 @@ double Credit::give(Client& c, Granted& granted, double us) {
   return us;
 }
 
-bool Credit::may_stand_open(const Client& c) {
-  return !roster_.busy(c.rule.priority, now_.clock) && !asks_.before(c) &&
+// One that is finite is a policy's, which knows who waits.
+bool Credit::fits_gates(const Client& c, double us) {
+  return !roster_.busy(c.rule.priority, now_.clock) && (us < kUnlimitedUs || !asks_.before(c)) &&
          promises_.afford(c, kUnknownKernel, kUnitUs, {}).fits;
 }
 
@@ -41,13 +41,11 @@ uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us) {
   gate.ask_seq = unit.ask_seq;
   gate.graph = unit.gates_inside > 0;
   const bool beside = roster_.busy(c.rule.priority, now_.clock);
-  gate.graph_from = beside ? now_.clock + to_ns(unit.unit_us) : 0;
-  const bool may = c.standing.window_us == kWindowGated && may_stand_open(c);
-  gate.left_us = may ? us : 0;
+  gate.graph_from = beside ? now_.clock + to_ns(std::max(unit.unit_us, kPieceUsMin)) : 0;
+  const bool may = us > 0 && c.standing.window_us == kWindowGated && fits_gates(c, us);
+  gate.left_us = may ? std::floor(us) : 0;
   out_ |= c.standing.has_credit();
-  if (gate.open()) return kCreditOpen;
-  gate.left_us = std::floor(std::min(gate.left_us, kMostUs));
-  return static_cast<uint32_t>(gate.left_us);
+  return gate.open() ? kCreditOpen : static_cast<uint32_t>(gate.left_us);
 }
 
 void Credit::use_at_gate(Client& c, uint32_t unit, Work& work) {
@@ -76,7 +74,7 @@ bool Credit::fits_its_gap(const Client& c) const {
 
 bool Credit::may_go_on(const Client& c) {
   const GateCredit& gate = c.standing.gate;
-  if (gate.left_us > 0) return may_stand_open(c);
+  if (gate.left_us > 0) return fits_gates(c, gate.left_us);
   // A graph that went without credit.
   return now_.clock < gate.graph_from || !roster_.busy(c.rule.priority, now_.clock);
 }

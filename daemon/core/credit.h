@@ -7,8 +7,9 @@
 // then is in flight, as any grant is.
 //
 // What stands at gates on the GPU can be stopped, so that no gap's length matters: its credit may
-// be without end. It ends as well, once somebody as important waits, or the promises above cannot
-// afford a unit; and so does the way of a graph with gates inside.
+// be without end. That ends as well once somebody as important waits; any ends when somebody more
+// important has work, and when the promises above cannot afford a unit. So does the way of a graph
+// with gates inside.
 #pragma once
 
 #include "daemon/core/asks.h"
@@ -39,7 +40,7 @@ class Credit {
 
  private:
   bool fits_its_gap(const Client& client) const;
-  bool may_stand_open(const Client& client);
+  bool fits_gates(const Client& client, double us);
   bool may_go_on(const Client& client);  // what goes by its gates
 
   Situation& now_;

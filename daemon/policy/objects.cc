@@ -176,6 +176,9 @@ void push_right_size(lua_State* L, Session& s, Object& o) {
   push_size(L, v.groups == nullptr ? core::SmCount()
                                    : core::latency_size(*v.metrics, v.mean_us, *v.groups));
 }
+void push_held(lua_State* L, Session& s, Object& o) {
+  push(L, std::string_view(client_view(L, s, o).gates ? "device" : "ask"));
+}
 void push_window(lua_State* L, Session& s, Object& o) {
   const uint32_t us = client_view(L, s, o).window_us;
   push(L, us == core::kWindowLeased ? core::kUnlimitedUs : static_cast<double>(us));
@@ -236,6 +239,7 @@ constexpr Field kClientFields[] = {
     {"share", push_client_field<&ClientView::share>},
     {"slo_ms", push_client_field<&ClientView::slo_ms>},
     {"window_us", push_window},
+    {"held", push_held},
     {"queued", push_client_field<&ClientView::queued>},
     {"inflight_us", push_client_field<&ClientView::inflight_us>},
     {"gpu_us", push_client_field<&ClientView::gpu_us>},

@@ -101,7 +101,8 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   if (chosen && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
-  if (!(numbers[2] >= 0 && numbers[2] <= kCreditUsMax)) return bad_verdict("0 to 1e6 credit_us");
+  const bool credit = numbers[2] <= kCreditUsMax || numbers[2] == core::kUnlimitedUs;
+  if (!(numbers[2] >= 0 && credit)) return bad_verdict("0 to 1e6 credit_us, or math.huge");
   v.run = launch->id;
   v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);

@@ -74,6 +74,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   e.attached.slo_ms = static_cast<float>(spec.slo_ms);
   e.attached.slowdown_max = static_cast<float>(spec.slowdown_max);
   e.attached.priority = static_cast<uint8_t>(spec.priority);
+  e.attached.gates = spec.gates;
   e.attached.groups = groups_;
   e.attached.sm_set = spec.place.set;
   copy_text(e.attached.name, spec.name);
@@ -147,6 +148,7 @@ void VirtualMachine::set_alarm(TimeNs when, Alarm alarm) {
 }
 
 void VirtualMachine::ring(const Alarm& alarm) {
+  if (alarm.kind == Alarm::Kind::kGates) return tend_gates(alarm.thread);
   Thread& t = threads_[alarm.thread];
   switch (alarm.kind) {
     case Alarm::Kind::kWake:
@@ -159,6 +161,8 @@ void VirtualMachine::ring(const Alarm& alarm) {
       break;
     case Alarm::Kind::kSelf:
       self(alarm.thread);
+      break;
+    case Alarm::Kind::kGates:
       break;
     case Alarm::Kind::kMarker: {
       if (!clients_[t.client].live) return;
@@ -233,6 +237,8 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.launch_priority = d.launch_priority;
         c.window_set = d.sm_set;
         c.ring = d.ring;
+        c.gates_wanted = d.gates_wanted;
+        if (c.spec.gates) set_gates(c);
         break;
       case core::DecisionKind::kHint:
         on_hint(c, c.kernels[d.kernel], d);
@@ -250,6 +256,7 @@ void VirtualMachine::on_hint(ClientState& c, Kernel& k, const core::Decision& d)
 }
 
 void VirtualMachine::on_grant(const core::Decision& d) {
+  if (core::is_gate(d.thread)) return grant_at_gate(clients_[d.client - 1], d);
   const size_t thread = clients_[d.client - 1].threads[d.thread];
   Thread& t = threads_[thread];
   if (t.doing != Doing::kAsking || t.ask_seq != d.ask_seq) return;  // it left by itself
@@ -341,7 +348,8 @@ bool VirtualMachine::running(size_t client) const {
 
 bool VirtualMachine::waiting(size_t client) const {
   const auto& threads = clients_[client].threads;
-  return std::any_of(threads.begin(), threads.end(),
+  return clients_[client].gates.asked() != 0 ||
+         std::any_of(threads.begin(), threads.end(),
                      [&](size_t t) { return threads_[t].doing == Doing::kAsking; });
 }
 

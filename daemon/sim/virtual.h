@@ -3,8 +3,9 @@
 // model's answer; what it says about who was let go when is the core's own.
 //
 // Each client behaves as the shim does: it posts what its window admits, asks for the rest and
-// waits, tells the core when it enters a synchronizing call and when that returned, marks gated
-// launches and a sample of the others, and leaves by itself after the starvation bound.
+// waits, or has it stand at gates on the GPU, tells the core when it enters a synchronizing call
+// and when that returned, marks gated launches and a sample of the others, and leaves by itself
+// after the starvation bound.
 #pragma once
 
 #include <deque>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "daemon/core/scheduler.h"
+#include "daemon/sim/gates.h"
 #include "daemon/sim/gpu_model.h"
 #include "ipc/sparse.h"
 
@@ -24,6 +26,7 @@ struct HostCosts {
   TimeNs launch_ns = 2'840;      // measured: `cuLaunchKernel`, back to back
   TimeNs round_trip_ns = 3'000;  // the target for an ask that is granted at once
   TimeNs marker_ns = 7'000;      // measured: a stream write is seen this much later
+  TimeNs gate_ns = 6'500;        // measured: from the store to the first kernel behind the gate
   bool mark_all = false;         // the core hears of every end: for the clairvoyant policy
 };
 
@@ -36,6 +39,7 @@ struct ClientSpec {
   uint32_t sm_limit = 0;    // GpuModel::add_client()'s
   Place place{};            // where its kernels run
   double slowdown_max = 0;  // promised by its rule; 0: nothing
+  bool gates = false;       // its launches stand at gates on the GPU, and its threads go on
 };
 
 struct LaunchSpec {
@@ -177,6 +181,9 @@ class VirtualMachine {
     Doing doing = Doing::kNothing;
     uint32_t ask_seq = 0;
     TimeNs asked_at = 0;
+    uint32_t unit = 0;  // that it has on the GPU, and how many launches of that
+    uint32_t in_unit = 0;
+    bool naps = false;        // it is far ahead of what goes, with `pending` next
     bool self_armed = false;  // an alarm for the starvation bound is set
     Launch pending;           // what it asked for
     core::Decision grant;     // the last one; its credit is what is left of it
@@ -208,6 +215,9 @@ class VirtualMachine {
     ClientIndex gpu = 0;
     bool live = true;
     uint32_t window_us = core::kWindowGated;
+    bool gates_wanted = false;
+    Gates gates;
+    TimeNs gate_asked_at = 0;
     uint32_t free_streams = 0;
     uint32_t epoch = 0;
     int launch_priority = 0;
@@ -234,12 +244,13 @@ class VirtualMachine {
     double predicted_us = 0;
     TimeNs started = 0;
     bool marked = false;
+    AtGate at_gate;  // unit 0: it stood at none; `left` behind this piece
   };
   struct Alarm {
-    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker };
+    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker, kGates };
     TimeNs at = 0;
     uint64_t order = 0;
-    size_t thread = 0;
+    size_t thread = 0;    // kGates: the client
     uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's
     float duration_us = 0;
     Kind kind = Kind::kWake;
@@ -265,6 +276,18 @@ class VirtualMachine {
   void self(size_t thread);
   void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
               ipc::SmSet set);
+  void to_gpu(const InFlight& flight, const Kernel& kernel, double us, int priority,
+              ipc::SmSet set);
+  bool stands_at_gate(size_t thread, const Kernel& kernel) const;
+  void stand_at_gate(size_t thread, const Launch& launch);
+  void set_gates(ClientState& client);  // as its window is now
+  void grant_at_gate(ClientState& client, const core::Decision& decision);
+  void tend_gates(size_t client);  // lets go what may, and asks for what may not
+  void begin(ClientState& client, AtGate launch);
+  void withdraw_at_gate(ClientState& client);
+  void stop_inside(ClientState& client, AtGate& launch);
+  bool over_at_gate(const InFlight& flight);  // false: the graph has another piece
+  core::Event gate_event(core::EventKind kind, const AtGate& launch) const;
   bool is_free(const Thread& thread) const;
   bool sparse(const ClientState& client) const;
   void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);

@@ -15,6 +15,9 @@ using core::Evidence;
 // that its duration is learned.
 constexpr uint64_t kMarkedFirst = 4, kMarkedEvery = 16;
 
+// A thread that is far ahead of what is let go looks again this much later (shim/gate).
+constexpr TimeNs kNapNs = 50'000;
+
 double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 
@@ -22,6 +25,10 @@ TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 
 void VirtualMachine::proceed(size_t thread) {
   Thread& t = threads_[thread];
+  if (t.naps) {
+    t.naps = false;
+    return call_launch(thread, t.pending, t.synchronize_next);
+  }
   if (t.synchronize_next) {
     t.synchronize_next = false;
     synchronize(thread);
@@ -89,6 +96,12 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   Kernel& k = c.kernels[launch.kernel];
   t.synchronize_next = sync;
   const double predicted = predict(k);
+  const bool at_gate = stands_at_gate(thread, k);
+  if (at_gate && c.gates.ahead_us() > Gates::kAheadUs) {
+    t.naps = true;
+    t.pending = launch;
+    return wake_at(thread, now_ + kNapNs);
+  }
   Admission admission = Admission::kAsk;
   if (c.window_us == core::kWindowLeased) {
     admission = Admission::kLease;
@@ -98,7 +111,7 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
     admission = Admission::kCredit;
     t.grant.credit_us -= static_cast<uint32_t>(predicted);
   }
-  const bool asks = admission == Admission::kAsk;
+  const bool asks = admission == Admission::kAsk && !at_gate;
   if (t.program == nullptr) {
     LaunchRecord& record = records_.emplace_back();
     record.client = t.client;
@@ -106,6 +119,10 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
     record.called = now_;
     record.asked = asks;
     t.last_record = records_.size() - 1;
+  }
+  if (at_gate) {
+    stand_at_gate(thread, launch);
+    return go_on(thread, now_ + costs_.launch_ns);
   }
   if (asks) return ask(thread, launch);
   const bool by_credit = admission == Admission::kCredit;
@@ -217,6 +234,14 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   const bool granted = asked || admission == Admission::kCredit;
   const bool more = granted && t.grant.credit_us >= predicted;  // then a later launch is marked
   const bool marked = managed_ && (sampled || (admission != Admission::kLease && !more));
+  if (marked) t.marked = t.seq;
+  to_gpu({thread, t.seq, t.last_record, predicted, 0, marked, {}}, k, launch.us, priority, set);
+  if (!asked && told) feed(e);  // a grant is accounted already
+}
+
+void VirtualMachine::to_gpu(const InFlight& flight, const Kernel& k, double us, int priority,
+                            ipc::SmSet set) {
+  Thread& t = threads_[flight.thread];
   uint32_t slot = static_cast<uint32_t>(in_flight_.size());
   if (in_flight_free_.empty()) {
     in_flight_.emplace_back();
@@ -224,21 +249,19 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
     slot = in_flight_free_.back();
     in_flight_free_.pop_back();
   }
-  in_flight_[slot] = {thread, t.seq, t.last_record, predicted, 0, marked};
+  in_flight_[slot] = flight;
   t.last_slot = slot;
-  if (marked) t.marked = t.seq;
   Op op;
   op.kind = OpKind::kKernel;
   op.priority = priority;
-  op.kernel = shape(k.spec, launch.us, k.waves);
-  op.place = set.empty() ? c.spec.place : Place{set, groups_.sms_of(set)};
-  if (t.last_record != kNoRecord) {
-    records_[t.last_record].sms = op.place.set.empty() ? config_.sm_total : op.place.sms;
-    records_[t.last_record].set = op.place.set;
+  op.kernel = shape(k.spec, us, k.waves);
+  op.place = set.empty() ? clients_[t.client].spec.place : Place{set, groups_.sms_of(set)};
+  if (flight.record != kNoRecord) {
+    records_[flight.record].sms = op.place.set.empty() ? config_.sm_total : op.place.sms;
+    records_[flight.record].set = op.place.set;
   }
   op.tag = slot;
   gpu_.submit(now_, t.stream, op);
-  if (!asked && told) feed(e);  // a grant is accounted already
 }
 
 // As the server allows it (Reports::need_not_tell), but for unmeasured tasks too, which here all
@@ -292,13 +315,16 @@ void VirtualMachine::on_notice(const Notice& notice) {
   InFlight& flight = in_flight_[notice.tag];
   if (flight.thread == 0) return;
   if (notice.kind == Notice::kStarted) {
-    flight.started = notice.at;
-    if (flight.record != kNoRecord) records_[flight.record].started = notice.at;
+    if (flight.started == 0) flight.started = notice.at;
+    if (flight.record != kNoRecord && records_[flight.record].started == 0) {
+      records_[flight.record].started = notice.at;
+    }
     return;
   }
   const InFlight f = flight;
   flight.thread = 0;
   in_flight_free_.push_back(static_cast<uint32_t>(notice.tag));
+  if (f.at_gate.unit != 0 && !over_at_gate(f)) return;
   if (f.record != kNoRecord) records_[f.record].ended = notice.at;
   Thread& t = threads_[f.thread];
   ClientState& c = clients_[t.client];

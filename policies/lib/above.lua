@@ -33,4 +33,12 @@ local function credit(us, inflight_us, inflight_us_max)
   return max(0, min(inflight_us_max - inflight_us, inflight_us_max / 2) - us)
 end
 
-return { top = top, has_window = has_window, goes_first = goes_first, credit = credit }
+-- What may follow the launch: `asks_us` where threads ask. Whoever is held on the device is stopped
+-- once somebody above works, and gets `held_us`; nil: all until then.
+local function follows(k, asks_us, held_us)
+  if k.client.held ~= "device" then return asks_us end
+  return held_us and max(0, held_us) or math.huge
+end
+
+return { top = top, has_window = has_window, goes_first = goes_first, credit = credit,
+         follows = follows }

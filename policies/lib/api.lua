@@ -17,7 +17,7 @@
 ---@field grid_blocks integer # blocks; of a graph its nodes
 ---@field block_threads integer # threads of a block; of a graph 0
 ---@field dynamic_smem integer # bytes of dynamic shared memory of a block
----@field predicted_us number # µs that this launch is predicted to take
+---@field predicted_us number # µs that this launch is predicted to take; held on the device: until it can be stopped
 ---@field wave_us number # of that, µs of one wave of blocks; of a graph the mean node
 ---@field gap_after_us number # predicted µs without work after it and a synchronize
 ---@field wait_us number # µs that it waits so far; in `stopping`: waited
@@ -78,6 +78,7 @@
 ---@field share number # by its rule, else 1
 ---@field slo_ms number # by its rule, else 0
 ---@field window_us number # `math.huge`: leased
+---@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
 ---@field queued integer # launches that wait
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n

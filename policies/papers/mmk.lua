@@ -91,7 +91,8 @@ return policy {
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
         if not g:busy(k.priority) then
-          return run(k, above.credit(k.predicted_us, g.inflight_us, p.inflight_us))
+          local credit_us = above.credit(k.predicted_us, g.inflight_us, p.inflight_us)
+          return run(k, above.follows(k, credit_us))
         end
         if p.promises and company.may_join(k) then return run(k) end
       end

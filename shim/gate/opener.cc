@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kLookNs = 50'000'000;
 
 constinit std::atomic<uint32_t> sessions_ended{0};
+constinit bool started = false;
 
 void* run(void*) {
   for (;;) {
@@ -47,7 +48,7 @@ void look(GateBook& book, int64_t now_ns) {
 
 constinit GateBook gate_books[kGatePages];
 
-bool start_opener() { return start_thread("heddle-opener", run) == 0; }
+bool start_opener() { return started = started || start_thread("heddle-opener", run) == 0; }
 
 GateBook* keep_gates(int descriptor, int64_t now_ns) {
   GateBook* const book = std::find_if(std::begin(gate_books), std::end(gate_books), [](auto& b) {
@@ -82,6 +83,7 @@ void leave_all_gates() {
 }
 
 void forget_gates() {
+  started = false;
   for (GateBook& book : gate_books) {
     if (book.page.load(std::memory_order_relaxed) == nullptr) return;
     book.page.store(nullptr, std::memory_order_relaxed);

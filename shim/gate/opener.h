@@ -43,10 +43,9 @@ extern constinit GateBook gate_books[kGatePages];
 // A session had gates.
 inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
-// Before the first page. False: the process has no gates.
+// Both are called by the helper thread. Before a page is kept; false: the process has no gates.
 bool start_opener();
-
-// Called by the helper thread. Keeps the page that came with a session; nullptr if none came, or
+// Keeps the page that came with a session; nullptr if none came, or
 // there are too many.
 GateBook* keep_gates(int descriptor, int64_t now_ns);
 

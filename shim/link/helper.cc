@@ -166,7 +166,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         map(fds[1], sizeof(ipc::ClientMemory), sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
-    session.gates = keep_gates(fds[3], now_ns());
+    session.gates = start_opener() ? keep_gates(fds[3], now_ns()) : nullptr;
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);
@@ -350,6 +350,11 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
 }
 
+bool is_off(const char* name) {
+  const char* value = secure_getenv(name);
+  return value != nullptr && strcmp(value, "0") == 0;
+}
+
 int wanted_priority() {
   const char* text = secure_getenv("HEDDLE_PRIORITY");
   if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
@@ -376,8 +381,8 @@ void gather_facts() {
   attach_facts.sms = environment.sms;
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
-  attach_facts.gates = is_set("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
-                       driver_has(kEntry_cuStreamWaitValue32_v2) && start_opener();
+  attach_facts.gates = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
+                       driver_has(kEntry_cuStreamWaitValue32_v2);
   attach_facts.mps = mps_runs();
   count_queues(attach_facts.mps);
   int value = 0;

@@ -16,6 +16,7 @@ namespace heddle::fault {
 namespace {
 
 constexpr size_t kGraphs = 3;
+constexpr uint32_t kLongestNs = 40'000;
 
 // What one operation does with words of the thread's.
 struct Step {
@@ -33,6 +34,7 @@ struct Executable {
 struct Habits {
   explicit Habits(uint64_t seed) : bits(static_cast<unsigned>(seed * kStateFactor >> 60)) {}
   bool graphs() const { return (bits & 1) != 0; }
+  bool many_graphs() const { return (bits & 9) == 9; }
   bool waits_for_words() const { return (bits & 2) != 0; }
   bool frees() const { return (bits & 4) != 0; }
   // From the first of these on nothing of it may be held.
@@ -64,7 +66,7 @@ class Worker : public OrderedWords {
 
   void launch(CUdeviceptr word, uint64_t value, CUstream stream) {
     constexpr unsigned kBlocks[] = {1, 1, 16, 132};
-    uint32_t block_ns = 2'000 + draw(40'000);
+    uint32_t block_ns = 2'000 + draw(longest_ns_);
     void* params[] = {&word, &block_ns, &value};
     const unsigned blocks = kBlocks[draw(4)];
     // A default stream has two names.
@@ -121,6 +123,7 @@ class Worker : public OrderedWords {
     if (how < 25) return another_thread();
     if (how < 26) return draw(4) == 0 ? settle() : step(stream);
     if (how < 27) return habits_.calls_host() ? call_host(stream) : step(stream);
+    if (how < 50 && habits_.many_graphs()) return launch_graph(stream);
     step(stream);
   }
 
@@ -230,6 +233,7 @@ class Worker : public OrderedWords {
     for (size_t i = 0; i < steps.size(); ++i) {
       for (size_t j = i + 1; j < steps.size(); j += 2) forks = forks && !meets(i, j);
     }
+    longest_ns_ = 5 * kLongestNs;  // some graphs are long enough for gates inside
     if (forks) {
       DO(cu.cuEventRecord(event_, capturing));
       DO(cu.cuStreamWaitEvent(branch_, event_, 0));
@@ -241,6 +245,7 @@ class Worker : public OrderedWords {
       DO(cu.cuEventRecord(event_, branch_));
       DO(cu.cuStreamWaitEvent(capturing, event_, 0));
     }
+    longest_ns_ = kLongestNs;
     CUgraph graph = nullptr;
     DO(cu.cuStreamEndCapture(capturing, &graph));
     // An event of a capture is no event of a stream.
@@ -285,6 +290,7 @@ class Worker : public OrderedWords {
   const Habits habits_;
   CUstream capturing_ = nullptr, branch_ = nullptr;
   Executable graphs_[kGraphs];
+  uint32_t longest_ns_ = kLongestNs;
   uint64_t launches_ = 0;
 };
 

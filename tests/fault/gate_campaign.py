@@ -130,7 +130,7 @@ def one(where, plain, trouble):
     bare = ended(start(where, plain, {"LD_LIBRARY_PATH": str(stage.SIM)}), f"{what}, bare")
     with trouble.daemon_there if trouble else contextlib.nullcontext():
         process = start(where, [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch",
-                                "--label", "held", "--", *plain], {"HEDDLE_GATES": "1"})
+                                "--label", "held", "--", *plain], {})
         stage.wait_until(lambda: process.poll() is not None or any(
             client["label"] == "held" for client in where.heddle("ps")["clients"]), 10, "attached")
     held = ended(process, f"{what}, held")

@@ -14,7 +14,7 @@ import setting
 import stage
 
 QUEUED = 300
-SOON_S = 5  # for what does not wait for anybody
+SOON_S = 20  # for what waits for nobody, on a busy machine; starvation comes much later
 HELD_S = 0.3  # so long nothing moves while the gates are closed
 STARVATION = "starvation_ms = 60000"  # beyond all that is waited for here
 
@@ -133,7 +133,7 @@ def killed(scene):
 
 def stopped(scene):
     scene.where.daemon.send_signal(signal.SIGSTOP)
-    scene.opened(2)
+    scene.opened()
     time.sleep(2)
     scene.where.daemon.send_signal(signal.SIGCONT)
     scene.where.switch_policy("priority")
@@ -204,7 +204,7 @@ def reprioritized(scene):
 
 
 EVENTS = (killed, stopped, replaced, upgraded, held_again, bypassed, switched, promoted,
-          quarantined, refused, reprioritized)
+          fifo_promoted, quarantined, refused, reprioritized)
 
 
 def to_the_daemon(scene, event, streams=1):
@@ -230,8 +230,8 @@ def a_call(scene, name):
 
 
 def a_starving_call(scene):
-    """Nobody lets the client go; each launch starves alone."""
-    launches = 30
+    """Nobody lets the client go; each unit starves alone."""
+    launches = 200  # some 25 units
     scene.close("call cuMemFree", launches)
     setting.expect(scene.client.answer(SOON_S) == "done", "cuMemFree starves for ever")
     scene.client.settle()
@@ -291,8 +291,6 @@ def main():
     tests += [(name, an_end, name) for name in ENDS]
     tests += [(name, a_way_on, name) for name in WAYS_ON]
     tests += [(f"all_queues_{event.__name__}", all_queues, event) for event in (killed, switched)]
-    if "fifo_promoted" in wanted:
-        tests.append(("fifo_promoted", to_the_daemon, fifo_promoted))
 
     def body():
         for name, test, argument in tests:

@@ -5,7 +5,6 @@ scenario and the short round, on the simulated GPU.
     gates.py FAKE_NVML DIST    as runner.py takes them
 """
 
-import json
 import subprocess
 import sys
 import unittest
@@ -15,21 +14,6 @@ from runner import BENCH, DIST, ROOT
 
 
 class Gates(runner.Runner):
-    def test_programs_of_a_daemon_with_gates_have_them_on(self):
-        own, told = runner.RealPath.stand_ins(self), self.at / "told"
-        program = " ".join(json.loads(own(99, "own")))
-        command = json.dumps(["sh", "-c", f'echo "gates:$HEDDLE_GATES" >>{told}; exec {program}'])
-        self.run_bench(f"""
-repetitions = 1
-block_s = 0.1
-policies = ["fifo@timeslice", "fifo:daemon.gates=true@timeslice"]
-baselines = []
-[[job]]
-name = "a"
-command = {command}
-""")
-        self.assertEqual(sorted(told.read_text().split()), ["gates:", "gates:", "gates:1"])
-
     def test_a_row_with_gates_has_the_figures_of_one_without(self):
         done = subprocess.run(
             [BENCH, "run", ROOT / "bench/scenarios/gates.toml", "--pair", "resnet152_training",

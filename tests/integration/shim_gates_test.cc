@@ -25,9 +25,8 @@ class ShimGates : public Shim {
     daemon_.records();
   }
   std::vector<std::string> gated() {
-    std::vector<std::string> all = environment();
-    all.push_back("HEDDLE_GATES=1");
-    return all;
+    daemon_.has_gates = true;
+    return environment();
   }
 
   void expect_asks(const std::string& command) {
@@ -388,17 +387,17 @@ TEST_F(ShimGates, AForkedChildHasNone) {
   expect_gated("launch 72", 2);
 }
 
-TEST_F(Shim, WithoutBeingWantedThereAreNoGates) {
-  Application app(environment());
+TEST_F(Shim, AProgramThatWantsNoGatesHasNone) {
+  daemon_.has_gates = true;
+  std::vector<std::string> all = environment();
+  all.push_back("HEDDLE_GATES=0");
+  Application app(all);
   start(app, kGate);
   EXPECT_EQ(daemon_.gates, nullptr);
 }
 
 TEST_F(Shim, UnderADaemonWithoutGatesItAsks) {
-  daemon_.has_gates = false;
-  std::vector<std::string> all = environment();
-  all.push_back("HEDDLE_GATES=1");
-  Application app(all);
+  Application app(environment());
   start(app, kGate);
   predict(20);
   app.send("launch");

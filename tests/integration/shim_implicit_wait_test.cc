@@ -20,9 +20,8 @@ std::vector<ipc::RecordFields> told_of(FakeDaemon& daemon, Application& app, con
 }
 
 TEST_F(Shim, AFreeOfAClientWithGatesIsASynchronizingCall) {
-  std::vector<std::string> all = environment();
-  all.push_back("HEDDLE_GATES=1");
-  Application app(all);
+  daemon_.has_gates = true;
+  Application app(environment());
   start(app, kGate);
   for (const char* const name : kCalls) {
     const auto told = told_of(daemon_, app, name);

@@ -54,7 +54,7 @@ class FakeDaemon {
   std::string command, label, sms;
   int priority = -2;
   bool mps = false;
-  bool has_gates = true;           // it makes a page for who wants one; older ones do not
+  bool has_gates = false;          // it makes a page for who wants one
   ipc::GatePage* gates = nullptr;  // the newest; it stays when the daemon hangs up
   std::vector<uint16_t> groups;
   std::string gpu_ids;

@@ -1,0 +1,56 @@
+#include "daemon/sim/gates.h"
+
+#include <cmath>
+
+namespace heddle::sim {
+
+uint32_t Gates::unit_of(size_t thread, double predicted_us, bool graph) {
+  const bool goes_on = !graph && newest_us_ > 0 && thread == thread_ && newest_ > released_ &&
+                       newest_us_ + predicted_us <= kUnitUs;
+  if (!goes_on) {
+    ++newest_;
+    newest_us_ = 0;
+  }
+  thread_ = thread;
+  newest_us_ = graph ? kUnitUs : newest_us_ + predicted_us;
+  return newest_;
+}
+
+uint32_t Gates::pieces_of(double predicted_us) {
+  if (predicted_us <= 2 * kPieceUs) return 1;
+  return static_cast<uint32_t>(std::ceil(predicted_us / kPieceUs));
+}
+
+double Gates::unit_us(uint32_t unit) const {
+  double us = 0;
+  for (const AtGate& launch : waiting_) us += launch.unit == unit ? launch.predicted_us : 0;
+  return us;
+}
+
+bool Gates::lets(const AtGate& launch) {
+  if (launch.stopped()) return running();
+  if (!open_ && launch.unit > released_) {
+    const double us = unit_us(launch.unit);
+    if (asked_ != 0 || credit_us_ < us) return false;
+    credit_us_ -= us;
+  }
+  released_ = std::max(released_, launch.unit);
+  return true;
+}
+
+bool Gates::must_ask() const {
+  if (waiting_.empty() || asked_ != 0 || open_) return false;
+  const AtGate& oldest = waiting_.front();
+  if (oldest.stopped()) return !running();
+  return oldest.unit > released_ && unit_us(oldest.unit) > credit_us_;
+}
+
+void Gates::granted(uint32_t credit_us, bool graph) {
+  released_ = std::max(released_, asked_);
+  asked_ = 0;
+  running_ |= graph;
+  open_ |= credit_us == core::kCreditOpen;
+  credit_us_ = static_cast<double>(credit_us);
+}
+
+}  // namespace heddle::sim

@@ -1,0 +1,323 @@
+// Clients whose launches stand at gates on the GPU: what lets them go, what stops them, and what is
+// known of them.
+#include "tests/unit/core_gap_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr uint16_t kGate = kGateThreads;
+constexpr uint16_t kInside = 24;  // gates, of a graph of 5 ms
+
+// Client 1 (Q0) is active and has nothing on the device; client 2 (Q9) has gates.
+class GatesTest : public CoreTest {
+ protected:
+  void begin() {
+    attach(1, 0);
+    attach_gates(2);
+    kernel(1, 0, 11);
+    kernel(2, 0, 22);
+    post(1);
+    done(1);
+  }
+  void attach_gates(ClientId id) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.task = id;
+    e.attached.priority = 9;
+    e.attached.gates = true;
+    step(e);
+  }
+  void use(DispatchVerdict verdict) {
+    policy_.verdict = verdict;
+    bool ok = false;
+    take(core_->set_policy(&policy_, now_, ok));
+    ASSERT_TRUE(ok);
+  }
+  Event at_gate(EventKind kind, ClientId id, uint32_t unit, uint16_t inside = 0) {
+    Event e = launch(kind, id, Admission::kGated);
+    e.launch.ask_seq = unit;
+    e.launch.may_follow = inside;
+    if (kind == EventKind::kAsked) e.launch.thread = kGate;
+    return e;
+  }
+  void ask_at_gate(ClientId id, uint32_t unit, uint16_t inside = 0) {
+    step(at_gate(EventKind::kAsked, id, unit, inside));
+  }
+  void gated(ClientId id, uint32_t unit) { step(at_gate(EventKind::kPosted, id, unit)); }
+  void work(ClientId id) {  // until it is done
+    post(id);
+    wait(id);
+  }
+  // The last launch, a graph, stands at a gate inside.
+  Event recalled(ClientId id) {
+    --stream_seq_[id];
+    return at_gate(EventKind::kRecalled, id, 0, kInside);
+  }
+  double duration_us(ClientId id) { return core_->view().outlook(id, now_, 0).duration_us; }
+  ClientStatus status(ClientId id) {
+    for (const ClientStatus& c : core_->view().clients()) {
+      if (c.view.id == id) return c;
+    }
+    return {};
+  }
+  uint32_t epoch(ClientId id) { return window_[id].epoch; }
+
+  Giving policy_;
+};
+
+TEST_F(GatesTest, TheBuiltInOpensTheGatesWhileNobodyAboveWorks) {
+  begin();
+  ask_at_gate(2, 7);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].thread, kGate);
+  EXPECT_EQ(grants_[0].ask_seq, 7u);
+  EXPECT_EQ(grants_[0].credit_us, kCreditOpen);
+}
+
+TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
+  begin();
+  DispatchVerdict open;
+  open.credit_us = kUnlimitedUs;
+  use(open);
+  ask(2);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].credit_us, 0u);
+}
+
+TEST_F(GatesTest, OpenGatesOutlastTheGapAndCloseWhenSomebodyAboveLaunches) {
+  attach(1, 0);
+  attach_gates(2);
+  kernel(1, 0, 11);
+  teach(1, 500, 300);
+  ask_at_gate(2, 1);
+  ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
+  const uint32_t before = epoch(2);
+  tick(1 * kMs);
+  EXPECT_EQ(epoch(2), before) << "the gap is longer than it was predicted to be";
+  post(1);
+  EXPECT_GT(epoch(2), before);
+  EXPECT_EQ(window(2), kWindowGated);
+}
+
+TEST_F(GatesTest, SomebodyAboveWhoAsksClosesTheGates) {
+  begin();
+  ask_at_gate(2, 1);
+  const uint32_t before = epoch(2);
+  ask(1);
+  EXPECT_GT(epoch(2), before);
+}
+
+TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
+  begin();
+  Event e(EventKind::kTerms, now_, 2);
+  e.terms = {1, 0, 0, 8, 0};
+  step(e);
+  attach_gates(3);
+  ask_at_gate(2, 1);
+  const uint32_t before = epoch(2);
+  ask_at_gate(3, 1);
+  EXPECT_EQ(epoch(2), before) << "client 3 is below";
+  attach_gates(4);
+  e.client = 4;
+  step(e);
+  ask_at_gate(4, 1);
+  EXPECT_GT(epoch(2), before) << "client 4 is as important";
+}
+
+TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
+  begin();
+  DispatchVerdict some;
+  some.credit_us = 300;
+  use(some);
+  policy_.open = true;
+  ask_at_gate(2, 1);
+  ASSERT_EQ(grants_.back().credit_us, 300u);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs + 300);
+  const uint32_t before = epoch(2);
+  policy_.open = false;
+  attach_gates(3);
+  ask_at_gate(3, 1);
+  EXPECT_EQ(epoch(2), before);
+  gated(2, 1);  // of the unit that was granted
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 2 * kDefaultUs + 300);
+  gated(2, 2);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 3 * kDefaultUs + 200);
+  ask_at_gate(2, 3);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 3 * kDefaultUs) << "who asks has none left";
+  EXPECT_DOUBLE_EQ(policy_.asked.by_credit_us, kDefaultUs);
+}
+
+TEST_F(GatesTest, OpenGatesAreNotWorkInFlight) {
+  begin();
+  ask_at_gate(2, 1);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs);
+}
+
+TEST_F(GatesTest, WhatWasLetGoUnderAnotherWindowIsNotLate) {
+  begin();
+  ask_at_gate(2, 1);
+  Event e = at_gate(EventKind::kPosted, 2, 2);
+  e.launch.epoch = epoch(2) - 1;
+  step(e);
+  EXPECT_EQ(core_->stats().late, 0u);
+  EXPECT_EQ(core_->stats().credited, 1u);
+}
+
+TEST_F(GatesTest, AUnitIsPredictedAsAWholeAndAGraphByThePiece) {
+  begin();
+  policy_.open = false;
+  use({});
+  Event e = at_gate(EventKind::kAsked, 2, 1);
+  e.launch.unit_us = 140;
+  step(e);
+  EXPECT_DOUBLE_EQ(policy_.asked.predicted_us, 140);
+  attach_gates(3);
+  ask_at_gate(3, 1, 3);
+  EXPECT_DOUBLE_EQ(policy_.asked.predicted_us, kDefaultUs / 4);
+}
+
+TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
+  begin();
+  teach(2, 5'000, 0, 4);
+  done(1);
+  post(1);
+  done(1);
+  ASSERT_NEAR(duration_us(2), 5'000, 1);
+  ask_at_gate(2, 1, kInside);
+  now_ += 2 * kMs;
+  post(1);
+  step(recalled(2));
+  EXPECT_EQ(status(2).outstanding_us, 0);
+  --stream_seq_[2];
+  ask_at_gate(2, 1, kInside);
+  now_ += 1 * kMs;
+  done(1);
+  ASSERT_EQ(grants_.back().client, 2u);
+  EXPECT_NEAR(status(2).outstanding_us, 3'000, 1) << "the rest of it";
+  now_ += 3 * kMs;
+  const double before_us = status(2).gpu_us;
+  done(2, 6'000);
+  EXPECT_NEAR(duration_us(2), 5'000, 1) << "the millisecond at the gate is not learned";
+  EXPECT_LT(status(2).gpu_us - before_us, 3'001);
+}
+
+TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {
+  begin();
+  use({});
+  ask_at_gate(2, 1, kInside);
+  ASSERT_EQ(grants_.back().credit_us, 0u);
+  const uint32_t before = epoch(2);
+  post(1);
+  EXPECT_GT(epoch(2), before);
+}
+
+TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
+  begin();
+  teach(2, 5'000, 0, 4);
+  policy_.open = false;
+  use({});
+  work(1);
+  ask_at_gate(2, 1, kInside);
+  const uint32_t before = epoch(2);
+  struct Beside : Giving {
+    DispatchVerdict dispatch(Gpu& g) override {
+      DispatchVerdict v = Giving::dispatch(g);
+      v.run = g.queue_peek(g.queue_create("q"));
+      return v;
+    }
+  } beside;
+  bool ok = false;
+  take(core_->set_policy(&beside, now_, ok));
+  ASSERT_EQ(grants_.back().thread, kGate);
+  EXPECT_NEAR(status(2).outstanding_us, 200, 1) << "a piece";
+  tick(100 * kUs);
+  EXPECT_EQ(epoch(2), before) << "the piece still runs";
+  EXPECT_LE(core_->next_deadline(), now_ + 100 * kUs);
+  tick(100 * kUs);
+  EXPECT_GT(epoch(2), before);
+}
+
+TEST_F(GatesTest, WhoWaitsAtAClosedGateHasNoWork) {
+  begin();
+  ask_at_gate(2, 1);
+  wait(2);
+  gated(2, 1);
+  post(1);
+  Event e(EventKind::kCompleted, now_, 2);
+  e.done = {stream_seq_[2], 0, 0, Evidence::kMarker};
+  step(e);
+  ASSERT_TRUE(core_->view().outlook(2, now_, 0).busy) << "its thread waits for the device";
+  ask_at_gate(2, 2);
+  EXPECT_FALSE(core_->view().outlook(2, now_, 0).busy);
+}
+
+TEST_F(GatesTest, ASynchronizingCallEndsWhatWasLetGoAfterItBegan) {
+  begin();
+  ask_at_gate(2, 1);
+  wait(2);
+  now_ += 50 * kUs;
+  gated(2, 2);
+  Event e(EventKind::kCompleted, now_, 2);
+  e.done = {0, 0, kEveryStream, Evidence::kSynchronized};
+  step(e);
+  EXPECT_EQ(status(2).outstanding_us, 0);
+}
+
+TEST_F(GatesTest, StarvationCountsFromTheAskAndFromTheRecall) {
+  begin();
+  work(1);
+  ask_at_gate(2, 1, kInside);
+  tick(900 * kMs);
+  EXPECT_TRUE(grants_.empty());
+  tick(60 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kStarvation);
+  done(1);
+  work(1);
+  step(recalled(2));
+  --stream_seq_[2];
+  ask_at_gate(2, 1, kInside);
+  tick(900 * kMs);
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(GatesTest, AFiniteWindowWantsGatesWhileSomebodyMoreImportantIsThere) {
+  attach_gates(2);
+  EXPECT_FALSE(window_[2].gates_wanted);
+  attach(1, 0);
+  EXPECT_TRUE(window_[2].gates_wanted);
+  EXPECT_FALSE(window_[1].gates_wanted);
+  step(Event(EventKind::kDetached, now_, 1));
+  EXPECT_FALSE(window_[2].gates_wanted);
+}
+
+TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
+  begin();
+  EXPECT_TRUE(status(2).view.gates);
+  step(Event(EventKind::kGatesLeft, now_, 2));
+  EXPECT_FALSE(status(2).view.gates);
+  EXPECT_FALSE(window_[2].gates_wanted);
+}
+
+TEST_F(GatesTest, TheBoundIsAUnitOrAPiece) {
+  begin();
+  teach(2, 5'000, 0, 4);
+  post(1);
+  done(1);
+  ask_at_gate(2, 1, kInside);
+  ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
+  const double around_us = core_->config().switch_us + 70;
+  EXPECT_NEAR(status(1).added_us_max, 200 + around_us, 1);
+}
+
+TEST_F(GatesTest, AClientWithoutWorkLeavesNoGateOpen) {
+  begin();
+  ask_at_gate(2, 1);
+  done(2);
+  const uint32_t before = epoch(2);
+  tick(60 * kMs);
+  EXPECT_GT(epoch(2), before);
+}
+
+}  // namespace
+}  // namespace heddle::core
