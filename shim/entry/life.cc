@@ -17,7 +17,7 @@ void context_ends(CUcontext context, bool gone = false) {
   if (!is_initialized()) return;
   context_gone(context);
   end_context(context, gone);
-  forget_registrations();
+  forget_registrations(context);
   purge_kernels();
 }
 

@@ -31,6 +31,8 @@ struct GateBook {
   std::atomic<ipc::GatePage*> page{nullptr};      // set last
   std::atomic<CUdeviceptr> at{0};                 // where it is on the GPU; 0: not registered
   Spin registering;                               // only ever tried
+  std::atomic<CUcontext> context{nullptr};        // where it is registered, and ends with
+  std::atomic<bool> in_primary{false};            // that lives as long as the others
   std::atomic<uint32_t> posted[ipc::kDevices]{};  // the newest ticket
   Sums sums[ipc::kDevices];
   std::atomic<bool> detached{false};  // the session is over

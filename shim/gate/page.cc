@@ -3,6 +3,7 @@
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/gate/opener.h"
+#include "shim/sm/contexts.h"
 
 namespace heddle::shim {
 namespace {
@@ -13,14 +14,31 @@ constexpr auto kAlreadyRegistered = static_cast<CUresult>(712);
 // The driver took a gate alone, which it refused together with a write.
 constinit std::atomic<bool> only_waits{false};
 
-CUdeviceptr register_page(ipc::GatePage* page) {
+// In the device's primary context if there is one, otherwise in the thread's own.
+CUdeviceptr register_page(GateBook& book, int device) {
   const RelaxedCapture relaxed;
+  ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
+  const CUcontext primary = primary_of(device);
+  CUcontext context = primary;
+  if (primary == nullptr) HEDDLE_REAL(cuCtxGetCurrent)(&context);
+  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return kRefused;
   const CUresult result = HEDDLE_REAL(cuMemHostRegister_v2)(
       page, sizeof *page, kHostRegisterPortable | kHostRegisterDeviceMap);
+  if (result == CUDA_SUCCESS) {
+    book.in_primary.store(primary != nullptr, std::memory_order_relaxed);
+    book.context.store(context, std::memory_order_relaxed);
+  }
   CUdeviceptr at = 0;
   const bool there = (result == CUDA_SUCCESS || result == kAlreadyRegistered) &&
                      HEDDLE_REAL(cuMemHostGetDevicePointer_v2)(&at, page, 0) == CUDA_SUCCESS;
+  HEDDLE_REAL(cuCtxPopCurrent_v2)(&context);
   return there ? at : kRefused;
+}
+
+// What is queued in the stream must not outlive the registration.
+bool may_hold(const GateBook& book, const StreamSlot& stream) {
+  return book.in_primary.load(std::memory_order_relaxed) ||
+         book.context.load(std::memory_order_relaxed) == stream.context;
 }
 
 constexpr size_t word_of(int device) {
@@ -69,11 +87,11 @@ bool has_word(uint32_t ticket, uint32_t newest) {
 
 }  // namespace
 
-CUdeviceptr page_at(GateBook& book) {
+CUdeviceptr page_at(GateBook& book, int device) {
   CUdeviceptr at = book.at.load(std::memory_order_acquire);
   if (at == 0) {
     if (!book.registering.try_lock()) return 0;  // another thread is at it
-    at = register_page(book.page.load(std::memory_order_relaxed));
+    at = register_page(book, device);
     book.at.store(at, std::memory_order_release);
     book.registering.unlock();
   }
@@ -82,7 +100,7 @@ CUdeviceptr page_at(GateBook& book) {
 
 GateTicket take_ticket(GateBook& book, int device) {
   if (book.left.load(std::memory_order_relaxed)) return {};
-  const CUdeviceptr at = page_at(book);
+  const CUdeviceptr at = page_at(book, device);
   if (at == 0) return {};
   Sums& sums = book.sums[device];
   uint32_t ticket = 0;
@@ -95,6 +113,8 @@ GateTicket take_ticket(GateBook& book, int device) {
 }
 
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
+  if (page_at(book, stream.device) == 0 || !may_hold(book, stream)) return 0;
+  if (stream_captures(ref)) return 0;  // out of our sight: it would be a node of the graph
   const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
   const uint32_t before = newest_gate(book, stream);
@@ -136,9 +156,10 @@ void put_last_word(const StreamSlot& stream, StreamRef ref) {
   submit(ref, &op, 1);
 }
 
-void forget_registrations() {
+void forget_registrations(CUcontext context) {
   for (GateBook& book : gate_books) {
     if (book.page.load(std::memory_order_relaxed) == nullptr) return;
+    if (book.context.load(std::memory_order_relaxed) != context) continue;
     book.at.store(0, std::memory_order_release);
   }
 }

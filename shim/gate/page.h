@@ -7,9 +7,9 @@
 
 namespace heddle::shim {
 
-// Where the page is on the GPU. The first call registers it with CUDA, in the calling thread's
-// context. 0: it cannot be had, or not now.
-CUdeviceptr page_at(GateBook& book);
+// Where the page is on the GPU. The first call registers it with CUDA, in the device's primary
+// context or, where there is none, the calling thread's. 0: it cannot be had, or not now.
+CUdeviceptr page_at(GateBook& book, int device);
 
 struct GateTicket {
   CUdeviceptr word = 0;  // the stream waits until it has reached `number`; 0: there is no gate
@@ -20,7 +20,8 @@ struct GateTicket {
 GateTicket take_ticket(GateBook& book, int device);
 
 // Puts a gate behind all that the stream has. When that is done the GPU says so of the unit that
-// had the stream's gate before. The gate's ticket; 0: there is none, and the launch asks.
+// had the stream's gate before. The gate's ticket; 0: there is none, and the launch asks. So it
+// does in a stream of another context than the page is registered in, unless that is a primary one.
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 
 // The ticket of the newest gate in the stream; 0: it has none of that book.
@@ -29,7 +30,7 @@ uint32_t newest_gate(const GateBook& book, const StreamSlot& stream);
 // The stream ends, and no gate will follow: has the GPU say when its last unit is over.
 void put_last_word(const StreamSlot& stream, StreamRef ref);
 
-// A context ended, and with it what was registered there: the next ticket registers again.
-void forget_registrations();
+// The context ended, and with it what was registered there: the next ticket registers again.
+void forget_registrations(CUcontext context);
 
 }  // namespace heddle::shim

@@ -66,7 +66,7 @@ CUresult add_gate(CUgraph graph, const CUDA_BATCH_MEM_OP_NODE_PARAMS& wait, CUgr
 }  // namespace
 
 CUdeviceptr gate_of(GateBook& book, int device) {
-  const CUdeviceptr at = page_at(book);
+  const CUdeviceptr at = page_at(book, device);
   const size_t word =
       offsetof(ipc::GatePage, running) + sizeof(uint32_t) * static_cast<size_t>(device);
   return at != 0 ? at + word : 0;

@@ -274,6 +274,20 @@ TEST_F(ShimGates, ThePageIsRegisteredAgainWhenItsContextEnded) {
   EXPECT_EQ(app_("get fake_registered"), "2");
 }
 
+TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageAsks) {
+  expect_gated("launch 64", 1);
+  daemon_.control().windows[1].word = kGate;
+  EXPECT_EQ(app_("context 2"), "0");
+  expect_asks("launch 4096");
+}
+
+TEST_F(ShimGates, APageInThePrimaryContextIsForAllContexts) {
+  EXPECT_EQ(app_("set fake_primary 1"), "1");
+  EXPECT_EQ(app_("context 2"), "0");
+  daemon_.control().windows[1].word = kGate;
+  expect_gated("launch 4096", 1);
+}
+
 TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   EXPECT_EQ(app_("burst 250"), "0");  // 5 ms
   app_.send("launch");

@@ -14,6 +14,17 @@
 namespace heddle::shim {
 namespace {
 
+const auto kOwn = reinterpret_cast<CUcontext>(16);  // the thread's
+const auto kOther = reinterpret_cast<CUcontext>(32);
+const auto kPrimary = reinterpret_cast<CUcontext>(48);
+CUcontext primary = nullptr;
+CUcontext pushed = nullptr;
+bool captures = false;
+
+CUresult current(CUcontext* context) { return *context = kOwn, CUDA_SUCCESS; }
+CUresult push(CUcontext context) { return pushed = context, CUDA_SUCCESS; }
+CUresult pop(CUcontext* context) { return *context = pushed, pushed = nullptr, CUDA_SUCCESS; }
+
 int relaxed = 0;  // depth
 int registrations = 0;
 CUresult answer = CUDA_SUCCESS;
@@ -21,6 +32,7 @@ CUresult answer = CUDA_SUCCESS;
 CUresult enlist(void*, size_t bytes, unsigned) {
   EXPECT_EQ(relaxed, 1) << "it would end a capture";
   EXPECT_EQ(bytes, sizeof(ipc::GatePage));
+  EXPECT_EQ(pushed, primary != nullptr ? primary : kOwn);
   ++registrations;
   return answer;
 }
@@ -48,6 +60,8 @@ extern "C" void* heddle_slots[kEntryCount];
 void* heddle_slots[kEntryCount] = {};
 RelaxedCapture::RelaxedCapture() { relaxed += mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
 RelaxedCapture::~RelaxedCapture() { --relaxed; }
+CUcontext primary_of(CUdevice) { return primary; }
+bool stream_captures(StreamRef) { return captures; }
 
 namespace {
 
@@ -61,6 +75,11 @@ class GateOpener : public ::testing::Test {
     heddle_slots[kEntry_cuMemHostGetDevicePointer_v2] = reinterpret_cast<void*>(&device_pointer);
     heddle_slots[kEntry_cuStreamWaitValue32_v2] = reinterpret_cast<void*>(&wait);
     heddle_slots[kEntry_cuStreamBatchMemOp_v2] = reinterpret_cast<void*>(&batch);
+    heddle_slots[kEntry_cuCtxGetCurrent] = reinterpret_cast<void*>(&current);
+    heddle_slots[kEntry_cuCtxPushCurrent_v2] = reinterpret_cast<void*>(&push);
+    heddle_slots[kEntry_cuCtxPopCurrent_v2] = reinterpret_cast<void*>(&pop);
+    primary = nullptr;
+    captures = false;
     written.clear();
     registrations = 0;
     answer = CUDA_SUCCESS;
@@ -190,10 +209,40 @@ TEST_F(GateOpener, ThePageIsRegisteredOnceAndAgainAfterItsContextEnded) {
   take_ticket(*book_, 0);
   take_ticket(*book_, 1);
   EXPECT_EQ(registrations, 1);
-  forget_registrations();
-  answer = static_cast<CUresult>(712);  // it was another context that ended
+  forget_registrations(kOther);
+  EXPECT_NE(take_ticket(*book_, 0).word, 0u);
+  EXPECT_EQ(registrations, 1);
+  forget_registrations(kOwn);
   EXPECT_NE(take_ticket(*book_, 0).word, 0u);
   EXPECT_EQ(registrations, 2);
+}
+
+TEST_F(GateOpener, AStreamOfAnotherContextHasNoGate) {
+  StreamSlot stream, other;
+  stream.context = kOwn;
+  other.context = kOther;
+  EXPECT_NE(put_gate(*book_, stream, {}), 0u);
+  EXPECT_EQ(put_gate(*book_, other, {}), 0u) << "it would read what ends with the first";
+}
+
+TEST_F(GateOpener, ACaptureThatTheShimDidNotSeeHasNoGate) {
+  StreamSlot stream;
+  stream.context = kOwn;
+  captures = true;
+  EXPECT_EQ(put_gate(*book_, stream, {}), 0u);
+  EXPECT_EQ(book_->posted[0], 0u);
+}
+
+TEST_F(GateOpener, WhereThereIsAPrimaryContextStreamsOfAllContextsHaveGates) {
+  primary = kPrimary;
+  StreamSlot stream, other;
+  stream.context = kPrimary;
+  other.context = kOther;
+  EXPECT_NE(put_gate(*book_, other, {}), 0u);
+  EXPECT_NE(put_gate(*book_, stream, {}), 0u);
+  forget_registrations(kOther);
+  EXPECT_NE(put_gate(*book_, stream, {}), 0u);
+  EXPECT_EQ(registrations, 1);
 }
 
 TEST_F(GateOpener, WithoutRegistrationThereIsNoTicketAndNoSecondTry) {
@@ -213,6 +262,7 @@ TEST_F(GateOpener, ALeftSessionGivesNoTickets) {
 // One thread's launches into a stream of device 0.
 class GateUnits : public GateOpener {
  protected:
+  GateUnits() { stream_.context = kOwn; }
   void begin(StreamSlot& stream, float us) {
     unit_ = {&stream, put_gate(*book_, stream, {}), 0, kNow};
     ASSERT_NE(unit_.ticket, 0u);
@@ -230,7 +280,7 @@ class GateUnits : public GateOpener {
   }
   bool is_far_ahead() const { return shim::is_far_ahead(*book_, 0); }
 
-  StreamSlot stream_, other_;
+  StreamSlot stream_;
   Unit unit_;
 };
 
