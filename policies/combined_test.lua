@@ -106,3 +106,34 @@ test("in a gap that holds it a launch has all SMs", function(t)
   end
   t.ok(all > 50 and fenced == 0, all .. " on all SMs, " .. fenced .. " fenced")
 end)
+
+test("a graph that is held on the device joins others by the piece, and the promise is kept", function(t)
+  local s = t.sim { policy = "combined.lua", mps = true }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "be", priority = 9, gates = true }
+  s:loop { client = "be", us = 5000, nodes = 100, blocks = 264, count = 4 }
+  s:run(30000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 264, at = 30000 }
+  s:run(100000)
+  local alone_us = 100000 / s:stats("lc").launches
+  s:loop { client = "be", us = 5000, nodes = 100, blocks = 264, launches = 100 }
+  s:run(300000)
+  local lc, be = s:stats("lc").launches, s:stats("be").gpu_us
+  s:run(1000000)
+  t.below(1e6 / (s:stats("lc").launches - lc) / alone_us, 1.10, "lc takes")
+  t.ok(s:stats("be").gpu_us - be > 50000, "GPU time of be, " .. s:stats("be").gpu_us - be)
+end)
+
+test("what is held on the device has a gap by one verdict", function(t)
+  local s = t.sim { policy = "combined.lua", mps = true }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "be", priority = 9, gates = true }
+  s:loop { client = "be", us = 60, blocks = 264, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 800, gap_us = 5000 }
+  s:loop { client = "be", us = 60, blocks = 264, launches = 4000 }
+  s:run(200000)
+  local be = s:stats("be")
+  t.ok(be.gpu_us > 150000, "GPU time of be, " .. be.gpu_us)
+  t.below(be.asks, be.launches / 8, "verdicts")
+end)

@@ -76,3 +76,14 @@ test("it may be loaded while launches are in flight", function(t)
   local message, faults = s:fault()
   t.eq(faults, 0, message)
 end)
+
+test("where launches are held on the device a depth of work goes by one verdict", function(t)
+  local s = t.sim { policy = "edf.lua", mps = false, switch_us = 10 }
+  s:client { name = "tight", priority = 5, slo_ms = 5, gates = true }
+  s:client { name = "loose", priority = 5, slo_ms = 100, gates = true }
+  s:loop { client = "loose", us = 50, launches = 600, gap_us = 5000, blocks = 264 }
+  s:loop { client = "tight", us = 50, launches = 40, gap_us = 8000, blocks = 264 }
+  s:run(1000000)
+  t.below(s:stats("tight").p99_us, 7000, "p99 of tight, which wants 2 ms")
+  t.below(s:stats("loose").asks, s:stats("loose").launches / 4, "verdicts")
+end)

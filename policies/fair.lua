@@ -80,7 +80,7 @@ return policy {
       local q, own = k.priority, k.client
       if g:busy(q) then return IDLE, "a more important client runs" end
       local alone, inflight_us, others_us = true, 0, 0
-      local least_us = account(own)             -- of the active equals
+      local least_us, others_least_us = account(own), math.huge   -- of the active equals
       for c in g:clients() do
         local id = c.id
         if c.priority < q then
@@ -88,7 +88,8 @@ return policy {
         elseif id ~= own.id then
           if c.priority == q and c.active then
             alone = false
-            least_us = min(least_us, account(c))
+            others_least_us = min(others_least_us, account(c))
+            least_us = min(least_us, others_least_us)
           end
           if c.window_us > 0 then             -- its time alone does not count
             c:gate()
@@ -117,11 +118,16 @@ return policy {
       -- Kernels that leave room never queue: who has had more waits for the others' next launches.
       -- Not for one who has saved up all that it may: it asks for less than its part.
       local ahead_us = account(own) - least_us
-      if mps and ahead_us > 0 and ahead_us < p.saved_us and k.wait_us < p.wait_us then
+      local wait_us = max(p.wait_us, above.follows(k, 0, 8 * k.predicted_us))  -- others' units
+      if mps and ahead_us > 0 and ahead_us < p.saved_us and k.wait_us < wait_us then
         return IDLE, "ahead of its share"
       end
       served[q], last_us = max(served[q], account(own)), k.predicted_us
-      return RUN, k, nil, nil, above.follows(k, nil, p.depth_us - inflight_us - last_us)
+      -- What is held on the device catches up by one verdict, or has the rest of its turn.
+      local own_us = account(own)
+      local turn_us = mps and others_least_us - own_us or p.turn_us - own_us % p.turn_us
+      local rest_us = min(p.depth_us - inflight_us, turn_us * own.share) - last_us
+      return RUN, k, nil, nil, above.follows(k, nil, rest_us)
     end,
   },
 }

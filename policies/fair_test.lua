@@ -202,3 +202,17 @@ for _, mps in ipairs { true, false } do
     t.near((s:stats("old").gpu_us - old) / (s:stats("new").gpu_us - new), 1, 0.1, "old over new")
   end)
 end
+
+for _, mps in ipairs(modes) do
+  test("shares hold where launches are held on the device, mps=" .. tostring(mps), function(t)
+    local s = t.sim { policy = "fair.lua", mps = mps }
+    s:client { name = "a", share = 3, priority = 5, gates = true }
+    s:client { name = "b", share = 1, priority = 5, gates = true }
+    s:loop { client = "a", us = 50, launches = 2000, blocks = 264, threads = 1024 }
+    s:loop { client = "b", us = 50, launches = 2000, blocks = 264, threads = 1024 }
+    s:run(2000000)
+    local a = s:stats("a")
+    t.near(a.gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
+    t.below(a.asks, a.launches / 8, "verdicts: a depth of work goes by one")
+  end)
+end

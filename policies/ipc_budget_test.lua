@@ -107,3 +107,17 @@ test("shorter launches do not overtake a long one for ever", function(t)
   s:run(2000000)
   t.ok(s:stats("long").launches > 8 + 30, s:stats("long").launches - 8 .. " launches of long")
 end)
+
+test("what is held on the device has a gap by one verdict", function(t)
+  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+  s:client { name = "be", priority = 9, gates = true }
+  s:loop { client = "be", us = 60, blocks = 264, count = 8 }
+  s:run(20000)
+  s:loop { client = "lc", us = 800, gap_us = 5000 }
+  s:loop { client = "be", us = 60, blocks = 264, launches = 4000 }
+  s:run(200000)
+  local be = s:stats("be")
+  t.ok(be.gpu_us > 150000, "GPU time of be, " .. be.gpu_us)
+  t.below(be.asks, be.launches / 8, "verdicts")
+end)

@@ -87,3 +87,36 @@ test("a pause saves up a turn or two, and no more", function(t)
   s:run(40000)
   t.near(s:stats("late").gpu_us - (s:stats("here").gpu_us - before), 2000, 1000, "ahead, in us")
 end)
+
+-- `low` is held on the device, and what it launches is known; `top` has gaps of 2 ms for 300 ms.
+local function on_device(t, launch)
+  local s = t.sim { policy = "priority.lua" }
+  s:client { name = "top", priority = 0 }
+  s:client { name = "low", priority = 9, gates = true }
+  launch.client, launch.count = "low", 4
+  s:loop(launch)
+  s:run(40000)
+  launch.launches, launch.count = 2000, 0
+  s:loop(launch)
+  s:loop { client = "top", us = 800, gap_us = 2000, at = 41000 }
+  s:run(1000)
+  local before = s:stats("low")
+  s:run(300000)
+  local top, low = s:stats("top"), s:stats("low")
+  return { top_max_us = top.max_us, pauses = top.iterations, asks = low.asks - before.asks,
+           us = low.gpu_us - before.gpu_us, rest_us = 300000 - top.gpu_us }
+end
+
+test("what is held on the device has all that more important work leaves, by one verdict a gap", function(t)
+  local r = on_device(t, { us = 60, blocks = 264 })
+  t.below(r.top_max_us, 800 + 150 + 50, "slowest iteration of top: it waits for a unit")
+  t.ok(r.us > 0.9 * r.rest_us, "GPU time of low, " .. r.us .. " of " .. r.rest_us)
+  t.below(r.asks, 1.2 * r.pauses, "verdicts")
+end)
+
+test("important work waits for a piece of a graph that is held on the device", function(t)
+  local r = on_device(t, { us = 5000, nodes = 100, blocks = 264 })
+  t.below(r.top_max_us, 800 + 200 + 50, "slowest iteration of top")
+  t.ok(r.us > 0.9 * r.rest_us, "GPU time of low, " .. r.us .. " of " .. r.rest_us)
+  t.below(r.asks, 1.2 * r.pauses, "verdicts")
+end)

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/base/result.h"
@@ -75,6 +76,7 @@ struct Identity {
   bool mps_memory_limit = false;    // MPS holds it to one of its own
   bool hints_by_device = false;     // its shim reads those of each device
   bool gates = false;               // its launches may wait on the GPU
+  std::string asks_because;         // if not
   bool counts_memory = false;       // its shim does; an older one keeps to no limit
   bool tells_clock = false;         // its shim does, ...
   core::TimeNs clock_ahead = 0;     // ... so that this is known: of its clock, before the daemon's
@@ -134,6 +136,11 @@ class Client {
   std::optional<Claim> next_at_gate(core::TimeNs now);
   void look_at_gates() {
     if (identity_.gates) gate_queue_->look();
+  }
+  // Why its launches ask, "" if they wait on the GPU.
+  std::string_view asks_because() const {
+    return left_gates_ ? "its gates were opened, for others may wait for its work"
+                       : std::string_view(identity_.asks_because);
   }
   bool left_gates();  // since the last call: they stand open for good
   bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }

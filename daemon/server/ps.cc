@@ -68,6 +68,8 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"memory_asked", who.memory_asked},
               {"memory_by", memory_mechanism(who)},
               {"clock_ahead_s", static_cast<double>(who.clock_ahead) / 1e9},
+              {"held", client.asks_because().empty() ? "device" : "ask"},
+              {"asks_because", client.asks_because()},
               {"mode", mode_text(mode_of(who, facts.config->gpu_mode, facts.mps->state()))},
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},

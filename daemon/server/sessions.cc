@@ -29,6 +29,15 @@ Clocks clocks_now() {
           static_cast<uint64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(wall.tv_nsec)};
 }
 
+// "": its launches may wait on the GPU.
+const char* why_it_asks(const AttachMessage& message, const Config& config, const Terms& terms) {
+  if (!config.gates) return "[daemon] gates is false";
+  if (terms.fail_closed) return "its rule has it fail closed";
+  if (!message.gates)
+    return "its shim has no gates: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
+  return "";
+}
+
 }  // namespace
 
 void Server::on_readable(int fd) {
@@ -188,7 +197,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.priority = grade.priority;
   identity.rule = grade.rule;
   identity.terms = grade.terms;
-  identity.gates = message.gates && config_.gates && !grade.terms.fail_closed;
+  identity.asks_because = why_it_asks(message, config_, grade.terms);
+  identity.gates = identity.asks_because.empty();
   identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
     identity.sm_set = ipc::groups_of(*range, message.sm_groups);

@@ -41,7 +41,8 @@ bool Gates::lets(const AtGate& launch) {
 bool Gates::must_ask() const {
   if (waiting_.empty() || asked_ != 0 || open_) return false;
   const AtGate& oldest = waiting_.front();
-  return oldest.stopped() ? !running() : oldest.unit > released_;
+  if (oldest.stopped()) return !running();
+  return oldest.unit > released_ && unit_us(oldest.unit) > credit_us_;
 }
 
 void Gates::granted(uint32_t credit_us, bool graph) {

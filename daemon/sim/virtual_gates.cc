@@ -91,12 +91,13 @@ void VirtualMachine::tend_gates(size_t client) {
   }
   if (c.gates.is_open()) withdraw_at_gate(c);
   std::vector<size_t> held;  // threads: a stream runs in order
-  for (size_t i = 0; i < waiting.size();) {
+  for (size_t i = 0; i < waiting.size() && held.size() < c.threads.size();) {
     const AtGate launch = waiting[i];
     const Thread& t = threads_[launch.thread];
+    const bool behind = std::find(held.begin(), held.end(), launch.thread) != held.end();
     const bool busy = t.in_unit > 0 && (t.unit != launch.unit || launch.stopped());
-    if (busy || std::find(held.begin(), held.end(), launch.thread) != held.end()) {
-      held.push_back(launch.thread);
+    if (busy && !behind) held.push_back(launch.thread);
+    if (busy || behind) {
       ++i;
       continue;
     }

@@ -130,3 +130,18 @@ test("the next launch ends a gap that was predicted to be longer", function(t)
     running = "A", waiting = "low", verdict = IDLE, reason = "the gap is over"
   }
 end)
+
+test("what is held on the device has the rest of a gap by one verdict, and no more", function(t)
+  local s = t.sim { policy = "fikit.lua", mps = true, switch_us = 0 }
+  s:client { name = "A", priority = 0 }
+  s:client { name = "B", priority = 5, gates = true }
+  learn(s, "B", 60)
+  s:loop { client = "A", us = 500, gap_us = 900, at = 20000, count = 20 }
+  s:run(60000)
+  s:loop { client = "A", us = 500, at = 80000, count = 1 }
+  s:loop { client = "B", us = 60, launches = 4000, at = 80100 }
+  local before = s:stats("B")
+  s:run(2300)                                 -- 0.9 to 1.3 ms were predicted
+  t.near(s:stats("B").gpu_us - before.gpu_us, 1100, 250, "GPU time of B in a gap of 1.8 ms")
+  t.below(s:stats("B").asks - before.asks, 3, "verdicts")
+end)

@@ -163,3 +163,18 @@ test("a program that waits for long holds up none that waits for less", function
   t.near(s:stats("fast").launches, 45, 8, "launches of the one with a share of 1")
   t.below(s:stats("slow").launches, 15, "launches of the other")
 end)
+
+test("what is held on the device goes on until the online program works", function(t)
+  local s = t.sim { policy = "mmk.lua", mps = true }
+  s:client { name = "online", priority = 0 }
+  s:client { name = "offline", priority = 9, gates = true }
+  s:loop { client = "offline", us = 60, blocks = 264, count = 8 }
+  s:run(20000)
+  s:loop { client = "online", us = 800, gap_us = 5000 }
+  s:loop { client = "offline", us = 60, blocks = 264, launches = 4000 }
+  s:run(200000)
+  local offline = s:stats("offline")
+  t.ok(offline.gpu_us > 150000, "GPU time of offline, " .. offline.gpu_us)
+  t.below(offline.asks, offline.launches / 15, "verdicts")
+  t.below(s:stats("online").max_us, 800 + 150 + 50, "slowest iteration of online")
+end)

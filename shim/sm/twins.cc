@@ -131,7 +131,9 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
       HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
     return;
   }
-  if (!has_family(device, context) && !(any_gates() && context == primary_of(device))) return;
+  // Before the first answer of a daemon nobody knows whether there will be gates.
+  const bool gates = any_gates() || guard().tried.load(std::memory_order_relaxed) == 0;
+  if (!has_family(device, context) && !(gates && context == primary_of(device))) return;
   const Cloned cloned = clone_of(graph, flags);
   if (cloned.fate != GraphFate::kTwin) return count(cloned.fate);
   const Held held(twins_lock);

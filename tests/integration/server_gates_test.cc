@@ -111,6 +111,16 @@ TEST_F(Gates, BypassOpensThemAndItsEndClosesThemBehindWhatWent) {
   EXPECT_TRUE(eventually([&] { return released() == 1; }));
 }
 
+TEST_F(Gates, PsSaysWhereLaunchesWait) {
+  begin();
+  EXPECT_EQ(ps().at(0)["held"], "device");
+  client_->gates().leaving = 1;
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["held"] == "ask"; }));
+  FakeClient without(config_.socket, FakeClient::Options{});
+  EXPECT_TRUE(eventually([&] { return ps().size() == 2; }));
+  EXPECT_NE(ps().at(1)["asks_because"], "");
+}
+
 TEST_F(Gates, ALeavingClientsLaunchesAreHeldNoMore) {
   begin();
   post(1);
