@@ -156,9 +156,10 @@ def main():
     parser.add_argument("--programs", type=int, default=2, help="under each policy")
     parser.add_argument("--operations", type=int, default=250)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--mode", default="mps", choices=("mps", "timeslice"))
     options = parser.parse_args()
     seed, _ = setting.seeded(options.seed)
-    where = setting.fresh_stage("gate_campaign")
+    where = setting.fresh_stage("gate_campaign", options.mode)
     coin = setting.write_policy(where, "coin", COIN)
 
     def body():

@@ -3,7 +3,6 @@
 gates: gates_closed.py CLIENT. Each time the program ends within its bound, its values are right, and
 nothing stays closed."""
 
-import os
 import select
 import signal
 import subprocess
@@ -40,13 +39,12 @@ return policy {
 
 
 class Client:
-    """The program under heddle. Its gates are closed once closed() returns."""
+    """The program under heddle."""
 
-    def __init__(self, where, program, *arguments, gates="1"):
+    def __init__(self, where, program):
         self.process = subprocess.Popen(
-            [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", *arguments, "--",
-             program], env=where.env | {"HEDDLE_GATES": gates}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, bufsize=1)
+            [stage.HEDDLE, "run", "--sim", "--quiet", "--class", "batch", "--", program],
+            env=where.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     def send(self, command):
         self.process.stdin.write(command + "\n")
@@ -58,17 +56,16 @@ class Client:
             return None
         return self.process.stdout.readline().strip()
 
-    def ask(self, command, seconds=SOON_S):
+    def ask(self, command):
         self.send(command)
-        answer = self.answer(seconds)
-        if answer is None:
-            raise stage.StageError(f"{command}: no answer within {seconds} s")
+        answer = self.answer()
+        setting.expect(answer is not None, f"{command}: no answer within {SOON_S} s")
         return answer
 
     def posted(self):
         return int(self.ask("posted"))
 
-    def queue(self, launches=QUEUED, streams=1):
+    def queue(self, launches, streams=1):
         """Launches until nothing moves any more."""
         self.ask(f"queue {launches} {streams}")
         last = -1
@@ -77,16 +74,16 @@ class Client:
             time.sleep(HELD_S)
         return last
 
-    def settle(self, seconds=SOON_S):
-        setting.expect(self.ask("settle", seconds) == "right", "values are wrong")
+    def settle(self):
+        setting.expect(self.ask("settle") == "right", "values are wrong")
 
-    def end(self, seconds=SOON_S):
+    def end(self):
         self.process.stdin.close()
-        self.ended(seconds)
+        self.ended()
 
-    def ended(self, seconds=SOON_S):
+    def ended(self):
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(SOON_S)
         except subprocess.TimeoutExpired as error:
             raise stage.StageError("the program does not end") from error
         setting.expect(status == 0, f"the program ended with {status}")
@@ -95,9 +92,9 @@ class Client:
 class Scene:
     """A daemon that holds everybody, and one client whose gates are closed."""
 
-    def __init__(self, where, program, hold, settings="", gpu=STARVATION):
-        self.where, self.hold = where, hold
-        where.start_daemon("priority", settings, daemon="gates = true", gpu=gpu)
+    def __init__(self, where, program, hold, gpu=STARVATION):
+        self.where = where
+        where.start_daemon("priority", daemon="gates = true", gpu=gpu)
         self.client = Client(where, program)
         self.client.ask("warm")
         where.switch_policy(hold)
@@ -111,9 +108,9 @@ class Scene:
             setting.expect(self.client.answer(HELD_S) is None, f"{command} did not wait")
         return posted
 
-    def opened(self, seconds=SOON_S):
-        answer = self.client.answer(seconds)
-        setting.expect(answer == "right", f"values: {answer} within {seconds} s")
+    def opened(self):
+        answer = self.client.answer()
+        setting.expect(answer == "right", f"values: {answer} within {SOON_S} s")
 
     def finish(self, again=True):
         """Nothing is closed any more."""

@@ -185,7 +185,6 @@ void Round::start_client(size_t index) {
   setenv("HEDDLE_FAULTS", self.faults.c_str(), 1);
   setenv("HEDDLE_PRIORITY", std::to_string(self.priority).c_str(), 1);
   if (!self.sms.empty()) setenv("HEDDLE_SMS", self.sms.c_str(), 1);
-  if (plan_.gates) setenv("HEDDLE_GATES", "1", 1);
   setenv("HEDDLE_LOG", "stderr", 1);
   setenv("LD_PRELOAD", HEDDLE_SHIM, 1);
   execl(HEDDLE_FAULT_CLIENT, "fault_client", arguments[0].c_str(), arguments[1].c_str(),
