@@ -14,7 +14,9 @@ void Turn::choose_twin(const Launch& launch) {
   twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, at);
 }
 
+// Its record promised gates inside, and what goes instead has none.
 void Turn::twin_refused(CUgraphExec exec) {
+  if (twin_.gates > 0) leave_gates(in_.session().gates);
   shim::twin_refused(in_, exec, twin());
   twin_ = {};
 }

@@ -280,9 +280,11 @@ void end_stream(CUstream stream) {
   const auto key = reinterpret_cast<uint64_t>(stream);
   if (key == kFreeKey) return;
   Inside in;
+  // Without the lock: the driver may make it wait, for a queue that is full at a closed gate.
+  const StreamSlot* const slot = find(key);
+  if (slot != nullptr && !anything_captures()) put_last_word(*slot, {stream, false});
   const Held held(keys_lock);
-  if (const StreamSlot* slot = find(key)) {
-    if (!anything_captures()) put_last_word(*slot, {stream, false});
+  if (slot != nullptr && find(key) == slot) {
     end_slot(in, static_cast<uint32_t>(slot - slots), false);
   }
 }

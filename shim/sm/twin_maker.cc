@@ -75,10 +75,12 @@ bool has_tail_event(Twinned& entry) {
 // False if a launch of the executable is under way, which may be taking this very twin.
 bool give_up(Twinned& entry, TwinSlot& slot) {
   const CUgraphExec twin = slot.twin.exchange(nullptr, std::memory_order_seq_cst);
-  const bool free = entry.launching.load(std::memory_order_seq_cst) == 0;
-  slot.twin.store(twin, std::memory_order_release);
-  if (free) end_twin(entry, slot);
-  return free;
+  if (entry.launching.load(std::memory_order_seq_cst) != 0) {
+    slot.twin.store(twin, std::memory_order_release);
+    return false;
+  }
+  end_twin(entry, slot, twin);
+  return true;
 }
 
 // Where that twin is to be: where an older one stands for the same, a free place, or that of the

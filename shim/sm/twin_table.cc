@@ -46,7 +46,10 @@ void count(const Inside& in, GraphFate fate) {
 }
 
 void end_twin(const Twinned& entry, TwinSlot& slot) {
-  const CUgraphExec twin = slot.twin.exchange(nullptr);
+  end_twin(entry, slot, slot.twin.exchange(nullptr));
+}
+
+void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec twin) {
   slot.key.store(0, std::memory_order_relaxed);
   if (twin == nullptr) return;
   HEDDLE_REAL(cuGraphExecDestroy)(twin);

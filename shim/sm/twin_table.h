@@ -82,6 +82,7 @@ inline void count(GraphFate fate) { count(Inside(), fate); }
 
 // With the lock held. A twin that runs is freed when it is done: the call does not wait.
 void end_twin(const Twinned& entry, TwinSlot& slot);
+void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec taken);  // out of the slot
 // All of its twins, and the clone.
 void end_clone(Twinned& entry);
 // After a refusal or for want of room; counted the first time.

@@ -96,7 +96,7 @@ bool may_clone(Twinned& entry) {
 }
 
 // Its twin there as it lies in the table; nullptr: the helper is to make it, or there is none.
-TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace at) {
+TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace& at) {
   entry = find_twinned(exec);
   if (entry == nullptr || entry->device != device ||
       entry->fate.load(std::memory_order_relaxed) != GraphFate::kTwin) {
@@ -192,7 +192,8 @@ Twin twin_of(CUgraphExec exec, int device, TwinPlace at) {
   if (slot == nullptr || !entry->has_tail) return {};
   entry->launching.fetch_add(1, std::memory_order_seq_cst);
   const CUgraphExec twin = slot->twin.load(std::memory_order_seq_cst);
-  if (twin == nullptr) {
+  // From here on it stays. In between the place may have become another's.
+  if (twin == nullptr || !slot->is(key_of(at))) {
     entry->launching.fetch_sub(1, std::memory_order_release);
     return {};
   }
