@@ -166,7 +166,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         map(fds[1], sizeof(ipc::ClientMemory), sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
-    session.gates = start_opener() ? keep_gates(fds[3], now_ns()) : nullptr;
+    if (fds[3] >= 0 && start_opener()) session.gates = keep_gates(fds[3], now_ns());
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);

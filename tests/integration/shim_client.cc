@@ -122,11 +122,12 @@ int call(const char* name) {
   return symbol<Words>(name)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 }
 
-// One launch each, all alive at once until the last is done, which launches `last`.
+// One launch each, all alive at once until the last is done. The last thread launches `last`; if
+// that is another kernel, when all others have launched.
 int launch_in_threads(CUfunction f, long number, CUfunction last) {
   std::atomic<long> done{0};
   auto body = [&](bool is_last) {
-    while (is_last && done + 1 < number) std::this_thread::yield();
+    while (is_last && last != f && done + 1 < number) std::this_thread::yield();
     launch(is_last ? last : f, nullptr, false);
     ++done;
     while (done < number) std::this_thread::yield();
