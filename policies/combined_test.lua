@@ -107,7 +107,7 @@ test("in a gap that holds it a launch has all SMs", function(t)
   t.ok(all > 50 and fenced == 0, all .. " on all SMs, " .. fenced .. " fenced")
 end)
 
-test("a graph that is held on the device joins others by the piece, and the promise is kept", function(t)
+test("a graph that is held on the device joins others by the piece within the promise", function(t)
   local s = t.sim { policy = "combined.lua", mps = true }
   s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
   s:client { name = "be", priority = 9, gates = true }

@@ -497,20 +497,3 @@ test("of three programs the second fills the first's gaps, the third what it lea
   t.ok(b > 50 and c > 50, "both run, " .. b .. " and " .. c)
   t.below(s:stats("B").mean_us, s:stats("C").mean_us, "B waits for less long than C")
 end)
-
-test("what is held on the device fills a gap that comes out longer, whatever the quantum", function(t)
-  local s = two(t, { params = { quantum_us = 200, slowdown_pct = 0 } })
-  s:client { name = "held", priority = 9, gates = true }
-  s:loop { client = "held", us = 60, blocks = 264, count = 8 }
-  s:loop { client = "lc", us = 800, gap_us = 1000, at = 20000, count = 40 }
-  s:run(95000)
-  s:loop { client = "held", us = 60, blocks = 264, launches = 2000 }
-  s:loop { client = "lc", us = 800, gap_us = 5000 }
-  s:run(5000)
-  local before = s:stats("held")
-  s:run(100000)
-  local lc, held = s:stats("lc"), s:stats("held")
-  t.ok(held.gpu_us - before.gpu_us > 0.9 * 100000 * 5000 / 5900, "GPU time of held")
-  t.below(held.asks - before.asks, 3 * 100000 / 5800, "verdicts")
-  t.below(lc.max_us, 800 + 150 + 50, "slowest iteration of lc")
-end)

@@ -107,7 +107,7 @@ local function on_device(t, launch)
            us = low.gpu_us - before.gpu_us, rest_us = 300000 - top.gpu_us }
 end
 
-test("what is held on the device has all that more important work leaves, by one verdict a gap", function(t)
+test("what is held on the device has all that those above leave, by one verdict a gap", function(t)
   local r = on_device(t, { us = 60, blocks = 264 })
   t.below(r.top_max_us, 800 + 150 + 50, "slowest iteration of top: it waits for a unit")
   t.ok(r.us > 0.9 * r.rest_us, "GPU time of low, " .. r.us .. " of " .. r.rest_us)

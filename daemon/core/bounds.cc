@@ -11,13 +11,11 @@ constexpr double kNoticeUs = 70;
 // From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
 // calls the driver.
 constexpr double kReachUs = 20;
-// A unit at a gate (ipc/gate.h), as predicted, at most. One that has begun is not stopped.
-constexpr double kUnitUs = 150;
 
 // What the client cannot be stopped in if it stands at gates.
 double until_stopped_us(const Client& c) {
   const bool goes = !c.work.outstanding.empty() || c.standing.gate.left_us > 0;
-  return goes ? std::max(kUnitUs, c.work.outstanding.until_stopped_us()) : 0;
+  return goes ? std::max(GateCredit::kUnitUs, c.work.outstanding.until_stopped_us()) : 0;
 }
 
 }  // namespace

@@ -8,8 +8,6 @@ namespace {
 
 // Sums of predictions in µs and times in ns differ by rounding.
 constexpr double kSlackUs = 1;
-// A unit (ipc/gate.h), as predicted, at most.
-constexpr double kUnitUs = 150;
 // A graph that goes beside others goes on for so long at least, or it may stand where it stood.
 constexpr double kPieceUsMin = 50;
 
@@ -32,7 +30,7 @@ double Credit::give(Client& c, Granted& granted, double us) {
 // One that is finite is a policy's, which knows who waits.
 bool Credit::fits_gates(const Client& c, double us) {
   return !roster_.busy(c.rule.priority, now_.clock) && (us < kUnlimitedUs || !asks_.before(c)) &&
-         promises_.afford(c, kUnknownKernel, kUnitUs, {}).fits;
+         promises_.afford(c, kUnknownKernel, GateCredit::kUnitUs, {}).fits;
 }
 
 // A graph goes for a piece at least, and asks again behind it if it goes beside somebody more

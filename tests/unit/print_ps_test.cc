@@ -90,6 +90,17 @@ TEST(Ps, ACellThatDoesNotFitIsToldBelow) {
   }
 }
 
+TEST(Ps, WhoIsHeldOnTheDeviceHasALineAndWhoAsksHasNone) {
+  json one = json::array({client(5)});
+  one[0]["held"] = "device";
+  EXPECT_NE(printed(one).find("client 5: held on the device: "), std::string::npos);
+  one[0]["held"] = "ask";
+  one[0]["asks_because"] = "it is fail-closed";
+  EXPECT_EQ(printed(one).find("fail-closed"),
+            printed(json::array({client(5)})).find("fail-closed"));
+  EXPECT_EQ(held_text(one[0]), "its threads ask: it is fail-closed");
+}
+
 json promise(const json& slowdown, int blocks, int broken, const json& by) {
   return {{"slowdown_max", 1.1},
           {"slowdown", slowdown},

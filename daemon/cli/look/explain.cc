@@ -91,6 +91,7 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << client.at("pid") << ", " << client.at("priority_text").get<std::string>() << ", GPU "
         << device.at("device") << ": " << device.at("granted") << " grants, " << device.at("waited")
         << " of them after a wait\n";
+    if (const std::string held = held_text(client); !held.empty()) out << "  " << held << '\n';
     for (const json& own : client.value("devices", json::array())) {
       const std::string promise = promise_text(own);
       if (own.at("device") == device.at("device") && !promise.empty())

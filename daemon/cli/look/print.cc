@@ -199,6 +199,12 @@ std::string rule_text(const json& grade) {
   return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
 }
 
+std::string held_text(const json& client) {
+  const std::string held = client.value("held", "");
+  if (held == "device") return "held on the device: more important work stops its launches there";
+  return held.empty() ? "" : "its threads ask: " + printable(client.value("asks_because", ""));
+}
+
 std::string clock_text(const json& client) {
   const double ahead_s = client.at("clock_ahead_s");
   char text[96];

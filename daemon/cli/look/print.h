@@ -28,6 +28,8 @@ std::string added_text(const nlohmann::json& device);
 // The same: GiB that it uses, or its group of that group's limit.
 std::string memory_text(const nlohmann::json& device);
 std::string clock_text(const nlohmann::json& client);
+// Where its launches wait, and why there; "" if the daemon does not say so.
+std::string held_text(const nlohmann::json& client);
 
 // Its promise and how it is kept: "promise 1.10: now 1.25, 6 of 6 blocks broken, by slots"; "": it
 // has none, or an older daemon does not say. And whether the last block broke it.

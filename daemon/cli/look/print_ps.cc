@@ -103,6 +103,7 @@ void print_notes(std::ostream& out, const json& client) {
     out << who << "rules cannot go by its " << printable(client.at("unseen")) << '\n';
   }
   if (client.value("clock_ahead_s", 0.0) != 0) out << who << clock_text(client) << '\n';
+  if (client.value("held", "") == "device") out << who << held_text(client) << '\n';
   if (client.at("managed") == false) {
     out << who << "unmanaged: " << printable(client.at("reason")) << '\n';
   }

@@ -1,0 +1,19 @@
+-- Best effort whose launches are held on the device has its gaps by one verdict each.
+
+test("what is held on the device fills a gap that comes out longer than predicted", function(t)
+  local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 200, slowdown_pct = 0 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "held", priority = 9, gates = true }
+  s:loop { client = "held", us = 60, blocks = 264, count = 8 }
+  s:loop { client = "lc", us = 800, gap_us = 1000, at = 20000, count = 40 }
+  s:run(95000)
+  s:loop { client = "held", us = 60, blocks = 264, launches = 2000 }
+  s:loop { client = "lc", us = 800, gap_us = 5000 }
+  s:run(5000)
+  local before = s:stats("held")
+  s:run(100000)
+  local lc, held = s:stats("lc"), s:stats("held")
+  t.ok(held.gpu_us - before.gpu_us > 0.9 * 100000 * 5000 / 5900, "GPU time of held")
+  t.below(held.asks - before.asks, 3 * 100000 / 5800, "verdicts")
+  t.below(lc.max_us, 800 + 150 + 50, "slowest iteration of lc")
+end)
