@@ -11,9 +11,6 @@ namespace {
 // A client that sent this much nonsense is broken or hostile.
 constexpr uint64_t kMalformedMax = 1'000;
 
-constexpr core::TimeNs kDrainNs = 2'000'000;  // rings that nobody rings for fill
-constexpr core::TimeNs kUnitLookNs = 50'000;  // a unit takes longer than predicted
-
 }  // namespace
 
 Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles, Log& log)
@@ -26,6 +23,7 @@ Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles,
       contention(roster, devices),
       policy(config_, store, log, devices, stepper, reports),
       presence(devices, stepper, policy, contention, profiles, log),
+      gates(config_.gates, roster, reports, presence),
       alerts(roster, devices, log) {}
 
 // ---- clients ----------------------------------------------------------------------------------
@@ -197,10 +195,8 @@ void Engine::tick(core::TimeNs now) {
 
 // What a step may have changed for others than its client.
 void Engine::check_decisions(core::TimeNs now) {
-  if (config_.gates) [[unlikely]] {
-    gates_told_ = presence.tell_gated(roster.managed(), now);
-    stepper.wake_granted();
-  }
+  gates.tell(now);
+  stepper.wake_granted();
   contention.update(now);
   policy.check_quarantine(now);
   open_if_broken(now);
@@ -237,23 +233,6 @@ bool Engine::at_ease(core::TimeNs now) const {
     leased &= client->leased();
   }
   return leased ? working > 0 : working == 1;
-}
-
-// What the GPU said, which rings no bell.
-void Engine::look_at_gates(core::TimeNs now) {
-  if (!config_.gates || (gates_told_ && now < gates_looked_at_ + kUnitLookNs)) return;
-  gates_looked_at_ = now;
-  check_decisions(now);
-}
-
-core::TimeNs Engine::look_at(core::TimeNs now) const {
-  if (!gates_told_) return now + 1;
-  core::TimeNs at = at_ease(now) ? now + kDrainNs : devices.next_deadline();
-  for (const Client* client : roster.managed()) {
-    if (client->gates_open() && reports.at_work(*client, now)) at = std::min(at, now + kDrainNs);
-    at = std::min(at, std::max(client->gates_due(now), now + kUnitLookNs));
-  }
-  return at;
 }
 
 void Engine::fall_asleep(core::TimeNs now) {

@@ -18,6 +18,7 @@
 #include "daemon/server/batch.h"
 #include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
+#include "daemon/server/gate_watch.h"
 #include "daemon/server/mistakes.h"
 #include "daemon/server/policy_in_force.h"
 #include "daemon/server/presence.h"
@@ -68,14 +69,13 @@ class Engine {
     return true;
   }
   void tick(core::TimeNs now);
+  void check_decisions(core::TimeNs now);
   void beat(core::TimeNs now);       // tells all clients that the daemon lives
   void heartbeat(core::TimeNs now);  // the same, and what is looked at as often
   // Nobody asks, and all who are at work have leases, or one alone has a window, whose room it
   // counts itself: what they post changes nobody's fate, so that it is enough to drain their rings
   // every few ms. False where nobody is at work.
   bool at_ease(core::TimeNs now) const;
-  void look_at_gates(core::TimeNs now);
-  core::TimeNs look_at(core::TimeNs now) const;  // unless somebody rings, the next time
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();
   const EngineCounters& counters() const { return counters_; }
@@ -95,15 +95,12 @@ class Engine {
   void impossible(Client& client, core::TimeNs now);
   void let_go(Client& client, const std::string& reason, core::TimeNs now);
   void drop(Client& client, core::TimeNs now);
-  void check_decisions(core::TimeNs now);
   void open_if_broken(core::TimeNs now);
   void check();
 
   const Config config_;
   Log& log_;
   Batch batch_;
-  core::TimeNs gates_looked_at_ = 0;
-  bool gates_told_ = true;  // all that was read of them
   bool asleep_ = false;
   EngineCounters counters_;
 
@@ -117,6 +114,7 @@ class Engine {
   Contention contention;
   PolicyInForce policy;
   Presence presence;
+  GateWatch gates;
   Alerts alerts;
 };
 

@@ -246,7 +246,7 @@ bool Server::spin(core::TimeNs now) {
   const bool due = engine_.devices.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard) last_event_ = now;
-  engine_.look_at_gates(now);
+  if (engine_.gates.due(now)) engine_.check_decisions(now);
   core::TimeNs deadline = engine_.devices.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {
     last_tick_ = now;
@@ -285,7 +285,8 @@ void Server::nap(core::TimeNs now) {
   if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
     last_event_ = now;
   } else {
-    core::TimeNs until = engine_.look_at(now);
+    core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.devices.next_deadline();
+    until = std::min(until, engine_.gates.next(now));
     if (engine_.reports.unobserved() != nullptr) {
       until = std::min(engine_.devices.next_deadline(), engine_.reports.next_review());
     }

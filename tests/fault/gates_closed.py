@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What may happen to a daemon, a policy and a program while 200 launches and more stand at closed
-gates: gates_closed.py CLIENT. Each time the program ends within its bound, its values are right, and
-nothing stays closed."""
+gates: gates_closed.py CLIENT. Each time the program ends within its bound, its values are right,
+and nothing stays closed."""
 
 import select
 import signal
