@@ -262,7 +262,16 @@ def gates_text():
             lines.append(f"- {cell['l']} ÷ bare alone: alone {listed(alone)}; beside a kernel "
                          f"100 times a second {listed(beside)}.")
     probes = {name: value for document in documents for name, value in document["probes"].items()}
-    return "\n".join([*lines, *(f"- {name}: {listed(value)}." for name, value in probes.items())])
+    return "\n".join([*lines, *(f"- {name}: {probed(value)}." for name, value in probes.items()
+                                if "bell n 0 " not in str(value))])
+
+
+def probed(value):
+    """The bell's own words: the gates' word is stored, the launch returned, the request is over."""
+    for word, said in (("bell", "from H's launch until the gates are closed"),
+                       ("launch", "the launch"), ("request", "the request")):
+        value = str(listed(value)).replace(f"{word} n ", f"{said}, times ", 1)
+    return value.split("; shut before")[0]
 
 
 def listed(value):

@@ -28,7 +28,7 @@
 
 namespace heddle::ipc {
 
-// Units of a device that may be posted and not done: 5 ms of units of 100 µs, five times over.
+// Units of a device that may be posted and not done: more than the shim lets wait.
 inline constexpr uint32_t kGateUnits = 256;
 
 struct alignas(4096) GatePage {

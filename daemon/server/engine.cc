@@ -146,6 +146,7 @@ void Engine::handle() {
   HEDDLE_FAULT_POINT("daemon: claims taken, not handled");
   batch_.sort();
   core::TimeNs now = 0;
+  gates.begin();
   for (const Batch::Entry& entry : batch_.entries()) {
     Client& client = *entry.client;
     if (!client.managed()) continue;  // let go while the batch was handled
@@ -154,6 +155,7 @@ void Engine::handle() {
       claim.fields.may_follow = 0;  // a recording has all, from here on
     }
     now = claim.at;
+    gates.note(client, claim);
     if (client.intake().unscheduled(claim)) {
       stepper.let_through(client, claim);
       continue;

@@ -15,6 +15,13 @@ class GateWatch {
   GateWatch(bool on, const Roster& roster, const Reports& reports, Presence& presence)
       : on_(on), roster_(roster), reports_(reports), presence_(presence) {}
 
+  // Claims are taken: launches at open gates change nobody's fate, so that they keep no one awake.
+  void begin() { news_ = !on_; }
+  void note(const Client& client, const Claim& claim) {
+    news_ = news_ || !Intake::is_gated(claim) || !client.gates_open();
+  }
+  bool news() const { return news_; }  // since begin()
+
   // It is time to tell(), though no client wrote anything.
   bool due(core::TimeNs now) const { return on_ && (!told_all_ || now >= told_at_ + kLookNs); }
   // Tells the core of each client's gates, as much as a turn has room for.
@@ -31,6 +38,7 @@ class GateWatch {
   Presence& presence_;
   core::TimeNs told_at_ = 0;
   bool told_all_ = true;
+  bool news_ = true;
 };
 
 }  // namespace heddle::server

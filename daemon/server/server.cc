@@ -245,7 +245,7 @@ bool Server::spin(core::TimeNs now) {
   beat();
   const bool due = engine_.devices.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
-  if (heard) last_event_ = now;
+  if (heard && engine_.gates.news()) last_event_ = now;
   if (engine_.gates.due(now)) engine_.check_decisions(now);
   core::TimeNs deadline = engine_.devices.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {
@@ -283,7 +283,7 @@ bool Server::spin(core::TimeNs now) {
 void Server::nap(core::TimeNs now) {
   engine_.fall_asleep(now);
   if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
-    last_event_ = now;
+    if (engine_.gates.news()) last_event_ = now;
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.devices.next_deadline();
     until = std::min(until, engine_.gates.next(now));

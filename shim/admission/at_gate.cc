@@ -41,7 +41,7 @@ bool Turn::may_stand_at_gate(const Launch& launch) const {
 bool Turn::stand_at_gate(const Launch& launch) {
   if (!may_stand_at_gate(launch)) return false;
   GateBook& gates = *in_.session().gates;
-  if (is_far_ahead(gates, stream_->device) && !await_room(gates)) return false;
+  if (must_wait(gates) && !await_room(gates)) return false;
   at_ns_ = now_ns();
   Unit& unit = in_.thread().unit;
   begins_unit_ = !goes_on(gates, *stream_, unit, predicted_us_, at_ns_);
@@ -57,15 +57,26 @@ bool Turn::stand_at_gate(const Launch& launch) {
   return gated_ = true;
 }
 
+// Also for the ring: while gates stand open nothing else bounds it, and a launch that the daemon
+// does not hear of ends the gates.
+bool Turn::must_wait(const GateBook& gates) {
+  return is_far_ahead(gates, stream_->device) || !in_.has_room();
+}
+
 // False: there are no gates any more.
 bool Turn::await_room(GateBook& gates) {
   const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
   do {
     if (now_ns() > until) leave_gates(&gates);
     if (gates.left.load(std::memory_order_relaxed)) return false;
-    poll_all(in_);
+    if (in_.has_room()) {
+      poll_all(in_);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      in_.ring(ipc::kWakeOnAsk);
+    }
     nap_at_gate(gates, stream_->device);
-  } while (is_far_ahead(gates, stream_->device));
+  } while (must_wait(gates));
   return true;
 }
 

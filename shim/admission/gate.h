@@ -99,6 +99,7 @@ class Turn {
   bool use_credit(const Launch& launch);
   bool may_stand_at_gate(const Launch& launch) const;
   bool stand_at_gate(const Launch& launch);
+  bool must_wait(const GateBook& gates);
   bool await_room(GateBook& gates);
   void post_gated(ipc::RecordFields fields);
   bool graph_may_stand(const Launch& launch) const;

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "tests/integration/shim_setting.h"
 
@@ -379,6 +381,35 @@ TEST_F(ShimGates, AnEventOfAnotherProcessOpensThem) {
   expect_gated("launch", 1);
   EXPECT_EQ(app_("call cuIpcOpenEventHandle"), "0");
   EXPECT_TRUE(soon([&] { return open(); }));
+}
+
+TEST_F(ShimGates, AFullRingMakesItsThreadWaitAndOpensNothing) {
+  daemon_.gates->released[0] = ipc::gate_open(0);
+  constexpr uint32_t kLaunches = ipc::kRingRecords + 100;
+  std::atomic<bool> over{false};
+  std::thread program([&] {
+    for (uint32_t i = 0; i < kLaunches; ++i) app_("launch");
+    over = true;
+  });
+  EXPECT_TRUE(
+      soon([&] { return daemon_.client().threads[0].ring_head.load() >= ipc::kRingRecords - 16; }));
+  for (int i = 0; i < 50; ++i, poll(nullptr, 0, 1)) {  // that nothing happens is seen after a while
+    ASSERT_FALSE(daemon_.gates->leaving.load() != 0 || over.load());
+  }
+  uint32_t told = 0;
+  const auto read = [&] {
+    for (const RecordFields& record : daemon_.records()) {
+      told += record.admission == Admission::GATED ? 1 : 0;
+    }
+  };
+  while (!over) {
+    read();
+    std::this_thread::yield();
+  }
+  program.join();
+  read();
+  EXPECT_EQ(told, kLaunches);
+  EXPECT_EQ(daemon_.gates->leaving.load(), 0u);
 }
 
 TEST_F(ShimGates, AForkedChildHasNone) {
