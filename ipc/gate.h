@@ -57,8 +57,8 @@ constexpr bool gate_is_open(uint32_t released, uint32_t posted) {
 
 // ---- daemon side ----
 
-// Stores `value`. If the shim is leaving, the word stands `open` instead: either it stored `leaving`
-// before this looks, or it opens after this.
+// Stores `value`. If the shim is leaving, the word stands `open` instead: either it stored
+// `leaving` before this looks, or it opens after this.
 template <class Fault = FaultPoint, class Word>
 void gate_store(Word& word, const Word& leaving, uint32_t value, uint32_t open) {
   word.store(value, std::memory_order_seq_cst);

@@ -301,7 +301,8 @@ const Command kCommands[] = {
      [](long) -> int {
        return symbol<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(nullptr, 1);
      }},
-    {"missing", [](long) -> int { return symbol<CUresult(void*)>("cuMemGetAddressRange_v2")(nullptr); }},
+    {"missing",
+     [](long) -> int { return symbol<CUresult(void*)>("cuMemGetAddressRange_v2")(nullptr); }},
     {"capture",
      [](long n) -> int {
        return symbol<CUresult(CUstream, int)>("cuStreamBeginCapture_v2")(stream_of(n), 0);
