@@ -8,6 +8,16 @@ namespace {
 // Another process may wait for what this one records.
 constinit std::atomic<bool> shares_events{false};
 
+// In the thread's ring, for a launch's record and a few more.
+bool has_room(Inside& in) {
+  constexpr uint32_t kMost = ipc::kRingRecords - 16;
+  const uint32_t head = in.block().ring_head.load(std::memory_order_relaxed);
+  uint32_t& tail_seen = in.thread().tail_seen;
+  if (head - tail_seen < kMost) return true;
+  tail_seen = in.grant().ring_tail.load(std::memory_order_acquire);
+  return head - tail_seen < kMost;
+}
+
 }  // namespace
 
 void note_shared_event() {
@@ -60,7 +70,7 @@ bool Turn::stand_at_gate(const Launch& launch) {
 // Also for the ring: while gates stand open nothing else bounds it, and a launch that the daemon
 // does not hear of ends the gates.
 bool Turn::must_wait(const GateBook& gates) {
-  return is_far_ahead(gates, stream_->device) || !in_.has_room();
+  return is_far_ahead(gates, stream_->device) || !has_room(in_);
 }
 
 // False: there are no gates any more.
@@ -69,7 +79,7 @@ bool Turn::await_room(GateBook& gates) {
   do {
     if (now_ns() > until) leave_gates(&gates);
     if (gates.left.load(std::memory_order_relaxed)) return false;
-    if (in_.has_room()) {
+    if (has_room(in_)) {
       poll_all(in_);
     } else {
       std::atomic_thread_fence(std::memory_order_seq_cst);

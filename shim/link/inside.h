@@ -144,7 +144,6 @@ class Inside {
   // the ring of the doorbell: that is the caller's, with a fence in between.
   template <class Fill>
   void post_silently(Fill&& fill);
-  bool has_room();
   // Rings if the daemon's `sleeping` word is at least `least`; not again at once if `seldom`.
   void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
@@ -237,17 +236,6 @@ template <class Fill>
 [[gnu::always_inline]] inline void Inside::post_silently(Fill&& fill) {
   if (push(fill, std::memory_order_release)) [[unlikely]]
     ring(ipc::kWakeOnAsk);
-}
-
-// For a launch's record, and a few more.
-inline bool Inside::has_room() {
-  constexpr uint32_t kMost = ipc::kRingRecords - 16;
-  const uint32_t head = block().ring_head.load(std::memory_order_relaxed);
-  uint32_t& tail_seen = thread_->tail_seen;
-  if (head - tail_seen < kMost) [[likely]]
-    return true;
-  tail_seen = grant().ring_tail.load(std::memory_order_acquire);
-  return head - tail_seen < kMost;
 }
 
 inline void Inside::ring(ipc::Sleep least, bool seldom) {

@@ -99,6 +99,8 @@ TEST(Ps, WhoIsHeldOnTheDeviceHasALineAndWhoAsksHasNone) {
   EXPECT_EQ(printed(one).find("fail-closed"),
             printed(json::array({client(5)})).find("fail-closed"));
   EXPECT_EQ(held_text(one[0]), "its threads ask: it is fail-closed");
+  one[0]["asks_because"] = "[daemon] gates is false";
+  EXPECT_EQ(held_text(one[0]), "") << "as it is unless the configuration says otherwise";
 }
 
 json promise(const json& slowdown, int blocks, int broken, const json& by) {

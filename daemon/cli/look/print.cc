@@ -202,7 +202,9 @@ std::string rule_text(const json& grade) {
 std::string held_text(const json& client) {
   const std::string held = client.value("held", "");
   if (held == "device") return "held on the device: more important work stops its launches there";
-  return held.empty() ? "" : "its threads ask: " + printable(client.value("asks_because", ""));
+  const std::string why = client.value("asks_because", "");
+  const bool by_default = why == "[daemon] gates is false";
+  return held.empty() || by_default ? "" : "its threads ask: " + printable(why);
 }
 
 std::string clock_text(const json& client) {
