@@ -69,7 +69,7 @@ constexpr Point kDaemonPoints[] = {
     {"daemon: row told, not counted", 20, Scene::kRows},
     {"daemon: unobserved, not told", 1, Scene::kAlone},
     {"daemon: observed again, not heard of", 1, Scene::kAlone},
-    {"gate: stored, leaving not read", 40, Scene::kGates},
+    {"gate: stored, leaving not read", 4, Scene::kGates},
 };
 
 int up_to(Random& random, int most) {
