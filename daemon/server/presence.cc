@@ -52,6 +52,13 @@ void Presence::register_kernel(Client& client, const core::KernelBody& kernel, c
   });
 }
 
+void Presence::tell(const Client& client, core::Event event) {
+  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+    event.device = gpu;
+    stepper_.step(scheduler, event);
+  });
+}
+
 void Presence::tell_terms(const Client& client, core::TimeNs now) {
   if (!client.managed()) return;
   const Identity& who = client.identity();
@@ -59,19 +66,12 @@ void Presence::tell_terms(const Client& client, core::TimeNs now) {
   event.terms = {static_cast<float>(who.terms.share), static_cast<float>(who.terms.slo_ms),
                  who.terms.window_us, static_cast<uint8_t>(who.priority),
                  static_cast<float>(who.terms.slowdown_max)};
-  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-    event.device = gpu;
-    stepper_.step(scheduler, event);
-  });
+  tell(client, event);
 }
 
 void Presence::leave(const Client& client, core::TimeNs now) {
   collect_profile(client);
-  core::Event event(core::EventKind::kDetached, now, client.identity().id);
-  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-    event.device = gpu;
-    stepper_.step(scheduler, event);
-  });
+  tell(client, {core::EventKind::kDetached, now, client.identity().id});
 }
 
 void Presence::collect_profile(const Client& client) {
@@ -93,21 +93,13 @@ void Presence::take(Client& client, const Claim& claim) {
   }
 }
 
-void Presence::tell_gates_left(const Client& client, core::TimeNs now) {
-  core::Event event(core::EventKind::kGatesLeft, now, client.identity().id);
-  devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-    event.device = gpu;
-    stepper_.step(scheduler, event);
-  });
-}
-
 bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
   constexpr int kMost = 4 * static_cast<int>(ipc::kRingRecords);  // in a turn
   int told = 0;
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
       if (client->left_gates()) [[unlikely]]
-        tell_gates_left(*client, now);
+        tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
       client->look_at_gates();
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);

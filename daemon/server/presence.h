@@ -39,7 +39,7 @@ class Presence {
   void collect_profile(const Client& client);
 
  private:
-  void tell_gates_left(const Client& client, core::TimeNs now);
+  void tell(const Client& client, core::Event event);  // on each GPU that it is known on
 
   Devices& devices_;
   Stepper& stepper_;
