@@ -6,24 +6,19 @@
 
 using namespace heddle::shim;
 
-#define HEDDLE_SIGNAL_ONE(name, per_thread, parameters, arguments) \
-  CUresult name parameters noexcept;                               \
-  CUresult name parameters noexcept {                              \
-    note_signal({stream, per_thread});                             \
-    return HEDDLE_REAL(name) arguments;                            \
+#define HEDDLE_BEFORE_ONE(note, name, per_thread, parameters, arguments) \
+  CUresult name parameters noexcept;                                     \
+  CUresult name parameters noexcept {                                    \
+    note({stream, per_thread});                                          \
+    return HEDDLE_REAL(name) arguments;                                  \
   }
-#define HEDDLE_SIGNAL(name, parameters, arguments)      \
-  HEDDLE_SIGNAL_ONE(name, false, parameters, arguments) \
-  HEDDLE_SIGNAL_ONE(name##_ptsz, true, parameters, arguments)
-#define HEDDLE_HOST_ONE(name, per_thread, parameters, arguments) \
-  CUresult name parameters noexcept;                             \
-  CUresult name parameters noexcept {                            \
-    note_host_function({stream, per_thread});                    \
-    return HEDDLE_REAL(name) arguments;                          \
-  }
-#define HEDDLE_HOST(name, parameters, arguments)      \
-  HEDDLE_HOST_ONE(name, false, parameters, arguments) \
-  HEDDLE_HOST_ONE(name##_ptsz, true, parameters, arguments)
+#define HEDDLE_BEFORE(note, name, parameters, arguments)      \
+  HEDDLE_BEFORE_ONE(note, name, false, parameters, arguments) \
+  HEDDLE_BEFORE_ONE(note, name##_ptsz, true, parameters, arguments)
+#define HEDDLE_SIGNAL(name, parameters, arguments) \
+  HEDDLE_BEFORE(note_signal, name, parameters, arguments)
+#define HEDDLE_HOST(name, parameters, arguments) \
+  HEDDLE_BEFORE(note_host_function, name, parameters, arguments)
 #define HEDDLE_EVENT(name, parameters, arguments)        \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
