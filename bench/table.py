@@ -261,6 +261,11 @@ def gates_text():
             alone = {side: f"{value:.3f}" for side, value in cell["l_alone"].items()}
             lines.append(f"- {cell['l']} ÷ bare alone: alone {listed(alone)}; beside a kernel "
                          f"100 times a second {listed(beside)}.")
+    for cell in gates_cells().values():
+        cores = {side: row["heddled"] for side, row in cell["sides"].items() if "heddled" in row}
+        if cores:
+            lines.append(f"- Cores of heddled, {cell['l']} beside {cell['h']}, {cell['mode']}: "
+                         f"{listed(cores)}.")
     probes = {name: value for document in documents for name, value in document["probes"].items()}
     return "\n".join([*lines, *(f"- {name}: {probed(value)}." for name, value in probes.items()
                                 if "bell n 0 " not in str(value))])
