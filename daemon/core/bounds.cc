@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ipc/gate_sizes.h"
+
 namespace heddle::core {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr double kReachUs = 20;
 // What the client cannot be stopped in if it stands at gates.
 double until_stopped_us(const Client& c) {
   const bool goes = !c.work.outstanding.empty() || c.standing.gate.left_us > 0;
-  return goes ? std::max(GateCredit::kUnitUs, c.work.outstanding.until_stopped_us()) : 0;
+  return goes ? std::max<double>(ipc::kGateUnitUs, c.work.outstanding.until_stopped_us()) : 0;
 }
 
 }  // namespace

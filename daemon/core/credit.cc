@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ipc/gate_sizes.h"
+
 namespace heddle::core {
 namespace {
 
@@ -30,7 +32,7 @@ double Credit::give(Client& c, Granted& granted, double us) {
 // One that is finite is a policy's, which knows who waits.
 bool Credit::fits_gates(const Client& c, double us) {
   return !roster_.busy(c.rule.priority, now_.clock) && (us < kUnlimitedUs || !asks_.before(c)) &&
-         promises_.afford(c, kUnknownKernel, GateCredit::kUnitUs, {}).fits;
+         promises_.afford(c, kUnknownKernel, ipc::kGateUnitUs, {}).fits;
 }
 
 // A graph goes for a piece at least, and asks again behind it if it goes beside somebody more

@@ -2,23 +2,25 @@
 
 #include <cmath>
 
+#include "ipc/gate_sizes.h"
+
 namespace heddle::sim {
 
 uint32_t Gates::unit_of(size_t thread, double predicted_us, bool graph) {
   const bool goes_on = !graph && newest_us_ > 0 && thread == thread_ && newest_ > released_ &&
-                       newest_us_ + predicted_us <= kUnitUs;
+                       newest_us_ + predicted_us <= ipc::kGateUnitUs;
   if (!goes_on) {
     ++newest_;
     newest_us_ = 0;
   }
   thread_ = thread;
-  newest_us_ = graph ? kUnitUs : newest_us_ + predicted_us;
+  newest_us_ = graph ? ipc::kGateUnitUs : newest_us_ + predicted_us;
   return newest_;
 }
 
 uint32_t Gates::pieces_of(double predicted_us) {
-  if (predicted_us <= 2 * kPieceUs) return 1;
-  return static_cast<uint32_t>(std::ceil(predicted_us / kPieceUs));
+  if (predicted_us <= ipc::kGatesInsideFromUs) return 1;
+  return static_cast<uint32_t>(std::ceil(predicted_us / ipc::kGatePieceUs));
 }
 
 double Gates::unit_us(uint32_t unit) const {

@@ -28,8 +28,7 @@ struct AtGate {
 
 class Gates {
  public:
-  static constexpr double kUnitUs = 150, kPieceUs = 200;  // as predicted; longer graphs have pieces
-  static constexpr double kAheadUs = 5'000;               // then its threads wait
+  static constexpr double kAheadUs = 5'000;  // as predicted; then its threads wait
 
   // The unit that a launch of the thread is part of, or begins.
   uint32_t unit_of(size_t thread, double predicted_us, bool graph);

@@ -1,4 +1,5 @@
 // What stands in for the executable of a graph's launch.
+#include "ipc/gate_sizes.h"
 #include "shim/admission/gate.h"
 #include "shim/gate/opener.h"
 #include "shim/sm/graph_gates.h"
@@ -24,11 +25,13 @@ void Turn::twin_refused(CUgraphExec exec) {
 // A long graph is launched as a twin with gates inside, or whole if it has no place for any. Until
 // that is known it asks.
 bool Turn::graph_may_stand(const Launch& launch) const {
-  return predicted_us_ <= kGatedFromUs ||
+  return predicted_us_ <= ipc::kGatesInsideFromUs ||
          has_gates(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
 }
 
-bool Turn::has_gates_inside() const { return gated_ && graph_ && predicted_us_ > kGatedFromUs; }
+bool Turn::has_gates_inside() const {
+  return gated_ && graph_ && predicted_us_ > ipc::kGatesInsideFromUs;
+}
 
 TwinPlace Turn::gates_inside() const {
   const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;

@@ -32,7 +32,7 @@ bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, f
              int64_t now_ns) {
   if (unit.stream != &stream || newest_gate(book, stream) != unit.ticket ||
       book.posted[stream.device].load(std::memory_order_relaxed) != unit.ticket ||
-      unit.us + us > kUnitUs) {
+      unit.us + us > ipc::kGateUnitUs) {
     return false;
   }
   return now_ns - unit.begun_ns < kUnitNs || !is_released(book, stream.device, unit.ticket);

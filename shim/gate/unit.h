@@ -4,12 +4,11 @@
 // device. Any thread; a race of two costs a gate or a prediction, and no order.
 #pragma once
 
+#include "ipc/gate_sizes.h"
 #include "shim/gate/page.h"
 
 namespace heddle::shim {
 
-// What stands behind one gate, at most: the daemon's smallest step. A gate costs 2.5 µs.
-inline constexpr float kUnitUs = 150;
 // A unit whose gate is open takes no launch any more after this time: it is about to be over, and
 // what comes behind it could not be stopped.
 inline constexpr int64_t kUnitNs = 200'000;

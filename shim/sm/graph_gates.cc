@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ipc/gate_sizes.h"
 #include "shim/driver/driver.h"
 #include "shim/gate/page.h"
 #include "shim/sm/cuts.h"
@@ -11,7 +12,6 @@
 namespace heddle::shim {
 namespace {
 
-constexpr float kPieceUs = 200;
 // Each costs 2.6 µs on an H100 and is a node of the executable: a longer graph has longer pieces.
 constexpr size_t kGatesMost = 1024;
 
@@ -102,7 +102,7 @@ CUresult add_gates(CUgraph graph, CUcontext context, CUdeviceptr word, float spa
   }
   double sum = 0;
   for (size_t i = 0; i < nodes.size(); ++i) sum += kernels[i] = kernels_in(nodes[i]);
-  const double pieces = std::min<double>(span_us / kPieceUs, kGatesMost);
+  const double pieces = std::min<double>(span_us / ipc::kGatePieceUs, kGatesMost);
   cuts = cuts.first(find_cuts(kernels, edges, sum / pieces, cuts));
 
   CUstreamBatchMemOpParams runs{};

@@ -9,9 +9,6 @@
 
 namespace heddle::shim {
 
-// A graph that is predicted to take no longer has none: it stands whole behind its ticket.
-inline constexpr float kGatedFromUs = 400;
-
 // The word of the device that the gates wait for; 0: the page cannot be registered.
 CUdeviceptr gate_of(GateBook& book, int device);
 

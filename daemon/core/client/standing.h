@@ -55,9 +55,6 @@ struct WindowChoice {
 
 // What a client was granted at its gates, beside the unit that asked.
 struct GateCredit {
-  // A unit (ipc/gate.h), as predicted, at most. One that has begun is not stopped.
-  static constexpr double kUnitUs = 150;
-
   uint32_t ask_seq = 0;  // of the unit that was granted last
   double left_us = 0;    // so much may follow it; kUnlimitedUs: the gate stands open
   double used_us = 0;    // what went by that since a unit asked
