@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/core/decision.h"
+#include "ipc/gate.h"
 
 namespace heddle::server {
 namespace {

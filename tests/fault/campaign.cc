@@ -23,8 +23,8 @@
 namespace heddle::fault {
 namespace {
 
-// How many rounds more are waited for fault points at which nothing has happened.
-constexpr uint64_t kLateRounds = 200;
+// So many rounds more are played of fault points at which nothing has happened.
+constexpr uint64_t kLateRounds = 100;
 
 struct Options {
   uint64_t seed = std::random_device{}();
@@ -75,16 +75,18 @@ int run(const Options& options) {
     return held ? 0 : 1;
   }
   const auto start = std::chrono::steady_clock::now();
-  uint64_t done = 0;
+  uint64_t done = 0, number = 0;
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  for (uint64_t late = 0; late < kLateRounds; ++done) {
+  for (uint64_t late = 0; late < kLateRounds; ++done, ++number) {
     if (done >= options.rounds && elapsed() >= options.seconds) {
-      if (silent_points(tally).empty()) break;
+      const std::vector<std::string> silent = silent_points(tally);
+      if (silent.empty()) break;
+      while (!std::ranges::count(silent, theme_of(number))) ++number;
       ++late;
     }
-    if (!play(stage, options, done, tally)) return 1;
+    if (!play(stage, options, number, tally)) return 1;
   }
   std::printf(
       "%llu rounds in %.0f s: %llu launches, each once; %llu kills, %llu stops, %llu threads "

@@ -194,15 +194,23 @@ void stage_parts(Random& random, Plan& plan) {
   plan.clients[0].kill_at_ms = -1;
 }
 
+size_t turn_of(uint64_t round) {
+  return round % (std::size(kShimPoints) + std::size(kDaemonPoints));
+}
+const Point& point_of(size_t turn) {
+  return turn < std::size(kShimPoints) ? kShimPoints[turn]
+                                       : kDaemonPoints[turn - std::size(kShimPoints)];
+}
+
 // The fault that is this round's turn to have.
-void add_theme(Random& random, uint64_t turn, Plan& plan) {
+void add_theme(Random& random, size_t turn, Plan& plan) {
   if (turn < std::size(kShimPoints)) {
-    add_fault(random, kShimPoints[turn], plan.clients[0]);
+    add_fault(random, point_of(turn), plan.clients[0]);
     return;
   }
   DaemonPlan daemon;
   daemon.stop_ms = 5 + up_to(random, 60);
-  add_fault(random, kDaemonPoints[turn - std::size(kShimPoints)], daemon);
+  add_fault(random, point_of(turn), daemon);
   plan.daemons.insert(plan.daemons.begin(), daemon);
 }
 
@@ -233,9 +241,8 @@ Plan draw_plan(uint64_t campaign, uint64_t round) {
   const int clients = 1 + up_to(random, static_cast<int>(kClients) - 1);
   for (int i = 0; i < clients; ++i) plan.clients.push_back(draw_client(random));
 
-  constexpr size_t kShim = std::size(kShimPoints), kAll = kShim + std::size(kDaemonPoints);
-  const size_t turn = round % kAll;
-  plan.scene = turn < kShim ? kShimPoints[turn].scene : kDaemonPoints[turn - kShim].scene;
+  const size_t turn = turn_of(round);
+  plan.scene = point_of(turn).scene;
   if (plan.scene == Scene::kMixed && one_in(random, 8)) plan.scene = Scene::kParts;
   if (plan.scene == Scene::kRows || plan.scene == Scene::kAlone) stage_rows(random, plan);
   if (plan.scene == Scene::kOrphan) stage_orphan(random, plan);
@@ -265,6 +272,8 @@ std::string describe(const Plan& plan) {
   }
   return out.str();
 }
+
+std::string theme_of(uint64_t round) { return point_of(turn_of(round)).name; }
 
 std::vector<std::string> fault_points() {
   std::vector<std::string> all;

@@ -63,6 +63,8 @@ struct Plan {
 
 // The fault points take turns: round N has one at the Nth, and whatever else is drawn.
 Plan draw_plan(uint64_t campaign, uint64_t round);
+// The fault point whose turn it is in that round.
+std::string theme_of(uint64_t round);
 
 // One line, for who looks into a failed round.
 std::string describe(const Plan& plan);
