@@ -199,7 +199,7 @@ def frontier_points(result, path, figure):
     for name, row in result["figures"].items():
         share = row["jobs"].get(batch, {}).get("per_s_over_alone")
         slowdown = row["jobs"].get(latency, {}).get(f"{figure}_over_alone")
-        if share and slowdown:
+        if share and slowdown and "few" not in slowdown:
             points[name] = (share, slowdown)
     if not points:
         refuse(f"{path}: no row has both jobs beside each other; measure a baseline or a policy")

@@ -150,6 +150,11 @@ void Arrivals::advance() {
         (static_cast<double>(count_ / size) * recorded_.back() + recorded_[count_ % size]) * 1e6);
   } else if (kind_ == scenario::ArrivalKind::kPoisson) {
     next_ += to_ns(std::exponential_distribution<double>(per_s_)(random_) * 1e6);
+  } else if (kind_ == scenario::ArrivalKind::kOnOff) {
+    const double kind = std::bernoulli_distribution(scenario::kShortGaps)(random_)
+                            ? scenario::kShortGaps
+                            : 1 - scenario::kShortGaps;
+    next_ += to_ns(std::exponential_distribution<double>(2 * kind * per_s_)(random_) * 1e6);
   } else {
     next_ = to_ns(static_cast<double>(count_ / burst_) / per_s_ * 1e6);
   }
@@ -178,6 +183,7 @@ TimeNs JobProgram::begin(TimeNs now, TimeNs pause) {
 }
 
 void JobProgram::token(TimeNs now) {
+  if (tokens_us_.empty()) first_token_us_ = static_cast<uint32_t>((now - due_ + 500) / 1000);
   tokens_us_.push_back(static_cast<uint32_t>((now - token_from_ + 500) / 1000));
   token_from_ = now;
 }
@@ -189,7 +195,9 @@ void JobProgram::end(TimeNs now) {
   last_ = now;
   if (samples_.us.empty()) first_ = due_;
   samples_.us.push_back(static_cast<uint32_t>((now - due_ + 500) / 1000));
-  samples_.tbt_us.insert(samples_.tbt_us.end(), tokens_us_.begin(), tokens_us_.end());
+  if (tokens_us_.empty()) return;
+  samples_.ttft_us.push_back(first_token_us_);
+  samples_.tbt_us.insert(samples_.tbt_us.end(), tokens_us_.begin() + 1, tokens_us_.end());
 }
 
 const Samples& JobProgram::samples() {
