@@ -197,8 +197,9 @@ def commit():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="series:\n" + "\n".join(f"  {name:22s} {s['about']}" for name, s in SERIES.items()))
     add = parser.add_argument
     add("series", nargs="+", choices=(*SERIES, "all"), metavar="SERIES",
         help=f"{', '.join(SERIES)}; all but the first: all")
