@@ -63,8 +63,11 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   jct_ms          job completion time, from the iteration's begin, or arrival, to its end: mean,
                   p50, p95, p99
   cv              standard deviation of it over its mean
-  tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
-  per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p90, p99
+  ttft_ms         time from arrival to the first token: likewise
+  per_s           iterations a second;  *_over_alone: over the bare block of the same repetition;
+                  mean_over_timeslice: over the row timeslice;  few: N stands for a quantile of too
+                  few requests (p99_requests of the scenario)
   cost            of heddle, of a paired job: how much longer an iteration takes than its partner
                   that bypasses it, as a share: typical (medians), mean
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the

@@ -3,6 +3,7 @@
 
     heddle-bench plot RESULT.json... --out F.svg                what sharing costs against what it
                                                                 gives, a mark a row: the frontier
+    heddle-bench plot RESULT.json... --together --out F.svg     the same, all results in one panel
     heddle-bench plot RESULT.json... --kind cdf --out F.svg     iteration times, a line a row
     heddle-bench plot FILE.trace --kind timeline --out F.svg    who was on the GPU when, and why
 
@@ -13,7 +14,8 @@ Needs matplotlib, which nothing else here does.
 frontier  up: mean (or p99) JCT of the first latency-critical job, over alone; right: rate of the
           first best-effort one, over alone; each the median over repetitions with its 95 %
           interval. Filled marks are heddle's policies. The line joins the rows that no other row
-          beats on both sides.
+          beats on both sides. --together: a mark is the median over the results, and its bars
+          reach from the least of them to the greatest.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
 """
@@ -24,6 +26,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -199,7 +202,7 @@ def frontier_points(result, path, figure):
     for name, row in result["figures"].items():
         share = row["jobs"].get(batch, {}).get("per_s_over_alone")
         slowdown = row["jobs"].get(latency, {}).get(f"{figure}_over_alone")
-        if share and slowdown:
+        if share and slowdown and "few" not in slowdown:
             points[name] = (share, slowdown)
     if not points:
         refuse(f"{path}: no row has both jobs beside each other; measure a baseline or a policy")
@@ -274,9 +277,29 @@ def draw_cdf(axes, result, path, styles, handles, job, rows):
     axes.set_ylabel("share of iterations")
 
 
+def spread_over(figures):
+    values = sorted(figure["value"] for figure in figures)
+    return {"value": statistics.median(values), "lo": values[0], "hi": values[-1]}
+
+
+def together(results, paths, figure):
+    """One result with the rows that all results have, spread over those."""
+    points = [frontier_points(result, path, figure) for result, path in zip(results, paths)]
+    latency, batch, first = points[0]
+    figures = {}
+    for row in (row for row in first if all(row in of for _, _, of in points)):
+        share, slowdown = (spread_over([of[row][side] for _, _, of in points]) for side in (0, 1))
+        figures[row] = {"jobs": {latency: {f"{figure}_over_alone": slowdown},
+                                 batch: {"per_s_over_alone": share}}}
+    mode = "simulated" if any(result["mode"] == "simulated" for result in results) else "real"
+    return results[0] | {"name": f"{len(results)} results", "figures": figures, "mode": mode}
+
+
 def draw_results(options):
     results = [load_result(path) for path in options.files]
     styles, lines, handles = Styles(results), captions(results), {}
+    if options.together:
+        results = [together(results, options.files, options.figure)]
     figure, axes = panels(len(results))
     for axis, result, path in zip(axes, results, options.files):
         if options.kind == "frontier":
@@ -409,6 +432,7 @@ def main():
     add("--kind", choices=("frontier", "cdf", "timeline"), default="frontier")
     add("--out", required=True, metavar="F.svg", help="replaced if it is there")
     add("--figure", choices=("mean", "p99"), default="mean", help="frontier: of the JCT")
+    add("--together", action="store_true", help="frontier: all results in one panel")
     add("--job", help="cdf: whose times; default: the first latency-critical one's")
     add("--rows", type=lambda text: text.split(","), default=[], help="cdf: these only")
     add("--from-ms", type=float, default=0, help="timeline: where it begins")
