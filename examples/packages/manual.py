@@ -17,6 +17,7 @@ PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "examples/contai
          *(f"{folder}/**/*.md" for folder in ("daemon", "policies", "shim", "bench", "profiles"))]
 # Where an installed tree has what the source tree has elsewhere.
 INSTALLED = {"policies": "share/heddle/policies", "profiles/gpu": "share/heddle/gpu",
+             "profiles/jobs": "share/heddle/jobs",
              "examples/heddled.toml": "share/heddle/heddled.toml",
              "examples/grafana": "share/heddle/grafana",
              "examples/prometheus": "share/heddle/prometheus"}
