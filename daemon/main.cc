@@ -2,7 +2,9 @@
 //
 // Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (socket in use, no permission);
 // 2 bad command line or configuration.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
+#include "daemon/server/rules.h"
 #include "daemon/server/server.h"
 
 namespace heddle {
@@ -44,6 +47,21 @@ std::string state_directory() {
   std::error_code error;
   if (!directory.empty()) std::filesystem::create_directories(directory, error);
   return directory;
+}
+
+// Why nothing may be kept there, "" if it may. This process has it until it ends.
+std::string state_problem(const std::string& state) {
+  if (state.empty()) return "";
+  std::string problem = ownership_problem(state);
+  if (problem.empty()) {
+    const int held = open(state.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (held >= 0 && flock(held, LOCK_EX | LOCK_NB) != 0) {
+      problem = state + ": another heddled keeps its state there, and may serve the same GPUs; " +
+                "stop one of the two";
+    }
+  }
+  if (!problem.empty()) problem += ", then restart heddled: until then it remembers nothing";
+  return problem;
 }
 
 Result<server::Config> read_config(const std::string& file, const std::string& socket,
@@ -86,7 +104,13 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     // The daemon would start all the same, and the built-in decide.
     const auto loaded = FilePolicyStore(config->policy).load(config->policy.name, true);
     if (!loaded) std::cerr << "heddled: [policy] " << loaded.error().message << '\n';
-    return loaded && config->warnings.empty() ? 0 : 2;
+    bool sound = loaded && config->warnings.empty();
+    for (const server::Rule& rule : config->rules) {
+      if (!loaded || loaded->keeps_promises || rule.terms.slowdown_max == 0) continue;
+      std::cerr << "heddled: " << server::unkept_text(rule, *loaded) << '\n';
+      sound = false;
+    }
+    return sound ? 0 : 2;
   }
   if (config->socket.empty() && geteuid() == 0) mkdir("/run/heddle", 0755);  // systemd makes it too
 
@@ -94,9 +118,9 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end first
   server::Log log(config->log_level);
   std::string state = state_directory();
-  if (const std::string problem = state.empty() ? "" : ownership_problem(state); !problem.empty()) {
-    log.warning("state_refused",
-                {{"error", problem + ", then restart heddled: until then it remembers nothing"}});
+  config->state_error = state_problem(state);
+  if (!config->state_error.empty()) {
+    log.warning("state_refused", {{"error", config->state_error}});
     state.clear();
   }
   const std::string quarantined = state.empty() ? "" : state + "/quarantined";

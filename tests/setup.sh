@@ -7,6 +7,7 @@
 #   tests/setup.sh --check   changes nothing; exits 1 and says what is missing
 #   tests/setup.sh --plots   and python3-matplotlib (60 MB to fetch, 360 on disk), which only
 #                            `heddle-bench plot` and its test need
+#   tests/setup.sh --packages   and rpm and lintian, for examples/packages/make.sh and its test
 #   tests/setup.sh --prometheus   and prometheus with its promtool, which the test of
 #                            `heddle metrics` scrapes and checks with
 #
@@ -20,8 +21,8 @@ check=false
 case ${1:-} in
   '') ;;
   --check) check=true ;;
-  --plots | --prometheus) ;;
-  *) echo "usage: tests/setup.sh [--check|--plots|--prometheus]" >&2; exit 2 ;;
+  --plots | --packages | --prometheus) ;;
+  *) echo "usage: tests/setup.sh [--check|--plots|--packages|--prometheus]" >&2; exit 2 ;;
 esac
 
 packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git python3
@@ -30,6 +31,7 @@ packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git
   libgtest-dev libbenchmark-dev valgrind clang-format clang-tidy clang libclang-rt-dev
   universal-ctags debootstrap debian-archive-keyring)
 [ "${1:-}" != --plots ] || packages+=(python3-matplotlib)
+[ "${1:-}" != --packages ] || packages+=(rpm lintian)
 [ "${1:-}" != --prometheus ] || packages+=(prometheus)
 sysroot_packages=(libc6 libc6-dev linux-libc-dev libstdc++-10-dev libstdc++6 libgcc-10-dev
   libgcc-s1 libcrypt1 libcrypt-dev)

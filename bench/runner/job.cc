@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <sstream>
 
 namespace heddle::bench {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr double kReadyS = 240;  // a cold PyTorch start beside seventeen others
 constexpr double kReplyS = 45;   // beyond the end of a block
+constexpr double kHintS = 10;    // a program without the job protocol never says `ready`
 
 uint32_t whole_us(double seconds) {
   return static_cast<uint32_t>(std::clamp(std::llround(seconds * 1e6), 0LL, 0xffffffffLL));
@@ -67,11 +69,14 @@ void Job::fail(const std::string& what) {
   throw HostError(name_ + what + ": " + tail(log_));
 }
 
+bool Job::speaks_by(double deadline_s) {
+  return loop_.wait(std::max(0.0, deadline_s - monotonic_s()),
+                    [&] { return !process_.lines().empty() || !process_.talking(); });
+}
+
 std::string Job::line(double deadline_s) {
   auto& lines = process_.lines();
-  const bool there = loop_.wait(std::max(0.0, deadline_s - monotonic_s()),
-                                [&] { return !lines.empty() || !process_.talking(); });
-  if (!there) fail(" is silent");
+  if (!speaks_by(deadline_s)) fail(" is silent");
   if (lines.empty()) fail(" ended");
   std::string text = std::move(lines.front());
   lines.pop_front();
@@ -100,8 +105,13 @@ void Job::wait_ready() {
 }
 
 void Job::read_ready() {
-  const double deadline = monotonic_s() + kReadyS;
-  for (;;) {
+  const double began = monotonic_s(), deadline = began + kReadyS;
+  for (bool hinted = false;;) {
+    if (!hinted && !speaks_by(began + kHintS)) {
+      hinted = true;
+      std::cerr << name_ << " has not printed `ready` in " << kHintS << " s, and is waited for "
+                << kReadyS << " s; bench/README.md has the job protocol\n";
+    }
     const std::string text = line(deadline);
     if (text.rfind("ready", 0) == 0) {
       std::istringstream words(text.substr(5));

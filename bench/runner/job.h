@@ -62,6 +62,7 @@ class Job {
 
  private:
   void read_ready();
+  bool speaks_by(double deadline_s);  // or has ended
   std::string line(double deadline_s);
   Json json_answer(double deadline_s);
   Samples samples_from(const std::string& text);

@@ -481,7 +481,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    if (app.exit(error) == 0) return kOk;
+    if (runs && own == argc) std::cerr << "What is run stands behind --: heddle run -- CMD\n";
+    return kUsage;
   } catch (const json::exception& error) {
     std::cerr << "heddle: the daemon's answer is not what this heddle expects (" << error.what()
               << "); install both from the same release, and restart heddled\n";

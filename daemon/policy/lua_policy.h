@@ -56,6 +56,8 @@ class LuaPolicy final : public core::Policy {
   const std::string& version() const { return declaration_.version; }
   // Of the text and all that it imports, 16 hexadecimal digits: what audit and quarantine name.
   const std::string& content_hash() const { return hash_; }
+  // Whether its text, or what it imports, asks what a rule's slowdown_max leaves.
+  bool asks_of_promises() const;
   const std::vector<Param>& params() const { return declaration_.params; }
   // Live; between hook calls only.
   Result<void> set_param(std::string_view name, std::string_view value);

@@ -10,6 +10,7 @@
 
 #include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
+#include "daemon/server/rules.h"
 #include "ipc/memory.h"
 #include "ipc/sm_set.h"
 
@@ -368,6 +369,13 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
               "share, slo_ms, slowdown_max, window_us, fail, sms and memory");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
+  const auto above = std::find_if(config.rules.begin(), config.rules.end(),
+                                  [&](const Rule& earlier) { return covers(earlier, rule); });
+  if (above != config.rules.end()) {
+    config.warnings.push_back(s.at(table.source()) + "rule \"" + rule.name +
+                              "\": no client reaches it, as \"" + above->name +
+                              "\" matches each of its clients; put it above");
+  }
   config.rules.push_back(rule);
   return s.finish();
 }

@@ -108,6 +108,7 @@ struct Config {
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
   std::string file;                   // that it was read from, "" if there is none
+  std::string state_error;            // why nothing is kept in the state directory; main sets it
   std::vector<std::string> warnings;  // what is in it and cannot be meant, one line each
 };
 

@@ -16,7 +16,10 @@ void use_gpu_model(core::Scheduler& scheduler, const std::string& directory, con
                    Log& log) {
   Result<core::DeviceModel> model = profiles::find_gpu_model(directory, gpu);
   if (!model) {
-    log.info(kSomeClient, "gpu_model_unknown", {{"gpu", gpu}, {"reason", model.error().message}});
+    log.info(kSomeClient, "gpu_model_unknown",
+             {{"gpu", gpu},
+              {"reason", model.error().message},
+              {"hint", "until then prices of promises are an H100's"}});
     return;
   }
   log.info(kSomeClient, "gpu_model", {{"gpu", gpu}, {"model", model->gpu}});

@@ -43,6 +43,8 @@ class PolicyChanges {
   // new.
   void look(bool changed);
   void remember();
+  // Why what ran is not written down, "" if it is.
+  const std::string& unwritten() const { return unwritten_; }
 
   // {back_to, left_s, promoted, slowdown_max, slowdown}; null: what runs does not for a while only.
   nlohmann::json trial_json(core::TimeNs now) const;

@@ -34,6 +34,7 @@ struct Generation {
   std::string hash;  // of the content, "" for the built-in
   // Parameters set live that this content no longer takes, and so lost: why, one each.
   std::vector<std::string> dropped;
+  bool keeps_promises = false;  // its text asks what a rule's slowdown_max leaves
   // Why it must not run, "" if it may.
   std::string quarantined;
   // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the

@@ -80,9 +80,12 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
   return policy;
 }
 
-json config_json(core::TimeNs now, const ServerFacts& facts) {
-  json unresolved = json::array();
+json config_json(core::TimeNs now, const ServerFacts& facts, const Generation& policy) {
+  json unresolved = json::array(), unkept = json::array();
   for (const Rule& rule : facts.config_changes->rules()) {
+    if (rule.terms.slowdown_max > 0 && !policy.keeps_promises) {
+      unkept.push_back(unkept_text(rule, policy));
+    }
     if (!rule.unresolved()) continue;
     const bool user = !rule.user.empty() && !rule.uid;
     unresolved.push_back(
@@ -93,7 +96,8 @@ json config_json(core::TimeNs now, const ServerFacts& facts) {
           {"read_s_ago", static_cast<double>(now - facts.config_changes->read_at()) / 1e9},
           {"error", facts.config_changes->error()},
           {"needs_restart", facts.config_changes->restarts()},
-          {"unresolved", std::move(unresolved)}};
+          {"unresolved", std::move(unresolved)},
+          {"unkept", std::move(unkept)}};
 }
 
 // Who was refused, and why, may tell of other users' programs.
@@ -142,7 +146,9 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"mps", mps_json(*facts.mps)},
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.devices.bypass()},
-          {"config", config_json(now, facts)},
+          {"state_error", facts.config->state_error.empty() ? facts.policy_changes->unwritten()
+                                                            : facts.config->state_error},
+          {"config", config_json(now, facts, engine.policy.generation())},
           {"policy", policy_json(now, facts, engine, store)},
           {"profiles", profiles_json(profiles.status())},
           {"devices", std::move(devices)},

@@ -99,6 +99,24 @@ bool cgroup_matches(const std::string& pattern, const std::string& path) {
   return path.size() == pattern.size() || pattern.back() == '/' || path[pattern.size()] == '/';
 }
 
+bool covers(const Rule& first, const Rule& second) {
+  const auto any_or_same = [](const auto& mine, const auto& its) { return !mine || mine == its; };
+  const auto below = [](const std::string& path, const std::optional<std::string>& cgroup) {
+    return path.find_first_of("*?[") == path.npos && cgroup && cgroup_matches(path, *cgroup);
+  };
+  return !first.unresolved() && any_or_same(first.uid, second.uid) &&
+         any_or_same(first.gid, second.gid) && any_or_same(first.exe, second.exe) &&
+         any_or_same(first.label, second.label) &&
+         (any_or_same(first.cgroup, second.cgroup) || below(*first.cgroup, second.cgroup));
+}
+
+std::string unkept_text(const Rule& rule, const Generation& policy) {
+  char promise[16];
+  snprintf(promise, sizeof promise, "%.2f", rule.terms.slowdown_max);
+  return "rule \"" + rule.name + "\" promises " + promise + ", policy " + policy.name +
+         " does not keep promises; ipc_budget does";
+}
+
 std::string priority_text(int priority) {
   std::string text = std::to_string(priority);
   text.insert(0, 1, 'Q');

@@ -10,6 +10,7 @@
 
 #include "daemon/server/config.h"
 #include "daemon/server/origin.h"
+#include "daemon/server/policy_source.h"
 
 namespace heddle::server {
 
@@ -29,8 +30,14 @@ struct Grade {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
 
+// True if `first` surely matches whomever `second` does.
+bool covers(const Rule& first, const Rule& second);
+
 // True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);
+
+// That a rule's promise is one that `policy` does not keep, and the remedy.
+std::string unkept_text(const Rule& rule, const Generation& policy);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".
 std::string priority_text(int priority);

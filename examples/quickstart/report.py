@@ -45,7 +45,9 @@ def page(result, rows, pictures):
     for heading, cells in rows:
         tag = "th" if heading else "td"
         body.append("<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>")
-    body.append("</table><h2>Timelines</h2><p class=note>"
+    body.append("</table><p class=note>H is the latency-critical program: milliseconds of an "
+                "iteration, and over what it takes alone. L is best effort: kernels a second.</p>"
+                "<h2>Timelines</h2><p class=note>"
                 f'<b style="color:{LATENCY}">■</b> latency-critical '
                 f'<b style="color:{BATCH}">■</b> best effort; a bar is one kernel, simulated</p>')
     for title, svg in pictures:

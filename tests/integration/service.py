@@ -13,6 +13,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
+PROMISE = "[[rule]]\nuid = 0\nslowdown_max = 1.1\n"
 UNIT = DIST / "share/heddle/heddled.service"
 TMPFILES = DIST / "share/heddle/heddle.conf"
 
@@ -80,7 +81,10 @@ def check_checks(folder):
     for text, wrong in (('[policy]\nname = "gapfill"\n', ""),
                         ('[policy]\nname = "gapfil"\n', "no such policy"),
                         ('[policy]\nname = "fifo"\nparams = { dept = 1 }\n', "dept"),
-                        ('[policy]\nnme = "fifo"\n', "unknown key")):
+                        ('[policy]\nnme = "fifo"\n', "unknown key"),
+                        ('[policy]\nname = "ipc_budget"\n' + PROMISE, ""),
+                        ('[policy]\nname = "gapfill"\n' + PROMISE,
+                         'rule "rule 1" promises 1.10, policy gapfill does not keep promises')):
         config.write_text(text)
         done = subprocess.run([DIST / "bin/heddled", "--config", config, "--check"],
                               env=os.environ | {"STATE_DIRECTORY": str(folder / "state")},

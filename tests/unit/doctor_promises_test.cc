@@ -1,4 +1,4 @@
-// What `heddle doctor` says of promises.
+// What `heddle doctor` says of promises, and of what heddled cannot keep.
 #include <gtest/gtest.h>
 
 #include "daemon/cli/doctor/doctor.h"
@@ -35,6 +35,22 @@ TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].level, Finding::Level::kOk);
   EXPECT_EQ(kept[0].text, "all 1 promises are kept now");
+}
+
+TEST(DoctorKept, NamesWhatIsNotKeptWithTheRemedy) {
+  EXPECT_TRUE(examine_kept(json::object()).empty()) << "an older daemon says none of it";
+  const std::vector<Finding> all =
+      examine_kept({{"state_error", "/s: anybody can write it; chmod o-w it"},
+                    {"profiles", {{"errors", {"a.toml: no space"}}}},
+                    {"config", {{"unkept", {"rule \"api\" promises 1.10; load another"}}}}});
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].text,
+            "quarantines and the history of policies are not kept: /s: anybody can write it");
+  EXPECT_EQ(all[0].remedy, "chmod o-w it");
+  EXPECT_EQ(all[1].text, "a profile: a.toml: no space");
+  EXPECT_NE(all[1].remedy, "");
+  EXPECT_EQ(all[2].topic, "promise");
+  EXPECT_EQ(all[2].text, "rule \"api\" promises 1.10");
 }
 
 }  // namespace

@@ -174,6 +174,26 @@ TEST(Rules, AnUnknownUserOfARuleMatchesNobodyAndIsNamed) {
   EXPECT_EQ(grade(later, kDaemon, who(0)).rule, "rule 1");
 }
 
+TEST(Rules, ARuleThatNoClientCanReachIsNamed) {
+  const auto warnings = [](const std::string& first, const std::string& second) {
+    return parse_config("[[rule]]\nname = \"first\"\npriority = 0\n" + first +
+                            "\n[[rule]]\nname = \"second\"\npriority = 1\n" + second + "\n",
+                        "heddled.toml")
+        ->warnings;
+  };
+  EXPECT_EQ(warnings("", "uid = 8"),
+            std::vector<std::string>{"heddled.toml:5: rule \"second\": no client reaches it, as "
+                                     "\"first\" matches each of its clients; put it above"});
+  EXPECT_EQ(warnings("uid = 8", "uid = 8\nexe = \"/opt/*\"").size(), 1u);
+  EXPECT_EQ(warnings("cgroup = \"/a\"", "cgroup = \"/a/docker-*\"").size(), 1u);
+  EXPECT_TRUE(warnings("uid = 8", "uid = 9").empty());
+  EXPECT_TRUE(warnings("uid = 8", "exe = \"/opt/*\"").empty());
+  EXPECT_TRUE(warnings("uid = 8\nexe = \"/opt/*\"", "uid = 8").empty());
+  EXPECT_TRUE(warnings("cgroup = \"/a/docker-?\"", "cgroup = \"/a/docker-*\"").empty());
+  EXPECT_EQ(warnings("uid = \"no-such-user\"", "uid = \"no-such-user\"").size(), 2u)
+      << "names that are not known match nobody, and are told";
+}
+
 TEST(Rules, AClientThatARestrictionMayMeanGetsNoMoreThanTheDefault) {
   const auto all = rules(
       "[[rule]]\nname = \"held\"\nuid = \"no-such-user\"\nexe = \"/opt/*\"\npriority = 9\n"

@@ -20,6 +20,7 @@ struct Finding {
 std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but what follows
 std::vector<Finding> examine_memory(const nlohmann::json& facts);
 std::vector<Finding> examine_promises(const nlohmann::json& ps);
+std::vector<Finding> examine_kept(const nlohmann::json& status);
 std::vector<Finding> examine_containers(const nlohmann::json& facts);
 // Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
 std::vector<Finding> examine(const nlohmann::json& facts);

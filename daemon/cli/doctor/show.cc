@@ -38,7 +38,10 @@ std::vector<Finding> examine(const json& facts) {
   add(examine_containers, facts);
   add(examine_memory, facts);
   const json& daemon = facts.at("daemon");
-  if (daemon.at("code") == kOk) add(examine_promises, daemon.at("ps"));
+  if (daemon.at("code") == kOk) {
+    add(examine_promises, daemon.at("ps"));
+    add(examine_kept, daemon.at("status"));
+  }
   return findings;
 }
 

@@ -123,6 +123,9 @@ void print_config(std::ostream& out, const json& config) {
   for (const json& rule : config.value("unresolved", json::array())) {
     out << "  problem: " << unresolved_text(rule) << '\n';
   }
+  for (const json& promise : config.value("unkept", json::array())) {
+    out << "  problem: " << printable(promise) << '\n';
+  }
   for (const json& table : config.value("needs_restart", json::array())) {
     out << "  " << printable(table) << " has changed; restart heddled for it\n";
   }
@@ -294,6 +297,9 @@ void print_status(std::ostream& out, const json& answer) {
   print_generation(out, policy);
   if (!policy.at("error").get<std::string>().empty()) {
     out << "error     " << printable(policy.at("error")) << '\n';
+  }
+  if (const std::string error = answer.value("state_error", ""); !error.empty()) {
+    out << "state     not kept: " << printable(error) << '\n';
   }
   const json& profiles = answer.at("profiles");
   if (!profiles.at("directory").get<std::string>().empty()) {

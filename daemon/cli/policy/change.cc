@@ -36,6 +36,16 @@ bool has_decided(const json& status) {
   return status.value("clients", 1) == 0;  // who could launch anything?
 }
 
+// How many launches wait under a policy that has let none go: it may stall everybody.
+uint64_t stalled(const json& status) {
+  uint64_t waiting = 0;
+  if (status.at("policy").value("decisions", uint64_t{1}) > 0) return 0;
+  for (const json& device : status.value("devices", json::array())) {
+    waiting += device.value("waiting", uint64_t{0});
+  }
+  return waiting;
+}
+
 // What of the policy with this hash was seen to fail, "" if nothing.
 std::string quarantined(const json& policy, const std::string& hash) {
   const json faulted = policy.value("faulted", json());
@@ -81,6 +91,15 @@ int change_policy(const PolicyChange& change) {
   if (const uint64_t faults = policy.value("faults", uint64_t{0}); faults > 0) {
     std::cerr << "heddle: it faulted " << faults
               << " times, and the built-in decided instead: " << last_fault(answer.json) << '\n';
+  }
+  for (const json& promise :
+       answer.json.value("config", json::object()).value("unkept", json::array())) {
+    std::cerr << "heddle: " << printable(promise) << '\n';
+  }
+  if (const uint64_t waiting = hash.empty() ? 0 : stalled(answer.json); waiting > 0) {
+    std::cerr << "heddle: it is live and lets nothing go: " << waiting
+              << " launches wait; heddle explain says why, heddle policy rollback goes back\n";
+    return kFailed;
   }
   return kOk;
 }
