@@ -28,7 +28,7 @@ packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git
   capnproto libcapnp-dev libuv1-dev libluajit-5.1-dev libspdlog-dev libfmt-dev libcli11-dev
   libtomlplusplus-dev nlohmann-json3-dev libexpected-dev libxxhash-dev
   libgtest-dev libbenchmark-dev valgrind clang-format clang-tidy clang libclang-rt-dev
-  universal-ctags debootstrap debian-archive-keyring)
+  universal-ctags debootstrap debian-archive-keyring libjs-chart.js)
 [ "${1:-}" != --plots ] || packages+=(python3-matplotlib)
 [ "${1:-}" != --prometheus ] || packages+=(prometheus)
 sysroot_packages=(libc6 libc6-dev linux-libc-dev libstdc++-10-dev libstdc++6 libgcc-10-dev

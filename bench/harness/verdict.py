@@ -1,0 +1,110 @@
+"""What a result says in two sentences, and how sure that is.
+
+A result is what `heddle-bench run` or `heddle try` wrote: the first latency-critical job is the
+service, the first best-effort one the job.
+"""
+
+import statistics
+
+# Rows that a daemon takes part in and that are none of heddle's policies.
+NO_POLICIES = ("builtin", "exclusive", "oracle")
+LITTLE = 1.05     # a slowdown that nobody asks help against
+KEPT = 1.10       # a slowdown that is as good as kept
+HARDLY = 0.05     # of the job's own rate: it hardly runs
+
+
+def pair(result):
+    """Names of the service and the job; None where there is none."""
+    of = {}
+    for job in result["jobs"]:
+        of.setdefault(job["role"], job["name"])
+    return of.get("latency"), of.get("batch")
+
+
+def points(result):
+    """Row -> (the job's rate, the service's mean, its p99), each ÷ alone: {value, lo, hi}."""
+    service, job = pair(result)
+    found = {}
+    for name, row in result["figures"].items():
+        rate = row["jobs"].get(job, {}).get("per_s_over_alone")
+        of = row["jobs"].get(service, {})
+        mean, p99 = of.get("mean_over_alone"), of.get("p99_over_alone")
+        if rate and mean and p99:
+            found[name] = rate, mean, p99
+    return found
+
+
+def policies(result):
+    """Names of the rows under one of heddle's policies."""
+    return [row["name"] for row in result["rows"]
+            if row.get("policy", "builtin") not in NO_POLICIES]
+
+
+def compared(result):
+    """The row of heddle's that helps most, and the row of sharing without it on the same way to the
+    GPU: of the policies that keep the service within KEPT the one that gives the job most, else the
+    one that slows the service least. Nothing if either is missing."""
+    measured, of = points(result), policies(result)
+    ours = [name for name in of if name in measured]
+    if not ours:
+        return None
+    kept = [name for name in ours if measured[name][1]["value"] <= KEPT]
+    best = (max(kept, key=lambda name: measured[name][0]["value"]) if kept
+            else min(ours, key=lambda name: measured[name][1]["value"]))
+    mps = {row["name"]: row["mps"] for row in result["rows"]}
+    rivals = [row["name"] for row in result["rows"]
+              if "policy" not in row and row["name"] in measured and mps[row["name"]] == mps[best]]
+    return (best, rivals[0]) if rivals else None
+
+
+def unlike_itself(result, best):
+    """How far blocks of the service alone are from each other, as a share, and how many they are."""
+    service, _ = pair(result)
+    mps = {row["name"]: row["mps"] for row in result["rows"]}
+    means = [statistics.mean(block["jobs"][service]["us"]) for block in result["raw"]
+             if block["row"].startswith(f"alone/{service}") and mps[block["row"]] == mps[best]
+             and block["jobs"].get(service, {}).get("us")]
+    return (max(means) / min(means) - 1 if means else 0), len(means)
+
+
+def judged(service, job, shared, ours, noise, gives):
+    """The second sentence."""
+    if shared <= max(LITTLE, 1 + noise):
+        return f"heddle is not needed for {service}: sharing as it is costs less than is certain."
+    if ours >= shared / (1 + noise):
+        return (f"heddle does not help here: work of {job} that already runs must finish first, so "
+                f"give {job} another GPU, or shorten its kernels.")
+    if gives < HARDLY:
+        return (f"heddle helps {service}, but {job} hardly runs ({gives:.0%} of its rate alone): "
+                f"{service} leaves too little of the GPU.")
+    return f"heddle helps: {job} keeps {gives:.0%} of its rate alone meanwhile"
+
+
+def verdict(result):
+    """{verdict, sure}: two sentences, and how far to trust them."""
+    rows = compared(result)
+    if not rows:
+        return {"verdict": "No verdict: that takes a row of both programs under a policy, and one "
+                           "without heddle on the same way to the GPU.", "sure": ""}
+    best, rival = rows
+    service, job = pair(result)
+    measured = points(result)
+    (rate, ours, _), (rate_shared, shared, _) = measured[best], measured[rival]
+    noise, blocks = unlike_itself(result, best)
+    first = (f"Beside {job}, {service} takes {shared['value']:.2f} times as long as alone "
+             f"({rival}), and {ours['value']:.2f} times under {best}.")
+    second = judged(service, job, shared["value"], ours["value"], noise, rate["value"])
+    if not second.endswith("."):
+        second += f" (without heddle {rate_shared['value']:.0%})."
+    within = result.get("interval", "95 % intervals")
+    sure = (f"{blocks} blocks of {service} alone differ by {noise:.1%}: smaller differences mean "
+            f"nothing. Between {within} of the slowdown: {span(shared)} ({rival}), {span(ours)} "
+            f"({best}).")
+    if result["mode"] == "simulated":
+        sure += " Every figure is simulated."
+    return {"verdict": f"{first} {second}", "sure": sure}
+
+
+def span(figure):
+    high = "?" if figure["hi"] is None else f"{figure['hi']:.2f}"
+    return f"{figure['lo']:.2f} to {high}"
