@@ -84,6 +84,12 @@ def groups(bits):
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def importance(lane):
+    """Sorts clients as their names end, by priority: "train Q9 gpu 0"."""
+    client, bits = lane[0]
+    return client.rsplit(" Q", 1)[-1], client, bits
+
+
 def timeline(path):
     """Lanes of a trace: kernels as [begin, end, name] in ms, and waits. Of a long trace the first
     part, which says how long it is."""
@@ -114,7 +120,8 @@ def timeline(path):
             "lost": about.get("lost", 0),
             "lanes": [{"name": client.removesuffix(" gpu 0") + (
                            f" · SMs of {groups(bits)}" if bits else ""),
-                       "client": client, **lane} for (client, bits), lane in sorted(lanes.items())]}
+                       "client": client, **lane}
+                      for (client, bits), lane in sorted(lanes.items(), key=importance)]}
 
 
 def policy_texts(results):

@@ -75,9 +75,9 @@ def judged(service, job, shared, ours, noise, gives):
         return (f"heddle does not help here: work of {job} that already runs must finish first, so "
                 f"give {job} another GPU, or shorten its kernels.")
     if gives < HARDLY:
-        return (f"heddle helps {service}, but {job} hardly runs ({gives:.0%} of its rate alone): "
-                f"{service} leaves too little of the GPU.")
-    return f"heddle helps: {job} keeps {gives:.0%} of its rate alone meanwhile"
+        return (f"heddle helps {service}, but {job} hardly runs ({percent(gives)} of its rate "
+                f"alone): {service} leaves too little of the GPU.")
+    return f"heddle helps: {job} keeps {percent(gives)} of its rate alone meanwhile"
 
 
 def verdict(result):
@@ -95,14 +95,17 @@ def verdict(result):
              f"({rival}), and {ours['value']:.2f} times under {best}.")
     second = judged(service, job, shared["value"], ours["value"], noise, rate["value"])
     if not second.endswith("."):
-        second += f" (without heddle {rate_shared['value']:.0%})."
-    within = result.get("interval", "95 % intervals")
-    sure = (f"{blocks} blocks of {service} alone differ by {noise:.1%}: smaller differences mean "
-            f"nothing. Between {within} of the slowdown: {span(shared)} ({rival}), {span(ours)} "
-            f"({best}).")
+        second += f" (without heddle {percent(rate_shared['value'])})."
+    sure = (f"{blocks} blocks of {service} alone differ by {percent(noise)}: smaller differences "
+            f"mean nothing. The slowdown is {span(shared)} ({rival}) and {span(ours)} ({best}): "
+            f"{result.get('interval', '95 % intervals')}.")
     if result["mode"] == "simulated":
         sure += " Every figure is simulated."
     return {"verdict": f"{first} {second}", "sure": sure}
+
+
+def percent(share):
+    return f"{100 * share:.0f} %"
 
 
 def span(figure):
