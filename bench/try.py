@@ -134,8 +134,9 @@ class Trial:
         (folder / "state").mkdir()
         if options.sim:
             env |= {"HEDDLE_SIM_SOCKET": str(folder / "gpu"), "HEDDLE_SIM_MODE": options.sim_mode}
+        mps = options.sim_mode == "mps" if options.sim else None
         # Each launch is told of: nothing is sampled, in no row.
-        self.daemon = Daemon(DIST, folder, None, env,
+        self.daemon = Daemon(DIST, folder, mps, env,
                              ["daemon.unobserved = false", "daemon.sparse = false"], "ungated", None)
         self.daemon.start()
         self.policy = options.policy
@@ -210,12 +211,11 @@ class Trial:
         self.start(JOB)
         for repetition in range(self.options.repetitions):
             for row, policy in (("shared", "ungated"), (self.policy, self.policy)):
-                self.daemon.use(policy, {})
-                time.sleep(min(1, self.options.warm_up))
+                self.daemon.use(policy, {})  # and waits a second for its decisions
                 self.block(row, repetition)
         self.shown = json.loads(self.daemon.command("policy", "show", "--json"))
         ps = json.loads(self.daemon.command("ps", "--json"))
-        self.mps = any(client.get("mode") == "mps" for client in ps["clients"])
+        self.mps = all(client.get("mode") == "mps" for client in ps["clients"])
         self.daemon.use("ungated", {})
         self.stop(JOB)
         self.block(f"alone/{SERVICE}", 2)
