@@ -210,7 +210,8 @@ def trace_section(trace, number):
     lost = f' {trace["lost"]} records are lost.' if trace["lost"] else ""
     return f"""<section><h2>Who ran when: {escaped(trace["name"])}</h2>
 <p class="note">{escaped(", ".join(trace["policies"]))}. A bar is a kernel on the GPU, a thin line a
-launch that waits. "SMs of 8-15" are groups of SMs. Wheel: zoom; drag: move; double click: all.{part}{lost}</p>
+launch that waits. "SMs of 8-15" are groups of SMs. Wheel: zoom; drag: move; double click: all.
+{part}{lost}</p>
 <div class="wide"><div class="timeline" style="height:{60 + 46 * max(1, len(trace["lanes"]))}px">
 <canvas id="timeline{number}"></canvas></div></div></section>"""
 
@@ -221,9 +222,9 @@ def policy_section(texts):
     out = ["<section><h2>Policies</h2>"]
     for name, shown in texts.items():
         values = ", ".join(f"{k} = {v}" for k, v in (shown.get("values") or {}).items())
+        where = f"{shown['about']}: {shown.get('path') or ''}{'; ' * bool(values)}{values}"
         out.append(f"<details><summary>{escaped(name)} <code>{escaped(shown.get('hash') or '')}"
-                   f"</code></summary><p class=note>{escaped(shown['about'])}: "
-                   f"{escaped(shown.get('path') or '')}{'; ' + escaped(values) if values else ''}</p>"
+                   f"</code></summary><p class=note>{escaped(where)}</p>"
                    f"<pre>{escaped(shown.get('text') or '')}</pre></details>")
     return "".join(out) + "</section>"
 

@@ -136,8 +136,8 @@ class Trial:
             env |= {"HEDDLE_SIM_SOCKET": str(folder / "gpu"), "HEDDLE_SIM_MODE": options.sim_mode}
         mps = options.sim_mode == "mps" if options.sim else None
         # Each launch is told of: nothing is sampled, in no row.
-        self.daemon = Daemon(DIST, folder, mps, env,
-                             ["daemon.unobserved = false", "daemon.sparse = false"], "ungated", None)
+        lines = ["daemon.unobserved = false", "daemon.sparse = false"]
+        self.daemon = Daemon(DIST, folder, mps, env, lines, "ungated", None)
         self.daemon.start()
         self.policy = options.policy
         if options.policy.endswith(".lua"):
@@ -162,8 +162,8 @@ class Trial:
         """Begins a trace; returns what ends it and says where it is."""
         path = self.folder / f"{name.replace('/', '-')}.trace"
         recorder = subprocess.Popen(
-            [self.daemon.heddle, "record", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, env=os.environ | self.daemon.env | {"HEDDLE_SOCKET": str(self.daemon.socket)})
+            [self.daemon.heddle, "--socket", self.daemon.socket, "record", path], text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
 
         def end():
             recorder.send_signal(signal.SIGINT)
@@ -300,21 +300,21 @@ def table(result):
     for name, row in result["figures"].items():
         service, job = row["jobs"].get(SERVICE, {}), row["jobs"].get(JOB, {})
         jct = service.get("jct_ms", {})
-
-        def cell(figure, form, width):
-            return f"{format(figure['value'], form) if figure else '–':>{width}s}"
-
-        lines.append(f"{name:20s}{cell(jct.get('mean'), '.2f', 11)} ms{cell(jct.get('p99'), '.2f', 11)}"
-                     f" ms{cell(service.get('mean_over_alone'), '.2f', 10)}"
-                     f"{cell(job.get('per_s'), '.0f', 10)}{cell(job.get('per_s_over_alone'), '.2f', 10)}"
-                     f"{cell(job.get('gpu_share'), '.0%', 12)}")
+        line = f"{name:20s}"
+        for figure, form, unit, width in (
+                (jct.get("mean"), ".2f", " ms", 14), (jct.get("p99"), ".2f", " ms", 14),
+                (service.get("mean_over_alone"), ".2f", "", 10), (job.get("per_s"), ".0f", "", 10),
+                (job.get("per_s_over_alone"), ".2f", "", 10),
+                (job.get("gpu_share"), ".0%", "", 12)):
+            line += f"{format(figure['value'], form) + unit if figure else '–':>{width}s}"
+        lines.append(line)
     return "\n".join(lines)
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(
-        prog="heddle try", description=__doc__, usage="heddle try [OPTIONS] -- SERVICE... -- JOB...",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog="heddle try", usage="heddle try [OPTIONS] -- SERVICE... -- JOB...",
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--seconds", type=float, default=5, help="of each block (5)")
     add("--repetitions", type=int, default=3, help="of both together, either way (3)")

@@ -58,7 +58,7 @@ def compared(result):
 
 
 def unlike_itself(result, best):
-    """How far blocks of the service alone are from each other, as a share, and how many they are."""
+    """How far blocks of the service alone are from each other, as a share, and how many."""
     service, _ = pair(result)
     mps = {row["name"]: row["mps"] for row in result["rows"]}
     means = [statistics.mean(block["jobs"][service]["us"]) for block in result["raw"]

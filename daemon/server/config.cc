@@ -235,8 +235,7 @@ std::string read_mps(const toml::table& table, const std::string& file, Config& 
 std::string read_policy(const toml::table& table, const std::string& file, Config& config) {
   Section s(table, "policy", file);
   s.text("name", config.policy.name);
-  // What an earlier file gave belongs to the policy that it named.
-  if (s.find("name") != nullptr) config.policy.params.clear();
+  if (s.find("name") != nullptr) config.policy.params.clear();  // of what an earlier file named
   s.text("directory", config.policy.directory);
   s.flag("watch", config.policy.watch);
   const toml::node* params = s.find("params");
@@ -423,15 +422,16 @@ std::string read_text(std::string_view text, const std::string& file, Config& co
   }
 }
 
-// What stands in conf.d beside the file, in order of names, without what editors hide.
-Result<std::vector<std::string>> further_files(const std::string& file) {
+// It, then conf.d beside it in the order of names, without what editors hide.
+Result<std::vector<std::string>> files_of(const std::string& file) {
   const std::string directory = std::filesystem::path(file).parent_path() / "conf.d";
   if (access(directory.c_str(), R_OK | X_OK) != 0) {
-    if (errno == ENOENT) return std::vector<std::string>{};
+    if (errno == ENOENT) return std::vector{file};
     return fail(directory + ": cannot be read: " + strerror(errno) + "; check its permissions");
   }
   std::vector<std::string> files = cli::files_of({directory}, ".toml", cli::Depth::kDirectory);
   std::erase_if(files, [&](const std::string& each) { return each[directory.size() + 1] == '.'; });
+  files.insert(files.begin(), file);
   return files;
 }
 
@@ -487,13 +487,10 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 Result<Config> load_config(const std::string& file) {
   Config config;
   config.file = file;
-  Result<std::vector<std::string>> files = further_files(file);
+  const Result<std::vector<std::string>> files = files_of(file);
   if (!files) return tl::unexpected<Error>(files.error());
-  files->insert(files->begin(), file);
   for (const std::string& each : *files) {
-    const auto text = read_file(each, each == file ? "check the path given to --config and its "
-                                                     "permissions"
-                                                   : "mend it, or move it out of conf.d");
+    const auto text = read_file(each, "check the path given to --config and its permissions");
     if (!text) return tl::unexpected<Error>(text.error());
     if (std::string error = read_text(*text, each, config); !error.empty()) return fail(error);
   }

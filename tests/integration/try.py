@@ -37,7 +37,8 @@ def main():
         slowdowns = [of["service"]["mean_over_alone"]["value"] for of in (shared, ours)]
         assert slowdowns[0] > slowdowns[1], slowdowns
         assert 0 < ours["job"]["per_s_over_alone"]["value"] < 1, ours
-        assert shared["service"]["samples"] > 10 and shared["job"]["gpu_share"]["value"] > 0.2, shared
+        assert shared["service"]["samples"] > 10, shared
+        assert shared["job"]["gpu_share"]["value"] > 0.2, shared
         assert found["policies"]["gapfill"]["hash"], found["policies"]
         text = page.read_text()
         assert found["verdict"] in text and "Who ran when: gapfill" in text
