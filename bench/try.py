@@ -139,6 +139,7 @@ class Trial:
         lines = ["daemon.unobserved = false", "daemon.sparse = false"]
         self.daemon = Daemon(DIST, folder, mps, env, lines, "ungated", None)
         self.daemon.start()
+        self.daemon.loaded = ("ungated", {})
         self.policy = options.policy
         if options.policy.endswith(".lua"):
             self.policy = Path(options.policy).stem
