@@ -19,7 +19,6 @@ timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as
 """
 
 import argparse
-import json
 import math
 import os
 import re
@@ -28,7 +27,9 @@ import textwrap
 from pathlib import Path
 
 from harness import traces
+from harness.report import ResultError, load
 from harness.traces import ASKS, GAPS
+from harness.verdict import NO_POLICIES
 
 DEBIAN_PYTHON = "/usr/bin/python3"
 try:
@@ -57,8 +58,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4
            "#8b5a2b")
 MARKERS = "osD^vP<>X"
 ALONE = "#999999"
-# Rows that a daemon takes part in and that are none of heddle's policies.
-NO_POLICIES = ("builtin", "exclusive", "oracle")
 PANEL_INCHES = (3.9, 3.0)
 COLUMNS_MAX = 3
 LINE_INCHES, LEGEND_INCHES, CAPTION_PER_INCH = 0.19, 1.5, 17
@@ -68,18 +67,6 @@ TIMELINE_POINTS = 3000  # across
 
 def refuse(what):
     sys.exit(f"heddle-bench plot: {what}")
-
-
-def load_result(path):
-    try:
-        result = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        refuse(f"{path}: cannot be read as JSON: {error}")
-    if not isinstance(result, dict) or result.get("benchmark") != "scenario":
-        refuse(f"{path}: is no result of heddle-bench run; traces are drawn by --kind timeline")
-    if not result.get("figures"):
-        refuse(f"{path}: was cut short before its figures; finish it by --resume")
-    return result
 
 
 def origin(result):
@@ -275,7 +262,10 @@ def draw_cdf(axes, result, path, styles, handles, job, rows):
 
 
 def draw_results(options):
-    results = [load_result(path) for path in options.files]
+    try:
+        results = [load(path) for path in options.files]
+    except ResultError as error:
+        refuse(error)
     styles, lines, handles = Styles(results), captions(results), {}
     figure, axes = panels(len(results))
     for axis, result, path in zip(axes, results, options.files):

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from harness import traces
+from harness.report import ResultError, load
 from harness.verdict import compared, pair, points, policies, span, verdict
 
 HERE = Path(__file__).resolve().parent
@@ -32,19 +33,6 @@ SLICES_MAX = 20_000  # of a trace: what a browser draws while one drags
 
 def refuse(what):
     sys.exit(f"heddle-bench report: {what}")
-
-
-def load(path):
-    try:
-        result = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        refuse(f"{path}: cannot be read as JSON: {error}")
-    if not isinstance(result, dict) or result.get("benchmark") != "scenario":
-        refuse(f"{path}: is no result of heddle-bench run or heddle try --json; "
-               "the name of a trace ends in .trace")
-    if not result.get("figures"):
-        refuse(f"{path}: was cut short before its figures; finish it by --resume")
-    return result
 
 
 def chart_js():
@@ -265,10 +253,13 @@ def main():
     parser.add_argument("--html", required=True, metavar="F.html", help="replaced if it is there")
     options = parser.parse_args()
     traced = [file for file in options.files if file.endswith(".trace")]
-    results = [load(file) for file in options.files if file not in traced]
-    for file, result in zip(options.files, results):
+    try:
+        results = [load(file) for file in options.files if file not in traced]
+    except ResultError as error:
+        refuse(error)
+    for result in results:
         if None in pair(result):
-            refuse(f"{file}: has not one job of each role, latency and batch")
+            refuse(f"{result['name']}: has not one job of each role, latency and batch")
     text = page(results, [timeline(file) for file in traced])
     try:
         Path(options.html).write_text(text)
