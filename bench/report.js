@@ -26,7 +26,7 @@ const logAxis = (text, more = {}) => axis(text, { type: "logarithmic",
       ? +Number(v).toPrecision(3) : "") },
   ...more });
 const legend = (more) => ({ position: "bottom",
-  labels: { color: css("--ink"), usePointStyle: true, boxWidth: 8, ...more } });
+  labels: { color: css("--ink"), usePointStyle: true, boxWidth: 9, boxHeight: 7, ...more } });
 
 // Lines from least to most of a mark, on both sides.
 const intervals = {
@@ -178,7 +178,8 @@ function timeline(trace, canvas) {
       interaction: { mode: "nearest", axis: "xy", intersect: false },
       elements: { line: { borderCapStyle: "butt" } },
       scales: {
-        x: axis("ms", { min: 0, max: Math.min(trace.until_ms, 60) }),
+        x: axis("ms", { min: 0, max: Math.min(trace.until_ms, 60),
+          ticks: { color: css("--soft"), maxRotation: 0, includeBounds: false, callback: (v) => +v.toFixed(4) } }),
         y: axis("", {
           title: { display: false },
           min: -trace.lanes.length + 0.4,

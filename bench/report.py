@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from harness import traces
+from harness.md import three
 from harness.report import ResultError, load
 from harness.verdict import compared, pair, points, policies, span, verdict
 
@@ -28,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 SHARE = HERE.parents[1] / "share/heddle"
 CHART_JS = [SHARE / "javascript/chart.min.js", Path("/usr/share/javascript/chart.js/chart.min.js")]
 CDF_POINTS = 200
+RATIOS = (4, 5, 7)   # columns of the table of figures
 SLICES_MAX = 20_000  # of a trace: what a browser draws while one drags
 
 
@@ -163,11 +165,11 @@ def figures(result):
         of, l = row["jobs"].get(service, {}), row["jobs"].get(job, {})
         jct = of.get("jct_ms", {})
         cells = [name]
-        for figure, digits in ((jct.get("mean"), 3), (jct.get("p99"), 3),
-                               (of.get("mean_over_alone"), 0), (of.get("p99_over_alone"), 0),
-                               (l.get("per_s"), 1), (l.get("per_s_over_alone"), 0)):
-            cells.append("–" if not figure else f"{figure['value']:.{digits}f}" if digits else
-                         f"{figure['value']:.2f} [{span(figure)}]")
+        for figure in (jct.get("mean"), jct.get("p99"), of.get("mean_over_alone"),
+                       of.get("p99_over_alone"), l.get("per_s"), l.get("per_s_over_alone")):
+            cells.append(three(figure and figure["value"]))
+            if figure and len(cells) in RATIOS:
+                cells[-1] = f"{figure['value']:.2f} [{span(figure)}]"
         mark = ' class="best"' if best and name in best else ""
         out.append(f"<tr{mark}>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells) + "</tr>")
     return "".join(out)

@@ -4,8 +4,8 @@
     heddle try [OPTIONS] -- SERVICE... -- JOB...
 
 SERVICE is the program that matters, JOB the one that may wait. Both are started here, under a
-heddled of their own in a temporary folder, and ended at the end. Let both run for longer than the
-measurement takes, and send the service its usual requests meanwhile.
+heddled of their own in a temporary folder, and ended at the end. Let the job run for longer than
+the measurement takes, and send the service its usual requests meanwhile.
 
 alone          the service alone, twice before and once behind the job; the job alone at the end
 shared         both, as it is: heddled watches and holds nothing back
@@ -13,7 +13,9 @@ POLICY         both, under the policy
 
 The service is measured by its runs: from its first launch to the end of a synchronizing call that
 leaves nothing of it on the GPU. Where it speaks the protocol of heddle-bench's jobs, by its
-requests. The job is measured by its launches, or iterations, a second, and by its GPU time.
+requests; where it ends by itself, by how long it takes as a whole; where it never waits for all of
+its work, by its launches. The job is measured by its launches, or iterations, a second, and by its
+GPU time.
 """
 
 import argparse
@@ -40,7 +42,12 @@ from harness.verdict import verdict
 HERE = Path(__file__).resolve().parent
 DIST = HERE.parents[1]
 LEAD_S = 0.4  # both are at work so long before a block is counted, and so long behind it
+WHOLE_MOST_S = 3600  # of a service that ends by itself
 SERVICE, JOB = "service", "job"
+
+
+class Ended(HostError):
+    """A program has, with status 0."""
 
 
 class Program:
@@ -87,8 +94,9 @@ class Program:
 
     def check(self):
         if (status := self.process.poll()) is not None:
-            raise HostError(f"{self.label} ended (status {status}) before it was measured: let it "
-                            f"run on until it is stopped\n{tail(self.log)}")
+            raise (HostError if status else Ended)(
+                f"{self.label} ended (status {status}) before it was measured: let it run on until "
+                f"it is stopped\n{tail(self.log)}")
 
     def wait_until_at_work(self, patience_s, warm_s):
         deadline = time.monotonic() + patience_s
@@ -113,9 +121,12 @@ class Program:
         except queue.Empty:
             raise HostError(f"{self.label} does not answer\n{tail(self.log)}") from None
 
+    def running(self):
+        return self.process.poll() is None
+
     def stop(self):
         for number, patience_s in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-            if self.process.poll() is None:
+            if self.running():
                 os.killpg(self.process.pid, number)
                 try:
                     self.process.wait(patience_s)
@@ -150,21 +161,26 @@ class Trial:
     def say(self, text):
         print(f"[{time.monotonic() - self.started:5.1f} s] {text}", file=sys.stderr, flush=True)
 
-    def start(self, label):
+    def program(self, label):
         role, command = {SERVICE: ("latency", self.options.service),
                          JOB: ("batch", self.options.job)}[label]
         self.programs[label] = Program(label, role, command, self.daemon, self.options.sim)
-        self.programs[label].wait_until_at_work(self.options.patience, self.options.warm_up)
+        return self.programs[label]
+
+    def start(self, label):
+        self.program(label).wait_until_at_work(self.options.patience, self.options.warm_up)
 
     def stop(self, label):
-        self.programs.pop(label).stop()
+        if label in self.programs:
+            self.programs.pop(label).stop()
 
     def record(self, name):
         """Begins a trace; returns what ends it and says where it is."""
         path = self.folder / f"{name.replace('/', '-')}.trace"
         recorder = subprocess.Popen(
-            [self.daemon.heddle, "--socket", self.daemon.socket, "record", path], text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
+            [self.daemon.heddle, "--socket", self.daemon.socket, "record", path, "--seconds",
+             str(self.options.seconds + 2 * LEAD_S)], text=True, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
 
         def end():
             recorder.send_signal(signal.SIGINT)
@@ -205,21 +221,55 @@ class Trial:
             program.check()
         self.blocks.append({"rep": repetition, "row": row, "jobs": jobs})
 
+    def whole(self, row, repetition):
+        """The service from its start to its end, beside the job if that runs."""
+        self.say(f"{row}, a whole run")
+        job = self.programs.get(JOB)
+        end, begun = self.record(row), time.monotonic()
+        before = job.counted() if job else None
+        try:
+            status = self.program(SERVICE).process.wait(WHOLE_MOST_S)
+        except subprocess.TimeoutExpired:
+            raise HostError(f"{SERVICE} ended before, and now not in {WHOLE_MOST_S} s") from None
+        lasted = time.monotonic() - begun
+        if status:
+            self.programs[SERVICE].check()
+        jobs = {SERVICE: {"us": [lasted * 1e6], "per_s": 1 / lasted, "gpu_share": 0}}
+        if job:
+            job.check()
+            launches, gpu_us = (b - a for a, b in zip(before, job.counted()))
+            jobs[JOB] = {"us": [], "per_s": launches / lasted, "gpu_share": gpu_us / 1e6 / lasted}
+        end()
+        self.stop(SERVICE)
+        self.blocks.append({"rep": repetition, "row": row, "jobs": jobs})
+
     def measure(self):
         self.start(SERVICE)
+        try:
+            self.measure_by(self.block)
+        except Ended:
+            if JOB in self.programs and not self.programs[JOB].running():
+                raise
+            self.say(f"{SERVICE} has ended: now whole runs of it")
+            for label in list(self.programs):
+                self.stop(label)
+            self.blocks, self.unit = [], "whole run"
+            self.measure_by(self.whole)
+
+    def measure_by(self, block):
         for repetition in range(2):
-            self.block(f"alone/{SERVICE}", repetition)
+            block(f"alone/{SERVICE}", repetition)
         self.start(JOB)
         for repetition in range(self.options.repetitions):
             for row, policy in (("shared", "ungated"), (self.policy, self.policy)):
                 self.daemon.use(policy, {})  # and waits a second for its decisions
-                self.block(row, repetition)
+                block(row, repetition)
         self.shown = json.loads(self.daemon.command("policy", "show", "--json"))
         ps = json.loads(self.daemon.command("ps", "--json"))
         self.mps = all(client.get("mode") == "mps" for client in ps["clients"])
         self.daemon.use("ungated", {})
         self.stop(JOB)
-        self.block(f"alone/{SERVICE}", 2)
+        block(f"alone/{SERVICE}", 2)
         self.stop(SERVICE)
         self.start(JOB)
         self.block(f"alone/{JOB}", 0)
@@ -265,6 +315,9 @@ def figures(blocks):
                     if base and all(f["us"] for f in found):
                         figure[f"{name}_over_alone"] = across(
                             [take(f["us"]) / take(base) for f in found])
+                if not base and rate:  # no run of it ends
+                    figure["mean_over_alone"] = across(
+                        [rate / f["per_s"] for f in found if f["per_s"]])
             out[row]["jobs"][label] = figure
     return rounded(out)
 
@@ -341,6 +394,8 @@ def main():
     options = parse(sys.argv[1:])
     folder = Path(tempfile.mkdtemp(prefix="heddle-try-"))
     try:
+        # As Ctrl-C, which ends what was started here.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         trial = Trial(options, folder)
         try:
             trial.measure()
@@ -356,6 +411,8 @@ def main():
                             options.report], check=True)
     except (HostError, traces.TraceError) as error:
         sys.exit(f"heddle try: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -28,9 +28,9 @@ def points(result):
     for name, row in result["figures"].items():
         rate = row["jobs"].get(job, {}).get("per_s_over_alone")
         of = row["jobs"].get(service, {})
-        mean, p99 = of.get("mean_over_alone"), of.get("p99_over_alone")
-        if rate and mean and p99:
-            found[name] = rate, mean, p99
+        mean = of.get("mean_over_alone")
+        if rate and mean:
+            found[name] = rate, mean, of.get("p99_over_alone", mean)
     return found
 
 
@@ -61,16 +61,20 @@ def unlike_itself(result, best):
     """How far blocks of the service alone are from each other, as a share, and how many."""
     service, _ = pair(result)
     mps = {row["name"]: row["mps"] for row in result["rows"]}
-    means = [statistics.mean(block["jobs"][service]["us"]) for block in result["raw"]
-             if block["row"].startswith(f"alone/{service}") and mps[block["row"]] == mps[best]
-             and block["jobs"].get(service, {}).get("us")]
-    return (max(means) / min(means) - 1 if means else 0), len(means)
+    alone = [block["jobs"].get(service, {}) for block in result["raw"]
+             if block["row"].startswith(f"alone/{service}") and mps[block["row"]] == mps[best]]
+    took = [statistics.mean(of["us"]) if of.get("us") else 1 / of["per_s"]
+            for of in alone if of.get("us") or of.get("per_s")]
+    return (max(took) / min(took) - 1 if took else 0), len(took)
 
 
 def judged(service, job, shared, ours, noise, gives):
     """The second sentence."""
-    if shared <= max(LITTLE, 1 + noise):
-        return f"heddle is not needed for {service}: sharing as it is costs less than is certain."
+    if shared <= LITTLE:
+        return f"heddle is not needed: sharing as it is costs {service} 5 % at most."
+    if shared <= 1 + noise:
+        return (f"Nothing is certain: {service} alone differs from itself by as much, so measure "
+                f"for longer, or on a quieter host.")
     if ours >= shared / (1 + noise):
         return (f"heddle does not help here: work of {job} that already runs must finish first, so "
                 f"give {job} another GPU, or shorten its kernels.")

@@ -72,8 +72,18 @@ class Verdict(unittest.TestCase):
         self.says("train hardly runs (2 % of its rate alone)", 2.0, 1.05, 0.02)
 
     def test_difference_that_the_service_alone_shows_too_is_none(self):
-        sure = self.says("heddle is not needed", 1.2, 1.05, 0.4, alone=(1000, 1300))
+        sure = self.says("Nothing is certain", 1.2, 1.05, 0.4, alone=(1000, 1300))
         self.assertIn("differ by 30 %", sure)
+
+    def test_service_that_is_known_by_its_launches_alone_has_a_verdict(self):
+        about = result(2.0, 1.05, 0.4)
+        for row in about["figures"].values():
+            del row["jobs"]["api"]["p99_over_alone"]
+        for block, per_s in zip(about["raw"], (100, 110)):
+            block["jobs"]["api"] = {"us": [], "per_s": per_s}
+        found = verdict(about)
+        self.assertIn("heddle helps", found["verdict"])
+        self.assertIn("differ by 10 %", found["sure"])
 
     def test_result_without_a_policy_has_no_verdict(self):
         about = result(2.0, 1.05, 0.4)
