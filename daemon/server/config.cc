@@ -257,7 +257,7 @@ std::string read_policy(const toml::table& table, const std::string& file, Confi
     } else {
       s.bad(node, std::string("params.") + std::string(key.str()), "a number, string or boolean");
     }
-    std::erase_if(config.policy.params, [&](const auto& one) { return one.first == key.str(); });
+    std::erase_if(config.policy.params, [&k = key](auto& one) { return one.first == k.str(); });
     config.policy.params.emplace_back(key.str(), value.str());
   }
   return s.finish();
