@@ -124,6 +124,9 @@ constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
 constexpr const char* kPlotHelp = "SVG from results and traces; needs matplotlib (plot --help)";
 
+constexpr const char* kReportHelp =
+    "One HTML page of results and traces: verdict, charts, timeline, policies (report --help)";
+
 constexpr const char* kInterferenceHelp =
     "Sensitivity curves: each victim beside each channel's microbenchmark at rising pressure; "
     "needs a GPU and nvcc (interference --help)";
@@ -313,6 +316,8 @@ int main(int argc, char** argv) {
   table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
   CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
   drawing->prefix_command()->set_help_flag();
+  CLI::App* report = app.add_subcommand("report", kReportHelp);
+  report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
   interference->prefix_command()->set_help_flag();
   CLI::App* pairs = app.add_subcommand("pairs", kPairsHelp);
@@ -337,6 +342,7 @@ int main(int argc, char** argv) {
     if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return become("plot", drawing->remaining());
+    if (report->parsed()) return become("report", report->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());
     if (pairs->parsed()) return become("pairs", pairs->remaining());
     if (collect->parsed()) return become("collect", collect->remaining());

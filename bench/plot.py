@@ -21,17 +21,18 @@ timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as
 """
 
 import argparse
-import gzip
-import json
 import math
 import os
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
+
+from harness import traces
+from harness.report import ResultError, load
+from harness.traces import ASKS, GAPS
+from harness.verdict import NO_POLICIES
 
 DEBIAN_PYTHON = "/usr/bin/python3"
 try:
@@ -60,8 +61,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4
            "#8b5a2b")
 MARKERS = "osD^vP<>X"
 ALONE = "#999999"
-# Rows that a daemon takes part in and that are none of heddle's policies.
-NO_POLICIES = ("builtin", "exclusive", "oracle")
 PANEL_INCHES = (3.9, 3.0)
 COLUMNS_MAX = 3
 LINE_INCHES, LEGEND_INCHES, CAPTION_PER_INCH = 0.19, 1.5, 17
@@ -71,18 +70,6 @@ TIMELINE_POINTS = 3000  # across
 
 def refuse(what):
     sys.exit(f"heddle-bench plot: {what}")
-
-
-def load_result(path):
-    try:
-        result = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        refuse(f"{path}: cannot be read as JSON: {error}")
-    if not isinstance(result, dict) or result.get("benchmark") != "scenario":
-        refuse(f"{path}: is no result of heddle-bench run; traces are drawn by --kind timeline")
-    if not result.get("figures"):
-        refuse(f"{path}: was cut short before its figures; finish it by --resume")
-    return result
 
 
 def origin(result):
@@ -296,7 +283,10 @@ def together(results, paths, figure):
 
 
 def draw_results(options):
-    results = [load_result(path) for path in options.files]
+    try:
+        results = [load(path) for path in options.files]
+    except ResultError as error:
+        refuse(error)
     styles, lines, handles = Styles(results), captions(results), {}
     if options.together:
         results = [together(results, options.files, options.figure)]
@@ -307,35 +297,6 @@ def draw_results(options):
         else:
             draw_cdf(axis, result, path, styles, handles, options.job, options.rows)
     finish(figure, handles, lines, options.out)
-
-
-def load_trace(path):
-    """The trace as `heddle trace export --perfetto` writes it: its format is documented."""
-    heddle = Path(__file__).resolve().parents[2] / "bin/heddle"
-    with tempfile.TemporaryDirectory(prefix="heddle-plot-") as folder:
-        source = Path(path)
-        if source.suffix not in (".json", ".gz"):
-            source = Path(folder) / "trace.json"
-            command = [heddle if heddle.exists() else "heddle", "trace", "export", path,
-                       "--perfetto", source]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True)
-            except FileNotFoundError:
-                refuse("heddle is not on the PATH, and reads traces; give it an exported .json")
-            if done.returncode != 0:
-                refuse(done.stderr.strip().removeprefix("heddle: "))
-        try:
-            data = source.read_bytes()
-            document = json.loads(gzip.decompress(data) if source.suffix == ".gz" else data)
-        except (OSError, ValueError) as error:
-            refuse(f"{path}: cannot be read: {error}")
-    if not isinstance(document, dict) or "traceEvents" not in document:
-        refuse(f"{path}: is no trace; heddle record writes one")
-    return document
-
-
-# Tracks that daemon/trace/chrome.cc gives a client beside those of its streams.
-GAPS, SYNCS, DECISIONS, ASKS = 70_000, 70_001, 70_002, 70_010
 
 
 def joined(spans, least):
@@ -390,16 +351,15 @@ def draw_lane(axes, y, name, lane, colour):
 def draw_timeline(options):
     if len(options.files) != 1:
         refuse("a timeline is of one trace")
-    document = load_trace(options.files[0])
-    clients, events = {}, {}
-    for event in document["traceEvents"]:
-        if event["ph"] == "M" and event["name"] == "process_name":
-            clients[event["pid"]] = event["args"]["name"]
-        events.setdefault(event["pid"], []).append(event)
+    try:
+        document = traces.load(options.files[0])
+    except traces.TraceError as error:
+        refuse(error)
+    clients = traces.clients(document)
     begin_us, end_us = options.from_ms * 1e3, (options.from_ms + options.ms) * 1e3
-    lanes = [(name, Lane(events[pid], begin_us, end_us)) for pid, name in clients.items()]
+    lanes = [(name, Lane(events, begin_us, end_us)) for name, events in clients]
     if not any(lane.kernels for _, lane in lanes):
-        last = max((e["ts"] for of in events.values() for e in of if "ts" in e), default=0)
+        last = max((e["ts"] for e in document["traceEvents"] if "ts" in e), default=0)
         refuse(f"{options.files[0]}: no kernel ran in those {options.ms:g} ms from "
                f"{options.from_ms:g}; the trace is {last / 1e3:.0f} ms long: see --from-ms")
     figure, axes = plt.subplots(figsize=(11, 0.75 * len(lanes) + 0.8))
@@ -411,7 +371,7 @@ def draw_timeline(options):
     axes.grid(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"ms, from {options.from_ms:g} ms after the trace began")
-    policies = sorted({e["name"] for of in events.values() for e in of
+    policies = sorted({e["name"] for e in document["traceEvents"]
                        if e["name"].startswith("policy ")})
     axes.set_title(", ".join(policies) or "built-in policy")
     about = document.get("otherData", {})
