@@ -373,6 +373,10 @@ def draw_timeline(options):
         if event["ph"] == "M" and event["name"] == "process_name":
             clients[event["pid"]] = event["args"]["name"]
         events.setdefault(event["pid"], []).append(event)
+    if options.from_ms is None:
+        kernels = (e["ts"] for of in events.values() for e in of
+                   if e["ph"] == "X" and e["tid"] < GAPS)
+        options.from_ms = min(kernels, default=0) // 1000
     begin_us, end_us = options.from_ms * 1e3, (options.from_ms + options.ms) * 1e3
     lanes = [(name, Lane(events[pid], begin_us, end_us)) for pid, name in clients.items()]
     if not any(lane.kernels for _, lane in lanes):
@@ -411,7 +415,7 @@ def main():
     add("--figure", choices=("mean", "p99"), default="mean", help="frontier: of the JCT")
     add("--job", help="cdf: whose times; default: the first latency-critical one's")
     add("--rows", type=lambda text: text.split(","), default=[], help="cdf: these only")
-    add("--from-ms", type=float, default=0, help="timeline: where it begins")
+    add("--from-ms", type=float, help="timeline: where it begins; default: the first kernel")
     add("--ms", type=float, default=20, help="timeline: how long it is")
     options = parser.parse_args()
     if Path(options.out).suffix != ".svg":
