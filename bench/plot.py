@@ -356,6 +356,10 @@ def draw_timeline(options):
     except traces.TraceError as error:
         refuse(error)
     clients = traces.clients(document)
+    if options.from_ms is None:
+        kernels = (event["ts"] for _, events in clients for event in events
+                   if event["ph"] == "X" and event["tid"] < GAPS)
+        options.from_ms = min(kernels, default=0) // 1000
     begin_us, end_us = options.from_ms * 1e3, (options.from_ms + options.ms) * 1e3
     lanes = [(name, Lane(events, begin_us, end_us)) for name, events in clients]
     if not any(lane.kernels for _, lane in lanes):
@@ -395,7 +399,7 @@ def main():
     add("--together", action="store_true", help="frontier: all results in one panel")
     add("--job", help="cdf: whose times; default: the first latency-critical one's")
     add("--rows", type=lambda text: text.split(","), default=[], help="cdf: these only")
-    add("--from-ms", type=float, default=0, help="timeline: where it begins")
+    add("--from-ms", type=float, help="timeline: where it begins; default: the first kernel")
     add("--ms", type=float, default=20, help="timeline: how long it is")
     options = parser.parse_args()
     if Path(options.out).suffix != ".svg":

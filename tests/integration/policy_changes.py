@@ -212,8 +212,10 @@ def check_stall(where):
     text = setting.HOLD.replace("enqueue =", gated + "enqueue =")
     hold.write_text('queue.create("held")\n' + text)
     heddle(where, "policy", "load", hold, "--wait", "0")
-    batch = where.start_demo("batch", "hold", 1, 3, 0, managed=True)
+    batch = where.start_demo("batch", "hold", 1, 5, 0, managed=True)
     stage.wait_until(lambda: "the policy said IDLE for" in heddle(where, "status"), 20, "the stall")
+    said = heddle(where, "policy", "load", hold, code=1)
+    assert "it is live and lets nothing go: 1 launches wait" in said, said
     stalls = where.heddle("status")["devices"][0]["stalls"]
     assert stalls["policy"] > 0 and stalls["last"]["by"] == "policy", stalls
     assert 900 < stalls["last"]["waited_us"] / 1e3 < 2000, stalls

@@ -2,6 +2,7 @@
 """heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it
 well, --check finds what is wrong, and the installed unit is one that systemd accepts."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -75,6 +76,27 @@ def check_runtime_directory(folder):
         assert (folder / "run" / name).stat().st_mode & 0o777 == 0o755
 
 
+def check_state(folder):
+    """A second heddled on a state directory says so, and keeps nothing there."""
+    environment = os.environ | {"STATE_DIRECTORY": str(folder / "shared")}
+    daemons = []
+    try:
+        for name in ("first", "second"):
+            daemons.append(subprocess.Popen([DIST / "bin/heddled", "--socket", folder / name],
+                                            env=environment, stderr=subprocess.PIPE, text=True))
+            while "event=ready" not in daemons[-1].stderr.readline():
+                pass
+        for name, wanted in (("first", ""), ("second", "another heddled keeps its state there")):
+            said = subprocess.run([DIST / "bin/heddle", "--socket", folder / name, "--json",
+                                   "status"], capture_output=True, text=True, check=True).stdout
+            error = json.loads(said)["state_error"]
+            assert wanted in error and bool(error) == bool(wanted), (name, error)
+    finally:
+        for daemon in daemons:
+            daemon.kill()
+            daemon.communicate()
+
+
 def check_checks(folder):
     """What would leave the built-in to decide is found before a restart."""
     config = folder / "c.toml"
@@ -102,6 +124,7 @@ def main():
         check_notifications(folder, str(folder / "notify"))
         check_notifications(folder, f"@heddle-test-{os.getpid()}")
         check_checks(folder)
+        check_state(folder)
         check_unit(folder)
         check_runtime_directory(folder)
     finally:

@@ -171,6 +171,14 @@ class Plot(unittest.TestCase):
         self.assertIn("filler: JCT in ms", words)
         self.assertNotIn("gapfill@mps", words)
 
+    def test_the_timeline_begins_where_the_first_kernel_ran(self):
+        later = json.loads(json.dumps(TRACE))
+        for event in later["traceEvents"]:
+            if "ts" in event:
+                event["ts"] += 5_000_000
+        _, words = self.draw(self.written("t.json", later), "--kind", "timeline", "--ms", "10")
+        self.assertIn("ms, from 5001 ms after the trace began", words)
+
     def test_the_timeline_has_a_lane_a_client_and_what_was_decided(self):
         svg, words = self.draw(self.written("t.json", TRACE), "--kind", "timeline", "--ms", "10")
         for word in ("service Q0 gpu 0", "filler Q9 gpu 0", "gate", "policy gapfill"):
