@@ -353,6 +353,7 @@ def result_of(trial, options, command):
         "benchmark": "scenario", "format": 1, "name": "heddle try",
         "about": f"{SERVICE}: {' '.join(options.service)}; {JOB}: {' '.join(options.job)}",
         "mode": "simulated" if options.sim else "real", "gpu": known.get("gpu") or "unknown",
+        "host": f"{os.cpu_count()} CPUs, Linux {os.uname().release}",
         "unit": trial.unit, "interval": "the least and the most of the repetitions",
         "block_s": options.seconds, "repetitions_done": options.repetitions,
         "sessions": [{"date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

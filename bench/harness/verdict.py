@@ -103,6 +103,8 @@ def verdict(result):
     sure = (f"{blocks} blocks of {service} alone differ by {percent(noise)}: smaller differences "
             f"mean nothing. The slowdown is {span(shared)} ({rival}) and {span(ours)} ({best}): "
             f"{result.get('interval', '95 % intervals')}.")
+    if others := result.get("others"):
+        sure += f" Other processes had the GPU open meanwhile: {others}."
     if result["mode"] == "simulated":
         sure += " Every figure is simulated."
     return {"verdict": f"{first} {second}", "sure": sure}

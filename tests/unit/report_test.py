@@ -101,6 +101,13 @@ class Runs(unittest.TestCase):
                    slice_of(1, traces.SYNCS, 110, 45)]
         self.assertEqual(traces.runs_us(events), [50, 55])
 
+    def test_return_at_the_moment_that_the_gap_begins_ends_the_run(self):
+        called, dur = 1000.001, 0.3
+        events = [slice_of(1, traces.GAPS, 0, 900, "gap"), slice_of(1, traces.SYNCS, 0, 800),
+                  slice_of(1, traces.SYNCS, called, dur), slice_of(1, traces.GAPS, 1000.301, 500)]
+        self.assertLess(called + dur, 1000.301)  # as numbers of a trace add up
+        self.assertEqual(traces.runs_us(events), [100.301])
+
 
 class Tried(unittest.TestCase):
     """What `heddle try` makes of its blocks."""
