@@ -247,6 +247,7 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
 }
 
 TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
+  daemon_.gates->wanted[0] = 1;
   predict(3'000);
   expect_asks("graph");
 }
