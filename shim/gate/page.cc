@@ -45,9 +45,16 @@ constexpr size_t word_of(int device) {
   return offsetof(ipc::GatePage, released) + sizeof(uint32_t) * static_cast<size_t>(device);
 }
 
-// A stream's newest gate in one word, so that a ticket is never told to another session's page.
+// A stream's newest gate in one word, so that a ticket is never told to another session's page; and
+// whether the GPU will say that its unit is over.
+constexpr uint64_t kTold = uint64_t{1} << 63;
 uint64_t gate_of(const GateBook& book, uint32_t ticket) {
   return static_cast<uint64_t>(&book - gate_books + 1) << 32 | ticket;
+}
+// 0: it is of another book, or told.
+uint32_t untold(const GateBook& book, uint64_t gate) {
+  const auto ticket = static_cast<uint32_t>(gate);
+  return gate == gate_of(book, ticket) ? ticket : 0;
 }
 
 CUstreamBatchMemOpParams wait_for(const GateTicket& ticket) {
@@ -117,7 +124,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
   if (stream_captures(ref)) return 0;  // out of our sight: it would be a node of the graph
   const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
-  const uint32_t before = newest_gate(book, stream);
+  const uint32_t before = untold(book, stream.gate.load(std::memory_order_relaxed));
   bool there = false;
   if (has_word(before, ticket.number) && !only_waits.load(std::memory_order_relaxed)) {
     const CUdeviceptr page = ticket.word - word_of(stream.device);
@@ -139,19 +146,18 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
 }
 
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream) {
-  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
-  const auto ticket = static_cast<uint32_t>(gate);
-  return gate == gate_of(book, ticket) ? ticket : 0;
+  return untold(book, stream.gate.load(std::memory_order_relaxed) & ~kTold);
 }
 
-void put_last_word(const StreamSlot& stream, StreamRef ref) {
-  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
-  if (gate == 0 || only_waits.load(std::memory_order_relaxed)) return;
+void put_last_word(StreamSlot& stream, StreamRef ref) {
+  uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  if (gate == 0 || (gate & kTold) != 0 || only_waits.load(std::memory_order_relaxed)) return;
   const GateBook& book = gate_books[(gate >> 32) - 1];
   const CUdeviceptr page = book.at.load(std::memory_order_acquire);
   const auto ticket = static_cast<uint32_t>(gate);
   const uint32_t newest = book.posted[stream.device].load(std::memory_order_relaxed);
-  if (page <= kRefused || !has_word(ticket, newest)) return;
+  if (page <= kRefused || !has_word(ticket, newest) || stream_captures(ref)) return;
+  if (!stream.gate.compare_exchange_strong(gate, gate | kTold)) return;  // another's is behind it
   CUstreamBatchMemOpParams op = write_done(page, stream.device, ticket);
   submit(ref, &op, 1);
 }

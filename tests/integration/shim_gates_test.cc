@@ -139,6 +139,34 @@ TEST_F(ShimGates, TheGpuTellsOfTheLastUnitOfAStreamThatEnds) {
   EXPECT_EQ(app_("get fake_done"), "1");
 }
 
+// As where another stream waits for the event, and the program goes on there.
+TEST_F(ShimGates, TheGpuTellsOfAUnitBehindWhichAnEventIsRecorded) {
+  expect_gated("launch 64", 1);
+  app_("ops");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(app_("record"), "0");
+  EXPECT_EQ(app_("ops"), "record 64,done 64,record 64,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+  expect_gated("launch 64", 2);
+  EXPECT_EQ(app_("ops"), "gate 64,launch 64,") << "its unit is over, and told";
+}
+
+TEST_F(ShimGates, AnEventBehindAnEarlierUnitDoesNotEndTheNewest) {
+  expect_gated("launch 64", 1);
+  expect_gated("launch 72", 2);
+  app_("ops");
+  EXPECT_EQ(app_("record"), "0");  // in stream 64
+  expect_gated("launch 72", 2);
+  EXPECT_EQ(app_("ops"), "record 64,done 64,launch 72,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+}
+
+TEST_F(ShimGates, TheEndOfAStreamWhoseUnitIsToldDoesNotOvertakeItsLaunches) {
+  expect_gated("launch 64", 1);
+  EXPECT_EQ(app_("record"), "0");
+  EXPECT_EQ(app_("destroy 64"), "0");
+  EXPECT_TRUE(records(Kind::STREAM_END).empty());
+}
+
 // The daemon hears of launches at gates when it lets them go.
 TEST_F(ShimGates, TheEndOfAStreamDoesNotOvertakeItsLaunches) {
   expect_gated("launch 64", 1);
