@@ -92,6 +92,18 @@ bool has_word(uint32_t ticket, uint32_t newest) {
   return ticket != 0 && newest - ticket < ipc::kGateUnits;
 }
 
+// The ticket of a gate that was put into the stream. Another thread's may be there already though
+// it was drawn later: whatever lets this launch go has to let that one go, so that it is its
+// ticket.
+uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket) {
+  uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  do {
+    const uint32_t other = untold(book, gate);
+    if (other != 0 && ipc::gate_lets(other, ticket)) return other;
+  } while (!stream.gate.compare_exchange_weak(gate, gate_of(book, ticket)));
+  return ticket;
+}
+
 }  // namespace
 
 CUdeviceptr page_at(GateBook& book, int device) {
@@ -141,8 +153,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
     leave_gates(&book);  // nobody will tell of that ticket
     return 0;
   }
-  stream.gate.store(gate_of(book, ticket.number), std::memory_order_relaxed);
-  return ticket.number;
+  return stands_behind(book, stream, ticket.number);
 }
 
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream) {

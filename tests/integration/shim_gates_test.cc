@@ -100,6 +100,17 @@ TEST_F(ShimGates, AnotherThreadHasAGateOfItsOwnInTheSameStream) {
   EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
 }
 
+// Whatever lets it go has to let the later one go.
+TEST_F(ShimGates, ALaunchHasTheTicketOfALaterGateThatIsInItsStreamBefore) {
+  EXPECT_EQ(app_("set fake_held_ticket 1"), "1");
+  app_.send("@launch 64");
+  ASSERT_TRUE(soon([&] { return app_("get fake_ticket") == "1"; }));
+  expect_gated("launch 64", 2);
+  EXPECT_EQ(app_("set fake_held_ticket 0"), "0");
+  EXPECT_EQ(app_("result"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
+}
+
 TEST_F(ShimGates, ALaunchThatAskedEndsAUnit) {
   expect_gated("launch", 1);
   predict(0);
