@@ -73,9 +73,10 @@ void Progress::settle(Client& c) {
 }
 
 [[gnu::noinline]] void Progress::settle_idle(Client& c) {
-  Work work;  // evidence (c): the predicted end has passed
-  while (c.work.outstanding.take_oldest(kNever, work)) {
-    finish(c, work, now_.clock, 0, Seen::kNot);
+  if (!c.work.outstanding.empty()) {  // evidence (c): the predicted end has passed
+    for (Work work; c.work.outstanding.take_oldest(kNever, work);) {
+      finish(c, work, now_.clock, 0, Seen::kNot);
+    }
     now_.dispatch_wanted = true;
   }
   c.settled_until = kNever;

@@ -96,11 +96,13 @@ void Presence::take(Client& client, const Claim& claim) {
 bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
   constexpr int kMost = 4 * static_cast<int>(ipc::kRingRecords);  // in a turn
   int told = 0;
+  for (Client* client : clients) {
+    if (client->left_gates()) [[unlikely]]
+      tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
+    client->look_at_gates();
+  }
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
-      if (client->left_gates()) [[unlikely]]
-        tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
-      client->look_at_gates();
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);
         any = true;

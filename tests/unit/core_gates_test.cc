@@ -74,6 +74,20 @@ TEST_F(GatesTest, TheBuiltInOpensTheGatesWhileNobodyAboveWorks) {
   EXPECT_EQ(grants_[0].credit_us, kCreditOpen);
 }
 
+TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
+  struct : Giving {
+    WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+  } gating;
+  bool ok = false;
+  take(core_->set_policy(&gating, now_, ok));
+  take(core_->set_alone(true, now_));
+  attach_gates(1);
+  ASSERT_EQ(window(1), kWindowGated);
+  EXPECT_FALSE(window_[1].gates_wanted);
+  take(core_->set_alone(false, now_));
+  EXPECT_TRUE(window_[1].gates_wanted);
+}
+
 TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
   begin();
   DispatchVerdict open;
