@@ -4,8 +4,10 @@
 -- request begins when its client asks after a pause, and is due slo_ms later; all launches of a
 -- request have its deadline. A client without an objective has default_ms. Priorities mean nothing.
 --
--- Not for more work than the GPU can do: then deadlines pass in turn, and each late request makes
--- the next one late. A request that is late starts anew, so that it does not go first for ever.
+-- A request that is late has missed its objective. It counts as one without, so that it takes no
+-- objective from a request in time, and begins anew once that deadline is over, too. So a client
+-- whose slo_ms is less than its request takes alone harms itself alone: `heddle ps` shows slo_ms.
+-- Not for more work than the GPU can do: then somebody is late, whoever goes first.
 queue.create("waiting")
 
 local above = import "lib/above"
@@ -21,14 +23,14 @@ local function inflight(g)
 end
 
 return policy {
-  name = "edf", api = 1, version = "1.0.0",
+  name = "edf", api = 1, version = "1.1.0",
   params = {
     depth_us = { type = "int", min = 20, max = 100000, default = 500,
                  doc = "predicted work in flight, if it is more than one launch" },
     pause_us = { type = "int", min = 10, max = 1000000, default = 200,
                  doc = "after so long without a launch the next one is a new request" },
     default_ms = { type = "number", min = 0.1, max = 100000, default = 1000,
-                   doc = "deadline of clients whose rule has no slo_ms" },
+                   doc = "deadline of clients whose rule has no slo_ms, and of late requests" },
   },
   hooks = {
     client_init = function(c, p) return GATE end,
@@ -39,11 +41,13 @@ return policy {
     enqueue = function(k, p)
       local c = k.client
       local id, now = c.id, now_us() - k.wait_us
-      local slo_us = (c.slo_ms > 0 and c.slo_ms or p.default_ms) * 1000
+      local slo_us = c.slo_ms * 1000
+      local late_us = max(slo_us, p.default_ms * 1000)
       local paused = now - (asked[id] or -math.huge) > p.pause_us and c.inflight_us == 0
-      if not begun[id] or paused or now > begun[id] + slo_us then begun[id] = now end
+      if not begun[id] or paused or now > begun[id] + late_us then begun[id] = now end
       asked[id] = now
-      return queue.insert("waiting", k, begun[id] + slo_us)
+      local due_us = begun[id] + (now < begun[id] + slo_us and slo_us or late_us)
+      return queue.insert("waiting", k, due_us)
     end,
 
     dispatch = function(g, p)
