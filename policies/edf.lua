@@ -10,17 +10,10 @@
 -- Not for more work than the GPU can do: then somebody is late, whoever goes first.
 queue.create("waiting")
 
-local above = import "lib/above"
+local above, requests = import "lib/above", import "lib/requests"
 
 local max = math.max
-local begun, asked = {}, {}                   -- by client: its request, and its last launch
-
--- What all clients have on the GPU, as predicted.
-local function inflight(g)
-  local us = 0
-  for c in g:clients() do us = us + c.inflight_us end
-  return us
-end
+local begun = {}                              -- by client: when its request began
 
 return policy {
   name = "edf", api = 1, version = "1.1.0",
@@ -36,16 +29,18 @@ return policy {
     client_init = function(c, p) return GATE end,
     client_active = function(c, p) return GATE end,
     client_idle = function(c, p) return GATE end,
-    client_exit = function(c) begun[c.id], asked[c.id] = nil, nil end,
+    client_exit = function(c)
+      requests.forget(c)
+      begun[c.id] = nil
+    end,
 
     enqueue = function(k, p)
       local c = k.client
       local id, now = c.id, now_us() - k.wait_us
       local slo_us = c.slo_ms * 1000
       local late_us = max(slo_us, p.default_ms * 1000)
-      local paused = now - (asked[id] or -math.huge) > p.pause_us and c.inflight_us == 0
-      if not begun[id] or paused or now > begun[id] + late_us then begun[id] = now end
-      asked[id] = now
+      local begins = requests.begins(k, p.pause_us)
+      if begins or not begun[id] or now > begun[id] + late_us then begun[id] = now end
       local due_us = begun[id] + (now < begun[id] + slo_us and slo_us or late_us)
       return queue.insert("waiting", k, due_us)
     end,
@@ -53,7 +48,7 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("waiting")
       if not k then return IDLE, "empty" end
-      local us = inflight(g)
+      local us = requests.inflight(g)
       if us > 0 and us + k.predicted_us > max(p.depth_us, k.predicted_us) then
         return IDLE, "enough in flight"
       end
