@@ -5,6 +5,7 @@
 
 #include "daemon/core/asks.h"
 #include "daemon/core/bounds.h"
+#include "daemon/core/ceilings.h"
 #include "daemon/core/gpu_time.h"
 #include "daemon/core/learning.h"
 #include "daemon/core/places.h"
@@ -23,6 +24,7 @@ struct Scene {
   Bounds& bounds;
   Places& places;
   BusyTime& busy_time;
+  Ceilings& ceilings;
 };
 
 class Sight : public Gpu {
