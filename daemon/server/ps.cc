@@ -1,6 +1,7 @@
 #include "daemon/server/ps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "daemon/server/explain.h"
