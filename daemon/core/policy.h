@@ -125,6 +125,9 @@ class World {
 
   // Of a waiting launch on `sm` SMs, 0: on all that its client has. A stale one fits.
   virtual BudgetVerdict budget_fits(LaunchId, SmCount sm) = 0;
+  // Of a waiting launch, under live placement: the SMs of the set that it would get for `sm` SMs, 0
+  // if that is not free of others' work, or the launch is stale.
+  virtual SmCount free_sms(LaunchId, SmCount sm) const = 0;
   // Predicted, of the client's kernels beside what the others at work run; 1 if it is gone.
   virtual double slowdown(ClientId) = 0;
   // What those at work leave of the channel, of its nominal peak.

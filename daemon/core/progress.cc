@@ -26,6 +26,7 @@ void Progress::add_work(Client& c, const Work& work) {
   if (work.gated) c.work.untimed.clear();  // no call's end tells of them
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   promises_.charge(c, work);
+  ceilings_.spend(c, work);
   c.rhythm.launched(work.kernel);
   ++c.told.launches;
   const Kernel* k = c.kernel(work.kernel);

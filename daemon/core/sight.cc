@@ -104,6 +104,11 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
   return promises_.afford(*w.client, w.kernel, us, work.sm_set);
 }
 
+SmCount Sight::free_sms(LaunchId id, SmCount sm) const {
+  const uint32_t slot = asks_.slot_of(id);
+  return slot != kNoAsk ? places_.free(*asks_[slot].client, asks_[slot], sm) : SmCount();
+}
+
 LaunchId Sight::queue_best_fit(QueueId queue, double us) const {
   return queues_.best_fit(queue, us, [this](LaunchId id) { return follows_none_on_sets(id); });
 }

@@ -22,6 +22,7 @@ void Windows::refresh() {
 
 uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
   if (choice.refused) return c.rule.fail_closed ? kWindowGated : kWindowLeased;
+  if (ceilings_.limits(c)) return kWindowGated;
   const uint32_t builtin =
       builtin_window(c.rule.priority, roster_.highest_active(), highest_attached_, now_.config);
   return std::min(choice.window_us(builtin, now_.clock), c.rule.window_max_us);

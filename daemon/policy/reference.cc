@@ -186,6 +186,8 @@ constexpr Entry kFunctionDocs[] = {
     {"map:len", "m:len()", "integer", "entries; of an array its places"},
     {"sm_set.family", "sm_set.family(options)", "",
      "at the top level: which SM sets processes make (REFERENCE.md, SM sets)"},
+    {"sm_set.free", "sm_set.free(k, sm)", "integer",
+     "with `placement = \"live\"`: SMs of the set that it would get; 0 if others work there"},
     {"budget.fits", "budget.fits(k, sm)", "boolean, string?",
      "each client with a promise can afford the launch; else false and the channel that costs"},
     {"budget.slowdown", "budget.slowdown(c)", "number",

@@ -165,6 +165,10 @@ function map.array(name, options) end
 --- at the top level: which SM sets processes make (REFERENCE.md, SM sets)
 function sm_set.family(options) end
 
+--- with `placement = "live"`: SMs of the set that it would get; 0 if others work there
+---@return integer
+function sm_set.free(k, sm) end
+
 --- each client with a promise can afford the launch; else false and the channel that costs
 ---@return boolean, string?
 function budget.fits(k, sm) end
