@@ -27,7 +27,7 @@ void Progress::add_work(Client& c, const Work& work) {
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   promises_.charge(c, work);
   c.rhythm.launched(work.kernel);
-  ++c.told.launches;
+  if (!work.resumed()) ++c.told.launches;
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
   if (k != nullptr) {
