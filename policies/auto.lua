@@ -50,11 +50,17 @@ local function measure(s, g, q, at_us, p)
   local idle_us, launches, all_us = g:idle_us(q), launches_of(g, q), at_us - s.at_us
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
-    s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * min(1, all_us / min(load_us, at_us - s.first_us))
+    local part = min(1, all_us / min(load_us, at_us - s.first_us))
+    s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
     local allowed = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
-    local sets = g.mode == "mps" and p.few_sm > 0
+    local sets, was = g.mode == "mps" and p.few_sm > 0, s.ways.best
     ways.correct(s.ways, lost_us / alone, allowed, max(0, launches - s.launches) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
+    local best = s.ways.best
+    if best ~= was then
+      trace("Q%d: %s, gives most; above %.1f %% of %.1f are lost", q, STEPS[best].why,
+            100 * s.ways.ways[best].over, 100 * allowed)
+    end
   end
   s.at_us, s.idle_us, s.launches = at_us, idle_us, launches
   s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us

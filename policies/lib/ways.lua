@@ -62,13 +62,15 @@ local function choose(s, usable)
   for i = 1, #s.ways do                       -- each once, in their order
     if usable(i) and s.ways[i].turns == 0 then return go(s, i) end
   end
-  if s.at == s.best and s.turns < s.try_after or s.at ~= s.best and s.turns < again then return end
+  if s.turns < again then return end
   local tried, was = s.at ~= s.best, s.best
   s.best = best(s, usable)
   if s.best ~= was then
     s.try_after = try_every
   elseif tried then
     s.try_after = min(2 * s.try_after, try_least)
+  elseif s.turns < s.try_after then
+    return
   end
   go(s, not tried and s.best == was and next_to_try(s, usable) or s.best)
 end
