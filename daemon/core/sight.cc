@@ -49,10 +49,12 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .priority = c.rule.priority,
        .share = c.rule.share,
        .slo_ms = c.rule.slo_ms,
+       .slowdown_max = c.promise.account.slowdown_max(),
        .window_us = c.standing.window_us,
        .queued = c.asking.queued,
        .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
        .gpu_us = c.gpu_time.had_us,
+       .launches = c.told.launches,
        .active = c.active,
        .gates = c.rule.gates,
        .profiled = c.known.measured->profiled};

@@ -108,6 +108,7 @@ constexpr Entry kClientDocs[] = {
     {"c.priority", nullptr, "integer", "0 (first) to 9"},
     {"c.share", nullptr, "number", "by its rule, else 1"},
     {"c.slo_ms", nullptr, "number", "by its rule, else 0"},
+    {"c.slowdown_max", nullptr, "number", "promised by its rule, else 0"},
     {"c.window_us", nullptr, "number", "`math.huge`: leased"},
     {"c.held", nullptr, "string",
      "\"device\": its launches wait on the GPU, where more important work stops them; \"ask\": its "
@@ -117,6 +118,7 @@ constexpr Entry kClientDocs[] = {
      "predicted µs of what it has on the GPU, or may by credit"},
     {"c.gpu_us", nullptr, "number",
      "µs of GPU time that it has had; of n clients on the GPU each has 1/n"},
+    {"c.launches", nullptr, "integer", "so far, whether it asked or not; take differences"},
     {"c.active", nullptr, "boolean", "it has work, or had some within `idle_us`"},
     {"c.profiled", nullptr, "boolean", "its task's measurement is over"},
     {"c.lease", "c:lease()", "", "changes its window at once, as `LEASE`"},

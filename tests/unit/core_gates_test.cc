@@ -197,6 +197,7 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   post(1);
   done(1);
   ASSERT_NEAR(duration_us(2), 5'000, 1);
+  const uint64_t launches = status(2).launches;
   ask_at_gate(2, 1, kInside);
   now_ += 2 * kMs;
   post(1);
@@ -213,6 +214,7 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   done(2, 6'000);
   EXPECT_NEAR(duration_us(2), 5'000, 1) << "the millisecond at the gate is not learned";
   EXPECT_LT(status(2).gpu_us - before_us, 3'001);
+  EXPECT_EQ(status(2).launches, launches + 1) << "what goes on is the same launch";
 }
 
 TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {
