@@ -30,6 +30,7 @@ def cell_of(result):
         of_h = row["jobs"].get(h, {})
         kept = {key: figure(of_h.get(path)) for key, path in OF_H.items()}
         kept["requests"] = of_h.get("samples", 0)
+        kept["unserved"] = figure(of_h.get("unserved"))
         kept["l"] = statistics.fmean(
             figure(row["jobs"].get(job, {}).get("per_s_over_alone")) or 0 for job in others)
         kept |= {key: figure(row.get(path)) for key, path in (("stp", "stp"),
@@ -113,7 +114,11 @@ def each(name):
 
 
 def shown(row):
-    return f"{row['mean']:.2f} / {tail(row):.2f}, {row['l']:.2f}" if row else "–"
+    """Requests that had no turn in a block have no time: with such, H's figures are too low."""
+    if not row:
+        return "–"
+    least = "> " if "unserved" in row else ""
+    return f"{least}{row['mean']:.2f} / {tail(row):.2f}, {row['l']:.2f}"
 
 
 def lost(name):

@@ -72,6 +72,11 @@ class Cells(unittest.TestCase):
         self.assertEqual(cells.tail(cell["rows"]["mps"]), 1.03)
         self.assertNotIn("auto@mps", cells.ways_of(cell), "no tail is told")
 
+    def test_a_row_with_requests_that_had_no_turn_is_told_as_a_lower_bound(self):
+        self.keep(a=result(mps=row(4.0, 0.8, unserved=value(3.0)), auto_at_mps=row(1.04, 0.5)))
+        self.assertIn("| > 1.02 / 4.00, 0.80 | 1.02 / 1.04, 0.50 |",
+                      cells.tables()["beside_training"])
+
     def test_a_pair_that_is_lost_is_named(self):
         self.keep(won=result(mps=row(1.2, 0.9), auto_at_mps=row(1.05, 0.5)),
                   lost=result(mps=row(1.02, 0.9), auto_at_mps=row(1.05, 0.5)))
