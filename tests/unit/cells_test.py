@@ -1,6 +1,7 @@
 """bench/cells.py: what is kept of results, and the tables of them."""
 
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -82,6 +83,14 @@ class Cells(unittest.TestCase):
                   lost=result(mps=row(1.02, 0.9), auto_at_mps=row(1.05, 0.5)))
         self.assertEqual(cells.tables()["beside_training-lost"],
                          "- lost: MPS is better than `auto` for both.")
+
+    def test_any_results_are_printed_and_simulated_ones_say_so(self):
+        path = md.RESULTS / "pair.json"
+        path.write_text(json.dumps(result(mode="simulated", mps=row(1.2, 0.9))))
+        said = subprocess.run([sys.executable, BENCH / "cells.py", path], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+        self.assertIn("| pair | 400 | 1.02 / 1.20, 0.90 |", said)
+        self.assertIn("simulated: no measurement", said)
 
     def test_simulated_results_are_kept_in_no_table(self):
         with self.assertRaisesRegex(ValueError, "simulated"):
