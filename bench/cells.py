@@ -1,7 +1,14 @@
-"""Cells of the experiments people compare by: what is kept of a result of `heddle-bench run`, and
-the tables of them (keep.py --cells, table.py)."""
+#!/usr/bin/env python3
+"""Cells of the experiments people compare by: what is kept of a result of `heddle-bench run` or
+`virtual`, and the tables of them (keep.py --cells, table.py).
 
+    cells.py RESULT.json ...    prints the table of these, and which pairs are lost
+"""
+
+import json
 import statistics
+import sys
+from pathlib import Path
 
 from harness.md import NO_RESULT, load, markdown
 
@@ -10,7 +17,8 @@ OF_H = {"mean": "mean_over_alone", "p50": "p50_over_alone", "p99": "p99_over_alo
         "ttft_p90": "ttft_p90_over_alone", "tbt_p99": "tbt_p99_over_alone"}
 WAYS = {"timeslice": "time-slicing", "mps": "MPS", "mps+priority": "MPS + client priority",
         "mps:25": "MPS 25 %", "split": "best static split", "priority@mps": "`priority`",
-        "gapfill@mps": "`gapfill`", "auto": "`auto`, time-sliced", "auto@mps": "`auto`, MPS"}
+        "gapfill@mps": "`gapfill`", "auto": "`auto`, time-sliced", "auto@mps": "`auto`, MPS",
+        "auto:daemon.gates=true@mps": "`auto`, MPS, gates"}
 FREE = ("timeslice", "mps", "mps+priority", "mps:25", "split")  # without heddle
 TAIL_MAX = 1.10  # of H, with which a row counts as kept
 
@@ -30,6 +38,7 @@ def cell_of(result):
         of_h = row["jobs"].get(h, {})
         kept = {key: figure(of_h.get(path)) for key, path in OF_H.items()}
         kept["requests"] = of_h.get("samples", 0)
+        kept["unserved"] = figure(of_h.get("unserved"))
         kept["l"] = statistics.fmean(
             figure(row["jobs"].get(job, {}).get("per_s_over_alone")) or 0 for job in others)
         kept |= {key: figure(row.get(path)) for key, path in (("stp", "stp"),
@@ -95,9 +104,8 @@ def summary(name, loads):
     return markdown(header, rows) if of else ""
 
 
-def each(name):
+def each(found):
     """A row a pair: H's mean / tail, L; then STP and heddled's cores of `auto` under MPS."""
-    found = cells(name)
     ways = [way for way in WAYS if any(way in ways_of(cell) for cell in found.values())]
     rows = []
     for pair, cell in found.items():
@@ -113,24 +121,42 @@ def each(name):
 
 
 def shown(row):
-    return f"{row['mean']:.2f} / {tail(row):.2f}, {row['l']:.2f}" if row else "–"
+    """Requests that had no turn in a block have no time: with such, H's figures are too low."""
+    if not row:
+        return "–"
+    least = "> " if "unserved" in row else ""
+    return f"{least}{row['mean']:.2f} / {tail(row):.2f}, {row['l']:.2f}"
 
 
-def lost(name):
-    """Pairs in which a way without heddle is better than `auto` on both sides."""
+def lost(found):
+    """Pairs in which a way without heddle is better for both than `auto` with its least tail."""
     lines = []
-    for pair, cell in cells(name).items():
+    for pair, cell in found.items():
         ways = ways_of(cell)
-        auto = ways.get("auto@mps")
+        mine = [way for way in WAYS if way.startswith("auto") and way in ways]
+        auto = ways[min(mine, key=lambda way: tail(ways[way]))] if mine else None
         better = [WAYS[way] for way in FREE if auto and way in ways
                   and tail(ways[way]) < tail(auto) and ways[way]["l"] > auto["l"]]
         lines += [f"- {pair}: {', '.join(better)} is better than `auto` for both."] * bool(better)
     return "\n".join(lines) or ("- In no pair is a way without heddle better than `auto` for both."
-                                if cells(name) else NO_RESULT)
+                                if found else NO_RESULT)
 
 
 def tables():
     """The front page shows nothing of what is not measured."""
     names = ("beside_training", "graphs_beside_graphs", "online_offline", "long_kernels")
     return {"front": summary("beside_training", (0.5, 0.8)),
-            "beside_training-lost": lost("beside_training"), **{name: each(name) for name in names}}
+            "beside_training-lost": lost(cells("beside_training")),
+            **{name: each(cells(name)) for name in names}}
+
+
+def main():
+    results = {path.stem: json.loads(path.read_text()) for path in map(Path, sys.argv[1:])}
+    found = {name: cell_of(result) for name, result in results.items()}
+    whence = sorted({"simulated: no measurement" if result["mode"] == "simulated" else result["gpu"]
+                     for result in results.values()})
+    print(each(found), lost(found), *whence, sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -163,6 +163,7 @@ class Run {
       const scenario::Job& job = scenario_.jobs[i];
       if (job.arrivals.load <= 0 || rates.contains(job.name)) continue;
       const auto [row, variant] = bare_of(i);
+      if (row == nullptr) continue;  // nobody runs it here
       Row alone = *row;
       alone.jobs = {*variant};
       Block found;
@@ -179,7 +180,7 @@ class Run {
     result_.save();
   }
 
-  // A row with a process of the job, a bare one if there is such.
+  // A row with a process of the job, a bare one if there is such; null if no row has one.
   std::pair<const Row*, const Variant*> bare_of(size_t job) const {
     std::pair<const Row*, const Variant*> found{nullptr, nullptr};
     for (const Row& row : rows_) {

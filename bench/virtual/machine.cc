@@ -93,6 +93,7 @@ class Machine {
   Machine(const VirtualSetting& setting, const Row& row, uint32_t repetition, uint32_t gpu)
       : setting_(setting), row_(row), repetition_(repetition), oracle_(row.policy == kOracle) {
     const server::Config config = configuration(row);
+    gates_ = config.gates;
     core::Config core = config.core;
     core.mps = row.mps;
     core.sm_total = core::SmCount(sim::facts::kSmCount);
@@ -204,6 +205,7 @@ class Machine {
     spec.place = place_of(variant.sms);
     spec.slo_ms = job.slo_ms.value_or(0);
     spec.slowdown_max = job.slowdown_max;
+    spec.gates = gates_ && variant.managed;
     // CUDA_MPS_CLIENT_PRIORITY=1 of the others is "below normal": they are one level behind.
     const bool split = std::any_of(row_.jobs.begin(), row_.jobs.end(),
                                    [](const Variant& v) { return v.client_priority; });
@@ -219,6 +221,7 @@ class Machine {
   const Row& row_;
   const uint32_t repetition_;
   const bool oracle_;
+  bool gates_ = false;
   sim::GpuConfig gpu_;
   TimeNs from_ = 0, to_ = 0;
   // The machine's scheduler may ask its policy until it ends, and is gone first.

@@ -1,6 +1,7 @@
 """bench/cells.py: what is kept of results, and the tables of them."""
 
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -72,11 +73,24 @@ class Cells(unittest.TestCase):
         self.assertEqual(cells.tail(cell["rows"]["mps"]), 1.03)
         self.assertNotIn("auto@mps", cells.ways_of(cell), "no tail is told")
 
+    def test_a_row_with_requests_that_had_no_turn_is_told_as_a_lower_bound(self):
+        self.keep(a=result(mps=row(4.0, 0.8, unserved=value(3.0)), auto_at_mps=row(1.04, 0.5)))
+        self.assertIn("| > 1.02 / 4.00, 0.80 | 1.02 / 1.04, 0.50 |",
+                      cells.tables()["beside_training"])
+
     def test_a_pair_that_is_lost_is_named(self):
         self.keep(won=result(mps=row(1.2, 0.9), auto_at_mps=row(1.05, 0.5)),
                   lost=result(mps=row(1.02, 0.9), auto_at_mps=row(1.05, 0.5)))
         self.assertEqual(cells.tables()["beside_training-lost"],
                          "- lost: MPS is better than `auto` for both.")
+
+    def test_any_results_are_printed_and_simulated_ones_say_so(self):
+        path = md.RESULTS / "pair.json"
+        path.write_text(json.dumps(result(mode="simulated", mps=row(1.2, 0.9))))
+        said = subprocess.run([sys.executable, BENCH / "cells.py", path], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+        self.assertIn("| pair | 400 | 1.02 / 1.20, 0.90 |", said)
+        self.assertIn("simulated: no measurement", said)
 
     def test_simulated_results_are_kept_in_no_table(self):
         with self.assertRaisesRegex(ValueError, "simulated"):
