@@ -4,6 +4,8 @@
     keep.py bench/results/memory.json ...        rewrites them; the tables stay as they are
     keep.py --table NAME RESULT.json ...         the report of `heddle-bench run`'s results becomes
                                                  the table NAME: results/tables/NAME.json
+    keep.py --cells NAME RESULT.json ...         their figures become results/NAME.json, a cell a
+                                                 result: cells.py has the tables
 
 Figures that need samples are computed (md.py) and stay instead of them. Who measures again puts the
 raw result there, sees that the tables are right, and calls this.
@@ -15,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cells
 import table
 from harness import md, report
 
@@ -82,17 +85,30 @@ def energy(result):
     return {"block_s": result["block_s"], **found} if found else {}
 
 
-def reported(results, text):
-    """What is kept of `heddle-bench run`'s results, by name, and of the report that tells of them:
-    its tables as cells."""
+def whence_of(results):
+    """Where each result is from, in a list a key."""
     last = [result["sessions"][-1] for result in results.values()]
     whence = {"mode": [result["mode"] for result in results.values()],
               "gpu": [result["gpu"] for result in results.values()],
               "date": [session["date"] for session in last],
               "commit": [session["commit"] for session in last]}
+    return {key: list(dict.fromkeys(of)) for key, of in whence.items()}
+
+
+def celled(name, results):
+    """What is kept of results as cells. Simulated ones are no measurement."""
+    whence = {key: ", ".join(of) for key, of in whence_of(results).items()}
+    if whence["mode"] != "real":
+        raise ValueError("simulated results are kept in no table")
+    return {"benchmark": name, **whence,
+            "cells": {pair: cells.cell_of(result) for pair, result in results.items()}}
+
+
+def reported(results, text):
+    """What is kept of `heddle-bench run`'s results, by name, and of the report that tells of them:
+    its tables as cells."""
     joules = {name: found for name, result in results.items() if (found := energy(result))}
-    return {**{key: list(dict.fromkeys(of)) for key, of in whence.items()},
-            "parts": list(map(md.cells, text.strip().split("\n\n"))),
+    return {**whence_of(results), "parts": list(map(md.cells, text.strip().split("\n\n"))),
             **({"energy_j": joules} if joules else {})}
 
 
@@ -130,9 +146,14 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--table", metavar="NAME")
+    parser.add_argument("--cells", metavar="NAME")
     parser.add_argument("--bench", default=md.RESULTS.parents[1] / "dist/bin/heddle-bench")
     options = parser.parse_args()
     try:
+        if options.cells:
+            results = {path.stem: json.loads(path.read_text()) for path in options.results}
+            report.write(celled(options.cells, results), md.RESULTS / f"{options.cells}.json")
+            return
         if options.table:
             text = subprocess.run([options.bench, "table", "--brief", *options.results], text=True,
                                   check=True, stdout=subprocess.PIPE).stdout

@@ -63,8 +63,11 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   jct_ms          job completion time, from the iteration's begin, or arrival, to its end: mean,
                   p50, p95, p99
   cv              standard deviation of it over its mean
-  tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p99
-  per_s           iterations a second;  *_over_alone: over the bare block of the same repetition
+  tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p90, p99
+  ttft_ms         time from arrival to the first token: likewise
+  per_s           iterations a second;  *_over_alone: over the bare block of the same repetition;
+                  mean_over_timeslice: over the row timeslice;  few: N stands for a quantile of too
+                  few requests (p99_requests of the scenario)
   cost            of heddle, of a paired job: how much longer an iteration takes than its partner
                   that bypasses it, as a share: typical (medians), mean
   slo_attainment  share of requests within slo_ms;  unserved: arrived, not begun before the
@@ -120,6 +123,9 @@ constexpr const char* kAloneHelp =
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
 constexpr const char* kPlotHelp = "SVG from results and traces; needs matplotlib (plot --help)";
+
+constexpr const char* kReportHelp =
+    "One HTML page of results and traces: verdict, charts, timeline, policies (report --help)";
 
 constexpr const char* kInterferenceHelp =
     "Sensitivity curves: each victim beside each channel's microbenchmark at rising pressure; "
@@ -310,6 +316,8 @@ int main(int argc, char** argv) {
   table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
   CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
   drawing->prefix_command()->set_help_flag();
+  CLI::App* report = app.add_subcommand("report", kReportHelp);
+  report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
   interference->prefix_command()->set_help_flag();
   CLI::App* pairs = app.add_subcommand("pairs", kPairsHelp);
@@ -334,6 +342,7 @@ int main(int argc, char** argv) {
     if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (drawing->parsed()) return become("plot", drawing->remaining());
+    if (report->parsed()) return become("report", report->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());
     if (pairs->parsed()) return become("pairs", pairs->remaining());
     if (collect->parsed()) return become("collect", collect->remaining());

@@ -3,6 +3,7 @@
 
     heddle-bench plot RESULT.json... --out F.svg                what sharing costs against what it
                                                                 gives, a mark a row: the frontier
+    heddle-bench plot RESULT.json... --together --out F.svg     the same, all results in one panel
     heddle-bench plot RESULT.json... --kind cdf --out F.svg     iteration times, a line a row
     heddle-bench plot FILE.trace --kind timeline --out F.svg    who was on the GPU when, and why
 
@@ -13,22 +14,25 @@ Needs matplotlib, which nothing else here does.
 frontier  up: mean (or p99) JCT of the first latency-critical job, over alone; right: rate of the
           first best-effort one, over alone; each the median over repetitions with its 95 %
           interval. Filled marks are heddle's policies. The line joins the rows that no other row
-          beats on both sides.
+          beats on both sides. --together: a mark is the median over the results, and its bars
+          reach from the least of them to the greatest.
 timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as daemon/trace does.
           Light: its gaps. Ticks above: grants; below, hatched: launches that waited for one.
 """
 
 import argparse
-import gzip
-import json
 import math
 import os
 import re
-import subprocess
+import statistics
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
+
+from harness import traces
+from harness.report import ResultError, load
+from harness.traces import ASKS, GAPS
+from harness.verdict import NO_POLICIES
 
 DEBIAN_PYTHON = "/usr/bin/python3"
 try:
@@ -57,8 +61,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4
            "#8b5a2b")
 MARKERS = "osD^vP<>X"
 ALONE = "#999999"
-# Rows that a daemon takes part in and that are none of heddle's policies.
-NO_POLICIES = ("builtin", "exclusive", "oracle")
 PANEL_INCHES = (3.9, 3.0)
 COLUMNS_MAX = 3
 LINE_INCHES, LEGEND_INCHES, CAPTION_PER_INCH = 0.19, 1.5, 17
@@ -68,18 +70,6 @@ TIMELINE_POINTS = 3000  # across
 
 def refuse(what):
     sys.exit(f"heddle-bench plot: {what}")
-
-
-def load_result(path):
-    try:
-        result = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        refuse(f"{path}: cannot be read as JSON: {error}")
-    if not isinstance(result, dict) or result.get("benchmark") != "scenario":
-        refuse(f"{path}: is no result of heddle-bench run; traces are drawn by --kind timeline")
-    if not result.get("figures"):
-        refuse(f"{path}: was cut short before its figures; finish it by --resume")
-    return result
 
 
 def origin(result):
@@ -199,7 +189,7 @@ def frontier_points(result, path, figure):
     for name, row in result["figures"].items():
         share = row["jobs"].get(batch, {}).get("per_s_over_alone")
         slowdown = row["jobs"].get(latency, {}).get(f"{figure}_over_alone")
-        if share and slowdown:
+        if share and slowdown and "few" not in slowdown:
             points[name] = (share, slowdown)
     if not points:
         refuse(f"{path}: no row has both jobs beside each other; measure a baseline or a policy")
@@ -274,9 +264,32 @@ def draw_cdf(axes, result, path, styles, handles, job, rows):
     axes.set_ylabel("share of iterations")
 
 
+def spread_over(figures):
+    values = sorted(figure["value"] for figure in figures)
+    return {"value": statistics.median(values), "lo": values[0], "hi": values[-1]}
+
+
+def together(results, paths, figure):
+    """One result with the rows that all results have, spread over those."""
+    points = [frontier_points(result, path, figure) for result, path in zip(results, paths)]
+    latency, batch, first = points[0]
+    figures = {}
+    for row in (row for row in first if all(row in of for _, _, of in points)):
+        share, slowdown = (spread_over([of[row][side] for _, _, of in points]) for side in (0, 1))
+        figures[row] = {"jobs": {latency: {f"{figure}_over_alone": slowdown},
+                                 batch: {"per_s_over_alone": share}}}
+    mode = "simulated" if any(result["mode"] == "simulated" for result in results) else "real"
+    return results[0] | {"name": f"{len(results)} results", "figures": figures, "mode": mode}
+
+
 def draw_results(options):
-    results = [load_result(path) for path in options.files]
+    try:
+        results = [load(path) for path in options.files]
+    except ResultError as error:
+        refuse(error)
     styles, lines, handles = Styles(results), captions(results), {}
+    if options.together:
+        results = [together(results, options.files, options.figure)]
     figure, axes = panels(len(results))
     for axis, result, path in zip(axes, results, options.files):
         if options.kind == "frontier":
@@ -284,35 +297,6 @@ def draw_results(options):
         else:
             draw_cdf(axis, result, path, styles, handles, options.job, options.rows)
     finish(figure, handles, lines, options.out)
-
-
-def load_trace(path):
-    """The trace as `heddle trace export --perfetto` writes it: its format is documented."""
-    heddle = Path(__file__).resolve().parents[2] / "bin/heddle"
-    with tempfile.TemporaryDirectory(prefix="heddle-plot-") as folder:
-        source = Path(path)
-        if source.suffix not in (".json", ".gz"):
-            source = Path(folder) / "trace.json"
-            command = [heddle if heddle.exists() else "heddle", "trace", "export", path,
-                       "--perfetto", source]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True)
-            except FileNotFoundError:
-                refuse("heddle is not on the PATH, and reads traces; give it an exported .json")
-            if done.returncode != 0:
-                refuse(done.stderr.strip().removeprefix("heddle: "))
-        try:
-            data = source.read_bytes()
-            document = json.loads(gzip.decompress(data) if source.suffix == ".gz" else data)
-        except (OSError, ValueError) as error:
-            refuse(f"{path}: cannot be read: {error}")
-    if not isinstance(document, dict) or "traceEvents" not in document:
-        refuse(f"{path}: is no trace; heddle record writes one")
-    return document
-
-
-# Tracks that daemon/trace/chrome.cc gives a client beside those of its streams.
-GAPS, SYNCS, DECISIONS, ASKS = 70_000, 70_001, 70_002, 70_010
 
 
 def joined(spans, least):
@@ -367,20 +351,19 @@ def draw_lane(axes, y, name, lane, colour):
 def draw_timeline(options):
     if len(options.files) != 1:
         refuse("a timeline is of one trace")
-    document = load_trace(options.files[0])
-    clients, events = {}, {}
-    for event in document["traceEvents"]:
-        if event["ph"] == "M" and event["name"] == "process_name":
-            clients[event["pid"]] = event["args"]["name"]
-        events.setdefault(event["pid"], []).append(event)
+    try:
+        document = traces.load(options.files[0])
+    except traces.TraceError as error:
+        refuse(error)
+    clients = traces.clients(document)
     if options.from_ms is None:
-        kernels = (e["ts"] for of in events.values() for e in of
+        kernels = (e["ts"] for _, events in clients for e in events
                    if e["ph"] == "X" and e["tid"] < GAPS)
         options.from_ms = min(kernels, default=0) // 1000
     begin_us, end_us = options.from_ms * 1e3, (options.from_ms + options.ms) * 1e3
-    lanes = [(name, Lane(events[pid], begin_us, end_us)) for pid, name in clients.items()]
+    lanes = [(name, Lane(events, begin_us, end_us)) for name, events in clients]
     if not any(lane.kernels for _, lane in lanes):
-        last = max((e["ts"] for of in events.values() for e in of if "ts" in e), default=0)
+        last = max((e["ts"] for e in document["traceEvents"] if "ts" in e), default=0)
         refuse(f"{options.files[0]}: no kernel ran in those {options.ms:g} ms from "
                f"{options.from_ms:g}; the trace is {last / 1e3:.0f} ms long: see --from-ms")
     figure, axes = plt.subplots(figsize=(11, 0.75 * len(lanes) + 0.8))
@@ -392,7 +375,7 @@ def draw_timeline(options):
     axes.grid(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"ms, from {options.from_ms:g} ms after the trace began")
-    policies = sorted({e["name"] for of in events.values() for e in of
+    policies = sorted({e["name"] for e in document["traceEvents"]
                        if e["name"].startswith("policy ")})
     axes.set_title(", ".join(policies) or "built-in policy")
     about = document.get("otherData", {})
@@ -413,6 +396,7 @@ def main():
     add("--kind", choices=("frontier", "cdf", "timeline"), default="frontier")
     add("--out", required=True, metavar="F.svg", help="replaced if it is there")
     add("--figure", choices=("mean", "p99"), default="mean", help="frontier: of the JCT")
+    add("--together", action="store_true", help="frontier: all results in one panel")
     add("--job", help="cdf: whose times; default: the first latency-critical one's")
     add("--rows", type=lambda text: text.split(","), default=[], help="cdf: these only")
     add("--from-ms", type=float, help="timeline: where it begins; default: the first kernel")

@@ -15,6 +15,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import cells
 import evaluate
 import jobs
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
@@ -299,7 +300,7 @@ def tables():
             "gates": gates_table(), "gates-cost": gates_text(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
-            **evaluate.tables(), **jobs.tables()}
+            **cells.tables(), **evaluate.tables(), **jobs.tables()}
 
 
 def replaced(text, found):

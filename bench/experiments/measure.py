@@ -5,6 +5,7 @@ simulated GPU; in virtual time. Results and their tables lie in a folder for eac
     measure.py pairs ratio --plan              what it would take, in seconds; starts nothing
     measure.py pairs --budget-s 540            as many scenarios as fit whole into this call
     measure.py pairs --budget-s 540 --resume   goes on: the next ones, or what was cut short
+    measure.py beside_training --budget-s 560 --resume --collect "$OUT"    a call of a GPU session
     measure.py all --device virtual --seed 1 --out out/simulated                 predicts all of it
     measure.py six_pairs --device sim --scenario-s 60 --block-s 0.2 --out /tmp/m in short, no GPU
 
@@ -18,6 +19,7 @@ Exit status: 0 all is measured, 3 some is left for --resume, 1 something broke, 
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,8 +197,9 @@ def commit():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="series:\n" + "\n".join(f"  {name:22s} {s['about']}" for name, s in SERIES.items()))
     add = parser.add_argument
     add("series", nargs="+", choices=(*SERIES, "all"), metavar="SERIES",
         help=f"{', '.join(SERIES)}; all but the first: all")
@@ -213,6 +216,7 @@ def parse():
     add("--baselines", help="likewise")
     add("--skip-outputs", action="store_true", help="do not compare outputs: half of the loading")
     add("--resume", action="store_true", help="go on with what --out has")
+    add("--collect", type=Path, help="folder that gets a copy of --out, whole or not")
     add("--plan", action="store_true", help="print what is left to measure, and start nothing")
     options = parser.parse_args()
     if "all" in options.series:
@@ -248,6 +252,9 @@ def main():
     except KeyboardInterrupt:
         print(f"interrupted; what was measured is in {options.out}, go on with --resume")
         return 130
+    finally:
+        if options.collect:
+            shutil.copytree(options.out, options.collect, dirs_exist_ok=True)
     left = [scenario.name for scenario in scenarios if scenario.left_s()]
     for scenario in scenarios:
         print(f"{scenario.name}: {scenario.repetitions} repetitions, {scenario.used_s():.0f} s")

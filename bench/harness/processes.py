@@ -100,7 +100,7 @@ def pinned(side):
 
 class Daemon:
     """heddled with a generated configuration; policies are switched by the command line. `place` is
-    its side of placement(), or None to leave it anywhere."""
+    its side of placement(), or None to leave it anywhere; `mps` None: as heddled finds it."""
 
     def __init__(self, dist, folder, mps, env, config_lines, policy="priority", place="daemon"):
         self.folder, self.env, self.policy, self.place = folder, env, policy, place
@@ -139,7 +139,7 @@ class Daemon:
             time.sleep(0.02)
 
     def toml(self):
-        mode = "mps" if self.mps else "timeslice"
+        mode = {True: "mps", False: "timeslice", None: "auto"}[self.mps]
         # What one measurement learned is not to be another's.
         anew = not any(line.startswith("profiles.") for line in self.config_lines)
         return [f'daemon.socket = "{self.socket}"', f'gpu.mode = "{mode}"',

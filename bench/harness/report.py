@@ -2,6 +2,25 @@
 
 import json
 import shutil
+from pathlib import Path
+
+
+class ResultError(RuntimeError):
+    """What is wrong with a result file, and what to do."""
+
+
+def load(path):
+    """A whole result of `heddle-bench run` or `heddle try`."""
+    try:
+        result = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path}: cannot be read as JSON: {error}") from None
+    if not isinstance(result, dict) or result.get("benchmark") != "scenario":
+        raise ResultError(f"{path}: is no result of heddle-bench run or heddle try; a trace is "
+                          "FILE.trace of report, or drawn by plot --kind timeline")
+    if not result.get("figures"):
+        raise ResultError(f"{path}: was cut short before its figures; finish it by --resume")
+    return result
 
 
 def keep_logs(source, target):

@@ -10,7 +10,7 @@ namespace {
 
 using Names = std::pair<std::string, std::string>;
 
-// A figure of a job in a row; nullptr if the result has none.
+// A figure of a job in a row; nullptr if the result has none, or too few requests for it.
 const Json* find(const Json& result, const std::string& row, const std::string& job,
                  const char* figure) {
   const Json* found = &result.at("figures");
@@ -19,7 +19,7 @@ const Json* find(const Json& result, const std::string& row, const std::string& 
     if (next == found->end()) return nullptr;
     found = &*next;
   }
-  return found;
+  return found->contains("few") ? nullptr : found;
 }
 
 void over_alone(const Json& first, const Json& second, std::vector<Agreement>& out) {

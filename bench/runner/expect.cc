@@ -50,6 +50,7 @@ class Judge {
       out["over"] = over;
     }
     const Json got = over.empty() ? figure(e) : ratio(e, over);
+    if (got.contains("few")) return unknown("too few requests: " + got["few"].dump());
     if (got.is_null())
       return unknown(e.figure + " was not measured" +
                      (over.empty() ? "" : " in the repetitions of " + over));
@@ -72,7 +73,7 @@ class Judge {
       if (!found->is_object() || !found->contains(word)) return nullptr;
       found = &found->at(word);
     }
-    return found->is_number() || found->contains("lo") ? *found : Json();
+    return found->is_number() || found->contains("lo") || found->contains("few") ? *found : Json();
   }
 
   Json ratio(const Expectation& e, const std::string& over) const {

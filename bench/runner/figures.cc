@@ -19,9 +19,12 @@ double quantile_of(std::vector<uint32_t> us, double q) {
   return us.empty() ? 0 : quantile(us, q);
 }
 
+double p50_us(const Samples& samples) { return quantile_of(samples.us, 0.5); }
 double p95_us(const Samples& samples) { return quantile_of(samples.us, 0.95); }
 double p99_us(const Samples& samples) { return quantile_of(samples.us, 0.99); }
 double tbt_p99_us(const Samples& samples) { return quantile_of(samples.tbt_us, 0.99); }
+double ttft_p90_us(const Samples& samples) { return quantile_of(samples.ttft_us, 0.9); }
+double ttft_p99_us(const Samples& samples) { return quantile_of(samples.ttft_us, 0.99); }
 
 // A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
@@ -34,9 +37,15 @@ using Value = double (*)(const Samples&);
 struct Metric {
   const char* name;
   Value value;
+  std::vector<uint32_t> Samples::*of = nullptr;  // what a quantile is of ...
+  double tail = 0;                               // ... and the share of that above it
 };
-constexpr Metric kMean{"mean", mean_us}, kP99{"p99", p99_us}, kRate{"per_s", rate},
-    kTbt{"tbt_p99", tbt_p99_us};
+constexpr Metric kMean{"mean", mean_us}, kP50{"p50", p50_us},
+    kP99{"p99", p99_us, &Samples::us, 0.01}, kRate{"per_s", rate},
+    kTbt{"tbt_p99", tbt_p99_us, &Samples::tbt_us, 0.01},
+    kTtft90{"ttft_p90", ttft_p90_us, &Samples::ttft_us, 0.1},
+    kTtft99{"ttft_p99", ttft_p99_us, &Samples::ttft_us, 0.01};
+constexpr Metric kMetrics[] = {kMean, kP50, kP99, kRate, kTbt, kTtft90, kTtft99};
 
 class Summary {
  public:
@@ -71,6 +80,7 @@ class Summary {
   }
 
  private:
+  static constexpr const char* kTimeslice = "timeslice";
   using ByRepetition = std::map<uint32_t, const Block*>;
 
   // A job's samples in a block, if it ran in it; with `some`, if there are any.
@@ -110,21 +120,31 @@ class Summary {
       out["jct_ms"] = {{"mean", to_json(p.mean_ms)},
                        {"p50", to_json(p.p50_ms)},
                        {"p95", to_json(p.p95_ms)},
-                       {"p99", to_json(p.p99_ms)}};
+                       {"p99", enough(p.samples, kP99, p.p99_ms)}};
       out["cv"] = to_json(p.cv);
     }
     if (job.slo_ms && (p.samples > 0 || any_unserved)) {
       out["slo_attainment"] = to_json(p.slo_attainment);  // 0 if nothing was served
     }
-    put_tokens(out, all);
+    put_tokens(out, all, "tbt_ms", kTbt);
+    put_tokens(out, all, "ttft_ms", kTtft99);
     put_cost(out, all);
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
     if (any_unserved) out["unserved"] = to_json(mean(unserved));
     if (row.alone) return out;
     const std::string alone = alone_name(job.name, row.mps);
-    for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
-      put(out, std::string(m.name) + "_over_alone", paired(row.name, alone, job.name, m.value));
+    for (const Metric& m : kMetrics) {
+      const std::string key = std::string(m.name) + "_over_alone";
+      const std::vector<double> each = paired(row.name, alone, job.name, m.value);
+      if (m.tail > 0 && scenario_.p99_requests > 0 && !each.empty()) {
+        out[key] = pooled(row.name, alone, job.name, m, each);
+      } else {
+        put(out, key, each);
+      }
+    }
+    if (row.name != kTimeslice && job.role == scenario::Role::kLatency) {
+      put(out, "mean_over_timeslice", paired(row.name, kTimeslice, job.name, mean_us));
     }
     const Row* self = alone_itself(row, job);
     for (const Metric& m : {kMean, kP99}) {
@@ -186,15 +206,50 @@ class Summary {
     out["cost"] = {{"typical", above_one(typical)}, {"mean", above_one(average)}};
   }
 
-  static void put_tokens(Json& out, const std::vector<const Samples*>& blocks) {
+  // Of the times between tokens, or to the first one.
+  void put_tokens(Json& out, const std::vector<const Samples*>& blocks, const char* key,
+                  const Metric& p99) const {
     std::vector<Samples> tokens;
-    for (const Samples* block : blocks) tokens.push_back({block->tbt_us});
+    for (const Samples* block : blocks) tokens.push_back({block->*p99.of});
     std::vector<const Samples*> all;
     for (const Samples& block : tokens) all.push_back(&block);
     const Pooled p = pool(all, 0);
     if (p.samples == 0) return;
-    out["tbt_ms"] = {
-        {"mean", to_json(p.mean_ms)}, {"p50", to_json(p.p50_ms)}, {"p99", to_json(p.p99_ms)}};
+    out[key] = {{"mean", to_json(p.mean_ms)},
+                {"p50", to_json(p.p50_ms)},
+                {"p90", enough(p.samples, kTtft90, p.p90_ms)},
+                {"p99", enough(p.samples, kP99, p.p99_ms)}};
+  }
+
+  // The figure, or how few requests there are for it.
+  Json enough(size_t requests, const Metric& m, const Figure& figure) const {
+    constexpr double kTail = 0.01;  // what p99_requests is of
+    const double least = scenario_.p99_requests * kTail / m.tail;
+    if (static_cast<double>(requests) >= least) return to_json(figure);
+    return {{"few", requests}};
+  }
+
+  // A quantile over another row's: of all repetitions together, for one block has too few requests.
+  // Its interval is that of the repetitions' own ratios (`each`).
+  Json pooled(const std::string& row, const std::string& over, const std::string& job,
+              const Metric& m, const std::vector<double>& each) const {
+    Samples mine, theirs;
+    for (const auto& [repetition, block] : blocks_.at(row)) {
+      const Samples* a = samples(row, repetition, job);
+      const Samples* b = samples(over, repetition, job);
+      if (a == nullptr || b == nullptr) continue;
+      const auto add = [&](const Samples* from, Samples& to) {
+        (to.*m.of).insert((to.*m.of).end(), (from->*m.of).begin(), (from->*m.of).end());
+      };
+      add(a, mine);
+      add(b, theirs);
+    }
+    Figure figure = median(each);
+    figure.n = std::min((mine.*m.of).size(), (theirs.*m.of).size());
+    figure.value = m.value(mine) / m.value(theirs);
+    figure.lo = std::min(figure.lo, figure.value);
+    figure.hi = std::max(figure.hi, figure.value);
+    return enough(figure.n, m, figure);
   }
 
   Json row_figures(const Row& row) const {
@@ -324,6 +379,7 @@ Json to_json(const Block& block) {
     jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
     if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
     if (!samples.tbt_us.empty()) jobs[name]["tbt_us"] = samples.tbt_us;
+    if (!samples.ttft_us.empty()) jobs[name]["ttft_us"] = samples.ttft_us;
     if (!samples.bypassed_us.empty()) jobs[name]["bypassed_us"] = samples.bypassed_us;
   }
   Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
@@ -344,9 +400,12 @@ Json to_json(const Block& block) {
 Block block_from(const Json& json) {
   Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
   for (const auto& [name, one] : json.at("jobs").items()) {
-    block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(), one.at("span_s"),
-                        one.value("unserved", 0U), one.value("tbt_us", std::vector<uint32_t>()),
-                        one.value("bypassed_us", std::vector<uint32_t>())};
+    block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(),
+                        one.at("span_s"),
+                        one.value("unserved", 0U),
+                        one.value("tbt_us", std::vector<uint32_t>()),
+                        one.value("bypassed_us", std::vector<uint32_t>()),
+                        one.value("ttft_us", std::vector<uint32_t>())};
   }
   block.daemon_cpu = json.value("daemon_cpu", -1.0);
   block.counters = json.value("counters", Json::object());
@@ -366,7 +425,7 @@ Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
 
 std::vector<double> paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                            const std::vector<Block>& blocks, const Paired& wanted) {
-  for (const Metric& m : {kMean, kP99, kRate, kTbt}) {
+  for (const Metric& m : kMetrics) {
     if (m.name != wanted.metric) continue;
     return Summary(scenario, rows, blocks).paired(wanted.row, wanted.over, wanted.job, m.value);
   }

@@ -44,11 +44,12 @@ Block block_from(const Json& json);
 // the row's energy ÷ what the same iterations take alone, one job after the other; normalized
 // progress of a job is its mean JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT
 // the mean of its inverse (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row
-// takes for what each job does alone in a block.
+// takes for what each job does alone in a block. In a scenario with p99_requests quantiles over
+// alone are of all repetitions together, and {"few": N} stands for one of too few requests.
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
 
-// A job's metric, "mean", "p99", "per_s" or "tbt_p99", in a row over that in another: one ratio for
+// A job's metric, as scenario::Expectation has them, in a row over that in another: one ratio for
 // each repetition that has both, none if there is no such row, job or metric.
 struct Paired {
   std::string row, over, job, metric;

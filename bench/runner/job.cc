@@ -48,7 +48,8 @@ Samples within(const std::vector<std::vector<double>>& iterations, const Window&
     first = out.us.empty() ? begin : std::min(first, begin);
     last = std::max(last, end);
     out.us.push_back(whole_us(end - begin));
-    for (size_t i = 1; times.size() > 2 && i < times.size(); ++i) {
+    if (times.size() > 2) out.ttft_us.push_back(whole_us(times[1] - begin));
+    for (size_t i = 2; i < times.size(); ++i) {
       out.tbt_us.push_back(whole_us(times[i] - times[i - 1]));
     }
   }
@@ -158,9 +159,12 @@ Samples Job::samples() {
 Samples Job::samples_from(const std::string& text) {
   try {
     const Json answer = Json::parse(text);
-    return {answer.at("us").get<std::vector<uint32_t>>(), answer.at("span_s"),
-            answer.value("unserved", 0U), answer.value("tbt_us", std::vector<uint32_t>()),
-            answer.value("bypassed_us", std::vector<uint32_t>())};
+    return {answer.at("us").get<std::vector<uint32_t>>(),
+            answer.at("span_s"),
+            answer.value("unserved", 0U),
+            answer.value("tbt_us", std::vector<uint32_t>()),
+            answer.value("bypassed_us", std::vector<uint32_t>()),
+            answer.value("ttft_us", std::vector<uint32_t>())};
   } catch (const Json::exception&) {
     fail(" answered " + text.substr(0, 80) + ", which is no block");
   }

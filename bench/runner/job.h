@@ -17,6 +17,7 @@ struct Samples {
   uint32_t unserved = 0;
   std::vector<uint32_t> tbt_us = {};       // of iterations that make tokens: the times between them
   std::vector<uint32_t> bypassed_us = {};  // of a paired job: each iteration's partner past heddle
+  std::vector<uint32_t> ttft_us = {};      // with tokens: from arrival to the first one
 };
 
 struct Window {

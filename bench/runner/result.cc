@@ -36,6 +36,8 @@ Json about(const scenario::Job& job) {
               {"role", job.role == scenario::Role::kLatency ? "latency" : "batch"},
               {"priority", job.priority}};
   if (job.arrivals.kind != scenario::ArrivalKind::kClosed) out["requests"] = true;
+  if (job.arrivals.load > 0) out["load"] = job.arrivals.load;
+  if (job.arrivals.kind == scenario::ArrivalKind::kOnOff) out["onoff"] = true;
   if (job.slo_ms) out["slo_ms"] = *job.slo_ms;
   if (job.slowdown_max > 0) out["slowdown_max"] = job.slowdown_max;
   return out;
@@ -70,6 +72,7 @@ Result Result::create(const std::string& path, const scenario::Scenario& scenari
                   {"seed", scenario.seed.value_or(std::random_device()() % kSeeds)},
                   {"block_s", scenario.block_s},
                   {"apart", scenario.apart},
+                  {"held_out", scenario.held_out},
                   {"repetitions_wanted", scenario.repetitions},
                   {"repetitions_done", 0},
                   {"sessions", Json::array()},
@@ -78,7 +81,8 @@ Result Result::create(const std::string& path, const scenario::Scenario& scenari
                   {"scenario", scenario.text},
                   {"errors", Json::array()},
                   {"digests", Json::array()},
-                  {"profile", Json::object()}};
+                  {"profile", Json::object()},
+                  {"rates", Json::object()}};
   result.save();
   return result;
 }
@@ -115,6 +119,7 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
   if (scenario.seed && *scenario.seed != result.seed()) {
     refuse(path, "has seed " + head["seed"].dump() + ", this run asks for another" + elsewhere);
   }
+  head.emplace("rates", Json::object());  // an earlier release had none
   head["repetitions_wanted"] = scenario.repetitions;
   const uint32_t done = result.repetitions_done();
   const Json raw = head["raw"];

@@ -9,6 +9,7 @@
 #include "bench/runner/energy.h"
 #include "bench/runner/expect.h"
 #include "bench/runner/progress.h"
+#include "bench/runner/requests.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
@@ -81,6 +82,7 @@ class Run {
     for (const Row* r : warming_rows()) block(*r, std::min(kWarmS, scenario_.block_s), 0, nullptr);
     if (!options_.skip_outputs) compare_outputs();
     measure_tasks(each_task_s);
+    measure_rates();
     if (!session().contains("prepared_s")) session()["prepared_s"] = seconds();
     repeat();
     record();
@@ -153,6 +155,43 @@ class Run {
     }
   }
 
+  // Requests a second of each job whose load is given, by what its bare process serves alone. They
+  // are measured once and kept in the result: all rows, parts and sessions have the same.
+  void measure_rates() {
+    Json& rates = result_.head()["rates"];
+    for (size_t i = 0; i < scenario_.jobs.size(); ++i) {
+      const scenario::Job& job = scenario_.jobs[i];
+      if (job.arrivals.load <= 0 || rates.contains(job.name)) continue;
+      const auto [row, variant] = bare_of(i);
+      Row alone = *row;
+      alone.jobs = {*variant};
+      Block found;
+      if (!block(alone, scenario_.block_s, 0, &found) || found.jobs[job.name].span_s <= 0) {
+        throw HostError(job.name +
+                        " served nothing alone in a block: its load gives no rate; see " +
+                        "--logs, or give a longer block_s");
+      }
+      const Samples& samples = found.jobs[job.name];
+      rates[job.name] =
+          rounded(job.arrivals.load * static_cast<double>(samples.us.size()) / samples.span_s);
+      say(job.name + " gets " + rates[job.name].dump() + " requests a second");
+    }
+    result_.save();
+  }
+
+  // A row with a process of the job, a bare one if there is such.
+  std::pair<const Row*, const Variant*> bare_of(size_t job) const {
+    std::pair<const Row*, const Variant*> found{nullptr, nullptr};
+    for (const Row& row : rows_) {
+      for (const Variant& v : row.jobs) {
+        if (v.job != job) continue;
+        if (row.policy.empty() && v.percent == 100 && !v.client_priority) return {&row, &v};
+        if (found.first == nullptr) found = {&row, &v};
+      }
+    }
+    return found;
+  }
+
   std::vector<const Row*> order_of(uint32_t repetition) const {
     std::vector<const Row*> out;
     for (const Row& row : rows_) out.push_back(&row);
@@ -211,31 +250,6 @@ class Run {
     return text + block_text(block, scenario_);
   }
 
-  std::string arrivals(const scenario::Job& job, const Variant& variant,
-                       uint32_t repetition) const {
-    using scenario::ArrivalKind;
-    char text[64];
-    // The same requests in every row of a repetition.
-    std::seed_seq words{result_.seed(), uint64_t{repetition}, uint64_t{variant.job}};
-    uint32_t seed[1];
-    words.generate(seed, seed + 1);
-    if (job.paired && variant.managed) return "paired " + std::to_string(seed[0]);
-    switch (job.arrivals.kind) {
-      case ArrivalKind::kClosed:
-        return "closed";
-      case ArrivalKind::kRecorded:
-        return "recorded " + fs::absolute(scenario::resolve(scenario_, job.arrivals.file)).string();
-      case ArrivalKind::kBurst:
-        snprintf(text, sizeof text, "burst %u %g", job.arrivals.burst, job.arrivals.per_s);
-        return text;
-      default:
-        snprintf(text, sizeof text, "%s %g %u",
-                 job.arrivals.kind == ArrivalKind::kOpen ? "open" : "poisson", job.arrivals.per_s,
-                 seed[0]);
-        return text;
-    }
-  }
-
   // One row for `seconds`; false if it cannot be had. `out` may be null: nothing is kept.
   bool block(const Row& row, double seconds, uint32_t repetition, Block* out) {
     if (out != nullptr && measured_ == 0) measuring_since_s_ = monotonic_s();
@@ -264,7 +278,9 @@ class Run {
     Window window{monotonic_s() + kLeadS + kSendS, seconds, kLeadS, kTailS, ""};
     for (size_t i = 0; i < jobs.size(); ++i) {
       const Variant& variant = row.jobs[i];
-      window.arrivals = arrivals(scenario_.jobs[variant.job], variant, repetition);
+      const std::string& name = scenario_.jobs[variant.job].name;
+      const double per_s = result_.head().at("rates").value(name, 0.0);
+      window.arrivals = requests_of(scenario_, variant, per_s, {result_.seed(), repetition});
       jobs[i]->go(window);
     }
     return window;
@@ -396,8 +412,9 @@ class Run {
 
 int run_scenario(const RunOptions& options) {
   scenario::Scenario scenario = load(options);
-  find_policies(scenario);
+  const std::vector<Missing> unknown = find_policies(scenario);
   Plan plan = bench::plan(scenario);
+  plan.missing.insert(plan.missing.end(), unknown.begin(), unknown.end());
   if (options.skip_alone) std::erase_if(plan.rows, [](const Row& row) { return row.alone; });
   if (options.plan) {
     std::cout << plan_json(scenario, plan.rows).dump() << '\n';

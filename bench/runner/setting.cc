@@ -86,20 +86,31 @@ scenario::Scenario load(const ScenarioOptions& options) {
   return s;
 }
 
-void find_policies(scenario::Scenario& s) {
+std::vector<Missing> leave_out_unknown(scenario::Scenario& s, const std::string& folder) {
   std::vector<std::string> names;
-  for (const fs::path& file : policy::policy_files(installed("share/heddle/policies"))) {
-    names.push_back(file.stem());
-  }
+  for (const fs::path& file : policy::policy_files(folder)) names.push_back(file.stem());
   const std::vector<std::string_view> known(names.begin(), names.end());
+  std::vector<Missing> out;
+  std::erase_if(s.policies, [&](const scenario::PolicyRow& row) {
+    const bool path = row.policy.find('/') != std::string::npos;
+    if (path || std::find(names.begin(), names.end(), row.policy) != names.end()) return false;
+    const std::string near = policy::did_you_mean(row.policy, known);
+    if (near.find("did you mean") != std::string::npos) {
+      throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" + near);
+    }
+    out.push_back({row.text, "no policy '" + row.policy + "' in " + folder});
+    return true;
+  });
+  return out;
+}
+
+std::vector<Missing> find_policies(scenario::Scenario& s) {
+  std::vector<Missing> unknown = leave_out_unknown(s, installed("share/heddle/policies"));
   std::vector<std::pair<std::string, core::SmFamily>> families;  // by policy, as in TOML
   for (scenario::PolicyRow& row : s.policies) {
     std::string file = installed("share/heddle/policies/" + row.policy + ".lua");
     if (row.policy.find('/') != std::string::npos) {
       file = row.policy = scenario::resolve(s, row.policy);
-    } else if (std::find(names.begin(), names.end(), row.policy) == names.end()) {
-      throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" +
-                               policy::did_you_mean(row.policy, known));
     }
     const auto loaded = policy::load_policy_file(file, row.params);  // before any program starts
     if (!loaded) throw std::runtime_error(s.file + ": " + row.text + ": " + loaded.error().message);
@@ -114,6 +125,7 @@ void find_policies(scenario::Scenario& s) {
     }
     row.config.emplace("policy.name", first->first);
   }
+  return unknown;
 }
 
 double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows) {

@@ -14,8 +14,12 @@ namespace heddle::bench {
 // Both throw std::runtime_error: the parser's line, or one that names the option.
 scenario::Scenario load(const ScenarioOptions& options);
 // Names must be those of the install tree's policy folder; paths, the user's own files, are found.
-// Each must load with its parameters.
-void find_policies(scenario::Scenario& s);
+// Each must load with its parameters. What leave_out_unknown() returns.
+std::vector<Missing> find_policies(scenario::Scenario& s);
+// Rows of policies that `folder` has not, and that resemble none there, are taken out and returned:
+// a scenario may name a policy of another release. A name that resembles one is a mistake: it
+// throws.
+std::vector<Missing> leave_out_unknown(scenario::Scenario& s, const std::string& folder);
 
 // In ISO 8601, in UTC.
 std::string today();

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kRounds = 1000;  // of the bootstrap
 constexpr double kUsPerMs = 1e3;
+constexpr size_t kFigures = 7;  // of Pooled
 
 // How much too narrow a percentile interval of n values is, were they normal: resamples spread by
 // sqrt((n - 1) / n) less than samples do, and Student's t is wider than the normal distribution
@@ -88,8 +89,8 @@ class Pool {
 
   size_t size() const { return sorted_.size(); }
 
-  // mean, p50, p95, p99, cv, slo by blocks' weights; nothing if the resample has no sample.
-  std::optional<std::array<double, 6>> evaluate(const std::vector<uint32_t>& weights) const {
+  // mean, p50, p90, p95, p99, cv, slo by blocks' weights; nothing if the resample has no sample.
+  std::optional<std::array<double, kFigures>> evaluate(const std::vector<uint32_t>& weights) const {
     double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
     for (size_t b = 0; b < parts_.size(); ++b) {
       count += weights[b] * parts_[b].count;
@@ -101,17 +102,18 @@ class Pool {
     if (count == 0) return std::nullopt;
     const double mean = sum / count;
     const double variance = std::max(0.0, squares / count - mean * mean);
-    std::array<double, 6> out = {
-        mean, 0, 0, 0, mean > 0 ? std::sqrt(variance) / mean : 0, met / (count + unserved)};
-    constexpr double kQuantiles[] = {0.5, 0.95, 0.99};
+    std::array<double, kFigures> out = {
+        mean, 0, 0, 0, 0, mean > 0 ? std::sqrt(variance) / mean : 0, met / (count + unserved)};
+    constexpr double kQuantiles[] = {0.5, 0.9, 0.95, 0.99};
     double passed = 0;
     size_t next = 0;
     for (const auto& [us, block] : sorted_) {
       passed += weights[block];
-      while (next < 3 && passed > std::min(count - 1, std::floor(kQuantiles[next] * count))) {
+      while (next < std::size(kQuantiles) &&
+             passed > std::min(count - 1, std::floor(kQuantiles[next] * count))) {
         out[++next] = us / kUsPerMs;
       }
-      if (next == 3) break;
+      if (next == std::size(kQuantiles)) break;
     }
     return out;
   }
@@ -160,26 +162,26 @@ Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
   Pooled out;
   out.samples = all.size();
   if (out.samples == 0) return out;
-  Figure* const figures[] = {&out.mean_ms, &out.p50_ms, &out.p95_ms,
-                             &out.p99_ms,  &out.cv,     &out.slo_attainment};
+  Figure* const figures[kFigures] = {&out.mean_ms, &out.p50_ms, &out.p90_ms,        &out.p95_ms,
+                                     &out.p99_ms,  &out.cv,     &out.slo_attainment};
   std::vector<uint32_t> weights(blocks.size(), 1);
   const auto values = *all.evaluate(weights);
   std::mt19937_64 random(1);
-  std::vector<double> draws[6];
+  std::vector<double> draws[kFigures];
   for (int round = 0; round < kRounds; ++round) {
     std::fill(weights.begin(), weights.end(), 0);
     for (size_t i = 0; i < blocks.size(); ++i) ++weights[random() % blocks.size()];
     const auto drawn = all.evaluate(weights);
-    for (size_t i = 0; drawn && i < 6; ++i) draws[i].push_back((*drawn)[i]);
+    for (size_t i = 0; drawn && i < kFigures; ++i) draws[i].push_back((*drawn)[i]);
   }
-  std::vector<double> each[6];
+  std::vector<double> each[kFigures];
   for (size_t b = 0; b < blocks.size(); ++b) {
     std::fill(weights.begin(), weights.end(), 0);
     weights[b] = 1;
     const auto own = all.evaluate(weights);
-    for (size_t i = 0; own && i < 6; ++i) each[i].push_back((*own)[i]);
+    for (size_t i = 0; own && i < kFigures; ++i) each[i].push_back((*own)[i]);
   }
-  for (size_t i = 0; i < 6; ++i) {
+  for (size_t i = 0; i < kFigures; ++i) {
     *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
     set_interval(*figures[i], draws[i], blocks.size());
   }

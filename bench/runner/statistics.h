@@ -25,7 +25,7 @@ Figure mean(const std::vector<double>& values);
 // Statistics over the samples of all blocks together. The interval is drawn over blocks, not over
 // samples, since those of one block move together.
 struct Pooled {
-  Figure mean_ms, p50_ms, p95_ms, p99_ms, cv, slo_attainment{0, 0, 1};
+  Figure mean_ms, p50_ms, p90_ms, p95_ms, p99_ms, cv, slo_attainment{0, 0, 1};
   size_t samples = 0;
 };
 Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms);

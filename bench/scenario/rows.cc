@@ -1,6 +1,7 @@
 // The small texts inside a scenario: policies, baselines, arrivals, expectations.
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "bench/scenario/scenario.h"
 #include "daemon/base/nearest.h"
@@ -156,18 +157,27 @@ Result<Arrivals> parse_arrivals(std::string_view text) {
     return out;
   }
   std::string_view rate = rest;
-  bool good = word == "open" || word == "poisson";
-  out.kind = word == "poisson" ? ArrivalKind::kPoisson : ArrivalKind::kOpen;
+  bool good = word == "open" || word == "poisson" || word == "onoff";
+  out.kind = word == "poisson" ? ArrivalKind::kPoisson
+             : word == "onoff" ? ArrivalKind::kOnOff
+                               : ArrivalKind::kOpen;
+  const bool share = good && rate.ends_with('%');
+  if (share) rate.remove_suffix(1);
   if (word == "burst") {
     const size_t gap = std::min(rest.find(' '), rest.size());
     good = to_number(rest.substr(0, gap), out.burst) && out.burst > 0;
     rate = rest.substr(std::min(gap + 1, rest.size()));
     out.kind = ArrivalKind::kBurst;
   }
-  if (good && to_number(rate, out.per_s) && out.per_s > 0 && out.per_s <= 1e6) return out;
-  return fail(quoted(text) +
-              " must be \"closed\", \"open 30\", \"poisson 30\" (a second), \"burst 20 0.5\" (20 "
-              "requests at once, 0.5 times a second) or \"recorded FILE\"");
+  if (good && to_number(rate, out.per_s) && out.per_s > 0 && out.per_s <= 1e6) {
+    if (share) out.load = std::exchange(out.per_s, 0) / 100;
+    return out;
+  }
+  return fail(
+      quoted(text) +
+      " must be \"closed\", \"open 30\", \"poisson 30\", \"onoff 30\" (a second) or \"poisson "
+      "50%\" (of what the job alone serves), \"burst 20 0.5\" (20 requests at once, 0.5 "
+      "times a second) or \"recorded FILE\"");
 }
 
 Result<Expectation> parse_expectation(std::string_view text) {

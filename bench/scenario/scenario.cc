@@ -22,6 +22,7 @@ constexpr double kBlockMin = 0.05, kBlockMax = 600;  // seconds
 constexpr double kSloMaxMs = 1e6;
 constexpr uint32_t kCopiesMax = 47;  // an MPS server has 48 clients
 constexpr uint32_t kTokensMax = 100'000, kKernelsMax = 1'000'000, kBlocksMax = 1'000'000;
+constexpr uint32_t kP99RequestsMax = 1'000'000;
 constexpr double kSeedMax = 9007199254740992.0;  // what JSON's numbers hold exactly
 
 // Names appear in labels, file names and tables.
@@ -178,6 +179,8 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   r.integer("repetitions", 1, kRepetitionsMax, s.repetitions);
   r.number("block_s", kBlockMin, kBlockMax, s.block_s);
   r.flag("apart", s.apart);
+  r.flag("held_out", s.held_out);
+  r.integer("p99_requests", 1, kP99RequestsMax, s.p99_requests);
   uint64_t seed = 0;
   if (r.integer("seed", 0, kSeedMax, seed)) s.seed = seed;
   read_jobs(r, file, error, s);

@@ -23,11 +23,17 @@ enum class Role : uint8_t { kLatency, kBatch };
 // When iterations begin. A closed loop begins the next when the last one ended; with the others a
 // request arrives whether or not the job is free, waits its turn, and its time counts from arrival.
 // kOpen and kBurst begin together in all jobs of a row, lead and all: they meet.
-enum class ArrivalKind : uint8_t { kClosed, kOpen, kPoisson, kBurst, kRecorded };
+enum class ArrivalKind : uint8_t { kClosed, kOpen, kPoisson, kOnOff, kBurst, kRecorded };
+
+// kOnOff: an interrupted Poisson process, on and off by turns. Its gaps are of two kinds (Kuczura,
+// 1973): a share kShortGaps of them at 2 kShortGaps times the mean rate, the others at
+// 2 (1 - kShortGaps) times. This share gives gaps a coefficient of variation of 2.
+inline constexpr double kShortGaps = 0.8872983346207417;  // (1 + sqrt(3 / 5)) / 2
 
 struct Arrivals {
   ArrivalKind kind = ArrivalKind::kClosed;
-  double per_s = 0;    // kOpen: evenly spaced; kPoisson: the mean; kBurst: bursts
+  double per_s = 0;    // kOpen: evenly spaced; kPoisson, kOnOff: the mean; kBurst: bursts
+  double load = 0;     // instead of per_s: times what the job alone serves in a closed loop
   uint32_t burst = 1;  // kBurst: requests of one, all at once
   std::string file;    // kRecorded: a text file, one arrival a line in seconds, ascending; repeated
 };
@@ -119,8 +125,9 @@ struct Baseline {
 //   "ROW: JOB METRIC / OTHER <= NUMBER (SOURCE)"     over another row, within repetitions
 //   "ROW: FIGURE >= NUMBER x idle JOB (SOURCE)"      times what the job alone leaves the GPU idle
 //
-// METRIC is mean, p99, per_s or tbt_p99. OTHER may be `static`: the thread percentage or split that
-// gives the job most, of those that keep the first latency job's mean as low as the row does.
+// METRIC is mean, p50, p99, per_s, tbt_p99, ttft_p90 or ttft_p99. OTHER may be `static`: the thread
+// percentage or split that gives the job most, of those that keep the first latency job's mean as
+// low as the row does.
 struct Expectation {
   std::string text;  // as written
   std::string row, figure;
@@ -132,14 +139,16 @@ struct Expectation {
 };
 
 struct Scenario {
-  std::string name;          // the file's stem unless given
-  std::string about;         // one sentence
-  std::string file;          // where it came from, for messages and relative paths
-  std::string text;          // as read, of a pair what it is of: kept in results
-  uint32_t repetitions = 5;  // each: every row once, in a new order
-  double block_s = 2;        // length of one block
-  bool apart = false;        // the rows without MPS first, then the others: half of the processes
-  std::string profiles;      // the directory of profiles that heddled reads; empty: none
+  std::string name;           // the file's stem unless given
+  std::string about;          // one sentence
+  std::string file;           // where it came from, for messages and relative paths
+  std::string text;           // as read, of a pair what it is of: kept in results
+  uint32_t repetitions = 5;   // each: every row once, in a new order
+  double block_s = 2;         // length of one block
+  bool apart = false;         // the rows without MPS first, then the others: half of the processes
+  bool held_out = false;      // policies are made without a look at it
+  uint32_t p99_requests = 0;  // a p99 of fewer is not told, nor a p90 of a tenth of that
+  std::string profiles;       // the directory of profiles that heddled reads; empty: none
   std::vector<PolicyRow> policies;
   std::vector<Baseline> baselines;
   std::optional<uint64_t> seed;

@@ -133,6 +133,7 @@ class Machine {
       // Copies of a job are pooled; together they take as long as the longest.
       all.us.insert(all.us.end(), one.us.begin(), one.us.end());
       all.tbt_us.insert(all.tbt_us.end(), one.tbt_us.begin(), one.tbt_us.end());
+      all.ttft_us.insert(all.ttft_us.end(), one.ttft_us.begin(), one.ttft_us.end());
       all.span_s = std::max(all.span_s, one.span_s);
       all.unserved += one.unserved;
     }

@@ -150,6 +150,11 @@ void Arrivals::advance() {
         (static_cast<double>(count_ / size) * recorded_.back() + recorded_[count_ % size]) * 1e6);
   } else if (kind_ == scenario::ArrivalKind::kPoisson) {
     next_ += to_ns(std::exponential_distribution<double>(per_s_)(random_) * 1e6);
+  } else if (kind_ == scenario::ArrivalKind::kOnOff) {
+    const double kind = std::bernoulli_distribution(scenario::kShortGaps)(random_)
+                            ? scenario::kShortGaps
+                            : 1 - scenario::kShortGaps;
+    next_ += to_ns(std::exponential_distribution<double>(2 * kind * per_s_)(random_) * 1e6);
   } else {
     next_ = to_ns(static_cast<double>(count_ / burst_) / per_s_ * 1e6);
   }
@@ -168,28 +173,29 @@ JobProgram::JobProgram(Arrivals arrivals, TimeNs from, TimeNs to, HostSpeed host
 
 TimeNs JobProgram::begin(TimeNs now, TimeNs pause) {
   begun_ = true;
-  tokens_us_.clear();
-  due_ = token_from_ = now + pause;
+  tokens_at_.clear();
+  due_ = now + pause;
   if (arrivals_.closed()) return pause;
+  const TimeNs ready = due_;
   due_ = arrivals_.next();
   arrivals_.advance();
-  token_from_ = std::max(token_from_, due_);
-  return token_from_ - now;
+  return std::max(ready, due_) - now;
 }
 
-void JobProgram::token(TimeNs now) {
-  tokens_us_.push_back(static_cast<uint32_t>((now - token_from_ + 500) / 1000));
-  token_from_ = now;
-}
+void JobProgram::token(TimeNs now) { tokens_at_.push_back(now); }
 
 void JobProgram::end(TimeNs now) {
+  const auto us = [](TimeNs ns) { return static_cast<uint32_t>((ns + 500) / 1000); };
   begun_ = false;
   ++iterations_;
   if (!counts(due_)) return;
   last_ = now;
   if (samples_.us.empty()) first_ = due_;
-  samples_.us.push_back(static_cast<uint32_t>((now - due_ + 500) / 1000));
-  samples_.tbt_us.insert(samples_.tbt_us.end(), tokens_us_.begin(), tokens_us_.end());
+  samples_.us.push_back(us(now - due_));
+  if (!tokens_at_.empty()) samples_.ttft_us.push_back(us(tokens_at_[0] - due_));
+  for (size_t i = 1; i < tokens_at_.size(); ++i) {
+    samples_.tbt_us.push_back(us(tokens_at_[i] - tokens_at_[i - 1]));
+  }
 }
 
 const Samples& JobProgram::samples() {

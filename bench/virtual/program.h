@@ -82,8 +82,7 @@ class JobProgram : public sim::Program {
   bool begun_ = false;
   uint64_t iterations_ = 0;
   sim::TimeNs due_ = 0, first_ = 0, last_ = 0;
-  sim::TimeNs token_from_ = 0;       // the token before, or the begin of the iteration
-  std::vector<uint32_t> tokens_us_;  // of this iteration
+  std::vector<sim::TimeNs> tokens_at_;  // of this iteration
   Samples samples_;
   bool closed_account_ = false;
 };

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "bench/runner/expect.h"
 #include "bench/runner/result.h"
@@ -96,6 +97,36 @@ void load_inputs(VirtualSetting& setting) {
   }
 }
 
+double metric_of(const Samples& samples, bool latency) {
+  if (samples.us.empty()) return 0;
+  if (!latency) {
+    return samples.span_s > 0 ? static_cast<double>(samples.us.size()) / samples.span_s : 0;
+  }
+  double sum = 0;
+  for (const uint32_t us : samples.us) sum += us;
+  return sum / static_cast<double>(samples.us.size());
+}
+
+// Rates of the jobs whose load is given, by what each alone serves in a closed loop.
+void set_rates(VirtualSetting& setting, const std::vector<Row>& rows, Scenario& s) {
+  for (size_t i = 0; i < s.jobs.size(); ++i) {
+    scenario::Job& job = s.jobs[i];
+    if (job.arrivals.load <= 0) continue;
+    const auto alone = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.alone && row.jobs[0].job == i;
+    });
+    if (alone == rows.end()) continue;  // then no row has the job
+    const scenario::Arrivals given = std::exchange(job.arrivals, {});
+    const Samples found = run_block(setting, *alone, 0).block.jobs.at(job.name);
+    job.arrivals = given;
+    if (found.us.empty() || found.span_s <= 0) {
+      throw std::runtime_error(s.file + ":" + std::to_string(job.line) + ": job " + job.name +
+                               " serves nothing in a block alone; give a longer block_s");
+    }
+    job.arrivals.per_s = given.load * metric_of(found, false);
+  }
+}
+
 // All blocks, on several threads; their order does not matter to any of them.
 class Pool {
  public:
@@ -156,16 +187,6 @@ class Pool {
   const double began_s_ = seconds_now();
   double said_s_ = began_s_;
 };
-
-double metric_of(const Samples& samples, bool latency) {
-  if (samples.us.empty()) return 0;
-  if (!latency) {
-    return samples.span_s > 0 ? static_cast<double>(samples.us.size()) / samples.span_s : 0;
-  }
-  double sum = 0;
-  for (const uint32_t us : samples.us) sum += us;
-  return sum / static_cast<double>(samples.us.size());
-}
 
 std::vector<Distance> distances_of(const Scenario& s, const std::vector<Row>& rows,
                                    const std::vector<Block>& blocks) {
@@ -250,7 +271,7 @@ Json to_json(const std::vector<Distance>& distances) {
 }  // namespace
 
 VirtualRun run_virtual(const VirtualOptions& options) {
-  const Scenario s = read_scenario(options);
+  Scenario s = read_scenario(options);
   VirtualSetting setting{.scenario = s};
   setting.seed = *s.seed;
   setting.gpus = std::max(1u, options.gpus);
@@ -262,11 +283,14 @@ VirtualRun run_virtual(const VirtualOptions& options) {
                                                               : options.policy_directory;
   check_jobs(s, true);
   load_inputs(setting);
-  const Plan all = rows_of(s);
+  const std::vector<Missing> unknown = leave_out_unknown(s, setting.policy_directory);
+  Plan all = rows_of(s);
+  all.missing.insert(all.missing.end(), unknown.begin(), unknown.end());
   for (const Row& row : all.rows) {  // what cannot be loaded is said before anything runs
     const bool loads = !row.policy.empty() && row.policy != kOracle && row.policy != "builtin";
     if (loads) must(load_row_policy(setting, row));
   }
+  set_rates(setting, all.rows, s);
   Pool pool(setting, all.rows);
   std::vector<VirtualBlock> blocks = pool.run(options.threads);
 

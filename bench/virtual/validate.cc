@@ -26,7 +26,8 @@ RowFigures figures_of(const Json& result, const Scenario& s, const std::string& 
       if (!row.at("jobs").contains(job.name)) continue;
       const Json& one = row.at("jobs").at(job.name);
       const auto take = [&, &name = name](const std::string& metric, const char* key) {
-        if (one.contains(key)) out[name][job.name + metric] = one[key].at("value").get<double>();
+        if (!one.contains(key) || one[key].contains("few")) return;
+        out[name][job.name + metric] = one[key].at("value").get<double>();
       };
       if (job.role == Role::kLatency) {
         if (one.contains("jct_ms")) {

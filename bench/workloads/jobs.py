@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""A job that nobody wrote for heddle: a torchvision model, random weights and data, eager, default
-stream, the whole device synchronized after each iteration. `albert`, KRISP's language model, is
-transformers' (ALBERT base, sequences of 128 tokens).
+"""A job that nobody wrote for heddle: a torchvision model or one of shapes.py (albert, bert-large,
+distilbert, gpt2-large, whisper-encoder), random weights and data, eager, default stream, the whole
+device synchronized after each iteration.
 
-    jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16] [--graph true|false]
+    jobs.py MODEL BATCH [--mode inference|training] [--precision fp32|bf16|half]
+                        [--graph true|false] [--steps N]
                                then the commands of protocol.py on stdin
 
-An iteration of training is a step: forward, backward, SGD with momentum. bf16 is autocast. --graph:
-inference as one CUDA graph, of models that never wait for the GPU: detectors do.
+An iteration of training is a step: forward, backward, SGD with momentum. bf16 is autocast; half:
+weights and data too, fp16 for inference and bf16 for training. --graph: inference as one CUDA
+graph, of models that never wait for the GPU: detectors do. --steps: so many of all that are one
+iteration: a job that ends.
 """
 
 import argparse
@@ -25,20 +28,22 @@ LARGE = DETECTORS + ("fcn", "deeplab", "lraspp")
 WARM_UP = 10
 LEARNING_RATE = 1e-5  # on random data nothing diverges, however long it is measured
 CLASSES, SEGMENTS = 1000, 21  # torchvision's defaults
-VOCABULARY, SEQUENCE = 30000, 128  # albert's; of tokens
+TRANSFORMERS = ("albert", "bert-large", "distilbert", "gpt2-large", "whisper-encoder")
 OBJECTS, KEYPOINTS = 8, 17  # of each image of a detector's
 
 
 def build(name):
-    if name == "albert":
-        import transformers  # needed for this one alone
-        # config.json of albert/albert-base-v2; the defaults are those of xxlarge.
-        return transformers.AlbertForSequenceClassification(transformers.AlbertConfig(
-            hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_labels=CLASSES))
+    if name in TRANSFORMERS:
+        return shapes().SHAPES[name]()
     for family in (segmentation, detection):
         if name in family.__dict__:
             return family.__dict__[name](weights=None, weights_backbone=None)
     return torchvision.models.get_model(name, weights=None)
+
+
+def shapes():
+    import shapes as found  # needs transformers, which no other model here does
+    return found
 
 
 def named(name, families):
@@ -52,14 +57,18 @@ def seeded(seed):
 class Job:
     """Inference."""
 
+    half_type = torch.float16
+
     def __init__(self, name, batch, precision="fp32", graph=False):
         torch.manual_seed(0)
         torch.backends.cudnn.benchmark = False
         self.name = name
         self.batch = batch
         self.side = 520 if named(name, LARGE) else 224
-        self.bf16, self.graph = precision == "bf16", None
+        self.bf16, self.half, self.graph = precision == "bf16", precision == "half", None
         self.model = build(name).cuda().eval()
+        if self.half:
+            self.model = self.model.to(self.half_type)
         self.input = self.make_input(0)
         self.prepare()
         for _ in range(WARM_UP):
@@ -87,10 +96,13 @@ class Job:
         self.graph = graph
 
     def make_input(self, seed):
-        if self.name == "albert":
-            return torch.randint(VOCABULARY, (self.batch, SEQUENCE), device="cuda",
-                                 generator=seeded(seed))
-        x = torch.rand(self.batch, 3, self.side, self.side, device="cuda", generator=seeded(seed))
+        if self.name in TRANSFORMERS:
+            x = shapes().make_input(self.name, self.model, self.batch, seeded(seed))
+        else:
+            x = torch.rand(self.batch, 3, self.side, self.side, device="cuda",
+                           generator=seeded(seed))
+        if self.half and x.is_floating_point():
+            x = x.to(self.half_type)
         return list(x) if named(self.name, DETECTORS) else x
 
     def autocast(self):
@@ -123,6 +135,8 @@ class Job:
 
 
 class Training(Job):
+    half_type = torch.bfloat16  # whose range needs no scaling of the loss
+
     def prepare(self):
         if "deeplab" in self.name and self.batch < 2:
             sys.exit(f"jobs.py: {self.name} cannot train at batch 1, for it normalizes one pooled "
@@ -137,6 +151,8 @@ class Training(Job):
         def integers(high, *shape):
             return torch.randint(high, shape, device="cuda", generator=seeded(seed))
 
+        if self.name in TRANSFORMERS:
+            return shapes().make_targets(self.name, self.model, self.batch, seeded(seed))
         if named(self.name, DETECTORS):
             return [self.make_objects(seed + image) for image in range(self.batch)]
         if named(self.name, LARGE):
@@ -184,20 +200,30 @@ class Training(Job):
         return digest(self.model.state_dict())
 
 
+def repeated(step, count):
+    def iterate():
+        for _ in range(count):
+            step()
+    return iterate
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="jobs.py")
     parser.add_argument("model")
     parser.add_argument("batch", type=int)
     parser.add_argument("--mode", choices=("inference", "training"), default="inference")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "half"), default="fp32")
     parser.add_argument("--graph", choices=("true", "false"), default="false")
+    parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args(arguments)
-    if options.graph == "true" and (options.mode, options.precision) != ("inference", "fp32"):
-        parser.error("--graph true is for inference in fp32")
+    if options.graph == "true" and (options.mode != "inference" or options.precision == "bf16"):
+        parser.error("--graph true is for inference in fp32 or half")
     return options
 
 
 if __name__ == "__main__":
     options = parse(sys.argv[1:])
     kind = Training if options.mode == "training" else Job
-    serve(kind(options.model, options.batch, options.precision, options.graph == "true"), REPLIES)
+    job = kind(options.model, options.batch, options.precision, options.graph == "true")
+    job.iterate = repeated(job.iterate, options.steps)
+    serve(job, REPLIES)

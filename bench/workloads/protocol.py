@@ -5,11 +5,13 @@ stdin, one JSON line back.
                                  iterate from START-LEAD to START+SECONDS+TAIL (CLOCK_MONOTONIC, s);
                                  report the iterations that began in [START, START+SECONDS).
                                  ARRIVALS: nothing (closed loop), `open RATE SEED`, `poisson RATE
-                                 SEED`, `burst COUNT RATE` (so many at once, RATE times a second)
-                                 or `recorded FILE`; then time counts from the arrival. Or `paired
+                                 SEED`, `onoff RATE SEED` (the gaps' coefficient of variation is
+                                 2), `burst COUNT RATE` (so many at once, RATE times a second) or
+                                 `recorded FILE`; then time counts from the arrival. Or `paired
                                  SEED`: a closed loop of pairs, one with heddle's shim (`us`) and
                                  one bypassing it (`bypassed_us`).
-                                 An iteration of several tokens tells the times between them too
+                                 An iteration of several tokens tells when the first was there
+                                 (ttft_us) and the times between them (tbt_us) too
     hash COUNT                   digests of every output tensor for COUNT seeded inputs
     profile SECONDS              kernel time and wall time
     quit
@@ -26,6 +28,9 @@ import os
 import random
 import sys
 import time
+
+
+SHORT_GAPS = 0.8872983346207417  # kShortGaps of scenario.h, which says why
 
 
 def reply_stream():
@@ -47,19 +52,38 @@ def arrivals(kind, begin, *words):
         yield from (begin + count // size / rate for count in itertools.count())
     rate, at, draw = float(words[0]), begin, random.Random(int(words[1]))
     for count in itertools.count():
-        yield at if kind == "poisson" else begin + count / rate
-        at += draw.expovariate(rate)
+        yield begin + count / rate if kind == "open" else at
+        of = 0.5  # of the mean rate, twice that
+        if kind == "onoff":
+            of = SHORT_GAPS if draw.random() < SHORT_GAPS else 1 - SHORT_GAPS
+        at += draw.expovariate(2 * of * rate)
 
 
-def between(begin, tokens):
-    """Times between tokens (TBT) in whole µs, the first from the iteration's begin. `tokens`: when
-    each was there (CLOCK_MONOTONIC, s), as iterate() returned them; None if it makes no tokens."""
-    return [round((b - a) * 1e6) for a, b in itertools.pairwise((begin, *(tokens or ())))]
+class Taken:
+    """What iterations took, in whole µs, each from when it was due."""
+
+    def __init__(self):
+        self.us, self.ttft_us, self.tbt_us, self.first_s, self.last_s = [], [], [], None, 0
+
+    def add(self, due, end, tokens):
+        """`tokens`: when each was there (CLOCK_MONOTONIC, s), as iterate() returned them; None if
+        it makes no tokens."""
+        self.first_s = due if self.first_s is None else self.first_s
+        self.last_s = end
+        self.us.append(round((end - due) * 1e6))
+        if tokens:
+            self.ttft_us.append(round((tokens[0] - due) * 1e6))
+            self.tbt_us += [round((b - a) * 1e6) for a, b in itertools.pairwise(tokens)]
+
+    def answer(self):
+        span_s = self.last_s - (self.first_s or self.last_s)
+        of_tokens = {name: us for name in ("ttft_us", "tbt_us") if (us := getattr(self, name))}
+        return {"us": self.us, "span_s": round(span_s, 6)} | of_tokens
 
 
 def go_arriving(iterate, start, seconds, lead, tail, *words):
     """Requests wait their turn; those not begun when the block is over are `unserved`."""
-    now, taken, tbt, first, last, unserved = time.monotonic, [], [], None, 0, 0
+    now, taken, unserved = time.monotonic, Taken(), 0
     for due in arrivals(words[0], start - lead, *words[1:]):
         counts = start <= due < start + seconds
         if max(due, now()) >= start + seconds + tail:
@@ -69,13 +93,10 @@ def go_arriving(iterate, start, seconds, lead, tail, *words):
             continue
         while now() < due:
             time.sleep(max(0.0, due - now()))
-        begin = now()
         tokens = iterate()
         if counts:
-            first, last = due if first is None else first, now()
-            taken.append(round((last - due) * 1e6))
-            tbt += between(begin, tokens)
-    return answer(taken, tbt, last - (first or last)) | {"unserved": unserved}
+            taken.add(due, now(), tokens)
+    return taken.answer() | {"unserved": unserved}
 
 
 def go(iterate, start, seconds, lead, tail):
@@ -85,19 +106,13 @@ def go(iterate, start, seconds, lead, tail):
         time.sleep(max(0.0, min(0.01, start - lead - now())))
     while now() < start:
         iterate()
-    taken, tbt, first, last = [], [], now(), now()
+    taken = Taken()
     while (begin := now()) < start + seconds:
         tokens = iterate()
-        last = now()
-        taken.append(round((last - begin) * 1e6))
-        tbt += between(begin, tokens)
+        taken.add(begin, now(), tokens)
     while now() < start + seconds + tail:
         iterate()
-    return answer(taken, tbt, last - first)
-
-
-def answer(taken, tbt, span_s):
-    return {"us": taken, "span_s": round(span_s, 6)} | ({"tbt_us": tbt} if tbt else {})
+    return taken.answer()
 
 
 def bypass_word():
@@ -135,12 +150,12 @@ def go_paired(iterate, word, start, seconds, lead, seed):
         word.value = 0
         gc.enable()
     on, bypassed = ([round(ns / 1e3) for ns in each] for each in taken)
-    return answer(on, [], sum(on) / 1e6) | {"bypassed_us": bypassed}
+    return {"us": on, "span_s": round(sum(on) / 1e6, 6), "bypassed_us": bypassed}
 
 
 def serve(job, out):
     """Runs commands until `quit` or end of file. `job` has `about`, iterate() (which may return
-    when each token was there, see between()), and perhaps hash(n) and profile(s)."""
+    when each token was there, see Taken.add()), and perhaps hash(n) and profile(s)."""
     can = ["arrivals"] + [name for name in ("hash", "profile") if hasattr(job, name)]
     print(json.dumps({"ready": True, "pid": os.getpid(), "can": can, **job.about}), file=out)
     for line in sys.stdin:

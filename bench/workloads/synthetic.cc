@@ -36,7 +36,8 @@ namespace heddle::workloads {
 namespace {
 
 constexpr unsigned kBlockThreads = 1024;
-constexpr double kSpinS = 200e-6;  // shorter waits are spun: a sleep is that late
+constexpr double kShortGaps = 0.8872983346207417;  // of bench/scenario/scenario.h, which says why
+constexpr double kSpinS = 200e-6;                  // shorter waits are spun: a sleep is that late
 
 struct Distribution {
   double median_us = 0, sigma = 0;
@@ -112,6 +113,10 @@ class Arrivals {
                 recorded_[count_ % size];
     } else if (kind_ == "poisson") {
       next_s_ += std::exponential_distribution<double>(rate_)(random_);
+    } else if (kind_ == "onoff") {
+      const double kind =
+          std::bernoulli_distribution(kShortGaps)(random_) ? kShortGaps : 1 - kShortGaps;
+      next_s_ += std::exponential_distribution<double>(2 * kind * rate_)(random_);
     } else {
       next_s_ = base_s_ + static_cast<double>(++count_ / burst_) / rate_;
     }
@@ -185,14 +190,13 @@ class Synthetic {
 
   bool replays() const { return !options_.script.iterations.empty(); }
 
-  // All tokens, or the one step. Returns the kernel time that was asked for, in seconds; `tbt_us`
-  // gets the times between tokens.
-  double iterate(std::mt19937_64& random, std::vector<unsigned>* tbt_us = nullptr) {
+  // All tokens, or the one step. Returns the kernel time that was asked for, in seconds; `tokens_s`
+  // gets when each token was there.
+  double iterate(std::mt19937_64& random, std::vector<double>* tokens_s = nullptr) {
     double kernel_s = 0;
     for (unsigned token = 0; token < std::max(1U, options_.tokens); ++token) {
-      const double begin = now_s();
       kernel_s += replays() ? replay(token == 0, random) : step(random);
-      if (tbt_us != nullptr) tbt_us->push_back(whole_us(now_s() - begin));
+      if (tokens_s != nullptr) tokens_s->push_back(now_s());
     }
     return kernel_s;
   }
@@ -269,7 +273,8 @@ class Synthetic {
     double start = 0, seconds = 0, lead = 0, tail = 0;
     words >> start >> seconds >> lead >> tail;
     const double end = start + seconds;
-    std::vector<unsigned> us, tbt_us;
+    std::vector<unsigned> us, ttft_us, tbt_us;
+    std::vector<double> tokens_s;
     double first = 0, last = 0;
     unsigned unserved = 0;
     wait_until(start - lead);
@@ -283,8 +288,13 @@ class Synthetic {
       }
       if (std::max(due, now_s()) >= end + tail) break;
       if (!arrivals.closed()) arrivals.advance();
-      iterate(random_, counts(due) && options_.tokens > 0 ? &tbt_us : nullptr);
+      tokens_s.clear();
+      iterate(random_, options_.tokens > 0 ? &tokens_s : nullptr);
       if (counts(due)) {
+        if (!tokens_s.empty()) ttft_us.push_back(whole_us(tokens_s[0] - due));
+        for (size_t i = 1; i < tokens_s.size(); ++i) {
+          tbt_us.push_back(whole_us(tokens_s[i] - tokens_s[i - 1]));
+        }
         last = now_s();
         if (us.empty()) first = due;
         us.push_back(whole_us(last - due));
@@ -295,6 +305,7 @@ class Synthetic {
       unserved += counts(arrivals.next_s()) ? 1 : 0;
     }
     print("{\"us\":", us);
+    if (!ttft_us.empty()) print(",\"ttft_us\":", ttft_us);
     if (!tbt_us.empty()) print(",\"tbt_us\":", tbt_us);
     printf(",\"span_s\":%.6f,\"unserved\":%u}\n", last - first, unserved);
   }

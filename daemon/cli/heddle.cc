@@ -23,6 +23,7 @@
 #include "daemon/cli/profile/sweep.h"
 #include "daemon/cli/run/cdi.h"
 #include "daemon/cli/run/run.h"
+#include "daemon/cli/run/try.h"
 #include "daemon/cli/seconds.h"
 #include "daemon/cli/trace/replay.h"
 #include "daemon/cli/trace/trace.h"
@@ -460,7 +461,8 @@ int main(int argc, char** argv) {
   bool runs = false;
   for (; own < argc && !(runs && std::string_view(argv[own]) == "--"); ++own) {
     const std::string_view word = argv[own];
-    runs = runs || word == "run" || word == "sweep" || word == "probe" || word == "collect-metrics";
+    runs = runs || word == "run" || word == "try" || word == "sweep" || word == "probe" ||
+           word == "collect-metrics";
   }
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
@@ -478,6 +480,7 @@ int main(int argc, char** argv) {
   add_profiles(app, options);
   add_plan(app, options.plan, options.socket, options.as_json, options.exit_code);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
+  add_try(app, options.run.command, options.exit_code);
   try {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {

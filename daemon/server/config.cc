@@ -1,13 +1,18 @@
 #include "daemon/server/config.h"
 
+#include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <tuple>
 
+#include "daemon/base/files.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 #include "daemon/server/rules.h"
@@ -231,6 +236,7 @@ std::string read_mps(const toml::table& table, const std::string& file, Config& 
 std::string read_policy(const toml::table& table, const std::string& file, Config& config) {
   Section s(table, "policy", file);
   s.text("name", config.policy.name);
+  if (s.find("name") != nullptr) config.policy.params.clear();  // of what an earlier file named
   s.text("directory", config.policy.directory);
   s.flag("watch", config.policy.watch);
   const toml::node* params = s.find("params");
@@ -252,6 +258,7 @@ std::string read_policy(const toml::table& table, const std::string& file, Confi
     } else {
       s.bad(node, std::string("params.") + std::string(key.str()), "a number, string or boolean");
     }
+    std::erase_if(config.policy.params, [&k = key](auto& one) { return one.first == k.str(); });
     config.policy.params.emplace_back(key.str(), value.str());
   }
   return s.finish();
@@ -413,6 +420,29 @@ std::string read_all(const toml::table& root, const std::string& file, Config& c
   return s.finish();
 }
 
+// On top of what other files said. "", or what is wrong with it.
+std::string read_text(std::string_view text, const std::string& file, Config& config) {
+  try {
+    return read_all(parse_toml(text, file), file, config);
+  } catch (const toml::parse_error& error) {
+    return file + ":" + std::to_string(error.source().begin.line) + ": " +
+           std::string(error.description()) + "; see examples/heddled.toml";
+  }
+}
+
+// It, then conf.d beside it in the order of names, without what editors hide.
+Result<std::vector<std::string>> files_of(const std::string& file) {
+  const std::string directory = std::filesystem::path(file).parent_path() / "conf.d";
+  if (access(directory.c_str(), R_OK | X_OK) != 0) {
+    if (errno == ENOENT) return std::vector{file};
+    return fail(directory + ": cannot be read: " + strerror(errno) + "; check its permissions");
+  }
+  std::vector<std::string> files = cli::files_of({directory}, ".toml", cli::Depth::kDirectory);
+  std::erase_if(files, [&](const std::string& each) { return each[directory.size() + 1] == '.'; });
+  files.insert(files.begin(), file);
+  return files;
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string_view>& names) {
@@ -458,20 +488,21 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
 Result<Config> parse_config(std::string_view text, const std::string& file) {
   Config config;
   config.file = file;
-  try {
-    const toml::table root = parse_toml(text, file);
-    const std::string error = read_all(root, file, config);
-    if (!error.empty()) return fail(error);
-  } catch (const toml::parse_error& error) {
-    return fail(file + ":" + std::to_string(error.source().begin.line) + ": " +
-                std::string(error.description()) + "; see examples/heddled.toml");
-  }
+  if (std::string error = read_text(text, file, config); !error.empty()) return fail(error);
   return config;
 }
 
 Result<Config> load_config(const std::string& file) {
-  const auto text = read_file(file, "check the path given to --config and its permissions");
-  return text ? parse_config(*text, file) : tl::unexpected<Error>(text.error());
+  Config config;
+  config.file = file;
+  const Result<std::vector<std::string>> files = files_of(file);
+  if (!files) return tl::unexpected<Error>(files.error());
+  for (const std::string& each : *files) {
+    const auto text = read_file(each, "check the path given to --config and its permissions");
+    if (!text) return tl::unexpected<Error>(text.error());
+    if (std::string error = read_text(*text, each, config); !error.empty()) return fail(error);
+  }
+  return config;
 }
 
 }  // namespace heddle::server

@@ -120,6 +120,8 @@ std::vector<std::string> needs_restart(const Config& running, const Config& fres
 
 // Parses `text`; `file` names it in errors.
 Result<Config> parse_config(std::string_view text, const std::string& file);
+// The file, then each conf.d/*.toml beside it in order of names: of a key the last word counts, of
+// rules the first that matches.
 Result<Config> load_config(const std::string& file);
 
 // The nearest of `names` to `word`, or "" if none is near.

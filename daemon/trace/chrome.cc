@@ -80,7 +80,10 @@ class Chrome {
         name("thread_name", id, l.stream, "stream " + std::to_string(l.stream));
       }
       slice(id, l.stream, c.kernel_name(l.kernel), l.start, l.end,
-            {{"measured_us", l.measured_us}, {"seq", l.seq}, {"posted_us", us(l.posted)}});
+            {{"measured_us", l.measured_us},
+             {"seq", l.seq},
+             {"posted_us", us(l.posted)},
+             {"sm_set", l.sm_set.bits()}});
     }
     name("thread_name", id, kGaps, "gaps");
     for (const GapTrack& g : c.gaps) {

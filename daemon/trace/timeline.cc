@@ -59,7 +59,8 @@ class Builder {
     size_t on_gpu = 0;                                     // launches
     size_t sync = SIZE_MAX;                                // that has not returned
     bool synchronized = false;
-    TimeNs idle_from = 0;  // 0: it never had work, or has some
+    TimeNs idle_from = 0;      // 0: it never had work, or has some
+    core::SmSet window_set{};  // of its launches that do not ask
   };
 
   void note(TimeNs at) {
@@ -142,6 +143,7 @@ class Builder {
     ClientTrack& c = track(s);
     LaunchTrack& l = c.launches[index];
     l.posted = at;
+    l.sm_set = l.sm_set.or_if_empty(s.window_set).or_if_empty(c.who.sm_set);
     if (l.kernel < c.kernels.size()) ++c.kernels[l.kernel].launches;
     if (s.on_gpu++ == 0 && s.idle_from != 0) {
       c.gaps.push_back({s.idle_from, std::max(l.called, s.idle_from), s.synchronized});
@@ -178,15 +180,17 @@ class Builder {
 
   void on_decision(const Decision& d) {
     if (d.kind != core::DecisionKind::kHint) out_.decisions.push_back(d);
-    if (d.kind != core::DecisionKind::kGrant) return;
     const auto it = states_.find({d.device, d.client});
     if (it == states_.end()) return;
     State& s = it->second;
+    if (d.kind == core::DecisionKind::kWindow) s.window_set = d.sm_set;
+    if (d.kind != core::DecisionKind::kGrant) return;
     const auto ask = s.asks.find(d.thread);
     if (ask == s.asks.end() || ask->second.first != d.ask_seq) return;
     const size_t index = ask->second.second;
     s.asks.erase(ask);
     track(s).launches[index].granted_by = d.decider;
+    track(s).launches[index].sm_set = d.sm_set;
     let_go(s, index, d.at);
   }
 

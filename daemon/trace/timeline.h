@@ -32,6 +32,7 @@ struct LaunchTrack {
   core::TimeNs posted = 0;          // let go: the same, unless it asked
   core::TimeNs start = 0, end = 0;  // on the GPU; end 0: the trace ended first
   float measured_us = 0;            // 0: reconstructed
+  core::SmSet sm_set{};             // that it was kept to, empty: all
 };
 
 struct SyncTrack {

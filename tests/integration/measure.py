@@ -76,7 +76,8 @@ class Measure(unittest.TestCase):
         first = self.call("--resume", "--budget-s", "8", status=3)
         self.assertIn("2 of 2 scenarios to measure", first)
         self.assertIn("left for --resume: resnet50x32", first)
-        last = self.call("--resume")
+        last = self.call("--resume", "--collect", self.folder / "collected")
+        self.assertTrue((self.folder / "collected/six_pairs/resnet50x32.json").exists())
         self.assertIn("1 of 2 scenarios to measure", last)
         self.check_results(last)
         self.assertIn("0 of 2 scenarios", self.call("--resume"))
@@ -106,9 +107,10 @@ class Measure(unittest.TestCase):
         self.assertIn("every figure is simulated", (self.out / "table.md").read_text())
 
     def test_the_plan_tells_the_seconds_and_starts_nothing(self):
-        plan = self.call("--plan", series=("pairs", "first"))
+        plan = self.call("--plan", series=("pairs", "first", "beside_training_loads"))
         self.assertRegex(plan, r"pairs/keypointrcnn +\d+ s: 15 rows, 15 processes, 0 of 5 repet")
         self.assertRegex(plan, r"first/resnet101_first +\d+ s: 5 rows")
+        self.assertIn("beside_training_loads/bert_graph_resnet50_bursts", plan)
         self.assertRegex(plan, r"in all +\d+ s")
         self.assertEqual(list(self.folder.iterdir()), [])
 
@@ -127,6 +129,28 @@ class Measure(unittest.TestCase):
         self.assertIn("| keypointrcnn_ratio_10: L mean |", brief)
         self.assertRegex(brief, r"fikit: L mean / exclusive <= 0.9 \| [01] of 1 \|")
         self.assertIn("0 of 2 scenarios", self.call("--resume", series=series))
+
+    def test_a_pair_of_each_experiment_runs_and_a_policy_that_is_not_there_costs_its_row(self):
+        """Side by side, for no figure is judged; with the rows alone where that is the question."""
+        pairs = {"beside_training": "bert_graph_resnet50", "graphs_beside_graphs": "vgg19_one",
+                 "online_offline": "batch1_offline", "long_kernels": "us2200"}
+        runs = [subprocess.Popen(
+            [BENCH, "run", ROOT / f"bench/scenarios/{name}.toml", "--pair", pair, "--device", "sim",
+             "--json", self.folder / f"{name}.json", "--repetitions", "1", "--block-s", "0.1",
+             "--baselines", "mps", "--policies", "gapfill@mps,unheard_of@mps", "--skip-outputs",
+             *["--skip-alone"] * (name != "beside_training")],
+            env=self.env, text=True, stdout=subprocess.PIPE) for name, pair in pairs.items()]
+        for name, run in zip(pairs, runs):
+            output = run.communicate(timeout=100)[0]
+            self.assertEqual(run.returncode, 0, output)
+            self.assertIn("unheard_of@mps: not available: no policy 'unheard_of'", output)
+            result = json.loads((self.folder / f"{name}.json").read_text())
+            self.assertEqual((result["errors"], result["held_out"]), ([], False))
+            h = result["figures"]["gapfill@mps"]["jobs"]["H"]
+            self.assertEqual(h["jct_ms"]["p99"], {"few": h["samples"]})
+            self.assertEqual("H" in result["rates"], name != "long_kernels")
+            self.assertEqual("ttft_ms" in h, name == "online_offline")
+            self.assertEqual("p50_over_alone" in h, name == "beside_training")
 
     def test_what_is_recorded_plays_in_virtual_time_and_as_a_workload(self):
         """Bounds for a loaded host; the stand-in takes 17 ms."""

@@ -141,6 +141,20 @@ class Plot(unittest.TestCase):
         self.assertEqual([words.count(w) for w in ("pair (simulated)", "other (simulated)", "mps")],
                          [1, 1, 1])
 
+    def test_together_a_mark_is_the_median_of_the_results_and_reaches_over_them(self):
+        other = json.loads(RESULT.read_text())
+        for row in other["figures"].values():
+            for job in row["jobs"].values():
+                for name in ("mean_over_alone", "per_s_over_alone"):
+                    if name in job:
+                        job[name] = {key: 3 * job[name][key] for key in ("value", "lo", "hi")}
+        self.draw(RESULT, RESULT, self.written("other.json", other), "--together")
+        svg = self.svg.read_text()
+        x0, y0, x1, y1 = bar(svg, "3 results:mps:share")
+        self.assertEqual(y0, y1)
+        self.assertGreater(abs(x1 - x0), 10, "from the least to three times that")
+        self.assertIn(">3 results", svg)
+
     def test_the_same_input_gives_the_same_bytes(self):
         for arguments in ((RESULT,), (RESULT, "--kind", "cdf"),
                           (self.written("t.json", TRACE), "--kind", "timeline")):

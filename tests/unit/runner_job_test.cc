@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/runner/job.h"
+#include "bench/runner/requests.h"
+#include "tests/unit/runner_pair.h"
 
 namespace heddle::bench {
 namespace {
@@ -15,11 +17,23 @@ TEST(Job, IterationsBelongToTheBlockInWhichTheyBegan) {
   EXPECT_TRUE(s.tbt_us.empty()) << "an iteration without tokens has no times between them";
 }
 
-TEST(Job, TimesBetweenTokensCountFromTheBeginOfTheIteration) {
+TEST(Job, TheFirstTokenCountsFromTheBeginAndTheOthersFromTheOneBefore) {
   const Window window{10, 2, 0.5, 0.5, "closed"};
   const Samples s = within({{9.5, 9.6, 9.7}, {10, 10.3, 10.4, 10.9}, {11, 11.5}}, window);
   EXPECT_EQ(s.us, (std::vector<uint32_t>{900'000, 500'000}));
-  EXPECT_EQ(s.tbt_us, (std::vector<uint32_t>{300'000, 100'000, 500'000}));
+  EXPECT_EQ(s.ttft_us, (std::vector<uint32_t>{300'000}));
+  EXPECT_EQ(s.tbt_us, (std::vector<uint32_t>{100'000, 500'000}));
+}
+
+TEST(Requests, AJobWithALoadRunsAClosedLoopUntilItsRateIsKnown) {
+  auto s = pair("");
+  s.jobs[0].arrivals = *scenario::parse_arrivals("onoff 50%");
+  EXPECT_EQ(requests_of(s, Variant{}, 0, {7, 1}), "closed");
+  const std::string known = requests_of(s, Variant{}, 12.5, {7, 1});
+  EXPECT_EQ(known.rfind("onoff 12.5 ", 0), 0U) << known;
+  EXPECT_EQ(known, requests_of(s, Variant{.mps = true, .managed = true}, 12.5, {7, 1}))
+      << "all rows of a repetition have the same requests";
+  EXPECT_NE(known, requests_of(s, Variant{}, 12.5, {7, 2}));
 }
 
 TEST(Job, AnIterationIsALineOfTwoNumbersOrMore) {

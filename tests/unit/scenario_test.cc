@@ -98,6 +98,17 @@ trace = "x.trace"
   EXPECT_EQ(s->jobs.at(1).slowdown_max, 0) << "nothing is promised where nothing is said";
 }
 
+TEST(Scenario, ARateMayBeAShareOfWhatTheJobAloneServes) {
+  const auto half = parse_arrivals("onoff 50%");
+  ASSERT_TRUE(half) << half.error().message;
+  EXPECT_EQ(half->kind, ArrivalKind::kOnOff);
+  EXPECT_EQ(half->load, 0.5);
+  EXPECT_EQ(half->per_s, 0);
+  EXPECT_EQ(parse_arrivals("poisson 30")->load, 0);
+  EXPECT_FALSE(parse_arrivals("burst 2 50%"));
+  EXPECT_FALSE(parse_arrivals("poisson 0%"));
+}
+
 TEST(Scenario, ASyntheticIterationNeedsNoWorkload) {
   const auto s = parse("[[job]]\nname = \"a\"\n[job.sim]\nkernel_us = 100\n", "s.toml");
   ASSERT_TRUE(s) << s.error().message;
@@ -184,9 +195,11 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%role = \"best\"\n", ":4: job.role must be \"latency\" or \"batch\""},
       {"%priority = 10\n", ":4: job.priority must be a number from 0 to 9"},
       {"%arrivals = \"open\"\n",
-       ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\" (a second), "
-       "\"burst "
-       "20 0.5\" (20 requests at once, 0.5 times a second) or \"recorded FILE\""},
+       ":4: job.arrivals: 'open' must be \"closed\", \"open 30\", \"poisson 30\", \"onoff 30\" (a "
+       "second) or \"poisson 50%\" (of what the job alone serves), \"burst 20 0.5\" (20 requests "
+       "at "
+       "once, 0.5 times a second) or \"recorded FILE\""},
+      {"p99_requests = 0\n%", ":1: p99_requests must be a number from 1 to 1e+06"},
       {"%arrivals = \"open 3\"\npaired = true\n",
        ":5: job.paired must be left out of a job with arrivals: pairs are of a closed loop"},
       {"%slo_ms = 0\n", ":4: job.slo_ms must be a number from 0.001 to 1e+06"},

@@ -328,6 +328,7 @@ Timeline small_timeline() {
   grant.client = 1;
   grant.ask_seq = 1;
   grant.decider = core::Decider::kStarvation;
+  grant.sm_set = core::SmSet::first(core::GroupCount(2));
   trace.add(trace.encoder.decision(grant));
   done(EventKind::kCompleted, 300, 3, 0, core::Evidence::kMarker);
   Result<Reader> reader = Reader::from_bytes(trace.end(), "small");
@@ -351,6 +352,8 @@ TEST(Timeline, PutsLaunchesWaitsAndGapsWhereTheyWere) {
   EXPECT_EQ(c.launches[2].called, 200'000);
   EXPECT_EQ(c.launches[2].posted, 230'000);
   EXPECT_EQ(c.launches[2].granted_by, core::Decider::kStarvation);
+  EXPECT_TRUE(c.launches[0].sm_set.empty());
+  EXPECT_EQ(c.launches[2].sm_set, core::SmSet::first(core::GroupCount(2)));
   ASSERT_EQ(c.syncs.size(), 1u);
   EXPECT_EQ(c.syncs[0].returned - c.syncs[0].called, 40'000);
   ASSERT_EQ(c.gaps.size(), 1u);  // it ends with the call, not with the grant
@@ -369,6 +372,7 @@ TEST(Timeline, BecomesTracksOfAChromeTrace) {
   };
   EXPECT_EQ(slice("gemm")["dur"], 40.0);
   EXPECT_EQ(slice("gemm")["ts"], 20.0);
+  EXPECT_EQ(slice("gemm")["args"]["sm_set"], 0);
   EXPECT_EQ(slice("wait")["dur"], 30.0);
   EXPECT_EQ(slice("gap after a synchronize")["dur"], 90.0);
   EXPECT_EQ(slice("synchronize")["ts"], 70.0);

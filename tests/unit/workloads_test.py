@@ -1,7 +1,9 @@
 """The job protocol of bench/workloads and check.py, without torch: python3 -m unittest."""
 
 import ctypes
+import itertools
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -24,14 +26,17 @@ def two_tokens():
 
 
 class Tokens(unittest.TestCase):
-    def test_the_first_counts_from_the_begin_of_the_iteration(self):
-        self.assertEqual(protocol.between(1.0, [1.5, 1.75]), [500000, 250000])
-        self.assertEqual(protocol.between(1.0, None), [])
+    def test_the_first_counts_from_when_it_was_due_and_the_others_from_the_one_before(self):
+        taken = protocol.Taken()
+        taken.add(1.0, 2.0, [1.5, 1.75, 2.0])
+        self.assertEqual(taken.answer(), {"us": [1000000], "span_s": 1.0, "ttft_us": [500000],
+                                          "tbt_us": [250000, 250000]})
 
     def test_a_closed_loop_tells_the_times_between_them(self):
         found = protocol.go(two_tokens, time.monotonic() + 0.02, 0.1, 0.01, 0)
-        self.assertEqual(len(found["tbt_us"]), 2 * len(found["us"]))
-        self.assertTrue(0.5 * sum(found["us"]) < sum(found["tbt_us"]) <= sum(found["us"]) + 9)
+        self.assertEqual(len(found["tbt_us"]), len(found["us"]))
+        both = sum(found["tbt_us"]) + sum(found["ttft_us"])
+        self.assertTrue(0.5 * sum(found["us"]) < both <= sum(found["us"]) + 9)
         self.assertNotIn("tbt_us", protocol.go(lambda: time.sleep(0.01),
                                                time.monotonic() + 0.02, 0.05, 0.01, 0))
 
@@ -39,8 +44,25 @@ class Tokens(unittest.TestCase):
         """Twice as many requests as can be served: they wait longer and longer."""
         found = protocol.go_arriving(two_tokens, time.monotonic() + 0.02, 0.3, 0, 0, "open", "250",
                                      "1")
-        self.assertEqual(len(found["tbt_us"]), 2 * len(found["us"]))
-        self.assertGreater(max(found["us"]), 4 * sum(found["tbt_us"]) / len(found["us"]))
+        self.assertEqual(len(found["tbt_us"]), len(found["us"]))
+        self.assertGreater(max(found["ttft_us"]), 4 * sum(found["tbt_us"]) / len(found["us"]))
+
+
+class Arrivals(unittest.TestCase):
+    def gaps(self, kind, count=100_000):
+        times = list(itertools.islice(protocol.arrivals(kind, 5.0, "100", "3"), count))
+        self.assertEqual(times[0], 5.0)
+        return [b - a for a, b in itertools.pairwise(times)]
+
+    def test_the_spread_of_gaps_is_that_of_their_process(self):
+        for kind, spread in (("open", 0), ("poisson", 1), ("onoff", 2)):
+            gaps = self.gaps(kind)
+            mean = statistics.fmean(gaps)
+            self.assertAlmostEqual(mean, 0.01, delta=0.0003)
+            self.assertAlmostEqual(statistics.pstdev(gaps) / mean, spread, delta=0.05)
+
+    def test_a_seed_gives_the_same_requests(self):
+        self.assertEqual(self.gaps("onoff", 50), self.gaps("onoff", 50))
 
 
 class Pairs(unittest.TestCase):

@@ -1,0 +1,87 @@
+"""bench/cells.py: what is kept of results, and the tables of them."""
+
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+import cells  # noqa: E402
+import keep  # noqa: E402
+from harness import md  # noqa: E402
+
+
+def value(of):
+    return {"value": of, "lo": of, "hi": of}
+
+
+def row(p99, l, **more):
+    return {"jobs": {"H": {"samples": 400, "mean_over_alone": value(1.02),
+                           "p99_over_alone": p99 if isinstance(p99, dict) else value(p99), **more},
+                     "L": {"per_s_over_alone": value(l)}},
+            "stp": value(1.4), "daemon_cpu": value(0.05)}
+
+
+def result(load=0.5, mode="real", **rows):
+    rows = {name.replace("_at_", "@").replace("_to_", ":"): of for name, of in rows.items()}
+    return {"mode": mode, "gpu": "GPU", "sessions": [{"date": "2026-01-02", "commit": "abc"}],
+            "jobs": [{"name": "H", "role": "latency", "load": load},
+                     {"name": "L", "role": "batch"}],
+            "figures": {"alone/H": row(1.0, 1.0), **rows}}
+
+
+class Cells(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(setattr, md, "RESULTS", md.RESULTS)
+        md.RESULTS = Path(folder.name)
+
+    def keep(self, **results):
+        kept = keep.celled("beside_training", results)
+        (md.RESULTS / "beside_training.json").write_text(json.dumps(kept))
+
+    def test_nothing_is_shown_of_what_is_not_measured(self):
+        self.assertEqual(cells.tables()["front"], "")
+        self.assertEqual(cells.tables()["beside_training"], md.NO_RESULT)
+
+    def test_the_front_table_has_medians_and_the_worst_of_each_load(self):
+        self.keep(a=result(mps=row(4.0, 0.8), auto_at_mps=row(1.04, 0.5)),
+                  b=result(mps=row(6.0, 0.6), auto_at_mps=row(1.08, 0.4)),
+                  c=result(0.8, mps=row(9.0, 0.3)))
+        table = cells.tables()["front"]
+        self.assertIn("load 0.5, 2 pairs: H's tail | worst | L | load 0.8, 1 pairs", table)
+        self.assertIn("| MPS | 5.00 | 6.00 | 0.70 | 9.00 | 9.00 | 0.30 |", table)
+        self.assertIn("| `auto`, MPS | 1.06 | 1.08 | 0.45 | – | – | – |", table)
+
+    def test_the_best_split_is_the_one_with_most_best_effort_that_keeps_the_tail(self):
+        cell = cells.cell_of(result(split_to_25=row(1.05, 0.2), split_to_50=row(1.09, 0.4),
+                                    split_to_75=row(1.3, 0.6)))
+        self.assertEqual(cells.ways_of(cell)["split"]["l"], 0.4)
+        cell = cells.cell_of(result(split_to_50=row(1.2, 0.4), split_to_75=row(1.3, 0.6)))
+        self.assertEqual(cells.ways_of(cell)["split"]["p99"], 1.2)
+
+    def test_a_tail_of_few_requests_is_that_of_tokens(self):
+        few = row({"few": 20}, 0.5, tbt_p99_over_alone=value(1.03),
+                  ttft_p90_over_alone={"few": 20})
+        cell = cells.cell_of(result(mps=few, auto_at_mps=row({"few": 20}, 0.5)))
+        self.assertEqual(cell["rows"]["mps"]["p99"], "few")
+        self.assertEqual(cells.tail(cell["rows"]["mps"]), 1.03)
+        self.assertNotIn("auto@mps", cells.ways_of(cell), "no tail is told")
+
+    def test_a_pair_that_is_lost_is_named(self):
+        self.keep(won=result(mps=row(1.2, 0.9), auto_at_mps=row(1.05, 0.5)),
+                  lost=result(mps=row(1.02, 0.9), auto_at_mps=row(1.05, 0.5)))
+        self.assertEqual(cells.tables()["beside_training-lost"],
+                         "- lost: MPS is better than `auto` for both.")
+
+    def test_simulated_results_are_kept_in_no_table(self):
+        with self.assertRaisesRegex(ValueError, "simulated"):
+            self.keep(a=result(mode="simulated", mps=row(1.2, 0.9)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,67 @@
+// Quantiles of a scenario that says how many requests a p99 takes; tokens; the yardstick of papers.
+#include <gtest/gtest.h>
+
+#include "bench/runner/expect.h"
+#include "bench/runner/figures.h"
+#include "bench/runner/table.h"
+#include "tests/unit/runner_pair.h"
+
+namespace heddle::bench {
+namespace {
+
+// Two repetitions of `count` requests of hp each; beside be one in a hundred takes 9 ms.
+std::vector<Block> tails(size_t count) {
+  std::vector<Block> out;
+  for (const uint32_t rep : {0U, 1U}) {
+    Samples alone{std::vector<uint32_t>(count, 1000), 1};
+    Samples beside = alone;
+    for (size_t i = 0; i < count; i += 100) beside.us[i] = 9000;
+    alone.ttft_us = beside.ttft_us = {500, 600};
+    out.push_back({rep, 0, "alone/hp", {{"hp", alone}}, -1, Json::object()});
+    out.push_back({rep, 1, "timeslice", {{"hp", beside}, {"be", alone}}, -1, Json::object()});
+    out.push_back({rep, 2, "fifo", {{"hp", beside}, {"be", alone}}, -1, Json::object()});
+  }
+  return out;
+}
+
+TEST(Quantiles, AP99OfFewRequestsIsToldAsFew) {
+  auto s = pair(
+      "policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]\np99_requests = 300\n"
+      "expect = [\"fifo: hp p99_over_alone <= 1.1 (us)\"]");
+  const auto rows = plan(s).rows;
+  const Json many = summarize(s, rows, tails(150))["figures"]["fifo"]["jobs"]["hp"];
+  EXPECT_EQ(many["p99_over_alone"]["value"], 9) << "of 300 in two repetitions";
+  EXPECT_EQ(many["p99_over_alone"]["n"], 300);
+  EXPECT_EQ(many["p50_over_alone"]["value"], 1);
+
+  const std::vector<Block> blocks = tails(149);
+  const Json out = summarize(s, rows, blocks);
+  const Json& few = out["figures"]["fifo"]["jobs"]["hp"];
+  EXPECT_EQ(few["p99_over_alone"], Json({{"few", 298}}));
+  EXPECT_EQ(few["jct_ms"]["p99"], Json({{"few", 298}}));
+  EXPECT_EQ(few["ttft_p90_over_alone"], Json({{"few", 4}})) << "a p90 takes a tenth as many";
+  EXPECT_TRUE(few["mean_over_alone"].contains("value"));
+  const Json judged = judge(s, rows, blocks, out["figures"], Json::object());
+  EXPECT_TRUE(judged[0]["met"].is_null());
+  EXPECT_EQ(judged[0]["why"], "too few requests: 298");
+}
+
+TEST(Quantiles, WithoutThatKeyTheyAreTakenWithinARepetition) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  const Json out = summarize(s, plan(s).rows, tails(10));
+  const Json& hp = out["figures"]["fifo"]["jobs"]["hp"];
+  EXPECT_EQ(hp["p99_over_alone"]["n"], 2);
+  EXPECT_EQ(hp["ttft_p90_over_alone"]["value"], 1);
+  EXPECT_EQ(hp["ttft_ms"]["p90"]["value"], 0.6);
+}
+
+TEST(Quantiles, ALatencyJobIsHeldAgainstTimeSlicingToo) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  const Json out = summarize(s, plan(s).rows, tails(100));
+  EXPECT_EQ(out["figures"]["fifo"]["jobs"]["hp"]["mean_over_timeslice"]["value"], 1);
+  EXPECT_FALSE(out["figures"]["fifo"]["jobs"]["be"].contains("mean_over_timeslice"));
+  EXPECT_FALSE(out["figures"]["timeslice"]["jobs"]["hp"].contains("mean_over_timeslice"));
+}
+
+}  // namespace
+}  // namespace heddle::bench
