@@ -117,8 +117,8 @@ def command_page(command, section):
             yield from options_of(below)
     for line in command.end:
         yield from (".PP", roff(line.strip()))
-    yield from (".SH SEE ALSO", "heddle(1), heddled(8), heddled.toml(5), heddle\\-start(7), heddle\\-operating(7),",
-                "heddle\\-policies(7)")
+    yield from (".SH SEE ALSO", "heddle(1), heddled(8), heddled.toml(5), heddle\\-start(7),",
+                "heddle\\-operating(7), heddle\\-policies(7)")
 
 
 def guide_page(name, source, title):
