@@ -19,9 +19,11 @@ PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "examples/contai
 INSTALLED = {"policies": "share/heddle/policies", "profiles/gpu": "share/heddle/gpu",
              "profiles/jobs": "share/heddle/jobs",
              "examples/heddled.toml": "share/heddle/heddled.toml",
+             "examples/promise.toml": "share/heddle/promise.toml",
              "examples/grafana": "share/heddle/grafana",
              "examples/prometheus": "share/heddle/prometheus"}
-GUIDES = {"heddle-operating": ("daemon/OPERATING.md", "operating heddled"),
+GUIDES = {"heddle-start": ("daemon/START.md", "from nothing to a service under a promise"),
+          "heddle-operating": ("daemon/OPERATING.md", "operating heddled"),
           "heddle-policies": ("policies/GUIDE.md", "writing and changing policies of heddle")}
 LINK = re.compile(r"\[([^][]*)\]\(([^()\s]+)\)")
 
@@ -115,8 +117,8 @@ def command_page(command, section):
             yield from options_of(below)
     for line in command.end:
         yield from (".PP", roff(line.strip()))
-    yield from (".SH SEE ALSO", "heddle(1), heddled(8), heddled.toml(5), heddle\\-operating(7),",
-                "heddle\\-policies(7)")
+    yield from (".SH SEE ALSO", "heddle(1), heddled(8), heddled.toml(5), heddle\\-start(7),",
+                "heddle\\-operating(7), heddle\\-policies(7)")
 
 
 def guide_page(name, source, title):
@@ -136,8 +138,8 @@ def guide_page(name, source, title):
                      for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             if not all(set(cell) <= set("\\-: ") for cell in cells):
                 yield from (".TP", f".B {cells[0] or 'what'}", ": ".join(cells[1:]) or "\\&")
-        elif re.fullmatch(r"\s*- \[[^]]*\]\(#[^)]*\)", line):
-            continue  # a table of contents
+        elif re.fullmatch(r"\s*- \[[^]]*\]\(#[^)]*\)|<!--.*-->", line):
+            continue  # a table of contents, a mark
         elif re.match(r"\s*(?:[-*]|\d+\.) ", line):
             yield from (".IP \\(bu 2", prose(line.split(maxsplit=1)[1]))
         else:

@@ -18,7 +18,7 @@ PLACES = {
                "usr/lib/systemd/system/heddled.service", "usr/lib/tmpfiles.d/heddle.conf"),
     "libheddle-shim": ("usr/lib/heddle/", "usr/share/lintian/overrides/"),
     "heddle-bench": ("usr/bin/heddle-bench", "usr/libexec/heddle/", "usr/share/man/man1/",
-                     "usr/share/bash-completion/"),
+                     "usr/share/bash-completion/", "usr/share/heddle/javascript/"),
 }
 THERE = ("etc/heddle/heddled.toml", "usr/bin/heddled", "usr/share/man/man8/heddled.8.gz",
          "usr/share/man/man1/heddle-policy.1.gz", "usr/share/heddle/policies/gapfill.lua",

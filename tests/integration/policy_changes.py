@@ -34,7 +34,8 @@ def check_generations(where):
     active = where.policies / "active.lua"
     first = policy(where)
     assert first["loaded_by"]["how"] == "config" and first["generation"] == 1, first
-    heddle(where, "policy", "load", "active", "--for", "1h", "--wait", "0")
+    said = heddle(where, "policy", "load", "active", "--for", "1h", "--wait", "0")
+    assert re.search(r"is live \(.*\)\n  back to generation 1 in 3\d{3} s, unless", said), said
     trial = policy(where)
     assert trial["trial"]["back_to"] == 1 and 3500 < trial["trial"]["left_s"] <= 3600, trial
     assert trial["loaded_by"]["uid"] == os.geteuid() and trial["loaded_by"]["pid"] > 0, trial

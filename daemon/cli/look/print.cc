@@ -155,6 +155,25 @@ void print_config(std::ostream& out, const json& config) {
   }
 }
 
+// What does not stay as it is.
+void print_trial(std::ostream& out, const json& policy) {
+  const json trial = policy.value("trial", json());
+  if (!trial.is_object()) return;
+  const std::string left = std::to_string(std::llround(trial.at("left_s").get<double>()));
+  if (!trial.value("promoted", false)) {
+    out << "  back to generation " << trial.at("back_to") << " in " << left
+        << " s, unless heddle policy keep\n";
+    return;
+  }
+  char runs[96] = "too few runs to say";
+  if (trial.at("slowdown").is_number()) {
+    snprintf(runs, sizeof runs, "%.2f so far", trial.at("slowdown").get<double>());
+  }
+  out << "  watched for " << left << " s: back to generation " << trial.at("back_to")
+      << " if it faults, or runs take over " << trial.at("slowdown_max").dump()
+      << " times what they take alone (" << runs << ")\n";
+}
+
 // Where it came from, and what does not stay as it is. An older daemon says none of it.
 void print_generation(std::ostream& out, const json& policy) {
   const json by = policy.value("loaded_by", json::object());
@@ -167,21 +186,7 @@ void print_generation(std::ostream& out, const json& policy) {
     out << "  the file " << printable(policy.value("wanted", ""))
         << " differs from what runs: heddle policy diff\n";
   }
-  if (const json trial = policy.value("trial", json()); trial.is_object()) {
-    const std::string left = std::to_string(std::llround(trial.at("left_s").get<double>()));
-    if (trial.value("promoted", false)) {
-      char runs[96] = "too few runs to say";
-      if (trial.at("slowdown").is_number()) {
-        snprintf(runs, sizeof runs, "%.2f so far", trial.at("slowdown").get<double>());
-      }
-      out << "  watched for " << left << " s: back to generation " << trial.at("back_to")
-          << " if it faults, or runs take over " << trial.at("slowdown_max").dump()
-          << " times what they take alone (" << runs << ")\n";
-      return;
-    }
-    out << "  back to generation " << trial.at("back_to") << " in " << left
-        << " s, unless heddle policy keep\n";
-  }
+  print_trial(out, policy);
 }
 
 }  // namespace
@@ -408,6 +413,7 @@ void print_policy(std::ostream& out, const json& answer) {
   if (!policy.at("hash").get<std::string>().empty())
     out << " (" << policy.at("hash").get<std::string>() << ')';
   out << '\n';
+  print_trial(out, policy);
 }
 
 std::set<int> attached_pids(const json& answer) {
