@@ -142,6 +142,7 @@ void Admitting::reconsider() {
 void Admitting::enqueue(uint32_t slot) {
   Waiting& w = asks_[slot];
   w.withheld = ceilings_.holds(*w.client);
+  w.was_withheld |= w.withheld;
   if (w.withheld) return look_again(*w.client);
   if (seat_.enqueue(slot)) grant(asks_.id_of(slot), Decider::kPolicy, {});
 }
@@ -150,7 +151,7 @@ void Admitting::withhold(const Client& c) {
   for (const uint32_t slot : c.asking.by_thread) {
     if (slot == kNoAsk || asks_[slot].withheld) continue;
     seat_.orders().queues().remove(asks_.id_of(slot), asks_[slot].queue);
-    asks_[slot].withheld = true;
+    asks_[slot].withheld = asks_[slot].was_withheld = true;
   }
   look_again(c);
 }
@@ -327,7 +328,7 @@ void Admitting::starve() {
       continue;
     }
     ++now_.stats.starved;
-    stalls_.starved(w);
+    if (!w.withheld) stalls_.starved(w);
     grant(asks_.id_of(slot), Decider::kStarvation, {});
   }
 }

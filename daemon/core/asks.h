@@ -29,6 +29,7 @@ struct Waiting {
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
   bool withheld = false;  // its client is over a ceiling: it meets the policy later
+  bool was_withheld = false;
   uint16_t gates_inside = 0;
 
   bool at_gate() const { return is_gate(thread); }

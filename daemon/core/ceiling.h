@@ -53,7 +53,7 @@ class Ceiling {
  private:
   struct Account {
     double max = 0, balance_us = 0;
-    double used_us = 0, known_us = 0;  // since told_us_ began: spent, and time of what is known
+    double used_us = 0, known_us = 0;  // since it was last told: spent, and time of what is known
     double owes_us() const { return balance_us < 0 ? -balance_us / max : 0; }
     double most_us() const { return kAhead * max * kMeanUs; }
   };

@@ -34,7 +34,8 @@ struct PastWait {
   uint32_t kernel = 0;  // the client's index
   uint16_t reason = 0;  // that came with the grant
   Decider decider = Decider::kBuiltin;
-  bool placed = false;  // the policy had put it into a queue
+  bool placed = false;    // the policy had put it into a queue
+  bool withheld = false;  // its client was over a ceiling
 };
 
 // A client's last waits.
@@ -90,6 +91,7 @@ struct WaitTold {
   std::string reason;  // that came with the grant
   Decider decider = Decider::kBuiltin;
   bool placed = false;
+  bool withheld = false;  // its client was over a ceiling, or is
 };
 
 struct Explanation {

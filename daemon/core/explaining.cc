@@ -45,7 +45,8 @@ void Explaining::held(const Saw& saw, uint32_t generation, uint16_t reason, bool
 
 void Explaining::granted(Client& c, const Waiting& w, Decider decider, uint16_t reason) const {
   const Held held = held_.at >= w.asked_at ? held_ : Held{};
-  c.told.past_waits.add({w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0});
+  c.told.past_waits.add(
+      {w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0, w.was_withheld});
 }
 
 // Of one that the built-in serves: pick_builtin's conditions, in words.
@@ -84,7 +85,8 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     one.placed = w.queue >= 0;
     if (one.placed) one.queue = queues[static_cast<size_t>(w.queue)].name();
     if (!one.placed) one.why = why_builtin(w);
-    if (held_.at >= w.asked_at) one.held = tell(held_);
+    one.withheld = w.withheld;
+    if (held_.at >= w.asked_at && !w.withheld) one.held = tell(held_);
     all.now.push_back(std::move(one));
   }
   std::sort(all.now.begin(), all.now.end(),
@@ -98,6 +100,7 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     one.reason = reasons_.text(wait.reason);
     one.decider = wait.decider;
     one.placed = wait.placed;
+    one.withheld = wait.withheld;
     all.past.push_back(std::move(one));
   }
   return all;

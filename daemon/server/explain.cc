@@ -32,6 +32,7 @@ json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engin
   return {{"kernel", wait.kernel},
           {"waited_us", wait.waited_us},
           {"placed", wait.placed},
+          {"withheld", wait.withheld},
           {"held", held_json(wait.held, current, engine)}};
 }
 

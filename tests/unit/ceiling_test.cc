@@ -104,5 +104,58 @@ TEST_F(CeilingTest, OtherLimitsKeepWhatIsOwedOfTheSame) {
   EXPECT_TRUE(ceiling_.any());
 }
 
+// Client 2 may use a tenth of the DRAM beside client 1, and its kernel, of 1 ms, uses nine.
+class CeilingOfAClientTest : public CoreTest {
+ protected:
+  void SetUp() override {
+    attach(1, 5);
+    attach(2, 5);
+    kernel(2, 0, 7);
+    teach(2, 1'000, 100);
+    core_->set_use(0, 2, 7, use_of_dram(0.9F));
+    limit(0.1F);
+    post(1);
+    ask(2);
+  }
+  void limit(float dram) {
+    Event e(EventKind::kTerms, now_, 2);
+    e.terms = {1, 0, 0, 5, 0, {0, 0, dram}};
+    step(e);
+  }
+  WaitTold waits() {
+    const Explanation all = core_->view().explain(2);
+    return all.now.empty() ? WaitTold{} : all.now[0];
+  }
+};
+
+TEST_F(CeilingOfAClientTest, HoldsItsLaunchBackUntilItOwesNothing) {
+  ASSERT_EQ(grants_.size(), 1u) << "the first goes";
+  EXPECT_EQ(window(2), kWindowGated) << "it asks while client 1 is active";
+  tick(1'000 * kUs);
+  done(2, 1'000);
+  post(1);
+  ask(2);
+  EXPECT_EQ(grants_.size(), 1u);
+  EXPECT_TRUE(waits().withheld);
+  EXPECT_EQ(waits().why, "its client has used all that its rule allows of dram beside others");
+  const TimeNs until = core_->next_deadline();
+  while (grants_.size() == 1 && now_ < 30 * kMs + until) {
+    now_ = std::max(now_ + 1, core_->next_deadline());
+    post(1);
+  }
+  EXPECT_EQ(grants_.size(), 2u);
+  EXPECT_TRUE(core_->view().explain(2).past.at(0).withheld);
+}
+
+TEST_F(CeilingOfAClientTest, EndsWithItsRule) {
+  tick(1'000 * kUs);
+  done(2, 1'000);
+  post(1);
+  ask(2);
+  EXPECT_TRUE(waits().withheld);
+  limit(0);
+  EXPECT_FALSE(waits().withheld);
+}
+
 }  // namespace
 }  // namespace heddle::core

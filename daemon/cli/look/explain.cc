@@ -50,7 +50,9 @@ void print_now(std::ostream& out, const json& wait, const json& device) {
         << "\n    it saw: " << saw(held) << '\n';
   }
   if (wait.at("placed") == false) {
-    out << "    the built-in serves it: " << printable(wait.at("why")) << '\n';
+    out << (wait.value("withheld", false) ? "    its rule holds it back: "
+                                          : "    the built-in serves it: ")
+        << printable(wait.at("why")) << '\n';
   }
 }
 
@@ -61,6 +63,9 @@ void print_past(std::ostream& out, const json& wait, const json& device) {
     const std::string reason = held.at("reason");
     out << "    held by " << speaker(held, device)
         << (reason.empty() ? "" : ": " + printable(reason)) << " (" << saw(held) << ")\n";
+  }
+  if (wait.value("withheld", false)) {
+    out << "    held by its rule: its client had used all that it may of a channel\n";
   }
   const std::string reason = wait.at("reason");
   out << "    let go by the " << wait.at("let_go_by").get<std::string>()
