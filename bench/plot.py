@@ -357,8 +357,8 @@ def draw_timeline(options):
         refuse(error)
     clients = traces.clients(document)
     if options.from_ms is None:
-        kernels = (e["ts"] for _, events in clients for e in events
-                   if e["ph"] == "X" and e["tid"] < GAPS)
+        kernels = (event["ts"] for _, events in clients for event in events
+                   if event["ph"] == "X" and event["tid"] < GAPS)
         options.from_ms = min(kernels, default=0) // 1000
     begin_us, end_us = options.from_ms * 1e3, (options.from_ms + options.ms) * 1e3
     lanes = [(name, Lane(events, begin_us, end_us)) for name, events in clients]

@@ -28,6 +28,9 @@ const logAxis = (text, more = {}) => axis(text, { type: "logarithmic",
 const legend = (more) => ({ position: "bottom",
   labels: { color: css("--ink"), usePointStyle: true, boxWidth: 9, boxHeight: 7, ...more } });
 
+// An interval's end; of one repetition, which has none, the value.
+const high = (figure) => (figure.hi === null ? figure.value : figure.hi);
+
 // Lines from least to most of a mark, on both sides.
 const intervals = {
   id: "intervals",
@@ -36,7 +39,6 @@ const intervals = {
     for (const set of chart.data.datasets) {
       for (const point of set.data) {
         if (!point.p99 || !chart.isDatasetVisible(chart.data.datasets.indexOf(set))) continue;
-        const high = (f) => (f.hi === null ? f.value : f.hi);
         const px = x.getPixelForValue(point.x), py = y.getPixelForValue(point.y);
         ctx.strokeStyle = set.borderColor;
         ctx.lineWidth = 1;
@@ -54,6 +56,7 @@ const intervals = {
 function frontier(result, canvas) {
   const logarithmic = Math.max(...result.points.map((p) => p.p99.value)) > 4;
   const least = Math.min(1, ...result.points.map((p) => p.p99.value));
+  const most = Math.max(1.1, ...result.points.map((p) => high(p.p99)));
   new Chart(canvas, {
     type: "scatter",
     plugins: [intervals],
@@ -73,9 +76,10 @@ function frontier(result, canvas) {
       maintainAspectRatio: false,
       animation: false,
       scales: {
-        x: axis(`${result.job}: rate ÷ alone`, { min: 0, suggestedMax: 1 }),
+        x: axis(`${result.job}: rate ÷ alone`, {
+          min: 0, suggestedMax: Math.max(1, ...result.points.map((p) => high(p.rate))) }),
         y: (logarithmic ? logAxis : axis)(`${result.service}: p99 ÷ alone`,
-          { suggestedMax: 1.1, min: least * 0.9 }),
+          { suggestedMax: most, [logarithmic ? "min" : "suggestedMin"]: least * 0.9 }),
       },
       plugins: {
         legend: legend({}),

@@ -141,14 +141,14 @@ def escaped(text):
 
 def machine(result):
     last = result["sessions"][-1]
-    rows = {"GPU": result["gpu"], "driver": last.get("driver", "–"), "heddle": last["commit"],
+    ways = sorted({"MPS" if row["mps"] else "time-sliced" for row in result["rows"]})
+    rows = {"GPU": result["gpu"], "driver": last.get("driver", "–"), "sharing": ", ".join(ways),
+            "host": result.get("host", "–"), "heddle": last["commit"],
             "date": last["date"], "seed": result.get("seed", "–"),
             "blocks": f"{result['block_s']:g} s, {result['repetitions_done']} repetitions",
             "command": last["command"]}
     if result.get("about"):
         rows["programs"] = result["about"]
-    if result.get("others"):
-        rows["also on the GPU"] = f"{result['others']} other processes, which disturb the figures"
     return "".join(f"<tr><th>{key}</th><td>{escaped(value)}</td></tr>"
                    for key, value in rows.items())
 

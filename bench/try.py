@@ -30,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict, namedtuple
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -44,6 +45,23 @@ DIST = HERE.parents[1]
 LEAD_S = 0.4  # both are at work so long before a block is counted, and so long behind it
 WHOLE_MOST_S = 3600  # of a service that ends by itself
 SERVICE, JOB = "service", "job"
+Count = namedtuple("Count", "at_s launches gpu_us")
+
+
+def counted(daemon):
+    """Label -> Count so far, of all processes that are called so."""
+    found = defaultdict(lambda: [0, 0])
+    for client in json.loads(daemon.command("ps", "--json"))["clients"]:
+        found[client["label"]][0] += client["counters"]["launches"]
+        found[client["label"]][1] += sum(device["gpu_us"] for device in client["devices"])
+    now = time.monotonic()
+    return {label: Count(now, *found[label]) for label in (SERVICE, JOB)}
+
+
+def rates(before, after):
+    lasted = after.at_s - before.at_s
+    return {"us": [], "per_s": (after.launches - before.launches) / lasted,
+            "gpu_share": (after.gpu_us - before.gpu_us) / 1e6 / lasted}
 
 
 class Ended(HostError):
@@ -83,15 +101,6 @@ class Program:
                 self.file.write(line)
                 self.file.flush()
 
-    def counted(self):
-        """(launches, µs on the GPU) so far, of all its processes."""
-        launches = gpu_us = 0
-        for client in json.loads(self.daemon.command("ps", "--json"))["clients"]:
-            if client["label"] == self.label:
-                launches += client["counters"]["launches"]
-                gpu_us += sum(device["gpu_us"] for device in client["devices"])
-        return launches, gpu_us
-
     def check(self):
         if (status := self.process.poll()) is not None:
             raise (HostError if status else Ended)(
@@ -100,7 +109,7 @@ class Program:
 
     def wait_until_at_work(self, patience_s, warm_s):
         deadline = time.monotonic() + patience_s
-        while not self.speaks and self.counted()[0] == 0:
+        while not self.speaks and counted(self.daemon)[self.label].launches == 0:
             self.check()
             if time.monotonic() > deadline:
                 raise HostError(f"{self.label} launched nothing in {patience_s:g} s: send it "
@@ -117,9 +126,12 @@ class Program:
 
     def answer(self, seconds):
         try:
-            return self.answers.get(timeout=seconds + 60)
+            answer = self.answers.get(timeout=seconds + 60)
         except queue.Empty:
-            raise HostError(f"{self.label} does not answer\n{tail(self.log)}") from None
+            answer = {"error": "does not answer"}
+        if "us" not in answer:
+            raise HostError(f"{self.label}: {answer.get('error', answer)}\n{tail(self.log)}")
+        return answer
 
     def running(self):
         return self.process.poll() is None
@@ -148,14 +160,15 @@ class Trial:
         mps = options.sim_mode == "mps" if options.sim else None
         # Each launch is told of: nothing is sampled, in no row.
         lines = ["daemon.unobserved = false", "daemon.sparse = false"]
+        if options.slowdown_max:
+            lines += ["[[rule]]", f'label = "{SERVICE}"', f"slowdown_max = {options.slowdown_max}",
+                      'priority = "latency"']
         self.daemon = Daemon(DIST, folder, mps, env, lines, "ungated", None)
         self.daemon.start()
         self.daemon.loaded = ("ungated", {})
-        self.policy = options.policy
-        if options.policy.endswith(".lua"):
-            self.policy = Path(options.policy).stem
-            shutil.copy(options.policy, self.daemon.policies)
-        self.programs, self.counts = {}, {}
+        self.policy = options.policy.stem
+        shutil.copy(options.policy, self.daemon.policies)
+        self.programs = {}
         self.others = json.loads(self.daemon.command("ps", "--json")).get("unattached", [])
 
     def say(self, text):
@@ -174,13 +187,16 @@ class Trial:
         if label in self.programs:
             self.programs.pop(label).stop()
 
-    def record(self, name):
-        """Begins a trace; returns what ends it and says where it is."""
+    def record(self, name, wait=True):
+        """Begins a trace of a block's length; returns what ends it and says where it is."""
         path = self.folder / f"{name.replace('/', '-')}.trace"
+        path.unlink(missing_ok=True)
         recorder = subprocess.Popen(
             [self.daemon.heddle, "--socket", self.daemon.socket, "record", path, "--seconds",
              str(self.options.seconds + 2 * LEAD_S)], text=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
+        while wait and not (path.exists() and path.stat().st_size) and recorder.poll() is None:
+            time.sleep(0.02)
 
         def end():
             recorder.send_signal(signal.SIGINT)
@@ -200,17 +216,16 @@ class Trial:
             if program.speaks:
                 program.go(start, seconds)
         time.sleep(max(0, start - time.monotonic()))
-        before, begun = {p.label: p.counted() for p in both}, time.monotonic()
+        before = counted(self.daemon)
         time.sleep(max(0, start + seconds - time.monotonic()))
-        after, lasted = {p.label: p.counted() for p in both}, time.monotonic() - begun
+        after = counted(self.daemon)
         document = traces.load(end())
         jobs = {}
         for program in both:
             label = program.label
-            launches, gpu_us = (b - a for a, b in zip(before[label], after[label]))
-            found = {"us": [us for name, events in traces.clients(document)
-                            if name.startswith(f"{label} Q") for us in traces.runs_us(events)],
-                     "per_s": launches / lasted, "gpu_share": gpu_us / 1e6 / lasted}
+            found = rates(before[label], after[label])
+            found["us"] = [us for name, events in traces.clients(document)
+                           if name.startswith(f"{label} Q") for us in traces.runs_us(events)]
             if program.speaks:
                 answer = program.answer(seconds)
                 found |= {"us": answer["us"],
@@ -224,22 +239,25 @@ class Trial:
     def whole(self, row, repetition):
         """The service from its start to its end, beside the job if that runs."""
         self.say(f"{row}, a whole run")
-        job = self.programs.get(JOB)
-        end, begun = self.record(row), time.monotonic()
-        before = job.counted() if job else None
-        try:
-            status = self.program(SERVICE).process.wait(WHOLE_MOST_S)
-        except subprocess.TimeoutExpired:
-            raise HostError(f"{SERVICE} ended before, and now not in {WHOLE_MOST_S} s") from None
+        before, begun = counted(self.daemon)[JOB], time.monotonic()
+        service, end = self.program(SERVICE), None
+        while service.running() and time.monotonic() < begun + WHOLE_MOST_S:
+            if end is None and counted(self.daemon)[SERVICE].launches > 0:
+                end = self.record(row, wait=False)
+            try:
+                service.process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                pass
         lasted = time.monotonic() - begun
-        if status:
-            self.programs[SERVICE].check()
+        if service.process.poll() != 0:
+            raise HostError(f"{SERVICE} ended with status 0 before, and now with "
+                            f"{service.process.poll()} after {lasted:.0f} s\n{tail(service.log)}")
         jobs = {SERVICE: {"us": [lasted * 1e6], "per_s": 1 / lasted, "gpu_share": 0}}
-        if job:
-            job.check()
-            launches, gpu_us = (b - a for a, b in zip(before, job.counted()))
-            jobs[JOB] = {"us": [], "per_s": launches / lasted, "gpu_share": gpu_us / 1e6 / lasted}
-        end()
+        if JOB in self.programs:
+            self.programs[JOB].check()
+            jobs[JOB] = rates(before, counted(self.daemon)[JOB])
+        if end:
+            end()
         self.stop(SERVICE)
         self.blocks.append({"rep": repetition, "row": row, "jobs": jobs})
 
@@ -253,6 +271,7 @@ class Trial:
             self.say(f"{SERVICE} has ended: now whole runs of it")
             for label in list(self.programs):
                 self.stop(label)
+            self.daemon.use("ungated", {})
             self.blocks, self.unit = [], "whole run"
             self.measure_by(self.whole)
 
@@ -334,6 +353,7 @@ def result_of(trial, options, command):
         "benchmark": "scenario", "format": 1, "name": "heddle try",
         "about": f"{SERVICE}: {' '.join(options.service)}; {JOB}: {' '.join(options.job)}",
         "mode": "simulated" if options.sim else "real", "gpu": known.get("gpu") or "unknown",
+        "host": f"{os.cpu_count()} CPUs, Linux {os.uname().release}",
         "unit": trial.unit, "interval": "the least and the most of the repetitions",
         "block_s": options.seconds, "repetitions_done": options.repetitions,
         "sessions": [{"date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -375,6 +395,8 @@ def parse(arguments):
     add("--warm-up", type=float, default=2, help="seconds from a program's first launch (2)")
     add("--patience", type=float, default=300, help="seconds for that launch (300)")
     add("--policy", default="gapfill", help="a name, or a file .lua (gapfill)")
+    add("--slowdown-max", type=float, metavar="X", help="promised to the service by a rule: 1.10, "
+        "others slow it by ten per cent; for policies that keep promises, such as ipc_budget")
     add("--report", metavar="F.html", help="charts, timeline, policy and machine in one file")
     add("--json", metavar="FILE", help="the result, for heddle-bench report and plot")
     add("--sim", action="store_true", help="on the simulated GPU; every figure is simulated")
@@ -385,6 +407,12 @@ def parse(arguments):
         parser.error("say both programs: -- SERVICE... -- JOB...")
     split = rest.index("--")
     options.service, options.job = rest[:split], rest[split + 1:]
+    named = Path(options.policy)
+    if named.suffix != ".lua":
+        named = next((DIST / "share/heddle/policies").rglob(f"{named}.lua"), named)
+    if not named.is_file():
+        parser.error(f"--policy {options.policy}: is no file; heddle policy list has names")
+    options.policy = named
     if options.seconds <= 0 or options.repetitions < 1:
         parser.error("--seconds and --repetitions must be more than 0")
     return options
@@ -406,10 +434,11 @@ def main():
         path = Path(options.json) if options.json else folder / "result.json"
         write(result, path)
         if options.report:
-            traced = [folder / f"{row}.trace" for row in ("shared", trial.policy)]
-            subprocess.run([sys.executable, HERE / "report.py", path, *traced, "--html",
-                            options.report], check=True)
-    except (HostError, traces.TraceError) as error:
+            traced = [file for row in ("shared", trial.policy)
+                      if (file := folder / f"{row}.trace").exists()]
+            sys.exit(subprocess.run([sys.executable, HERE / "report.py", path, *traced, "--html",
+                                     options.report]).returncode)
+    except (HostError, traces.TraceError, OSError) as error:
         sys.exit(f"heddle try: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -6,7 +6,9 @@
 //
 //   daemon  released: up to here            far ahead of what is posted: open
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
-//   daemon  wanted:   1, 0                  also a finite window's launches stand at gates
+//   daemon  wanted:   1, 0                  somebody else may have launches stopped: a finite
+//                                           window's stand at gates too, long graphs have some
+//                                           inside
 //   GPU     done:     ticket                the unit with that ticket is over
 //   shim    leaving:  0 -> 1, for good      from then on the gates of this session stand open
 //

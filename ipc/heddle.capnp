@@ -113,6 +113,9 @@ struct Attach {
   wallNs @19 :UInt64;       # ... and CLOCK_REALTIME, by which the daemon knows when that was
   gates @20 :Bool;          # its launches may wait on the GPU: a fourth descriptor, of an
                             # ipc::GatePage, comes with the answer
+  issueMax @21 :Float32;    # HEDDLE_ISSUE_MAX and its like: most that it wants to use of a channel
+  l2Max @22 :Float32;       # beside others, a part of its peak; 0: no limit
+  dramMax @23 :Float32;
 }
 
 struct RegisterKernel {

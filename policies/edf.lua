@@ -4,52 +4,51 @@
 -- request begins when its client asks after a pause, and is due slo_ms later; all launches of a
 -- request have its deadline. A client without an objective has default_ms. Priorities mean nothing.
 --
--- Not for more work than the GPU can do: then deadlines pass in turn, and each late request makes
--- the next one late. A request that is late starts anew, so that it does not go first for ever.
+-- A request that is late has missed its objective. It counts as one without, so that it takes no
+-- objective from a request in time, and begins anew once that deadline is over, too. So a client
+-- whose slo_ms is less than its request takes alone harms itself alone: `heddle ps` shows slo_ms.
+-- Not for more work than the GPU can do: then somebody is late, whoever goes first.
 queue.create("waiting")
 
-local above = import "lib/above"
+local above, requests = import "lib/above", import "lib/requests"
 
 local max = math.max
-local begun, asked = {}, {}                   -- by client: its request, and its last launch
-
--- What all clients have on the GPU, as predicted.
-local function inflight(g)
-  local us = 0
-  for c in g:clients() do us = us + c.inflight_us end
-  return us
-end
+local begun = {}                              -- by client: when its request began
 
 return policy {
-  name = "edf", api = 1, version = "1.0.0",
+  name = "edf", api = 1, version = "1.1.0",
   params = {
     depth_us = { type = "int", min = 20, max = 100000, default = 500,
                  doc = "predicted work in flight, if it is more than one launch" },
     pause_us = { type = "int", min = 10, max = 1000000, default = 200,
                  doc = "after so long without a launch the next one is a new request" },
     default_ms = { type = "number", min = 0.1, max = 100000, default = 1000,
-                   doc = "deadline of clients whose rule has no slo_ms" },
+                   doc = "deadline of clients whose rule has no slo_ms, and of late requests" },
   },
   hooks = {
     client_init = function(c, p) return GATE end,
     client_active = function(c, p) return GATE end,
     client_idle = function(c, p) return GATE end,
-    client_exit = function(c) begun[c.id], asked[c.id] = nil, nil end,
+    client_exit = function(c)
+      requests.forget(c)
+      begun[c.id] = nil
+    end,
 
     enqueue = function(k, p)
       local c = k.client
       local id, now = c.id, now_us() - k.wait_us
-      local slo_us = (c.slo_ms > 0 and c.slo_ms or p.default_ms) * 1000
-      local paused = now - (asked[id] or -math.huge) > p.pause_us and c.inflight_us == 0
-      if not begun[id] or paused or now > begun[id] + slo_us then begun[id] = now end
-      asked[id] = now
-      return queue.insert("waiting", k, begun[id] + slo_us)
+      local slo_us = c.slo_ms * 1000
+      local late_us = max(slo_us, p.default_ms * 1000)
+      local begins = requests.begins(k, p.pause_us)
+      if begins or not begun[id] or now > begun[id] + late_us then begun[id] = now end
+      local due_us = begun[id] + (now < begun[id] + slo_us and slo_us or late_us)
+      return queue.insert("waiting", k, due_us)
     end,
 
     dispatch = function(g, p)
       local k = queue.peek("waiting")
       if not k then return IDLE, "empty" end
-      local us = inflight(g)
+      local us = requests.inflight(g)
       if us > 0 and us + k.predicted_us > max(p.depth_us, k.predicted_us) then
         return IDLE, "enough in flight"
       end

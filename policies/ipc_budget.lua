@@ -5,6 +5,8 @@
 -- the interference estimator says that it costs; measured runs correct both. A launch that an
 -- account cannot afford waits, or goes if it is cheap on fence_sm SMs. What fits a gap is free.
 -- Clients without a promise hold nobody back: give latency-critical ones a rule with slowdown_max.
+-- The other side of the budget is a rule's issue_max, l2_max and dram_max for a neighbour: the core
+-- keeps to that under each policy, also beside those without a promise.
 queue.create("waiting")
 
 local above, company = import "lib/above", import "lib/company"

@@ -121,3 +121,55 @@ test("what is held on the device has a gap by one verdict", function(t)
   t.ok(be.gpu_us > 150000, "GPU time of be, " .. be.gpu_us)
   t.below(be.asks, be.launches / 8, "verdicts")
 end)
+
+-- The mean over 10 ms at worst, in the second half of a second, of a channel of which each launch
+-- of `alone_us` uses a part.
+local function worst(s, name, part, alone_us)
+  local used, most, sum = {}, 0, 0                      -- by ms
+  for ms = 0, 1100 do used[ms] = 0 end
+  for _, l in ipairs(s:log()) do
+    for ms = math.floor(l.at_us / 1000), math.min(1100, math.floor(l.end_us / 1000)) do
+      local both_us = math.min(l.end_us, ms * 1000 + 1000) - math.max(l.at_us, ms * 1000)
+      if l.client == name then
+        used[ms] = used[ms] + part * alone_us * both_us / (l.end_us - l.at_us) / 10000
+      end
+    end
+  end
+  for ms = 490, 990 do
+    sum = sum + used[ms] - (ms >= 500 and used[ms - 10] or 0)
+    if ms >= 500 then most = math.max(most, sum) end
+  end
+  return most
+end
+
+for _, held in ipairs { false, true } do
+  local how = held and ", held on the device" or ""
+  test("a rule's dram_max bounds what best effort uses beside others" .. how, function(t)
+    local function use(dram_max, dram_pct)
+      local s = t.sim { policy = "ipc_budget.lua", mps = true }
+      s:client { name = "lc", priority = 0 }
+      s:client { name = "be", priority = 9, dram_max = dram_max, gates = held }
+      for _ = 1, 2 do                                   -- threads
+        s:loop { client = "be", us = 200, launches = 20, blocks = 66, kernel = "copy",
+                 metrics = { dram_pct = dram_pct } }
+      end
+      s:loop { client = "lc", us = 300, gap_us = 100, blocks = 66, at = 100000 }
+      s:run(1000000)
+      return worst(s, "be", 0.8, 200), s:stats("be").launches
+    end
+    local free, limited = use(nil, 48.8), use(0.3, 48.8)  -- 0.8 of the peak, of which ncu says 61
+    t.below(limited, 0.33, "use")
+    t.ok(limited > 0.27 and free > 0.5, "use " .. limited .. ", without a limit " .. free)
+    local _, unknown = use(0.3, nil)
+    local _, all = use(nil, nil)
+    t.near(unknown, all, all / 10, "launches of which nobody knows the use")
+  end)
+end
+
+test("a client that is alone may use all of a channel", function(t)
+  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  s:client { name = "be", priority = 9, issue_max = 0.1 }
+  s:loop { client = "be", us = 200, launches = 20, kernel = "fma", metrics = { ipc = 3.9 } }
+  s:run(200000)
+  t.ok(s:stats("be").launches > 900, s:stats("be").launches .. " launches")
+end)

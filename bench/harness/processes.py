@@ -26,7 +26,8 @@ class HostError(RuntimeError):
 
 def tail(path, lines=12):
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(line[:300] for line in
+                         path.read_text(errors="replace").splitlines()[-lines:])
     except OSError:
         return "(no log)"
 

@@ -55,8 +55,8 @@ def clients(document):
 def runs_us(events):
     """How long each run of a client took: from its first launch to the return of a synchronizing
     call that leaves nothing of it on the GPU (daemon/core/MEASURING.md)."""
-    def spans(track):
-        return sorted((e["ts"], e["ts"] + e["dur"]) for e in events
+    def spans(track):  # in ns: sums of µs differ in their last digits, and times are compared
+        return sorted((round(e["ts"] * 1e3), round((e["ts"] + e["dur"]) * 1e3)) for e in events
                       if e["ph"] == "X" and e.get("tid") == track)
 
     returns = sorted(end for _, end in spans(SYNCS))
@@ -67,6 +67,6 @@ def runs_us(events):
         if first == len(returns) or returns[first] > launched:
             continue
         if begun is not None:
-            taken.append(returns[first] - begun)
+            taken.append((returns[first] - begun) / 1e3)
         begun = launched
     return taken

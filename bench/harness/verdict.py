@@ -76,11 +76,11 @@ def judged(service, job, shared, ours, noise, gives):
         return (f"Nothing is certain: {service} alone differs from itself by as much, so measure "
                 f"for longer, or on a quieter host.")
     if ours >= shared / (1 + noise):
-        return (f"heddle does not help here: work of {job} that already runs must finish first, so "
-                f"give {job} another GPU, or shorten its kernels.")
+        return (f"heddle does not help here, most often because work of {job} that already runs "
+                f"must finish first: try another policy, shorter kernels, or another GPU.")
     if gives < HARDLY:
         return (f"heddle helps {service}, but {job} hardly runs ({percent(gives)} of its rate "
-                f"alone): {service} leaves too little of the GPU.")
+                f"alone): try another policy, or another GPU for it.")
     return f"heddle helps: {job} keeps {percent(gives)} of its rate alone meanwhile"
 
 
@@ -103,6 +103,8 @@ def verdict(result):
     sure = (f"{blocks} blocks of {service} alone differ by {percent(noise)}: smaller differences "
             f"mean nothing. The slowdown is {span(shared)} ({rival}) and {span(ours)} ({best}): "
             f"{result.get('interval', '95 % intervals')}.")
+    if others := result.get("others"):
+        sure += f" Other processes had the GPU open meanwhile: {others}."
     if result["mode"] == "simulated":
         sure += " Every figure is simulated."
     return {"verdict": f"{first} {second}", "sure": sure}

@@ -149,6 +149,13 @@ void add_run(CLI::App& app, Options& o) {
       ->check([](const std::string& text) {
         return ipc::parse_sms(text) ? "" : "--sms takes " + std::string(ipc::kSmRangeForm);
       });
+  for (const auto& [name, part] :
+       {std::pair("--issue-max", &o.run.issue_max), std::pair("--l2-max", &o.run.l2_max),
+        std::pair("--dram-max", &o.run.dram_max)}) {
+    command
+        ->add_option(name, *part, "most of that channel beside others, as a mean over 10 ms: 0.3")
+        ->check(CLI::Range(0.01, 1.0));
+  }
   command
       ->add_option("--memory", o.run.memory,
                    "most device memory of it and all that it starts, on each GPU: 20GiB, 25%")

@@ -50,6 +50,7 @@ void Admitting::posted(Client& c, const Event& e) {
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   progress_.add_work(c, work);
+  if (ceilings_.holds(c)) withhold(c);
   if (b.may_follow > 0 && !gated) c.work.row_until = e.at + kRowNs;
 }
 
@@ -126,6 +127,7 @@ void Admitting::ask_again_all() {
 void Admitting::settle() {
   if (windows_.due()) refresh_windows();
   if (asks_.count() > 0) {
+    if (now_.clock >= withheld_until_) let_in();
     if (now_.clock >= starve_at_) starve();
     if (now_.dispatch_wanted || now_.clock >= retry_at_) dispatch();
   }
@@ -138,7 +140,33 @@ void Admitting::reconsider() {
 }
 
 void Admitting::enqueue(uint32_t slot) {
+  Waiting& w = asks_[slot];
+  w.withheld = ceilings_.holds(*w.client);
+  if (w.withheld) return look_again(*w.client);
   if (seat_.enqueue(slot)) grant(asks_.id_of(slot), Decider::kPolicy, {});
+}
+
+void Admitting::withhold(const Client& c) {
+  for (const uint32_t slot : c.asking.by_thread) {
+    if (slot == kNoAsk || asks_[slot].withheld) continue;
+    seat_.orders().queues().remove(asks_.id_of(slot), asks_[slot].queue);
+    asks_[slot].withheld = true;
+  }
+  look_again(c);
+}
+
+void Admitting::look_again(const Client& c) {
+  withheld_until_ = std::min(withheld_until_, now_.clock + to_ns(c.ceiling.owes_us()) + 1);
+}
+
+void Admitting::let_in() {
+  withheld_until_ = kNever;
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    const Waiting& w = asks_[slot];
+    if (w.client == nullptr || !w.withheld) continue;
+    enqueue(slot);
+    now_.dispatch_wanted |= !w.withheld;
+  }
 }
 
 void Admitting::release(uint32_t slot) {
@@ -193,6 +221,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   c.rhythm.gap_open = false;
   work.stream = w.stream;
   progress_.add_work(c, work);
+  if (ceilings_.holds(c)) withhold(c);
   progress_.settle(c);
   if (w.at_gate()) {
     d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us, decider == Decider::kStarvation);
@@ -211,7 +240,7 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
   uint32_t best = kNoAsk;
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
-    if (w.client == nullptr || w.client->held_back()) continue;
+    if (w.client == nullptr || w.withheld || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
     const uint32_t window_us =
@@ -235,12 +264,13 @@ void Admitting::refresh_windows() {
   // What was left to the built-in because its client had a window is the policy's once it has none.
   for (uint32_t slot = 0; asks_.count() > 0 && slot < asks_.slots(); ++slot) {
     const Client* c = asks_[slot].client;
-    if (c != nullptr && asks_[slot].queue < 0 && c->standing.window_sent_at == now_.clock &&
-        c->standing.window_us == kWindowGated) {
+    if (c != nullptr && asks_[slot].queue < 0 && !asks_[slot].withheld &&
+        c->standing.window_sent_at == now_.clock && c->standing.window_us == kWindowGated) {
       enqueue(slot);
       now_.dispatch_wanted = true;
     }
   }
+  if (withheld_until_ != kNever) let_in();
 }
 
 // One decision; false when there is nothing more to decide now.

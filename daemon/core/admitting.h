@@ -21,6 +21,7 @@ class Admitting {
         roster_(scene.roster),
         asks_(scene.asks),
         places_(scene.places),
+        ceilings_(scene.ceilings),
         telling_(telling),
         stalls_(stalls),
         told_(told),
@@ -42,7 +43,9 @@ class Admitting {
   // What a step ends with: windows where they may be others, then grants until nobody can go.
   void settle();
   void reconsider();  // the same, whatever was said
-  TimeNs deadline() const { return asks_.count() > 0 ? retry_at_ : kNever; }
+  TimeNs deadline() const {
+    return asks_.count() > 0 ? std::min(retry_at_, withheld_until_) : kNever;
+  }
 
   // The built-in's choice: the most important client that nobody above holds up; equals by turns,
   // and as each may have one launch on the GPU, in equal numbers where all of them wait. 0: none.
@@ -58,6 +61,10 @@ class Admitting {
   void stood_at_gate(const Client& client, uint16_t gates_inside, double ran_us, Work& work);
   void enqueue(uint32_t slot);
   void release(uint32_t slot);
+  // Of the clients over a ceiling all that waits; and of those that are so no more.
+  void withhold(const Client& client);
+  void let_in();
+  void look_again(const Client& client);  // once it owes nothing
   void refresh_windows();
   void dispatch();
   bool dispatch_once();
@@ -69,6 +76,7 @@ class Admitting {
   const Roster& roster_;
   Asks& asks_;
   Places& places_;
+  const Ceilings& ceilings_;
   Telling& telling_;
   Stalls& stalls_;
   Explaining& told_;
@@ -78,8 +86,9 @@ class Admitting {
   Windows& windows_;
   Credit& credit_;
   Trial* trial_ = nullptr;
-  TimeNs starve_at_ = 0;  // nobody waits for too long before
-  TimeNs retry_at_ = 0;   // next dispatch while launches wait and the policy said IDLE
+  TimeNs starve_at_ = 0;            // nobody waits for too long before
+  TimeNs withheld_until_ = kNever;  // the first of those whose client is over a ceiling
+  TimeNs retry_at_ = 0;             // next dispatch while launches wait and the policy said IDLE
 };
 
 }  // namespace heddle::core

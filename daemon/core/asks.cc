@@ -45,6 +45,7 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.kernel = b.kernel;
   w.ask_seq = b.ask_seq;
   w.queue = -1;
+  w.withheld = false;
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
@@ -83,7 +84,7 @@ void Asks::release(uint32_t slot) {
 bool Asks::before(const Client& c) const {
   return count_ > 0 && std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
            return w.client != nullptr && w.client->rule.priority <= c.rule.priority &&
-                  !w.client->held_back();
+                  !w.withheld && !w.client->held_back();
          });
 }
 

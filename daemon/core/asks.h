@@ -28,6 +28,7 @@ struct Waiting {
   uint16_t thread = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool unmovable = false;
+  bool withheld = false;  // its client is over a ceiling: it meets the policy later
   uint16_t gates_inside = 0;
 
   bool at_gate() const { return is_gate(thread); }

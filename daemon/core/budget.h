@@ -87,6 +87,7 @@ class Account {
 
   void promise(double slowdown_max);  // 0: nothing; what was saved or owed is forgotten
   bool promised() const { return slowdown_max_ > 0; }
+  double slowdown_max() const { return slowdown_max_; }
   void at_work(double us, bool beside);  // `beside`: others were, too
   // The price, corrected for that neighbour.
   Price corrected(ClientId neighbour, Price price) const;

@@ -17,7 +17,7 @@ constexpr double kPieceUsMin = 50;
 
 double Credit::give(Client& c, Granted& granted, double us) {
   if (us <= 0 || us == kUnlimitedUs || c.standing.window_us != kWindowGated || asks_.count() > 0 ||
-      roster_.busy(c.rule.priority, now_.clock))
+      roster_.busy(c.rule.priority, now_.clock) || ceilings_.limits(c))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
   us = std::floor(std::clamp(
@@ -43,7 +43,8 @@ uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us, bool wh
   gate.graph = unit.gates_inside > 0 && !whole;
   gate.beside = roster_.busy(c.rule.priority, now_.clock);
   gate.graph_from = now_.clock + to_ns(std::max(unit.unit_us, kPieceUsMin));
-  const bool may = us > 0 && c.standing.window_us == kWindowGated && fits_gates(c, us);
+  const bool may =
+      us > 0 && c.standing.window_us == kWindowGated && !ceilings_.limits(c) && fits_gates(c, us);
   gate.left_us = may ? std::floor(us) : 0;
   out_ |= c.standing.has_credit();
   return gate.open() ? kCreditOpen : static_cast<uint32_t>(gate.left_us);
@@ -88,7 +89,8 @@ void Credit::revoke() {
     gate.graph &= !c->work.outstanding.empty();
     const bool of_threads = c->standing.credit_us > 0, of_gates = gate.left_us > 0 || gate.graph;
     if (!of_threads && !of_gates) continue;
-    if ((!of_threads || fits_its_gap(*c)) && (!of_gates || may_go_on(*c))) {
+    const bool ends = ceilings_.limits(*c) && (of_threads || gate.left_us > 0);
+    if (!ends && (!of_threads || fits_its_gap(*c)) && (!of_gates || may_go_on(*c))) {
       out_ = true;
       continue;
     }

@@ -9,11 +9,11 @@
 // What stands at gates on the GPU can be stopped, so that no gap's length matters: its credit may
 // be without end. That ends as well once somebody as important waits; any ends when somebody more
 // important has work, and when the promises above cannot afford a unit. So does the way of a graph
-// with gates inside.
+// with gates inside. A client with a ceiling has none while another is active.
 #pragma once
 
 #include "daemon/core/asks.h"
-#include "daemon/core/promises.h"
+#include "daemon/core/ceilings.h"
 #include "daemon/core/telling.h"
 
 namespace heddle::core {
@@ -21,8 +21,13 @@ namespace heddle::core {
 class Credit {
  public:
   Credit(Situation& now, const Roster& roster, const Asks& asks, Promises& promises,
-         Telling& telling)
-      : now_(now), roster_(roster), asks_(asks), promises_(promises), telling_(telling) {}
+         const Ceilings& ceilings, Telling& telling)
+      : now_(now),
+        roster_(roster),
+        asks_(asks),
+        promises_(promises),
+        ceilings_(ceilings),
+        telling_(telling) {}
 
   // Gives at most what the gap holds behind what its client has in flight; says how much, in whole
   // µs.
@@ -48,6 +53,7 @@ class Credit {
   const Roster& roster_;
   const Asks& asks_;
   Promises& promises_;
+  const Ceilings& ceilings_;
   Telling& telling_;
   bool out_ = false;  // somebody may have some
 };

@@ -39,8 +39,8 @@ struct Decision {
   uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
   uint8_t free_streams = 0;    // kWindow: while fewer streams have work, a launch into one without
                                // any needs no room in the window
-  bool gates_wanted = false;   // kWindow: what a finite one admits shall stand at open gates, for
-                               // somebody more important may come and have it stopped
+  bool gates_wanted = false;   // kWindow: somebody else may have launches stopped. What a finite
+                               // one admits stands at open gates, long graphs have some inside
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known

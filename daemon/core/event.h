@@ -74,6 +74,13 @@ enum class Admission : uint8_t {
 
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
 
+// The most that a client may use of each channel beside others, as a mean and as a part of its peak
+// (ceiling.h); 0: no limit.
+struct ChannelMax {
+  float issue, l2, dram;
+  bool operator==(const ChannelMax&) const = default;
+};
+
 struct AttachedBody {
   uint64_t task;  // hash of label, executable and arguments: with the uid, the key of statistics
   uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
@@ -86,9 +93,10 @@ struct AttachedBody {
   bool gates;              // its launches can be held on the GPU, and are recalled at the next gate
   uint8_t priority;
   float slowdown_max;  // by others, as promised (budget.h); 0: nothing is
-  SmGroups groups;     // of its device, as its shim says; none: its launches keep all SMs
-  SmSet sm_set;        // that its launches are kept to by rule, empty: all
-  char name[64];       // of the executable, NUL-terminated
+  ChannelMax channel_max;
+  SmGroups groups;  // of its device, as its shim says; none: its launches keep all SMs
+  SmSet sm_set;     // that its launches are kept to by rule, empty: all
+  char name[64];    // of the executable, NUL-terminated
   char label[64];
 };
 
@@ -99,6 +107,7 @@ struct TermsBody {
   uint32_t window_max_us;
   uint8_t priority;
   float slowdown_max;
+  ChannelMax channel_max = {};
 };
 
 struct KernelBody : ipc::KernelFacts {

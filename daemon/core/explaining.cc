@@ -51,6 +51,10 @@ void Explaining::granted(Client& c, const Waiting& w, Decider decider, uint16_t 
 // Of one that the built-in serves: pick_builtin's conditions, in words.
 std::string Explaining::why_builtin(const Waiting& w) const {
   const Client& c = *w.client;
+  if (const auto channel = c.ceiling.spent(); w.withheld && channel) {
+    return "its client has used all that its rule allows of " +
+           std::string(kChannelNames[index_of(*channel)]) + " beside others";
+  }
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
   if (c.standing.window_us != kWindowGated) return kWindowFull;
   for (const Client* above : roster_.above(c.rule.priority)) {

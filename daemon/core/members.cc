@@ -29,7 +29,7 @@ void Members::attached(const Event& e) {
   c.who.uid = e.attached.uid;
   learning_.attach(c, e.attached.profile_runs);
   const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max});
+  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max, b.channel_max});
   c.rule.fail_closed = e.attached.fail_closed;
   c.rule.gates = e.attached.gates;
   c.place.groups = e.attached.groups;
@@ -46,6 +46,7 @@ void Members::detached(Client& c) {
   seat_.exit(c);
   gpu_time_.set_resident(c.gpu_time, false);
   promises_.forget(c);
+  ceilings_.forget(c);
   learning_.detach(c);
   roster_.remove(c);
   now_.windows_dirty = now_.dispatch_wanted = true;
@@ -61,6 +62,7 @@ void Members::set_terms(Client& c, const TermsBody& terms) {
   c.rule.share = terms.share > 0 ? terms.share : 1;
   c.rule.slo_ms = terms.slo_ms;
   promises_.promise(c, static_cast<double>(terms.slowdown_max));
+  ceilings_.limit(c, terms.channel_max);
   c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 

@@ -11,6 +11,7 @@ class Members {
       : now_(scene.now),
         roster_(scene.roster),
         promises_(scene.promises),
+        ceilings_(scene.ceilings),
         learning_(scene.learning),
         places_(scene.places),
         gpu_time_(gpu_time),
@@ -31,6 +32,7 @@ class Members {
   Situation& now_;
   Roster& roster_;
   Promises& promises_;
+  Ceilings& ceilings_;
   Learning& learning_;
   Places& places_;
   GpuTime& gpu_time_;

@@ -40,6 +40,8 @@ SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing r
   return best.set;
 }
 
+GroupCount overlapped(const GroupLoad& load, SmSet set) { return candidate(load, set).overlapped; }
+
 uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount of) {
   const uint32_t count = of.get();
   uint8_t best = 1;

@@ -25,6 +25,9 @@ using GroupLoad = std::array<uint32_t, kSmGroups>;
 SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
                     GroupCount wanted, SmSet within, GroupCount count);
 
+// Groups of the set that have kernels.
+GroupCount overlapped(const GroupLoad& load, SmSet set);
+
 // The anchor (1 to count) that is farthest from those taken; 1 if there are none.
 uint8_t far_anchor(std::span<const uint8_t> taken, GroupCount count);
 

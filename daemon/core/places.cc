@@ -63,10 +63,34 @@ SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
   if (c.place.family.placement != SmFamily::Placement::kLive) {
     return c.place.set_of(size);
   }
+  const SmSet set = live_set(c, load(nullptr), size);
+  const GroupLoad others = load(&c);
+  // What others leave free is free, though the client's own work is there.
+  return overlapped(others, set) <= c.place.family.overlap ? set : live_set(c, others, size);
+}
+
+SmCount Places::free(const Client& c, const Waiting& w, SmCount sm) const {
+  const GroupLoad others = load(&c);
+  const GroupCount size = w.movable() ? c.place.size_for(sm) : GroupCount();
+  const SmSet set = size.get() == 0 ? c.place.sm_set.or_if_empty(c.place.groups.all())
+                                    : live_set(c, others, size);
+  return overlapped(others, set) <= c.place.family.overlap ? c.place.groups.sms_of(set) : SmCount();
+}
+
+// What is on no set is everywhere.
+GroupLoad Places::load(const Client* but) const {
   GroupLoad load{};
-  for (const Client* other : roster_.active()) {
-    for (size_t i = 0; i < load.size(); ++i) load[i] += other->work.outstanding.load()[i];
+  for (const Client* c : roster_.active()) {
+    if (c == but) continue;
+    const uint32_t everywhere = c->work.outstanding.any_on_all() ? 1 : 0;
+    for (size_t i = 0; i < load.size(); ++i) {
+      load[i] += c->work.outstanding.load()[i] + everywhere;
+    }
   }
+  return load;
+}
+
+SmSet Places::live_set(const Client& c, const GroupLoad& load, GroupCount size) const {
   return resource_mask(load, c.place.family, c.place.ring, size, c.place.sm_set,
                        c.place.groups.count);
 }

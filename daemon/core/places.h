@@ -19,10 +19,16 @@ class Places {
   // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
   // it can have.
   SmSet place(const Client& client, const Waiting& ask, SmCount sm);
-  // The same, wherever it would be placed.
+  // Of a family of live placement: the SMs of the set that it would get, if no more groups of it
+  // have work of other clients than the family allows; else 0.
+  SmCount free(const Client& client, const Waiting& ask, SmCount sm) const;
+  // The set, wherever it would be placed.
   SmSet peek(const Client& client, const Waiting& ask, SmCount sm) const;
 
  private:
+  GroupLoad load(const Client* but) const;
+  SmSet live_set(const Client& client, const GroupLoad& load, GroupCount size) const;
+
   Situation& now_;
   const Roster& roster_;
 };

@@ -68,11 +68,13 @@ struct ClientView {
   uint32_t pid = 0;
   int priority = kPriorityLowest;
   double share = 1;
-  double slo_ms = 0;       // 0: none
-  uint32_t window_us = 0;  // kWindowLeased: unlimited
-  uint32_t queued = 0;     // launches waiting
-  double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
-  double gpu_us = 0;       // ClientStatus's
+  double slo_ms = 0;        // 0: none
+  double slowdown_max = 0;  // promised, 0: nothing is
+  uint32_t window_us = 0;   // kWindowLeased: unlimited
+  uint32_t queued = 0;      // launches waiting
+  double inflight_us = 0;   // predicted time of what it has on the GPU, or may launch by credit
+  double gpu_us = 0;        // ClientStatus's
+  uint64_t launches = 0;    // so far; one that was stopped inside and goes on is one
   bool active = false;
   bool gates = false;     // it is held on the GPU; else it asks
   bool profiled = false;  // its task's measurement stage is over
@@ -125,6 +127,9 @@ class World {
 
   // Of a waiting launch on `sm` SMs, 0: on all that its client has. A stale one fits.
   virtual BudgetVerdict budget_fits(LaunchId, SmCount sm) = 0;
+  // Of a waiting launch, under live placement: the SMs of the set that it would get for `sm` SMs, 0
+  // if that is not free of others' work, or the launch is stale.
+  virtual SmCount free_sms(LaunchId, SmCount sm) const = 0;
   // Predicted, of the client's kernels beside what the others at work run; 1 if it is gone.
   virtual double slowdown(ClientId) = 0;
   // What those at work leave of the channel, of its nominal peak.

@@ -26,8 +26,9 @@ void Progress::add_work(Client& c, const Work& work) {
   if (work.gated) c.work.untimed.clear();  // no call's end tells of them
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   promises_.charge(c, work);
+  ceilings_.spend(c, work);
   c.rhythm.launched(work.kernel);
-  ++c.told.launches;
+  if (!work.resumed()) ++c.told.launches;
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
   if (k != nullptr) {
@@ -73,9 +74,10 @@ void Progress::settle(Client& c) {
 }
 
 [[gnu::noinline]] void Progress::settle_idle(Client& c) {
-  Work work;  // evidence (c): the predicted end has passed
-  while (c.work.outstanding.take_oldest(kNever, work)) {
-    finish(c, work, now_.clock, 0, Seen::kNot);
+  if (!c.work.outstanding.empty()) {  // evidence (c): the predicted end has passed
+    for (Work work; c.work.outstanding.take_oldest(kNever, work);) {
+      finish(c, work, now_.clock, 0, Seen::kNot);
+    }
     now_.dispatch_wanted = true;
   }
   c.settled_until = kNever;

@@ -16,6 +16,7 @@ class Progress {
       : now_(scene.now),
         roster_(scene.roster),
         promises_(scene.promises),
+        ceilings_(scene.ceilings),
         learning_(scene.learning),
         bounds_(scene.bounds),
         gpu_time_(gpu_time),
@@ -50,6 +51,7 @@ class Progress {
   Situation& now_;
   Roster& roster_;
   Promises& promises_;
+  Ceilings& ceilings_;
   Learning& learning_;
   Bounds& bounds_;
   GpuTime& gpu_time_;

@@ -36,12 +36,13 @@ class Promises {
   // What was measured of a kernel, and so what it uses of each channel; or that itself.
   void learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics);
   void set_use(KernelStats& stats, const Use& use);
+  // What the kernel uses, taking `us` here; nullptr: nobody measured it.
+  const Use* use_here(const Kernel& kernel, double us);
 
  private:
   double gap_for(const Client& victim, double own_us) const;
   Price price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
               double gap_us);
-  const Use* use_here(const Kernel& kernel, double us);
 
   const Situation& now_;
   const Roster& roster_;

@@ -31,6 +31,7 @@ void Scheduler::State::advance(TimeNs to) {
   busy_time.pass(to - clock);
   gpu_time.pass(to_us(to - clock));
   promises.pass(to_us(to - clock));
+  ceilings.pass(to_us(to - clock));
   clock = to;
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "daemon/core/budget.h"
+#include "daemon/core/ceiling.h"
 #include "daemon/core/check.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
@@ -105,6 +106,7 @@ struct ClientStatus {
   std::string worst_kernel;
   Waits waits;  // of what was granted
   PromiseStatus promise;
+  Ceiling::Statuses ceilings;
 };
 
 // What was measured of a task by one client, exclusive samples alone.

@@ -20,6 +20,7 @@ struct Scheduler::State final : Situation {
   BusyTime busy_time;
   GpuTime gpu_time;
   Promises promises{*this, roster, gpu_time};
+  Ceilings ceilings{*this, roster, promises};
   Telling telling{*this};
   Bounds bounds{*this, roster};
   Learning learning{*this, roster, telling};
@@ -29,13 +30,15 @@ struct Scheduler::State final : Situation {
   Stalls stalls{*this, roster};
   Explaining told{*this, roster, asks};
 
-  Scene scene() { return {*this, roster, asks, promises, learning, bounds, places, busy_time}; }
+  Scene scene() {
+    return {*this, roster, asks, promises, learning, bounds, places, busy_time, ceilings};
+  }
   Seat seat{scene(), telling};
   KernelSizes sizes{*this, roster, learning, seat};
   Progress progress{scene(), gpu_time, telling, seat};
-  Witness witness{*this, learning, bounds, seat, sizes, progress};
-  Windows windows{*this, roster, places, telling, sizes, progress};
-  Credit credit{*this, roster, asks, promises, telling};
+  Witness witness{*this, learning, bounds, ceilings, seat, sizes, progress};
+  Windows windows{*this, roster, places, ceilings, telling, sizes, progress};
+  Credit credit{*this, roster, asks, promises, ceilings, telling};
   Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
   Members members{scene(), gpu_time, seat, admission};
   std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat

@@ -49,10 +49,12 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .priority = c.rule.priority,
        .share = c.rule.share,
        .slo_ms = c.rule.slo_ms,
+       .slowdown_max = c.promise.account.slowdown_max(),
        .window_us = c.standing.window_us,
        .queued = c.asking.queued,
        .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
        .gpu_us = c.gpu_time.had_us,
+       .launches = c.told.launches,
        .active = c.active,
        .gates = c.rule.gates,
        .profiled = c.known.measured->profiled};
@@ -102,6 +104,11 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
   w.client->predict(work);
   const double us = w.at_gate() ? w.unit_us : work.predicted_us;
   return promises_.afford(*w.client, w.kernel, us, work.sm_set);
+}
+
+SmCount Sight::free_sms(LaunchId id, SmCount sm) const {
+  const uint32_t slot = asks_.slot_of(id);
+  return slot != kNoAsk ? places_.free(*asks_[slot].client, asks_[slot], sm) : SmCount();
 }
 
 LaunchId Sight::queue_best_fit(QueueId queue, double us) const {

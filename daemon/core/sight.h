@@ -5,6 +5,7 @@
 
 #include "daemon/core/asks.h"
 #include "daemon/core/bounds.h"
+#include "daemon/core/ceilings.h"
 #include "daemon/core/gpu_time.h"
 #include "daemon/core/learning.h"
 #include "daemon/core/places.h"
@@ -23,6 +24,7 @@ struct Scene {
   Bounds& bounds;
   Places& places;
   BusyTime& busy_time;
+  Ceilings& ceilings;
 };
 
 class Sight : public Gpu {
@@ -49,6 +51,7 @@ class Sight : public Gpu {
   RunTimes runs(int priority) const override { return learning_.runs(priority); }
   bool comparing(int priority) const override { return roster_.comparing(priority, now_.clock); }
   BudgetVerdict budget_fits(LaunchId, SmCount sm) override;
+  SmCount free_sms(LaunchId, SmCount sm) const override;
   double slowdown(ClientId id) override {
     const Client* c = roster_.find(id);
     return c != nullptr ? promises_.slowdown(*c) : 1;

@@ -22,6 +22,7 @@ void Windows::refresh() {
 
 uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
   if (choice.refused) return c.rule.fail_closed ? kWindowGated : kWindowLeased;
+  if (ceilings_.limits(c)) return kWindowGated;
   const uint32_t builtin =
       builtin_window(c.rule.priority, roster_.highest_active(), highest_attached_, now_.config);
   return std::min(choice.window_us(builtin, now_.clock), c.rule.window_max_us);
@@ -29,7 +30,10 @@ uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
 
 void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
-  const bool gates_wanted = c.rule.gates && !now_.bypass && highest_attached_ < c.rule.priority;
+  // Who always asks may be stopped for anybody.
+  const bool beside =
+      highest_attached_ < c.rule.priority || (window_us == kWindowGated && !now_.config.alone);
+  const bool gates_wanted = c.rule.gates && !now_.bypass && beside;
   if (c.standing.window_sent && c.standing.window_us == window_us &&
       c.standing.free_streams == free_streams && c.standing.gates_wanted == gates_wanted &&
       c.standing.refused_sent == c.standing.choice.refused && c.place.window_set == set) {

@@ -8,11 +8,12 @@ namespace heddle::core {
 
 class Windows {
  public:
-  Windows(Situation& now, const Roster& roster, const Places& places, Telling& telling,
-          KernelSizes& sizes, Progress& progress)
+  Windows(Situation& now, const Roster& roster, const Places& places, const Ceilings& ceilings,
+          Telling& telling, KernelSizes& sizes, Progress& progress)
       : now_(now),
         roster_(roster),
         places_(places),
+        ceilings_(ceilings),
         telling_(telling),
         sizes_(sizes),
         progress_(progress) {}
@@ -30,6 +31,7 @@ class Windows {
   Situation& now_;
   const Roster& roster_;
   const Places& places_;
+  const Ceilings& ceilings_;
   Telling& telling_;
   KernelSizes& sizes_;
   Progress& progress_;

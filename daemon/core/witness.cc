@@ -81,6 +81,7 @@ void Witness::recalled(Client& c, const Event& e) {
   c.work.take_recalled(b.stream, b.stream_seq);
   c.work.recalled.push_back({b.stream, b.stream_seq, work.ran_us + ran_us, work.wanted_since});
   progress_.charge(c, ran_us);
+  ceilings_.give_back(c, work, ran_us);
   c.work.set_busy_until(e.at + to_ns(c.work.outstanding.predicted_us()), e.at);
   c.work.untimed.clear();
   c.run.stopped = true;

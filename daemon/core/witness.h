@@ -9,11 +9,12 @@ namespace heddle::core {
 
 class Witness {
  public:
-  Witness(Situation& now, Learning& learning, Bounds& bounds, Seat& seat, KernelSizes& sizes,
-          Progress& progress)
+  Witness(Situation& now, Learning& learning, Bounds& bounds, Ceilings& ceilings, Seat& seat,
+          KernelSizes& sizes, Progress& progress)
       : now_(now),
         learning_(learning),
         bounds_(bounds),
+        ceilings_(ceilings),
         seat_(seat),
         sizes_(sizes),
         progress_(progress) {}
@@ -38,6 +39,7 @@ class Witness {
   Situation& now_;
   Learning& learning_;
   Bounds& bounds_;
+  Ceilings& ceilings_;
   Seat& seat_;
   KernelSizes& sizes_;
   Progress& progress_;

@@ -102,6 +102,19 @@ int queue_len(lua_State* L) {
   return 1;
 }
 
+// sm_set.free(k, sm): of the set that the launch would get, 0 if others work there.
+int sm_free(lua_State* L) {
+  Session& s = Session::of(L);
+  core::Gpu& gpu = check_gpu(L, s, "sm_set.free");
+  const LaunchObject& launch = check_launch(L, s, 1, "sm_set.free");
+  const double sm = luaL_checknumber(L, 2);
+  if (!(sm >= 1 && sm <= 1024) || sm != std::floor(sm)) {
+    return luaL_error(L, "sm_set.free: a size is 1 to 1024 SMs");
+  }
+  lua_pushnumber(L, gpu.free_sms(launch.id, core::SmCount(static_cast<uint32_t>(sm))).get());
+  return 1;
+}
+
 // A whole number of `key` in the table that is the first argument.
 uint32_t family_number(lua_State* L, const char* key, double otherwise, double most) {
   lua_getfield(L, 1, key);
@@ -291,9 +304,11 @@ void open_helpers(lua_State* L, Session& s) {
     lua_setfield(L, -2, f.name);
   }
   lua_setfield(L, globals, "queue");
-  lua_createtable(L, 0, 1);
+  lua_createtable(L, 0, 2);
   lua_pushcfunction(L, sm_family);
   lua_setfield(L, -2, "family");
+  lua_pushcfunction(L, sm_free);
+  lua_setfield(L, -2, "free");
   lua_setfield(L, globals, "sm_set");
   open_budget(L);
   lua_setfield(L, globals, "budget");

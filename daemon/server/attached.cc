@@ -107,6 +107,7 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.terms.share = terms.share;
   identity_.terms.slo_ms = terms.slo_ms;
   identity_.terms.slowdown_max = terms.slowdown_max;
+  identity_.terms.channel_max = terms.channel_max;
   identity_.terms.window_us = terms.window_us;
   identity_.terms.memory = terms.memory;
   identity_.terms.memory_per = terms.memory_per;
@@ -426,6 +427,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.share = static_cast<float>(identity_.terms.share);
   body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
   body.slowdown_max = static_cast<float>(identity_.terms.slowdown_max);
+  body.channel_max = identity_.terms.channel_max;
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
   body.gates = identity_.gates;

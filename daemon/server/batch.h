@@ -26,7 +26,8 @@ class Batch {
   template <class Impossible>
   void collect(const Roster& roster, core::TimeNs now, bool all, Impossible&& impossible) {
     clear();
-    read(roster, now, false, impossible);
+    const size_t others = read(roster, now, false, impossible);
+    if (others == roster.managed().size()) return;
     if (!all && empty() && now - leased_read_ < kLeasedNs) return;
     leased_read_ = now;
     read(roster, now, true, impossible);
@@ -47,12 +48,16 @@ class Batch {
   // An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
   static constexpr core::TimeNs kLeasedNs = 20'000;
 
+  // How many they are.
   template <class Impossible>
-  void read(const Roster& roster, core::TimeNs now, bool leased, Impossible&& impossible) {
+  size_t read(const Roster& roster, core::TimeNs now, bool leased, Impossible&& impossible) {
     const std::vector<Client*>& clients = roster.managed();
+    size_t count = 0;
     // What clients wrote comes over from their processors all at once, not one after the other.
     for (const Client* client : clients) {
-      if (client->leased() == leased) client->prefetch();
+      if (client->leased() != leased) continue;
+      client->prefetch();
+      ++count;
     }
     for (const Client* client : clients) {
       if (client->leased() == leased) client->prefetch_news();
@@ -60,6 +65,7 @@ class Batch {
     for (size_t i = clients.size(); i-- > 0;) {
       if (clients[i]->leased() == leased && !hear(*clients[i], now)) impossible(*clients[i]);
     }
+    return count;
   }
 
   std::vector<Claim> claims_;

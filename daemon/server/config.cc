@@ -338,6 +338,19 @@ void read_memory(Section& s, Terms& terms) {
   }
 }
 
+// Issue slots and bandwidths. Too little would leave a launch waiting for the starvation bound.
+bool read_channel_max(Section& s, core::ChannelMax& max) {
+  bool any = false;
+  for (const auto& [key, part] : {std::pair("issue_max", &max.issue), std::pair("l2_max", &max.l2),
+                                  std::pair("dram_max", &max.dram)}) {
+    double most = 0;
+    s.number(key, 0.01, 1, most);
+    *part = static_cast<float>(most);
+    any |= most > 0;
+  }
+  return any;
+}
+
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
@@ -346,9 +359,10 @@ bool read_terms(Section& s, Terms& terms) {
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
   read_memory(s, terms);
-  return !terms.memory.empty() || s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
-         s.find("slowdown_max") != nullptr || s.find("window_us") != nullptr ||
-         s.find("fail") != nullptr || !terms.sms.empty();
+  const bool channels = read_channel_max(s, terms.channel_max);
+  return channels || !terms.memory.empty() || s.find("share") != nullptr ||
+         s.find("slo_ms") != nullptr || s.find("slowdown_max") != nullptr ||
+         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -373,7 +387,8 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, window_us, fail, sms and memory");
+              "share, slo_ms, slowdown_max, window_us, fail, sms, memory, issue_max, l2_max and "
+              "dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   const auto above = std::find_if(config.rules.begin(), config.rules.end(),

@@ -18,7 +18,7 @@ class GateWatch {
   // Claims are taken: launches at open gates change nobody's fate, so that they keep no one awake.
   void begin() { news_ = !on_; }
   void note(const Client& client, const Claim& claim) {
-    news_ = news_ || !Intake::is_gated(claim) || !client.gates_open();
+    if (!news_) news_ = !Intake::is_gated(claim) || !client.gates_open();
   }
   bool news() const { return news_; }  // since begin()
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "daemon/core/decision.h"
@@ -35,6 +36,7 @@ bool stops_inside(const Claim& claim) {
 // Several threads' tickets may be read in another order than they were drawn in. What the core was
 // asked for stays the first.
 bool GateQueue::add(const Claim& claim, float predicted_us) {
+  used_ = std::max<size_t>(used_, claim.fields.device + 1u);
   Device& d = devices_[claim.fields.device];
   if (d.waiting.size() == kMost) return false;
   const uint32_t ticket = ticket_of(claim);
@@ -49,7 +51,7 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
 
 std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
   all_open |= given_up_;
-  for (size_t i = 0; i < devices_.size(); ++i) {
+  for (size_t i = 0; i < used_; ++i) {
     Device& d = devices_[i];
     if (!d.ended.empty()) {
       Claim claim = d.ended.front();
@@ -141,7 +143,7 @@ bool GateQueue::over(size_t device, uint32_t ticket) const {
 }
 
 void GateQueue::look() {
-  for (size_t i = 0; i < devices_.size(); ++i) look(i);
+  for (size_t i = 0; i < used_; ++i) look(i);
 }
 
 // What is over in a stream has all before it there over.
@@ -152,14 +154,16 @@ void GateQueue::look(size_t i) {
     ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
   }
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
-  for (; gate_lets(d.newest, ticket); ++ticket) {
+  // What stands is not over.
+  for (; gate_lets(d.newest, ticket) && (d.open || gate_lets(d.released, ticket)); ++ticket) {
     if (over(i, ticket)) d.done = ticket;
   }
-  for (size_t k = d.under_way.size(); k-- > 0;) {
-    Claim claim = d.under_way[k];
-    if (!over(i, ticket_of(claim))) continue;
+  const auto is_over = [&](const Claim& claim) { return over(i, ticket_of(claim)); };
+  for (;;) {
+    const auto found = std::find_if(d.under_way.rbegin(), d.under_way.rend(), is_over);
+    if (found == d.under_way.rend()) break;
+    Claim claim = *found;
     over(claim.fields);
-    k = d.under_way.size();
     claim.fields.kind = wire::Kind::COMPLETION;
     claim.fields.evidence = wire::Evidence::MARKER;
     claim.fields.duration_us = 0;
@@ -226,7 +230,7 @@ void GateQueue::want(size_t device, bool wanted) {
 
 core::TimeNs GateQueue::look_at(core::TimeNs now) const {
   core::TimeNs at = std::numeric_limits<core::TimeNs>::max();
-  for (const Device& d : devices_) {
+  for (const Device& d : std::span(devices_).first(used_)) {
     if (!d.asked || d.under_way.empty()) continue;
     const Claim& first = d.under_way.front();
     const auto end = first.at + core::to_ns(static_cast<double>(first.fields.duration_us));

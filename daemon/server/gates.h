@@ -83,6 +83,7 @@ class GateQueue {
 
   ipc::GatePage& page_;
   bool given_up_ = false;
+  size_t used_ = 0;  // devices that had a launch at a gate are among so many first ones
   std::array<Device, ipc::kDevices> devices_;
 };
 

@@ -39,6 +39,9 @@ void decode_memory(wire::Attach::Reader in, AttachMessage& out) {
   out.counts_memory = in.getMemoryTotal().size() > 0;
 }
 
+// What is no limit is none.
+float part_of_peak(float part) { return part > 0 && part < 1 ? std::max(part, 0.01F) : 0; }
+
 AttachMessage decode_attach(wire::Attach::Reader in) {
   AttachMessage out;
   out.protocol_version = in.getProtocolVersion();
@@ -62,6 +65,8 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
     std::memcpy(&out.gpu_ids[i], ids.begin() + i * ipc::kGpuIdBytes, ipc::kGpuIdBytes);
   }
   decode_memory(in, out);
+  out.channel_max = {part_of_peak(in.getIssueMax()), part_of_peak(in.getL2Max()),
+                     part_of_peak(in.getDramMax())};
   out.clocks = {in.getMonotonicNs(), in.getWallNs()};
   return out;
 }

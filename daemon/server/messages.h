@@ -41,6 +41,7 @@ struct AttachMessage {
   bool mps_memory_limit = false;
   bool hints_by_device = false;
   bool gates = false;
+  core::ChannelMax channel_max{};
   bool counts_memory = false;  // it says what its devices have
   Clocks clocks;
 };

@@ -63,9 +63,12 @@ void Presence::tell_terms(const Client& client, core::TimeNs now) {
   if (!client.managed()) return;
   const Identity& who = client.identity();
   core::Event event(core::EventKind::kTerms, now, who.id);
-  event.terms = {static_cast<float>(who.terms.share), static_cast<float>(who.terms.slo_ms),
-                 who.terms.window_us, static_cast<uint8_t>(who.priority),
-                 static_cast<float>(who.terms.slowdown_max)};
+  event.terms = {static_cast<float>(who.terms.share),
+                 static_cast<float>(who.terms.slo_ms),
+                 who.terms.window_us,
+                 static_cast<uint8_t>(who.priority),
+                 static_cast<float>(who.terms.slowdown_max),
+                 who.terms.channel_max};
   tell(client, event);
 }
 
@@ -96,11 +99,13 @@ void Presence::take(Client& client, const Claim& claim) {
 bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now) {
   constexpr int kMost = 4 * static_cast<int>(ipc::kRingRecords);  // in a turn
   int told = 0;
+  for (Client* client : clients) {
+    if (client->left_gates()) [[unlikely]]
+      tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
+    client->look_at_gates();
+  }
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
-      if (client->left_gates()) [[unlikely]]
-        tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
-      client->look_at_gates();
       while (const auto claim = client->next_at_gate(now)) {
         take(*client, *claim);
         any = true;

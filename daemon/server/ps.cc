@@ -1,6 +1,7 @@
 #include "daemon/server/ps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "daemon/server/explain.h"
@@ -96,6 +97,24 @@ void add_memory(ClientOnDevice& row, std::string& group, const Client& client, u
   group = view->second.group;
 }
 
+// "0.3", as it was written: it was a float since.
+double part(double of_peak) { return std::round(of_peak * 1e6) / 1e6; }
+
+json limit_json(float max) { return max > 0 ? json(part(static_cast<double>(max))) : json(); }
+
+// Of the channels that a rule limits: what is used beside others, null: unknown.
+json ceilings_json(const core::Ceiling::Statuses& statuses) {
+  json all = json::array();
+  for (const core::CeilingStatus& status : statuses) {
+    if (status.max == 0) continue;
+    all.push_back({{"channel", core::kChannelNames[core::index_of(status.channel)]},
+                   {"max", part(status.max)},
+                   {"use", status.use ? json(part(*status.use)) : json()},
+                   {"unknown", part(status.unknown)}});
+  }
+  return all;
+}
+
 json on_device_json(const Client& client, uint32_t index, const core::ClientStatus& status,
                     const ServerFacts& facts, bool owned, const MemoryViews& views) {
   ClientOnDevice row(status);
@@ -109,7 +128,8 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
                  {"window", window_json(status.view.window_us)},
                  {"profiled", status.profiled},
                  {"waits", waits_json(status.waits)},
-                 {"promise", promise_json(status.promise)}});
+                 {"promise", promise_json(status.promise)},
+                 {"ceilings", ceilings_json(status.ceilings)}});
   device.update(bound_json(status));
   return device;
 }
@@ -129,6 +149,9 @@ json terms_json(const Terms& terms) {
           {"slo_ms", slo},
           {"slowdown_max", terms.slowdown_max > 0 ? json(terms.slowdown_max) : json()},
           {"window_max_us", window},
+          {"issue_max", limit_json(terms.channel_max.issue)},
+          {"l2_max", limit_json(terms.channel_max.l2)},
+          {"dram_max", limit_json(terms.channel_max.dram)},
           {"fail", terms.fail_closed ? "closed" : "open"},
           {"sms", terms.sms},
           {"memory", terms.memory}};

@@ -30,13 +30,19 @@ bool matches_ids(const Rule& rule, const Origin& o) {
          (!rule.gid || std::find(o.gids.begin(), o.gids.end(), *rule.gid) != o.gids.end());
 }
 
+// The least of what is limited.
+core::ChannelMax least_of(const core::ChannelMax& a, const core::ChannelMax& b) {
+  const auto least = [](float x, float y) { return x > 0 && y > 0 ? std::min(x, y) : x + y; };
+  return {least(a.issue, b.issue), least(a.l2, b.l2), least(a.dram, b.dram)};
+}
+
 // Who is meant may get less by it than by default, or than by a rule further down.
 bool restricts(const Rule& rule) {
   const Terms none;
   const int best = rule.priority ? *rule.priority : rule.claim.value_or(ipc::kPriorityDefault);
   return best >= ipc::kPriorityDefault || rule.terms.share < none.share ||
          rule.terms.window_us != none.window_us || !rule.terms.sms.empty() ||
-         !rule.terms.memory.empty();
+         rule.terms.channel_max != none.channel_max || !rule.terms.memory.empty();
 }
 
 // Whom the rule is for is not known: it may be him.
@@ -65,6 +71,7 @@ int claim(const Applicant& who, int most_important) {
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
   Terms asked;  // anybody may ask for less of the GPU
   if (ipc::parse_sms(who.sms)) asked.sms = who.sms;
+  asked.channel_max = who.channel_max;
   Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most",
                    asked};
   if (who.origin.local && who.origin.uid == 0) {
@@ -84,6 +91,7 @@ Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& w
                                        : by_default.priority;
     Grade by_rule{priority, rule.name, rule.terms};
     if (by_rule.terms.sms.empty()) by_rule.terms.sms = asked.sms;
+    by_rule.terms.channel_max = least_of(by_rule.terms.channel_max, asked.channel_max);
     if (unresolved != nullptr) keep_to_default(by_rule, by_default, *unresolved);
     return by_rule;
   }

@@ -17,8 +17,9 @@ namespace heddle::server {
 struct Applicant {
   Origin origin;
   std::string label;
-  int claimed = -1;  // -1: no claim
-  std::string sms;   // what it asks to be kept on, "": on no part
+  int claimed = -1;                // -1: no claim
+  std::string sms;                 // what it asks to be kept on, "": on no part
+  core::ChannelMax channel_max{};  // what it asks to be kept to
 };
 
 // What a client gets, and why.

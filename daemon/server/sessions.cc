@@ -187,7 +187,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.tells_clock = message.clocks.monotonic_ns != 0;
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
-  const Applicant applicant{origin, identity.label, message.priority, message.sms};
+  const Applicant applicant{origin, identity.label, message.priority, message.sms,
+                            message.channel_max};
   const Grade grade = server::grade(config_changes_.rules(), geteuid(), applicant);
   identity.exe = origin.exe;
   for (const std::string& path : origin.cgroups) {

@@ -30,6 +30,10 @@ void Encoder::text(const char* chars, size_t length) {
   body_.append(chars, length);
 }
 
+void Encoder::channel_max(const core::ChannelMax& max) {
+  for (const float part : {max.issue, max.l2, max.dram}) f32(part);
+}
+
 void Encoder::metrics(const ipc::KernelMetrics& metrics) {
   varint(static_cast<uint64_t>(std::popcount(metrics.there)));
   for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) {
@@ -69,6 +73,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       f32(b.share);
       f32(b.slo_ms);
       f32(b.slowdown_max);
+      channel_max(b.channel_max);
       varint(b.window_max_us);
       u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0) | (b.gates ? 4 : 0)));
       u8(b.priority);
@@ -139,6 +144,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       f32(e.terms.share);
       f32(e.terms.slo_ms);
       f32(e.terms.slowdown_max);
+      channel_max(e.terms.channel_max);
       varint(e.terms.window_max_us);
       u8(e.terms.priority);
       break;

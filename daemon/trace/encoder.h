@@ -42,6 +42,7 @@ class Encoder {
   void f32(float value);
   void u64(uint64_t value);
   void text(const char* chars, size_t length);
+  void channel_max(const core::ChannelMax& max);
   void metrics(const ipc::KernelMetrics& metrics);
   static void varint(std::string& out, uint64_t value);
 

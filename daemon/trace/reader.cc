@@ -90,6 +90,13 @@ class Fields {
   bool good_ = true;
 };
 
+core::ChannelMax read_channel_max(Fields& in) {
+  if (!in.since(11)) return {};
+  core::ChannelMax max{};
+  for (float* part : {&max.issue, &max.l2, &max.dram}) *part = in.f32();
+  return max;
+}
+
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
@@ -99,6 +106,7 @@ void read_attached(Fields& in, EventRecord& out) {
   b.share = in.f32();
   b.slo_ms = in.f32();
   if (in.since(8)) b.slowdown_max = in.f32();
+  b.channel_max = read_channel_max(in);
   b.window_max_us = in.number<uint32_t>();
   const uint8_t flags = in.u8(7);
   b.fail_closed = (flags & 1) != 0;
@@ -195,6 +203,7 @@ void read_event(Fields& in, EventRecord& out) {
       e.terms.share = in.f32();
       e.terms.slo_ms = in.f32();
       e.terms.slowdown_max = in.since(8) ? in.f32() : 0;
+      e.terms.channel_max = read_channel_max(in);
       e.terms.window_max_us = in.number<uint32_t>();
       e.terms.priority = in.u8(core::kPriorityLowest);
       return;

@@ -77,11 +77,13 @@
 ---@field priority integer # 0 (first) to 9
 ---@field share number # by its rule, else 1
 ---@field slo_ms number # by its rule, else 0
+---@field slowdown_max number # promised by its rule, else 0
 ---@field window_us number # `math.huge`: leased
 ---@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
 ---@field queued integer # launches that wait
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n
+---@field launches integer # so far, whether it asked or not; take differences
 ---@field active boolean # it has work, or had some within `idle_us`
 ---@field profiled boolean # its task's measurement is over
 ---@field lease fun(self: Client) # changes its window at once, as `LEASE`
@@ -164,6 +166,10 @@ function map.array(name, options) end
 
 --- at the top level: which SM sets processes make (REFERENCE.md, SM sets)
 function sm_set.family(options) end
+
+--- with `placement = "live"`: SMs of the set that it would get; 0 if others work there
+---@return integer
+function sm_set.free(k, sm) end
 
 --- each client with a promise can afford the launch; else false and the channel that costs
 ---@return boolean, string?

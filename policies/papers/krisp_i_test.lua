@@ -39,17 +39,65 @@ for _, name in ipairs { "krisp_i", "krisp_o" } do
   end)
 end
 
-test("krisp_i: who finds no free set gets a smaller one, krisp_o the size it asked for", function(t)
+-- Two launches that ran at the same time on one of the 16 groups.
+local function met(log)
+  for i, a in ipairs(log) do
+    for j = i + 1, #log do
+      local b = log[j]
+      if a.client ~= b.client and a.at_us < b.end_us and b.at_us < a.end_us then
+        for bit = 0, 15 do
+          local both = math.floor(a.set / 2 ^ bit) % 2 + math.floor(b.set / 2 ^ bit) % 2
+          if both == 2 then return a.client .. " and " .. b.client .. " on group " .. bit end
+        end
+      end
+    end
+  end
+  return "none"
+end
+
+-- Section 5: "we allocate only what is available to the kernel", and "concurrent kernels are
+-- isolated"; oversubscribed, CUs overlap.
+test("krisp_i: five clients never meet on a group, krisp_o's get their size", function(t)
   for _, name in ipairs { "krisp_i", "krisp_o" } do
     local s = t.sim { policy = name .. ".lua" }
     for i = 1, 5 do
       s:client { name = "c" .. i }
-      s:launch { client = "c" .. i, us = 2000, kernel = "small", blocks = 32, metrics = curve }
+      s:loop { client = "c" .. i, us = 2000, kernel = "small", blocks = 32, metrics = curve,
+               count = 20 }
     end
-    s:run(20000)
-    local all = s:log()
-    t.eq(all[5].sms, name == "krisp_i" and 16 or 32, name)
+    s:run(100000)
+    if name == "krisp_i" then
+      t.eq(met(s:log()), "none", "clients that met")
+    else
+      t.ok(met(s:log()) ~= "none", "krisp_o shares SMs")
+      t.eq(s:log()[5].sms, 32, "SMs")
+    end
+    t.eq(s:stats("c5").launches, 20, "launches of the fifth")
   end
+end)
+
+test("krisp_i: who finds fewer SMs free than its kernel needs gets those", function(t)
+  local s = t.sim { policy = "krisp_i.lua" }
+  for i = 1, 3 do
+    s:client { name = "c" .. i }
+    s:launch { client = "c" .. i, us = 2000, kernel = "small", blocks = 32, metrics = curve }
+  end
+  s:client { name = "large" }
+  local half = { us_on_1 = 800, us_on_2 = 400, us_on_4 = 200, us_on_8 = 102, us_on_all = 100 }
+  s:launch { client = "large", us = 2000, kernel = "large", blocks = 64, metrics = half, at = 20 }
+  s:run(20000)
+  t.eq(s:log()[4].set, 0xf000, "the groups that three leave")
+end)
+
+test("krisp_i: a kernel without a curve beside others gets what they leave", function(t)
+  local s = t.sim { policy = "krisp_i.lua" }
+  s:client { name = "a" }
+  s:client { name = "b" }
+  s:loop { client = "a", us = 2000, kernel = "small", blocks = 32, metrics = curve, count = 20 }
+  s:loop { client = "b", us = 500, kernel = "unmeasured", count = 20, at = 100 }
+  s:run(100000)
+  t.eq(met(s:log()), "none", "clients that met")
+  t.eq(s:stats("b").launches, 20, "launches of b")
 end)
 
 test("a kernel without a curve runs on all SMs", function(t)

@@ -1,24 +1,30 @@
 -- model_right_size.lua: each program gets one size, the least on which it is as fast as on all SMs.
 --
 -- Typical use: the baseline of comparisons (KRISP section 5: "Model Right-Size"). The size is the
--- knee of the whole program: of its kernels' curves, each times how often it was launched. Programs
--- overlap where they do not fit side by side. Without curves (`heddle profile sweep`) a program
--- keeps all SMs.
+-- knee of the whole program: of its kernels' curves, each times how often it was launched. That is
+-- counted anew as often as the program has run twice as long. Programs overlap where they do not
+-- fit side by side. Without curves (`heddle profile sweep`) a program keeps all SMs.
 sm_set.family { placement = "ring" }
 
 local sizes = { 1, 2, 4, 8, 12 }
+local COUNT_US = 100000  -- launches are counted first after so long
 local programs = {}  -- by client: time on each size and on all, and the size that follows from it
 
--- Adds the kernel's curve; a kernel without one counts as alike on all sizes.
-local function add(program, kn)
-  local weight = math.max(1, kn.launches)
-  local all = kn.us_on_all or kn.mean_us
-  program.all = program.all + weight * all
+-- The kernel's part of that is its curve times its launches; one without a curve is alike on all
+-- sizes. What it counted for before is taken back.
+local function count(program, kn)
+  local part = program.parts[kn.id] or { 0, 0, 0, 0, 0, all = 0 }
+  program.parts[kn.id] = part
+  local launches, all_us = math.max(1, kn.launches), kn.us_on_all or kn.mean_us
   for i = 1, #sizes do
-    local us = kn["us_on_" .. sizes[i]] or all
-    program[i] = program[i] + weight * us
-    if kn["us_on_" .. sizes[i]] then program.measured = true end
+    local us = kn["us_on_" .. sizes[i]]
+    program.measured = program.measured or us ~= nil
+    program[i] = program[i] - part[i]
+    part[i] = launches * (us or all_us)
+    program[i] = program[i] + part[i]
   end
+  program.all = program.all - part.all + launches * all_us
+  part.all = launches * all_us
 end
 
 local function knee(program, slack, sm_per_group)
@@ -40,7 +46,8 @@ return policy {
   },
   hooks = {
     client_init = function(c, p)
-      programs[c.id] = { 0, 0, 0, 0, 0, all = 0, kernels = 0 }
+      programs[c.id] = { 0, 0, 0, 0, 0, all = 0, parts = {}, since_us = now_us(),
+                         count_us = now_us() + COUNT_US }
       return LEASE, "on its program's size"
     end,
     client_active = function(c, p) return LEASE, "on its program's size" end,
@@ -51,16 +58,25 @@ return policy {
       if p.sms > 0 then return p.sms end
       local program = programs[c.id]
       if not program then return nil end
-      if not program[kn.id] then
-        program[kn.id] = true
-        add(program, kn)
-        local size = knee(program, 1 + p.slack_pct / 100, p.group_sms)
-        if size ~= program.size then
-          program.size = size
-          c:resize()  -- the kernels before this one have another size
-        end
+      count(program, kn)
+      local size = knee(program, 1 + p.slack_pct / 100, p.group_sms)
+      if size ~= program.size then
+        program.size = size
+        c:resize()  -- the kernels before this one have another size
       end
       return program.size
+    end,
+
+    tick = function(g, p)
+      if p.sms > 0 then return end
+      local now = now_us()
+      for c in g:clients() do
+        local program = programs[c.id]
+        if program and now >= program.count_us then
+          program.count_us = now + (now - program.since_us)
+          c:resize()
+        end
+      end
     end,
   },
 }

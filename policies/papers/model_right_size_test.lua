@@ -13,6 +13,17 @@ test("all kernels of a program have the size of its knee", function(t)
   t.eq(last.large, 64, "eight groups")
 end)
 
+-- KRISP section 5: the knee is that of the model's latency, to which each launch adds.
+test("a kernel counts as often as it is launched", function(t)
+  local s = t.sim { policy = "model_right_size.lua" }
+  s:client { name = "a" }
+  s:loop { client = "a", us = 100, kernel = "large", metrics = large, gap_us = 20000 }
+  s:loop { client = "a", us = 100, kernel = "small", metrics = small, at = 500 }
+  s:run(300000)
+  local log = s:log()
+  t.eq(log[#log].sms, 32, "SMs, of which large alone needs 64 and small alone 8")
+end)
+
 test("a program without curves keeps all SMs", function(t)
   local s = t.sim { policy = "model_right_size.lua" }
   s:client { name = "a" }

@@ -6,7 +6,8 @@
 -- one use is known and neither passes bound_pct, or whose uses nobody measured, is of the unknown
 -- kind and goes beside any, as in the paper. So much predicted time below it may be in flight as is
 -- duration_pct of the length of its runs alone; then the next launch waits for the ones before it,
--- and nobody overtakes it. One that must not join by its kind holds up nobody behind it.
+-- and nobody overtakes it. The rule goes round the clients, as Listing 1 does: of each the first
+-- launch is looked at, and one that must not join by its kind holds up no other client.
 --
 -- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
 -- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
@@ -14,10 +15,11 @@ queue.create("best_effort")
 
 local above = import "lib/above"
 
-local LOOK_AT = 32                            -- launches that wait: each may be of another kind
+local LOOK_AT = 250                           -- launches: a hook call may look at 256
 
--- The last launch of the most important program.
-local running = { kind = nil, priority = math.huge }
+-- By client: its launches in flight, the kind of the last one, and its priority.
+local in_flight, kinds, priorities = {}, {}, {}
+local seen, round = {}, 0                     -- by client: in which round it was looked at
 
 local function kind_of(kn, bound_pct)
   local compute = math.max(kn.fma_pct or 0, kn.fp64_pct or 0, kn.tensor_pct or 0)
@@ -35,14 +37,22 @@ local function sms_of(k)
 end
 
 local function forget(c)
-  if c.priority == running.priority then running.priority = math.huge end
+  in_flight[c.id], kinds[c.id], priorities[c.id], seen[c.id] = nil, nil, nil, nil
+end
+
+-- True if a more important program has a kernel of that kind on the GPU.
+local function runs_above(kind, priority)
+  for id, launches in pairs(in_flight) do
+    if launches > 0 and kinds[id] == kind and priorities[id] < priority then return true end
+  end
+  return false
 end
 
 local function joins(k, g, p)
   local most = p.sm_threshold > 0 and p.sm_threshold or g.sm_total
   if sms_of(k) >= most then return false, "needs too many SMs" end
   local own = kind_of(k.kernel, p.bound_pct)
-  if own and own == running.kind then return false, "both are bound by " .. own end
+  if own and runs_above(own, k.priority) then return false, "both are bound by " .. own end
   return true
 end
 
@@ -64,9 +74,14 @@ return policy {
   },
   hooks = {
     running = function(k, p)
-      if k.priority <= running.priority then
-        running.priority, running.kind = k.priority, kind_of(k.kernel, p.bound_pct)
-      end
+      local id = k.client.id
+      in_flight[id] = (in_flight[id] or 0) + 1
+      kinds[id], priorities[id] = kind_of(k.kernel, p.bound_pct), k.priority
+    end,
+
+    stopping = function(k, p)
+      local id = k.client.id
+      in_flight[id] = math.max(0, (in_flight[id] or 0) - 1)
     end,
 
     client_idle = forget,
@@ -82,13 +97,21 @@ return policy {
       if not k then return IDLE, "empty" end
       if k.priority <= above.top(g) or not g:busy(k.priority) then return RUN, k end
       local most_us = run_us(g, k.priority) * p.duration_pct / 100 - g.inflight_us
-      if g.inflight_us > 0 and k.predicted_us > most_us then return IDLE, "enough in flight" end
-      local may, why = joins(k, g, p)
-      if may then return RUN, k end
-      for place = 2, math.min(queue.len("best_effort"), LOOK_AT) do
-        local other = queue.peek("best_effort", place)
-        local short = g.inflight_us == 0 or other.predicted_us <= most_us
-        if short and joins(other, g, p) then return RUN, other end
+      local why
+      round = round + 1
+      for place = 1, math.min(queue.len("best_effort"), LOOK_AT) do
+        local one = queue.peek("best_effort", place)
+        local id = one.client.id
+        local first = seen[id] ~= round
+        seen[id] = round
+        if first then
+          if g.inflight_us > 0 and one.predicted_us > most_us then
+            return IDLE, why or "enough in flight"
+          end
+          local may, refused = joins(one, g, p)
+          if may then return RUN, one end
+          why = why or refused
+        end
       end
       return IDLE, why
     end,

@@ -81,20 +81,43 @@ test("a critical program that was killed is forgotten", function(t)
   t.ok(s:stats("be").launches > 300, s:stats("be").launches .. " beside the other kind")
 end)
 
-test("a launch that must not join holds up none behind it", function(t)
-  local function of(first)
+test("a critical kernel that has ended, or was killed, hides none that runs", function(t)
+  local s = t.sim { policy = "orion.lua", mps = true }
+  s:client { name = "hp", priority = 0 }
+  s:loop { client = "hp", us = 5000, launches = 40, blocks = 66, kernel = "h", metrics = compute }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 50, blocks = 32, kernel = "b", metrics = compute, at = 50000 }
+  for i = 1, 4 do
+    local brief = "brief" .. i
+    s:client { name = brief, priority = 0 }
+    s:launch { client = brief, us = 50, blocks = 32, kernel = brief, metrics = memory,
+               at = 31000 + i * 20000 }
+  end
+  for i = 1, 4 do
+    s:run(40000)
+    if i % 2 == 0 then s:remove("brief" .. i) end
+  end
+  t.ok(s:stats("be").launches < 10, s:stats("be").launches .. " launches beside their own kind")
+end)
+
+-- Listing 1 peeks the head of each client's queue.
+test("a client whose launches must not join holds up no other client", function(t)
+  local function of(first, threads)
     local s = t.sim { policy = "orion.lua", mps = true }
     s:client { name = "hp", priority = 0 }
     s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = compute }
     s:client { name = "first", priority = 8 }
-    s:loop { client = "first", us = 50, blocks = 32, kernel = "f", metrics = first, at = 50000 }
+    for _ = 1, threads do
+      s:loop { client = "first", us = 50, blocks = 32, kernel = "f", metrics = first, at = 50000 }
+    end
     s:client { name = "other", priority = 9 }
     s:loop { client = "other", us = 50, blocks = 32, kernel = "o", metrics = memory, at = 50000 }
-    s:run(400000)
+    s:run(200000)
     return s:stats("other").launches
   end
-  local behind, beside_it = of(compute), of(memory)
+  local behind, many, beside_it = of(compute, 1), of(compute, 40), of(memory, 1)
   t.ok(behind > beside_it / 2, behind .. " behind one of its kind, " .. beside_it .. " else")
+  t.ok(many > behind / 2, many .. " behind 40 threads, " .. behind .. " behind one")
 end)
 
 test("the pause before a critical run is no part of it", function(t)

@@ -14,7 +14,7 @@ queue.create("m_heavy")
 local above = import "lib/above"
 
 local UNKNOWN_PCT = 100
-local LOOK_AT = 32   -- launches that wait, in the order of their turns
+local LOOK_AT = 250  -- launches that wait, in the order of their turns: a hook call may see 256
 local OVERTAKEN = 8  -- times its length that one waits which its equals alone keep out
 
 -- Client ID -> launches in flight, and what the last of them uses.
@@ -90,14 +90,16 @@ return policy {
     dispatch = function(g, p)
       local why
       local at_c, at_m = 1, 1
+      local c, m = queue.peek("c_heavy"), queue.peek("m_heavy")
       for _ = 1, LOOK_AT do
-        local c, m = queue.peek("c_heavy", at_c), queue.peek("m_heavy", at_m)
         if not c and not m then break end
         local k
         if not m or c and before(c, m) then
           k, at_c = c, at_c + 1
+          c = queue.peek("c_heavy", at_c)
         else
           k, at_m = m, at_m + 1
+          m = queue.peek("m_heavy", at_m)
         end
         local may, full = joins(k, p)
         if may then return RUN, k end

@@ -31,20 +31,19 @@ void note_host_function(StreamRef stream) {
 }
 
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
-bool Turn::may_stand_at_gate(const Launch& launch) const {
+bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
+  wants_gates_ = wants_gates(gates, stream_->device);
   if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
-      (window_us_ != ipc::kWindowGate && !wants_gates(gates, stream_->device)) ||
-      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.raised) ||
-      kernel_.index >= ipc::kKernels || fails_closed() ||
-      !stream_->markable.load(std::memory_order_relaxed) ||
+      (window_us_ != ipc::kWindowGate && !wants_gates_) || !sm_set_.empty() ||
+      special_.size.get() != 0 || (graph_ && special_.raised) || kernel_.index >= ipc::kKernels ||
+      fails_closed() || !stream_->markable.load(std::memory_order_relaxed) ||
       stream_->detoured.load(std::memory_order_relaxed) ||
       shares_events.load(std::memory_order_relaxed)) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
-  return hint.predicted_us.load(std::memory_order_relaxed) > 0 &&
-         (!graph_ || graph_may_stand(launch));
+  return hint.predicted_us.load(std::memory_order_relaxed) > 0;
 }
 
 // Behind the gate of its thread's unit, or behind one of its own.
@@ -52,13 +51,14 @@ bool Turn::stand_at_gate(const Launch& launch) {
   if (!may_stand_at_gate(launch)) return false;
   GateBook& gates = *in_.session().gates;
   if (must_wait(gates) && !await_room(gates)) return false;
+  if (!choose_gates_inside(launch)) return false;
   at_ns_ = now_ns();
   Unit& unit = in_.thread().unit;
   begins_unit_ = !goes_on(gates, *stream_, unit, predicted_us_, at_ns_);
   if (begins_unit_) {
     if (has_events(*stream_)) poll_stream(in_, *stream_);  // of launches that asked, or are timed
     const uint32_t ticket = put_gate(gates, *stream_, ref_);
-    if (ticket == 0) return false;
+    if (ticket == 0) return drop_twin(launch), false;
     unit = {stream_, ticket, 0, at_ns_};
     in_.thread().room_us = 0;  // what it knows of its window's room is without these
   }

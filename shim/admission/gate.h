@@ -97,13 +97,14 @@ class Turn {
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool use_credit(const Launch& launch);
-  bool may_stand_at_gate(const Launch& launch) const;
+  bool may_stand_at_gate(const Launch& launch);
   bool stand_at_gate(const Launch& launch);
   bool must_wait(const GateBook& gates);
   bool await_room(GateBook& gates);
   void post_gated(ipc::RecordFields fields);
-  bool graph_may_stand(const Launch& launch) const;
-  bool has_gates_inside() const;  // if it stands at a gate, and there is a place for them
+  bool choose_gates_inside(const Launch& launch);
+  void drop_twin(const Launch& launch);
+  bool is_long_graph() const;
   TwinPlace gates_inside() const;
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
@@ -128,6 +129,8 @@ class Turn {
   const bool graph_;
   bool quiet_ = false;
   bool gated_ = false, begins_unit_ = false;
+  bool wants_gates_ = false;    // the daemon does, for somebody else is there
+  bool stands_inside_ = false;  // as a twin with gates, or whole for want of a place for them
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};

@@ -7,12 +7,17 @@
 namespace heddle::shim {
 
 // A graph is where its executable was put: another one goes in its place. With gates inside it has
-// no other place and priority.
+// no other place and priority; who may be held some day has that one made ahead of need.
 void Turn::choose_twin(const Launch& launch) {
-  const bool elsewhere = (!sm_set_.empty() || priority_ != 0) && has_lanes(*stream_);
-  if (quiet_ || (!elsewhere && !has_gates_inside())) return;
-  const TwinPlace at = has_gates_inside() ? gates_inside() : TwinPlace{sm_set_, priority_};
-  twin_ = twin_of(static_cast<CUgraphExec>(launch.handle), stream_->device, at);
+  if (quiet_ || stands_inside_) return;
+  const auto exec = static_cast<CUgraphExec>(launch.handle);
+  const GateBook* const gates = in_.session().gates;
+  if ((!sm_set_.empty() || priority_ != 0) && has_lanes(*stream_)) {
+    twin_ = twin_of(exec, stream_->device, {sm_set_, priority_});
+  } else if (gates != nullptr && !gates->left.load(std::memory_order_relaxed) &&
+             window_us_ != ipc::kWindowLease && is_long_graph()) {
+    want_twin(exec, stream_->device, gates_inside());
+  }
 }
 
 // Its record promised gates inside, and what goes instead has none.
@@ -22,16 +27,24 @@ void Turn::twin_refused(CUgraphExec exec) {
   twin_ = {};
 }
 
-// A long graph is launched as a twin with gates inside, or whole if it has no place for any. Until
-// that is known it asks.
-bool Turn::graph_may_stand(const Launch& launch) const {
-  return predicted_us_ <= ipc::kGatesInsideFromUs ||
-         has_gates(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
+// A long graph beside somebody else is launched as a twin with gates inside, or whole if it has no
+// place for any. Until that is known it asks.
+bool Turn::choose_gates_inside(const Launch& launch) {
+  stands_inside_ = wants_gates_ && is_long_graph();
+  if (!stands_inside_) return true;
+  const auto twin = twin_at_gate(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
+  twin_ = twin.value_or(Twin{});
+  return stands_inside_ = twin.has_value();
 }
 
-bool Turn::has_gates_inside() const {
-  return gated_ && graph_ && predicted_us_ > ipc::kGatesInsideFromUs;
+// It stands at no gate after all.
+void Turn::drop_twin(const Launch& launch) {
+  if (twin() != nullptr) twin_unused(static_cast<CUgraphExec>(launch.handle));
+  twin_ = {};
+  stands_inside_ = false;
 }
+
+bool Turn::is_long_graph() const { return graph_ && predicted_us_ > ipc::kGatesInsideFromUs; }
 
 TwinPlace Turn::gates_inside() const {
   const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;

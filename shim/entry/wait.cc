@@ -155,18 +155,22 @@ CUcontext current() {
 }
 
 // What was submitted before the call is before the event; what another thread submits meanwhile
-// may not be. Where the event stood before is forgotten first, whatever becomes of the call.
+// may not be. Where the event stood before is forgotten first, whatever becomes of the call. It may
+// be all that the program does behind a gate before it goes on elsewhere.
 template <class Real>
 CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   event_forgotten(event);
-  const StreamSlot* slot = nullptr;
+  StreamSlot* slot = nullptr;
   Reach reach{};
+  bool ends_unit = false;
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
     if (slot != nullptr && has_device(*slot)) add_beside_units(in.session().gates, slot->device);
+    ends_unit = slot != nullptr && end_unit(in.session().gates, *slot, in.thread().unit);
   }
   const CUresult result = real();
+  if (ends_unit) put_last_word(*slot, stream);
   if (result == CUDA_SUCCESS && slot != nullptr) {
     event_recorded(event, *slot, reach.seq, reach.posted_ns);
   }

@@ -281,7 +281,7 @@ void end_stream(CUstream stream) {
   if (key == kFreeKey) return;
   Inside in;
   // Without the lock: the driver may make it wait, for a queue that is full at a closed gate.
-  const StreamSlot* const slot = find(key);
+  StreamSlot* const slot = find(key);
   if (slot != nullptr && !anything_captures()) put_last_word(*slot, {stream, false});
   const Held held(keys_lock);
   if (slot != nullptr && find(key) == slot) {

@@ -45,9 +45,16 @@ constexpr size_t word_of(int device) {
   return offsetof(ipc::GatePage, released) + sizeof(uint32_t) * static_cast<size_t>(device);
 }
 
-// A stream's newest gate in one word, so that a ticket is never told to another session's page.
+// A stream's newest gate in one word, so that a ticket is never told to another session's page; and
+// whether the GPU will say that its unit is over.
+constexpr uint64_t kTold = uint64_t{1} << 63;
 uint64_t gate_of(const GateBook& book, uint32_t ticket) {
   return static_cast<uint64_t>(&book - gate_books + 1) << 32 | ticket;
+}
+// 0: it is of another book, or told.
+uint32_t untold(const GateBook& book, uint64_t gate) {
+  const auto ticket = static_cast<uint32_t>(gate);
+  return gate == gate_of(book, ticket) ? ticket : 0;
 }
 
 CUstreamBatchMemOpParams wait_for(const GateTicket& ticket) {
@@ -85,6 +92,18 @@ bool has_word(uint32_t ticket, uint32_t newest) {
   return ticket != 0 && newest - ticket < ipc::kGateUnits;
 }
 
+// The ticket of a gate that was put into the stream. Another thread's may be there already though
+// it was drawn later: whatever lets this launch go has to let that one go, so that it is its
+// ticket.
+uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket) {
+  uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  do {
+    const uint32_t other = untold(book, gate);
+    if (other != 0 && ipc::gate_lets(other, ticket)) return other;
+  } while (!stream.gate.compare_exchange_weak(gate, gate_of(book, ticket)));
+  return ticket;
+}
+
 }  // namespace
 
 CUdeviceptr page_at(GateBook& book, int device) {
@@ -117,7 +136,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
   if (stream_captures(ref)) return 0;  // out of our sight: it would be a node of the graph
   const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
-  const uint32_t before = newest_gate(book, stream);
+  const uint32_t before = untold(book, stream.gate.load(std::memory_order_relaxed));
   bool there = false;
   if (has_word(before, ticket.number) && !only_waits.load(std::memory_order_relaxed)) {
     const CUdeviceptr page = ticket.word - word_of(stream.device);
@@ -134,24 +153,22 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
     leave_gates(&book);  // nobody will tell of that ticket
     return 0;
   }
-  stream.gate.store(gate_of(book, ticket.number), std::memory_order_relaxed);
-  return ticket.number;
+  return stands_behind(book, stream, ticket.number);
 }
 
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream) {
-  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
-  const auto ticket = static_cast<uint32_t>(gate);
-  return gate == gate_of(book, ticket) ? ticket : 0;
+  return untold(book, stream.gate.load(std::memory_order_relaxed) & ~kTold);
 }
 
-void put_last_word(const StreamSlot& stream, StreamRef ref) {
-  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
-  if (gate == 0 || only_waits.load(std::memory_order_relaxed)) return;
+void put_last_word(StreamSlot& stream, StreamRef ref) {
+  uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  if (gate == 0 || (gate & kTold) != 0 || only_waits.load(std::memory_order_relaxed)) return;
   const GateBook& book = gate_books[(gate >> 32) - 1];
   const CUdeviceptr page = book.at.load(std::memory_order_acquire);
   const auto ticket = static_cast<uint32_t>(gate);
   const uint32_t newest = book.posted[stream.device].load(std::memory_order_relaxed);
-  if (page <= kRefused || !has_word(ticket, newest)) return;
+  if (page <= kRefused || !has_word(ticket, newest) || stream_captures(ref)) return;
+  if (!stream.gate.compare_exchange_strong(gate, gate | kTold)) return;  // another's is behind it
   CUstreamBatchMemOpParams op = write_done(page, stream.device, ticket);
   submit(ref, &op, 1);
 }

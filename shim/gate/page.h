@@ -27,8 +27,8 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 // The ticket of the newest gate in the stream; 0: it has none of that book.
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream);
 
-// The stream ends, and no gate will follow: has the GPU say when its last unit is over.
-void put_last_word(const StreamSlot& stream, StreamRef ref);
+// No launch follows in the stream's last unit: has the GPU say when that is over.
+void put_last_word(StreamSlot& stream, StreamRef ref);
 
 // The context ended, and with it what was registered there: the next ticket registers again.
 void forget_registrations(CUcontext context);

@@ -43,6 +43,14 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us) {
   book.sums[device].all.fetch_add(sum_of(us), std::memory_order_relaxed);
 }
 
+bool end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit) {
+  const uint32_t newest = book != nullptr ? newest_gate(*book, stream) : 0;
+  if (newest == 0) return false;
+  const bool own = unit.stream == &stream && unit.ticket == newest;
+  if (own) unit = {};
+  return own || book->posted[stream.device].load(std::memory_order_relaxed) != newest;
+}
+
 void add_beside_units(GateBook* book, int device) {
   if (book != nullptr) book->sums[device].all.fetch_add(sum_of(0), std::memory_order_relaxed);
 }

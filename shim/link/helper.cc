@@ -368,6 +368,11 @@ void remember(char (&out)[N], const char* name) {
   if (value != nullptr) strncpy(out, value, N - 1);
 }
 
+float wanted_part(const char* name) {
+  const char* value = secure_getenv(name);
+  return value != nullptr ? strtof(value, nullptr) : 0;
+}
+
 void gather_facts() {
   remember(environment.socket, ipc::kSocketEnv);
   remember(environment.runtime, "XDG_RUNTIME_DIR");
@@ -379,6 +384,9 @@ void gather_facts() {
   attach_facts.run = environment.run;
   attach_facts.label = environment.label;
   attach_facts.sms = environment.sms;
+  attach_facts.issue_max = wanted_part("HEDDLE_ISSUE_MAX");
+  attach_facts.l2_max = wanted_part("HEDDLE_L2_MAX");
+  attach_facts.dram_max = wanted_part("HEDDLE_DRAM_MAX");
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.gates = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&

@@ -66,6 +66,9 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
     attach.setHintsByDevice(true);
     attach.setGates(facts.gates);
+    attach.setIssueMax(facts.issue_max);
+    attach.setL2Max(facts.l2_max);
+    attach.setDramMax(facts.dram_max);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns()));
     attach.setWallNs(static_cast<uint64_t>(now_ns(CLOCK_REALTIME)));
   });

@@ -122,6 +122,24 @@ TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace& at
   return slot;
 }
 
+// The helper may give its twins up again.
+void let_loose(Twinned& entry) {
+  if (!holds(entry.launching.load(std::memory_order_relaxed) > 0)) return;
+  entry.launching.fetch_sub(1, std::memory_order_release);
+}
+
+// What the place has for that key, to be launched next; it stays until let_loose, unless it is the
+// executable itself. nullopt: it became another's, or the helper is giving it up.
+std::optional<Twin> take(Twinned& entry, const TwinSlot& slot, uint64_t key) {
+  entry.launching.fetch_add(1, std::memory_order_seq_cst);
+  const Twin twin{slot.twin.load(std::memory_order_seq_cst),
+                  slot.gates.load(std::memory_order_relaxed)};
+  const bool is_there = slot.is(key);
+  if (is_there && twin.exec != nullptr) return twin;
+  let_loose(entry);
+  return is_there && twin.gates == 0 ? std::optional(Twin{}) : std::nullopt;
+}
+
 }  // namespace
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
@@ -188,27 +206,32 @@ bool may_have_twin(CUgraphExec exec) {
 
 Twin twin_of(CUgraphExec exec, int device, TwinPlace at) {
   Twinned* entry = nullptr;
-  TwinSlot* const slot = find_twin(entry, exec, device, at);
+  const TwinSlot* const slot = find_twin(entry, exec, device, at);
   if (slot == nullptr || !entry->has_tail) return {};
-  entry->launching.fetch_add(1, std::memory_order_seq_cst);
-  const CUgraphExec twin = slot->twin.load(std::memory_order_seq_cst);
-  // From here on it stays. In between the place may have become another's.
-  if (twin == nullptr || !slot->is(key_of(at))) {
-    entry->launching.fetch_sub(1, std::memory_order_release);
-    return {};
-  }
-  return {twin, slot->gates.load(std::memory_order_relaxed)};
+  return take(*entry, *slot, key_of(at)).value_or(Twin{});
 }
 
 // The tail can be behind its launch.
-bool has_gates(CUgraphExec exec, const StreamSlot& stream, TwinPlace at) {
+std::optional<Twin> twin_at_gate(CUgraphExec exec, const StreamSlot& stream, TwinPlace at) {
   Twinned* entry = nullptr;
   const TwinSlot* const slot = find_twin(entry, exec, stream.device, at);
   if (slot == nullptr || stream.context != entry->context || stream.green ||
       !stream.markable.load(std::memory_order_relaxed)) {
-    return false;
+    return std::nullopt;
   }
-  return slot->twin.load(std::memory_order_relaxed) == nullptr || entry->has_tail;
+  const std::optional<Twin> twin = take(*entry, *slot, key_of(at));
+  if (!twin || twin->exec == nullptr || entry->has_tail) return twin;
+  let_loose(*entry);
+  return std::nullopt;
+}
+
+void twin_unused(CUgraphExec exec) {
+  if (Twinned* entry = find_twinned(exec); entry != nullptr) let_loose(*entry);
+}
+
+void want_twin(CUgraphExec exec, int device, TwinPlace at) {
+  Twinned* entry = nullptr;
+  find_twin(entry, exec, device, at);
 }
 
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin) {
@@ -244,9 +267,7 @@ void InOrder::before() {
 // Where the event cannot be put behind a twin, the calling thread looks until the twin is done:
 // nothing else would tell the next launch.
 CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
-  if (chosen != exec_ && holds(entry_->launching.load(std::memory_order_relaxed) > 0)) {
-    entry_->launching.fetch_sub(1, std::memory_order_release);
-  }
+  if (chosen != exec_) let_loose(*entry_);
   if (result != CUDA_SUCCESS || !follows()) return result;
   const RelaxedCapture relaxed;
   entry_->has_tail = record(entry_->tail.load(std::memory_order_relaxed), stream_);

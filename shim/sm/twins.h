@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "shim/driver/calls.h"
 #include "shim/evidence/streams.h"
@@ -75,9 +76,13 @@ bool may_have_twin(CUgraphExec exec);
 // Its twin there, to be launched next: it stays until InOrder::behind. nullptr: there is none, or
 // not yet; the helper is called if there will be one.
 Twin twin_of(CUgraphExec exec, int device, TwinPlace at);
-// Whether its launch into the stream may be held on the device: the twin with gates is there, or
-// the graph has no place for any. Else the helper is called as above.
-bool has_gates(CUgraphExec exec, const StreamSlot& stream, TwinPlace at);
+// The same of a launch that is to be held on the device: its twin with gates, or nullptr if the
+// graph has no place for any. nullopt: it cannot be held yet; the helper is called as above.
+std::optional<Twin> twin_at_gate(CUgraphExec exec, const StreamSlot& stream, TwinPlace at);
+// That twin is not launched after all.
+void twin_unused(CUgraphExec exec);
+// A launch may want that twin later.
+void want_twin(CUgraphExec exec, int device, TwinPlace at);
 // The driver refused to launch that twin: it ends, and others are put off for a while.
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin);
 

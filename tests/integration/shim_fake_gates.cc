@@ -1,17 +1,20 @@
 // The fake driver's part of gates.
+#include <sched.h>
+
 #include <atomic>
 
 #include "tests/integration/shim_fake_driver.h"
 
 // Nothing waits here, but it is noted.
-FAKE std::atomic<int> fake_registered;  // pages, so often
-FAKE std::atomic<int> fake_no_gates;    // nonzero: a stream takes none
-FAKE std::atomic<int> fake_no_batch;    // nonzero: nor several operations at once
-FAKE std::atomic<int> fake_ticket;      // of the last one
-FAKE std::atomic<int> fake_done;        // the last value that was written
-FAKE std::atomic<int> fake_done_word;   // and where, in words of the page
+FAKE std::atomic<int> fake_registered;   // pages, so often
+FAKE std::atomic<int> fake_no_gates;     // nonzero: a stream takes none
+FAKE std::atomic<int> fake_no_batch;     // nonzero: nor several operations at once
+FAKE std::atomic<int> fake_ticket;       // of the last one
+FAKE std::atomic<int> fake_held_ticket;  // its gate is on its way until this is another one
+FAKE std::atomic<int> fake_done;         // the last value that was written
+FAKE std::atomic<int> fake_done_word;    // and where, in words of the page
 std::atomic<int> fake_registered{0}, fake_no_gates{0}, fake_no_batch{0}, fake_ticket{0};
-std::atomic<int> fake_done{0}, fake_done_word{0};
+std::atomic<int> fake_done{0}, fake_done_word{0}, fake_held_ticket{0};
 namespace {
 CUdeviceptr page = 0;
 }
@@ -26,6 +29,7 @@ FAKE CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* at, void* host, unsigned
 FAKE CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr, uint32_t value, unsigned) {
   if (fake_no_gates != 0) return CUDA_ERROR_NOT_SUPPORTED;
   fake_ticket = static_cast<int>(value);
+  while (fake_held_ticket == static_cast<int>(value)) sched_yield();
   return note("gate", stream), CUDA_SUCCESS;
 }
 FAKE CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr at, uint32_t value,

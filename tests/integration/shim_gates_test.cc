@@ -100,6 +100,17 @@ TEST_F(ShimGates, AnotherThreadHasAGateOfItsOwnInTheSameStream) {
   EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
 }
 
+// Whatever lets it go has to let the later one go.
+TEST_F(ShimGates, ALaunchHasTheTicketOfALaterGateThatIsInItsStreamBefore) {
+  EXPECT_EQ(app_("set fake_held_ticket 1"), "1");
+  app_.send("@launch 64");
+  ASSERT_TRUE(soon([&] { return app_("get fake_ticket") == "1"; }));
+  expect_gated("launch 64", 2);
+  EXPECT_EQ(app_("set fake_held_ticket 0"), "0");
+  EXPECT_EQ(app_("result"), "0");
+  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
+}
+
 TEST_F(ShimGates, ALaunchThatAskedEndsAUnit) {
   expect_gated("launch", 1);
   predict(0);
@@ -137,6 +148,34 @@ TEST_F(ShimGates, TheGpuTellsOfTheLastUnitOfAStreamThatEnds) {
   EXPECT_EQ(app_("destroy 64"), "0");
   EXPECT_EQ(app_("ops"), "done 64,");
   EXPECT_EQ(app_("get fake_done"), "1");
+}
+
+// As where another stream waits for the event, and the program goes on there.
+TEST_F(ShimGates, TheGpuTellsOfAUnitBehindWhichAnEventIsRecorded) {
+  expect_gated("launch 64", 1);
+  app_("ops");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(app_("record"), "0");
+  EXPECT_EQ(app_("ops"), "record 64,done 64,record 64,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+  expect_gated("launch 64", 2);
+  EXPECT_EQ(app_("ops"), "gate 64,launch 64,") << "its unit is over, and told";
+}
+
+TEST_F(ShimGates, AnEventBehindAnEarlierUnitDoesNotEndTheNewest) {
+  expect_gated("launch 64", 1);
+  expect_gated("launch 72", 2);
+  app_("ops");
+  EXPECT_EQ(app_("record"), "0");  // in stream 64
+  expect_gated("launch 72", 2);
+  EXPECT_EQ(app_("ops"), "record 64,done 64,launch 72,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+}
+
+TEST_F(ShimGates, TheEndOfAStreamWhoseUnitIsToldDoesNotOvertakeItsLaunches) {
+  expect_gated("launch 64", 1);
+  EXPECT_EQ(app_("record"), "0");
+  EXPECT_EQ(app_("destroy 64"), "0");
+  EXPECT_TRUE(records(Kind::STREAM_END).empty());
 }
 
 // The daemon hears of launches at gates when it lets them go.
@@ -247,6 +286,7 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
 }
 
 TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
+  daemon_.gates->wanted[0] = 1;
   predict(3'000);
   expect_asks("graph");
 }

@@ -54,7 +54,7 @@ class ShimGraphGates : public SimulatedGates {
   ShimGraphGates() : app_(simulated()) {}
   void SetUp() override {
     start(app_, kGate);
-    ours().running[0] = 1;
+    ours().running[0] = ours().wanted[0] = 1;
     predict(3'000);
   }
   ~ShimGraphGates() override {
@@ -175,6 +175,36 @@ TEST_F(ShimGraphGates, AShortGraphHasNoGatesInside) {
   EXPECT_TRUE(soon([&] { return ran(5); }));
 }
 
+TEST_F(ShimGraphGates, AGraphBesideNobodyIsLaunchedAsItIs) {
+  make(5);
+  ours().wanted[0] = 0;
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 0);
+  ours().running[0] = 0;
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+  daemon_.control().windows[0].word = ipc::pack_window(1, 1'000'000);
+  EXPECT_EQ(run().admission, Admission::WINDOW);
+  EXPECT_TRUE(soon([&] { return ran(10); }));
+}
+
+TEST_F(ShimGraphGates, TheFirstGraphBesideSomebodyElseHasGatesInside) {
+  const auto twins = [&] { return daemon_.client().counters.graphs.load() & 0xff; };
+  for (const uint64_t window : {ipc::pack_window(1, 1'000'000), kGate}) {
+    make(5);
+    daemon_.control().windows[0].word = window;
+    ours().wanted[0] = 0;
+    ours().released[0] = ipc::gate_open(0);
+    const auto before = twins();
+    EXPECT_TRUE(soon([&] { return run().may_follow == 0 && twins() > before; }));
+    run();  // from here on its twin can follow
+    ours().wanted[0] = 1;
+    const auto told = run();
+    EXPECT_EQ(told.admission, Admission::GATED);
+    EXPECT_EQ(told.may_follow, 4);
+  }
+}
+
 TEST_F(ShimGraphGates, AGraphThatTurnsOutLongerHasMoreGates) {
   ours().released[0] = ipc::gate_open(1'000);
   make(30);
@@ -270,6 +300,7 @@ TEST_F(ShimGraphGates, ATwinStandsAtThePageOfItsSession) {
   EXPECT_TRUE(soon([&] { return ran(5); })) << "nobody is there to let it go on";
   daemon_.accept(kGate);
   predict(3'000);
+  ours().wanted[0] = 1;
   ours().running[0] = 0;
   EXPECT_EQ(app_("sync"), "0");
   all_done();
@@ -305,6 +336,7 @@ class GraphsBeforeASession : public ShimGraphGates {
     EXPECT_EQ(app_("init"), "0") << "it does not wait for long";
     make(5);
     daemon_.accept(kGate);
+    ours().wanted[0] = 1;
     predict(3'000);
   }
 };
@@ -329,11 +361,13 @@ TEST_F(SimulatedGates, ACampaignOfGraphsBehindGatesThatOpenAndCloseComputesTheSa
     if (!attached && daemon_.pending(1)) {
       daemon_.accept(kGate);
       attached = true;
+      ours().wanted[0] = 1;
       newest = 0;
       ++sessions;
     }
     if (!attached) continue;
     if (random() % 16 == 0) predict(random() % 2 == 0 ? 300 : 3'000);
+    if (random() % 16 == 0) ours().wanted[0] = random() % 4 > 0;
     for (uint32_t thread = 0; thread < 4; ++thread) {
       ipc::RecordFields ask;
       if (daemon_.asks(ask, thread)) daemon_.grant(ask, 0, 0, thread);

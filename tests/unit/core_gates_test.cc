@@ -74,6 +74,20 @@ TEST_F(GatesTest, TheBuiltInOpensTheGatesWhileNobodyAboveWorks) {
   EXPECT_EQ(grants_[0].credit_us, kCreditOpen);
 }
 
+TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
+  struct : Giving {
+    WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+  } gating;
+  bool ok = false;
+  take(core_->set_policy(&gating, now_, ok));
+  take(core_->set_alone(true, now_));
+  attach_gates(1);
+  ASSERT_EQ(window(1), kWindowGated);
+  EXPECT_FALSE(window_[1].gates_wanted);
+  take(core_->set_alone(false, now_));
+  EXPECT_TRUE(window_[1].gates_wanted);
+}
+
 TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
   begin();
   DispatchVerdict open;
@@ -183,6 +197,7 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   post(1);
   done(1);
   ASSERT_NEAR(duration_us(2), 5'000, 1);
+  const uint64_t launches = status(2).launches;
   ask_at_gate(2, 1, kInside);
   now_ += 2 * kMs;
   post(1);
@@ -199,6 +214,7 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   done(2, 6'000);
   EXPECT_NEAR(duration_us(2), 5'000, 1) << "the millisecond at the gate is not learned";
   EXPECT_LT(status(2).gpu_us - before_us, 3'001);
+  EXPECT_EQ(status(2).launches, launches + 1) << "what goes on is the same launch";
 }
 
 TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {

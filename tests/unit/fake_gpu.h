@@ -48,6 +48,7 @@ class FakeGpu : public core::Gpu {
     budget_sm = sm.get();
     return budget;
   }
+  core::SmCount free_sms(LaunchId, core::SmCount sm) const override { return sm; }
   double slowdown(core::ClientId id) override { return 1 + static_cast<double>(id) / 10; }
   double channel_left(core::Channel c) const override { return 0.1 * static_cast<double>(c); }
   core::QueueId queue_create(std::string_view name) override {

@@ -128,6 +128,20 @@ TEST(Ps, APromiseHasALineThatSaysHowItIsKept) {
   EXPECT_EQ(line(nullptr).find("promise"), kept.npos);
 }
 
+TEST(PrintPs, TellsWhatIsUsedOfALimitedChannel) {
+  json one = json::array({client(5)});
+  one[0]["dram_max"] = 0.3;
+  json& ceilings = one[0]["devices"][0]["ceilings"];
+  ceilings = {{{"channel", "l2"}, {"max", 0.5}, {"use", 0.1234}, {"unknown", 0.4}},
+              {{"channel", "dram"}, {"max", 0.3}, {"use", nullptr}, {"unknown", 1}}};
+  const std::string told = printed(one);
+  EXPECT_NE(told.find("client 5: uses l2 0.12 of 0.50 (unknown of 40 % of its work), dram unknown "
+                      "of 0.30 beside others\n"),
+            told.npos)
+      << told;
+  EXPECT_NE(told.find("dram_max 0.3"), told.npos) << "the rule";
+}
+
 TEST(Ps, OnesOwnAndTheMostImportantComeFirst) {
   json clients = json::array({client(1), client(2), client(3), client(4)});
   clients[0]["hidden"] = clients[1]["hidden"] = true;

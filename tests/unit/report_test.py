@@ -2,6 +2,7 @@
 verdict makes of results that it knows."""
 
 import copy
+import importlib.util
 import json
 import re
 import subprocess
@@ -99,6 +100,41 @@ class Runs(unittest.TestCase):
         events += [slice_of(1, traces.SYNCS, 5, 3), slice_of(1, traces.SYNCS, 50, 10),
                    slice_of(1, traces.SYNCS, 110, 45)]
         self.assertEqual(traces.runs_us(events), [50, 55])
+
+    def test_return_at_the_moment_that_the_gap_begins_ends_the_run(self):
+        called, dur = 1000.001, 0.3
+        events = [slice_of(1, traces.GAPS, 0, 900, "gap"), slice_of(1, traces.SYNCS, 0, 800),
+                  slice_of(1, traces.SYNCS, called, dur), slice_of(1, traces.GAPS, 1000.301, 500)]
+        self.assertLess(called + dur, 1000.301)  # as numbers of a trace add up
+        self.assertEqual(traces.runs_us(events), [100.301])
+
+
+class Tried(unittest.TestCase):
+    """What `heddle try` makes of its blocks."""
+
+    def figures(self, us):
+        def of(row, **jobs):
+            return {"rep": 0, "row": row, "jobs": {label: {"us": times, "per_s": rate,
+                                                           "gpu_share": 0.5}
+                                                   for label, (times, rate) in jobs.items()}}
+        spec = importlib.util.spec_from_file_location("trying", ROOT / "bench/try.py")
+        trying = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(trying)
+        return trying.figures([
+            of("alone/service", service=(us, 100)), of("alone/service", service=(us, 100)),
+            of("shared", service=([2 * x for x in us], 50), job=([], 30)),
+            of("alone/job", job=([], 40))])["shared"]["jobs"]
+
+    def test_service_with_runs_is_judged_by_them(self):
+        found = self.figures([1000, 1000, 4000])
+        self.assertEqual(found["service"]["mean_over_alone"]["value"], 2)
+        self.assertEqual(found["service"]["jct_ms"]["p99"]["value"], 8)
+        self.assertEqual(found["job"]["per_s_over_alone"]["value"], 0.75)
+
+    def test_service_without_runs_is_judged_by_its_launches(self):
+        found = self.figures([])
+        self.assertEqual(found["service"]["mean_over_alone"]["value"], 2)
+        self.assertNotIn("jct_ms", found["service"])
 
 
 class Page(unittest.TestCase):

@@ -107,6 +107,8 @@ label = "train"
 share = 2.5
 slo_ms = 20
 slowdown_max = 1.1
+dram_max = 0.3
+l2_max = 0.5
 window_us = 500
 fail = "closed"
 )");
@@ -115,14 +117,25 @@ fail = "closed"
   EXPECT_EQ(given.terms.share, 2.5f);
   EXPECT_EQ(given.terms.slo_ms, 20.f);
   EXPECT_EQ(given.terms.slowdown_max, 1.1);
+  EXPECT_EQ(given.terms.channel_max, (core::ChannelMax{0, 0.5F, 0.3F}));
   EXPECT_EQ(given.terms.window_us, 500u);
   EXPECT_TRUE(given.terms.fail_closed);
   const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
   EXPECT_EQ(other.terms.share, 1.f);
   EXPECT_EQ(other.terms.slo_ms, 0.f);
   EXPECT_EQ(other.terms.slowdown_max, 0);
+  EXPECT_EQ(other.terms.channel_max, core::ChannelMax{});
   EXPECT_EQ(other.terms.window_us, core::kWindowLeased);
   EXPECT_FALSE(other.terms.fail_closed);
+}
+
+TEST(Rules, LimitChannelsToTheLeastOfRuleAndClaim) {
+  const auto all = rules("[[rule]]\nlabel = \"train\"\ndram_max = 0.3\nl2_max = 0.2\n");
+  Applicant applicant = who(9, "", "train");
+  applicant.channel_max = {0.6F, 0.1F, 0.9F};
+  EXPECT_EQ(grade(all, kDaemon, applicant).terms.channel_max, (core::ChannelMax{0.6F, 0.1F, 0.3F}));
+  applicant.label = "serve";
+  EXPECT_EQ(grade(all, kDaemon, applicant).terms.channel_max, applicant.channel_max);
 }
 
 TEST(Rules, GoByAnyGroupOfTheProcess) {
@@ -246,6 +259,7 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
   EXPECT_EQ(rule("window_us = 0"), place + "window_us must be a number from 1 to 1e+06");
   EXPECT_EQ(rule("window_us = 1.5"), place + "window_us must be a whole number");
   EXPECT_EQ(rule("slo_ms = \"20\""), place + "slo_ms must be a number from 0.01 to 1e+06");
+  EXPECT_EQ(rule("dram_max = 30"), place + "dram_max must be a number from 0.01 to 1");
   EXPECT_EQ(rule("fail = \"shut\""), place + "fail must be \"open\" or \"closed\"");
   EXPECT_EQ(rule("window = 3\nclaim = 3"),
             "heddled.toml:2: unknown key rule.window; did you mean \"window_us\"?");

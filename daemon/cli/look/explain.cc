@@ -93,9 +93,10 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << " of them after a wait\n";
     if (const std::string held = held_text(client); !held.empty()) out << "  " << held << '\n';
     for (const json& own : client.value("devices", json::array())) {
-      const std::string promise = promise_text(own);
-      if (own.at("device") == device.at("device") && !promise.empty())
-        out << "  " << promise << '\n';
+      if (own.at("device") != device.at("device")) continue;
+      for (const std::string& text : {promise_text(own), ceilings_text(own)}) {
+        if (!text.empty()) out << "  " << text << '\n';
+      }
     }
     for (const json& wait : device.at("now")) print_now(out, wait, device);
     if (device.at("now").empty()) out << "  waits for nothing now\n";

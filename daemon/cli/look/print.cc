@@ -19,6 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+std::string two_digits(double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
 }  // namespace
 
 void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces) {
@@ -62,6 +68,24 @@ std::string promise_text(const json& device) {
            promise.at("broken").get<double>(), promise.at("blocks").get<double>());
   const json& by = promise.at("broken_by");
   return text + (by.is_null() ? "" : ", by " + printable(by));
+}
+
+std::string ceilings_text(const json& device) {
+  std::string all;
+  for (const json& ceiling : device.value("ceilings", json::array())) {
+    const json& use = ceiling.at("use");
+    const double unknown = ceiling.at("unknown");
+    char text[96], part[48] = "";
+    if (!use.is_null() && unknown > 0) {
+      snprintf(part, sizeof part, " (unknown of %.0f %% of its work)", 100 * unknown);
+    }
+    snprintf(text, sizeof text, "%s%s %s of %.2f%s", all.empty() ? "uses " : ", ",
+             ceiling.at("channel").get<std::string>().c_str(),
+             use.is_null() ? "unknown" : two_digits(use).c_str(), ceiling.at("max").get<double>(),
+             part);
+    all += text;
+  }
+  return all.empty() ? "" : all + " beside others";
 }
 
 bool promise_broken_now(const json& device) {
@@ -199,6 +223,10 @@ std::string rule_text(const json& grade) {
   if (!grade.at("slo_ms").is_null()) add("SLO " + grade.at("slo_ms").dump() + " ms");
   if (grade.contains("slowdown_max") && !grade.at("slowdown_max").is_null())
     add("slowdown <= " + grade.at("slowdown_max").dump());
+  for (const char* key : {"issue_max", "l2_max", "dram_max"}) {
+    const json most = grade.value(key, json());
+    if (!most.is_null()) add(std::string(key) + " " + most.dump());
+  }
   if (!grade.at("window_max_us").is_null())
     add("window " + grade.at("window_max_us").dump() + " us");
   if (grade.at("fail") == "closed") add("fail closed");

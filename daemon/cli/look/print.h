@@ -35,6 +35,9 @@ std::string held_text(const nlohmann::json& client);
 // has none, or an older daemon does not say. And whether the last block broke it.
 std::string promise_text(const nlohmann::json& device);
 bool promise_broken_now(const nlohmann::json& device);
+// What it uses of the channels that a rule limits: "uses dram 0.28 of 0.30 beside others"; "": none
+// is.
+std::string ceilings_text(const nlohmann::json& device);
 
 // Clients that the reader may see in full come first, and of these the most important.
 void print_ps(std::ostream& out, const nlohmann::json& answer);

@@ -119,6 +119,9 @@ void print_notes(std::ostream& out, const json& client) {
     if (const std::string promise = promise_text(device); !promise.empty()) {
       out << who << promise << '\n';
     }
+    if (const std::string uses = ceilings_text(device); !uses.empty()) {
+      out << who << uses << '\n';
+    }
     if (device.value("memory_refused", 0.0) > 0) {
       out << who << count_text(device.at("memory_refused"))
           << " allocations refused by its limit\n";

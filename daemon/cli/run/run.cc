@@ -149,6 +149,11 @@ int run(const RunOptions& options) {
   }
   if (!options.label.empty()) setenv("HEDDLE_LABEL", options.label.c_str(), 1);
   if (!options.sms.empty()) setenv("HEDDLE_SMS", options.sms.c_str(), 1);
+  for (const auto& [name, part] : {std::pair("HEDDLE_ISSUE_MAX", options.issue_max),
+                                   std::pair("HEDDLE_L2_MAX", options.l2_max),
+                                   std::pair("HEDDLE_DRAM_MAX", options.dram_max)}) {
+    if (part > 0) setenv(name, std::to_string(part).c_str(), 1);
+  }
   if (!options.memory.empty()) {
     setenv("HEDDLE_MEMORY", options.memory.c_str(), 1);
     // All that the program starts shares the limit: by the number that it keeps, and when that was.

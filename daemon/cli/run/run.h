@@ -10,7 +10,9 @@ struct RunOptions {
   int priority = -1;  // -1: leave it to the administrator's rules
   std::string label;
   std::string memory;  // most device memory (ipc/memory.h); "": what the rules say
-  std::string sms;     // kept on these (ipc/sm_set.h); "": on what the rules say
+  // Most that it uses of a channel beside others, of its peak; 0: what the rules say.
+  double issue_max = 0, l2_max = 0, dram_max = 0;
+  std::string sms;  // kept on these (ipc/sm_set.h); "": on what the rules say
   std::string socket;
   bool sim = false;  // on the simulated GPU
   bool quiet = false;

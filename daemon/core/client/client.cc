@@ -7,6 +7,14 @@
 #include "daemon/model/right_size.h"
 
 namespace heddle::core {
+namespace {
+
+// nullptr: it is not known.
+double us_of(const Kernel* k, Context before, double typical_us) {
+  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(before) : typical_us;
+}
+
+}  // namespace
 
 uint32_t Kernel::waves_on(SmCount sms) const {
   if (is_graph()) return 1;
@@ -15,8 +23,7 @@ uint32_t Kernel::waves_on(SmCount sms) const {
 }
 
 double Known::predict_us(uint32_t index, Context before) const {
-  const Kernel* k = kernel(index);
-  return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(before) : typical_us;
+  return us_of(kernel(index), before, typical_us);
 }
 
 double OnDevice::remaining_us(TimeNs now, bool leased) const {
@@ -101,9 +108,10 @@ double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
 }
 
 void Client::predict(Work& launch) const {
-  launch.predicted_us = launch.hold_us = predict_us(launch.kernel);
+  const Kernel* const k = kernel(launch.kernel);
+  launch.predicted_us = launch.hold_us = us_of(k, rhythm.context, known.typical_us);
   launch.before = rhythm.context;
-  if (const Kernel* k = kernel(launch.kernel)) {
+  if (k != nullptr) {
     launch.hold_us /= k->waves;
     launch.predicted_us *= stretch(*k, launch.predicted_us, launch.sm_set);
   }

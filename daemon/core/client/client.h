@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/core/budget.h"
+#include "daemon/core/ceiling.h"
 #include "daemon/core/client/gap_bound.h"
 #include "daemon/core/client/kernel.h"
 #include "daemon/core/client/on_device.h"
@@ -87,6 +88,7 @@ struct Client {
   TimeShare gpu_time;
   GapBound bound;
   Promised promise;
+  Ceiling ceiling;
   Told told;
   Who who;
   Place place;

@@ -42,6 +42,7 @@ bool Outstanding::add(const Work& work, Work& dropped) {
   s.used = true;
   (s.tail == kNone ? s.head : nodes_[s.tail].stream_next) = n;
   s.tail = n;
+  ++launches_;
   predicted_us_ += work.predicted_us;
   if (!work.sm_set.empty()) {
     on_sets_us_ += work.predicted_us;
@@ -64,6 +65,7 @@ Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   (node.next == kNone ? tail_ : nodes_[node.next].prev) = node.prev;
   node.next = free_;
   free_ = n;
+  --launches_;
   predicted_us_ = head_ == kNone ? 0 : predicted_us_ - node.work.predicted_us;
   leave_set(node.work);
   return node.work;

@@ -52,6 +52,7 @@ class Outstanding {
   double on_sets_us() const { return on_sets_us_; }
   SmSet sm_set() const { return sm_set_; }
   const GroupLoad& load() const { return load_; }
+  bool any_on_all() const { return launches_ > on_sets_; }
   double longest_hold_us() const;  // of those on all SMs
   double until_stopped_us() const;
 
@@ -95,7 +96,7 @@ class Outstanding {
 
   GroupLoad load_{};
   double predicted_us_ = 0, on_sets_us_ = 0;
-  uint32_t on_sets_ = 0;
+  uint32_t launches_ = 0, on_sets_ = 0;
   SmSet sm_set_;
   uint32_t busy_streams_ = 0, used_streams_ = 0;
 };

@@ -1,0 +1,117 @@
+-- auto.lua: keeps what important clients were promised, and gives best effort what that leaves.
+--
+-- Typical use: the default. Give a service priority 0 to 4 and everything else a lower one; where
+-- you like, its rule a slowdown_max or an slo_ms. Else its runs may take slowdown_pct longer.
+--
+-- Best effort can go in several ways (STEPS), from launch priorities alone to a few SMs. What each
+-- costs those above is measured, and what it gives; the one that gives most within the promise is
+-- in force, at a rate that keeps it (lib/ways.lua). `heddle explain` says which.
+-- Without anybody above a launch goes; among equals the built-in decides.
+queue.create("be")
+
+local above, promise, ways = import "lib/above", import "lib/promise", import "lib/ways"
+
+local min, max, huge = math.min, math.max, math.huge
+local NONE, ALL, FEW, FITS = 0, 1, 2, 3
+-- On which SMs best effort goes while those above work, and while they pause; from the freest.
+local STEPS = {
+  { busy = ALL, pause = ALL, why = "step 1: launch priorities alone" },
+  { busy = FEW, pause = ALL, why = "step 2: few SMs beside, all in pauses", sets = true },
+  { busy = FEW, pause = FEW, why = "step 3: few SMs", sets = true },
+  { busy = NONE, pause = ALL, why = "step 4: pauses" },
+  { busy = NONE, pause = FITS, why = "step 5: pauses that are predicted to hold it" },
+  { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
+}
+for _, step in ipairs(STEPS) do step.spent = step.why .. "; its share is used up" end
+local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
+local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
+
+local state = {}          -- by priority: its ways, and what was read at the last correction
+for q = 0, 9 do
+  state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, at_us = 0, idle_us = 0,
+               launches = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0 }
+end
+
+-- Launches so far of all that are no more important than `q`, however they were let go.
+local function launches_of(g, q)
+  local n = 0
+  for c in g:clients() do
+    if c.priority >= q then n = n + c.launches end
+  end
+  return n
+end
+
+-- What those above lost since the last correction, and what best effort got: corrects the ways.
+local function measure(s, g, q, at_us, p)
+  local runs, took_us, alone_us, pauses_us = g:runs(q)
+  local count, alone = runs - s.runs, alone_us - pauses_us - (s.alone_us - s.pauses_us)
+  local lost_us = took_us - s.took_us - (alone_us - s.alone_us)
+  if not ways.due(s.ways, alone, count, lost_us) then return end
+  local idle_us, launches, all_us = g:idle_us(q), launches_of(g, q), at_us - s.at_us
+  if s.at_us == 0 then s.first_us = at_us end
+  if alone > 0 and s.at_us > 0 then
+    local part = min(1, all_us / min(load_us, at_us - s.first_us))
+    s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
+    local allowed = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
+    local sets, was = g.mode == "mps" and p.few_sm > 0, s.ways.best
+    ways.correct(s.ways, lost_us / alone, allowed, max(0, launches - s.launches) / all_us,
+                 function(i) return sets or not STEPS[i].sets end)
+    local best = s.ways.best
+    if best ~= was then
+      trace("Q%d: %s, gives most; above %.1f %% of %.1f are lost", q, STEPS[best].why,
+            100 * s.ways.ways[best].over, 100 * allowed)
+    end
+  end
+  s.at_us, s.idle_us, s.launches = at_us, idle_us, launches
+  s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us
+end
+
+return policy {
+  name = "auto", api = 1, version = "1.0.0",
+  params = {
+    slowdown_pct = { type = "number", min = 0.1, max = 1000, default = 5,
+                     doc = "so much longer may those above take whose rule promises nothing" },
+    quantum_us = { type = "int", min = 20, max = 100000, default = 500,
+                   doc = "most best-effort work in flight; one longer launch goes alone" },
+    few_sm = { type = "int", min = 0, max = 1024, default = 64,
+               doc = "SMs of best effort beside others, under MPS, half at most; 0: all or none" },
+  },
+  hooks = {
+    enqueue = function(k, p)
+      if above.has_window(k) then return nil end
+      ways.charge(state[k.priority].ways, k.by_credit_us)
+      return queue.insert("be", k, k.priority)
+    end,
+
+    dispatch = function(g, p)
+      local k = queue.peek("be")
+      if not k then return IDLE, "empty" end
+      local q, us, inflight, most = k.priority, k.predicted_us, g.inflight_us, p.quantum_us
+      local s, at_us = state[q], now_us()
+      measure(s, g, q, at_us, p)
+      local owed_us = ways.owed(s.ways, at_us)
+      if g:comparing(q) then return IDLE, "a run is timed alone" end
+      local step = STEPS[s.ways.at]
+      local where = g:busy(q) and step.busy or step.pause
+      if where == FEW and not k.fenceable then where = g:busy(q) and NONE or ALL end
+      if g:gap_us(q) == huge then where, owed_us = ALL, huge end
+      if where == NONE then return IDLE, step.why end
+      if owed_us <= 0 then return IDLE, step.spent end
+      if where == FITS then
+        k = queue.best_fit("be", g:gap_us(q) - g.switch_us - inflight)
+        if not k then return IDLE, step.why end
+        us = k.predicted_us
+      end
+      local sm
+      if where == FEW then
+        sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us
+      end
+      if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
+      ways.charge(s.ways, us)
+      local follow = owed_us == huge and above.follows(k, above.credit(us, inflight, most))
+                     or above.follows(k, 0, owed_us - us)
+      if step.busy == ALL and owed_us == huge then k.client:window(most, lent_us) end
+      return RUN, k, sm, step.busy ~= NONE and 0 or nil, follow, step.why
+    end,
+  },
+}

@@ -1,0 +1,140 @@
+-- The way that gives best effort most within what those above were promised.
+
+-- `lc` has runs of 2 ms, with pauses of `gap_us`; `be` always has kernels of `us`. What it is like
+-- once auto knows what costs how much: how many times longer than alone lc's runs take, what part
+-- of a second be's kernels would take alone, on how many SMs they went, and by how many verdicts.
+local function beside(t, with)
+  local s = t.sim { policy = "auto.lua", mps = with.mps, params = with.params }
+  s:client { name = "lc", priority = 0, slo_ms = with.slo_ms, slowdown_max = with.slowdown_max }
+  s:client { name = "be", priority = 9, gates = with.gates }
+  local us, blocks = with.us or 100, with.be_blocks or 264
+  s:loop { client = "be", us = us, blocks = blocks, count = 8 }
+  s:run(30000)
+  s:loop { client = "lc", us = 200, launches = 10, gap_us = with.gap_us or 20,
+           blocks = with.blocks or 264 }
+  s:run(100000)
+  local alone_us = s:stats("lc").mean_us
+  s:loop { client = "be", us = us, blocks = blocks, launches = 100 }
+  s:run(with.learn_us or 2500000)
+  local lc, be, from = s:stats("lc"), s:stats("be"), #s:log()
+  s:run(1000000)
+  local lc_now, be_now, sms, verdicts = s:stats("lc"), s:stats("be"), {}, 0
+  for i, l in ipairs(s:log()) do
+    if i > from and l.client == "be" then
+      sms[l.sms], verdicts = true, verdicts + (l.by == "policy" and 1 or 0)
+    end
+  end
+  local runs_us = lc_now.mean_us * lc_now.iterations - lc.mean_us * lc.iterations
+  return { slower = runs_us / (lc_now.iterations - lc.iterations) / alone_us,
+           be = (be_now.launches - be.launches) * us / 1e6, verdicts = verdicts,
+           iterations = lc_now.iterations - lc.iterations, sms = sms }
+end
+
+test("without classes it does as the built-in", function(t)
+  local function windows(policy)
+    local s = t.sim { policy = policy }
+    local all = {}
+    for _, name in ipairs { "a", "b" } do
+      s:client { name = name, priority = 5 }
+      s:loop { client = name, us = 100, gap_us = 50, blocks = 264 }
+    end
+    s:run(100000)
+    return s:window("a"), s:stats("a").launches, s:stats("b").launches
+  end
+  local window, a, b = windows("auto.lua")
+  local its_window, its_a, its_b = windows(nil)
+  t.eq(window, its_window, "window")
+  t.eq(a, its_a, "launches of a")
+  t.eq(b, its_b, "launches of b")
+end)
+
+test("beside kernels that leave room best effort has all of the time", function(t)
+  local r = beside(t, { blocks = 66, be_blocks = 66 })
+  t.ok(r.be > 0.9, "best effort " .. r.be)
+  t.below(r.slower, 1.05, "lc takes")
+end)
+
+test("by launch priorities alone it need not ask for each launch", function(t)
+  local r = beside(t, { blocks = 66, us = 20, be_blocks = 16, params = { few_sm = 0 } })
+  t.ok(r.be > 0.9, "best effort " .. r.be)
+  t.below(r.verdicts, 5000, "verdicts, of 50000 launches")
+end)
+
+test("those above lose what they may at most, and best effort gets what that leaves", function(t)
+  local r = beside(t, {})
+  t.below(r.slower, 1.07, "lc takes")
+  t.ok(r.be > 0.02, "best effort " .. r.be)
+end)
+
+test("a rule's slowdown_max is kept instead of slowdown_pct, and used", function(t)
+  local r, kept = beside(t, { slowdown_max = 1.3 }), beside(t, {})
+  t.below(r.slower, 1.35, "lc takes")
+  t.ok(r.be > 1.5 * kept.be, "best effort " .. r.be .. " instead of " .. kept.be)
+end)
+
+test("a rule's slo_ms says how much longer runs may take", function(t)
+  local r, kept = beside(t, { slo_ms = 3.2 }), beside(t, {})
+  t.below(r.slower, 1.35, "lc takes")
+  t.ok(r.be > 1.5 * kept.be, "best effort " .. r.be .. " instead of " .. kept.be)
+end)
+
+test("a promise is of requests: beside a queue of them runs lose less", function(t)
+  local r = beside(t, { gap_us = 2000, us = 1000, params = { slowdown_pct = 40 } })
+  t.below(r.slower, 1.3, "lc takes")
+  t.ok(r.be > 0.1, "best effort " .. r.be)
+end)
+
+test("what is held on the device has a pause by few verdicts", function(t)
+  local r = beside(t, { gap_us = 4000, gates = true, learn_us = 5000000 })
+  t.below(r.slower, 1.06, "lc takes")
+  t.ok(r.be > 0.5, "best effort " .. r.be)
+  t.below(r.verdicts, 8 * r.iterations, "verdicts")
+end)
+
+test("on few SMs best effort goes beside kernels that leave the others free", function(t)
+  local r = beside(t, { blocks = 132, us = 1000 })
+  t.ok(r.sms[64] or r.sms[68], "it went on few SMs")
+  t.below(r.slower, 1.07, "lc takes")
+end)
+
+test("without few_sm it keeps all SMs", function(t)
+  for sms in pairs(beside(t, { blocks = 132, us = 1000, params = { few_sm = 0 } }).sms) do
+    t.eq(sms, 132, "SMs")
+  end
+end)
+
+test("time-sliced it keeps all SMs, and the promise", function(t)
+  local r = beside(t, { mps = false, gap_us = 2000, blocks = 132, us = 300 })
+  for sms in pairs(r.sms) do t.eq(sms, 132, "SMs") end
+  t.below(r.slower, 1.07, "lc takes")
+end)
+
+test("a long launch that cannot be stopped does not stop those above for long", function(t)
+  local r = beside(t, { gap_us = 1000, us = 20000 })
+  t.below(r.slower, 1.5, "lc takes")
+end)
+
+test("now and then those above are left alone for a run", function(t)
+  local s = t.sim { policy = "auto.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 66 }
+  s:loop { client = "be", us = 50, blocks = 66 }
+  s:run(2000000)
+  local alone, last_us = 0, 0
+  for _, launch in ipairs(s:log()) do
+    if launch.client == "be" then
+      alone, last_us = alone + (launch.at_us - last_us > 1900 and 1 or 0), launch.at_us
+    end
+  end
+  t.ok(alone > 5, "alone " .. alone)
+end)
+
+test("a verdict says which step is in force", function(t)
+  local s = t.sim { policy = "auto.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:launch { client = "lc", us = 5000, blocks = 264, sync = true }
+  s:launch { client = "be", us = 100, at = 100 }
+  s:at(150):expect { verdict = RUN, reason = "step 1: launch priorities alone" }
+end)

@@ -1,0 +1,32 @@
+-- promise.lua: how much longer than alone the runs of those above may take.
+
+local min, max = math.min, math.max
+local slo_part = 0.5      -- of what slo_ms leaves: the mean is held, and the tail is longer
+local least = 0.01        -- an slo_ms below the run alone still lets so much in: nobody starves
+local queue_most = 0.97   -- busier than that it has no queue of requests, but one after the other
+local queue_part = 0.2    -- of the promise at least: less could not be told from noise
+
+-- Of one client whose runs take so long alone.
+local function of(c, alone_us, default)
+  if c.slowdown_max > 0 then return c.slowdown_max - 1 end
+  if c.slo_ms > 0 and alone_us > 0 then
+    return max(least, slo_part * (c.slo_ms * 1000 / alone_us - 1))
+  end
+  return default
+end
+
+-- The strictest of all above `q` that are at work. A promise is of requests, from their arrival;
+-- what is measured are runs. Where runs take a little longer, requests that wait for others take
+-- `queued` times as much longer: that of a queue with Poisson arrivals and equal runs (M/D/1).
+local function allowed(g, q, alone_us, load, default)
+  local strictest = math.huge
+  for c in g:clients() do
+    if c.active and c.priority < q then strictest = min(strictest, of(c, alone_us, default)) end
+  end
+  if strictest == math.huge then strictest = default end
+  if load > queue_most then return strictest end
+  local queued = 1 + load / ((1 - load) * (2 - load))
+  return strictest * max(queue_part, 1 / queued)
+end
+
+return { allowed = allowed }
